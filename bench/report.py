@@ -1,0 +1,89 @@
+"""Figures for people and for programs: a table as they come, JSON and Markdown at the end."""
+
+import os
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import psutil  # type: ignore[import-untyped]  # it brings no types
+
+from bench.figures import Figure
+from holdfast import __version__
+
+_HEADINGS = ("", "measured", "floor", "times floor", "budget", "")
+_MARKS = {True: "✓", False: "✗", None: ""}
+
+
+def cells(figure: Figure) -> tuple[str, ...]:
+    sign = "≥" if figure.more_is_better else "≤"
+    times = figure.times_floor
+    return (
+        figure.what,
+        _number(figure.value, figure.unit),
+        "" if figure.floor is None else _number(figure.floor, figure.unit),
+        "" if times is None else f"{times:.1f}",
+        "" if figure.budget is None else f"{sign} {figure.budget:g} {figure.unit}".rstrip(),
+        _MARKS[figure.holds],
+    )
+
+
+def table(figures: Sequence[Figure]) -> str:
+    rows = [_HEADINGS, *(cells(figure) for figure in figures)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [_aligned(row, widths) for row in rows]
+    return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
+
+
+def markdown(figures: Sequence[Figure]) -> str:
+    rows = [_HEADINGS, ("---", *["---:"] * 4, "---"), *(cells(figure) for figure in figures)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def machine(database: str) -> dict[str, str]:
+    """Where the figures come from. No name of a host: nobody needs it."""
+    return {
+        "holdfast": __version__,
+        "database": database,
+        "cores": str(os.cpu_count()),
+        "memory": f"{psutil.virtual_memory().total / 2**30:.0f} GiB",
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "load_before": f"{os.getloadavg()[0]:.1f}",
+        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def in_words(where: Mapping[str, str]) -> str:
+    return (
+        f"Holdfast {where['holdfast']} on {where['database']}; {where['cores']} cores, "
+        f"{where['memory']}, {where['system']}, Python {where['python']}; load before the run "
+        f"{where['load_before']}; {where['measured_at'][:10]}."
+    )
+
+
+def save(path: Path, where: Mapping[str, str], figures: Sequence[Figure]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = [
+        msgspec.to_builtins(figure) | {"times_floor": figure.times_floor, "holds": figure.holds}
+        for figure in figures
+    ]
+    text = msgspec.json.format(msgspec.json.encode({"machine": where, "figures": rows}), indent=2)
+    path.write_bytes(text + b"\n")
+
+
+def progress(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _number(value: float, unit: str) -> str:
+    digits = 0 if not unit or value >= 100 else 1 if value >= 10 else 2
+    return f"{value:,.{digits}f} {unit}".rstrip()
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
+    first, *rest = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+    numbers = (cell.strip().rjust(width) for cell, width in zip(rest, widths[1:], strict=True))
+    return "  ".join([first, *numbers]).rstrip()

@@ -1,0 +1,231 @@
+"""Cancelling a run, alone and among others: how soon the call, the provider, the reader and the tool know.
+
+Each time counts from the moment in which the call is made, on one clock for all processes.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from bench import streams
+from bench.client import Client
+from bench.figures import Figure, median
+from bench.hearing import BareHearing, Hearing
+from bench.processes import connected
+from bench.provider import HOLD_TOOL, closed_at, hold, hold_tool, words
+from bench.stage import Stage, new_agent
+
+CLOSED_BUDGET_MS = 5
+ENDED_BUDGET_MS = 10
+DEAD_BUDGET_MS = 50
+OTHERS = 50
+
+# The others are alive, not a load: together 500 tokens a second, for longer than a row takes.
+_OTHERS_WORD_SECONDS = 0.1
+_OTHERS_WORDS = 600
+
+_WAIT_SECONDS = 15.0
+_POLL_SECONDS = 0.005
+
+# A tool with a child of its own, both in one process group. It writes down who they are.
+_SOURCE = f'''
+def {HOLD_TOOL}(path: str) -> str:
+    """Do not return.
+
+    Args:
+        path: Where to write the numbers of the processes.
+    """
+    import os, subprocess
+    child = subprocess.Popen(["sleep", "60"])
+    with open(path + ".part", "w") as file:
+        file.write(f"{{os.getpid()}} {{child.pid}}")
+    os.rename(path + ".part", path)
+    child.wait()
+    return "woken"
+'''
+
+
+@dataclass(frozen=True, slots=True)
+class _Cancelled:
+    """Milliseconds from the call."""
+
+    answered: float
+    closed: float
+    ended: float
+
+
+async def measure(stage: Stage) -> list[Figure]:
+    floor_closed = await _bare_closed_ms(stage)
+    figures: list[Figure] = []
+    for others in (0, OTHERS):
+        async with stage.warm_server() as (running, _), _live(running.address, others):
+            cancelled = [
+                await _cancel_stream(stage, running.address) for _ in range(stage.counts.cancels)
+            ]
+            dead = [
+                await _cancel_tool(stage, running.address) for _ in range(stage.counts.tool_cancels)
+            ]
+        figures += _figures(others + 1, cancelled, dead, floor_closed)
+    return figures
+
+
+def _figures(
+    live: int, cancelled: Sequence[_Cancelled], dead: Sequence[float], floor_closed: float
+) -> list[Figure]:
+    def figure(
+        what: str, values: Sequence[float], budget: float | None, floor: float | None = None
+    ) -> Figure:
+        return Figure(what=what, unit="ms", value=median(values), floor=floor, budget=budget)
+
+    return [
+        figure(f"cancel, {live} live: the call", [one.answered for one in cancelled], None),
+        figure(
+            "  provider's socket closed",
+            [one.closed for one in cancelled],
+            CLOSED_BUDGET_MS,
+            floor_closed,
+        ),
+        figure("  the stream ends", [one.ended for one in cancelled], ENDED_BUDGET_MS),
+        figure("  the tool's process group is dead", dead, DEAD_BUDGET_MS),
+    ]
+
+
+async def _cancel_stream(stage: Stage, address: str) -> _Cancelled:
+    name, hearing = streams.new_name(), Hearing()
+    async with (
+        connected(address) as reader,
+        connected(address) as caller,
+        connected(stage.provider.address) as provider,
+        asyncio.timeout(_WAIT_SECONDS),
+    ):
+        agent_id = await new_agent(caller)
+        reading = asyncio.create_task(
+            reader.stream(streams.stream_path(agent_id), streams.wish(hold(name)), hearing)
+        )
+        await hearing.begun.wait()
+        called_at = time.monotonic()
+        await _cancel(caller, agent_id)
+        answered_at = time.monotonic()
+        await reading
+        closed = await _closed(provider, name)
+    if hearing.done_at is None:
+        raise RuntimeError("The stream of a cancelled run did not end with [DONE].")
+    return _Cancelled(
+        *((at - called_at) * 1000 for at in (answered_at, closed, hearing.done_at)),
+    )
+
+
+async def _cancel_tool(stage: Stage, address: str) -> float:
+    """From the call to the death of the last process of the tool."""
+    path = stage.new_folder() / "pids"
+    async with (
+        connected(address) as reader,
+        connected(address) as caller,
+        asyncio.timeout(_WAIT_SECONDS),
+    ):
+        tool = await caller.post("/v1/tools/", {"source_code": _SOURCE})
+        agent_id = await new_agent(caller, tool_ids=[tool["id"]])
+        reading = asyncio.create_task(streams.heard(reader, agent_id, hold_tool(str(path))))
+        deaths = [asyncio.create_task(_died_at(pid)) for pid in await _pids(path)]
+        # The tasks must be watching before anybody dies.
+        await asyncio.sleep(0)
+        called_at = time.monotonic()
+        await _cancel(caller, agent_id)
+        died_at = max(await asyncio.gather(*deaths))
+        await reading
+    return (died_at - called_at) * 1000
+
+
+async def _cancel(client: Client, agent_id: str) -> None:
+    outcomes = await client.post(f"/v1/agents/{agent_id}/messages/cancel", {})
+    if list(outcomes.values()) != ["cancelled"]:
+        raise RuntimeError(f"The run was not cancelled: {outcomes}")
+
+
+async def _closed(provider: Client, name: str) -> float:
+    """When the provider saw its client close. It writes the time down itself, so asking late costs nothing."""
+    while True:
+        at = msgspec.json.decode(await streams.asked(provider, closed_at(name)), type=float | None)
+        if at is not None:
+            return at
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+async def _pids(path: Path) -> list[int]:
+    """Of the tool's processes, once they run."""
+    while True:
+        if pids := _written(path):
+            return pids
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+def _written(path: Path) -> list[int]:
+    return [int(pid) for pid in path.read_text().split()] if path.exists() else []
+
+
+async def _died_at(pid: int) -> float:
+    """The kernel makes a process's descriptor readable in the moment of its death."""
+    loop = asyncio.get_running_loop()
+    died: asyncio.Future[float] = loop.create_future()
+    descriptor = os.pidfd_open(pid)
+
+    def note() -> None:
+        loop.remove_reader(descriptor)
+        died.set_result(time.monotonic())
+
+    loop.add_reader(descriptor, note)
+    try:
+        return await died
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
+
+
+async def _bare_closed_ms(stage: Stage) -> float:
+    """The floor: a client of the bare provider hangs up."""
+    taken = []
+    async with connected(stage.provider.address) as provider:
+        for _ in range(stage.counts.cancels):
+            name, hearing = streams.new_name(), BareHearing()
+            async with connected(stage.provider.address) as client:
+                reading = asyncio.create_task(
+                    client.stream(streams.CALL_PATH, streams.bare_wish(hold(name)), hearing)
+                )
+                await hearing.begun.wait()
+                called_at = time.monotonic()
+                client.close()
+                await asyncio.gather(reading, return_exceptions=True)
+            taken.append((await _closed(provider, name) - called_at) * 1000)
+    return median(taken)
+
+
+@asynccontextmanager
+async def _live(address: str, count: int) -> AsyncIterator[None]:
+    """So many other runs, each streaming to a reader; all are cancelled at the end."""
+    agents = await streams.agents(address, count)
+    readers = [await Client.connect(address) for _ in agents]
+    hearings = [Hearing() for _ in agents]
+    text = words(_OTHERS_WORDS, _OTHERS_WORD_SECONDS)
+    reading = [
+        asyncio.create_task(reader.stream(streams.stream_path(agent), streams.wish(text), hearing))
+        for reader, agent, hearing in zip(readers, agents, hearings, strict=True)
+    ]
+    try:
+        async with asyncio.timeout(_WAIT_SECONDS):
+            await asyncio.gather(*(hearing.begun.wait() for hearing in hearings))
+        yield
+        if any(task.done() for task in reading):
+            raise RuntimeError("Some of the other runs ended while one was measured.")
+    finally:
+        async with connected(address) as client:
+            for agent in agents:
+                await client.request("POST", f"/v1/agents/{agent}/messages/cancel", b"{}")
+        await asyncio.gather(*reading, return_exceptions=True)
+        for reader in readers:
+            reader.close()

@@ -1,0 +1,35 @@
+"""Creating an agent, with and without the tools that every agent gets, and with memory blocks."""
+
+from typing import Any
+
+from bench.client import Client
+from bench.figures import Figure, median
+from bench.floor import floor, median_ms, timed_ms
+from bench.stage import Stage, new_agent
+
+BUDGET_MS = 10
+
+_BLOCKS = [
+    {"label": "human", "value": "The human's name is Ada."},
+    {"label": "persona", "value": "I am a helpful agent."},
+]
+_KINDS: dict[str, dict[str, Any]] = {
+    "create agent, base tools and two blocks": {"memory_blocks": _BLOCKS},
+    "  bare": {"include_base_tools": False},
+}
+
+
+async def measure(stage: Stage) -> list[Figure]:
+    count = stage.counts.agents
+    async with stage.warm_server() as (_, client):
+        taken = {what: await _create(client, count, fields) for what, fields in _KINDS.items()}
+    async with floor(stage.provider.address, stage.new_folder()) as smallest:
+        floor_ms = await median_ms(smallest.one_commit, count)
+    return [
+        Figure(what=what, unit="ms", value=value, floor=floor_ms, budget=BUDGET_MS)
+        for what, value in taken.items()
+    ]
+
+
+async def _create(client: Client, count: int, fields: dict[str, Any]) -> float:
+    return median([await timed_ms(lambda: new_agent(client, **fields)) for _ in range(count)])

@@ -1,0 +1,43 @@
+"""The first turn after a start: an agent from before, spoken to once the server has come to rest.
+
+A server answers health first and loads its providers in the background, about a second; nobody sees
+that state, so we wait until the process is idle. A turn that comes earlier waits for the loading.
+"""
+
+from functools import partial
+
+from bench.figures import Figure, median
+from bench.floor import floor, timed_ms
+from bench.processes import connected
+from bench.stage import TURN, Stage, new_agent, turn_path
+
+BUDGET_MS = 150
+
+
+async def measure(stage: Stage) -> list[Figure]:
+    home = stage.new_home()
+    with stage.server(home) as running:
+        async with connected(running.address) as client:
+            path = turn_path(await new_agent(client))
+    turns, floors = [], []
+    for _ in range(stage.counts.starts):
+        with stage.server(home) as running:
+            await running.rest()
+            async with connected(running.address) as client:
+                turns.append(await timed_ms(partial(client.post, path, TURN)))
+        floors.append(await timed_ms(lambda: _first_floor_turn(stage)))
+    return [
+        Figure(
+            what="first turn after start",
+            unit="ms",
+            value=median(turns),
+            floor=median(floors),
+            budget=BUDGET_MS,
+        )
+    ]
+
+
+async def _first_floor_turn(stage: Stage) -> None:
+    """Connect, make the table, call, commit."""
+    async with floor(stage.provider.address, stage.new_folder()) as smallest:
+        await smallest.turn()

@@ -1,0 +1,58 @@
+"""Many conversations at once against one process: how many turns it makes, and the memory that takes."""
+
+import sys
+
+import msgspec
+
+from bench import floor
+from bench.figures import Figure, median, percentile_95
+from bench.load import Load
+from bench.processes import output_of, seconds_to_first_answer
+from bench.stage import Stage
+
+IDLE_BUDGET_MB = 130
+LOADED_BUDGET_MB = 150
+BUDGET_TURNS_PER_SECOND = 150
+
+
+async def measure(stage: Stage) -> list[Figure]:
+    counts = stage.counts
+    with floor.smallest_server() as smallest:
+        await seconds_to_first_answer(smallest, "/")
+        floor_mb = smallest.memory_mb()
+    with stage.server(stage.new_home()) as running:
+        await running.rest()
+        idle_mb = running.memory_mb()
+        load = _load(running.address, counts.conversations, counts.load_seconds)
+        await running.rest()
+        loaded_mb, peak_mb = running.memory_mb(), running.peak_memory_mb()
+    floor_rate = await floor.turns_per_second(
+        stage.provider.address, stage.new_folder(), counts.conversations, counts.load_seconds / 2
+    )
+    at_once = f"{counts.conversations} conversations"
+    return [
+        _memory("memory idle, providers loaded", idle_mb, floor_mb, IDLE_BUDGET_MB),
+        _memory("memory after load", loaded_mb, floor_mb, LOADED_BUDGET_MB),
+        _memory("memory, peak", peak_mb, floor_mb, None),
+        Figure(
+            what=f"turns/s, one process, {at_once}",
+            unit="turns/s",
+            value=load.turns_per_second,
+            floor=floor_rate,
+            budget=BUDGET_TURNS_PER_SECOND,
+            more_is_better=True,
+        ),
+        Figure(what="  errors", unit="", value=load.errors, budget=0),
+        Figure(what="  turn under this load, median", unit="ms", value=median(load.turn_ms)),
+        Figure(what="  turn under this load, p95", unit="ms", value=percentile_95(load.turn_ms)),
+    ]
+
+
+def _load(address: str, conversations: int, seconds: float) -> Load:
+    """From a process of its own, so that the client takes nothing from the bench."""
+    command = [sys.executable, "-m", "bench.load", address, str(conversations), str(seconds)]
+    return msgspec.json.decode(output_of(command, seconds), type=Load)
+
+
+def _memory(what: str, value: float, floor_mb: float, budget: float | None) -> Figure:
+    return Figure(what=what, unit="MB", value=value, floor=floor_mb, budget=budget)

@@ -1,0 +1,34 @@
+"""A turn whose prompt is a thousand messages."""
+
+from functools import partial
+
+from bench.figures import Figure, median
+from bench.floor import floor, median_ms, timed_ms
+from bench.stage import TURN, Stage, new_agent, turn_path
+
+BUDGET_MS = 60
+MESSAGES = 1000
+
+
+async def measure(stage: Stage) -> list[Figure]:
+    count = stage.counts.long_turns
+    said = [
+        {"role": "assistant" if number % 2 else "user", "content": f"This is message {number}."}
+        for number in range(MESSAGES)
+    ]
+    async with stage.warm_server() as (_, client):
+        path = turn_path(await new_agent(client, initial_message_sequence=said))
+        turns = [await timed_ms(partial(client.post, path, TURN)) for _ in range(count)]
+    async with floor(stage.provider.address, stage.new_folder()) as smallest:
+        for message in said:
+            smallest.commit(message["content"])
+        floor_ms = await median_ms(smallest.long_turn, count)
+    return [
+        Figure(
+            what=f"turn with {MESSAGES:,} messages of history",
+            unit="ms",
+            value=median(turns),
+            floor=floor_ms,
+            budget=BUDGET_MS,
+        )
+    ]

@@ -1,0 +1,115 @@
+"""One stream after the other: the first token, the rate, and what tokens cost.
+
+The model layer hands on as one event what arrived in one read. So the rate counts words, and the number of
+events stands beside it; what a token costs is asked of tokens that come singly, else it would be near none.
+"""
+
+from collections.abc import Awaitable, Sequence
+from functools import partial
+
+from bench import streams
+from bench.client import Client
+from bench.figures import Figure, median
+from bench.hearing import Hearing
+from bench.processes import Running, connected
+from bench.provider import ONE_BY_ONE, words
+from bench.stage import Stage, new_agent
+
+TOKENS = 500
+FIRST_TOKENS = 20
+BUDGET_TOKENS_PER_SECOND = 5000
+FIRST_TOKEN_BUDGET_MS = 5
+CPU_BUDGET_MS = 150
+
+# How many words, and how long the provider waits before each.
+_FIRST = (FIRST_TOKENS, 0.0)
+_FAST = (TOKENS, ONE_BY_ONE)
+_ONE_WRITE = (TOKENS, 0.0)
+# Slow enough that each token has been handed on before the next comes.
+_SINGLE = (TOKENS, 0.002)
+
+
+async def measure(stage: Stage) -> list[Figure]:
+    count, singles = stage.counts.streams, stage.counts.single_streams
+    async with stage.warm_server() as (running, client):
+        ours = partial(_ours, client)
+        first = await ours(_FIRST, count)
+        fast, fast_cpu_ms = await _with_cpu(running, ours(_FAST, count))
+        one_write = await ours(_ONE_WRITE, count)
+        single, single_cpu_ms = await _with_cpu(running, ours(_SINGLE, singles))
+    async with connected(stage.provider.address) as provider:
+        bare = partial(_bare, provider)
+        bare_first = _first_ms(await bare(_FIRST, count))
+        bare_fast, bare_one_write = await bare(_FAST, count), await bare(_ONE_WRITE, count)
+    return [
+        Figure(what="first token", unit="ms", value=_first_ms(first), floor=bare_first),
+        Figure(
+            what="first token added",
+            unit="ms",
+            value=_first_ms(first) - bare_first,
+            budget=FIRST_TOKEN_BUDGET_MS,
+        ),
+        _rate("tokens/s through one stream", fast, bare_fast, BUDGET_TOKENS_PER_SECOND),
+        _events(fast),
+        _rate("  sent in one write", one_write, bare_one_write, None),
+        _events(one_write),
+        Figure(
+            what=f"CPU per {TOKENS} tokens that come singly",
+            unit="ms",
+            value=single_cpu_ms,
+            budget=CPU_BUDGET_MS,
+        ),
+        _events(single),
+        Figure(what="  as fast as they go", unit="ms", value=fast_cpu_ms),
+    ]
+
+
+async def _ours(client: Client, how: tuple[int, float], count: int) -> list[Hearing]:
+    """Each agent streams once, so that no history grows."""
+    agents = [await new_agent(client) for _ in range(count)]
+    heard = [await streams.heard(client, agent, words(*how)) for agent in agents]
+    return [streams.whole(hearing, how[0]) for hearing in heard]
+
+
+async def _bare(provider: Client, how: tuple[int, float], count: int) -> list[Hearing]:
+    heard = [await streams.heard_bare(provider, words(*how)) for _ in range(count)]
+    return [streams.whole(hearing, how[0]) for hearing in heard]
+
+
+async def _with_cpu(
+    running: Running, streaming: Awaitable[list[Hearing]]
+) -> tuple[list[Hearing], float]:
+    """The streams, and what each cost the server; the making of its agent is in it, 3 ms."""
+    before = running.cpu_ms()
+    heard = await streaming
+    return heard, (running.cpu_ms() - before) / len(heard)
+
+
+def _first_ms(hearings: Sequence[Hearing]) -> float:
+    return median([hearing.first_ms for hearing in hearings])
+
+
+def _rate(
+    what: str, ours: Sequence[Hearing], bare: Sequence[Hearing], budget: float | None
+) -> Figure:
+    return Figure(
+        what=what,
+        unit="tokens/s",
+        value=_tokens_per_second(ours),
+        floor=_tokens_per_second(bare),
+        budget=budget,
+        more_is_better=True,
+    )
+
+
+def _events(hearings: Sequence[Hearing]) -> Figure:
+    return Figure(
+        what="    events that brought them",
+        unit="",
+        value=median([hearing.events for hearing in hearings]),
+    )
+
+
+def _tokens_per_second(hearings: Sequence[Hearing]) -> float:
+    """From the question to the last token: the time to the first one counts, too."""
+    return TOKENS / median([hearing.last_ms for hearing in hearings]) * 1000

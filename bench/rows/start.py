@@ -1,0 +1,33 @@
+"""Start to first healthy answer: of a first start, which makes the store, and of every later one."""
+
+from bench.figures import Figure, median
+from bench.floor import smallest_server
+from bench.processes import seconds_to_first_answer
+from bench.stage import Home, Stage
+
+BUDGET_SECONDS = 1.2
+
+
+async def measure(stage: Stage) -> list[Figure]:
+    first, later, floor = [], [], []
+    for _ in range(stage.counts.starts):
+        home = stage.new_home()
+        first.append(await _start(stage, home))
+        later.append(await _start(stage, home))
+        with smallest_server() as running:
+            floor.append(await seconds_to_first_answer(running, "/"))
+    return [
+        Figure(
+            what=f"start to first healthy answer, {which}",
+            unit="s",
+            value=median(seconds),
+            floor=median(floor),
+            budget=BUDGET_SECONDS,
+        )
+        for which, seconds in (("first start", first), ("later start", later))
+    ]
+
+
+async def _start(stage: Stage, home: Home) -> float:
+    with stage.server(home) as running:
+        return await seconds_to_first_answer(running, "/v1/health/")

@@ -1,0 +1,37 @@
+"""One-step turns, one after the other; each agent makes few, so that its history stays short."""
+
+from functools import partial
+
+from bench.figures import Figure, median, percentile_95
+from bench.floor import floor, median_ms, timed_ms
+from bench.stage import TURN, Stage, new_agent, turn_path
+
+BUDGET_MS = 10
+TURNS_PER_AGENT = 10
+
+
+async def measure(stage: Stage) -> list[Figure]:
+    count = stage.counts.turns
+    turns: list[float] = []
+    async with stage.warm_server() as (_, client):
+        while len(turns) < count:
+            path = turn_path(await new_agent(client))
+            turns += [
+                await timed_ms(partial(client.post, path, TURN)) for _ in range(TURNS_PER_AGENT)
+            ]
+    async with floor(stage.provider.address, stage.new_folder()) as smallest:
+        call_ms = await median_ms(smallest.call, count)
+        turn_ms = await median_ms(smallest.turn, count)
+        commit_ms = await median_ms(smallest.one_commit, count)
+    return [
+        Figure(
+            what="one-step turn", unit="ms", value=median(turns), floor=turn_ms, budget=BUDGET_MS
+        ),
+        Figure(what="  p95", unit="ms", value=percentile_95(turns)),
+        Figure(
+            what="  without the provider's part",
+            unit="ms",
+            value=median(turns) - call_ms,
+            floor=commit_ms,
+        ),
+    ]

@@ -1,0 +1,17 @@
+"""A bell inside one process."""
+
+import asyncio
+from collections import defaultdict
+
+
+class LocalBell:
+    def __init__(self) -> None:
+        self._rung: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
+
+    def ring(self, topic: str) -> None:
+        self._rung[topic].set()
+
+    async def wait(self, topic: str) -> None:
+        event = self._rung[topic]
+        await event.wait()
+        event.clear()

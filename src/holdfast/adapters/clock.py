@@ -1,0 +1,23 @@
+"""The machine's own clock and chance."""
+
+import time
+import uuid
+from datetime import UTC, datetime
+
+from holdfast.core.ids import Kind
+
+
+class SystemClock:
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def monotonic_ns(self) -> int:
+        return time.monotonic_ns()
+
+
+class RandomIds:
+    def mint(self, kind: Kind) -> str:
+        return f"{kind}-{uuid.uuid4()}"
+
+    def otid(self) -> str:
+        return str(uuid.uuid4())

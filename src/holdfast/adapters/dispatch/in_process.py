@@ -1,0 +1,66 @@
+"""Queued runs of one process: a line per thread, served in order of arrival."""
+
+import asyncio
+from collections import deque
+
+from holdfast.ports.bell import Bell
+from holdfast.ports.dispatch import Ticket
+
+TOPIC = "runs"
+
+
+class InProcessDispatch:
+    def __init__(self, bell: Bell) -> None:
+        self._bell = bell
+        self._ready: deque[Ticket] = deque()
+        self._holders: dict[str, Ticket] = {}
+        self._lines: dict[str, deque[Ticket]] = {}
+        self._turns: dict[str, asyncio.Event] = {}
+
+    def submit(self, ticket: Ticket) -> None:
+        holder = self._holders.get(ticket.thread_id)
+        if ticket == holder or ticket.run_id in self._turns:
+            return
+        if holder is not None:
+            self._lines.setdefault(ticket.thread_id, deque()).append(ticket)
+            self._turns[ticket.run_id] = asyncio.Event()
+        else:
+            self._give_turn(ticket)
+
+    async def take(self) -> Ticket:
+        while not self._ready:
+            await self._bell.wait(TOPIC)
+        return self._ready.popleft()
+
+    def release(self, ticket: Ticket) -> None:
+        if self._holders.get(ticket.thread_id) != ticket:
+            return
+        del self._holders[ticket.thread_id]
+        line = self._lines.get(ticket.thread_id)
+        if not line:
+            return
+        self._give_turn(line.popleft())
+        if not line:
+            del self._lines[ticket.thread_id]
+
+    async def turn(self, run_id: str) -> None:
+        waiting = self._turns.get(run_id)
+        if waiting is not None:
+            await waiting.wait()
+
+    def withdraw(self, run_id: str) -> str | None:
+        for thread_id, line in self._lines.items():
+            for ticket in line:
+                if ticket.run_id == run_id:
+                    line.remove(ticket)
+                    # Whoever waits for its turn need not wait any longer.
+                    self._turns.pop(run_id).set()
+                    return self._holders[thread_id].run_id
+        return None
+
+    def _give_turn(self, ticket: Ticket) -> None:
+        if (waiting := self._turns.pop(ticket.run_id, None)) is not None:
+            waiting.set()
+        self._holders[ticket.thread_id] = ticket
+        self._ready.append(ticket)
+        self._bell.ring(TOPIC)

@@ -1,0 +1,19 @@
+"""Which event log the settings mean."""
+
+from holdfast.adapters.event_log.sql import SqlEventLog
+from holdfast.errors import SettingInvalid
+from holdfast.ports.store import Store
+
+
+def open_event_log(store: Store, redis_url: str | None) -> SqlEventLog:
+    """Over the store alone, or with Redis beside it."""
+    if redis_url is None:
+        return SqlEventLog(store)
+    try:
+        # Imported here because Redis is an extra that most servers do without.
+        from holdfast.adapters.event_log.redis import RedisEventLog  # noqa: PLC0415 - see above
+    except ModuleNotFoundError as error:
+        raise SettingInvalid(
+            "HOLDFAST_REDIS_URL needs the Redis client: pip install 'holdfast[redis]'"
+        ) from error
+    return RedisEventLog.connect(store, redis_url)

@@ -1,0 +1,262 @@
+"""From pydantic-ai's stream to our events: deltas as they come, then the whole answer."""
+
+import re
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from secrets import token_hex
+from typing import Any
+
+import msgspec
+from pydantic_ai.messages import (
+    ModelResponse,
+    ModelResponsePart,
+    PartDeltaEvent,
+    PartStartEvent,
+    TextPart,
+    TextPartDelta,
+    ThinkingPart,
+    ThinkingPartDelta,
+    ToolCallPart,
+    ToolCallPartDelta,
+)
+from pydantic_ai.models import StreamedResponse
+from pydantic_ai.usage import RequestUsage
+
+from holdfast.adapters.models.errors import translation
+from holdfast.adapters.models.places import placed
+from holdfast.adapters.models.stream_events import stream_events
+from holdfast.core.messages import Message, Part, Text, Thinking, ToolCall
+from holdfast.core.runs import Usage
+from holdfast.core.turn import Finish
+from holdfast.errors import ModelError
+from holdfast.ports.model import (
+    Answer,
+    HiddenThinking,
+    ModelEvent,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallDelta,
+)
+
+_BROKEN_OFF = "The provider's stream ended in the middle of the answer."
+
+# What every provider accepts as the id of a call.
+_USABLE_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+# So pydantic-ai marks ids that it made up.
+_MADE_UP = "pyd_ai_"
+_REDACTED_IDS = ("redacted_thinking", "redacted_content")
+
+_NO_ARGUMENTS = "{}"
+
+# Each count stands under one of these names in the details, if the provider reported it at all.
+_CACHE_READ = ("cached_tokens", "cache_read_input_tokens", "cached_content_tokens")
+_CACHE_WRITE = ("cache_write_tokens", "cache_creation_input_tokens")
+_REASONING = ("reasoning_tokens", "thinking_tokens", "thoughts_tokens")
+
+
+async def answer_events(
+    stream: StreamedResponse, history: tuple[Message, ...], secrets: tuple[str, ...]
+) -> AsyncGenerator[ModelEvent, None]:
+    """The deltas of the stream, then the answer. Call ids of the history are not given again.
+
+    What is told goes by the parts of the answer: one after the other, each thought shown or told as hidden.
+    """
+    calls = _Calls(history)
+    thought = _Thought()
+    with translation(secrets):
+        async for event in stream_events(stream):
+            if isinstance(event, PartDeltaEvent):
+                told = _added(event, calls, thought)
+            elif isinstance(event, PartStartEvent):
+                hidden = thought.over(event.index)
+                if hidden is not None:
+                    yield hidden
+                told = _started(event, calls, thought)
+            else:
+                continue
+            if told is not None:
+                yield told
+    for left in (thought.over(None), *calls.without_arguments()):
+        if left is not None:
+            yield left
+    response = stream.get()
+    refusal = _refusal(response)
+    if refusal is not None:
+        yield TextDelta(refusal.text)
+    yield _answer(response, calls, refusal)
+
+
+class _Calls:
+    """The ids of this answer's calls, by their place among the parts."""
+
+    def __init__(self, history: tuple[Message, ...]) -> None:
+        self._history = history
+        self._given: dict[int, str] = {}
+        self._names: dict[int, str] = {}
+        self._bare: set[int] = set()
+
+    def id(self, index: int, proposed: str) -> str:
+        """The provider's id, or one of ours if it gave none, an unusable one, or one used before."""
+        if index not in self._given:
+            usable = _USABLE_ID.fullmatch(proposed) and not proposed.startswith(_MADE_UP)
+            taken = not usable or proposed in self._given.values() or self._was_used(proposed)
+            self._given[index] = f"call_{token_hex(4)}" if taken else proposed
+        return self._given[index]
+
+    def started(self, index: int, part: ToolCallPart) -> ToolCallDelta:
+        self._names[index] = part.tool_name
+        self._bare.add(index)
+        return self.added(index, part.tool_call_id, _json_text(part.args))
+
+    def added(self, index: int, proposed: str, arguments: str) -> ToolCallDelta:
+        if arguments:
+            self._bare.discard(index)
+        return ToolCallDelta(self.id(index, proposed), self._names[index], arguments)
+
+    def without_arguments(self) -> Iterator[ToolCallDelta]:
+        """A call that came without any is stored with none, and told so."""
+        for index in sorted(self._bare):
+            yield ToolCallDelta(self._given[index], self._names[index], _NO_ARGUMENTS)
+
+    def _was_used(self, call_id: str) -> bool:
+        return any(call.id == call_id for row in self._history for call in row.tool_calls)
+
+
+class _Thought:
+    """The thought that has begun without a word. That it has none is known when the next part begins."""
+
+    def __init__(self) -> None:
+        self._index: int | None = None
+        self._sent_instead = False
+
+    def began(self, index: int, part: ThinkingPart) -> ModelEvent | None:
+        if part.id in _REDACTED_IDS:
+            return HiddenThinking(redacted=True, data=part.signature)
+        if part.content:
+            return ThinkingDelta(part.content)
+        self._index = index
+        self._sent_instead = _is_kept(part)
+        return None
+
+    def went_on(self, index: int, delta: ThinkingPartDelta) -> ModelEvent | None:
+        if index == self._index:
+            if delta.content_delta:
+                self._index = None
+            self._sent_instead |= bool(delta.signature_delta or delta.provider_details)
+        return ThinkingDelta(delta.content_delta) if delta.content_delta else None
+
+    def over(self, next_index: int | None) -> ModelEvent | None:
+        index, self._index = self._index, None
+        if index is None or index == next_index or not self._sent_instead:
+            return None
+        return HiddenThinking(redacted=False)
+
+
+def _started(event: PartStartEvent, calls: _Calls, thought: _Thought) -> ModelEvent | None:
+    part = event.part
+    if isinstance(part, TextPart):
+        return TextDelta(part.content) if part.content else None
+    if isinstance(part, ThinkingPart):
+        return thought.began(event.index, part)
+    if isinstance(part, ToolCallPart):
+        return calls.started(event.index, part)
+    return None
+
+
+def _added(event: PartDeltaEvent, calls: _Calls, thought: _Thought) -> ModelEvent | None:
+    delta = event.delta
+    if isinstance(delta, TextPartDelta):
+        return TextDelta(delta.content_delta) if delta.content_delta else None
+    if isinstance(delta, ThinkingPartDelta):
+        return thought.went_on(event.index, delta)
+    if isinstance(delta, ToolCallPartDelta) and delta.args_delta:
+        return calls.added(event.index, delta.tool_call_id or "", _json_text(delta.args_delta))
+    return None
+
+
+def _answer(response: ModelResponse, calls: _Calls, refusal: Text | None) -> Answer:
+    content = tuple(_contents(response.parts))
+    if refusal is not None:
+        content = (*content, refusal)
+    tool_calls = tuple(
+        _call(part, calls.id(index, part.tool_call_id))
+        for index, part in enumerate(response.parts)
+        if isinstance(part, ToolCallPart)
+    )
+    return Answer(
+        content=content,
+        tool_calls=tool_calls,
+        usage=_usage(response.usage),
+        finish=_finish(response, called=bool(tool_calls)),
+    )
+
+
+def _contents(parts: Sequence[ModelResponsePart]) -> Iterator[Part]:
+    calls = 0
+    for part in parts:
+        if isinstance(part, TextPart) and part.content:
+            yield Text(part.content, part.id, part.provider_name, placed(part, calls))
+        elif isinstance(part, ThinkingPart) and _is_kept(part):
+            yield Thinking(
+                part.content,
+                signature=part.signature,
+                id=part.id,
+                provider=part.provider_name,
+                details=placed(part, calls),
+                redacted=part.id in _REDACTED_IDS,
+            )
+        calls += isinstance(part, ToolCallPart)
+
+
+def _is_kept(part: ThinkingPart) -> bool:
+    """Not a thought that is nothing at all: neither words nor anything that the provider wants back."""
+    return bool(part.content or part.signature or part.provider_details)
+
+
+def _call(part: ToolCallPart, call_id: str) -> ToolCall:
+    return ToolCall(
+        id=call_id,
+        name=part.tool_name,
+        arguments=_json_text(part.args) or _NO_ARGUMENTS,
+        item_id=part.id,
+        provider=part.provider_name,
+        details=part.provider_details,
+    )
+
+
+def _json_text(arguments: str | Mapping[str, Any] | None) -> str:
+    if isinstance(arguments, Mapping):
+        return msgspec.json.encode(arguments).decode()
+    return arguments or ""
+
+
+def _finish(response: ModelResponse, *, called: bool) -> Finish:
+    if response.finish_reason is None and not (response.provider_details or {}).get(
+        "finish_reason"
+    ):
+        raise ModelError(_BROKEN_OFF)
+    if response.finish_reason == "length":
+        return Finish.LENGTH
+    # A forced call ends with "stop" at some providers.
+    return Finish.TOOL_CALLS if called else Finish.STOP
+
+
+def _refusal(response: ModelResponse) -> Text | None:
+    """What the model said instead of an answer, which providers send beside the content."""
+    said = (response.provider_details or {}).get("refusal")
+    return Text(said) if isinstance(said, str) and said and not response.parts else None
+
+
+def _usage(counted: RequestUsage) -> Usage:
+    details = counted.details
+    return Usage(
+        prompt_tokens=counted.input_tokens,
+        completion_tokens=counted.output_tokens,
+        cached_input_tokens=_reported(details, _CACHE_READ, counted.cache_read_tokens),
+        cache_write_tokens=_reported(details, _CACHE_WRITE, counted.cache_write_tokens),
+        reasoning_tokens=_reported(details, _REASONING, 0),
+    )
+
+
+def _reported(details: dict[str, int], names: tuple[str, ...], counted: int) -> int | None:
+    """None where the provider said nothing: that is not the same as 0."""
+    return next((details[name] for name in names if name in details), counted or None)

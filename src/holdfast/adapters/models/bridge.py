@@ -1,0 +1,160 @@
+"""The bridge to pydantic-ai: one for every provider, always streaming.
+
+Importing this module imports pydantic-ai (0.7 s), and the first model of a provider its SDK (another 0.3 to
+0.9 s): the router does both in a thread.
+"""
+
+import warnings
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextvars import ContextVar
+from functools import lru_cache
+from importlib import import_module
+from typing import cast
+from urllib.request import getproxies
+
+import httpx2
+from pydantic_ai.models import Model, ModelRequestParameters
+from pydantic_ai.tools import ToolDefinition
+
+from holdfast.adapters.models.answers import answer_events
+from holdfast.adapters.models.errors import translation
+from holdfast.adapters.models.handles import (
+    ANTHROPIC,
+    GOOGLE,
+    OPENAI,
+    Account,
+    ProviderSettings,
+    thinks,
+)
+from holdfast.adapters.models.history import to_messages
+from holdfast.adapters.models.transport import StreamTransport
+from holdfast.adapters.models.wires.wire import Wire
+from holdfast.core.models import ModelChoice
+from holdfast.ports.model import ModelEvent, Question, ToolOffer
+
+# Each provider's wires are imported when first needed: together the SDKs take a second and 50 MB.
+_WIRES = {
+    OPENAI: {
+        "chat": ("holdfast.adapters.models.wires.openai_chat", "OpenAiChatWire"),
+        "responses": ("holdfast.adapters.models.wires.openai_responses", "OpenAiResponsesWire"),
+    },
+    ANTHROPIC: {
+        "messages": ("holdfast.adapters.models.wires.anthropic_messages", "AnthropicMessagesWire"),
+    },
+    GOOGLE: {
+        "content": ("holdfast.adapters.models.wires.google_content", "GoogleContentWire"),
+    },
+}
+
+# Callers name any model they like; this many are kept ready.
+_MODELS_KEPT = 256
+
+_CONNECT_SECONDS = 10.0
+
+# V1 clients always send a temperature; that reasoning models ignore it is not news.
+warnings.filterwarnings("ignore", message="Sampling parameters", category=UserWarning)
+
+
+# What the task's question has opened, so that it is closed at once: some SDKs leave that to the garbage collector.
+_opened: ContextVar[list[httpx2.Response]] = ContextVar("opened")
+
+
+class PydanticAiBridge:
+    def __init__(self, settings: ProviderSettings) -> None:
+        self._settings = settings
+        self._accounts = settings.accounts
+        self._secrets = tuple(account.api_key for account in self._accounts.values())
+        self._clients: dict[tuple[bool, bool], httpx2.AsyncClient] = {}
+        self._wires: dict[str, Wire] = {}
+        self._model = lru_cache(maxsize=_MODELS_KEPT)(self._make_model)
+
+    def load(self, provider: str) -> None:
+        """Import the provider's SDK and make its client; blocks."""
+        account = self._accounts[provider]
+        for spoken, (module, name) in _WIRES[provider].items():
+            if spoken not in self._wires:
+                make = cast(
+                    "Callable[[Account, httpx2.AsyncClient], Wire]",
+                    getattr(import_module(module), name),
+                )
+                self._wires[spoken] = make(account, self._client(account))
+
+    @asynccontextmanager
+    async def ask(self, question: Question) -> AsyncIterator[AsyncIterator[ModelEvent]]:
+        choice = question.choice
+        spoken = _spoken(choice)
+        wire = self._wires[spoken]
+        model = self._model(spoken, choice.name, bool(choice.settings.strict))
+        async with AsyncExitStack() as stack:
+            opened: list[httpx2.Response] = []
+            _opened.set(opened)
+            stack.push_async_callback(_close, opened)
+            with translation(self._secrets):
+                history = to_messages(question.history, wire.thought)
+                settings = wire.settings(model, question, history)
+                request = model.request_stream(history, settings, _parameters(question))
+                stream = await stack.enter_async_context(request)
+            events = answer_events(stream, question.history, self._secrets)
+            yield await stack.enter_async_context(aclosing(events))
+
+    async def aclose(self) -> None:
+        for client in self._clients.values():
+            await client.aclose()
+
+    def _make_model(self, spoken: str, name: str, strict: bool) -> Model:
+        return self._wires[spoken].model(name, strict=strict)
+
+    def _client(self, account: Account) -> httpx2.AsyncClient:
+        """Providers share a client where they can: loading certificates takes 20 ms."""
+        kind = (account.is_plain_http, account.is_loopback)
+        if kind not in self._clients:
+            self._clients[kind] = httpx2.AsyncClient(
+                transport=_transport(account),
+                trust_env=not account.is_loopback,
+                event_hooks={"response": [_note]},
+                timeout=httpx2.Timeout(self._settings.silence_seconds, connect=_CONNECT_SECONDS),
+            )
+        return self._clients[kind]
+
+
+async def _note(response: httpx2.Response) -> None:
+    _opened.get([]).append(response)
+
+
+async def _close(responses: list[httpx2.Response]) -> None:
+    for response in responses:
+        await response.aclose()
+
+
+def _spoken(choice: ModelChoice) -> str:
+    if choice.provider == OPENAI:
+        return "responses" if thinks(choice.name) else "chat"
+    return next(iter(_WIRES[choice.provider]))
+
+
+def _transport(account: Account) -> httpx2.AsyncBaseTransport | None:
+    """Ours, which makes little work of a token; httpx's own where a proxy leads out."""
+    # A proxy from the environment is for the world outside, not for this machine.
+    if getproxies() and not account.is_loopback:
+        return None
+    # Plain HTTP has nothing to verify, and redirects are not followed.
+    return StreamTransport(None if account.is_plain_http else httpx2.create_ssl_context())
+
+
+def _parameters(question: Question) -> ModelRequestParameters:
+    strict = bool(question.choice.settings.strict)
+    return ModelRequestParameters(
+        function_tools=[_definition(tool, strict=strict) for tool in question.tools],
+        # Where a provider cannot be forced (Anthropic while it thinks), pydantic-ai then lets it choose.
+        allow_text_output=not (question.force_tool and question.tools),
+    )
+
+
+def _definition(tool: ToolOffer, *, strict: bool) -> ToolDefinition:
+    return ToolDefinition(
+        name=tool.name,
+        description=tool.description,
+        parameters_json_schema=tool.parameters,
+        strict=strict,
+    )

@@ -1,0 +1,183 @@
+"""From the rows of a thread to the messages that pydantic-ai sends. Pure.
+
+The rows are valid already (every call has its result); here they only get a form that every provider accepts.
+"""
+
+from base64 import b64decode
+from collections.abc import Callable, Iterator, Sequence
+
+from pydantic_ai.messages import (
+    BinaryContent,
+    ModelMessage,
+    ModelRequest,
+    ModelRequestPart,
+    ModelResponse,
+    ModelResponsePart,
+    SystemPromptPart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserContent,
+    UserPromptPart,
+)
+
+from holdfast.adapters.models.places import in_order
+from holdfast.core.messages import (
+    Image,
+    Message,
+    Part,
+    Role,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolReturn,
+    VisiblePart,
+)
+
+# Providers refuse a conversation that does not begin with the user, and blank text.
+_OPENING = "(The conversation begins.)"
+_BLANK = "(no text)"
+
+
+def to_messages(rows: Sequence[Message], is_own: Callable[[Thinking], bool]) -> list[ModelMessage]:
+    """The history as it is sent; thinking that is not its reader's own stays out."""
+    messages: list[ModelMessage] = []
+    step_id: str | None = None
+    for row in rows:
+        if row.role is Role.APPROVAL and not row.tool_calls:
+            # A person's answer: the model sees what became of the call, not who allowed it.
+            continue
+        if row.role in (Role.ASSISTANT, Role.APPROVAL):
+            _add_answer(
+                messages, row, is_own, same=row.step_id is not None and row.step_id == step_id
+            )
+            step_id = row.step_id
+        else:
+            _add_request(messages, row)
+    return _opened_by_the_user(_without_trailing_thoughts(messages))
+
+
+def _add_answer(
+    messages: list[ModelMessage], row: Message, is_own: Callable[[Thinking], bool], *, same: bool
+) -> None:
+    """One answer may be stored as two rows, the second with the calls that were held (wire-v1 §6.2)."""
+    parts = list(_answer_parts(row, is_own))
+    if same and isinstance(messages[-1], ModelResponse):
+        messages[-1].parts = [*messages[-1].parts, *parts]
+    elif parts:
+        messages.append(ModelResponse(parts=parts))
+
+
+def _answer_parts(row: Message, is_own: Callable[[Thinking], bool]) -> Iterator[ModelResponsePart]:
+    said = [sent for part in row.content if (sent := _answer_part(part, is_own)) is not None]
+    return in_order(said, [_call(call) for call in row.tool_calls])
+
+
+def _answer_part(part: Part, is_own: Callable[[Thinking], bool]) -> TextPart | ThinkingPart | None:
+    match part:
+        case Text(text=text) if text.strip():
+            return TextPart(
+                content=text,
+                id=part.id,
+                provider_name=part.provider,
+                provider_details=part.details,
+            )
+        case Thinking() if is_own(part):
+            return ThinkingPart(
+                content=part.text,
+                id=part.id,
+                signature=part.signature,
+                provider_name=part.provider,
+                provider_details=part.details,
+            )
+        case _:
+            return None
+
+
+def _call(call: ToolCall) -> ToolCallPart:
+    return ToolCallPart(
+        tool_name=call.name,
+        args=call.arguments,
+        tool_call_id=call.id,
+        id=call.item_id,
+        provider_name=call.provider,
+        provider_details=call.details,
+    )
+
+
+def _add_request(messages: list[ModelMessage], row: Message) -> None:
+    """What comes between two answers is one request: Anthropic wants all results in one message."""
+    parts = _request_parts(row)
+    last = messages[-1] if messages else None
+    if isinstance(last, ModelRequest):
+        last.parts = [*last.parts, *parts]
+    else:
+        messages.append(ModelRequest(parts=parts))
+
+
+def _request_parts(row: Message) -> list[ModelRequestPart]:
+    if row.role is Role.SYSTEM:
+        return [SystemPromptPart(content=row.text)]
+    if row.role is Role.TOOL:
+        return [_returned(item) for item in row.tool_returns]
+    return [UserPromptPart(content=_user_content(row.content))]
+
+
+def _user_content(parts: Sequence[Part]) -> str | list[UserContent]:
+    visible = [part for part in parts if isinstance(part, Text | Image)]
+    said = _contents(visible)
+    match said:
+        case []:
+            return _BLANK
+        case [str() as text]:
+            return text
+        case _:
+            return said
+
+
+def _returned(item: ToolReturn) -> ToolReturnPart:
+    pictured = any(isinstance(part, Image) for part in item.content)
+    return ToolReturnPart(
+        tool_name=item.name or "unknown_tool",
+        content=_contents(item.content) if pictured else item.text,
+        tool_call_id=item.call_id,
+        outcome="success" if item.ok else "failed",
+    )
+
+
+def _contents(parts: Sequence[VisiblePart]) -> list[UserContent]:
+    return [
+        _picture(part) if isinstance(part, Image) else part.text
+        for part in parts
+        if isinstance(part, Image) or part.text.strip()
+    ]
+
+
+def _picture(image: Image) -> BinaryContent:
+    return BinaryContent(
+        data=b64decode(image.data),
+        media_type=image.media_type,
+        vendor_metadata={"detail": image.detail} if image.detail else None,
+    )
+
+
+def _without_trailing_thoughts(messages: list[ModelMessage]) -> list[ModelMessage]:
+    """A thought that nothing came of (the answer was cut there) is refused."""
+    for message in messages:
+        if isinstance(message, ModelResponse):
+            parts = list(message.parts)
+            while parts and isinstance(parts[-1], ThinkingPart):
+                parts.pop()
+            message.parts = parts
+    return [message for message in messages if message.parts]
+
+
+def _opened_by_the_user(messages: list[ModelMessage]) -> list[ModelMessage]:
+    first = messages[0] if messages else None
+    opening = UserPromptPart(content=_OPENING)
+    if not isinstance(first, ModelRequest):
+        return [ModelRequest(parts=[opening]), *messages]
+    if all(isinstance(part, SystemPromptPart) for part in first.parts):
+        first.parts = [*first.parts, opening]
+    return messages

@@ -1,0 +1,75 @@
+"""OpenAI's responses, for its models that think. Nothing is kept there: thoughts come encrypted and go back so."""
+
+import re
+from typing import Any
+
+import httpx2
+from pydantic_ai.messages import ModelMessage
+from pydantic_ai.models import Model
+from pydantic_ai.models.openai import OpenAIResponsesModel, OpenAIResponsesModelSettings
+from pydantic_ai.profiles.openai import OpenAIModelProfile
+from pydantic_ai.providers.openai import OpenAIProvider
+from pydantic_ai.settings import ModelSettings
+
+from holdfast.adapters.models.handles import Account
+from holdfast.adapters.models.wires.openai_client import direct_client
+from holdfast.adapters.models.wires.thinking import thinking_level
+from holdfast.core.messages import Thinking
+from holdfast.core.models import ModelSettings as Asked
+from holdfast.ports.model import Question
+
+# The o-series refuses to be told about parallel calls, and its first edition to sum its thoughts up.
+_O_SERIES = re.compile(r"(ft:)?o\d")
+_SUMS_NOTHING_UP = re.compile(r"(ft:)?o1")
+
+
+class OpenAiResponsesWire:
+    def __init__(self, account: Account, http: httpx2.AsyncClient) -> None:
+        self._provider = OpenAIProvider(openai_client=direct_client(account, http))
+
+    def thought(self, thinking: Thinking) -> bool:
+        return thinking.provider == "openai" and bool(thinking.signature)
+
+    def model(self, name: str, *, strict: bool) -> Model:
+        # Only strict schemas need rewriting, and rewriting costs 0.1 ms per tool and request.
+        profile = None if strict else OpenAIModelProfile(json_schema_transformer=None)
+        return OpenAIResponsesModel(name, provider=self._provider, profile=profile)
+
+    def settings(
+        self,
+        model: Model,
+        question: Question,
+        history: list[ModelMessage],  # noqa: ARG002 - other wires need it
+    ) -> ModelSettings:
+        asked = question.choice.settings
+        settings = OpenAIResponsesModelSettings(openai_store=False)
+        if asked.max_output_tokens is not None:
+            settings["max_tokens"] = asked.max_output_tokens
+        if asked.temperature is not None:
+            settings["temperature"] = asked.temperature
+        if question.tools and not _O_SERIES.match(model.model_name):
+            settings["parallel_tool_calls"] = question.parallel_tool_calls
+        text = _text(asked)
+        if text:
+            settings["extra_body"] = {"text": text}
+        level = thinking_level(asked)
+        if level is not None:
+            settings["thinking"] = level
+        if level is not False and not _SUMS_NOTHING_UP.match(model.model_name):
+            settings["openai_reasoning_summary"] = "auto"
+        return settings
+
+
+def _text(asked: Asked) -> dict[str, Any]:
+    """How the text is to be: chat completions' form of a format has its schema one level deeper."""
+    text: dict[str, Any] = {}
+    if asked.verbosity in ("low", "medium", "high"):
+        text["verbosity"] = asked.verbosity
+    if asked.response_format is not None:
+        schema = asked.response_format.get("json_schema")
+        inner = schema if isinstance(schema, dict) else {}
+        text["format"] = {
+            **inner,
+            **{k: v for k, v in asked.response_format.items() if v != schema},
+        }
+    return text

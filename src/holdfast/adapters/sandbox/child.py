@@ -1,0 +1,309 @@
+"""The other side of `subprocess.py`: a warm process that forks once per call, and what the fork does.
+
+Run as a script in isolated mode; imports only the standard library, and stays single-threaded so that
+forking is safe. Code that users wrote runs in the forks alone.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import datetime as dt
+import enum
+import gc
+import inspect
+import json
+import linecache
+import math
+import os
+import resource
+import select
+import shutil
+import signal
+import socket
+import struct
+import sys
+import time
+import traceback
+import types
+import typing
+import uuid
+
+MAX_ERROR_CHARS = 1000
+FDS_PER_CALL = 4
+
+Json = typing.Any
+
+# A tool may have closed its streams or put others in their place.
+TOLERANT = contextlib.suppress(AttributeError, OSError, TypeError, ValueError)
+
+
+def serve(control: socket.socket, root: str) -> None:
+    """Fork for each request until the server closes its end, by a crash too; then leave nothing behind."""
+    woken, waker = os.pipe()
+    for fd in (woken, waker):
+        os.set_blocking(fd, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(waker)
+    gc.freeze()  # the forks share these pages for as long as the collector leaves them alone
+    reports: dict[int, int] = {}
+    watched: list[int | socket.socket] = [control, woken]
+    while True:
+        readable, _, _ = select.select(watched, [], [])
+        if woken in readable:
+            os.read(woken, 4096)
+            reap(reports)
+        if control in readable:
+            data, fds, _, _ = socket.recv_fds(control, 1, FDS_PER_CALL)
+            if not data:
+                break
+            start(fds, reports, [control.fileno(), woken, waker])
+    for pid in reports:
+        kill_group(pid)
+        os.kill(pid, signal.SIGKILL)  # its group exists a moment after the process does
+    shutil.rmtree(root, ignore_errors=True)
+
+
+def start(fds: list[int], reports: dict[int, int], own: list[int]) -> None:
+    channel, stdout, stderr, report = fds
+    try:
+        pid = os.fork()
+    except OSError:  # no more processes for now; the caller sees its descriptors closed
+        for fd in fds:
+            os.close(fd)
+        return
+    if pid == 0:
+        try:
+            os.setsid()
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            os.dup2(stdout, 1)
+            os.dup2(stderr, 2)
+            for fd in (*own, stdout, stderr, report, *reports.values()):
+                os.close(fd)
+            answer(socket.socket(fileno=channel))
+        finally:
+            os._exit(1)  # never back into the loop above
+    for fd in (channel, stdout, stderr):
+        os.close(fd)
+    reports[pid] = report
+    tell(report, pid)
+
+
+def reap(reports: dict[int, int]) -> None:
+    """Report the forks that ended, after killing what they left running."""
+    for pid in list(reports):
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            kill_group(pid)
+            report = reports.pop(pid)
+            tell(report, os.waitstatus_to_exitcode(status))
+            os.close(report)
+
+
+def tell(report: int, number: int) -> None:
+    with contextlib.suppress(BrokenPipeError):  # the caller gave up
+        os.write(report, struct.pack("!q", number))
+
+
+def kill_group(pid: int) -> None:
+    # PermissionError is how macOS says that only zombies are left.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def answer(channel: socket.socket) -> None:
+    """Read one call, carry it out, write its result."""
+    os.set_inheritable(channel.fileno(), False)  # not for the programs that the tool starts
+    with channel.makefile("rwb") as stream:
+        header = stream.read(8)
+        if len(header) < 8:  # the caller gave up before the call began
+            return
+        call = json.loads(stream.read(*struct.unpack("!q", header)))
+        try:
+            settle(call)
+            body = encode({"value": jsonable(invoke(call))})
+            if len(body) > call["max_result_bytes"]:
+                body = encode(
+                    {"error": f"The tool's result is larger than {call['max_result_bytes']} bytes."}
+                )
+        except SystemExit as exit_:
+            body = encode(
+                {"error": f"The tool called sys.exit({exit_.code!r}) instead of returning a value."}
+            )
+        except BaseException as error:  # noqa: BLE001 -- whatever the tool raises is its result
+            body = encode({"error": f"{type(error).__name__}: {error}"[:MAX_ERROR_CHARS]})
+            with TOLERANT:
+                traceback.print_exc(limit=-10)
+        with TOLERANT:
+            sys.stdout.flush()
+        stream.write(struct.pack("!q", len(body)) + body)
+    os._exit(0)
+
+
+def settle(call: dict[str, Json]) -> None:
+    """Become the process that the tool expects: its limits, its environment, its folder."""
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # it is a TextIOWrapper
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with contextlib.suppress(ValueError, OSError):  # macOS knows the limit but refuses to set it
+        resource.setrlimit(resource.RLIMIT_AS, (call["memory_bytes"],) * 2)
+    os.environ.clear()
+    os.environ.update(call["env"])
+    time.tzset()
+    os.chdir(call["folder"])
+
+
+def invoke(call: dict[str, Json]) -> object:
+    source = call["source"]
+    # A real module, because dataclasses and pydantic look their annotations up in it.
+    module = sys.modules["tool"] = types.ModuleType("tool")
+    linecache.cache["<tool>"] = (len(source), None, source.splitlines(keepends=True), "<tool>")
+    exec(compile(source, "<tool>", "exec", dont_inherit=True), module.__dict__)  # noqa: S102 -- what this process is for
+    function = getattr(module, call["function"])
+    positional, named = [], dict(call["arguments"])
+    for name, parameter in inspect.signature(function).parameters.items():
+        if name == "agent_state":
+            named[name] = State.of(call["agent_state"])
+            continue
+        hint = hint_of(parameter, module)
+        if name in named:
+            named[name] = coerce(named[name], hint)
+        elif parameter.default is parameter.empty and admits_none(hint):
+            named[name] = None
+        if parameter.kind is parameter.POSITIONAL_ONLY and name in named:
+            positional.append(named.pop(name))
+    result = function(*positional, **named)
+    return asyncio.run(awaited(result)) if inspect.isawaitable(result) else result
+
+
+async def awaited(result: typing.Awaitable[object]) -> object:
+    return await result
+
+
+class State(dict[str, Json]):
+    """The agent's state, readable as a dict and, like V1's object, by attribute."""
+
+    __getattr__ = dict.__getitem__
+
+    @classmethod
+    def of(cls, value: Json) -> Json:
+        if isinstance(value, dict):
+            return cls({key: cls.of(inner) for key, inner in value.items()})
+        return [cls.of(inner) for inner in value] if isinstance(value, list) else value
+
+
+def hint_of(parameter: inspect.Parameter, module: types.ModuleType) -> Json:
+    """The parameter's type; one by one, because one name that cannot be resolved must not spoil the rest."""
+    holder = types.SimpleNamespace(__annotations__={"it": parameter.annotation})
+    try:
+        return typing.get_type_hints(holder, module.__dict__)["it"]
+    except (AttributeError, NameError, SyntaxError, TypeError):
+        return parameter.empty
+
+
+def admits_none(hint: Json) -> bool:
+    return hint is type(None) or (is_union(hint) and type(None) in typing.get_args(hint))
+
+
+def is_union(hint: Json) -> bool:
+    origin: Json = typing.get_origin(hint)
+    return origin in (typing.Union, types.UnionType)
+
+
+def coerce(value: Json, hint: Json) -> Json:
+    """The JSON value as the type that the tool asks for; as it is where that is not clear."""
+    if is_union(hint):
+        return coerce_union(value, typing.get_args(hint))
+    arguments = typing.get_args(hint)
+    plain: Json = typing.get_origin(hint)
+    plain = hint if plain is None else plain
+    if isinstance(value, list) and plain in (list, set, frozenset, tuple):
+        return plain(coerce_items(value, arguments))
+    if isinstance(value, dict) and plain is dict and arguments:
+        return {key: coerce(inner, arguments[1]) for key, inner in value.items()}
+    if not isinstance(hint, type) or fits(value, hint):
+        return value
+    if isinstance(value, dict):
+        return coerce_record(value, hint)
+    return coerce_scalar(value, hint)
+
+
+def coerce_union(value: Json, choices: tuple[Json, ...]) -> Json:
+    if any(fits(value, choice) for choice in choices):
+        return value
+    for choice in choices:
+        with contextlib.suppress(ValueError, TypeError):
+            if (found := coerce(value, choice)) is not value:
+                return found
+    return value
+
+
+def fits(value: Json, hint: Json) -> bool:
+    try:
+        return isinstance(value, hint)
+    except TypeError:  # a TypedDict or a generic cannot be asked
+        return False
+
+
+def coerce_items(items: list[Json], hints: tuple[Json, ...]) -> list[Json]:
+    if len(hints) == 1 or hints[1:] == (...,):
+        return [coerce(item, hints[0]) for item in items]
+    if len(hints) == len(items):
+        return [coerce(item, hint) for item, hint in zip(items, hints, strict=True)]
+    return items
+
+
+def coerce_record(value: dict[str, Json], hint: type) -> Json:
+    if hasattr(hint, "model_validate"):
+        return hint.model_validate(value)
+    if dataclasses.is_dataclass(hint):
+        hints = typing.get_type_hints(hint)
+        return hint(**{key: coerce(inner, hints.get(key)) for key, inner in value.items()})
+    return value
+
+
+def coerce_scalar(value: Json, hint: type) -> Json:
+    if issubclass(hint, enum.Enum):
+        return hint(value)
+    if hint is bool and value in ("true", "True", "false", "False"):
+        return value in ("true", "True")
+    if hint is int and (
+        isinstance(value, str) or (isinstance(value, float) and value.is_integer())
+    ):
+        return int(value)
+    if hint is float and isinstance(value, str | int):
+        return float(value)
+    if isinstance(value, str) and hint in (dt.datetime, dt.date, dt.time):
+        return hint.fromisoformat(value)
+    return uuid.UUID(value) if hint is uuid.UUID and isinstance(value, str) else value
+
+
+def jsonable(value: object) -> Json:
+    """The tool's return value as JSON can hold it; what it cannot hold becomes its text."""
+    match value:
+        case enum.Enum():
+            return jsonable(value.value)
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if math.isfinite(value) else str(value)
+        case dict():
+            return {str(jsonable(key)): jsonable(inner) for key, inner in value.items()}
+        case list() | tuple() | set() | frozenset():
+            return [jsonable(inner) for inner in value]
+    if isinstance(value, type):
+        return str(value)
+    if dataclasses.is_dataclass(value):
+        return {
+            field.name: jsonable(getattr(value, field.name)) for field in dataclasses.fields(value)
+        }
+    dump = getattr(value, "model_dump", None)
+    return jsonable(dump()) if callable(dump) else str(value)
+
+
+def encode(body: dict[str, Json]) -> bytes:
+    # Lone surrogates have no place in UTF-8; a mark in their stead beats losing the result.
+    return json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
+
+
+if __name__ == "__main__":
+    serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2])

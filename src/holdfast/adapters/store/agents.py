@@ -1,0 +1,325 @@
+"""Agents with their tags, tools, blocks and secrets."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    bindparam,
+    delete,
+    exists,
+    false,
+    func,
+    insert,
+    select,
+    union,
+    update,
+)
+
+from holdfast.adapters.store import tables
+from holdfast.adapters.store.blocks import BLOCK
+from holdfast.adapters.store.cipher import Cipher
+from holdfast.adapters.store.paging import Listing
+from holdfast.adapters.store.prepared import Prepared
+from holdfast.adapters.store.rows import Shape, refuse_nul
+from holdfast.adapters.store.tagged import has_tags
+from holdfast.adapters.store.tools import TOOL
+from holdfast.core.agents import Agent, AgentQuery, Secret
+from holdfast.core.memory import Block
+from holdfast.core.tools import Tool
+from holdfast.errors import AlreadyExists, NotFound
+
+_agents = tables.agents
+_links_to_tools = tables.agent_tools
+_links_to_blocks = tables.agent_blocks
+_secrets = tables.agent_secrets
+
+AGENT = Shape(Agent, _agents)
+# Written by ``note_run_end`` alone, so that a run's end and an edit of the agent never undo each other.
+_LAST_RUN = ("last_stop_reason", "last_run_completion", "last_run_duration_ms")
+
+_listing = Listing(
+    "Agent",
+    _agents.c.id,
+    organization_id=_agents.c.organization_id,
+    orders={
+        "created_at": _agents.c.created_at,
+        "updated_at": _agents.c.updated_at,
+        "last_run_completion": _agents.c.last_run_completion,
+    },
+    ignores_unknown_cursors=True,
+)
+
+_get = Prepared(
+    select(*AGENT.columns).where(
+        _agents.c.id == bindparam("this_id"), _agents.c.organization_id == bindparam("organization")
+    )
+)
+_save = update(_agents).where(
+    _agents.c.id == bindparam("this_id"), _agents.c.organization_id == bindparam("organization")
+)
+_note_run_end = Prepared(
+    update(_agents).where(_agents.c.id == bindparam("this_id")), columns=_LAST_RUN
+)
+
+
+class _Held:
+    """Rows that agents hold, each with its agent's id at the end. A turn asks for those of one agent."""
+
+    def __init__(self, rows: Select[Any], agent_id: ColumnElement[str]) -> None:
+        rows = rows.add_columns(agent_id)
+        self._of_one = Prepared(rows.where(agent_id == bindparam("agent")))
+        self._of_many = rows.where(agent_id.in_(bindparam("agents", expanding=True)))
+
+    def rows(self, connection: Connection, agent_ids: Collection[str]) -> Iterable[Sequence[Any]]:
+        if len(agent_ids) == 1:
+            return self._of_one.rows(connection, {"agent": next(iter(agent_ids))})
+        return connection.execute(self._of_many, {"agents": list(agent_ids)})
+
+
+_tools_of = _Held(
+    select(*TOOL.columns)
+    .join(_links_to_tools, _links_to_tools.c.tool_id == tables.tools.c.id)
+    .order_by(_links_to_tools.c.ordinal),
+    _links_to_tools.c.agent_id,
+)
+_blocks_of = _Held(
+    select(*BLOCK.columns)
+    .join(_links_to_blocks, _links_to_blocks.c.block_id == tables.blocks.c.id)
+    .order_by(_links_to_blocks.c.ordinal),
+    _links_to_blocks.c.agent_id,
+)
+_secrets_of = _Held(
+    select(
+        _secrets.c.id, _secrets.c.key, _secrets.c.encrypted_value, _secrets.c.description
+    ).order_by(_secrets.c.ordinal),
+    _secrets.c.agent_id,
+)
+
+
+class SqlAgents:
+    def __init__(self, connection: Connection, cipher: Cipher) -> None:
+        self._connection = connection
+        self._cipher = cipher
+
+    def add(self, agent: Agent) -> None:
+        self._connection.execute(insert(_agents), AGENT.row(agent))
+
+    def get(self, organization_id: str, agent_id: str) -> Agent:
+        row = _get.row(self._connection, {"this_id": agent_id, "organization": organization_id})
+        if row is None:
+            raise _missing(agent_id)
+        return AGENT.value(row)
+
+    def save(self, agent: Agent) -> None:
+        row = {name: value for name, value in AGENT.row(agent).items() if name not in _LAST_RUN}
+        who = {"this_id": agent.id, "organization": agent.organization_id}
+        if self._connection.execute(_save, row | who).rowcount == 0:
+            raise _missing(agent.id)
+
+    def delete(self, organization_id: str, agent_id: str) -> None:
+        gone = self._connection.execute(
+            delete(_agents).where(
+                _agents.c.id == agent_id, _agents.c.organization_id == organization_id
+            )
+        )
+        if gone.rowcount == 0:
+            raise _missing(agent_id)
+
+    def list(self, organization_id: str, query: AgentQuery) -> Sequence[Agent]:
+        wanted = select(*AGENT.columns).where(*_conditions(query))
+        rows = _listing.window(self._connection, wanted, organization_id, query.page)
+        return [AGENT.value(row) for row in rows]
+
+    def count(self, organization_id: str, query: AgentQuery) -> int:
+        wanted = (
+            select(func.count())
+            .select_from(_agents)
+            .where(_agents.c.organization_id == organization_id, *_conditions(query))
+        )
+        return self._connection.execute(wanted).scalar_one()
+
+    def note_run_end(
+        self,
+        agent_id: str,
+        *,
+        stop_reason: str | None,
+        completed_at: datetime | None,
+        duration_ms: int | None,
+    ) -> None:
+        _note_run_end.run(
+            self._connection,
+            {
+                "this_id": agent_id,
+                "last_stop_reason": stop_reason,
+                "last_run_completion": completed_at,
+                "last_run_duration_ms": duration_ms,
+            },
+        )
+
+    def tags(self, agent_ids: Collection[str]) -> Mapping[str, Sequence[str]]:
+        rows = self._connection.execute(
+            select(tables.agent_tags).where(tables.agent_tags.c.agent_id.in_(agent_ids))
+        )
+        found: defaultdict[str, list[str]] = defaultdict(list)
+        for agent_id, tag in rows:
+            found[agent_id].append(tag)
+        return {agent_id: sorted(tags) for agent_id, tags in found.items()}
+
+    def set_tags(self, agent_id: str, tags: Collection[str]) -> None:
+        links = tables.agent_tags
+        self._lock(agent_id)
+        self._connection.execute(delete(links).where(links.c.agent_id == agent_id))
+        for tag in tags:
+            refuse_nul("tags", tag)
+        if tags:
+            rows = [{"agent_id": agent_id, "tag": tag} for tag in sorted(set(tags))]
+            self._connection.execute(insert(links), rows)
+
+    def all_tags(self, organization_id: str) -> Sequence[str]:
+        of_agents = (
+            select(tables.agent_tags.c.tag)
+            .join(_agents)
+            .where(_agents.c.organization_id == organization_id)
+        )
+        of_blocks = (
+            select(tables.block_tags.c.tag)
+            .join(tables.blocks)
+            .where(tables.blocks.c.organization_id == organization_id)
+        )
+        return sorted(self._connection.execute(union(of_agents, of_blocks)).scalars())
+
+    def tools(self, agent_ids: Collection[str]) -> Mapping[str, Sequence[Tool]]:
+        found: dict[str, list[Tool]] = {agent_id: [] for agent_id in agent_ids}
+        for row in _tools_of.rows(self._connection, found.keys()):
+            found[row[-1]].append(TOOL.value(row))
+        return found
+
+    def attach_tools(self, agent_id: str, tool_ids: Sequence[str]) -> None:
+        links = _links_to_tools
+        self._lock(agent_id)
+        held = self._held(links.c.tool_id, links.c.ordinal, links.c.agent_id == agent_id)
+        new = [tool_id for tool_id in dict.fromkeys(tool_ids) if tool_id not in held]
+        first = max(held.values(), default=0) + 1
+        rows = [
+            {"agent_id": agent_id, "tool_id": tool_id, "ordinal": ordinal}
+            for ordinal, tool_id in enumerate(new, first)
+        ]
+        if rows:
+            self._connection.execute(insert(links), rows)
+
+    def detach_tools(self, agent_id: str, tool_ids: Collection[str]) -> None:
+        links = _links_to_tools
+        self._connection.execute(
+            delete(links).where(links.c.agent_id == agent_id, links.c.tool_id.in_(tool_ids))
+        )
+
+    def blocks(self, agent_ids: Collection[str]) -> Mapping[str, Sequence[Block]]:
+        found: dict[str, list[Block]] = {agent_id: [] for agent_id in agent_ids}
+        for row in _blocks_of.rows(self._connection, found.keys()):
+            found[row[-1]].append(BLOCK.value(row))
+        return found
+
+    def attach_block(self, agent_id: str, block_id: str) -> None:
+        links = _links_to_blocks
+        label = self._connection.execute(
+            select(tables.blocks.c.label).where(tables.blocks.c.id == block_id)
+        ).scalar()
+        if label is None:
+            raise NotFound(f"Block with ID {block_id} not found")
+        self._lock(agent_id)
+        held = self._held(links.c.block_id, links.c.ordinal, links.c.agent_id == agent_id)
+        if block_id in held:
+            return
+        labels = self._held(links.c.label, links.c.block_id, links.c.agent_id == agent_id)
+        if label in labels:
+            raise AlreadyExists(f"Agent {agent_id} already has a block with the label {label}.")
+        ordinal = max(held.values(), default=0) + 1
+        row = {"agent_id": agent_id, "block_id": block_id, "label": label, "ordinal": ordinal}
+        self._connection.execute(insert(links), row)
+
+    def detach_block(self, agent_id: str, block_id: str) -> bool:
+        links = _links_to_blocks
+        gone = self._connection.execute(
+            delete(links).where(links.c.agent_id == agent_id, links.c.block_id == block_id)
+        )
+        return gone.rowcount > 0
+
+    def secrets(self, agent_ids: Collection[str]) -> Mapping[str, Sequence[Secret]]:
+        found: dict[str, list[Secret]] = {agent_id: [] for agent_id in agent_ids}
+        for key_id, key, encrypted, description, agent_id in _secrets_of.rows(
+            self._connection, found.keys()
+        ):
+            value = self._cipher.decrypt(encrypted)
+            found[agent_id].append(Secret(id=key_id, key=key, value=value, description=description))
+        return found
+
+    def set_secrets(self, agent_id: str, secrets: Sequence[Secret]) -> None:
+        self._lock(agent_id)
+        self._connection.execute(delete(_secrets).where(_secrets.c.agent_id == agent_id))
+        rows = []
+        for ordinal, secret in enumerate(secrets):
+            refuse_nul("key", secret.key)
+            refuse_nul("description", secret.description)
+            rows.append(
+                {
+                    "id": secret.id,
+                    "agent_id": agent_id,
+                    "key": secret.key,
+                    "ordinal": ordinal,
+                    "encrypted_value": self._cipher.encrypt(secret.value),
+                    "description": secret.description,
+                }
+            )
+        if rows:
+            self._connection.execute(insert(_secrets), rows)
+
+    def _lock(self, agent_id: str) -> None:
+        """Whoever changes what the agent holds comes one after the other; SQLite has one writer anyway."""
+        wanted = select(_agents.c.id).where(_agents.c.id == agent_id).with_for_update()
+        if self._connection.execute(wanted).first() is None:
+            raise _missing(agent_id)
+
+    def _held(
+        self, what: ColumnElement[Any], by: ColumnElement[Any], where: ColumnElement[bool]
+    ) -> dict[Any, Any]:
+        return {row[0]: row[1] for row in self._connection.execute(select(what, by).where(where))}
+
+
+def _missing(agent_id: str) -> NotFound:
+    return NotFound(f"Agent with ID {agent_id} not found")
+
+
+def _conditions(query: AgentQuery) -> list[ColumnElement[bool]]:
+    exact = {
+        _agents.c.name: query.name,
+        _agents.c.last_stop_reason: query.last_stop_reason,
+        _agents.c.created_by_id: query.created_by_id,
+        _agents.c.project_id: query.project_id,
+        _agents.c.template_id: query.template_id,
+        _agents.c.base_template_id: query.base_template_id,
+    }
+    conditions = [column == value for column, value in exact.items() if value is not None]
+    if query.query_text:
+        conditions.append(_agents.c.name.icontains(query.query_text, autoescape=True))
+    if query.tags:
+        conditions.append(
+            has_tags(
+                _agents.c.id, tables.agent_tags.c.agent_id, query.tags, every=query.match_all_tags
+            )
+        )
+    if query.block_id is not None:
+        links = _links_to_blocks
+        conditions.append(
+            exists().where(links.c.agent_id == _agents.c.id, links.c.block_id == query.block_id)
+        )
+    if query.identity_id is not None or query.identifier_keys:
+        # No agent has an identity: there are none in this store.
+        conditions.append(false())
+    if not query.show_hidden:
+        conditions.append(_agents.c.hidden.is_not(True))
+    return conditions

@@ -1,0 +1,151 @@
+"""Memory blocks. Which agents hold them is in ``agents``."""
+
+from collections.abc import Sequence
+
+import msgspec
+from sqlalchemy import ColumnElement, Connection, delete, exists, func, insert, select, update
+
+from holdfast.adapters.store import tables
+from holdfast.adapters.store.paging import Listing
+from holdfast.adapters.store.rows import Shape, refuse_nul
+from holdfast.adapters.store.tagged import has_tags
+from holdfast.core.memory import Block, BlockQuery
+from holdfast.errors import NotFound
+
+_blocks = tables.blocks
+_links = tables.agent_blocks
+_tags = tables.block_tags
+
+BLOCK = Shape(Block, _blocks)
+
+_listing = Listing(
+    "Block",
+    _blocks.c.id,
+    organization_id=_blocks.c.organization_id,
+    orders={
+        "created_at": _blocks.c.created_at,
+        "updated_at": _blocks.c.updated_at,
+    },
+    ignores_unknown_cursors=True,
+)
+
+
+class SqlBlocks:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def add(self, block: Block) -> None:
+        self._connection.execute(insert(_blocks), BLOCK.row(_without_nul(block)))
+        self._index_tags(block)
+
+    def get(self, organization_id: str, block_id: str) -> Block:
+        row = self._connection.execute(
+            select(*BLOCK.columns).where(*_this(organization_id, block_id))
+        ).first()
+        if row is None:
+            raise _missing(block_id)
+        return BLOCK.value(row)
+
+    def save(self, block: Block) -> None:
+        saved = self._connection.execute(
+            update(_blocks)
+            .where(*_this(block.organization_id, block.id))
+            .values(BLOCK.row(_without_nul(block)))
+        )
+        if saved.rowcount == 0:
+            raise _missing(block.id)
+        self._connection.execute(delete(_tags).where(_tags.c.block_id == block.id))
+        self._index_tags(block)
+
+    def delete(self, organization_id: str, block_id: str) -> None:
+        gone = self._connection.execute(delete(_blocks).where(*_this(organization_id, block_id)))
+        if gone.rowcount == 0:
+            raise _missing(block_id)
+
+    def list(self, organization_id: str, query: BlockQuery) -> Sequence[Block]:
+        wanted = select(*BLOCK.columns).where(*_conditions(query))
+        rows = _listing.window(self._connection, wanted, organization_id, query.page)
+        return [BLOCK.value(row) for row in rows]
+
+    def count(self, organization_id: str, query: BlockQuery) -> int:
+        wanted = (
+            select(func.count())
+            .select_from(_blocks)
+            .where(_blocks.c.organization_id == organization_id, *_conditions(query))
+        )
+        return self._connection.execute(wanted).scalar_one()
+
+    def holders(self, block_id: str) -> Sequence[str]:
+        wanted = (
+            select(_links.c.agent_id)
+            .where(_links.c.block_id == block_id)
+            .order_by(_links.c.agent_id)
+        )
+        return self._connection.execute(wanted).scalars().all()
+
+    def _index_tags(self, block: Block) -> None:
+        for tag in block.tags:
+            refuse_nul("tags", tag)
+        if block.tags:
+            rows = [{"block_id": block.id, "tag": tag} for tag in sorted(set(block.tags))]
+            self._connection.execute(insert(_tags), rows)
+
+
+def _without_nul(block: Block) -> Block:
+    """Wire-v1 §1.7."""
+    if "\x00" not in block.value:
+        return block
+    return msgspec.structs.replace(block, value=block.value.replace("\x00", ""))
+
+
+def _this(organization_id: str, block_id: str) -> tuple[ColumnElement[bool], ...]:
+    return _blocks.c.id == block_id, _blocks.c.organization_id == organization_id
+
+
+def _missing(block_id: str) -> NotFound:
+    return NotFound(f"Block with ID {block_id} not found")
+
+
+def _conditions(query: BlockQuery) -> list[ColumnElement[bool]]:
+    exact = {
+        _blocks.c.label: query.label,
+        _blocks.c.template_name: query.name,
+        _blocks.c.project_id: query.project_id,
+    }
+    searched = {
+        _blocks.c.label: query.label_search,
+        _blocks.c.description: query.description_search,
+        _blocks.c.value: query.value_search,
+    }
+    conditions = [column == value for column, value in exact.items() if value is not None]
+    conditions += [
+        column.icontains(text, autoescape=True) for column, text in searched.items() if text
+    ]
+    if query.tags:
+        conditions.append(
+            has_tags(_blocks.c.id, _tags.c.block_id, query.tags, every=query.match_all_tags)
+        )
+    if query.templates_only:
+        conditions.append(_blocks.c.is_template.is_(True))
+    if query.agent_id is not None:
+        conditions.append(
+            exists().where(_links.c.block_id == _blocks.c.id, _links.c.agent_id == query.agent_id)
+        )
+    return conditions + _connected(query)
+
+
+def _connected(query: BlockQuery) -> list[ColumnElement[bool]]:
+    holders = (
+        select(func.count())
+        .select_from(_links)
+        .where(_links.c.block_id == _blocks.c.id)
+        .scalar_subquery()
+    )
+    conditions: list[ColumnElement[bool]] = []
+    if query.connected_gt is not None:
+        conditions.append(holders > query.connected_gt)
+    if query.connected_lt is not None:
+        conditions.append(holders < query.connected_lt)
+    if query.connected_eq is not None:
+        conditions.append(holders == query.connected_eq)
+    return conditions

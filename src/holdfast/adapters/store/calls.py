@@ -1,0 +1,130 @@
+"""Open tool calls: rows that exist from the model's answer until the result row is written."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    bindparam,
+    delete,
+    exists,
+    func,
+    insert,
+    select,
+    update,
+)
+
+from holdfast.adapters.store import tables
+from holdfast.adapters.store.messages import MESSAGE
+from holdfast.adapters.store.paging import Listing
+from holdfast.adapters.store.prepared import Prepared
+from holdfast.adapters.store.rows import encoded
+from holdfast.core.approvals import ApprovalQuery
+from holdfast.core.messages import CallState, Message, OpenCall, ToolCall, ToolReturn
+from holdfast.core.runs import RunStatus
+
+_calls = tables.calls
+_messages = tables.messages
+
+_listing = Listing(
+    "Approval",
+    _messages.c.id,
+    organization_id=_messages.c.organization_id,
+    orders={"created_at": _messages.c.position},
+)
+
+_call_decoder = msgspec.json.Decoder(ToolCall)
+_result_decoder = msgspec.json.Decoder(ToolReturn)
+
+_open = Prepared(
+    select(_calls.c.call, _calls.c.message_id, _calls.c.step_id, _calls.c.state, _calls.c.result)
+    .where(_calls.c.thread_id == bindparam("thread"))
+    .order_by(_calls.c.ordinal)
+)
+_add = Prepared(insert(_calls))
+_replace = Prepared(
+    update(_calls).where(
+        _calls.c.thread_id == bindparam("thread"), _calls.c.call_id == bindparam("this_call")
+    ),
+    columns=("state", "result"),
+)
+_close = Prepared(delete(_calls).where(_calls.c.thread_id == bindparam("thread")))
+
+
+class SqlCalls:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def open(self, thread_id: str) -> Sequence[OpenCall]:
+        return [_call(*row) for row in _open.rows(self._connection, {"thread": thread_id})]
+
+    def put(self, thread_id: str, calls: Sequence[OpenCall]) -> None:
+        known = {item.call.id for item in self.open(thread_id)}
+        new: list[dict[str, object]] = []
+        for item in calls:
+            changing = {"state": item.state, "result": _result_text(item)}
+            if item.call.id in known:
+                which = {"thread": thread_id, "this_call": item.call.id}
+                _replace.run(self._connection, changing | which)
+            else:
+                ordinal = len(known) + len(new)
+                new.append(_fixed(thread_id, item) | changing | {"ordinal": ordinal})
+        _add.run_each(self._connection, new)
+
+    def close(self, thread_id: str) -> None:
+        _close.run(self._connection, {"thread": thread_id})
+
+    def requests(self, organization_id: str, query: ApprovalQuery) -> Sequence[Message]:
+        wanted = select(*MESSAGE.columns).where(*_waiting(query))
+        rows = _listing.window(self._connection, wanted, organization_id, query.page)
+        return [MESSAGE.value(row) for row in rows]
+
+    def count_requests(self, organization_id: str, query: ApprovalQuery) -> int:
+        wanted = select(func.count()).where(
+            _messages.c.organization_id == organization_id, *_waiting(query)
+        )
+        return self._connection.execute(wanted).scalar_one()
+
+
+def _waiting(query: ApprovalQuery) -> list[ColumnElement[bool]]:
+    """A call stays held until it is carried out; it waits for a person only while a run of its thread is
+    paused (which need not be the one that asked: a partial answer's run waits on)."""
+    held = select(_calls.c.message_id).where(_calls.c.state == CallState.HELD)
+    if query.tool is not None:
+        # The call's own key: quotes within its arguments are escaped.
+        held = held.where(_calls.c.call.contains(f'"name":{encoded(query.tool)},', autoescape=True))
+    paused = exists().where(
+        tables.runs.c.thread_id == _messages.c.thread_id, tables.runs.c.status == RunStatus.PAUSED
+    )
+    conditions = [_messages.c.id.in_(held), paused]
+    if query.agent_id is not None:
+        conditions.append(_messages.c.agent_id == query.agent_id)
+    if query.thread_id is not None:
+        conditions.append(_messages.c.thread_id == query.thread_id)
+    return conditions
+
+
+def _call(call: str, message_id: str, step_id: str, state: Any, result: str | None) -> OpenCall:
+    return OpenCall(
+        call=_call_decoder.decode(call),
+        message_id=message_id,
+        step_id=step_id,
+        state=state,
+        result=None if result is None else _result_decoder.decode(result),
+    )
+
+
+def _fixed(thread_id: str, item: OpenCall) -> dict[str, object]:
+    return {
+        "thread_id": thread_id,
+        "call_id": item.call.id,
+        "message_id": item.message_id,
+        "step_id": item.step_id,
+        "call": encoded(item.call),
+    }
+
+
+def _result_text(item: OpenCall) -> str | None:
+    return None if item.result is None else encoded(item.result)

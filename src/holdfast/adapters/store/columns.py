@@ -1,0 +1,59 @@
+"""How single values are kept in a column, the same on SQLite and PostgreSQL."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Generic, TypeVar
+
+from sqlalchemy import BigInteger, Text
+from sqlalchemy.engine import Dialect
+from sqlalchemy.types import TypeDecorator
+
+E = TypeVar("E", bound=StrEnum)
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class Instant(TypeDecorator[datetime]):
+    """An aware datetime as microseconds since 1970: sorts as a number and comes back exactly, in UTC."""
+
+    impl = BigInteger
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, _dialect: Dialect) -> int | None:
+        return None if value is None else micros(value)
+
+    def result_processor(
+        self, _dialect: Dialect, _coltype: object
+    ) -> Callable[[int | None], datetime | None]:
+        return _moment
+
+
+class Name(TypeDecorator[E], Generic[E]):
+    """A member of a closed set, by its value."""
+
+    impl = Text
+    cache_ok = True
+
+    def __init__(self, names: type[E]) -> None:
+        self.names = names
+        self._members = {None: None} | {member.value: member for member in names}
+        super().__init__()
+
+    def process_bind_param(self, value: E | str | None, _dialect: Dialect) -> str | None:
+        return None if value is None else self.names(value).value
+
+    def result_processor(
+        self, _dialect: Dialect, _coltype: object
+    ) -> Callable[[str | None], E | None]:
+        return self._members.__getitem__
+
+
+def _moment(value: int | None) -> datetime | None:
+    return None if value is None else _EPOCH + timedelta(0, 0, value)
+
+
+def micros(moment: datetime) -> int:
+    """Exact, unlike ``timestamp()``, which passes through a float."""
+    return (moment - _EPOCH) // _MICROSECOND

@@ -1,0 +1,30 @@
+"""At most one server per SQLite file. The lock is the kernel's: it dies with the process, however that ends."""
+
+import fcntl
+import os
+from pathlib import Path
+
+from holdfast.errors import HomeInUse
+
+
+class FileLock:
+    def __init__(self, store: Path) -> None:
+        path = store.with_name(f"{store.name}.lock")
+        # Opened without truncating: the number inside is for the message below, only the lock counts.
+        self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            owner = self._file.read(32).strip() or "unknown"
+            self._file.close()
+            raise HomeInUse(
+                f"Another Holdfast server (process {owner}) uses {store}. Stop it first, or give this "
+                "one another home (HOLDFAST_HOME)."
+            ) from error
+        self._file.truncate()
+        self._file.write(str(os.getpid()))
+        self._file.flush()
+
+    def release(self) -> None:
+        """The file stays: if it were deleted, two servers could each lock a file of that name."""
+        self._file.close()

@@ -1,0 +1,217 @@
+"""The history and the contexts that show parts of it."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+import msgspec
+from sqlalchemy import Connection, Select, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy.sql import ColumnElement
+
+from holdfast.adapters.store import tables
+from holdfast.adapters.store.prepared import Prepared
+from holdfast.adapters.store.rows import Shape, encoded
+from holdfast.adapters.store.threads import missing as thread_missing
+from holdfast.core.messages import Message, Role
+from holdfast.core.paging import Order, Page
+from holdfast.errors import NotFound
+
+_messages = tables.messages
+_context = tables.context
+_shared = tables.shared
+
+MESSAGE = Shape(Message, _messages)
+# Rows of a search that are fetched at once: most searches end within the first few.
+_SEARCH_CHUNK = 100
+
+_organization_of = Prepared(
+    select(tables.threads.c.organization_id).where(tables.threads.c.id == bindparam("thread"))
+)
+# Keeps the thread from being deleted before this transaction is over.
+_hold = (
+    select(tables.threads.c.id)
+    .where(tables.threads.c.id == bindparam("thread"), tables.threads.c.deleted_at.is_(None))
+    .with_for_update(read=True)
+)
+_append = Prepared(
+    insert(_messages).returning(_messages.c.position),
+    columns=[column.name for column in _messages.c if column is not _messages.c.position],
+)
+_show = Prepared(insert(_context))
+_shown = Prepared(
+    select(*MESSAGE.columns)
+    .join(_context, _context.c.message_id == _messages.c.id)
+    .where(_context.c.thread_id == bindparam("thread"))
+    .order_by(_context.c.place)
+)
+_shown_ids = (
+    select(_context.c.thread_id, _context.c.message_id)
+    .where(_context.c.thread_id.in_(bindparam("threads", expanding=True)))
+    .order_by(_context.c.thread_id, _context.c.place)
+)
+
+
+class SqlMessages:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def append(self, messages: Sequence[Message]) -> Sequence[Message]:
+        if not messages:
+            return []
+        owners = {thread: self._organization(thread) for thread in {m.thread_id for m in messages}}
+        stored = [self._add(message, owners[message.thread_id]) for message in messages]
+        shown = [
+            {"thread_id": message.thread_id, "place": message.position, "message_id": message.id}
+            for message in stored
+        ]
+        _show.run_each(self._connection, shown)
+        return stored
+
+    def rewrite(self, message: Message) -> None:
+        body = {"body": MESSAGE.row(message)["body"]}
+        written = self._connection.execute(
+            update(_messages).where(_messages.c.id == message.id).values(body)
+        )
+        if written.rowcount == 0:
+            raise _missing(message.id)
+
+    def get(self, organization_id: str, message_id: str) -> Message:
+        row = self._connection.execute(
+            select(*MESSAGE.columns).where(
+                _messages.c.id == message_id, _messages.c.organization_id == organization_id
+            )
+        ).first()
+        if row is None:
+            raise _missing(message_id)
+        return MESSAGE.value(row)
+
+    def context(self, thread_id: str) -> Sequence[Message]:
+        rows = _shown.rows(self._connection, {"thread": thread_id})
+        return [MESSAGE.value(row) for row in rows]
+
+    def context_ids(self, thread_ids: Collection[str]) -> Mapping[str, Sequence[str]]:
+        found: dict[str, list[str]] = {thread_id: [] for thread_id in thread_ids}
+        for thread_id, message_id in self._connection.execute(
+            _shown_ids, {"threads": list(found)}
+        ).all():
+            found[thread_id].append(message_id)
+        return found
+
+    def set_context(self, thread_id: str, message_ids: Sequence[str]) -> None:
+        self._connection.execute(delete(_context).where(_context.c.thread_id == thread_id))
+        # Places count from 0 here and rows appended later take their position, which is always higher:
+        # there are at least as many positions given out as there are rows to show.
+        rows = [
+            {"thread_id": thread_id, "place": place, "message_id": message_id}
+            for place, message_id in enumerate(message_ids)
+        ]
+        _show.run_each(self._connection, rows)
+
+    def share(self, source_id: str, thread_id: str, message_ids: Sequence[str]) -> None:
+        if self._connection.execute(_hold, {"thread": source_id}).first() is None:
+            raise thread_missing(source_id)
+        rows = [{"thread_id": thread_id, "message_id": message_id} for message_id in message_ids]
+        if rows:
+            self._connection.execute(insert(_shared), rows)
+
+    def list(
+        self,
+        organization_id: str,
+        page: Page,
+        *,
+        agent_id: str | None = None,
+        thread_id: str | None = None,
+        run_id: str | None = None,
+        step_id: str | None = None,
+    ) -> Sequence[Message]:
+        exact = {
+            _messages.c.agent_id: agent_id,
+            _messages.c.run_id: run_id,
+            _messages.c.step_id: step_id,
+        }
+        position = _messages.c.position
+        query = select(*MESSAGE.columns).where(
+            _messages.c.organization_id == organization_id,
+            *(column == value for column, value in exact.items() if value is not None),
+        )
+        if thread_id is not None:
+            query = query.where(self._in_history(thread_id))
+        if page.after is not None:
+            query = query.where(position > self._position(organization_id, page.after))
+        if page.before is not None:
+            query = query.where(position < self._position(organization_id, page.before))
+        order = position.desc() if page.order is Order.DESC else position.asc()
+        rows = self._connection.execute(query.order_by(order).limit(max(page.limit, 0))).all()
+        return [MESSAGE.value(row) for row in rows]
+
+    def count(self, agent_id: str, thread_id: str | None = None) -> int:
+        query = select(func.count()).where(_messages.c.agent_id == agent_id)
+        if thread_id is not None:
+            query = query.where(_messages.c.thread_id == thread_id)
+        return self._connection.execute(query).scalar_one()
+
+    def search(
+        self, agent_id: str, text: str, *, roles: Collection[str], limit: int
+    ) -> Sequence[Message]:
+        query = (
+            select(*MESSAGE.columns)
+            .where(
+                _messages.c.agent_id == agent_id,
+                _messages.c.role.in_([Role(role) for role in roles]),
+                _may_contain(text),
+            )
+            .order_by(_messages.c.position.desc())
+        )
+        found: list[Message] = []
+        for message in self._newest(query):
+            if len(found) >= limit:
+                break
+            if text.casefold() in _spoken(message).casefold():
+                found.append(message)
+        return found
+
+    def _newest(self, query: Select[tuple[object, ...]]) -> Iterator[Message]:
+        with self._connection.execute(query.execution_options(yield_per=_SEARCH_CHUNK)) as rows:
+            for row in rows:
+                yield MESSAGE.value(row)
+
+    def _in_history(self, thread_id: str) -> ColumnElement[bool]:
+        own = _messages.c.thread_id == thread_id
+        shared = select(_shared.c.message_id).where(_shared.c.thread_id == thread_id)
+        # Few threads are forks, and the question is a costly one to ask of all.
+        if self._connection.execute(shared.limit(1)).first() is None:
+            return own
+        return or_(own, _messages.c.id.in_(shared))
+
+    def _organization(self, thread_id: str) -> str:
+        found = _organization_of.row(self._connection, {"thread": thread_id})
+        if found is None:
+            raise thread_missing(thread_id)
+        return str(found[0])
+
+    def _add(self, message: Message, organization_id: str) -> Message:
+        row = MESSAGE.row(message) | {"organization_id": organization_id}
+        ((position,),) = _append.rows(self._connection, row)
+        return msgspec.structs.replace(message, position=position)
+
+    def _position(self, organization_id: str, cursor: str) -> int:
+        found = self._connection.execute(
+            select(_messages.c.position).where(
+                _messages.c.id == cursor, _messages.c.organization_id == organization_id
+            )
+        ).scalar()
+        if found is None:
+            raise NotFound(f"No Message found with id {cursor}")
+        return int(found)
+
+
+def _spoken(message: Message) -> str:
+    return "\n".join([message.text, *(item.text for item in message.tool_returns)])
+
+
+def _may_contain(text: str) -> ColumnElement[bool]:
+    """True of every row that says the text, and of few others: JSON keeps the order of characters, so the
+    text as JSON is part of the body as JSON."""
+    return _messages.c.body.icontains(encoded(text)[1:-1], autoescape=True)
+
+
+def _missing(message_id: str) -> NotFound:
+    return NotFound(f"Message with ID {message_id} not found")

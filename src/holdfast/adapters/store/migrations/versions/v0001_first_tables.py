@@ -1,0 +1,419 @@
+"""The first tables."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0001"
+down_revision = None
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    _agents()
+    _blocks()
+    _tools()
+    _agent_blocks()
+    _agent_secrets()
+    _agent_tags()
+    _agent_tools()
+    _block_tags()
+    _threads()
+    _calls()
+    _messages()
+    _runs()
+    _context()
+    _shared()
+    _events()
+    _run_requests()
+    _steps()
+    _step_tags()
+
+
+def _agents() -> None:
+    op.create_table(
+        "agents",
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("organization_id", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.Column("updated_at", sa.BigInteger(), nullable=False),
+        sa.Column("hidden", sa.Boolean(), nullable=True),
+        sa.Column("project_id", sa.Text(), nullable=True),
+        sa.Column("template_id", sa.Text(), nullable=True),
+        sa.Column("base_template_id", sa.Text(), nullable=True),
+        sa.Column("created_by_id", sa.Text(), nullable=True),
+        sa.Column("last_stop_reason", sa.Text(), nullable=True),
+        sa.Column("last_run_completion", sa.BigInteger(), nullable=True),
+        sa.Column("last_run_duration_ms", sa.BigInteger(), nullable=True),
+        sa.Column("body", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_agents")),
+    )
+    op.create_index(
+        op.f("ix_agents_organization_id_created_at_id"),
+        "agents",
+        ["organization_id", "created_at", "id"],
+    )
+
+
+def _blocks() -> None:
+    op.create_table(
+        "blocks",
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("organization_id", sa.Text(), nullable=False),
+        sa.Column("label", sa.Text(), nullable=False),
+        sa.Column("value", sa.Text(), nullable=False),
+        sa.Column("description", sa.Text(), nullable=True),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.Column("updated_at", sa.BigInteger(), nullable=False),
+        sa.Column("is_template", sa.Boolean(), nullable=False),
+        sa.Column("template_name", sa.Text(), nullable=True),
+        sa.Column("project_id", sa.Text(), nullable=True),
+        sa.Column("body", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_blocks")),
+        sa.UniqueConstraint("id", "label", name=op.f("uq_blocks_id_label")),
+    )
+    op.create_index(
+        op.f("ix_blocks_organization_id_created_at_id"),
+        "blocks",
+        ["organization_id", "created_at", "id"],
+    )
+
+
+def _tools() -> None:
+    op.create_table(
+        "tools",
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("organization_id", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.Column("updated_at", sa.BigInteger(), nullable=False),
+        sa.Column("body", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_tools")),
+        sa.UniqueConstraint("organization_id", "name", name=op.f("uq_tools_organization_id_name")),
+    )
+
+
+def _agent_blocks() -> None:
+    op.create_table(
+        "agent_blocks",
+        sa.Column("agent_id", sa.Text(), nullable=False),
+        sa.Column("block_id", sa.Text(), nullable=False),
+        sa.Column("label", sa.Text(), nullable=False),
+        sa.Column("ordinal", sa.Integer(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["agent_id"], ["agents.id"], name=op.f("fk_agent_blocks_agent_id"), ondelete="CASCADE"
+        ),
+        sa.ForeignKeyConstraint(
+            ["block_id", "label"],
+            ["blocks.id", "blocks.label"],
+            name=op.f("fk_agent_blocks_block_id_label"),
+            onupdate="CASCADE",
+            ondelete="CASCADE",
+        ),
+        sa.PrimaryKeyConstraint("agent_id", "block_id", name=op.f("pk_agent_blocks")),
+        sa.UniqueConstraint("agent_id", "label", name=op.f("uq_agent_blocks_agent_id_label")),
+    )
+    op.create_index(op.f("ix_agent_blocks_block_id_label"), "agent_blocks", ["block_id", "label"])
+
+
+def _agent_secrets() -> None:
+    op.create_table(
+        "agent_secrets",
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("agent_id", sa.Text(), nullable=False),
+        sa.Column("key", sa.Text(), nullable=False),
+        sa.Column("ordinal", sa.Integer(), nullable=False),
+        sa.Column("encrypted_value", sa.Text(), nullable=False),
+        sa.Column("description", sa.Text(), nullable=True),
+        sa.ForeignKeyConstraint(
+            ["agent_id"], ["agents.id"], name=op.f("fk_agent_secrets_agent_id"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_agent_secrets")),
+        sa.UniqueConstraint("agent_id", "key", name=op.f("uq_agent_secrets_agent_id_key")),
+    )
+
+
+def _agent_tags() -> None:
+    op.create_table(
+        "agent_tags",
+        sa.Column("agent_id", sa.Text(), nullable=False),
+        sa.Column("tag", sa.Text(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["agent_id"], ["agents.id"], name=op.f("fk_agent_tags_agent_id"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("agent_id", "tag", name=op.f("pk_agent_tags")),
+    )
+    op.create_index(op.f("ix_agent_tags_tag"), "agent_tags", ["tag"])
+
+
+def _agent_tools() -> None:
+    op.create_table(
+        "agent_tools",
+        sa.Column("agent_id", sa.Text(), nullable=False),
+        sa.Column("tool_id", sa.Text(), nullable=False),
+        sa.Column("ordinal", sa.Integer(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["agent_id"], ["agents.id"], name=op.f("fk_agent_tools_agent_id"), ondelete="CASCADE"
+        ),
+        sa.ForeignKeyConstraint(
+            ["tool_id"], ["tools.id"], name=op.f("fk_agent_tools_tool_id"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("agent_id", "tool_id", name=op.f("pk_agent_tools")),
+    )
+    op.create_index(op.f("ix_agent_tools_tool_id"), "agent_tools", ["tool_id"])
+
+
+def _block_tags() -> None:
+    op.create_table(
+        "block_tags",
+        sa.Column("block_id", sa.Text(), nullable=False),
+        sa.Column("tag", sa.Text(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["block_id"], ["blocks.id"], name=op.f("fk_block_tags_block_id"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("block_id", "tag", name=op.f("pk_block_tags")),
+    )
+    op.create_index(op.f("ix_block_tags_tag"), "block_tags", ["tag"])
+
+
+def _threads() -> None:
+    op.create_table(
+        "threads",
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("organization_id", sa.Text(), nullable=False),
+        sa.Column("agent_id", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.Column("updated_at", sa.BigInteger(), nullable=False),
+        sa.Column("summary", sa.Text(), nullable=True),
+        sa.Column("hidden", sa.Boolean(), nullable=True),
+        sa.Column("archived_at", sa.BigInteger(), nullable=True),
+        sa.Column("last_message_at", sa.BigInteger(), nullable=True),
+        sa.Column("deleted_at", sa.BigInteger(), nullable=True),
+        sa.Column("body", sa.Text(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["agent_id"], ["agents.id"], name=op.f("fk_threads_agent_id"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_threads")),
+    )
+    op.create_index(
+        op.f("ix_threads_organization_id_created_at_id"),
+        "threads",
+        ["organization_id", "created_at", "id"],
+    )
+    op.create_index(
+        op.f("ix_threads_agent_id_created_at_id"), "threads", ["agent_id", "created_at", "id"]
+    )
+
+
+def _calls() -> None:
+    op.create_table(
+        "calls",
+        sa.Column("thread_id", sa.Text(), nullable=False),
+        sa.Column("call_id", sa.Text(), nullable=False),
+        sa.Column("ordinal", sa.Integer(), nullable=False),
+        sa.Column("message_id", sa.Text(), nullable=False),
+        sa.Column("step_id", sa.Text(), nullable=False),
+        sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("call", sa.Text(), nullable=False),
+        sa.Column("result", sa.Text(), nullable=True),
+        sa.ForeignKeyConstraint(
+            ["thread_id"], ["threads.id"], name=op.f("fk_calls_thread_id"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("thread_id", "call_id", name=op.f("pk_calls")),
+    )
+
+
+def _messages() -> None:
+    op.create_table(
+        "messages",
+        sa.Column(
+            "position",
+            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            sa.Identity(always=True),
+            nullable=False,
+        ),
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("organization_id", sa.Text(), nullable=False),
+        sa.Column("agent_id", sa.Text(), nullable=False),
+        sa.Column("thread_id", sa.Text(), nullable=False),
+        sa.Column("role", sa.Text(), nullable=False),
+        sa.Column("run_id", sa.Text(), nullable=True),
+        sa.Column("step_id", sa.Text(), nullable=True),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.Column("body", sa.Text(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["thread_id"], ["threads.id"], name=op.f("fk_messages_thread_id"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("position", name=op.f("pk_messages")),
+        sa.UniqueConstraint("id", name=op.f("uq_messages_id")),
+        sqlite_autoincrement=True,
+    )
+    op.create_index(op.f("ix_messages_agent_id_position"), "messages", ["agent_id", "position"])
+    op.create_index(
+        op.f("ix_messages_organization_id_position"), "messages", ["organization_id", "position"]
+    )
+    op.create_index(op.f("ix_messages_run_id"), "messages", ["run_id"])
+    op.create_index(op.f("ix_messages_step_id"), "messages", ["step_id"])
+    op.create_index(op.f("ix_messages_thread_id_position"), "messages", ["thread_id", "position"])
+
+
+def _runs() -> None:
+    op.create_table(
+        "runs",
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("organization_id", sa.Text(), nullable=False),
+        sa.Column("agent_id", sa.Text(), nullable=False),
+        sa.Column("thread_id", sa.Text(), nullable=False),
+        sa.Column("status", sa.Text(), nullable=False),
+        sa.Column("stop_reason", sa.Text(), nullable=True),
+        sa.Column("background", sa.Boolean(), nullable=False),
+        sa.Column("request_key", sa.Text(), nullable=True),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.Column("completed_at", sa.BigInteger(), nullable=True),
+        sa.Column("total_duration_ns", sa.BigInteger(), nullable=True),
+        sa.Column("project_id", sa.Text(), nullable=True),
+        sa.Column("reserved_seq", sa.BigInteger(), nullable=False),
+        sa.Column("body", sa.Text(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["thread_id"], ["threads.id"], name=op.f("fk_runs_thread_id"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_runs")),
+    )
+    op.create_index(
+        op.f("ix_runs_agent_id_created_at_id"), "runs", ["agent_id", "created_at", "id"]
+    )
+    op.create_index(
+        "ix_runs_live",
+        "runs",
+        ["created_at"],
+        sqlite_where=sa.text("status IN ('cancelling', 'queued', 'running')"),
+        postgresql_where=sa.text("status IN ('cancelling', 'queued', 'running')"),
+    )
+    op.create_index(
+        op.f("ix_runs_organization_id_created_at_id"),
+        "runs",
+        ["organization_id", "created_at", "id"],
+    )
+    op.create_index(
+        op.f("ix_runs_thread_id_created_at_id"), "runs", ["thread_id", "created_at", "id"]
+    )
+    op.create_index(
+        "uq_runs_holder",
+        "runs",
+        ["thread_id"],
+        unique=True,
+        sqlite_where=sa.text("status IN ('cancelling', 'running')"),
+        postgresql_where=sa.text("status IN ('cancelling', 'running')"),
+    )
+    op.create_index(
+        "uq_runs_request",
+        "runs",
+        ["thread_id", "request_key"],
+        unique=True,
+        sqlite_where=sa.text("request_key IS NOT NULL"),
+        postgresql_where=sa.text("request_key IS NOT NULL"),
+    )
+
+
+def _context() -> None:
+    op.create_table(
+        "context",
+        sa.Column("thread_id", sa.Text(), nullable=False),
+        sa.Column("place", sa.BigInteger(), nullable=False),
+        sa.Column("message_id", sa.Text(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["message_id"], ["messages.id"], name=op.f("fk_context_message_id"), ondelete="CASCADE"
+        ),
+        sa.ForeignKeyConstraint(
+            ["thread_id"], ["threads.id"], name=op.f("fk_context_thread_id"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("thread_id", "place", name=op.f("pk_context")),
+    )
+    op.create_index(op.f("ix_context_message_id"), "context", ["message_id"])
+
+
+def _shared() -> None:
+    op.create_table(
+        "shared",
+        sa.Column("thread_id", sa.Text(), nullable=False),
+        sa.Column("message_id", sa.Text(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["message_id"], ["messages.id"], name=op.f("fk_shared_message_id"), ondelete="CASCADE"
+        ),
+        sa.ForeignKeyConstraint(
+            ["thread_id"], ["threads.id"], name=op.f("fk_shared_thread_id"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("thread_id", "message_id", name=op.f("pk_shared")),
+    )
+    op.create_index(op.f("ix_shared_message_id"), "shared", ["message_id"])
+
+
+def _events() -> None:
+    op.create_table(
+        "events",
+        sa.Column("run_id", sa.Text(), nullable=False),
+        sa.Column("seq", sa.BigInteger(), nullable=False),
+        sa.Column("last_seq", sa.BigInteger(), nullable=False),
+        sa.Column("message_id", sa.Text(), nullable=True),
+        sa.Column("body", sa.Text(), nullable=True),
+        sa.ForeignKeyConstraint(
+            ["run_id"], ["runs.id"], name=op.f("fk_events_run_id"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("run_id", "seq", name=op.f("pk_events")),
+    )
+
+
+def _run_requests() -> None:
+    op.create_table(
+        "run_requests",
+        sa.Column("run_id", sa.Text(), nullable=False),
+        sa.Column("body", sa.Text(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["run_id"], ["runs.id"], name=op.f("fk_run_requests_run_id"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("run_id", name=op.f("pk_run_requests")),
+    )
+
+
+def _steps() -> None:
+    op.create_table(
+        "steps",
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("organization_id", sa.Text(), nullable=False),
+        sa.Column("agent_id", sa.Text(), nullable=False),
+        sa.Column("run_id", sa.Text(), nullable=False),
+        sa.Column("status", sa.Text(), nullable=False),
+        sa.Column("model_handle", sa.Text(), nullable=False),
+        sa.Column("feedback", sa.Text(), nullable=True),
+        sa.Column("project_id", sa.Text(), nullable=True),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.Column("body", sa.Text(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["run_id"], ["runs.id"], name=op.f("fk_steps_run_id"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_steps")),
+    )
+    op.create_index(
+        op.f("ix_steps_agent_id_created_at_id"), "steps", ["agent_id", "created_at", "id"]
+    )
+    op.create_index(
+        op.f("ix_steps_organization_id_created_at_id"),
+        "steps",
+        ["organization_id", "created_at", "id"],
+    )
+    op.create_index(op.f("ix_steps_run_id_created_at_id"), "steps", ["run_id", "created_at", "id"])
+
+
+def _step_tags() -> None:
+    op.create_table(
+        "step_tags",
+        sa.Column("step_id", sa.Text(), nullable=False),
+        sa.Column("tag", sa.Text(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["step_id"], ["steps.id"], name=op.f("fk_step_tags_step_id"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("step_id", "tag", name=op.f("pk_step_tags")),
+    )
+    op.create_index(op.f("ix_step_tags_tag"), "step_tags", ["tag"])

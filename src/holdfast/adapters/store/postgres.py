@@ -1,0 +1,107 @@
+"""The Store on PostgreSQL: a pool of connections, as many threads, and one lock against a second server."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+import psycopg
+from sqlalchemy import URL, Engine, NullPool, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError
+
+from holdfast.adapters.store import migrate
+from holdfast.adapters.store.cipher import Cipher
+from holdfast.adapters.store.driver_errors import Collided, dangling, taken, translate_errors
+from holdfast.adapters.store.server_lock import ServerLock
+from holdfast.adapters.store.sql_store import SqlStore
+from holdfast.errors import (
+    Bug,
+    HoldfastError,
+    InvalidArgument,
+    SettingInvalid,
+    StoreUnavailable,
+)
+
+CONNECTIONS: Final = 8
+_CONNECT_SECONDS: Final = 10
+
+
+class PostgresStore(SqlStore):
+    @classmethod
+    async def open(cls, url: str, *, cipher: Cipher) -> "PostgresStore":
+        """Open the store in this database, up to date and locked for this process."""
+        return await asyncio.to_thread(cls._open, url, cipher)
+
+    @classmethod
+    def _open(cls, url: str, cipher: Cipher) -> "PostgresStore":
+        address = _address(url)
+        engine = _engine(address)
+        lock = ServerLock(_engine(address, lonely=True))
+        try:
+            lock.keep()
+            # A new connection may mean that all were lost, the one with the lock among them.
+            event.listen(engine, "connect", lambda *_: lock.keep())
+            with engine.connect() as connection:
+                migrate.database(connection, address.render_as_string(hide_password=True))
+        except BaseException:
+            lock.release()
+            engine.dispose()
+            raise
+        threads = ThreadPoolExecutor(CONNECTIONS, "store")
+        return cls(
+            writer=engine,
+            writing=engine.connect,
+            reader=engine.execution_options(
+                isolation_level="REPEATABLE READ", postgresql_readonly=True
+            ),
+            write_threads=threads,
+            read_threads=threads,
+            cipher=cipher,
+            close_rest=lock.release,
+        )
+
+
+def _address(url: str) -> URL:
+    try:
+        return make_url(url).set(drivername="postgresql+psycopg")
+    except ArgumentError as error:
+        raise SettingInvalid("The address of the database cannot be read.") from error
+
+
+def _engine(address: URL, *, lonely: bool = False) -> Engine:
+    connect = {"connect_timeout": _CONNECT_SECONDS, "application_name": "holdfast"}
+    if lonely:
+        engine = create_engine(
+            address,
+            poolclass=NullPool,
+            isolation_level="AUTOCOMMIT",
+            connect_args=connect,
+            hide_parameters=True,
+        )
+    else:
+        engine = create_engine(
+            address,
+            pool_size=CONNECTIONS,
+            max_overflow=0,
+            connect_args=connect,
+            hide_parameters=True,
+        )
+    translate_errors(engine, _meaning)
+    return engine
+
+
+def _meaning(error: BaseException) -> HoldfastError | None:
+    match error:
+        case psycopg.errors.UniqueViolation():
+            return taken(error.diag.constraint_name)
+        case psycopg.errors.ForeignKeyViolation():
+            return dangling()
+        case psycopg.errors.SerializationFailure() | psycopg.errors.DeadlockDetected():
+            return Collided(f"Transactions collided: {error}")
+        case psycopg.errors.ReadOnlySqlTransaction():
+            return Bug("A read transaction tried to write.")
+        case psycopg.DataError():
+            return InvalidArgument(f"A value cannot be stored: {error}")
+        case psycopg.OperationalError() | psycopg.InterfaceError():
+            return StoreUnavailable(f"The database does not answer: {error}")
+        case _:
+            return None

@@ -1,0 +1,102 @@
+"""Core values as rows and back: a field with a column of its name goes there, all others into ``body``.
+
+Nothing is listed by hand, so a new field of a value is kept without a change here.
+"""
+
+from collections.abc import Collection, Sequence
+from functools import partial
+from operator import attrgetter
+from typing import Any, Generic, NotRequired, Required, TypedDict, TypeVar
+
+import msgspec
+from sqlalchemy import Table
+
+from holdfast.errors import InvalidArgument
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+_encoder = msgspec.json.Encoder()
+
+_KEPT = frozenset({"id", "organization_id", "agent_id", "thread_id", "run_id", "created_at"})
+
+
+class Packed(Generic[T]):
+    """Some fields of a value as one JSON text."""
+
+    def __init__(self, kind: type[T], names: Collection[str]) -> None:
+        # A struct wants the fields without a default first.
+        fields = sorted(
+            (field for field in msgspec.structs.fields(kind) if field.name in names),
+            key=lambda field: not field.required,
+        )
+        self._parts = msgspec.defstruct(
+            f"{kind.__name__}Body", [_stored(field) for field in fields], omit_defaults=True
+        )
+        self._values = attrgetter(*(field.name for field in fields))
+        # A dict of just what the text holds: the value itself knows its defaults.
+        decoder: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder(
+            TypedDict(f"{kind.__name__}Fields", {field.name: _read(field) for field in fields})  # type: ignore[operator] # mypy knows only those that are written out
+        )
+        self.fields = decoder.decode
+
+    def text(self, value: T) -> str:
+        return encoded(self._parts(*self._values(value)))
+
+
+class Shape(Generic[T]):
+    """One kind of value and its table. ``apart`` names fields that are kept elsewhere."""
+
+    def __init__(self, kind: type[T], table: Table, *, apart: Collection[str] = ()) -> None:
+        names = [field.name for field in msgspec.structs.fields(kind)]
+        self._kind = kind
+        self._names = tuple(name for name in names if name in table.c)
+        self._named = partial(zip, self._names)
+        self._values = attrgetter(*self._names)
+        self._texts = tuple(n for n in self._names if table.c[n].type.python_type is str)
+        self._body = Packed(kind, [n for n in names if n not in self._names and n not in apart])
+        # What saving writes: not what a thing keeps for life, whose indices would be written anew each time.
+        self.changing = tuple(column.name for column in table.c if column.name not in _KEPT)
+        # What a query selects, in the order in which ``value`` reads it.
+        self.columns = (*(table.c[name] for name in self._names), table.c.body)
+
+    def row(self, value: T) -> dict[str, Any]:
+        row = dict(zip(self._names, self._values(value), strict=True))
+        for name in self._texts:
+            refuse_nul(name, row[name])
+        row["body"] = self._body.text(value)
+        return row
+
+    def value(self, row: Sequence[Any], **apart: Any) -> T:
+        """The value whose ``columns`` come first in the row."""
+        fields = self._body.fields(row[len(self._names)])
+        fields.update(self._named(row))
+        return self._kind(**fields, **apart)
+
+
+def _read(field: msgspec.structs.FieldInfo) -> Any:
+    return Required[field.type] if field.required else NotRequired[field.type]
+
+
+def _stored(field: msgspec.structs.FieldInfo) -> tuple[Any, ...]:
+    """The field as ``defstruct`` takes it."""
+    if field.default_factory is not msgspec.NODEFAULT:
+        return field.name, field.type, msgspec.field(default_factory=field.default_factory)
+    if field.default is not msgspec.NODEFAULT:
+        return field.name, field.type, field.default
+    return field.name, field.type
+
+
+def encoded(value: object) -> str:
+    """JSON text. What JSON cannot hold is the caller's error."""
+    try:
+        return _encoder.encode(value).decode()
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(
+            "The text holds a lone surrogate, which is not a character."
+        ) from error
+
+
+def refuse_nul(what: str, text: str | None) -> None:
+    """PostgreSQL cannot keep NUL in a text column."""
+    if text is not None and "\x00" in text:
+        raise InvalidArgument(f"{what} must not contain NUL characters.")

@@ -1,0 +1,200 @@
+"""Runs. Their status changes here alone, as compare-and-set by the table in ``core.lifecycle``."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    bindparam,
+    delete,
+    exists,
+    insert,
+    or_,
+    select,
+    text,
+    update,
+)
+
+from holdfast.adapters.store import tables
+from holdfast.adapters.store.paging import Listing
+from holdfast.adapters.store.prepared import Prepared
+from holdfast.adapters.store.rows import Packed, Shape, encoded
+from holdfast.core.lifecycle import HOLDING, LIVE, Signal, advance
+from holdfast.core.runs import Run, RunQuery, RunStatus
+from holdfast.errors import NotFound, RunMoved
+
+_runs = tables.runs
+_requests = tables.run_requests
+
+_ASKED = ("input", "request")
+RUN = Shape(Run, _runs, apart=_ASKED)
+_asked = Packed(Run, _ASKED)
+
+_listing = Listing(
+    "Run",
+    _runs.c.id,
+    organization_id=_runs.c.organization_id,
+    orders={
+        "created_at": _runs.c.created_at,
+        "completed_at": _runs.c.completed_at,
+        "duration": _runs.c.total_duration_ns,
+    },
+)
+
+_whole = select(*RUN.columns, _requests.c.body).join(_requests, _requests.c.run_id == _runs.c.id)
+_add = Prepared(insert(_runs))
+_add_asked = Prepared(insert(_requests))
+_this = _whole.where(_runs.c.id == bindparam("this_id"))
+_find = Prepared(_this)
+# SQLite has one writer anyway and leaves the last words out.
+_hold = Prepared(_this.with_for_update(of=_runs))
+_paused_on = Prepared(
+    _whole.where(_runs.c.thread_id == bindparam("thread"), _runs.c.status == RunStatus.PAUSED)
+    .order_by(_runs.c.created_at.desc(), _runs.c.id.desc())
+    .limit(1)
+)
+_of_request = _whole.where(
+    _runs.c.thread_id == bindparam("thread"), _runs.c.request_key == bindparam("key")
+)
+_reserve = Prepared(
+    update(_runs)
+    .where(_runs.c.id == bindparam("this_id"))
+    .values(reserved_seq=bindparam("reserved"))
+)
+# In the words of the index of live runs: with parameters in their place no database would think of it, and
+# would read all runs instead.
+_is_live = text("status IN ({})".format(", ".join(f"'{status}'" for status in sorted(LIVE))))
+_cancelling = select(_runs.c.id).where(_is_live, _runs.c.status == RunStatus.CANCELLING)
+_as_seen = update(_runs).where(
+    _runs.c.id == bindparam("this_id"), _runs.c.status == bindparam("seen")
+)
+_change = Prepared(_as_seen, columns=RUN.changing)
+_other = _runs.alias("other")
+# The unique index refuses a second holder too, but an error there ends the whole transaction.
+_take_thread = Prepared(
+    _as_seen.where(
+        ~exists().where(
+            _other.c.thread_id == _runs.c.thread_id,
+            or_(*(_other.c.status == status for status in sorted(HOLDING))),
+        )
+    ),
+    columns=RUN.changing,
+)
+
+
+class SqlRuns:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def add(self, run: Run) -> None:
+        _add.run(self._connection, RUN.row(run))
+        _add_asked.run(self._connection, {"run_id": run.id, "body": _asked.text(run)})
+
+    def get(self, organization_id: str, run_id: str) -> Run:
+        run = self.find(run_id)
+        if run is None or run.organization_id != organization_id:
+            raise _missing(run_id)
+        return run
+
+    def hold(self, organization_id: str, run_id: str) -> Run:
+        row = _hold.row(self._connection, {"this_id": run_id})
+        run = None if row is None else _run(row)
+        if run is None or run.organization_id != organization_id:
+            raise _missing(run_id)
+        return run
+
+    def find(self, run_id: str) -> Run | None:
+        row = _find.row(self._connection, {"this_id": run_id})
+        return None if row is None else _run(row)
+
+    def change(self, run: Run, signal: Signal) -> Run:
+        status = advance(run.status, signal)
+        takes_thread = status in HOLDING and run.status not in HOLDING
+        changed = msgspec.structs.replace(run, status=status)
+        which = {"this_id": run.id, "seen": run.status}
+        statement = _take_thread if takes_thread else _change
+        if statement.run(self._connection, RUN.row(changed) | which) == 0:
+            raise RunMoved(
+                f"Run {run.id} does not take {signal}: it is no longer {run.status}, "
+                "or another run holds its thread."
+            )
+        return changed
+
+    def save(self, run: Run) -> None:
+        which = {"this_id": run.id, "seen": run.status}
+        if _change.run(self._connection, RUN.row(run) | which) == 0:
+            raise RunMoved(f"Run {run.id} is no longer {run.status}.")
+
+    def remove(self, organization_id: str, run_id: str) -> None:
+        gone = self._connection.execute(
+            delete(_runs).where(_runs.c.id == run_id, _runs.c.organization_id == organization_id)
+        )
+        if gone.rowcount == 0:
+            raise _missing(run_id)
+
+    def reserve(self, run_id: str, seq: int) -> None:
+        _reserve.run(self._connection, {"this_id": run_id, "reserved": seq})
+
+    def withdraw(self, run_id: str) -> bool:
+        gone = self._connection.execute(
+            delete(_runs).where(_runs.c.id == run_id, _runs.c.status == RunStatus.QUEUED)
+        )
+        return gone.rowcount > 0
+
+    def list(self, organization_id: str, query: RunQuery) -> Sequence[Run]:
+        wanted = _whole.where(*_conditions(query))
+        rows = _listing.window(self._connection, wanted, organization_id, query.page)
+        return [_run(row) for row in rows]
+
+    def live(self) -> Sequence[Run]:
+        wanted = _whole.where(_is_live).order_by(_runs.c.created_at, _runs.c.id)
+        return [_run(row) for row in self._connection.execute(wanted)]
+
+    def cancelling(self) -> Sequence[str]:
+        return self._connection.execute(_cancelling).scalars().all()
+
+    def paused_on(self, thread_id: str) -> Run | None:
+        row = _paused_on.row(self._connection, {"thread": thread_id})
+        return None if row is None else _run(row)
+
+    def of_request(self, thread_id: str, request_key: str) -> Run | None:
+        row = self._connection.execute(
+            _of_request, {"thread": thread_id, "key": request_key}
+        ).first()
+        return None if row is None else _run(row)
+
+    def with_otid(self, thread_id: str, otid: str) -> Run | None:
+        # True of every run that was sent the otid, and of few others: those are looked at.
+        wanted = _whole.where(
+            _runs.c.thread_id == thread_id,
+            _requests.c.body.contains(encoded(otid), autoescape=True),
+        ).order_by(_runs.c.created_at.desc(), _runs.c.id.desc())
+        found = map(_run, self._connection.execute(wanted).all())
+        return next((run for run in found if otid in {row.otid for row in run.input}), None)
+
+
+def _run(row: Sequence[Any]) -> Run:
+    return RUN.value(row, **_asked.fields(row[-1]))
+
+
+def _missing(run_id: str) -> NotFound:
+    return NotFound(f"Run with ID {run_id} not found")
+
+
+def _conditions(query: RunQuery) -> list[ColumnElement[bool]]:
+    conditions: list[ColumnElement[bool]] = []
+    if query.agent_ids:
+        conditions.append(_runs.c.agent_id.in_(query.agent_ids))
+    if query.thread_id is not None:
+        conditions.append(_runs.c.thread_id == query.thread_id)
+    if query.conversation_id is not None:
+        conditions.append(_runs.c.thread_id == query.conversation_id)
+    if query.statuses:
+        conditions.append(_runs.c.status.in_(query.statuses))
+    if query.stop_reason is not None:
+        conditions.append(_runs.c.stop_reason == query.stop_reason)
+    if query.background is not None:
+        conditions.append(_runs.c.background.is_(query.background))
+    return conditions

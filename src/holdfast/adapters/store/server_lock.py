@@ -1,0 +1,63 @@
+"""At most one server per PostgreSQL database, because recovery after a start assumes that it is alone.
+
+The lock belongs to one connection that does nothing else, so it dies with the process, however that ends.
+"""
+
+import threading
+import time
+from typing import Final
+
+from sqlalchemy import Connection, Engine
+
+from holdfast.errors import HomeInUse, StoreUnavailable
+
+# Any number will do as long as it stays the same; locks count per database.
+_LOCK: Final = 0x686F6C64
+
+# The database needs a moment to notice that the server before us was killed.
+_TRIES: Final = 10
+_PAUSE_SECONDS: Final = 0.1
+
+
+class ServerLock:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._mutex = threading.Lock()
+        self._connection: Connection | None = None
+
+    def keep(self) -> None:
+        """Take the lock, or take it again if its connection was lost. HomeInUse if another server has it."""
+        with self._mutex:
+            if self._connection is not None and not _answers(self._connection):
+                self._connection.close()
+                self._connection = None
+            if self._connection is None:
+                self._connection = self._take()
+
+    def release(self) -> None:
+        with self._mutex:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+        self._engine.dispose()
+
+    def _take(self) -> Connection:
+        connection = self._engine.connect()
+        for _ in range(_TRIES):
+            if connection.exec_driver_sql(f"SELECT pg_try_advisory_lock({_LOCK})").scalar():
+                return connection
+            time.sleep(_PAUSE_SECONDS)
+        connection.close()
+        where = self._engine.url.render_as_string(hide_password=True)
+        raise HomeInUse(
+            f"Another Holdfast server uses the database {where}. Stop it first, or give this one "
+            "another database (HOLDFAST_DATABASE_URL)."
+        )
+
+
+def _answers(connection: Connection) -> bool:
+    try:
+        connection.exec_driver_sql("SELECT 1")
+    except StoreUnavailable:
+        return False
+    return True

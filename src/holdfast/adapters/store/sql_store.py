@@ -1,0 +1,99 @@
+"""The Store over SQLAlchemy: one thread hop per transaction. What each database needs is in its own module."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+from contextlib import AbstractContextManager
+from typing import Final, TypeVar
+
+from sqlalchemy import Connection, Engine
+
+from holdfast.adapters.store.cipher import Cipher
+from holdfast.adapters.store.driver_errors import Collided
+from holdfast.adapters.store.transaction import SqlTransaction
+from holdfast.errors import StoreUnavailable
+from holdfast.ports.store import Transaction
+
+T = TypeVar("T")
+
+# How often work is tried when transactions collide; it must therefore be repeatable.
+ATTEMPTS: Final = 3
+
+
+class SqlStore:
+    """Holds what it was given and closes it; ``close_rest`` is called last.
+
+    ``writing`` lends a connection to one transaction of the writer.
+    """
+
+    def __init__(
+        self,
+        *,
+        writer: Engine,
+        writing: Callable[[], AbstractContextManager[Connection]],
+        reader: Engine,
+        write_threads: Executor,
+        read_threads: Executor,
+        cipher: Cipher,
+        close_rest: Callable[[], None],
+    ) -> None:
+        self._writer = writer
+        self._writing = writing
+        self._reader = reader
+        self._write_threads = write_threads
+        self._read_threads = read_threads
+        self._cipher = cipher
+        self._close_rest = close_rest
+
+    async def write(self, work: Callable[[Transaction], T]) -> T:
+        # Shielded: a caller that goes away must not leave in doubt whether its work was done.
+        return await asyncio.shield(
+            _start(self._write_threads, lambda: self._repeatedly(self._written, work))
+        )
+
+    async def read(self, work: Callable[[Transaction], T]) -> T:
+        return await _start(self._read_threads, lambda: self._repeatedly(self._seen, work))
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._close)
+
+    def _repeatedly(
+        self, once: Callable[[Callable[[Transaction], T]], T], work: Callable[[Transaction], T]
+    ) -> T:
+        for _ in range(ATTEMPTS - 1):
+            try:
+                return once(work)
+            except Collided:
+                continue
+        return once(work)
+
+    def _written(self, work: Callable[[Transaction], T]) -> T:
+        with self._writing() as connection:
+            connection.begin()
+            result = work(SqlTransaction(connection, self._cipher))
+            try:
+                connection.commit()
+            except Collided as error:
+                # It may or may not be committed, so it must not be tried again.
+                raise StoreUnavailable(f"The outcome of a commit is unknown: {error}") from error
+            return result
+
+    def _seen(self, work: Callable[[Transaction], T]) -> T:
+        with self._reader.connect() as connection:
+            connection.begin()
+            return work(SqlTransaction(connection, self._cipher))
+
+    def _close(self) -> None:
+        # Work that was accepted is finished first.
+        self._write_threads.shutdown()
+        self._read_threads.shutdown()
+        self._reader.dispose()
+        self._writer.dispose()
+        self._close_rest()
+
+
+def _start(threads: Executor, work: Callable[[], T]) -> "asyncio.Future[T]":
+    try:
+        return asyncio.get_running_loop().run_in_executor(threads, work)
+    except RuntimeError as error:
+        raise StoreUnavailable("The store is closed.") from error

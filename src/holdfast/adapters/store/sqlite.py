@@ -1,0 +1,134 @@
+"""The Store on SQLite: one file, one writer thread, a few readers on snapshots (WAL)."""
+
+import asyncio
+import sqlite3
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event
+
+from holdfast.adapters.store import migrate
+from holdfast.adapters.store.cipher import Cipher
+from holdfast.adapters.store.driver_errors import (
+    dangling,
+    taken,
+    translate_errors,
+    unique_columns,
+)
+from holdfast.adapters.store.file_lock import FileLock
+from holdfast.adapters.store.prepared import driven
+from holdfast.adapters.store.sql_store import SqlStore
+from holdfast.errors import Bug, HoldfastError, InvalidArgument, StoreUnavailable
+
+# Readers only wait for the disk: more threads than this fight over the interpreter.
+READERS: Final = 4
+# Another process may hold the file for a moment: a backup, someone's shell.
+_BUSY_SECONDS: Final = 10
+
+_UNIQUE_COLUMNS: Final = unique_columns()
+
+
+class SqliteStore(SqlStore):
+    @classmethod
+    async def open(cls, path: Path, *, cipher: Cipher) -> "SqliteStore":
+        """Open or create the store in this file, up to date and locked for this process."""
+        return await asyncio.to_thread(cls._open, path, cipher)
+
+    @classmethod
+    def _open(cls, path: Path, cipher: Cipher) -> "SqliteStore":
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as rest:
+            rest.callback(FileLock(path).release)
+            migrate.sqlite_file(path, partial(_engine, path, connections=1, pragmas=_UPGRADING))
+            writer = _engine(path, connections=1, pragmas=_WRITING, begin="BEGIN IMMEDIATE")
+            connection = rest.enter_context(writer.connect())
+            connection.detach()
+            return cls(
+                writer=writer,
+                writing=lambda: _lent(connection),
+                reader=_engine(path, connections=READERS, pragmas=_READING),
+                write_threads=ThreadPoolExecutor(1, "store-writer"),
+                read_threads=ThreadPoolExecutor(READERS, "store-reader"),
+                cipher=cipher,
+                close_rest=rest.pop_all().close,
+            )
+
+
+@contextmanager
+def _lent(connection: Connection) -> Iterator[Connection]:
+    """The writer's one connection, which no pool takes back after each transaction."""
+    try:
+        yield connection
+    finally:
+        connection.rollback()
+        # To SQLAlchemy a commit that failed is the end of the transaction; to SQLite it is not.
+        connection.connection.rollback()
+
+
+_WRITING: Final = (
+    "PRAGMA journal_mode=WAL",
+    # In WAL mode a power cut can undo the last commits but never damage the file.
+    "PRAGMA synchronous=NORMAL",
+    "PRAGMA foreign_keys=ON",
+    # In pages. Folding the log into the file waits for the disk: at the default of 1000, every 70 turns.
+    "PRAGMA wal_autocheckpoint=8000",
+)
+_READING: Final = ("PRAGMA query_only=ON",)
+# A table that is rebuilt must not take with it the rows that point at it.
+_UPGRADING: Final = ("PRAGMA journal_mode=WAL", "PRAGMA foreign_keys=OFF")
+
+
+def _engine(
+    path: Path, *, connections: int, pragmas: tuple[str, ...], begin: str = "BEGIN"
+) -> Engine:
+    engine = create_engine(
+        URL.create("sqlite+pysqlite", database=str(path)),
+        poolclass=QueuePool,
+        pool_size=connections,
+        max_overflow=0,
+        # A connection serves one thread at a time, but is closed by another.
+        connect_args={"check_same_thread": False, "timeout": _BUSY_SECONDS},
+        hide_parameters=True,
+    )
+
+    def connected(connection: sqlite3.Connection, _record: object) -> None:
+        # The driver would start transactions when it sees fit; ``begun`` does it instead.
+        connection.isolation_level = None
+        for pragma in pragmas:
+            connection.execute(pragma).close()
+        # SQLite's own knows ASCII only.
+        connection.create_function("lower", 1, _lower, deterministic=True)
+
+    def begun(connection: Connection) -> None:
+        driven(connection, begin, lambda cursor: cursor.execute(begin))
+
+    event.listen(engine, "connect", connected)
+    event.listen(engine, "begin", begun)
+    translate_errors(engine, _meaning)
+    return engine
+
+
+def _lower(text: Any) -> Any:
+    return text.lower() if isinstance(text, str) else text
+
+
+def _meaning(error: BaseException) -> HoldfastError | None:
+    if not isinstance(error, sqlite3.Error):
+        return None
+    match getattr(error, "sqlite_errorname", None):
+        case "SQLITE_CONSTRAINT_UNIQUE" | "SQLITE_CONSTRAINT_PRIMARYKEY":
+            return taken(_UNIQUE_COLUMNS.get(str(error).partition(": ")[2]))
+        case "SQLITE_CONSTRAINT_FOREIGNKEY":
+            return dangling()
+        case "SQLITE_TOOBIG":
+            return InvalidArgument("A value is too large to be stored.")
+        case "SQLITE_READONLY":
+            return Bug("A read transaction tried to write.")
+        case "SQLITE_ERROR" | "SQLITE_CONSTRAINT_NOTNULL" | "SQLITE_MISUSE" | None:
+            return None
+        case name:
+            return StoreUnavailable(f"The store cannot be used: {error} ({name}).")

@@ -1,0 +1,108 @@
+"""Steps of runs."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import ColumnElement, Connection, bindparam, delete, insert, or_, select, update
+
+from holdfast.adapters.store import tables
+from holdfast.adapters.store.paging import Listing
+from holdfast.adapters.store.prepared import Prepared
+from holdfast.adapters.store.rows import Shape, refuse_nul
+from holdfast.adapters.store.tagged import has_tags
+from holdfast.core.runs import Step, StepQuery, StepStatus
+from holdfast.errors import NotFound
+
+_steps = tables.steps
+_tags = tables.step_tags
+
+STEP = Shape(Step, _steps)
+
+_listing = Listing(
+    "Step",
+    _steps.c.id,
+    organization_id=_steps.c.organization_id,
+    orders={"created_at": _steps.c.created_at},
+)
+
+_add = Prepared(insert(_steps))
+_add_tag = Prepared(insert(_tags))
+_forget_tags = Prepared(delete(_tags).where(_tags.c.step_id == bindparam("this_id")))
+_save = Prepared(update(_steps).where(_steps.c.id == bindparam("this_id")), columns=STEP.changing)
+
+
+class SqlSteps:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def add(self, step: Step) -> None:
+        _add.run(self._connection, _row(step))
+        self._index_tags(step)
+
+    def save(self, step: Step) -> None:
+        if _save.run(self._connection, _row(step) | {"this_id": step.id}) == 0:
+            raise _missing(step.id)
+        _forget_tags.run(self._connection, {"this_id": step.id})
+        self._index_tags(step)
+
+    def get(self, organization_id: str, step_id: str) -> Step:
+        row = self._connection.execute(
+            select(*STEP.columns).where(
+                _steps.c.id == step_id, _steps.c.organization_id == organization_id
+            )
+        ).first()
+        if row is None:
+            raise _missing(step_id)
+        return STEP.value(row)
+
+    def list(self, organization_id: str, query: StepQuery) -> Sequence[Step]:
+        wanted = select(*STEP.columns).where(*_conditions(query))
+        rows = _listing.window(self._connection, wanted, organization_id, query.page)
+        return [STEP.value(row) for row in rows]
+
+    def pending(self, run_id: str) -> Sequence[Step]:
+        rows = self._connection.execute(
+            select(*STEP.columns)
+            .where(_steps.c.run_id == run_id, _steps.c.status == StepStatus.PENDING)
+            .order_by(_steps.c.created_at, _steps.c.id)
+        )
+        return [STEP.value(row) for row in rows]
+
+    def _index_tags(self, step: Step) -> None:
+        for tag in step.tags:
+            refuse_nul("tags", tag)
+        rows = [{"step_id": step.id, "tag": tag} for tag in sorted(set(step.tags))]
+        _add_tag.run_each(self._connection, rows)
+
+
+def _row(step: Step) -> dict[str, object]:
+    return STEP.row(step) | {"model_handle": step.model.handle}
+
+
+def _missing(step_id: str) -> NotFound:
+    return NotFound(f"Step with ID {step_id} not found")
+
+
+def _conditions(query: StepQuery) -> list[ColumnElement[bool]]:
+    exact = {
+        _steps.c.agent_id: query.agent_id,
+        _steps.c.run_id: query.run_id,
+        _steps.c.feedback: query.feedback,
+        _steps.c.project_id: query.project_id,
+    }
+    conditions = [column == value for column, value in exact.items() if value is not None]
+    if query.model is not None:
+        handle = _steps.c.model_handle
+        # Callers know a model by its handle or by its bare name.
+        conditions.append(
+            or_(handle == query.model, handle.endswith(f"/{query.model}", autoescape=True))
+        )
+    if query.start_date is not None:
+        conditions.append(_steps.c.created_at >= query.start_date)
+    if query.end_date is not None:
+        conditions.append(_steps.c.created_at <= query.end_date)
+    if query.has_feedback is not None:
+        unset = _steps.c.feedback.is_(None)
+        conditions.append(~unset if query.has_feedback else unset)
+    if query.tags:
+        conditions.append(has_tags(_steps.c.id, _tags.c.step_id, query.tags, every=False))
+    return conditions

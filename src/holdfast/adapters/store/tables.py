@@ -1,0 +1,313 @@
+"""The tables as they are now. How they came to be is in ``migrations``; a test compares the two.
+
+A column exists where something is filtered, sorted or joined by it; the rest of a value is its ``body``.
+"""
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Identity,
+    Index,
+    Integer,
+    MetaData,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+from holdfast.adapters.store.columns import Instant, Name
+from holdfast.core.lifecycle import HOLDING, LIVE
+from holdfast.core.messages import CallState, Role
+from holdfast.core.runs import RunStatus, StepStatus, StopReason
+from holdfast.core.tools import ToolKind
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+agents = Table(
+    "agents",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("organization_id", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("created_at", Instant, nullable=False),
+    Column("updated_at", Instant, nullable=False),
+    Column("hidden", Boolean),
+    Column("project_id", Text),
+    Column("template_id", Text),
+    Column("base_template_id", Text),
+    Column("created_by_id", Text),
+    Column("last_stop_reason", Text),
+    Column("last_run_completion", Instant),
+    Column("last_run_duration_ms", BigInteger),
+    Column("body", Text, nullable=False),
+    Index(None, "organization_id", "created_at", "id"),
+)
+
+tools = Table(
+    "tools",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("organization_id", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("kind", Name(ToolKind), nullable=False),
+    Column("created_at", Instant, nullable=False),
+    Column("updated_at", Instant, nullable=False),
+    Column("body", Text, nullable=False),
+    UniqueConstraint("organization_id", "name"),
+)
+
+blocks = Table(
+    "blocks",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("organization_id", Text, nullable=False),
+    Column("label", Text, nullable=False),
+    Column("value", Text, nullable=False),
+    Column("description", Text),
+    Column("created_at", Instant, nullable=False),
+    Column("updated_at", Instant, nullable=False),
+    Column("is_template", Boolean, nullable=False),
+    Column("template_name", Text),
+    Column("project_id", Text),
+    Column("body", Text, nullable=False),
+    # What agent_blocks points at, so that a new label reaches every holder.
+    UniqueConstraint("id", "label"),
+    Index(None, "organization_id", "created_at", "id"),
+)
+
+agent_tags = Table(
+    "agent_tags",
+    metadata,
+    Column("agent_id", ForeignKey("agents.id", ondelete="CASCADE"), nullable=False),
+    Column("tag", Text, nullable=False),
+    PrimaryKeyConstraint("agent_id", "tag"),
+    Index(None, "tag"),
+)
+
+agent_tools = Table(
+    "agent_tools",
+    metadata,
+    Column("agent_id", ForeignKey("agents.id", ondelete="CASCADE"), nullable=False),
+    Column("tool_id", ForeignKey("tools.id", ondelete="CASCADE"), nullable=False),
+    Column("ordinal", Integer, nullable=False),
+    PrimaryKeyConstraint("agent_id", "tool_id"),
+    Index(None, "tool_id"),
+)
+
+agent_blocks = Table(
+    "agent_blocks",
+    metadata,
+    Column("agent_id", ForeignKey("agents.id", ondelete="CASCADE"), nullable=False),
+    Column("block_id", Text, nullable=False),
+    Column("label", Text, nullable=False),
+    Column("ordinal", Integer, nullable=False),
+    PrimaryKeyConstraint("agent_id", "block_id"),
+    UniqueConstraint("agent_id", "label"),
+    ForeignKeyConstraint(
+        ["block_id", "label"], ["blocks.id", "blocks.label"], onupdate="CASCADE", ondelete="CASCADE"
+    ),
+    Index(None, "block_id", "label"),
+)
+
+agent_secrets = Table(
+    "agent_secrets",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("agent_id", ForeignKey("agents.id", ondelete="CASCADE"), nullable=False),
+    Column("key", Text, nullable=False),
+    Column("ordinal", Integer, nullable=False),
+    # Secret text: see ``cipher``.
+    Column("encrypted_value", Text, nullable=False),
+    Column("description", Text),
+    UniqueConstraint("agent_id", "key"),
+)
+
+block_tags = Table(
+    "block_tags",
+    metadata,
+    Column("block_id", ForeignKey("blocks.id", ondelete="CASCADE"), nullable=False),
+    Column("tag", Text, nullable=False),
+    PrimaryKeyConstraint("block_id", "tag"),
+    Index(None, "tag"),
+)
+
+threads = Table(
+    "threads",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("organization_id", Text, nullable=False),
+    Column("agent_id", ForeignKey("agents.id", ondelete="CASCADE"), nullable=False),
+    Column("created_at", Instant, nullable=False),
+    Column("updated_at", Instant, nullable=False),
+    Column("summary", Text),
+    Column("hidden", Boolean),
+    Column("archived_at", Instant),
+    Column("last_message_at", Instant),
+    # The thread itself is gone, but a fork still shows messages of it.
+    Column("deleted_at", Instant),
+    Column("body", Text, nullable=False),
+    Index(None, "organization_id", "created_at", "id"),
+    Index(None, "agent_id", "created_at", "id"),
+)
+
+messages = Table(
+    "messages",
+    metadata,
+    # Positions are never used twice: a context sorts by them long after rows are gone.
+    Column(
+        "position",
+        BigInteger().with_variant(Integer, "sqlite"),
+        Identity(always=True),
+        primary_key=True,
+    ),
+    Column("id", Text, nullable=False, unique=True),
+    Column("organization_id", Text, nullable=False),
+    Column("agent_id", Text, nullable=False),
+    Column("thread_id", ForeignKey("threads.id", ondelete="CASCADE"), nullable=False),
+    Column("role", Name(Role), nullable=False),
+    # No foreign keys: rows outlive a run that is removed.
+    Column("run_id", Text),
+    Column("step_id", Text),
+    Column("created_at", Instant, nullable=False),
+    Column("body", Text, nullable=False),
+    Index(None, "organization_id", "position"),
+    Index(None, "agent_id", "position"),
+    Index(None, "thread_id", "position"),
+    Index(None, "run_id"),
+    Index(None, "step_id"),
+    sqlite_autoincrement=True,
+)
+
+context = Table(
+    "context",
+    metadata,
+    Column("thread_id", ForeignKey("threads.id", ondelete="CASCADE"), nullable=False),
+    Column("place", BigInteger, nullable=False),
+    Column("message_id", ForeignKey("messages.id", ondelete="CASCADE"), nullable=False),
+    PrimaryKeyConstraint("thread_id", "place"),
+    Index(None, "message_id"),
+)
+
+# The messages of other threads that are part of a fork's history, whatever its context shows.
+shared = Table(
+    "shared",
+    metadata,
+    Column("thread_id", ForeignKey("threads.id", ondelete="CASCADE"), nullable=False),
+    Column("message_id", ForeignKey("messages.id", ondelete="CASCADE"), nullable=False),
+    PrimaryKeyConstraint("thread_id", "message_id"),
+    Index(None, "message_id"),
+)
+
+calls = Table(
+    "calls",
+    metadata,
+    Column("thread_id", ForeignKey("threads.id", ondelete="CASCADE"), nullable=False),
+    Column("call_id", Text, nullable=False),
+    Column("ordinal", Integer, nullable=False),
+    Column("message_id", Text, nullable=False),
+    Column("step_id", Text, nullable=False),
+    Column("state", Name(CallState), nullable=False),
+    Column("call", Text, nullable=False),
+    Column("result", Text),
+    PrimaryKeyConstraint("thread_id", "call_id"),
+)
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("organization_id", Text, nullable=False),
+    Column("agent_id", Text, nullable=False),
+    Column("thread_id", ForeignKey("threads.id", ondelete="CASCADE"), nullable=False),
+    Column("status", Name(RunStatus), nullable=False),
+    Column("stop_reason", Name(StopReason)),
+    Column("background", Boolean, nullable=False),
+    Column("request_key", Text),
+    Column("created_at", Instant, nullable=False),
+    Column("completed_at", Instant),
+    Column("total_duration_ns", BigInteger),
+    Column("project_id", Text),
+    # Raised while the run streams, without touching the rest.
+    Column("reserved_seq", BigInteger, nullable=False),
+    Column("body", Text, nullable=False),
+    Index(None, "organization_id", "created_at", "id"),
+    Index(None, "agent_id", "created_at", "id"),
+    Index(None, "thread_id", "created_at", "id"),
+)
+
+# Two runs that hold one thread cannot be written.
+_holds = runs.c.status.in_(sorted(HOLDING))
+one_holder = Index(
+    "uq_runs_holder", runs.c.thread_id, unique=True, sqlite_where=_holds, postgresql_where=_holds
+)
+# Nor two runs of one request.
+_has_key = runs.c.request_key.is_not(None)
+Index(
+    "uq_runs_request",
+    runs.c.thread_id,
+    runs.c.request_key,
+    unique=True,
+    sqlite_where=_has_key,
+    postgresql_where=_has_key,
+)
+_is_live = runs.c.status.in_(sorted(LIVE))
+Index("ix_runs_live", runs.c.created_at, sqlite_where=_is_live, postgresql_where=_is_live)
+
+# What was asked stands apart: it may hold pictures, and a run is written at every step.
+run_requests = Table(
+    "run_requests",
+    metadata,
+    Column("run_id", ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    Column("body", Text, nullable=False),
+)
+
+steps = Table(
+    "steps",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("organization_id", Text, nullable=False),
+    Column("agent_id", Text, nullable=False),
+    Column("run_id", ForeignKey("runs.id", ondelete="CASCADE"), nullable=False),
+    Column("status", Name(StepStatus), nullable=False),
+    Column("model_handle", Text, nullable=False),
+    Column("feedback", Text),
+    Column("project_id", Text),
+    Column("created_at", Instant, nullable=False),
+    Column("body", Text, nullable=False),
+    Index(None, "organization_id", "created_at", "id"),
+    Index(None, "agent_id", "created_at", "id"),
+    Index(None, "run_id", "created_at", "id"),
+)
+
+step_tags = Table(
+    "step_tags",
+    metadata,
+    Column("step_id", ForeignKey("steps.id", ondelete="CASCADE"), nullable=False),
+    Column("tag", Text, nullable=False),
+    PrimaryKeyConstraint("step_id", "tag"),
+    Index(None, "tag"),
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("run_id", ForeignKey("runs.id", ondelete="CASCADE"), nullable=False),
+    # A row may hold several events: ``seq`` is the first, ``last_seq`` the last.
+    Column("seq", BigInteger, nullable=False),
+    Column("last_seq", BigInteger, nullable=False),
+    # Of a stored message only the id: the row itself is in ``messages``.
+    Column("message_id", Text),
+    Column("body", Text),
+    PrimaryKeyConstraint("run_id", "seq"),
+)

@@ -1,0 +1,16 @@
+"""Asking for tags, the same for agents, blocks and steps."""
+
+from collections.abc import Collection
+
+from sqlalchemy import Column, ColumnElement, distinct, func, select
+
+
+def has_tags(
+    identity: Column[str], owner: Column[str], tags: Collection[str], *, every: bool
+) -> ColumnElement[bool]:
+    """Whether the object has one of the tags, or every one; ``owner`` is the link to it in the tag table."""
+    links = owner.table
+    owners = select(owner).where(links.c.tag.in_(tags))
+    if every:
+        owners = owners.group_by(owner).having(func.count(distinct(links.c.tag)) == len(set(tags)))
+    return identity.in_(owners)

@@ -1,0 +1,158 @@
+"""Threads. What is said in them is in ``messages``."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    bindparam,
+    delete,
+    exists,
+    func,
+    insert,
+    select,
+    update,
+)
+
+from holdfast.adapters.store import tables
+from holdfast.adapters.store.paging import Listing
+from holdfast.adapters.store.prepared import Prepared
+from holdfast.adapters.store.rows import Shape
+from holdfast.core.messages import default_thread_id
+from holdfast.core.threads import Thread, ThreadQuery
+from holdfast.errors import NotFound
+
+_threads = tables.threads
+_messages = tables.messages
+
+THREAD = Shape(Thread, _threads)
+
+_there = _threads.c.deleted_at.is_(None)
+_is_conversation = _threads.c.id != _threads.c.agent_id
+_last_run_completion = (
+    select(func.max(tables.runs.c.completed_at))
+    .where(tables.runs.c.thread_id == _threads.c.id)
+    .correlate(_threads)
+    .scalar_subquery()
+)
+_listing = Listing(
+    "Conversation",
+    _threads.c.id,
+    organization_id=_threads.c.organization_id,
+    orders={
+        "created_at": _threads.c.created_at,
+        "last_message_at": _threads.c.last_message_at,
+        "last_run_completion": _last_run_completion,
+    },
+)
+
+_get = Prepared(
+    select(*THREAD.columns).where(
+        _threads.c.id == bindparam("this_id"),
+        _threads.c.organization_id == bindparam("organization"),
+        _there,
+    )
+)
+_note_request = (
+    update(_threads)
+    .where(_threads.c.id == bindparam("this_id"), _there)
+    .values(last_message_at=bindparam("at"))
+)
+
+
+class SqlThreads:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def add(self, thread: Thread) -> None:
+        self._connection.execute(insert(_threads), THREAD.row(thread))
+
+    def get(self, organization_id: str, thread_id: str) -> Thread:
+        row = _get.row(self._connection, {"this_id": thread_id, "organization": organization_id})
+        if row is None:
+            raise missing(thread_id)
+        return THREAD.value(row)
+
+    def save(self, thread: Thread) -> None:
+        saved = self._connection.execute(
+            update(_threads)
+            .where(
+                _threads.c.id == thread.id,
+                _threads.c.organization_id == thread.organization_id,
+                _there,
+            )
+            .values(THREAD.row(thread))
+        )
+        if saved.rowcount == 0:
+            raise missing(thread.id)
+
+    def note_request(self, thread_id: str, at: datetime) -> None:
+        noted = self._connection.execute(_note_request, {"this_id": thread_id, "at": at})
+        if noted.rowcount == 0:
+            raise missing(thread_id)
+
+    def delete(self, organization_id: str, thread_id: str, at: datetime) -> None:
+        # First of all, so that whoever wants something of the thread meanwhile waits, and then misses it.
+        agent_id = self._connection.execute(
+            update(_threads)
+            .where(
+                _threads.c.id == thread_id,
+                _threads.c.organization_id == organization_id,
+                _is_conversation,
+                _there,
+            )
+            .values(deleted_at=at)
+            .returning(_threads.c.agent_id)
+        ).scalar()
+        if agent_id is None:
+            raise missing(thread_id)
+        for table in (tables.runs, tables.calls, tables.context, tables.shared):
+            self._connection.execute(delete(table).where(table.c.thread_id == thread_id))
+        self._sweep(agent_id)
+
+    def _sweep(self, agent_id: str) -> None:
+        """Remove the messages of deleted threads that no fork shows, then the threads that have none left."""
+        deleted = (_threads.c.agent_id == agent_id, _threads.c.deleted_at.is_not(None))
+        self._connection.execute(
+            delete(_messages).where(
+                _messages.c.thread_id.in_(select(_threads.c.id).where(*deleted)),
+                ~exists().where(tables.shared.c.message_id == _messages.c.id),
+            )
+        )
+        self._connection.execute(
+            delete(_threads).where(
+                *deleted, ~exists().where(_messages.c.thread_id == _threads.c.id)
+            )
+        )
+
+    def list(self, organization_id: str, query: ThreadQuery) -> Sequence[Thread]:
+        wanted = select(*THREAD.columns).where(*_conditions(query))
+        rows = _listing.window(self._connection, wanted, organization_id, query.page)
+        return [THREAD.value(row) for row in rows]
+
+    def of_agent(self, agent_id: str) -> Sequence[Thread]:
+        rows = self._connection.execute(
+            select(*THREAD.columns)
+            .where(_threads.c.agent_id == agent_id, _there)
+            .order_by(
+                _threads.c.id != default_thread_id(agent_id), _threads.c.created_at, _threads.c.id
+            )
+        )
+        return [THREAD.value(row) for row in rows]
+
+
+def _conditions(query: ThreadQuery) -> list[ColumnElement[bool]]:
+    conditions = [_is_conversation, _there, _threads.c.hidden.is_not(True)]
+    if query.agent_id is not None:
+        conditions.append(_threads.c.agent_id == query.agent_id)
+    if query.summary_search is not None:
+        conditions.append(_threads.c.summary.icontains(query.summary_search, autoescape=True))
+    if query.archived is not None:
+        is_archived = _threads.c.archived_at.is_not(None)
+        conditions.append(is_archived if query.archived else ~is_archived)
+    return conditions
+
+
+def missing(thread_id: str) -> NotFound:
+    return NotFound(f"Conversation with ID {thread_id} not found")

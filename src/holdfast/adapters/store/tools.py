@@ -1,0 +1,119 @@
+"""Tools. Which agents hold them is in ``agents``."""
+
+from collections.abc import Collection, Sequence
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Text,
+    delete,
+    exists,
+    func,
+    insert,
+    select,
+    type_coerce,
+    update,
+)
+
+from holdfast.adapters.store import tables
+from holdfast.adapters.store.paging import Listing
+from holdfast.adapters.store.rows import Shape
+from holdfast.core.tools import Tool, ToolKind, ToolQuery
+from holdfast.errors import NotFound
+
+_tools = tables.tools
+
+TOOL = Shape(Tool, _tools)
+_kind = type_coerce(_tools.c.kind, Text)
+_OURS = tuple(kind.value for kind in ToolKind if kind not in (ToolKind.CUSTOM, ToolKind.MCP))
+
+_listing = Listing(
+    "Tool",
+    _tools.c.id,
+    organization_id=_tools.c.organization_id,
+    orders={
+        "created_at": _tools.c.created_at,
+        "updated_at": _tools.c.updated_at,
+    },
+)
+
+
+class SqlTools:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def add(self, tool: Tool) -> None:
+        self._connection.execute(insert(_tools), TOOL.row(tool))
+
+    def get(self, organization_id: str, tool_id: str) -> Tool:
+        row = self._connection.execute(
+            select(*TOOL.columns).where(*_this(organization_id, tool_id))
+        ).first()
+        if row is None:
+            raise _missing(tool_id)
+        return TOOL.value(row)
+
+    def find(self, organization_id: str, names: Collection[str]) -> Sequence[Tool]:
+        rows = self._connection.execute(
+            select(*TOOL.columns)
+            .where(_tools.c.organization_id == organization_id, _tools.c.name.in_(names))
+            .order_by(_tools.c.name)
+        )
+        return [TOOL.value(row) for row in rows]
+
+    def save(self, tool: Tool) -> None:
+        saved = self._connection.execute(
+            update(_tools).where(*_this(tool.organization_id, tool.id)).values(TOOL.row(tool))
+        )
+        if saved.rowcount == 0:
+            raise _missing(tool.id)
+
+    def delete(self, organization_id: str, tool_id: str) -> None:
+        gone = self._connection.execute(delete(_tools).where(*_this(organization_id, tool_id)))
+        if gone.rowcount == 0:
+            raise _missing(tool_id)
+
+    def list(self, organization_id: str, query: ToolQuery) -> Sequence[Tool]:
+        wanted = select(*TOOL.columns).where(*_conditions(query))
+        rows = _listing.window(self._connection, wanted, organization_id, query.page)
+        return [TOOL.value(row) for row in rows]
+
+    def count(self, organization_id: str, query: ToolQuery) -> int:
+        wanted = (
+            select(func.count())
+            .select_from(_tools)
+            .where(_tools.c.organization_id == organization_id, *_conditions(query))
+        )
+        return self._connection.execute(wanted).scalar_one()
+
+
+def _this(organization_id: str, tool_id: str) -> tuple[ColumnElement[bool], ...]:
+    return _tools.c.id == tool_id, _tools.c.organization_id == organization_id
+
+
+def _missing(tool_id: str) -> NotFound:
+    return NotFound(f"Tool with ID {tool_id} not found")
+
+
+def _conditions(query: ToolQuery) -> list[ColumnElement[bool]]:
+    conditions: list[ColumnElement[bool]] = []
+    if query.name is not None:
+        conditions.append(_tools.c.name == query.name)
+    if query.names:
+        conditions.append(_tools.c.name.in_(query.names))
+    if query.tool_ids:
+        conditions.append(_tools.c.id.in_(query.tool_ids))
+    if query.search:
+        conditions.append(_tools.c.name.icontains(query.search, autoescape=True))
+    if query.kinds:
+        conditions.append(_kind.in_(query.kinds))
+    if query.excluded_kinds:
+        conditions.append(_kind.not_in(query.excluded_kinds))
+    if query.only_ours:
+        conditions.append(_kind.in_(_OURS))
+    if query.agent_id is not None:
+        links = tables.agent_tools
+        conditions.append(
+            exists().where(links.c.tool_id == _tools.c.id, links.c.agent_id == query.agent_id)
+        )
+    return conditions

@@ -1,0 +1,27 @@
+"""One transaction: the repositories over one connection."""
+
+from sqlalchemy import Connection
+
+from holdfast.adapters.store.agents import SqlAgents
+from holdfast.adapters.store.blocks import SqlBlocks
+from holdfast.adapters.store.calls import SqlCalls
+from holdfast.adapters.store.cipher import Cipher
+from holdfast.adapters.store.events import SqlEvents
+from holdfast.adapters.store.messages import SqlMessages
+from holdfast.adapters.store.runs import SqlRuns
+from holdfast.adapters.store.steps import SqlSteps
+from holdfast.adapters.store.threads import SqlThreads
+from holdfast.adapters.store.tools import SqlTools
+
+
+class SqlTransaction:
+    def __init__(self, connection: Connection, cipher: Cipher) -> None:
+        self.agents = SqlAgents(connection, cipher)
+        self.tools = SqlTools(connection)
+        self.blocks = SqlBlocks(connection)
+        self.threads = SqlThreads(connection)
+        self.messages = SqlMessages(connection)
+        self.calls = SqlCalls(connection)
+        self.runs = SqlRuns(connection)
+        self.steps = SqlSteps(connection)
+        self.events = SqlEvents(connection)

@@ -1,0 +1,60 @@
+"""``holdfast approvals``: what waits for a person, and deciding it. Texts for people; ``as_json`` for scripts shows
+what the server says."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from holdfast.cli.api import Api
+
+Approval = Mapping[str, Any]
+
+
+def listing(api: Api, *, agent: str | None, tool: str | None, limit: int, as_json: bool) -> str:
+    """What waits, the longest first."""
+    found = api.get("approvals", "", agent_id=agent, tool_name=tool, limit=limit)
+    if as_json:
+        return _json(found)
+    return "\n\n".join(map(_told, found)) if found else "Nothing waits for a person."
+
+
+def report(api: Api, request_id: str, *, as_json: bool) -> str:
+    found = api.get("approvals", request_id)
+    return _json(found) if as_json else _told(found)
+
+
+def decide(
+    api: Api, request_id: str, *, approve: bool, reason: str | None, by: str | None, as_json: bool
+) -> str:
+    """Approve or deny every call of the request."""
+    body = {"approve": approve, "reason": reason, "decided_by": by}
+    run = api.post("approvals", request_id, body=body)
+    if as_json:
+        return _json(run)
+    return f"{request_id} is {'approved' if approve else 'denied'}; {run['id']} goes on with it."
+
+
+def _told(approval: Approval) -> str:
+    return "\n  ".join([f"{approval['id']} ({approval['status']})", *_lines(approval)])
+
+
+def _lines(approval: Approval) -> Iterator[str]:
+    yield f"since {approval['created_at']}"
+    yield f"agent {approval['agent_id']}"
+    if approval["conversation_id"]:
+        yield f"conversation {approval['conversation_id']}"
+    for call in approval["tool_calls"]:
+        yield f"call {call['tool_call_id']}: {call['name']} {call['arguments']}"
+    for entry in approval["approvals"]:
+        who = entry.get("decided_by") or entry.get("decided_by_id") or "somebody"
+        yield f"{_outcome(entry)} {entry['tool_call_id']} by {who}"
+
+
+def _outcome(entry: Mapping[str, Any]) -> str:
+    if entry["type"] == "tool":
+        return "answered"
+    return "approved" if entry["approve"] else "denied"
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False)

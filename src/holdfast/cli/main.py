@@ -1,0 +1,278 @@
+"""The command line: words only. A command imports what it does when it is called, so that ``--help``
+and ``--version`` answer at once."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+
+from holdfast import __version__
+from holdfast.config import ABOUT, Settings, default_text, option
+from holdfast.errors import BackendError, CallerError, SettingInvalid
+
+app = typer.Typer(
+    help="A self-hosted server for stateful LLM agents whose runs can be trusted.",
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    # A plain traceback says more than a boxed one.
+    pretty_exceptions_enable=False,
+)
+
+_runs = typer.Typer(
+    help="See what runs there are and what became of them, and stop one: on a server that is running.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    epilog="If the server has a password, put it into HOLDFAST_PASSWORD or LETTA_API_KEY.",
+)
+app.add_typer(_runs, name="runs")
+
+_approvals = typer.Typer(
+    help="See which tool calls wait for a person, and decide on them: on a server that is running.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    epilog="If the server has a password, put it into HOLDFAST_PASSWORD or LETTA_API_KEY.",
+)
+app.add_typer(_approvals, name="approvals")
+
+Url = Annotated[
+    str,
+    typer.Option("--url", metavar="URL", envvar="HOLDFAST_URL", help="The address of the server."),
+]
+RunId = Annotated[str, typer.Argument(metavar="ID", help="The run's id.", show_default=False)]
+RequestId = Annotated[
+    str, typer.Argument(metavar="ID", help="The request's id, message-….", show_default=False)
+]
+Reason = Annotated[
+    str | None, typer.Option(metavar="TEXT", help="Why; the model is told of a denial's reason.")
+]
+DecidedBy = Annotated[
+    str | None, typer.Option("--by", metavar="NAME", help="Who decides; it is kept.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print what the server says, for scripts.")]
+
+DEFAULT_URL = "http://127.0.0.1:8283"
+
+_SECRETS = ", ".join(about.variables[0] for about in ABOUT.values() if about.secret)
+
+
+def _setting(name: str) -> Any:
+    """The option of a setting. Its text is read in ``config``, so that each value has one reader."""
+    about = ABOUT[name]
+    words = f"{about.says} [{about.variables[0]}; default: {default_text(name)}]"
+    return typer.Option(
+        option(name),
+        help=words.replace("`", ""),
+        metavar=None if name == "insecure" else name.rsplit("_", 1)[-1].upper(),
+        show_default=False,
+    )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"holdfast {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def holdfast(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    """A self-hosted server for stateful LLM agents whose runs can be trusted."""
+
+
+@app.command(
+    epilog=f"Secrets have no option, since a command line can be read by every user of the machine: {_SECRETS}."
+)
+def server(
+    *,
+    home: Annotated[str | None, _setting("home")] = None,
+    host: Annotated[str | None, _setting("host")] = None,
+    port: Annotated[str | None, _setting("port")] = None,
+    database_url: Annotated[str | None, _setting("database_url")] = None,
+    redis_url: Annotated[str | None, _setting("redis_url")] = None,
+    insecure: Annotated[bool | None, _setting("insecure")] = None,
+    default_model: Annotated[str | None, _setting("default_model")] = None,
+    busy_wait_seconds: Annotated[str | None, _setting("busy_wait_seconds")] = None,
+    tool_timeout_seconds: Annotated[str | None, _setting("tool_timeout_seconds")] = None,
+    max_recoveries: Annotated[str | None, _setting("max_recoveries")] = None,
+    drain_seconds: Annotated[str | None, _setting("drain_seconds")] = None,
+    max_body_bytes: Annotated[str | None, _setting("max_body_bytes")] = None,
+    log_level: Annotated[str | None, _setting("log_level")] = None,
+) -> None:
+    """Start the server; it runs until it is stopped (Ctrl-C)."""
+    with _refusals_in_a_sentence():
+        settings = Settings.read(
+            os.environ,
+            home=home,
+            host=host,
+            port=port,
+            database_url=database_url,
+            redis_url=redis_url,
+            insecure=insecure,
+            default_model=default_model,
+            busy_wait_seconds=busy_wait_seconds,
+            tool_timeout_seconds=tool_timeout_seconds,
+            max_recoveries=max_recoveries,
+            drain_seconds=drain_seconds,
+            max_body_bytes=max_body_bytes,
+            log_level=log_level,
+        )
+        from holdfast.cli.server import run  # noqa: PLC0415 - a second's worth of imports
+
+        run(settings)
+
+
+@_runs.command("list")
+def list_runs(
+    *,
+    agent: Annotated[
+        str | None, typer.Option("--agent", metavar="ID", help="Only runs of this agent.")
+    ] = None,
+    status: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--status",
+            metavar="STATUS",
+            help="Only runs that are created (they wait for their turn), running, completed, failed or cancelled. May be given more than once.",
+        ),
+    ] = None,
+    limit: Annotated[
+        int, typer.Option(metavar="N", min=1, max=1_000, help="How many at most.")
+    ] = 20,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """List runs, the newest first."""
+    with _refusals_in_a_sentence():
+        from holdfast.cli import api, runs  # noqa: PLC0415 - --help need not know how to ask
+
+        server = api.Api(url, os.environ)
+        typer.echo(
+            runs.listing(server, agent=agent, statuses=status or (), limit=limit, as_json=as_json)
+        )
+
+
+@_runs.command("show")
+def show_run(*, run_id: RunId, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """Show one run: how it stands or ended, what it waits for, what it cost, and who cancelled it."""
+    with _refusals_in_a_sentence():
+        from holdfast.cli import api, runs  # noqa: PLC0415 - as above
+
+        typer.echo(runs.report(api.Api(url, os.environ), run_id, as_json=as_json))
+
+
+@_runs.command("cancel")
+def cancel_run(
+    *,
+    run_id: RunId,
+    reason: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Why; it is kept with the run.")
+    ] = None,
+    rollback: Annotated[
+        bool, typer.Option("--rollback", help="Let the conversation forget what the run said.")
+    ] = False,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Stop a run, whatever it is doing. One that has ended stays as it is."""
+    with _refusals_in_a_sentence():
+        from holdfast.cli import api, runs  # noqa: PLC0415 - as above
+
+        server = api.Api(url, os.environ)
+        typer.echo(runs.cancel(server, run_id, reason=reason, rollback=rollback, as_json=as_json))
+
+
+@_approvals.command("list")
+def list_approvals(
+    *,
+    agent: Annotated[
+        str | None, typer.Option("--agent", metavar="ID", help="Only of this agent.")
+    ] = None,
+    tool: Annotated[
+        str | None, typer.Option("--tool", metavar="NAME", help="Only calls of this tool.")
+    ] = None,
+    limit: Annotated[
+        int, typer.Option(metavar="N", min=1, max=1_000, help="How many at most.")
+    ] = 20,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """List what waits for a person, the longest first."""
+    with _refusals_in_a_sentence():
+        from holdfast.cli import api, approvals  # noqa: PLC0415 - as above
+
+        server = api.Api(url, os.environ)
+        typer.echo(approvals.listing(server, agent=agent, tool=tool, limit=limit, as_json=as_json))
+
+
+@_approvals.command("show")
+def show_approval(*, request_id: RequestId, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """Show one request: its calls, and what was decided on them."""
+    with _refusals_in_a_sentence():
+        from holdfast.cli import api, approvals  # noqa: PLC0415 - as above
+
+        typer.echo(approvals.report(api.Api(url, os.environ), request_id, as_json=as_json))
+
+
+@_approvals.command("approve")
+def approve(
+    *,
+    request_id: RequestId,
+    by: DecidedBy = None,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Let every call of the request run; the agent goes on."""
+    _decide(request_id, url, approve=True, by=by, as_json=as_json)
+
+
+@_approvals.command("deny")
+def deny(
+    *,
+    request_id: RequestId,
+    reason: Reason = None,
+    by: DecidedBy = None,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Refuse every call of the request; the agent is told, and goes on."""
+    _decide(request_id, url, approve=False, reason=reason, by=by, as_json=as_json)
+
+
+def _decide(
+    request_id: str,
+    url: str,
+    *,
+    approve: bool,
+    reason: str | None = None,
+    by: str | None,
+    as_json: bool,
+) -> None:
+    with _refusals_in_a_sentence():
+        from holdfast.cli import api, approvals  # noqa: PLC0415 - as above
+
+        server = api.Api(url, os.environ)
+        typer.echo(
+            approvals.decide(
+                server, request_id, approve=approve, reason=reason, by=by, as_json=as_json
+            )
+        )
+
+
+@contextmanager
+def _refusals_in_a_sentence() -> Iterator[None]:
+    """For what the operator must act on, its sentence is enough: a traceback would hide it."""
+    try:
+        yield
+    except (BackendError, CallerError) as error:
+        typer.echo(f"holdfast: {error}", err=True)
+        raise typer.Exit(2 if isinstance(error, SettingInvalid) else 1) from None

@@ -1,0 +1,170 @@
+"""``holdfast runs``: what runs there are, what became of one, and stopping it. Texts for people; ``as_json`` for
+scripts shows what the server says."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from holdfast.cli.api import Api
+
+Run = Mapping[str, Any]
+
+_HEADINGS = ("RUN", "STATUS", "STOP REASON", "CREATED", "DURATION", "AGENT")
+_NOTHING = "-"
+
+
+def listing(
+    api: Api, *, agent: str | None, statuses: Sequence[str], limit: int, as_json: bool
+) -> str:
+    """The newest runs first."""
+    runs = api.get("runs", "", agent_id=agent, statuses=statuses or None, limit=limit)
+    if as_json:
+        return _json(runs)
+    return _aligned([_HEADINGS, *map(_row, runs)]) if runs else "There are no such runs."
+
+
+def report(api: Api, run_id: str, *, as_json: bool) -> str:
+    """All that is known of one run."""
+    run = api.get("runs", run_id)
+    usage = api.get("runs", run_id, "usage")
+    if as_json:
+        return _json({**run, "usage": usage})
+    return _aligned(list(_facts(api, run, usage)))
+
+
+def cancel(api: Api, run_id: str, *, reason: str | None, rollback: bool, as_json: bool) -> str:
+    """Stop the run, and say what became of it."""
+    asked = {"reason": reason, "action": "rollback" if rollback else "keep"}
+    run = api.post("runs", run_id, "cancel", body=asked)
+    if as_json:
+        return _json(run)
+    match run["status"]:
+        case "cancelled":
+            receipt = _aligned(list(_receipt(api, run)))
+            return f"{run['id']} is cancelled.\n{receipt}"
+        case "created" | "running":
+            return f"The cancel of {run['id']} is on record; the run is about to end."
+        case ended:
+            return (
+                f"{run['id']} had ended before: {ended}, {run['stop_reason']}. Nothing was changed."
+            )
+
+
+def _row(run: Run) -> tuple[str, ...]:
+    return (
+        run["id"],
+        run["status"],
+        run["stop_reason"] or _NOTHING,
+        _moment(run["created_at"]),
+        _duration(run) or _NOTHING,
+        run["agent_id"],
+    )
+
+
+def _facts(api: Api, run: Run, usage: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    known = {
+        "run": run["id"],
+        "agent": run["agent_id"],
+        "conversation": run["conversation_id"],
+        "status": run["status"],
+        "stop reason": run["stop_reason"],
+        "waits for": _what_it_waits_for(api, run),
+        "created": _moment(run["created_at"]),
+        "ended": run["completed_at"] and _moment(run["completed_at"]),
+        "duration": _duration(run),
+        "tokens": f"{usage['prompt_tokens']} in, {usage['completion_tokens']} out",
+        "error": _error(run),
+    }
+    yield from ((label, text) for label, text in known.items() if text)
+    yield from _receipt(api, run)
+
+
+def _receipt(api: Api, run: Run) -> Iterator[tuple[str, str]]:
+    """Who stopped the run, when, why and where; and what became of each call that was open."""
+    receipt = run["metadata"].get("cancellation")
+    if receipt is None:
+        return
+    yield "cancelled", f"{_moment(receipt['requested_at'])} by {receipt['requested_by']}"
+    if reason := receipt.get("reason"):
+        yield "reason", reason
+    if phase := receipt.get("phase"):
+        yield "stopped in", phase
+    rolled_back = receipt.get("action") == "rollback"
+    yield "messages", "rolled back" if rolled_back else "kept"
+    calls = receipt.get("calls") or {}
+    names = _tool_names(api.get("runs", run["id"], "messages", limit=1_000)) if calls else {}
+    for call_id, outcome in calls.items():
+        yield "call", f"{call_id} {names.get(call_id, '')}".strip() + f": {outcome}"
+
+
+def _what_it_waits_for(api: Api, run: Run) -> str | None:
+    if run["status"] == "created":
+        return _whose_turn_it_is(api, run)
+    if run["status"] == "completed" and run["stop_reason"] == "requires_approval":
+        return _held_calls(api, run)
+    return None
+
+
+def _whose_turn_it_is(api: Api, run: Run) -> str:
+    """Runs of one conversation take turns, in the order in which they were asked for."""
+    live = api.get("runs", "", agent_id=run["agent_id"], active=True, order="asc", limit=1_000)
+    ahead = [
+        other["id"]
+        for other in live
+        if other["conversation_id"] == run["conversation_id"]
+        and other["created_at"] < run["created_at"]
+    ]
+    return f"its turn, after {', '.join(ahead)}" if ahead else "its turn"
+
+
+def _held_calls(api: Api, run: Run) -> str | None:
+    """The calls that a person must decide on. None once somebody has: then something was said after them."""
+    thread = run["conversation_id"] or "default"
+    newest = api.get(
+        "conversations", thread, "messages", agent_id=run["agent_id"], order="desc", limit=1
+    )
+    held = [
+        message
+        for message in newest
+        if message["message_type"] == "approval_request_message" and message["run_id"] == run["id"]
+    ]
+    calls = ", ".join(f"{name} ({call_id})" for call_id, name in _tool_names(held).items())
+    return f"an approval of {calls}" if calls else None
+
+
+def _tool_names(messages: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    return {
+        call["tool_call_id"]: call["name"]
+        for message in messages
+        for call in message.get("tool_calls") or ()
+    }
+
+
+def _error(run: Run) -> str | None:
+    error = run["metadata"].get("error")
+    if error is None:
+        return None
+    words = " ".join(filter(None, (error["message"], error.get("detail"))))
+    return f"{error['error_type']}: {words}"
+
+
+def _duration(run: Run) -> str | None:
+    spent = run["total_duration_ns"]
+    return None if spent is None else f"{spent / 1e9:.2f} s"
+
+
+def _moment(text: str) -> str:
+    return datetime.fromisoformat(text).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> str:
+    """In columns. The last is as long as it likes, and each row stays one line whatever it says."""
+    plain = [[" ".join(cell.split()) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*plain, strict=True)]
+    padded = ["  ".join(map(str.ljust, row, widths)) for row in plain]
+    return "\n".join(line.rstrip() for line in padded)
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False)

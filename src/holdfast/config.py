@@ -1,0 +1,363 @@
+"""Every setting, read once at the start: from the command line first, from the environment second.
+
+Name, variables, default and description of a setting stand here alone; ``--help`` and
+docs/configuration.md are made from them. What a setting brings about is ``assembly``'s affair.
+"""
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, Any, Final, Self, get_type_hints
+
+from holdfast.errors import SettingInvalid
+from holdfast.ports.house import Limits
+
+GUIDE: Final = "holdfast/guide"
+LOG_LEVELS: Final = ("critical", "error", "warning", "info", "debug")
+
+_LIMITS = Limits()
+_KEYS = ("openai_api_key", "anthropic_api_key", "google_api_key")
+_DATABASE_URL = re.compile(r"sqlite:///(?!:memory:).+|postgres(?:ql)?(?:\+psycopg)?://.+")
+_REDIS_URL = re.compile(r"(?:rediss?|unix)://\S+")
+_HTTP_URL = re.compile(r"https?://\S+")
+_HANDLE = re.compile(r"[^/\s]+/\S+")
+# Up to the last @: a password that is not quoted as it should be may have one of its own.
+_CREDENTIALS = re.compile(r"://[^:/@]*:.*@")
+
+
+def _whole(least: int, most: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        number = int(text)
+        if not least <= number <= most:
+            raise ValueError(text)
+        return number
+
+    return read
+
+
+def _matching(pattern: re.Pattern[str]) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if pattern.fullmatch(text) is None:
+            raise ValueError(text)
+        return text
+
+    return read
+
+
+def _seconds(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number) or number < 0:
+        raise ValueError(text)
+    return number
+
+
+def _switch(text: str) -> bool:
+    words = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+    if text.lower() not in words:
+        raise ValueError(text)
+    return words[text.lower()]
+
+
+def _log_level(text: str) -> str:
+    if text.lower() not in LOG_LEVELS:
+        raise ValueError(text)
+    return text.lower()
+
+
+def _path(text: str) -> Path:
+    return Path(text).expanduser().absolute()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """What an operator is told of a setting, and how its text is read."""
+
+    says: str
+    # The first is the one that we show; the others are for those who come from elsewhere.
+    variables: tuple[str, ...]
+    # Raises ValueError for a text that cannot be used; ``accepts`` says what can.
+    read: Callable[[str], Any] = str
+    accepts: str = "any text"
+    # In words, where the default is worked out from other settings.
+    default: str | None = None
+    # Never an option: every user of a machine can read the command lines of all others.
+    secret: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the operator chose. Secrets never show in its ``repr``."""
+
+    home: Annotated[
+        Path,
+        About(
+            says="The folder for everything that Holdfast keeps.",
+            variables=("HOLDFAST_HOME",),
+            read=_path,
+            accepts="a path",
+            default="~/.holdfast",
+        ),
+    ]
+    database_url: Annotated[
+        str,
+        About(
+            says="The database: `sqlite:///<path>` or `postgresql://<user>:<password>@<host>/<name>`.",
+            variables=("HOLDFAST_DATABASE_URL",),
+            read=_matching(_DATABASE_URL),
+            accepts="sqlite:///<path> or postgresql://…",
+            default="the SQLite file `holdfast.db` in the home folder",
+        ),
+    ] = field(repr=False)
+    redis_url: Annotated[
+        str | None,
+        About(
+            says="A Redis (6.2 or newer) that gets the events of live runs for readers in other processes: `redis://<host>:<port>`; needs `pip install 'holdfast[redis]'`.",
+            variables=("HOLDFAST_REDIS_URL",),
+            read=_matching(_REDIS_URL),
+            accepts="redis://…, rediss://… or unix://<path>",
+        ),
+    ] = field(default=None, repr=False)
+    host: Annotated[
+        str,
+        About(
+            says="The address to listen on. Other than loopback needs a password.",
+            variables=("HOLDFAST_HOST",),
+            accepts="an address or a name of this machine",
+        ),
+    ] = "127.0.0.1"
+    port: Annotated[
+        int,
+        About(
+            says="The port to listen on; 0 takes a free one.",
+            variables=("HOLDFAST_PORT",),
+            read=_whole(0, 65535),
+            accepts="a number from 0 to 65535",
+        ),
+    ] = 8283
+    password: Annotated[
+        str | None,
+        About(
+            says="With it, every request but health must bring it as its bearer token (the SDK's `api_key`).",
+            variables=("HOLDFAST_PASSWORD", "LETTA_SERVER_PASSWORD"),
+            secret=True,
+        ),
+    ] = field(default=None, repr=False)
+    insecure: Annotated[
+        bool,
+        About(
+            says="Listen on any address without a password: something else guards the port.",
+            variables=("HOLDFAST_INSECURE",),
+            read=_switch,
+            accepts="true or false",
+        ),
+    ] = False
+    default_model: Annotated[
+        str | None,
+        About(
+            says="The model of agents that are created without one.",
+            variables=("HOLDFAST_DEFAULT_MODEL",),
+            read=_matching(_HANDLE),
+            accepts="a handle such as openai/gpt-4o-mini",
+            default=f"`{GUIDE}` if no provider has a key, else none",
+        ),
+    ] = None
+    busy_wait_seconds: Annotated[
+        float,
+        About(
+            says="How long a message waits for its turn in a busy conversation before it is refused (409).",
+            variables=("HOLDFAST_BUSY_WAIT_SECONDS",),
+            read=_seconds,
+            accepts="a number of seconds, 0 or more",
+        ),
+    ] = _LIMITS.busy_wait_seconds
+    tool_timeout_seconds: Annotated[
+        float,
+        About(
+            says="How long one tool call may take.",
+            variables=("HOLDFAST_TOOL_TIMEOUT_SECONDS",),
+            read=_seconds,
+            accepts="a number of seconds, 0 or more",
+        ),
+    ] = _LIMITS.tool_timeout_seconds
+    max_recoveries: Annotated[
+        int,
+        About(
+            says="How often a run that a dead server left behind is picked up again before it is ended as failed.",
+            variables=("HOLDFAST_MAX_RECOVERIES",),
+            read=_whole(0, 1000),
+            accepts="a number from 0 to 1000",
+        ),
+    ] = _LIMITS.max_recoveries
+    drain_seconds: Annotated[
+        float,
+        About(
+            says="How long a server that was told to stop lets its runs go on; what is not finished then is continued by the next start.",
+            variables=("HOLDFAST_DRAIN_SECONDS",),
+            read=_seconds,
+            accepts="a number of seconds, 0 or more",
+        ),
+    ] = 10.0
+    max_body_bytes: Annotated[
+        int,
+        About(
+            says="The largest request body; a larger one is refused (413).",
+            variables=("HOLDFAST_MAX_BODY_BYTES",),
+            read=_whole(1, 2**40),
+            accepts="a number of bytes, 1 or more",
+        ),
+    ] = 32 * 1024 * 1024
+    log_level: Annotated[
+        str,
+        About(
+            says=f"How much is logged: {', '.join(LOG_LEVELS)}.",
+            variables=("HOLDFAST_LOG_LEVEL",),
+            read=_log_level,
+            accepts=f"one of {', '.join(LOG_LEVELS)}",
+        ),
+    ] = "info"
+    secret_key: Annotated[
+        str | None,
+        About(
+            says="The key that encrypts agents' secrets in the database.",
+            variables=("HOLDFAST_SECRET_KEY",),
+            default="made at the first start, in `secret.key` in the home folder",
+            secret=True,
+        ),
+    ] = field(default=None, repr=False)
+    openai_api_key: Annotated[
+        str | None,
+        About(says="The key for `openai/…` models.", variables=("OPENAI_API_KEY",), secret=True),
+    ] = field(default=None, repr=False)
+    openai_base_url: Annotated[
+        str | None,
+        About(
+            says="Another server that speaks OpenAI's API.",
+            variables=("OPENAI_BASE_URL",),
+            read=_matching(_HTTP_URL),
+            accepts="an address that begins with http:// or https://",
+            default="OpenAI's own",
+        ),
+    ] = field(default=None, repr=False)
+    anthropic_api_key: Annotated[
+        str | None,
+        About(
+            says="The key for `anthropic/…` models.", variables=("ANTHROPIC_API_KEY",), secret=True
+        ),
+    ] = field(default=None, repr=False)
+    anthropic_base_url: Annotated[
+        str | None,
+        About(
+            says="Another server that speaks Anthropic's API.",
+            variables=("ANTHROPIC_BASE_URL",),
+            read=_matching(_HTTP_URL),
+            accepts="an address that begins with http:// or https://",
+            default="Anthropic's own",
+        ),
+    ] = field(default=None, repr=False)
+    google_api_key: Annotated[
+        str | None,
+        About(
+            says="The key for `google_ai/…` models, which need `pip install 'holdfast[google]'`.",
+            variables=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+            secret=True,
+        ),
+    ] = field(default=None, repr=False)
+    google_base_url: Annotated[
+        str | None,
+        About(
+            says="Another server that speaks Google's Gemini API.",
+            variables=("GOOGLE_GEMINI_BASE_URL",),
+            read=_matching(_HTTP_URL),
+            accepts="an address that begins with http:// or https://",
+            default="Google's own",
+        ),
+    ] = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if not (self.password or self.insecure or is_loopback(self.host)):
+            raise SettingInvalid(
+                f"Holdfast does not listen on {self.host} without a password: whoever can reach that "
+                "address could read and drive your agents. Set HOLDFAST_PASSWORD, or listen on "
+                "127.0.0.1, or add --insecure if something else guards the port."
+            )
+
+    @classmethod
+    def read(cls, environ: Mapping[str, str], **options: object) -> Self:
+        """The settings from options of the same names (None: not given) and the environment.
+
+        SettingInvalid if a value cannot be used.
+        """
+        if unknown := options.keys() - ABOUT.keys():
+            raise TypeError(f"There is no setting {', '.join(sorted(unknown))}.")
+        values: dict[str, Any] = {"home": _path("~/.holdfast")}
+        for name, about in ABOUT.items():
+            for source, text in _given(name, about, environ, options):
+                values[name] = _read(about, source, text)
+                break
+        values.setdefault("database_url", f"sqlite:///{values['home']}/holdfast.db")
+        if not any(values.get(key) for key in _KEYS):
+            values.setdefault("default_model", GUIDE)
+        return cls(**values)
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(
+            busy_wait_seconds=self.busy_wait_seconds,
+            tool_timeout_seconds=self.tool_timeout_seconds,
+            max_recoveries=self.max_recoveries,
+        )
+
+
+ABOUT: Final[Mapping[str, About]] = {
+    name: hint.__metadata__[0]
+    for name, hint in get_type_hints(Settings, include_extras=True).items()
+}
+
+
+def option(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def default_text(name: str) -> str:
+    """A setting's default, for people to read."""
+    if (words := ABOUT[name].default) is not None:
+        return words
+    match next(item.default for item in fields(Settings) if item.name == name):
+        case None:
+            return "none"
+        case bool() as switch:
+            return str(switch).lower()
+        case float() as number:
+            return f"{number:g}"
+        case other:
+            return str(other)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether nobody but this machine can reach the address. A name that we do not know may be anything."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _given(
+    name: str, about: About, environ: Mapping[str, str], options: Mapping[str, object]
+) -> list[tuple[str, str]]:
+    """Who gave the setting and what, the strongest first. An empty variable is as good as none."""
+    chosen = options.get(name)
+    from_option = [] if chosen is None else [(option(name), str(chosen))]
+    return from_option + [(key, environ[key]) for key in about.variables if environ.get(key)]
+
+
+def _read(about: About, source: str, text: str) -> Any:
+    try:
+        return about.read(text)
+    except ValueError:
+        shown = _CREDENTIALS.sub("://…@", text)
+        raise SettingInvalid(f"{source} is {shown!r}; it must be {about.accepts}.") from None

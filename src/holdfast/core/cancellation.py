@@ -1,0 +1,105 @@
+"""What a cancel leaves behind: a receipt, and a result for every call that was open."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+
+from msgspec import Struct
+
+from holdfast.core.messages import (
+    CallState,
+    Decision,
+    Message,
+    OpenCall,
+    Outcome,
+    Role,
+    Text,
+    ToolReturn,
+)
+
+# The words are part of the contract (wire-v1 §6.7).
+DENIED_ON_CANCEL = "The user cancelled the request, so the tool call was denied."
+
+_WHAT_BECAME = {
+    Outcome.NOT_STARTED: "The run was cancelled before this tool was started.",
+    Outcome.KILLED: "The run was cancelled while this tool was running; it was killed.",
+}
+
+
+class Action(StrEnum):
+    """What becomes of the run's messages: they stay, or the thread forgets them."""
+
+    KEEP = "keep"
+    ROLLBACK = "rollback"
+
+
+class Cancellation(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The receipt: who asked, when and why, where the run was, and what became of its open calls."""
+
+    requested_at: datetime
+    requested_by: str
+    reason: str | None = None
+    action: Action = Action.KEEP
+    phase: str | None = None
+    calls: Mapping[str, Outcome] = {}
+
+
+def result_of(item: OpenCall, outcome: Outcome) -> ToolReturn:
+    """The result on record, or one that says what became of the call."""
+    if item.result is not None:
+        return item.result
+    text = _WHAT_BECAME.get(outcome, f"The run ended before this tool returned: {outcome}.")
+    return ToolReturn(
+        call_id=item.call.id, name=item.call.name, outcome=outcome, content=(Text(text),)
+    )
+
+
+def without(context: Sequence[Message], run_id: str) -> list[str]:
+    """The ids of the context when the run is forgotten: all but its rows. What answers the calls of another
+    run is that run's as well, and stays."""
+    foreign = {call.id for row in context if row.run_id != run_id for call in row.tool_calls}
+    return [row.id for row in context if row.run_id != run_id or _answers(row) & foreign]
+
+
+def _answers(row: Message) -> set[str]:
+    returns = {item.call_id for item in row.tool_returns}
+    return returns | {decision.call_id for decision in row.decisions}
+
+
+def denial_rows(
+    calls: Sequence[OpenCall], run_id: str, row_ids: tuple[str, str], now: datetime, home: Message
+) -> tuple[Message, Message]:
+    """The answer to held calls whose run was cancelled, and the results of all calls (wire-v1 §6.7).
+
+    ``home`` is the row that asked for the approval.
+    """
+    decisions = tuple(
+        Decision(call_id=item.call.id, approve=False, reason=DENIED_ON_CANCEL)
+        for item in calls
+        if item.state is CallState.HELD
+    )
+    text = f"Error: request to call tool denied. User reason: {DENIED_ON_CANCEL}"
+    returns = tuple(
+        ToolReturn(item.call.id, item.call.name, Outcome.DENIED, (Text(text),)) for item in calls
+    )
+    response = Message(
+        id=row_ids[0],
+        agent_id=home.agent_id,
+        thread_id=home.thread_id,
+        role=Role.APPROVAL,
+        created_at=now,
+        decisions=decisions,
+        run_id=run_id,
+        step_id=home.step_id,
+    )
+    results = Message(
+        id=row_ids[1],
+        agent_id=home.agent_id,
+        thread_id=home.thread_id,
+        role=Role.TOOL,
+        created_at=now,
+        tool_returns=returns,
+        run_id=run_id,
+        step_id=home.step_id,
+    )
+    return response, results

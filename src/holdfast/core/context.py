@@ -1,0 +1,129 @@
+"""What fills the model's window, how it is counted, and how it is meant to be made smaller."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.core.messages import Message, Role, Thinking
+
+# English text and JSON come to about four bytes per token with every current tokenizer.
+BYTES_PER_TOKEN = 4
+
+# Up to this window: so many files open at once, so many characters of each in view (wire-v1 §2.2.1).
+_FILE_LIMITS = (
+    (8_000, 3, 5_000),
+    (32_000, 5, 15_000),
+    (128_000, 10, 25_000),
+    (200_000, 10, 40_000),
+)
+_LARGEST_FILE_LIMITS = (15, 40_000)
+
+# A quick and cheap model of the same provider writes summaries unless another is chosen (wire-v1 §7.9).
+_SUMMARY_MODELS = {
+    "anthropic": "anthropic/claude-haiku-4-5",
+    "openai": "openai/gpt-5-mini",
+    "google_ai": "google_ai/gemini-2.5-flash",
+}
+SLIDING_WINDOW = "sliding_window"
+_SUMMARY_PROMPT = (
+    "Summarise the conversation below for the assistant who has to go on with it and will no longer see it. "
+    "Keep who the user is and what they want, decisions and their reasons, results of tool calls that still "
+    "matter, open questions and what was promised. Write plain prose, no more than a page."
+)
+_WINDOW_PROMPT = (
+    "The oldest part of a conversation is about to leave the assistant's view; the newer part stays. "
+    "Summarise the oldest part, given below, so that the rest can be understood without it: facts, decisions, "
+    "results that still matter, open questions. Write plain prose, no more than half a page."
+)
+_PROMPTS = {
+    "all": _SUMMARY_PROMPT,
+    "self_compact_all": _SUMMARY_PROMPT,
+    SLIDING_WINDOW: _WINDOW_PROMPT,
+    "self_compact_sliding_window": _WINDOW_PROMPT,
+}
+
+
+def estimate_tokens(text: str) -> int:
+    """About how many tokens the text takes; the provider's own count comes after the fact."""
+    return -(-len(text.encode("utf-8", "surrogatepass")) // BYTES_PER_TOKEN)
+
+
+def message_tokens(message: Message) -> int:
+    """About how many tokens a row takes."""
+    words = [message.text, *(part.text for part in message.content if isinstance(part, Thinking))]
+    for call in message.tool_calls:
+        words += [call.name, call.arguments]
+    words += [item.text for item in message.tool_returns]
+    return sum(map(estimate_tokens, words))
+
+
+def schema_tokens(schemas: Sequence[Mapping[str, Any]]) -> int:
+    return estimate_tokens(msgspec.json.encode(schemas).decode()) if schemas else 0
+
+
+def countable(rows: Sequence[Message]) -> Sequence[Message]:
+    """The rows without an unfinished end: calls that have no result yet, thoughts without an answer."""
+    answered = {item.call_id for row in rows for item in row.tool_returns}
+    end = len(rows)
+    while end and _is_unfinished(rows[end - 1], answered):
+        end -= 1
+    return rows[:end]
+
+
+def _is_unfinished(row: Message, answered: set[str]) -> bool:
+    if row.tool_calls:
+        return any(call.id not in answered for call in row.tool_calls)
+    only_thoughts = bool(row.content) and all(isinstance(part, Thinking) for part in row.content)
+    return row.role is Role.ASSISTANT and only_thoughts
+
+
+def section(text: str, tag: str) -> str:
+    """The first ``<tag>…</tag>`` of a compiled system message, tags included; empty if there is none."""
+    found = re.search(rf"<{tag}>.*?</{tag}>", text, re.DOTALL)
+    return found.group() if found else ""
+
+
+def file_limits(context_window: int) -> tuple[int, int]:
+    """How many files an agent may have open, and how many characters of each it sees."""
+    for window, files, characters in _FILE_LIMITS:
+        if context_window <= window:
+            return files, characters
+    return _LARGEST_FILE_LIMITS
+
+
+def summary_model(handle: str) -> str:
+    return _SUMMARY_MODELS.get(handle.split("/", 1)[0], handle)
+
+
+def compaction_settings(handle: str, chosen: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The caller's settings with everything that was left open filled in."""
+    given = {key: value for key, value in (chosen or {}).items() if value is not None}
+    mode = given.get("mode", SLIDING_WINDOW)
+    return {
+        "model": summary_model(handle),
+        "model_settings": None,
+        "prompt": _PROMPTS.get(mode, _WINDOW_PROMPT),
+        "prompt_acknowledgement": False,
+        "clip_chars": 50_000,
+        "mode": mode,
+        "sliding_window_percentage": 0.3,
+    } | given
+
+
+def changed_compaction(
+    current: Mapping[str, Any] | None,
+    changes: Mapping[str, Any] | None,
+    *,
+    handle: str,
+    new_handle: str,
+) -> dict[str, Any]:
+    """The settings after an update: field by field, but a new mode or provider brings its own defaults."""
+    kept = dict(current or {})
+    given = {key: value for key, value in (changes or {}).items() if value is not None}
+    if given.get("mode", kept.get("mode")) != kept.get("mode"):
+        kept.pop("prompt", None)
+    if kept.get("model") == summary_model(handle):
+        kept.pop("model")
+    return compaction_settings(new_handle, kept | given)

@@ -1,0 +1,33 @@
+"""How a run ends: what is written of it, and what is told."""
+
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from holdfast.core import lifecycle
+from holdfast.core.events import RunEnded
+from holdfast.core.lifecycle import Signal
+from holdfast.core.runs import Run, StopReason
+
+
+def ended(run: Run, reason: StopReason, signal: Signal, now: datetime) -> Run:
+    """The run with all that its end says but the status, which only the store changes."""
+    lifecycle.advance(run.status, signal)
+    microseconds = int((now - run.created_at).total_seconds() * 1_000_000)
+    return replace(
+        run, stop_reason=reason, completed_at=now, total_duration_ns=microseconds * 1_000
+    )
+
+
+def told(run: Run, signal: Signal, context_tokens: int = 0) -> RunEnded:
+    """The last fact of a run that ends by this signal."""
+    if run.stop_reason is None:
+        raise ValueError("A run that has no stop reason has not ended.")
+    return RunEnded(
+        status=lifecycle.advance(run.status, signal),
+        stop_reason=run.stop_reason,
+        usage=run.usage,
+        step_count=run.progress.steps_taken,
+        context_tokens=context_tokens,
+        failure=run.failure,
+    )

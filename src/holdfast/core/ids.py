@@ -1,0 +1,66 @@
+"""What an id looks like, and what is derived from one. Minting needs chance: see ``ports.clock``."""
+
+import re
+from enum import StrEnum
+from functools import cache
+
+UUID4 = "[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
+
+# The low bits of a row's UUID that hold the position of an API message within the row (wire-v1 §1.8).
+OTID_INDEX_BITS = 7
+
+DEFAULT_USER_ID = "user-00000000-0000-4000-8000-000000000000"
+DEFAULT_ORGANIZATION_ID = "org-00000000-0000-4000-8000-000000000000"
+
+
+class Kind(StrEnum):
+    """The prefix of each object's id (wire-v1 §1.8)."""
+
+    AGENT = "agent"
+    TOOL = "tool"
+    BLOCK = "block"
+    MESSAGE = "message"
+    RUN = "run"
+    STEP = "step"
+    CONVERSATION = "conv"
+    USER = "user"
+    ORGANIZATION = "org"
+    SOURCE = "source"
+    FILE = "file"
+    ARCHIVE = "archive"
+    PASSAGE = "passage"
+    IDENTITY = "identity"
+    GROUP = "group"
+    PROVIDER = "provider"
+    MODEL = "model"
+    MCP_SERVER = "mcp_server"
+    AGENT_SECRET = "agent-env"  # noqa: S105 - a prefix, not a password
+
+
+@cache
+def pattern(kind: Kind) -> str:
+    return f"^{kind}-{UUID4}$"
+
+
+def is_id(kind: Kind, text: str) -> bool:
+    return re.fullmatch(pattern(kind), text) is not None
+
+
+def sibling_id(message_id: str) -> str:
+    """The id of the row that holds the held calls of an answer whose other row has this id (wire-v1 §1.8)."""
+    prefix, digits = message_id.split("-", 1)
+    return f"{prefix}-{_uuid(int(digits.replace('-', ''), 16) - 1)}"
+
+
+def derived_otid(message_id: str, index: int) -> str:
+    """The offline threading id of the ``index``-th API message of a row (wire-v1 §1.8)."""
+    if index < 0:
+        return message_id
+    digits = message_id.split("-", 1)[1].replace("-", "")
+    number = (int(digits, 16) >> OTID_INDEX_BITS << OTID_INDEX_BITS) | index
+    return _uuid(number)
+
+
+def _uuid(number: int) -> str:
+    text = f"{number:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

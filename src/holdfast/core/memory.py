@@ -1,0 +1,176 @@
+"""What an agent keeps in mind: blocks, how tools edit them, and the system prompt that shows them."""
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+
+from holdfast.core import tool_rules
+from holdfast.core.paging import Page
+from holdfast.errors import ToolError
+
+DEFAULT_BLOCK_LIMIT = 100_000
+MAX_LABEL_CHARS = 50
+LABEL_PATTERN = r"^[a-zA-Z0-9_/-]+$"
+READ_ONLY = "Error This block is read-only and cannot be edited."
+CORE_MEMORY_PLACEHOLDER = "{CORE_MEMORY}"
+
+DEFAULT_DESCRIPTIONS = {
+    "human": "What you know about the person you talk to: facts, wishes, earlier context. "
+    "Keep it current so that your answers fit that person.",
+    "persona": "Who you are: your character, tone and way of working. "
+    "It guides how you speak and act.",
+}
+
+DEFAULT_SYSTEM = """<base_instructions>
+You are an assistant with a memory of your own.
+
+Memory blocks are shown below. They are always in view; edit them with your memory tools when you learn \
+something that should last. What was said earlier and is no longer in view can be found with \
+conversation_search, if you have that tool.
+
+You may call tools. After each call you get its result and go on. To end your turn and hand the word back \
+to the user, answer without calling a tool.
+</base_instructions>"""
+
+_COMPILED_AT = re.compile(r"^- System prompt last recompiled: (.+)$", re.MULTILINE)
+_LINE_NUMBER = re.compile(r"^\s*\d+\s*→", re.MULTILINE)
+
+
+class Block(Struct, frozen=True, kw_only=True):
+    id: str
+    organization_id: str
+    label: str
+    value: str
+    created_at: datetime
+    updated_at: datetime
+    limit: int = DEFAULT_BLOCK_LIMIT
+    description: str | None = None
+    read_only: bool = False
+    metadata: dict[str, Any] = {}
+    tags: tuple[str, ...] = ()
+    is_template: bool = False
+    template_name: str | None = None
+    hidden: bool | None = None
+    project_id: str | None = None
+    created_by_id: str | None = None
+    last_updated_by_id: str | None = None
+
+
+class BlockQuery(Struct, frozen=True, kw_only=True):
+    """Which blocks a list shows. Conditions combine with AND; None means any."""
+
+    page: Page
+    agent_id: str | None = None
+    label: str | None = None
+    name: str | None = None
+    label_search: str | None = None
+    description_search: str | None = None
+    value_search: str | None = None
+    tags: tuple[str, ...] = ()
+    match_all_tags: bool = False
+    templates_only: bool = False
+    project_id: str | None = None
+    connected_gt: int | None = None
+    connected_lt: int | None = None
+    connected_eq: int | None = None
+
+
+class Prompt(Struct, frozen=True, kw_only=True):
+    """All that the compiled system message is made of."""
+
+    agent_id: str
+    conversation: str
+    system: str
+    compiled_at: str
+    recall_count: int
+    blocks: tuple[Block, ...] = ()
+    rules: tuple[tool_rules.ToolRule, ...] = ()
+
+
+def compile_system(prompt: Prompt) -> str:
+    """The system message as the model reads it (wire-v1 §7.1)."""
+    sections = [
+        render_blocks(prompt.blocks),
+        tool_rules.render(prompt.rules),
+        _render_metadata(prompt),
+    ]
+    memory = "\n\n".join(section for section in sections if section)
+    if CORE_MEMORY_PLACEHOLDER in prompt.system:
+        return prompt.system.replace(CORE_MEMORY_PLACEHOLDER, memory)
+    return f"{prompt.system}\n\n{memory}" if prompt.system else memory
+
+
+def render_blocks(blocks: Sequence[Block]) -> str:
+    if not blocks:
+        return ""
+    body = "\n\n".join(_render_block(block) for block in blocks)
+    return (
+        "<memory_blocks>\n"
+        "The following memory blocks are currently engaged in your core memory unit:\n\n"
+        f"{body}\n\n</memory_blocks>"
+    )
+
+
+def _render_block(block: Block) -> str:
+    read_only = "- read_only=true\n" if block.read_only else ""
+    return (
+        f"<{block.label}>\n"
+        f"<description>\n{block.description or ''}\n</description>\n"
+        f"<metadata>\n{read_only}- chars_current={len(block.value)}\n"
+        f"- chars_limit={block.limit}\n</metadata>\n"
+        f"<value>\n{block.value}\n</value>\n"
+        f"</{block.label}>"
+    )
+
+
+def _render_metadata(prompt: Prompt) -> str:
+    return (
+        "<memory_metadata>\n"
+        f"- AGENT_ID: {prompt.agent_id}\n"
+        f"- CONVERSATION_ID: {prompt.conversation}\n"
+        f"- System prompt last recompiled: {prompt.compiled_at}\n"
+        f"- {prompt.recall_count} previous messages between you and the user are stored in recall memory\n"
+        "</memory_metadata>"
+    )
+
+
+def compiled_at(text: str) -> str | None:
+    """When a compiled system message says that it was compiled."""
+    found = _COMPILED_AT.search(text)
+    return found and found.group(1)
+
+
+def insert(value: str, text: str, line: int = -1) -> str:
+    """The value with ``text`` as a new line; 0 is the start, -1 the end."""
+    _refuse_line_numbers(text)
+    lines = value.split("\n") if value else []
+    if line < -1 or line > len(lines):
+        raise ToolError(
+            f"Error: insert_line {line} is out of range: it must be between 0 and {len(lines)}, or -1 for the end."
+        )
+    at = len(lines) if line == -1 else line
+    return "\n".join([*lines[:at], *text.split("\n"), *lines[at:]])
+
+
+def replace(value: str, old: str, new: str) -> str:
+    """The value with the one occurrence of ``old`` replaced."""
+    _refuse_line_numbers(old)
+    _refuse_line_numbers(new)
+    found = value.count(old) if old else 0
+    if found == 0:
+        raise ToolError("Error: old_string was not found in the block. It must match exactly.")
+    if found > 1:
+        raise ToolError(
+            f"Error: old_string was found {found} times. Add more of the text around it so that it is unique."
+        )
+    return value.replace(old, new)
+
+
+def _refuse_line_numbers(text: str) -> None:
+    if _LINE_NUMBER.search(text):
+        raise ToolError(
+            "Error: leave out the line number prefixes: they are not part of the block."
+        )

@@ -1,0 +1,59 @@
+"""Which model answers, and how it is asked to."""
+
+from typing import Any
+
+from msgspec import Struct
+
+# An agent never plans with more than this unless told to: prompts grow dear long before they break.
+DEFAULT_CONTEXT_WINDOW = 128_000
+
+
+class ModelSettings(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the caller asked of the model; None leaves it to the provider."""
+
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: str | None = None
+    thinking: bool | None = None
+    thinking_budget: int | None = None
+    response_format: dict[str, Any] | None = None
+    strict: bool | None = None
+    verbosity: str | None = None
+
+
+class ModelChoice(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A handle (``provider/name``) with its settings, as an agent, a thread or a request chose it."""
+
+    handle: str
+    context_window: int
+    settings: ModelSettings = ModelSettings()
+    # The caller's own words, echoed back as they came (wire-v1 §3.11).
+    model_settings: dict[str, Any] | None = None
+    llm_config: dict[str, Any] | None = None
+
+    @property
+    def provider(self) -> str:
+        return self.handle.split("/", 1)[0]
+
+    @property
+    def name(self) -> str:
+        return self.handle.split("/", 1)[1]
+
+
+class ModelInfo(Struct, frozen=True, kw_only=True):
+    """A model that a configured provider offers."""
+
+    handle: str
+    provider: str
+    name: str
+    context_window: int
+    display_name: str
+
+
+class EmbeddingInfo(Struct, frozen=True, kw_only=True):
+    handle: str
+    provider: str
+    name: str
+    dimensions: int
+    display_name: str

@@ -1,0 +1,269 @@
+"""Which tools the model may call now: the rules an agent carries and their solver (wire-v1 §3.12, §7.6).
+
+Rules look at the tools called in this request, in order, and at the last one's output; nothing else.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+
+class RunFirst(Struct, frozen=True, tag="run_first", tag_field="type", kw_only=True):
+    tool_name: str
+    args: dict[str, Any] | None = None
+    prompt_template: str | None = None
+
+
+class ChildArguments(Struct, frozen=True, kw_only=True):
+    name: str
+    args: dict[str, Any] | None = None
+
+
+class ConstrainChildTools(
+    Struct, frozen=True, tag="constrain_child_tools", tag_field="type", kw_only=True
+):
+    tool_name: str
+    children: tuple[str, ...]
+    child_arg_nodes: tuple[ChildArguments, ...] | None = None
+    prompt_template: str | None = None
+
+
+class ParentLastTool(Struct, frozen=True, tag="parent_last_tool", tag_field="type", kw_only=True):
+    tool_name: str
+    children: tuple[str, ...]
+    prompt_template: str | None = None
+
+
+class Conditional(Struct, frozen=True, tag="conditional", tag_field="type", kw_only=True):
+    tool_name: str
+    child_output_mapping: dict[str, str]
+    default_child: str | None = None
+    require_output_mapping: bool = False
+    prompt_template: str | None = None
+
+
+class MaxCountPerStep(
+    Struct, frozen=True, tag="max_count_per_step", tag_field="type", kw_only=True
+):
+    tool_name: str
+    max_count_limit: int
+    prompt_template: str | None = None
+
+
+class ContinueLoop(Struct, frozen=True, tag="continue_loop", tag_field="type", kw_only=True):
+    tool_name: str
+    prompt_template: str | None = None
+
+
+class ExitLoop(Struct, frozen=True, tag="exit_loop", tag_field="type", kw_only=True):
+    tool_name: str
+    prompt_template: str | None = None
+
+
+class RequiredBeforeExit(
+    Struct, frozen=True, tag="required_before_exit", tag_field="type", kw_only=True
+):
+    tool_name: str
+    prompt_template: str | None = None
+
+
+class RequiresApproval(
+    Struct, frozen=True, tag="requires_approval", tag_field="type", kw_only=True
+):
+    tool_name: str
+    prompt_template: str | None = None
+
+
+ToolRule = (
+    RunFirst
+    | ConstrainChildTools
+    | ParentLastTool
+    | Conditional
+    | MaxCountPerStep
+    | ContinueLoop
+    | ExitLoop
+    | RequiredBeforeExit
+    | RequiresApproval
+)
+
+# Rules that look at what was called just before.
+_SEQUENCING = (ConstrainChildTools, ParentLastTool, Conditional)
+
+
+class Allowed(Struct, frozen=True):
+    """The tools on offer, and whether the model must call one of them."""
+
+    names: tuple[str, ...]
+    forced: bool = False
+
+
+def allowed_tools(
+    rules: Sequence[ToolRule],
+    attached: Sequence[str],
+    called: Sequence[str],
+    last_output: str | None = None,
+) -> Allowed:
+    """What may be called next. An impossible combination offers everything rather than nothing."""
+    first = {rule.tool_name for rule in rules if isinstance(rule, RunFirst)}
+    if first and not called:
+        names = tuple(name for name in attached if name in first)
+        return Allowed(names, forced=True) if names else Allowed(tuple(attached))
+    permitted = set(attached)
+    for rule in rules:
+        permitted &= _permitted_by(rule, attached, called, last_output)
+    names = tuple(name for name in attached if name in permitted)
+    return Allowed(names or tuple(attached), forced=bool(names) and _forces(rules, called))
+
+
+def _permitted_by(
+    rule: ToolRule, attached: Sequence[str], called: Sequence[str], last_output: str | None
+) -> set[str]:
+    everything = set(attached)
+    follows = bool(called) and called[-1] == rule.tool_name
+    match rule:
+        case ConstrainChildTools():
+            return set(rule.children) if follows else everything
+        case ParentLastTool():
+            return set(rule.children) if follows else everything - set(rule.children)
+        case Conditional():
+            return _picked_by_output(rule, last_output, everything) if follows else everything
+        case MaxCountPerStep():
+            spent = called.count(rule.tool_name) >= rule.max_count_limit
+            return everything - {rule.tool_name} if spent else everything
+        case _:
+            return everything
+
+
+def _picked_by_output(rule: Conditional, output: str | None, everything: set[str]) -> set[str]:
+    for value, child in rule.child_output_mapping.items():
+        if output is not None and _same_output(value, output):
+            return {child}
+    if rule.default_child is not None:
+        return {rule.default_child}
+    return set() if rule.require_output_mapping else everything
+
+
+def _same_output(expected: str, output: str) -> bool:
+    """Equal as text or as JSON values, so that the key ``True`` meets the output ``true``."""
+    return expected.strip() == output.strip() or _as_value(expected) == _as_value(output)
+
+
+def _as_value(text: str) -> object:
+    text = {"True": "true", "False": "false", "None": "null"}.get(text.strip(), text)
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _forces(rules: Sequence[ToolRule], called: Sequence[str]) -> bool:
+    return bool(called) and any(
+        isinstance(rule, _SEQUENCING) and rule.tool_name == called[-1] for rule in rules
+    )
+
+
+def exits_loop(rules: Iterable[ToolRule], name: str) -> bool:
+    return any(isinstance(rule, ExitLoop) and rule.tool_name == name for rule in rules)
+
+
+def needs_approval(rules: Iterable[ToolRule], name: str) -> bool:
+    return any(isinstance(rule, RequiresApproval) and rule.tool_name == name for rule in rules)
+
+
+def with_approvals(rules: Sequence[ToolRule], names: Iterable[str]) -> tuple[ToolRule, ...]:
+    """The rules, and a new one for each tool that is not held for approval yet."""
+    added = [RequiresApproval(tool_name=name) for name in names if not needs_approval(rules, name)]
+    return (*rules, *added)
+
+
+def without_approval(rules: Iterable[ToolRule], name: str) -> tuple[ToolRule, ...]:
+    return tuple(
+        rule
+        for rule in rules
+        if not (isinstance(rule, RequiresApproval) and rule.tool_name == name)
+    )
+
+
+def still_required(
+    rules: Iterable[ToolRule], attached: Sequence[str], called: Sequence[str]
+) -> tuple[str, ...]:
+    """Attached tools that must be called before the loop may end."""
+    return tuple(
+        rule.tool_name
+        for rule in rules
+        if isinstance(rule, RequiredBeforeExit)
+        and rule.tool_name in attached
+        and rule.tool_name not in called
+    )
+
+
+def allows_parallel(rules: Iterable[ToolRule]) -> bool:
+    """Several calls in one answer only make sense without rules about order (wire-v1 §7.7)."""
+    return all(isinstance(rule, RequiresApproval) for rule in rules)
+
+
+def prefilled_arguments(
+    rules: Iterable[ToolRule], called: Sequence[str], name: str
+) -> dict[str, Any]:
+    """Arguments that a rule fixes for the next call of ``name``; they win over the model's."""
+    fixed: dict[str, Any] = {}
+    for rule in rules:
+        if isinstance(rule, RunFirst) and not called and rule.tool_name == name:
+            fixed.update(rule.args or {})
+        if isinstance(rule, ConstrainChildTools) and called and called[-1] == rule.tool_name:
+            for node in rule.child_arg_nodes or ():
+                if node.name == name:
+                    fixed.update(node.args or {})
+    return fixed
+
+
+def describe(rule: ToolRule) -> str | None:
+    """The rule in a sentence for the model; None if the model need not know."""
+    match rule:
+        case RunFirst():
+            return f"{rule.tool_name} must be called first"
+        case ConstrainChildTools():
+            return f"after {rule.tool_name}, call one of: {', '.join(rule.children)}"
+        case ParentLastTool():
+            return f"{', '.join(rule.children)} may only be called right after {rule.tool_name}"
+        case Conditional():
+            return f"the output of {rule.tool_name} decides which tool must be called next"
+        case MaxCountPerStep():
+            return (
+                f"{rule.tool_name} may be called at most {rule.max_count_limit} times in one turn"
+            )
+        case ExitLoop():
+            return f"{rule.tool_name} ends your turn when called"
+        case RequiredBeforeExit():
+            return f"{rule.tool_name} must be called at least once before you end your turn"
+        case ContinueLoop() | RequiresApproval():
+            return None
+
+
+def constraint_error(rules: Iterable[ToolRule], name: str, allowed: Sequence[str]) -> str:
+    """What the model is told when it calls a tool that is not allowed now (wire-v1 §7.6)."""
+    hints = [text for rule in rules if (text := describe(rule)) and _concerns(rule, name)]
+    hint = f" Hint: {'; '.join(hints)}." if hints else ""
+    return (
+        f"[ToolConstraintError] Cannot call {name}, valid tools include: {sorted(allowed)}.{hint}"
+    )
+
+
+def _concerns(rule: ToolRule, name: str) -> bool:
+    children = getattr(rule, "children", ()) or ()
+    return rule.tool_name == name or name in children or isinstance(rule, RunFirst)
+
+
+def render(rules: Iterable[ToolRule]) -> str:
+    """The rules as a section of the system prompt; empty if there is nothing to tell."""
+    lines = [text for rule in rules if (text := describe(rule))]
+    if not lines:
+        return ""
+    body = "\n".join(f"<tool_rule>\n{line}\n</tool_rule>" for line in lines)
+    return (
+        "<tool_usage_rules>\n"
+        "Your tools follow these rules; a call that breaks one is refused:\n\n"
+        f"{body}\n</tool_usage_rules>"
+    )

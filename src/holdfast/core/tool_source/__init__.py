@@ -1,0 +1,28 @@
+"""What a custom tool's Python source says about itself: its name, description and parameters.
+
+The source is parsed, never executed (wire-v1 §2.5).
+"""
+
+from holdfast.core.tool_source.function import MAX_SOURCE_CHARS, derive_schema, with_parameters
+from holdfast.core.tool_source.schema import (
+    MAX_NAME_CHARS,
+    MAX_SCHEMA_CHARS,
+    MAX_SCHEMA_DEPTH,
+    MAX_SCHEMA_NODES,
+    ToolSchema,
+    check_json_schema,
+    check_parameters,
+)
+
+__all__ = [
+    "MAX_NAME_CHARS",
+    "MAX_SCHEMA_CHARS",
+    "MAX_SCHEMA_DEPTH",
+    "MAX_SCHEMA_NODES",
+    "MAX_SOURCE_CHARS",
+    "ToolSchema",
+    "check_json_schema",
+    "check_parameters",
+    "derive_schema",
+    "with_parameters",
+]

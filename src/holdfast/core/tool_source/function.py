@@ -1,0 +1,142 @@
+"""A tool's schema from its function: the last one at the top level of the source (wire-v1 §2.5)."""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from holdfast.core.tool_source.annotations import Annotations, Place, without_null
+from holdfast.core.tool_source.classes import default_keyword
+from holdfast.core.tool_source.docstrings import Docs
+from holdfast.core.tool_source.module import Function, Module, underivable
+from holdfast.core.tool_source.schema import (
+    Schema,
+    ToolSchema,
+    bounds_fault,
+    check_parameters,
+    name_fault,
+)
+
+MAX_SOURCE_CHARS: Final = 1_000_000
+"""Parsing takes some seconds and 200 MB for a source of this length; no real tool comes near."""
+
+_INJECTED: Final = frozenset({"self", "agent_state"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Parameter:
+    node: ast.arg
+    default: ast.expr | None
+
+    @property
+    def label(self) -> str:
+        return f"parameter '{self.node.arg}' (line {self.node.lineno})"
+
+
+def derive_schema(source: str) -> ToolSchema:
+    """The schema of the tool in this source. Raises ToolSourceInvalid with the place and the reason."""
+    try:
+        module = _parsed(source)
+        function = _tool(module)
+        docs = _docs(function)
+        schema = ToolSchema(function.name, docs.description, _parameters(module, function, docs))
+    except RecursionError:
+        raise underivable("the source is nested too deeply") from None
+    if (fault := bounds_fault(schema.as_json_schema())) is not None:
+        raise underivable(fault)
+    return schema
+
+
+def with_parameters(source: str, args_json_schema: object) -> ToolSchema:
+    """The schema of a tool whose parameters the caller describes; the rest comes from the source."""
+    parameters = check_parameters(args_json_schema)
+    function = _tool(_parsed(source))
+    schema = ToolSchema(function.name, _docs(function).description, parameters)
+    if (fault := bounds_fault(schema.as_json_schema())) is not None:
+        raise underivable(fault)
+    return schema
+
+
+def _parsed(source: str) -> Module:
+    if len(source) > MAX_SOURCE_CHARS:
+        raise underivable(f"the source is longer than {MAX_SOURCE_CHARS} characters")
+    if "\0" in source:
+        raise underivable("the source has a NUL character")
+    try:
+        return Module.of(ast.parse(source))
+    except SyntaxError as error:
+        shown = f": {error.text.strip()[:100]!r}" if error.text else ""
+        raise underivable(f"line {error.lineno}: {error.msg}{shown}") from None
+    except UnicodeEncodeError:
+        raise underivable("the source has a lone surrogate") from None
+    except (RecursionError, MemoryError):
+        # The parser reports its own stack's end so; nothing is exhausted.
+        raise underivable("the source is nested too deeply") from None
+
+
+def _tool(module: Module) -> Function:
+    if not module.functions:
+        raise underivable("the source defines no function at its top level")
+    function = module.functions[-1]
+    if (fault := name_fault(function.name)) is not None:
+        raise underivable(fault)
+    return function
+
+
+def _docs(function: Function) -> Docs:
+    docs = Docs.of(function)
+    if not docs.description:
+        raise underivable(
+            f"function '{function.name}' (line {function.lineno}) has no docstring that describes it"
+        )
+    return docs
+
+
+def _parameters(module: Module, function: Function, docs: Docs) -> Schema:
+    annotations = Annotations(module)
+    properties: Schema = {}
+    required: list[str] = []
+    for parameter in _parameters_of(function):
+        schema, nullable = _property(annotations, parameter)
+        name = parameter.node.arg
+        description = docs.parameters.get(name) or schema.get("description")
+        if not description:
+            raise underivable(
+                f"{parameter.label} has no description: each parameter needs a type annotation and an `Args:` description"
+            )
+        properties[name] = {
+            **schema,
+            "description": description,
+            **default_keyword(parameter.default),
+        }
+        if parameter.default is None and not nullable:
+            required.append(name)
+    definitions: dict[str, Any] = (
+        {"$defs": annotations.definitions} if annotations.definitions else {}
+    )
+    return {"type": "object", "properties": properties, "required": required, **definitions}
+
+
+def _property(annotations: Annotations, parameter: _Parameter) -> tuple[Schema, bool]:
+    if parameter.node.annotation is None:
+        raise underivable(
+            f"{parameter.label} has no type: each parameter needs a type annotation and an `Args:` description"
+        )
+    schema = annotations.schema_of(parameter.node.annotation, Place(parameter.label))
+    return without_null(schema)
+
+
+def _parameters_of(function: Function) -> Iterator[_Parameter]:
+    given = function.args
+    for stars, node in (("*", given.vararg), ("**", given.kwarg)):
+        if node is not None:
+            raise underivable(
+                f"parameter '{stars}{node.arg}' (line {node.lineno}) takes any number of values; a tool names its parameters"
+            )
+    positional = [*given.posonlyargs, *given.args]
+    # Python keeps only the defaults that exist: they belong to the last positional parameters.
+    undefaulted = len(positional) - len(given.defaults)
+    defaults = [*([None] * undefaulted), *given.defaults, *given.kw_defaults]
+    for node, default in zip([*positional, *given.kwonlyargs], defaults, strict=True):
+        if node.arg not in _INJECTED:
+            yield _Parameter(node, default)

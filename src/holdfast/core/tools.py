@@ -1,0 +1,73 @@
+"""What a tool is. Running one is the toolbox's affair, deriving its schema ``tool_source``'s."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct
+
+from holdfast.core.paging import Page
+
+DEFAULT_RETURN_CHARS = 50_000
+MAX_RETURN_CHARS = 1_000_000
+
+
+class ToolKind(StrEnum):
+    """Who carries the tool out (wire-v1 §3.1)."""
+
+    CUSTOM = "custom"
+    CORE = "letta_core"
+    MEMORY = "letta_memory_core"
+    SLEEPTIME = "letta_sleeptime_core"
+    MULTI_AGENT = "letta_multi_agent_core"
+    BUILTIN = "letta_builtin"
+    FILES = "letta_files_core"
+    MCP = "external_mcp"
+
+
+class Tool(Struct, frozen=True, kw_only=True):
+    id: str
+    organization_id: str
+    name: str
+    description: str
+    json_schema: dict[str, Any]
+    created_at: datetime
+    updated_at: datetime
+    kind: ToolKind = ToolKind.CUSTOM
+    source_type: str = "python"
+    source_code: str | None = None
+    args_json_schema: dict[str, Any] | None = None
+    return_char_limit: int = DEFAULT_RETURN_CHARS
+    default_requires_approval: bool | None = None
+    enable_parallel_execution: bool = False
+    pip_requirements: list[dict[str, Any]] | None = None
+    npm_requirements: list[dict[str, Any]] | None = None
+    tags: tuple[str, ...] = ()
+    metadata: dict[str, Any] = {}
+    project_id: str | None = None
+    created_by_id: str | None = None
+    last_updated_by_id: str | None = None
+
+
+def truncated(text: str, limit: int) -> str:
+    """A tool's text, cut with a note that says so (wire-v1 §7.4)."""
+    if len(text) <= limit:
+        return text
+    return (
+        f"{text[:limit]}... [NOTE: function output was truncated since it exceeded the character "
+        f"limit ({len(text)} > {limit})]"
+    )
+
+
+class ToolQuery(Struct, frozen=True, kw_only=True):
+    """Which tools a list shows. Conditions combine with AND; None or () means any."""
+
+    page: Page
+    name: str | None = None
+    names: tuple[str, ...] = ()
+    tool_ids: tuple[str, ...] = ()
+    search: str | None = None
+    kinds: tuple[str, ...] = ()
+    excluded_kinds: tuple[str, ...] = ()
+    only_ours: bool = False
+    agent_id: str | None = None

@@ -1,0 +1,272 @@
+"""What happens next in a run: the pure decision behind the loop.
+
+First start, continuation after an approval and recovery after a crash are the same call on a longer history.
+Nothing here awaits, reads a clock or mints an id; ``engine/runner.py`` carries the commands out.
+"""
+
+import json
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.core import tool_rules
+from holdfast.core.messages import (
+    CallState,
+    Decision,
+    Message,
+    OpenCall,
+    Outcome,
+    Role,
+    Text,
+    ToolCall,
+    ToolReturn,
+    decided,
+)
+from holdfast.core.runs import Progress, StopReason
+
+# Keys that older V1 loops added to every call; they are never the tool's own (wire-v1 §7.5).
+STRIPPED_ARGUMENTS = ("request_heartbeat", "thinking")
+
+_EXECUTED = (Outcome.FINISHED, Outcome.FAILED)
+
+
+class Finish(StrEnum):
+    """Why the model stopped talking."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    TOOL_CALLS = "tool_calls"
+
+
+class Policy(Struct, frozen=True, kw_only=True):
+    """What holds for the whole run."""
+
+    max_steps: int
+    # Names of the tools on offer, in the order of attachment; client tools included.
+    tools: tuple[str, ...] = ()
+    rules: tuple[tool_rules.ToolRule, ...] = ()
+    # Names whose calls wait for a person or for the client.
+    held: frozenset[str] = frozenset()
+    parallel: bool = False
+    parameters: dict[str, dict[str, Any]] = {}
+
+    def properties(self, tool: str) -> dict[str, Any]:
+        """The arguments that the tool has."""
+        properties = self.parameters.get(tool, {}).get("properties", {})
+        return properties if isinstance(properties, dict) else {}
+
+
+class Turn(Struct, frozen=True, kw_only=True):
+    """All that the decision looks at."""
+
+    history: tuple[Message, ...]
+    calls: tuple[OpenCall, ...] = ()
+    progress: Progress = Progress()
+    finish: Finish | None = None
+    # The model was asked and said nothing at all, so there is no row that shows it.
+    silent: bool = False
+    # The last calls made it impossible to go on; the run ends once they have their results.
+    stop: StopReason | None = None
+
+
+class AskModel(Struct, frozen=True):
+    """Ask the model, offering these tools. ``nudge`` is a hidden note that goes in front."""
+
+    allowed: tuple[str, ...]
+    forced: bool = False
+    nudge: str | None = None
+
+
+class PlannedCall(Struct, frozen=True):
+    """A call with the arguments it will really get."""
+
+    call: ToolCall
+    arguments: dict[str, Any]
+
+
+class RunTools(Struct, frozen=True):
+    """Carry out ``planned``; ``settled`` calls have their result already. ``stop`` ends the run after it."""
+
+    planned: tuple[PlannedCall, ...]
+    settled: tuple[ToolReturn, ...]
+    stop: StopReason | None = None
+
+
+class RequestApproval(Struct, frozen=True):
+    """Hold these calls for a person; no call of the answer runs until then."""
+
+    held: tuple[ToolCall, ...]
+    automatic: tuple[ToolCall, ...]
+
+
+class EndTurn(Struct, frozen=True):
+    reason: StopReason
+
+
+Command = AskModel | RunTools | RequestApproval | EndTurn
+
+
+def next_command(turn: Turn, policy: Policy) -> Command:
+    if turn.calls:
+        return _after_calls(turn, policy)
+    if turn.stop is not None:
+        return EndTurn(turn.stop)
+    last = turn.history[-1] if turn.history else None
+    if turn.silent or (last is not None and last.role is Role.ASSISTANT):
+        return _after_answer(turn, policy)
+    if last is not None and last.role is Role.TOOL:
+        return _after_results(last, turn, policy)
+    return _ask(turn, policy)
+
+
+def _after_calls(turn: Turn, policy: Policy) -> Command:
+    """Calls without a result row: hold them, or see to it that each gets its outcome."""
+    decisions = decided(turn.history)
+    undecided = [
+        item for item in turn.calls if _must_wait(item, policy) and item.call.id not in decisions
+    ]
+    if undecided:
+        held = tuple(item.call for item in turn.calls if _must_wait(item, policy))
+        automatic = tuple(item.call for item in turn.calls if not _must_wait(item, policy))
+        return RequestApproval(held=held, automatic=automatic)
+    return _run_tools(turn, policy, decisions)
+
+
+def _must_wait(item: OpenCall, policy: Policy) -> bool:
+    """A fresh call waits if its tool is held; later, what was decided then stands."""
+    if item.state is CallState.FRESH:
+        return item.call.name in policy.held
+    return item.state is CallState.HELD
+
+
+def _run_tools(turn: Turn, policy: Policy, decisions: dict[str, Decision]) -> RunTools:
+    called = turn.progress.called
+    allowed = tool_rules.allowed_tools(
+        policy.rules, policy.tools, called, _last_output(turn.history)
+    )
+    planned: list[PlannedCall] = []
+    settled: list[ToolReturn] = []
+    stop: StopReason | None = None
+    for item in turn.calls:
+        result = item.result or _settled_without_running(item, decisions.get(item.call.id))
+        if result is None and item.state is not CallState.HELD:
+            result = _refused(item.call, policy, allowed.names)
+        if result is not None:
+            settled.append(result)
+            continue
+        arguments, problem = _arguments(_edited(item, decisions), policy, called)
+        if problem is None:
+            planned.append(PlannedCall(item.call, arguments))
+        else:
+            settled.append(_error(item.call, problem, Outcome.NOT_STARTED))
+            stop = StopReason.INVALID_TOOL_CALL if "prefilled" in problem else stop
+    return RunTools(tuple(planned), tuple(settled), stop)
+
+
+def _edited(item: OpenCall, decisions: dict[str, Decision]) -> ToolCall:
+    """The call with the arguments that a person gave it, if one did."""
+    decision = decisions.get(item.call.id)
+    if decision is None or decision.arguments is None:
+        return item.call
+    return replace(item.call, arguments=json.dumps(decision.arguments))
+
+
+def _settled_without_running(item: OpenCall, decision: Decision | None) -> ToolReturn | None:
+    """The outcome of a call that must not be run (again), or None if it must."""
+    if item.state is CallState.STARTED:
+        return _error(
+            item.call,
+            "The server stopped while this tool was running, so its outcome is unknown. "
+            "It was not run again.",
+            Outcome.UNKNOWN,
+        )
+    if decision is None or decision.approve:
+        return None
+    if decision.returned is not None:
+        return decision.returned
+    return _error(
+        item.call,
+        f"Error: request to call tool denied. User reason: {decision.reason}",
+        Outcome.DENIED,
+    )
+
+
+def _refused(call: ToolCall, policy: Policy, allowed: Sequence[str]) -> ToolReturn | None:
+    if call.name not in policy.tools:
+        return _error(call, f"Tool not found: {call.name}", Outcome.NOT_STARTED)
+    if call.name not in allowed:
+        text = tool_rules.constraint_error(policy.rules, call.name, allowed)
+        return _error(call, text, Outcome.NOT_STARTED)
+    return None
+
+
+def _arguments(
+    call: ToolCall, policy: Policy, called: Sequence[str]
+) -> tuple[dict[str, Any], str | None]:
+    """The arguments to run with, or a problem for the model to read."""
+    try:
+        arguments = json.loads(call.arguments or "{}")
+    except ValueError as error:
+        return {}, f"The arguments of {call.name} are not valid JSON: {error}"
+    if not isinstance(arguments, dict):
+        return {}, f"The arguments of {call.name} must be a JSON object."
+    for key in STRIPPED_ARGUMENTS:
+        if key not in policy.properties(call.name):
+            arguments.pop(key, None)
+    fixed = tool_rules.prefilled_arguments(policy.rules, called, call.name)
+    unknown = sorted(set(fixed) - set(policy.properties(call.name)))
+    if unknown:
+        return {}, (
+            f"Invalid prefilled tool arguments from tool rules (source={call.name}): "
+            f"unknown argument names {unknown}"
+        )
+    return arguments | fixed, None
+
+
+def _after_results(last: Message, turn: Turn, policy: Policy) -> Command:
+    # What a client ran itself has no name here: it never ends the loop (wire-v1 §6.4).
+    ran = [item.name for item in last.tool_returns if item.name and item.outcome in _EXECUTED]
+    missing = tool_rules.still_required(policy.rules, policy.tools, turn.progress.called)
+    if any(tool_rules.exits_loop(policy.rules, name) for name in ran) and not missing:
+        return EndTurn(StopReason.TOOL_RULE)
+    return _ask(turn, policy)
+
+
+def _after_answer(turn: Turn, policy: Policy) -> Command:
+    """An answer without calls ends the turn, unless a rule still asks for a tool."""
+    missing = tool_rules.still_required(policy.rules, policy.tools, turn.progress.called)
+    if missing and turn.progress.steps_taken < policy.max_steps:
+        return _ask(turn, policy, nudge=_nudge(missing))
+    if turn.finish is Finish.LENGTH:
+        return EndTurn(StopReason.MAX_TOKENS_EXCEEDED)
+    return EndTurn(StopReason.MAX_STEPS if missing else StopReason.END_TURN)
+
+
+def _nudge(missing: Sequence[str]) -> str:
+    return (
+        "[This is an automated system message hidden from the user] ToolRuleViolated: "
+        f"You must call {', '.join(missing)} at least once to exit the loop."
+    )
+
+
+def _ask(turn: Turn, policy: Policy, nudge: str | None = None) -> Command:
+    if turn.progress.steps_taken >= policy.max_steps:
+        return EndTurn(StopReason.MAX_STEPS)
+    allowed = tool_rules.allowed_tools(
+        policy.rules, policy.tools, turn.progress.called, _last_output(turn.history)
+    )
+    return AskModel(allowed.names, allowed.forced, nudge)
+
+
+def _last_output(history: Sequence[Message]) -> str | None:
+    for row in reversed(history):
+        if row.role is Role.TOOL and row.tool_returns:
+            return row.tool_returns[-1].text
+    return None
+
+
+def _error(call: ToolCall, text: str, outcome: Outcome) -> ToolReturn:
+    return ToolReturn(call_id=call.id, name=call.name, outcome=outcome, content=(Text(text),))

@@ -1,0 +1,119 @@
+"""The effect of AskModel: one question to the model, and what its answer makes of the run."""
+
+from collections.abc import AsyncIterator
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from holdfast.core.messages import CallState, Message, OpenCall, Role, ToolCall
+from holdfast.core.runs import StepStatus
+from holdfast.core.turn import AskModel
+from holdfast.engine.answer_facts import AnswerFacts
+from holdfast.engine.progress import EffectProgress
+from holdfast.engine.state import State, offers_of, prompt_history, with_rows
+from holdfast.engine.telling import Telling
+from holdfast.errors import Bug, ModelAnswerEmpty, ModelError
+from holdfast.ports.house import House
+from holdfast.ports.model import Answer, ModelEvent, Question
+
+
+async def ask_model(
+    house: House, state: State, command: AskModel, telling: Telling, progress: EffectProgress
+) -> State:
+    """The state after the model's answer, which is told as it comes if the caller asked for tokens."""
+    if state.step is None:
+        raise Bug("The model is asked without a step.")
+    message_id = progress.answer.message_id
+    asked = question(state, command)
+    facts = AnswerFacts(message_id, state.step.id, state.policy)
+    started = house.clock.monotonic_ns()
+    async with house.model.ask(asked) as events:
+        answer = await _heard(events, state, facts, telling, progress)
+    spent = house.clock.monotonic_ns() - started
+    return absorb(state, answer, message_id, now=house.clock.now(), llm_ns=spent)
+
+
+def question(state: State, command: AskModel) -> Question:
+    offers = offers_of(state.tools, state.run.request.client_tools)
+    return Question(
+        choice=state.choice,
+        history=prompt_history(state),
+        tools=tuple(offers[name] for name in command.allowed),
+        force_tool=command.forced,
+        parallel_tool_calls=state.policy.parallel,
+    )
+
+
+async def _heard(
+    events: AsyncIterator[ModelEvent],
+    state: State,
+    facts: AnswerFacts,
+    telling: Telling,
+    progress: EffectProgress,
+) -> Answer:
+    wants_tokens = state.run.request.stream_tokens
+    async for event in events:
+        if isinstance(event, Answer):
+            if wants_tokens:
+                await telling.tell(list(facts.rest()))
+            return event
+        progress.answer.add(event)
+        if wants_tokens:
+            await telling.tell(list(facts.of(event)))
+    raise ModelError("The provider's stream ended before its answer was complete.")
+
+
+def absorb(state: State, answer: Answer, message_id: str, *, now: datetime, llm_ns: int) -> State:
+    """The state with the answer in it: a row, its calls, the step's and the run's figures."""
+    if state.step is None:
+        raise Bug("An answer arrived without a step.")
+    empty = not answer.content and not answer.tool_calls
+    if empty and not _follows_results(state):
+        raise ModelAnswerEmpty(
+            f"The model {state.choice.handle} gave neither text nor a tool call."
+        )
+    progress = replace(state.turn.progress, steps_taken=state.turn.progress.steps_taken + 1)
+    state = replace(
+        state,
+        step=replace(
+            state.step,
+            status=StepStatus.SUCCESS,
+            usage=answer.usage,
+            llm_request_ns=llm_ns,
+            step_ns=llm_ns,
+        ),
+        run=replace(state.run, usage=state.run.usage + answer.usage, progress=progress),
+        turn=replace(state.turn, progress=progress, finish=answer.finish, silent=empty),
+        context_tokens=answer.usage.total_tokens,
+    )
+    return state if empty else _with_answer(state, answer, message_id, now)
+
+
+def _with_answer(state: State, answer: Answer, message_id: str, now: datetime) -> State:
+    calls = _kept(answer.tool_calls, state)
+    row = Message(
+        id=message_id,
+        agent_id=state.agent.id,
+        thread_id=state.run.thread_id,
+        role=Role.ASSISTANT,
+        created_at=now,
+        content=answer.content,
+        tool_calls=calls,
+        run_id=state.run.id,
+        step_id=state.step.id if state.step else None,
+        model=state.choice.handle,
+    )
+    state = replace(with_rows(state, row), produced=True)
+    step_id = row.step_id or ""
+    opened = tuple(OpenCall(call, row.id, step_id, CallState.FRESH) for call in calls)
+    return replace(state, turn=replace(state.turn, calls=opened))
+
+
+def _kept(calls: tuple[ToolCall, ...], state: State) -> tuple[ToolCall, ...]:
+    """Several calls only where they are wanted: a provider may ignore the wish (wire-v1 §7.7)."""
+    return calls if state.policy.parallel else calls[:1]
+
+
+def _follows_results(state: State) -> bool:
+    """A model that has just used a tool may have nothing to add; one that was spoken to may not."""
+    return bool(state.turn.history) and state.turn.history[-1].role is Role.TOOL

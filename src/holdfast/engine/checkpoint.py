@@ -1,0 +1,332 @@
+"""The one way in which a run gets ahead: decide, and write what was done and what will be done, at once.
+
+Each function here runs inside a single transaction. A tool call is on record as started, and a step as
+pending, before the effect begins; the ending of a run commits with its last rows.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.core import endings, lifecycle
+from holdfast.core.approvals import pending, without_heartbeat
+from holdfast.core.cancellation import Action, result_of, without
+from holdfast.core.events import Event, Fact, MessageStored
+from holdfast.core.ids import Kind, sibling_id
+from holdfast.core.lifecycle import Signal
+from holdfast.core.messages import (
+    CallState,
+    Message,
+    OpenCall,
+    Outcome,
+    Role,
+    Text,
+    decided,
+)
+from holdfast.core.pieces import pieces
+from holdfast.core.runs import Run, RunFailure, RunStatus, Step, StepStatus, StopReason
+from holdfast.core.turn import (
+    AskModel,
+    Command,
+    EndTurn,
+    RequestApproval,
+    RunTools,
+    next_command,
+)
+from holdfast.engine.progress import AnswerSoFar, EffectProgress
+from holdfast.engine.run_tools import absorb
+from holdfast.engine.state import State, load, with_calls, with_rows
+from holdfast.errors import RunMoved
+from holdfast.ports.clock import Clock, Ids
+from holdfast.ports.store import Transaction
+
+# How many event numbers are reserved at a time; one write of a stream covers many tokens.
+RESERVED_AHEAD = 1_000
+
+
+class Advanced(Struct, frozen=True):
+    """Where a checkpoint left the run. No command: the run has ended."""
+
+    state: State
+    command: Command | None
+    events: tuple[Event, ...]
+
+
+class Checkpoints(Struct, frozen=True):
+    """Checkpoints need the time and new ids; that is all they need from outside."""
+
+    clock: Clock
+    ids: Ids
+
+    def claim(self, tx: Transaction, run_id: str) -> Advanced | None:
+        """Take a queued run and begin it; None if it is no longer there to be taken."""
+        run = tx.runs.find(run_id)
+        if run is None or run.status is not RunStatus.QUEUED:
+            return None
+        reserved = RESERVED_AHEAD if run.request.stream_tokens else 0
+        state = load(tx, replace(run, started_at=self.clock.now(), reserved_seq=reserved))
+        if state.turn.calls and not run.answers:
+            error = pending(state.turn.calls, decided(state.turn.history))
+            failure = RunFailure(
+                "pending_approval", str(error), str(error), error.pending_request_id, error.calls
+            )
+            # Those calls are another run's: they stay as they are.
+            return self.fail(tx, with_calls(state, ()), failure, StopReason.ERROR)
+        return self.advance(tx, state)
+
+    def advance(self, tx: Transaction, state: State) -> Advanced:
+        """Write what the last effect produced, decide what comes next, and write that it begins."""
+        command = next_command(state.turn, state.policy)
+        finished_step = state.step
+        state = self._prepare(state, command)
+        if isinstance(command, RunTools | RequestApproval):
+            tx.calls.put(state.run.thread_id, state.turn.calls)
+        state, facts = _store_rows(tx, state)
+        if isinstance(command, EndTurn):
+            return self._end(tx, state, command.reason, facts)
+        if isinstance(command, RequestApproval):
+            return self._end(tx, state, StopReason.REQUIRES_APPROVAL, facts)
+        if finished_step is not None:
+            tx.steps.save(finished_step)
+        if isinstance(command, AskModel) and state.step is not None:
+            tx.steps.add(state.step)
+        state, events = _numbered(state, facts)
+        tx.events.append(state.unwritten + events)
+        state = replace(state, run=_saved(tx, state), unwritten=())
+        return Advanced(state, command, events)
+
+    def fail(
+        self, tx: Transaction, state: State, failure: RunFailure, reason: StopReason
+    ) -> Advanced:
+        """End the run as failed. Rows that were never stored stay out of the history."""
+        step = state.step
+        if step is not None and step.status is StepStatus.PENDING:
+            step = replace(step, status=StepStatus.FAILED, failure=failure)
+        state = replace(state, step=step, run=replace(state.run, failure=failure))
+        return self.end_early(tx, state, reason, {})
+
+    def cancel(self, tx: Transaction, state: State, progress: EffectProgress) -> Advanced:
+        """End the run as its cancel on record says, keeping what it had come to."""
+        run = tx.runs.find(state.run.id)
+        if run is None:
+            raise RunMoved(f"Run {state.run.id} is gone.")
+        state = replace(
+            state, run=replace(state.run, status=run.status, cancellation=run.cancellation)
+        )
+        step = state.step
+        if step is not None and step.status is StepStatus.PENDING:
+            state = replace(state, step=replace(step, status=StepStatus.CANCELLED))
+        state = self._with_partial_answer(state, progress.answer)
+        outcomes = {
+            item.call.id: Outcome.KILLED if item.call.id in progress.began else Outcome.NOT_STARTED
+            for item in state.turn.calls
+        }
+        return self.end_early(tx, state, StopReason.CANCELLED, outcomes)
+
+    def _with_partial_answer(self, state: State, answer: AnswerSoFar) -> State:
+        """What clients saw of an answer that was cut short stays, as if the model had stopped there."""
+        content, calls = answer.content(), answer.calls(parallel=state.policy.parallel)
+        if state.step is None or state.produced or not (content or calls):
+            return state
+        row = Message(
+            id=answer.message_id,
+            agent_id=state.agent.id,
+            thread_id=state.run.thread_id,
+            role=Role.ASSISTANT,
+            created_at=self.clock.now(),
+            content=content,
+            tool_calls=calls,
+            run_id=state.run.id,
+            step_id=state.step.id,
+            model=state.choice.handle,
+        )
+        step_id = state.step.id
+        opened = tuple(OpenCall(call, row.id, step_id, CallState.FRESH) for call in calls)
+        return replace(with_calls(with_rows(state, row), opened), produced=True)
+
+    def end_early(
+        self, tx: Transaction, state: State, reason: StopReason, outcomes: Mapping[str, Outcome]
+    ) -> Advanced:
+        """End a run that was not done. Its open calls get their results first: what is known, else their
+        outcome (unknown, if it is not given), so that the history stays valid."""
+        results = tuple(
+            result_of(item, outcomes.get(item.call.id, Outcome.UNKNOWN))
+            for item in state.turn.calls
+        )
+        if results:
+            command = RunTools((), results)
+            state = absorb(state, command, {}, clock=self.clock, ids=self.ids, spent_ns=0)
+        state, stored = _store_rows(tx, state)
+        if reason is StopReason.CANCELLED:
+            state = _with_receipt(tx, state, {item.call_id: item.outcome for item in results})
+        return self._end(tx, state, reason, stored)
+
+    def _prepare(self, state: State, command: Command) -> State:
+        """The state with the intention of the command in it."""
+        match command:
+            case AskModel():
+                return self._prepare_step(state, command)
+            case RunTools():
+                return _prepare_calls(state, command)
+            case RequestApproval():
+                return self._split_held(state, command)
+            case _:
+                return state
+
+    def _prepare_step(self, state: State, command: AskModel) -> State:
+        step = Step(
+            id=self.ids.mint(Kind.STEP),
+            organization_id=state.run.organization_id,
+            agent_id=state.agent.id,
+            run_id=state.run.id,
+            model=state.choice,
+            created_at=self.clock.now(),
+            project_id=state.run.project_id,
+        )
+        state = replace(state, step=step)
+        if command.nudge is None:
+            return state
+        nudge = Message(
+            id=self.ids.mint(Kind.MESSAGE),
+            agent_id=state.agent.id,
+            thread_id=state.run.thread_id,
+            role=Role.USER,
+            created_at=self.clock.now(),
+            content=(Text(command.nudge),),
+            run_id=state.run.id,
+            step_id=step.id,
+            hidden=True,
+        )
+        return with_rows(state, nudge)
+
+    def _split_held(self, state: State, command: RequestApproval) -> State:
+        """The answer as it is stored while it waits: automatic calls first, held ones in a row of
+        their own that holds the content if there is no other (wire-v1 §6.2)."""
+        if all(item.state is not CallState.FRESH for item in state.turn.calls):
+            # Some were answered, so they are stored already and go on waiting, with that answer on record.
+            return replace(state, produced=True)
+        *before, answer = state.unstored
+        asked = tuple(
+            without_heartbeat(call, state.policy.properties(call.name)) for call in command.held
+        )
+        approval = replace(answer, role=Role.APPROVAL, tool_calls=asked)
+        rows: tuple[Message, ...] = (approval,)
+        if command.automatic:
+            approval = replace(approval, id=sibling_id(answer.id), content=())
+            rows = (replace(answer, tool_calls=command.automatic), approval)
+        owner = {call.id: row.id for row in rows for call in row.tool_calls}
+        held = {call.id: call for call in asked}
+        calls = tuple(
+            replace(
+                item,
+                call=held.get(item.call.id, item.call),
+                message_id=owner[item.call.id],
+                state=CallState.HELD if item.call.id in held else CallState.READY,
+            )
+            for item in state.turn.calls
+        )
+        return replace(with_calls(state, calls), unstored=(*before, *rows))
+
+    def _end(
+        self, tx: Transaction, state: State, reason: StopReason, facts: tuple[Fact, ...]
+    ) -> Advanced:
+        now = self.clock.now()
+        signal = lifecycle.ending(reason)
+        run = state.run
+        if run.status is RunStatus.QUEUED and signal is not Signal.FAIL:
+            run = tx.runs.change(run, Signal.CLAIM)
+        run = replace(endings.ended(run, reason, signal, now), tools_used=_tools_used(state))
+        last = endings.told(run, signal, state.context_tokens)
+        state, events = _numbered(replace(state, run=run), (*facts, last))
+        run = tx.runs.change(state.run, signal)
+        if state.step is not None:
+            tx.steps.save(replace(state.step, stop_reason=reason))
+        tx.agents.note_run_end(
+            run.agent_id,
+            stop_reason=reason,
+            completed_at=now,
+            duration_ms=(run.total_duration_ns or 0) // 1_000_000,
+        )
+        tx.events.append(state.unwritten + events)
+        return Advanced(replace(state, run=run, unwritten=()), None, events)
+
+
+def _prepare_calls(state: State, command: RunTools) -> State:
+    """Calls as they stand when the tools start: this is the write-ahead."""
+    results = {result.call_id: result for result in command.settled}
+    calls = tuple(
+        replace(item, state=CallState.SETTLED, result=results[item.call.id])
+        if item.call.id in results
+        else replace(item, state=CallState.STARTED)
+        for item in state.turn.calls
+    )
+    return with_calls(state, calls)
+
+
+def _store_rows(tx: Transaction, state: State) -> tuple[State, tuple[MessageStored, ...]]:
+    """Store what was produced, and what of it is news."""
+    if not state.produced:
+        return state, ()
+    if state.clear_context:
+        tx.messages.set_context(state.run.thread_id, [state.turn.history[0].id])
+    tx.messages.append(state.unstored)
+    if state.calls_answered:
+        tx.calls.close(state.run.thread_id)
+    facts = tuple(
+        MessageStored(row, piece)
+        for row in state.unstored
+        if _is_news(row, state)
+        for piece in range(len(pieces(row)))
+    )
+    progress = replace(state.turn.progress, input_stored=True)
+    stored = replace(
+        state,
+        run=replace(state.run, progress=progress),
+        turn=replace(state.turn, progress=progress),
+        unstored=(),
+        produced=False,
+        calls_answered=False,
+        clear_context=False,
+    )
+    return stored, facts
+
+
+def _with_receipt(tx: Transaction, state: State, outcomes: Mapping[str, Outcome]) -> State:
+    """The run with its receipt filled in; a roll-back makes the thread forget what the run said."""
+    receipt = state.run.cancellation
+    if receipt is None:
+        return state
+    phase = "tools" if outcomes else "model" if state.step is not None else "start"
+    receipt = replace(receipt, phase=phase, calls=dict(outcomes))
+    if receipt.action is Action.ROLLBACK:
+        context = tx.messages.context(state.run.thread_id)
+        tx.messages.set_context(state.run.thread_id, without(context, state.run.id))
+    return replace(state, run=replace(state.run, cancellation=receipt))
+
+
+def _is_news(row: Message, state: State) -> bool:
+    """The run's own input is none to whoever sent it, nor is an answer that was told while it streamed."""
+    was_told = state.run.request.stream_tokens and row.role is not Role.TOOL
+    return not was_told and row.id not in {own.id for own in state.run.input}
+
+
+def _saved(tx: Transaction, state: State) -> Run:
+    """The run, claimed by this very checkpoint if it was not before."""
+    if state.run.status is RunStatus.QUEUED:
+        return tx.runs.change(state.run, Signal.CLAIM)
+    tx.runs.save(state.run)
+    return state.run
+
+
+def _numbered(state: State, facts: Sequence[Fact]) -> tuple[State, tuple[Event, ...]]:
+    first = state.run.last_event_seq + 1
+    events = tuple(Event(state.run.id, seq, fact) for seq, fact in enumerate(facts, first))
+    run = replace(state.run, last_event_seq=state.run.last_event_seq + len(events))
+    return replace(state, run=run), events
+
+
+def _tools_used(state: State) -> tuple[str, ...]:
+    """The ids of the tools that this run called (wire-v1 §3.5)."""
+    called = set(state.turn.progress.called)
+    return tuple(tool.id for tool in state.tools if tool.name in called)

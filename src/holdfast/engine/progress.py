@@ -1,0 +1,75 @@
+"""How far an effect has come: what is true of it if it is interrupted now."""
+
+import json
+
+from holdfast.core.messages import Part, Text, Thinking, ToolCall, ToolReturn
+from holdfast.ports.model import (
+    HiddenThinking,
+    ModelEvent,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallDelta,
+)
+
+
+class EffectProgress:
+    """Filled by the effect as it goes. ``began`` has the calls whose tool was really started, ``returned``
+    the results of those that are done."""
+
+    def __init__(self, message_id: str) -> None:
+        # The row that an answer will have, so that what is streamed names what will be stored.
+        self.answer = AnswerSoFar(message_id)
+        self.began: set[str] = set()
+        self.returned: dict[str, ToolReturn] = {}
+
+
+class AnswerSoFar:
+    """What the model has said until now."""
+
+    def __init__(self, message_id: str) -> None:
+        self.message_id = message_id
+        self._parts: list[Part] = []
+        # By call, in the order in which they began: their parts may come side by side.
+        self._calls: dict[str, ToolCall] = {}
+        self._last_call: str | None = None
+
+    def add(self, event: ModelEvent) -> None:
+        self._last_call = event.call_id if isinstance(event, ToolCallDelta) else None
+        match event:
+            case ThinkingDelta(text=text):
+                self._extend(Thinking(text))
+            case TextDelta(text=text):
+                self._extend(Text(text))
+            case HiddenThinking(redacted=redacted):
+                self._parts.append(Thinking("", redacted=redacted))
+            case ToolCallDelta(call_id=call_id, name=name, arguments=arguments):
+                before = self._calls.get(call_id)
+                text = before.arguments if before else ""
+                self._calls[call_id] = ToolCall(call_id, name, text + arguments)
+
+    def _extend(self, more: Text | Thinking) -> None:
+        """Neighbours of one sort are one part; a hidden thought has no neighbours."""
+        last = self._parts[-1] if self._parts else None
+        if isinstance(last, Text | Thinking) and type(last) is type(more) and last.text:
+            self._parts[-1] = type(more)(last.text + more.text)
+        else:
+            self._parts.append(more)
+
+    def content(self) -> tuple[Part, ...]:
+        """What was said and thought; thinking without its signature is never sent back."""
+        return tuple(self._parts)
+
+    def calls(self, *, parallel: bool) -> tuple[ToolCall, ...]:
+        """The calls that were complete. Where only one is wanted, the first (wire-v1 §7.7)."""
+        wanted = list(self._calls.values())[: None if parallel else 1]
+        return tuple(call for call in wanted if self._is_complete(call))
+
+    def _is_complete(self, call: ToolCall) -> bool:
+        """No beginning of a JSON object is one. A call without arguments is complete when the model has gone
+        on to something else."""
+        if not call.arguments:
+            return call.id != self._last_call
+        try:
+            return isinstance(json.loads(call.arguments), dict)
+        except ValueError:
+            return False

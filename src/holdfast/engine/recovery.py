@@ -1,0 +1,69 @@
+"""Runs that were claimed once and have not ended: their worker died, or could not reach the store.
+
+They go on by the same decision as always. A call that was running then has the outcome ``unknown`` and is
+not run again; a question that was under way is asked again.
+"""
+
+from msgspec.structs import replace
+
+from holdfast.core.events import Streamed
+from holdfast.core.runs import Run, RunFailure, RunStatus, StepStatus, StopReason
+from holdfast.engine.answer_facts import heard
+from holdfast.engine.checkpoint import RESERVED_AHEAD, Advanced, Checkpoints
+from holdfast.engine.progress import EffectProgress
+from holdfast.engine.state import State, load
+from holdfast.ports.store import Transaction
+
+_INTERRUPTED = RunFailure("interrupted", "The server stopped before this step was finished.")
+
+
+def resume(
+    tx: Transaction, checkpoints: Checkpoints, run_id: str, max_recoveries: int
+) -> Advanced | None:
+    """Bring the run on its way again, or to its end; None if there is nothing to do."""
+    run = tx.runs.find(run_id)
+    if run is not None and run.status is RunStatus.QUEUED:
+        # The store was out of reach when it was to be claimed.
+        return checkpoints.claim(tx, run_id)
+    if run is None or run.status not in (RunStatus.RUNNING, RunStatus.CANCELLING):
+        return None
+    count = run.progress.recoveries + 1
+    run = replace(
+        run,
+        progress=replace(run.progress, recoveries=count),
+        # Clients may have seen numbers up to the reserved one: the gap tells of the crash.
+        last_event_seq=run.highest_seq,
+        reserved_seq=run.highest_seq + RESERVED_AHEAD if run.request.stream_tokens else 0,
+    )
+    state = load(tx, run)
+    if run.status is RunStatus.CANCELLING:
+        return _cancel(tx, checkpoints, state)
+    _close_interrupted_steps(tx, run)
+    if count > max_recoveries:
+        failure = RunFailure(
+            "internal_error",
+            "The run was given up.",
+            f"It was interrupted {count} times; HOLDFAST_MAX_RECOVERIES is {max_recoveries}.",
+        )
+        return checkpoints.fail(tx, state, failure, StopReason.ERROR)
+    return checkpoints.advance(tx, state)
+
+
+def _cancel(tx: Transaction, checkpoints: Checkpoints, state: State) -> Advanced:
+    """End the run where the dead process left it, as far as that is on record."""
+    step = next(iter(tx.steps.pending(state.run.id)), None)
+    told = [event.fact for event in tx.events.after(state.run.id, 0, state.run.highest_seq)]
+    streamed = [
+        fact for fact in told if isinstance(fact, Streamed) and step and fact.step_id == step.id
+    ]
+    progress = EffectProgress(streamed[0].message_id if streamed else "")
+    for fact in streamed:
+        progress.answer.add(heard(fact))
+    # Whether the tools were really started died with the process; they did not outlive it.
+    progress.began |= {item.call.id for item in state.turn.calls}
+    return checkpoints.cancel(tx, replace(state, step=step), progress)
+
+
+def _close_interrupted_steps(tx: Transaction, run: Run) -> None:
+    for step in tx.steps.pending(run.id):
+        tx.steps.save(replace(step, status=StepStatus.FAILED, failure=_INTERRUPTED))

@@ -1,0 +1,153 @@
+"""The effect of RunTools: every open call gets exactly one outcome, in one row."""
+
+import asyncio
+import logging
+
+from msgspec.structs import replace
+
+from holdfast.core.ids import Kind
+from holdfast.core.messages import (
+    CallState,
+    Message,
+    Outcome,
+    Role,
+    Text,
+    ToolReturn,
+)
+from holdfast.core.turn import PlannedCall, RunTools
+from holdfast.engine.progress import EffectProgress
+from holdfast.engine.state import State, with_calls, with_rows
+from holdfast.errors import BackendError
+from holdfast.ports.clock import Clock, Ids
+from holdfast.ports.house import House
+from holdfast.ports.toolbox import ToolContext
+
+log = logging.getLogger(__name__)
+
+
+async def run_tools(
+    house: House, state: State, command: RunTools, progress: EffectProgress
+) -> State:
+    """The state after the tools."""
+    started = house.clock.monotonic_ns()
+    results = await _carry_out(house, state, command, progress)
+    spent = house.clock.monotonic_ns() - started
+    return absorb(state, command, results, clock=house.clock, ids=house.ids, spent_ns=spent)
+
+
+async def _carry_out(
+    house: House, state: State, command: RunTools, progress: EffectProgress
+) -> dict[str, ToolReturn]:
+    """Tools that allow it run side by side, the others one by one after them (wire-v1 §7.7)."""
+    tools = {tool.name: tool for tool in state.tools}
+
+    async def carry_out(planned: PlannedCall) -> ToolReturn:
+        tool = tools.get(planned.call.name)
+        if tool is None:
+            return _not_found(planned)
+        progress.began.add(planned.call.id)
+        result = await house.toolbox.run(tool, planned, _context(state))
+        progress.returned[planned.call.id] = result
+        if len(state.turn.calls) > 1:
+            await _put_on_record(house, state, result)
+        return result
+
+    together = [item for item in command.planned if _may_overlap(state, item)]
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(carry_out(item)) for item in together]
+    finished = [task.result() for task in tasks]
+    finished += [await carry_out(item) for item in command.planned if item not in together]
+    return {result.call_id: result for result in finished}
+
+
+async def _put_on_record(house: House, state: State, result: ToolReturn) -> None:
+    """Keep one outcome while its siblings are still running: a crash must not lose it. If the store cannot,
+    it is written with the others."""
+    item = next(item for item in state.turn.calls if item.call.id == result.call_id)
+    settled = replace(item, state=CallState.SETTLED, result=result)
+    writing = asyncio.ensure_future(
+        house.store.write(lambda tx: tx.calls.put(state.run.thread_id, [settled]))
+    )
+    try:
+        await asyncio.shield(writing)
+    except asyncio.CancelledError:
+        # It is written all the same; it must not be written after the call was closed.
+        await asyncio.wait([writing])
+        raise
+    except BackendError:
+        log.exception("store.unreachable", extra={"run_id": state.run.id})
+
+
+def with_returned(state: State, progress: EffectProgress) -> State:
+    """The state with the results that were there when the effect was cut short."""
+    calls = tuple(
+        replace(item, state=CallState.SETTLED, result=progress.returned[item.call.id])
+        if item.call.id in progress.returned
+        else item
+        for item in state.turn.calls
+    )
+    return with_calls(state, calls)
+
+
+def _may_overlap(state: State, planned: PlannedCall) -> bool:
+    return any(
+        tool.name == planned.call.name and tool.enable_parallel_execution for tool in state.tools
+    )
+
+
+def _context(state: State) -> ToolContext:
+    return ToolContext(
+        agent_id=state.agent.id,
+        organization_id=state.agent.organization_id,
+        thread_id=state.run.thread_id,
+        run_id=state.run.id,
+        step_id=state.turn.calls[0].step_id,
+        environment=state.environment,
+        agent_state={"id": state.agent.id, "name": state.agent.name},
+    )
+
+
+def _not_found(planned: PlannedCall) -> ToolReturn:
+    return ToolReturn(
+        call_id=planned.call.id,
+        name=planned.call.name,
+        outcome=Outcome.NOT_STARTED,
+        content=(Text("Tool not found"),),
+    )
+
+
+def absorb(
+    state: State,
+    command: RunTools,
+    results: dict[str, ToolReturn],
+    *,
+    clock: Clock,
+    ids: Ids,
+    spent_ns: int,
+) -> State:
+    """The state with the result row in it, in the order of the calls, and what was to follow it."""
+    results |= {result.call_id: result for result in command.settled}
+    row = Message(
+        id=ids.mint(Kind.MESSAGE),
+        agent_id=state.agent.id,
+        thread_id=state.run.thread_id,
+        role=Role.TOOL,
+        created_at=clock.now(),
+        tool_returns=tuple(results[item.call.id] for item in state.turn.calls),
+        name=command.planned[0].call.name if command.planned else None,
+        run_id=state.run.id,
+        step_id=state.turn.calls[0].step_id,
+    )
+    called = tuple(item.call.name for item in command.planned)
+    progress = replace(state.turn.progress, called=state.turn.progress.called + called)
+    turn = replace(state.turn, calls=(), progress=progress, stop=command.stop)
+    run = replace(state.run, progress=progress)
+    step = state.step
+    if step is not None:
+        total = (step.llm_request_ns or 0) + spent_ns
+        step = replace(step, tool_execution_ns=spent_ns, step_ns=total)
+    rows = (row, *state.follow_up)
+    state = replace(
+        state, turn=turn, run=run, step=step, produced=True, calls_answered=True, follow_up=()
+    )
+    return with_rows(state, *rows)

@@ -1,0 +1,124 @@
+"""The loop: a decision, its effect, a checkpoint, again. One call carries one run to its end."""
+
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from holdfast.core.ids import Kind
+from holdfast.core.runs import RunFailure, RunStatus, StopReason
+from holdfast.core.turn import AskModel, Command, RunTools
+from holdfast.engine import recovery
+from holdfast.engine.ask_model import ask_model
+from holdfast.engine.checkpoint import Advanced, Checkpoints
+from holdfast.engine.interruption import Interrupted, Interruption
+from holdfast.engine.progress import EffectProgress
+from holdfast.engine.run_tools import run_tools, with_returned
+from holdfast.engine.state import State
+from holdfast.engine.telling import Telling
+from holdfast.errors import Bug, ModelError, RunMoved
+from holdfast.ports.house import House
+from holdfast.ports.store import Transaction
+
+log = logging.getLogger(__name__)
+
+Checkpoint = Callable[[Transaction, State], Advanced]
+
+
+class Runner:
+    def __init__(self, house: House) -> None:
+        self._house = house
+        self._checkpoints = Checkpoints(house.clock, house.ids)
+
+    async def run(self, run_id: str, interruption: Interruption) -> None:
+        """Claim a queued run and carry it to its end."""
+        store = self._house.store
+        at = await store.write(lambda tx: self._checkpoints.claim(tx, run_id))
+        if at is None:
+            log.info("run.gone", extra={"run_id": run_id})
+            # Its log is closed here, and who cancelled it may not have told its end yet.
+            self._house.events.publish(await store.read(lambda tx: tx.events.after(run_id, 0, 1)))
+            return
+        await self._drive(at, interruption)
+
+    async def resume(self, run_id: str, interruption: Interruption) -> None:
+        """Pick up a run that was claimed once and has not ended."""
+        again = partial(
+            recovery.resume,
+            checkpoints=self._checkpoints,
+            run_id=run_id,
+            max_recoveries=self._house.limits.max_recoveries,
+        )
+        at = await self._house.store.write(again)
+        if at is not None:
+            await self._drive(at, interruption)
+
+    async def _drive(self, at: Advanced, interruption: Interruption) -> None:
+        """Carry a run on from a checkpoint. Every way out of here leaves the run ended, except that the
+        server stops: then it is left as it is, for the next start to continue."""
+        self._house.events.publish(at.events)
+        telling = Telling(self._house, at.state.run)
+        try:
+            while at.command is not None:
+                at = await self._one_step(at.state, at.command, telling, interruption)
+                telling.take_back(at.state.run)
+                self._house.events.publish(at.events)
+        finally:
+            await telling.close()
+
+    async def _one_step(
+        self, before: State, command: Command, telling: Telling, interruption: Interruption
+    ) -> Advanced:
+        progress = EffectProgress(self._house.ids.mint(Kind.MESSAGE))
+        after, checkpoint = await self._effect(before, command, telling, progress, interruption)
+        state = await telling.hand_over(after)
+        try:
+            return await self._house.store.write(lambda tx: checkpoint(tx, state))
+        except RunMoved:
+            # Somebody changed the run meanwhile. If that was a cancel, it wins over whatever came of this.
+            if not await self._is_cancelling(state):
+                raise
+        return await self._house.store.write(
+            lambda tx: self._checkpoints.cancel(tx, state, progress)
+        )
+
+    async def _effect(
+        self,
+        before: State,
+        command: Command,
+        telling: Telling,
+        progress: EffectProgress,
+        interruption: Interruption,
+    ) -> tuple[State, Checkpoint]:
+        """The state after the effect, and the checkpoint that is due now."""
+        at = self._checkpoints
+        try:
+            async with interruption.stoppable():
+                after = await self._carry_out(before, command, telling, progress)
+        except Interrupted:
+            return with_returned(before, progress), partial(at.cancel, progress=progress)
+        except ModelError as error:
+            failure = RunFailure(error.kind, error.summary, error.detail)
+            reason = StopReason(error.stop_reason)
+        except Exception as error:
+            log.exception("run.failed", extra={"run_id": before.run.id})
+            summary = "An error occurred during agent execution."
+            failure = RunFailure("internal_error", summary, str(error))
+            reason = StopReason.ERROR
+        else:
+            return after, at.advance
+        return with_returned(before, progress), partial(at.fail, failure=failure, reason=reason)
+
+    async def _is_cancelling(self, state: State) -> bool:
+        run = await self._house.store.read(lambda tx: tx.runs.find(state.run.id))
+        return run is not None and run.status is RunStatus.CANCELLING
+
+    async def _carry_out(
+        self, state: State, command: Command, telling: Telling, progress: EffectProgress
+    ) -> State:
+        match command:
+            case AskModel():
+                return await ask_model(self._house, state, command, telling, progress)
+            case RunTools():
+                return await run_tools(self._house, state, command, progress)
+            case _:
+                raise Bug(f"{type(command).__name__} is a checkpoint's affair.")

@@ -1,0 +1,146 @@
+"""The state of a run while a worker holds it: what the store said, and what it does not know yet."""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.core import tool_rules
+from holdfast.core.agents import Agent
+from holdfast.core.events import Event
+from holdfast.core.messages import Message, OpenCall, Text
+from holdfast.core.models import ModelChoice
+from holdfast.core.runs import ClientTool, Run, Step
+from holdfast.core.threads import Thread
+from holdfast.core.tools import Tool
+from holdfast.core.turn import Policy, Turn
+from holdfast.ports.model import ToolOffer
+from holdfast.ports.store import Transaction
+
+_NO_PARAMETERS = {"type": "object", "properties": {}}
+
+
+class State(Struct, frozen=True, kw_only=True):
+    run: Run
+    agent: Agent
+    tools: tuple[Tool, ...]
+    environment: Mapping[str, str]
+    choice: ModelChoice
+    policy: Policy
+    turn: Turn
+    # Rows at the end of the history that the store does not have yet. They are stored together with
+    # what the model makes of them, so a run that produces nothing leaves the history as it was.
+    unstored: tuple[Message, ...] = ()
+    # Messages that came with an answer to held calls; they follow the results of those calls.
+    follow_up: tuple[Message, ...] = ()
+    # Something was produced since the last checkpoint: the unstored rows may be stored.
+    produced: bool = False
+    # The result row of the open calls is among the unstored rows.
+    calls_answered: bool = False
+    clear_context: bool = False
+    # Facts that were shown already and are not durable yet.
+    unwritten: tuple[Event, ...] = ()
+    step: Step | None = None
+    context_tokens: int = 0
+
+
+def load(tx: Transaction, run: Run) -> State:
+    """All that the run needs, as the store has it now."""
+    agent = tx.agents.get(run.organization_id, run.agent_id)
+    thread = tx.threads.get(run.organization_id, run.thread_id)
+    tools = tuple(tx.agents.tools([agent.id]).get(agent.id, ()))
+    secrets = tx.agents.secrets([agent.id]).get(agent.id, ())
+    choice = chosen_model(run, thread, agent)
+    context = tuple(tx.messages.context(run.thread_id))
+    unstored, follow_up = _input_of(run)
+    # What answers calls stays with them; what the agent forgets is forgotten when it is spoken to again.
+    clear = agent.message_buffer_autoclear and not (run.progress.input_stored or run.answers)
+    return State(
+        run=run,
+        agent=agent,
+        tools=tools,
+        environment={secret.key: secret.value for secret in secrets},
+        choice=choice,
+        policy=policy_of(run, agent, tools, choice),
+        turn=Turn(
+            history=(context[:1] if clear else context) + unstored,
+            calls=tuple(tx.calls.open(run.thread_id)),
+            progress=run.progress,
+        ),
+        unstored=unstored,
+        follow_up=follow_up,
+        clear_context=clear,
+    )
+
+
+def _input_of(run: Run) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
+    """The run's input that is not stored yet: what comes now, and what comes after the open calls."""
+    if run.progress.input_stored:
+        return (), ()
+    answers = tuple(row for row in run.input if row.decisions)
+    others = tuple(row for row in run.input if not row.decisions)
+    return (answers, others) if run.answers else (others, ())
+
+
+def chosen_model(run: Run, thread: Thread, agent: Agent) -> ModelChoice:
+    """The request's model, else the conversation's, else the agent's (wire-v1 §7.10)."""
+    return run.request.override_model or thread.choice(agent.model)
+
+
+def policy_of(run: Run, agent: Agent, tools: Sequence[Tool], choice: ModelChoice) -> Policy:
+    client = run.request.client_tools
+    offers = offers_of(tools, client)
+    needs_person = {
+        tool.name for tool in tools if tool_rules.needs_approval(agent.tool_rules, tool.name)
+    }
+    return Policy(
+        max_steps=_max_steps(run),
+        tools=tuple(offers),
+        rules=agent.tool_rules,
+        held=frozenset(needs_person | {tool.name for tool in client}),
+        parallel=bool(choice.settings.parallel_tool_calls)
+        and tool_rules.allows_parallel(agent.tool_rules),
+        parameters={name: offer.parameters for name, offer in offers.items()},
+    )
+
+
+def _max_steps(run: Run) -> int:
+    """Carrying out an answer is a step too (wire-v1 §7.5); but what was said with it is heard (wire-v1 §6.5)."""
+    if not run.answers:
+        return run.request.max_steps
+    says_more = any(not row.decisions for row in run.input)
+    return max(run.request.max_steps - 1, int(says_more))
+
+
+def offers_of(tools: Sequence[Tool], client: Sequence[ClientTool]) -> dict[str, ToolOffer]:
+    """The tools by name, as the model is told of them; a client tool replaces one of the same name."""
+    offers = {
+        tool.name: ToolOffer(
+            tool.name, tool.description, tool.json_schema.get("parameters") or _NO_PARAMETERS
+        )
+        for tool in tools
+    }
+    for item in client:
+        offers[item.name] = ToolOffer(
+            item.name, item.description or "", item.parameters or _NO_PARAMETERS
+        )
+    return offers
+
+
+def with_rows(state: State, *rows: Message) -> State:
+    """The state after new rows at the end of the history."""
+    turn = replace(state.turn, history=state.turn.history + rows)
+    return replace(state, turn=turn, unstored=state.unstored + rows)
+
+
+def with_calls(state: State, calls: tuple[OpenCall, ...]) -> State:
+    return replace(state, turn=replace(state.turn, calls=calls))
+
+
+def prompt_history(state: State) -> tuple[Message, ...]:
+    """The history as the model sees it in this request."""
+    override = state.run.request.override_system
+    if override is None:
+        return state.turn.history
+    system, *rest = state.turn.history
+    return (replace(system, content=(Text(override),)), *rest)

@@ -1,0 +1,151 @@
+"""Owns the live runs: takes tickets, keeps one task per run, picks up what a dead process left behind,
+stops a run at once when a cancel is on record, and leaves in order when the server stops."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from holdfast.core.runs import Run, RunStatus
+from holdfast.engine.interruption import Interruption
+from holdfast.engine.runner import Runner
+from holdfast.errors import BackendError, NotFound, RunMoved
+from holdfast.ports.bell import CANCELS
+from holdfast.ports.dispatch import Ticket
+from holdfast.ports.house import House
+
+log = logging.getLogger(__name__)
+
+# A store that is out of reach is tried again after this long; runs wait, nothing is lost.
+STORE_RETRY_SECONDS = 2.0
+# A cancel that another process of the deployment put on record rings no bell here: it is seen after this long.
+LOOK_FOR_CANCELS_SECONDS = 0.5
+
+Begin = Callable[[str, Interruption], Awaitable[None]]
+
+
+class Worker:
+    def __init__(self, house: House) -> None:
+        self._house = house
+        self._runner = Runner(house)
+        self._live: dict[str, Interruption] = {}
+        self._carried: set[asyncio.Task[None]] = set()
+        self._leaving = asyncio.Event()
+        self._drain_seconds = 0.0
+        self._interrupted: set[str] = set()
+        self._looked_back = False
+
+    async def look_back(self) -> None:
+        """Put what a dead process left behind in line. Whoever takes messages does this before: a new run
+        that comes first would stand in the way of the one that holds its thread."""
+        self._looked_back = True
+        left_behind = await self._house.store.read(lambda tx: list(tx.runs.live()))
+        self._interrupted = {run.id for run in left_behind if run.status is not RunStatus.QUEUED}
+        self._submit(left_behind)
+
+    async def run(self) -> None:
+        """Work until drained or cancelled. Runs that are under way then stay as they are, for the next start."""
+        if not self._looked_back:
+            await self.look_back()
+        async with asyncio.TaskGroup() as group:
+            cancels = group.create_task(self._watch_cancels(), name="cancels")
+            looking = group.create_task(self._look_now_and_then(), name="looking")
+            tickets = group.create_task(self._take_tickets(group), name="tickets")
+            await self._leaving.wait()
+            tickets.cancel()
+            await self._see_out()
+            for task in (cancels, looking, *self._carried):
+                task.cancel()
+        await self._dismiss_queue()
+
+    def drain(self, seconds: float) -> None:
+        """Begin no more runs. ``run`` ends once those under way have ended, or without them after so long;
+        until then they can still be cancelled."""
+        self._drain_seconds = seconds
+        self._leaving.set()
+
+    async def _take_tickets(self, group: asyncio.TaskGroup) -> None:
+        while True:
+            ticket = await self._house.dispatch.take()
+            begin: Begin = self._runner.run
+            if ticket.run_id in self._interrupted:
+                self._interrupted.discard(ticket.run_id)
+                begin = self._runner.resume
+            task = group.create_task(self._carry(ticket, begin), name=ticket.run_id)
+            self._carried.add(task)
+            # Not a ``finally`` of the task: one that is cancelled before it began has none.
+            task.add_done_callback(partial(self._let_go, ticket))
+
+    async def _see_out(self) -> None:
+        """Give the runs that are under way their time to end."""
+        if not self._carried:
+            return
+        told = {"count": len(self._carried), "seconds": self._drain_seconds}
+        log.info("runs.draining", extra=told)
+        _, left = await asyncio.wait(self._carried, timeout=self._drain_seconds)
+        if left:
+            log.info("runs.left_to_the_next_start", extra={"count": len(left)})
+
+    async def _dismiss_queue(self) -> None:
+        """Let go whoever waits for a turn that will not come in this process. The runs stay queued."""
+        try:
+            waiting = await self._house.store.read(lambda tx: list(tx.runs.live()))
+        except BackendError:
+            log.exception("store.unreachable", extra={"while": "letting the queue go"})
+            return
+        for run in waiting:
+            self._house.dispatch.withdraw(run.id)
+
+    def _submit(self, runs: list[Run]) -> None:
+        """Runs that hold their thread go before those that wait for it."""
+        first = self._interrupted
+        if runs:
+            log.info("runs.found", extra={"count": len(runs), "interrupted": len(first)})
+        for run in sorted(runs, key=lambda run: (run.id not in first, run.created_at)):
+            self._house.events.open(run.id, after=run.highest_seq)
+            self._house.dispatch.submit(Ticket(run.id, run.thread_id))
+
+    async def _watch_cancels(self) -> None:
+        """A ring only says that there is something to see: which runs to stop is in the store."""
+        while True:
+            await self._house.bell.wait(CANCELS)
+            try:
+                wanted = await self._house.store.read(lambda tx: tx.runs.cancelling())
+            except BackendError:
+                log.exception("store.unreachable", extra={"while": "looking for cancels"})
+                await asyncio.sleep(STORE_RETRY_SECONDS)
+                self._house.bell.ring(CANCELS)
+                continue
+            for run_id in wanted:
+                if (interruption := self._live.get(run_id)) is not None:
+                    interruption.strike()
+
+    async def _look_now_and_then(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_FOR_CANCELS_SECONDS)
+            if self._live:
+                self._house.bell.ring(CANCELS)
+
+    async def _carry(self, ticket: Ticket, begin: Begin) -> None:
+        """See one run through, whatever happens to it: no error of a run may reach the other runs."""
+        tries_left = self._house.limits.max_recoveries + 1
+        interruption = self._live[ticket.run_id] = Interruption()
+        while tries_left:
+            try:
+                return await begin(ticket.run_id, interruption)
+            except (RunMoved, NotFound):
+                return log.info("run.taken_away", extra={"run_id": ticket.run_id})
+            except BackendError:
+                log.exception("store.unreachable", extra={"run_id": ticket.run_id})
+                await asyncio.sleep(STORE_RETRY_SECONDS)
+            except Exception:
+                log.exception("run.interrupted", extra={"run_id": ticket.run_id})
+                tries_left -= 1
+            begin = self._runner.resume
+        return log.error("run.lost", extra={"run_id": ticket.run_id})
+
+    def _let_go(self, ticket: Ticket, task: asyncio.Task[None]) -> None:
+        self._carried.discard(task)
+        self._live.pop(ticket.run_id, None)
+        self._house.events.close(ticket.run_id)
+        self._house.dispatch.release(ticket)

@@ -1,0 +1,207 @@
+"""Every error raised on purpose, sorted by who must act.
+
+    HoldfastError
+    ├── CallerError            the caller sent something that cannot be done (4xx)
+    │   ├── InvalidArgument        ├── NotFound ── UnknownModel
+    │   ├── Unprocessable          ├── MethodRetired
+    │   ├── ToolSourceInvalid      ├── TooLarge
+    │   ├── AnswerMismatch
+    │   ├── Unauthorized           └── Conflict ── PendingApproval, ThreadBusy, AlreadyExists
+    ├── ModelError             the provider failed; ends the run with a stop reason
+    │   ├── ModelTimedOut  ModelRateLimited  ModelAuthFailed  ModelOutOfCredits
+    │   └── ModelRejectedRequest  ModelOverloaded  ModelAnswerEmpty  ContextWindowExceeded
+    ├── ToolError              goes back to the model; never ends the run
+    ├── BackendError           the operator must act (503)
+    │   └── StoreUnavailable  StoreIsNewer  HomeInUse  SettingInvalid  CannotStart  ServerStopping
+    └── Bug                    we must act
+        └── IllegalTransition  RunMoved
+
+HTTP statuses are in ``http/error_status.py``, by class.
+"""
+
+from collections.abc import Sequence
+
+
+class HoldfastError(Exception):
+    """The root: catch it to catch everything that is raised on purpose."""
+
+
+class CallerError(HoldfastError):
+    """The request cannot be carried out as sent; nothing was changed."""
+
+
+class InvalidArgument(CallerError):
+    """A value has the right type but cannot be used."""
+
+
+class Unprocessable(CallerError):
+    """The body does not have the form that the operation takes."""
+
+
+class ToolSourceInvalid(CallerError):
+    """A tool's source cannot be used; the message says why and where."""
+
+
+class Unauthorized(CallerError):
+    """The password is missing or wrong."""
+
+    def __init__(self) -> None:
+        super().__init__("Unauthorized")
+
+
+class NotFound(CallerError):
+    """The object does not exist, or belongs to another organisation."""
+
+
+class UnknownModel(NotFound):
+    """No configured provider offers this handle."""
+
+
+class MethodRetired(CallerError):
+    """The operation existed in V1 once and is gone for good."""
+
+
+class TooLarge(CallerError):
+    """The request is larger than the limit that the message names."""
+
+
+class Conflict(CallerError):
+    """The state of the object forbids it now."""
+
+
+class AlreadyExists(Conflict):
+    """A name or label that must be unique is taken."""
+
+
+class PendingApproval(Conflict):
+    """The thread waits for a person; the message says what to send."""
+
+    def __init__(self, pending_request_id: str, calls: Sequence[tuple[str, str]] = ()) -> None:
+        """``calls``: id and tool of each call that waits."""
+        self.pending_request_id = pending_request_id
+        self.calls = tuple(calls)
+        super().__init__(
+            "Cannot send a new message: The agent is waiting for approval on a tool call. "
+            "Please approve or deny the pending request before continuing."
+        )
+
+
+class AnswerMismatch(CallerError):
+    """An answer names other calls than those that wait; those, with id and tool, are in ``calls``."""
+
+    def __init__(
+        self, text: str, pending_request_id: str, calls: Sequence[tuple[str, str]]
+    ) -> None:
+        self.pending_request_id = pending_request_id
+        self.calls = tuple(calls)
+        super().__init__(text)
+
+
+class ThreadBusy(Conflict):
+    """Another run holds the thread and did not finish within the wait."""
+
+    def __init__(self, run_id: str | None) -> None:
+        self.run_id = run_id
+        super().__init__(
+            f"Cannot send a new message: Another request (run_id={run_id}) is currently being "
+            "processed for this conversation. Please wait for it to complete."
+        )
+
+
+class ModelError(HoldfastError):
+    """The provider failed. ``detail`` holds the provider's own words."""
+
+    kind = "llm_error"
+    stop_reason = "llm_api_error"
+    summary = "An error occurred with the LLM request."
+
+    def __init__(self, detail: str = "") -> None:
+        self.detail = detail
+        super().__init__(f"{self.summary} {detail}".strip())
+
+
+class ModelTimedOut(ModelError):
+    kind = "llm_timeout"
+    summary = "The LLM request timed out. Please try again."
+
+
+class ModelRateLimited(ModelError):
+    kind = "llm_rate_limit"
+    summary = (
+        "Rate limit exceeded for LLM model provider. Please wait before making another request."
+    )
+
+
+class ModelAuthFailed(ModelError):
+    kind = "llm_authentication"
+    summary = "Authentication failed with the LLM model provider."
+
+
+class ModelOutOfCredits(ModelError):
+    kind = "llm_insufficient_credits"
+    summary = "The LLM model provider says that the account has no credit left."
+
+
+class ModelRejectedRequest(ModelError):
+    kind = "llm_bad_request"
+    summary = "The LLM model provider rejected the request."
+
+
+class ModelOverloaded(ModelError):
+    kind = "llm_overloaded"
+    summary = "The LLM model provider is overloaded. Please try again."
+
+
+class ModelAnswerEmpty(ModelError):
+    kind = "llm_empty_response"
+    stop_reason = "invalid_llm_response"
+    summary = "LLM returned an empty response."
+
+
+class ContextWindowExceeded(ModelError):
+    kind = "llm_context_window_exceeded"
+    summary = "The conversation does not fit the model's context window."
+
+
+class ToolError(HoldfastError):
+    """A tool could not do what was asked; the text goes back to the model."""
+
+
+class BackendError(HoldfastError):
+    """Something that the operator runs does not work."""
+
+
+class StoreUnavailable(BackendError):
+    """The database did not answer or refused the connection."""
+
+
+class StoreIsNewer(BackendError):
+    """The store was written by a newer Holdfast; it was not touched."""
+
+
+class HomeInUse(BackendError):
+    """Another server already uses this store."""
+
+
+class SettingInvalid(BackendError):
+    """A setting has a value that cannot be used; the server did not start."""
+
+
+class CannotStart(BackendError):
+    """The server cannot have the address or the folder that it was given."""
+
+
+class ServerStopping(BackendError):
+    """The server ends before the answer is there. What was sent is kept: it must not be sent again."""
+
+
+class Bug(HoldfastError):
+    """A promise of our own code was broken."""
+
+
+class IllegalTransition(Bug):
+    """A run was asked to change in a way that the lifecycle table does not have."""
+
+
+class RunMoved(Bug):
+    """The run changed between read and write; whoever lost reads the outcome."""

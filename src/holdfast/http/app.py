@@ -1,0 +1,107 @@
+"""The web application: all routes, behind the gates. What it serves is given to it, never made here."""
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.middleware import Middleware
+
+from holdfast import __version__
+from holdfast.http import error_status
+from holdfast.http.auth import BodyLimit, LoopbackGate, PasswordGate
+from holdfast.http.json_response import documented, fill_in
+from holdfast.http.letta_v1.routes import (
+    agents,
+    approvals,
+    blocks,
+    cancel,
+    conversations,
+    health,
+    messages,
+    models,
+    runs,
+    steps,
+    tags,
+    tools,
+)
+from holdfast.http.letta_v1.schemas.errors import ANY_PROBLEM
+from holdfast.http.paths import CanonicalPath
+from holdfast.ports.house import House
+
+Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
+
+# They are tried in this order, so the busiest comes first.
+_ROUTERS = (
+    messages.router,
+    conversations.router,
+    cancel.router,
+    agents.router,
+    runs.router,
+    steps.router,
+    tools.router,
+    blocks.router,
+    approvals.router,
+    models.router,
+    tags.router,
+)
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    "4XX": documented(ANY_PROBLEM, description="The request cannot be carried out as sent.")[200],
+    "5XX": documented(ANY_PROBLEM, description="The server or a model provider failed.")[200],
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpSettings:
+    password: str | None = None
+    max_body_bytes: int = 32 * 1024 * 1024
+    # Without a password, answer only to loopback names. Off if something else guards the port.
+    loopback_only_hosts: bool = True
+    version: str = __version__
+
+
+class _App(FastAPI):
+    def openapi(self) -> dict[str, Any]:
+        if self.openapi_schema is None:
+            self.openapi_schema = fill_in(super().openapi())
+        return self.openapi_schema
+
+
+def build_app(
+    house: House | None, settings: HttpSettings, *, lifespan: Lifespan | None = None
+) -> FastAPI:
+    """The application for this house. Without one, ``lifespan`` sets ``app.state.house`` before it yields."""
+    app = _App(
+        title="Holdfast",
+        version=settings.version,
+        docs_url="/docs",
+        redoc_url=None,
+        lifespan=lifespan,
+        middleware=_gates(settings),
+        responses=_ERRORS,
+        redirect_slashes=False,
+        # A body without a content type is JSON: there is nothing else it could be.
+        strict_content_type=False,
+    )
+    if house is not None:
+        app.state.house = house
+    error_status.install(app)
+    app.include_router(health.router, prefix="/v1")
+    app.include_router(health.router, prefix="/latest", include_in_schema=False)
+    for router in _ROUTERS:
+        app.include_router(router)
+    return app
+
+
+def _gates(settings: HttpSettings) -> list[Middleware]:
+    """From the outside in."""
+    if settings.password:
+        gate = Middleware(PasswordGate, password=settings.password)
+    else:
+        gate = Middleware(LoopbackGate, any_host=not settings.loopback_only_hosts)
+    return [
+        gate,
+        Middleware(BodyLimit, max_bytes=settings.max_body_bytes),
+        Middleware(CanonicalPath),
+    ]

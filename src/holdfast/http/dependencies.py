@@ -1,0 +1,29 @@
+"""What route handlers ask for: the house, and on whose behalf they act."""
+
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from holdfast.core.agents import Actor
+from holdfast.core.ids import DEFAULT_ORGANIZATION_ID, DEFAULT_USER_ID, Kind, is_id
+from holdfast.errors import InvalidArgument
+from holdfast.ports.house import House
+
+
+async def _house(request: Request) -> House:
+    house: House = request.app.state.house
+    return house
+
+
+async def _actor(request: Request) -> Actor:
+    # Not a declared header: FastAPI would build a validator of it for each of the routes at each start.
+    user_id = request.headers.get("user_id")
+    if user_id is None:
+        return Actor(DEFAULT_USER_ID, DEFAULT_ORGANIZATION_ID)
+    if not is_id(Kind.USER, user_id):
+        raise InvalidArgument(f"Invalid user ID format: {user_id}. Expected format: 'user-<uuid4>'")
+    return Actor(user_id, DEFAULT_ORGANIZATION_ID)
+
+
+HouseDep = Annotated[House, Depends(_house)]
+ActorDep = Annotated[Actor, Depends(_actor)]

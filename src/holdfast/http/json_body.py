@@ -1,0 +1,87 @@
+"""JSON bodies, decoded by msgspec: what is not JSON, or cannot be kept, is a 422 and never a 500.
+
+Every router that takes a body says ``APIRouter(route_class=JsonRoute)``.
+"""
+
+import json
+import re
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import msgspec
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+
+# Python's stack and the databases end far later, people far earlier.
+MAX_DEPTH = 100
+
+_POSITION = re.compile(r"\(byte (\d+)\)$")
+_NUL_ESCAPE = b"\\u0000"
+
+_decoder = msgspec.json.Decoder()
+
+
+class JsonRoute(APIRoute):
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handler = super().get_route_handler()
+
+        async def handle(request: Request) -> Response:
+            return await handler(_JsonRequest(request.scope, request.receive))
+
+        return handle
+
+
+class _JsonRequest(Request):
+    async def json(self) -> Any:
+        return decode(await self.body())
+
+
+def decode(raw: bytes) -> Any:
+    """The value; json.JSONDecodeError, which FastAPI turns into a 422, says what is wrong and where."""
+    try:
+        value = _decoder.decode(raw)
+    except msgspec.DecodeError as error:
+        position = _POSITION.search(str(error))
+        raise _invalid(str(error), int(position[1]) if position else 0) from None
+    except UnicodeDecodeError as error:
+        raise _invalid("JSON is malformed: a string is not UTF-8", error.start) from None
+    except RecursionError:
+        raise _invalid(_TOO_DEEP, 0) from None
+    # Each level needs a bracket, and counting them is cheap: hardly a body is ever walked.
+    if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH and _is_deep(value):
+        raise _invalid(_TOO_DEEP, 0)
+    return without_nul(value) if _NUL_ESCAPE in raw else value
+
+
+_TOO_DEEP = f"JSON is nested deeper than {MAX_DEPTH} levels"
+
+
+def _invalid(message: str, position: int) -> json.JSONDecodeError:
+    return json.JSONDecodeError(message, "", position)
+
+
+def _is_deep(value: object) -> bool:
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [inner for outer in level for inner in _containers(outer)]
+        if not level:
+            return False
+    return True
+
+
+def _containers(value: object) -> list[object]:
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [inner for inner in inside if isinstance(inner, dict | list)]
+
+
+def without_nul(value: Any) -> Any:
+    """The value with no NUL in any text: PostgreSQL cannot keep one (wire-v1 §1.7)."""
+    match value:
+        case str():
+            return value.replace("\0", "")
+        case list():
+            return [without_nul(inner) for inner in value]
+        case dict():
+            return {without_nul(key): without_nul(inner) for key, inner in value.items()}
+        case _:
+            return value

@@ -1,0 +1,52 @@
+"""Path parameters that are ids. A malformed one is refused before the handler runs (wire-v1 §1.8)."""
+
+from typing import Annotated
+
+from fastapi import Depends, Path
+
+from holdfast.core.ids import Kind, is_id, pattern
+from holdfast.errors import InvalidArgument
+
+EXAMPLE_UUID = "123e4567-e89b-42d3-8456-426614174000"
+
+
+def _described(kind: Kind) -> str:
+    return f"The id of the {kind.name.lower().replace('_', ' ')}, '{kind}-<uuid4>'."
+
+
+def _path(kind: Kind) -> object:
+    return Path(
+        pattern=pattern(kind), description=_described(kind), examples=[f"{kind}-{EXAMPLE_UUID}"]
+    )
+
+
+AgentId = Annotated[str, _path(Kind.AGENT)]
+ToolId = Annotated[str, _path(Kind.TOOL)]
+BlockId = Annotated[str, _path(Kind.BLOCK)]
+MessageId = Annotated[str, _path(Kind.MESSAGE)]
+StepId = Annotated[str, _path(Kind.STEP)]
+ConversationId = Annotated[str, _path(Kind.CONVERSATION)]
+IdentityId = Annotated[str, _path(Kind.IDENTITY)]
+ArchiveId = Annotated[str, _path(Kind.ARCHIVE)]
+FolderId = Annotated[str, _path(Kind.SOURCE)]
+FileId = Annotated[str, _path(Kind.FILE)]
+GroupId = Annotated[str, _path(Kind.GROUP)]
+ProviderId = Annotated[str, _path(Kind.PROVIDER)]
+
+
+def check_run_id(run_id: str) -> str:
+    """Run ids are not checked by the router: a malformed one is a 400, not a 422 (wire-v1 §1.8)."""
+    if not is_id(Kind.RUN, run_id):
+        raise InvalidArgument(f"Invalid run ID format: {run_id}. Expected format: 'run-<uuid4>'")
+    return run_id
+
+
+async def _run_id(
+    run_id: Annotated[
+        str, Path(description=_described(Kind.RUN), examples=[f"{Kind.RUN}-{EXAMPLE_UUID}"])
+    ],
+) -> str:
+    return check_run_id(run_id)
+
+
+RunId = Annotated[str, Depends(_run_id)]

@@ -1,0 +1,230 @@
+"""Models between wire and core: what a caller asks for, and how a choice is shown (wire-v1 §3.11)."""
+
+from typing import Any
+
+from msgspec.structs import replace
+from pydantic import BaseModel
+
+from holdfast.core.models import ModelChoice, ModelSettings
+from holdfast.http.letta_v1.schemas.agents import AgentCreate, AgentFields
+from holdfast.http.letta_v1.schemas.model_settings import (
+    LlmConfigInput,
+    ModelSettingsInput,
+)
+from holdfast.http.letta_v1.schemas.models import EmbeddingConfig, LlmConfig
+from holdfast.usecases.model_choice import ModelWish
+
+_GOOGLE = ("google_ai", "google_vertex")
+# Keys of model_settings that are shown as they are in force, whatever was sent.
+_IN_FORCE = frozenset(ModelSettingsInput.model_fields) - {"provider_type"}
+_EMBEDDING_DIMENSIONS = {"text-embedding-3-large": 3072}
+_DEFAULT_EMBEDDING_DIMENSIONS = 1536
+
+
+def sent(part: BaseModel | None) -> dict[str, Any] | None:
+    """The caller's own words: what was sent and nothing else."""
+    return part.model_dump(mode="json", exclude_unset=True) if part else None
+
+
+def wish(body: AgentFields) -> ModelWish:
+    """What create or update says about the model. The old full configuration wins over ``model``."""
+    config = body.llm_config
+    settings = core_settings(body.model_settings) if body.model_settings else None
+    told = ModelWish(
+        handle=body.model,
+        context_window=body.context_window_limit,
+        settings=settings,
+        knobs=_knobs(body),
+        clear_max_output_tokens="max_tokens" in body.model_fields_set and body.max_tokens is None,
+        model_settings=sent(body.model_settings),
+    )
+    if config is None:
+        return told
+    return replace(
+        told,
+        handle=config.handle or f"{config.model_endpoint_type}/{config.model}",
+        context_window=body.context_window_limit or config.context_window,
+        settings=settings or _settings_of_config(config),
+        llm_config=sent(config),
+    )
+
+
+def core_settings(given: ModelSettingsInput) -> ModelSettings:
+    thinking, budget = _thoughts(given)
+    parallel = given.parallel_tool_calls
+    return ModelSettings(
+        max_output_tokens=given.max_output_tokens,
+        temperature=given.temperature,
+        # Whoever sends settings gets their documented default (wire-v1 §3.11).
+        parallel_tool_calls=True if parallel is None else parallel,
+        reasoning_effort=(given.reasoning and given.reasoning.reasoning_effort) or given.effort,
+        thinking=thinking,
+        thinking_budget=budget,
+        response_format=sent(given.response_format or given.response_schema),
+        strict=given.strict,
+        verbosity=given.verbosity,
+    )
+
+
+def _thoughts(given: ModelSettingsInput) -> tuple[bool | None, int | None]:
+    """Whether to think and how much, as Anthropic and its likes say it, or as Google does."""
+    if given.thinking is not None:
+        kind = given.thinking.type
+        return None if kind is None else kind == "enabled", given.thinking.budget_tokens
+    if given.thinking_config is not None:
+        return given.thinking_config.include_thoughts, given.thinking_config.thinking_budget
+    return None, None
+
+
+def _settings_of_config(config: LlmConfigInput) -> ModelSettings:
+    # ``enable_reasoner`` is true in every configuration that V1 ever made, so only false says something.
+    thinks = False if config.enable_reasoner is False else bool(config.max_reasoning_tokens) or None
+    return ModelSettings(
+        max_output_tokens=config.max_tokens,
+        temperature=config.temperature,
+        parallel_tool_calls=config.parallel_tool_calls,
+        reasoning_effort=config.reasoning_effort or config.effort,
+        thinking=thinks,
+        thinking_budget=config.max_reasoning_tokens or None,
+        response_format=sent(config.response_format),
+        strict=config.strict,
+        verbosity=config.verbosity,
+    )
+
+
+def _knobs(body: AgentFields) -> ModelSettings:
+    thinking = body.reasoning
+    budget = None
+    if isinstance(body, AgentCreate):
+        budget = body.max_reasoning_tokens or None
+        if thinking is None:
+            thinking = False if body.enable_reasoner is False else (True if budget else None)
+    return ModelSettings(
+        max_output_tokens=body.max_tokens,
+        parallel_tool_calls=body.parallel_tool_calls,
+        response_format=sent(body.response_format),
+        thinking=thinking,
+        thinking_budget=budget,
+    )
+
+
+def model_settings(choice: ModelChoice) -> dict[str, Any]:
+    """The provider's defaults, what the caller sent, and on top what is in force."""
+    provider = choice.provider
+    kept = {
+        key: value for key, value in (choice.model_settings or {}).items() if key not in _IN_FORCE
+    }
+    return _defaults(provider) | kept | _in_force(provider, choice.settings)
+
+
+def _defaults(provider: str) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "provider_type": provider,
+        "max_output_tokens": 4096,
+        "parallel_tool_calls": True,
+        "temperature": 1.0,
+    }
+    match provider:
+        case "openai":
+            # What V1 showed for an agent that named a model and nothing else.
+            return shown | {
+                "max_output_tokens": 16384,
+                "reasoning": {"reasoning_effort": "minimal"},
+                "response_format": None,
+                "strict": False,
+            }
+        case "anthropic":
+            return shown | {
+                "thinking": {"type": "disabled", "budget_tokens": 1024},
+                "effort": None,
+                "verbosity": None,
+                "response_format": None,
+                "strict": False,
+            }
+        case "google_ai" | "google_vertex":
+            thinking = {"include_thoughts": True, "thinking_budget": 1024}
+            return shown | {
+                "max_output_tokens": 65536,
+                "thinking_config": thinking,
+                "response_schema": None,
+            }
+        case _:
+            return shown | {"response_format": None}
+
+
+def _in_force(provider: str, settings: ModelSettings) -> dict[str, Any]:
+    shown = {
+        "max_output_tokens": settings.max_output_tokens,
+        "parallel_tool_calls": settings.parallel_tool_calls,
+        "temperature": settings.temperature,
+        "strict": settings.strict,
+        "verbosity": settings.verbosity,
+        "response_schema" if provider in _GOOGLE else "response_format": settings.response_format,
+    }
+    if settings.reasoning_effort is not None:
+        shown |= (
+            {"effort": settings.reasoning_effort}
+            if provider == "anthropic"
+            else {"reasoning": {"reasoning_effort": settings.reasoning_effort}}
+        )
+    if settings.thinking is not None:
+        shown |= _thinking(provider, settings)
+    return {key: value for key, value in shown.items() if value is not None}
+
+
+def _thinking(provider: str, settings: ModelSettings) -> dict[str, Any]:
+    budget = settings.thinking_budget or 1024
+    if provider in _GOOGLE:
+        config = {"include_thoughts": settings.thinking, "thinking_budget": budget}
+        return {"thinking_config": config}
+    kind = "enabled" if settings.thinking else "disabled"
+    return {"thinking": {"type": kind, "budget_tokens": budget}}
+
+
+def llm_config(choice: ModelChoice) -> LlmConfig:
+    """The old full configuration, which V1 clients still read."""
+    settings = choice.settings
+    in_force = {
+        "handle": choice.handle,
+        "context_window": choice.context_window,
+        "max_tokens": settings.max_output_tokens,
+        "temperature": settings.temperature,
+        "parallel_tool_calls": settings.parallel_tool_calls,
+        "effort"
+        if choice.provider == "anthropic"
+        else "reasoning_effort": settings.reasoning_effort,
+        "enable_reasoner": settings.thinking,
+        "max_reasoning_tokens": settings.thinking_budget,
+        "response_format": settings.response_format,
+        "strict": settings.strict,
+        "verbosity": settings.verbosity,
+    }
+    named = {
+        "model": choice.name,
+        "model_endpoint_type": choice.provider,
+        "display_name": choice.name,
+        "provider_name": choice.provider,
+    }
+    kept = {
+        key: value
+        for key, value in (choice.llm_config or {}).items()
+        if key in LlmConfig.__struct_fields__ and key not in in_force
+    }
+    return LlmConfig(
+        **named | kept | {key: value for key, value in in_force.items() if value is not None}
+    )
+
+
+def embedding_config(handle: str | None, given: dict[str, Any] | None) -> EmbeddingConfig | None:
+    if given is not None:
+        known = EmbeddingConfig.__struct_fields__
+        return EmbeddingConfig(**{key: value for key, value in given.items() if key in known})
+    if handle is None:
+        return None
+    provider, _, name = handle.partition("/")
+    return EmbeddingConfig(
+        embedding_model=name,
+        embedding_endpoint_type=provider,
+        embedding_dim=_EMBEDDING_DIMENSIONS.get(name, _DEFAULT_EMBEDDING_DIMENSIONS),
+        handle=handle,
+    )

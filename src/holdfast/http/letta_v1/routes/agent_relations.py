@@ -1,0 +1,144 @@
+"""The tools and blocks of an agent (wire-v1 §2.4). Mounted by ``routes.agents``."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path, Query, Response
+
+from holdfast.core.agents import AGENT_TYPE
+from holdfast.core.paging import Page
+from holdfast.errors import Unprocessable
+from holdfast.http.dependencies import ActorDep, HouseDep
+from holdfast.http.json_body import JsonRoute
+from holdfast.http.json_response import documented, json_response
+from holdfast.http.letta_v1.agents_wire import agent_state, memory_state, tool_result
+from holdfast.http.letta_v1.blocks_wire import block_state
+from holdfast.http.letta_v1.ids import AgentId, BlockId, ToolId
+from holdfast.http.letta_v1.paging import paging
+from holdfast.http.letta_v1.routes.blocks import block_changes
+from holdfast.http.letta_v1.schemas.agents import (
+    AgentState,
+    HoldTool,
+    Memory,
+    RunAttachedTool,
+    ToolExecutionResult,
+)
+from holdfast.http.letta_v1.schemas.blocks import BlockResponse, BlockUpdate
+from holdfast.http.letta_v1.schemas.tools import Tool
+from holdfast.http.letta_v1.tools_wire import tool_state
+from holdfast.usecases import agent_relations
+
+router = APIRouter(prefix="/agents/{agent_id}", route_class=JsonRoute)
+
+Label = Annotated[str, Path(description="The label; it may contain slashes.")]
+
+
+@router.get("/core-memory", responses=documented(Memory), deprecated=True)
+async def retrieve_memory(agent_id: AgentId, house: HouseDep, actor: ActorDep) -> Response:
+    blocks = await agent_relations.memory_blocks(house, actor, agent_id)
+    return json_response(memory_state(blocks, AGENT_TYPE))
+
+
+@router.get("/core-memory/blocks", responses=documented(list[BlockResponse]))
+async def list_agent_blocks(
+    agent_id: AgentId,
+    page: Annotated[Page, Depends(paging(limit=100))],
+    house: HouseDep,
+    actor: ActorDep,
+) -> Response:
+    found = await agent_relations.list_blocks(house, actor, agent_id, page)
+    return json_response([block_state(block) for block in found])
+
+
+@router.patch("/core-memory/blocks/attach/{block_id}", responses=documented(AgentState))
+async def attach_block(
+    agent_id: AgentId, block_id: BlockId, house: HouseDep, actor: ActorDep
+) -> Response:
+    view = await agent_relations.attach_block(house, actor, agent_id, block_id)
+    return json_response(agent_state(view))
+
+
+@router.patch("/core-memory/blocks/detach/{block_id}", responses=documented(AgentState))
+async def detach_block(
+    agent_id: AgentId, block_id: BlockId, house: HouseDep, actor: ActorDep
+) -> Response:
+    view = await agent_relations.detach_block(house, actor, agent_id, block_id)
+    return json_response(agent_state(view))
+
+
+@router.get("/core-memory/blocks/{block_label:path}", responses=documented(BlockResponse))
+async def retrieve_agent_block(
+    agent_id: AgentId, block_label: Label, house: HouseDep, actor: ActorDep
+) -> Response:
+    block = await agent_relations.block_labelled(house, actor, agent_id, block_label)
+    return json_response(block_state(block))
+
+
+@router.patch("/core-memory/blocks/{block_label:path}", responses=documented(BlockResponse))
+async def modify_agent_block(
+    agent_id: AgentId, block_label: Label, body: BlockUpdate, house: HouseDep, actor: ActorDep
+) -> Response:
+    """Change the block; every agent that holds it sees it in its system message."""
+    changes = block_changes(body)
+    block = await agent_relations.change_block(house, actor, agent_id, block_label, changes)
+    return json_response(block_state(block))
+
+
+@router.get("/tools", responses=documented(list[Tool]))
+async def list_agent_tools(
+    agent_id: AgentId,
+    page: Annotated[Page, Depends(paging(limit=10))],
+    house: HouseDep,
+    actor: ActorDep,
+) -> Response:
+    found = await agent_relations.list_tools(house, actor, agent_id, page)
+    return json_response([tool_state(tool) for tool in found])
+
+
+@router.patch("/tools/attach/{tool_id}", responses=documented(None))
+async def attach_tool(
+    agent_id: AgentId, tool_id: ToolId, house: HouseDep, actor: ActorDep
+) -> Response:
+    await agent_relations.attach_tool(house, actor, agent_id, tool_id)
+    return json_response(None)
+
+
+@router.patch("/tools/detach/{tool_id}", responses=documented(None))
+async def detach_tool(
+    agent_id: AgentId, tool_id: ToolId, house: HouseDep, actor: ActorDep
+) -> Response:
+    await agent_relations.detach_tool(house, actor, agent_id, tool_id)
+    return json_response(None)
+
+
+@router.patch("/tools/approval/{tool_name}", responses=documented(None))
+async def hold_tool(
+    *,
+    agent_id: AgentId,
+    tool_name: str,
+    house: HouseDep,
+    actor: ActorDep,
+    body: HoldTool | None = None,
+    requires_approval: Annotated[bool | None, Query(deprecated=True)] = None,
+) -> Response:
+    """Whether calls of the tool wait for a person."""
+    held = body.requires_approval if body else requires_approval
+    if held is None:
+        raise Unprocessable(
+            "requires_approval must be provided either in request body or as query parameter"
+        )
+    await agent_relations.hold_tool(house, actor, agent_id, tool_name, held=held)
+    return json_response(None)
+
+
+@router.post("/tools/{tool_name}/run", responses=documented(ToolExecutionResult))
+async def run_tool(
+    agent_id: AgentId,
+    tool_name: str,
+    house: HouseDep,
+    actor: ActorDep,
+    body: RunAttachedTool | None = None,
+) -> Response:
+    """Run an attached tool with the agent's variables, without asking its model."""
+    arguments = body.args if body else {}
+    result = await agent_relations.run_tool(house, actor, agent_id, tool_name, arguments)
+    return json_response(tool_result(result))

@@ -1,0 +1,114 @@
+"""Memory blocks (wire-v1 §2.6). The agents that hold a block are listed with the agents."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Response
+
+from holdfast.core.memory import LABEL_PATTERN, MAX_LABEL_CHARS, BlockQuery
+from holdfast.core.paging import Order, Page
+from holdfast.http.dependencies import ActorDep, HouseDep
+from holdfast.http.json_body import JsonRoute
+from holdfast.http.json_response import documented, json_response
+from holdfast.http.letta_v1.blocks_wire import block_state, new_block
+from holdfast.http.letta_v1.ids import BlockId
+from holdfast.http.letta_v1.paging import paging
+from holdfast.http.letta_v1.schemas.blocks import BlockCreate, BlockResponse, BlockUpdate
+from holdfast.usecases import blocks
+
+router = APIRouter(prefix="/v1/blocks", tags=["blocks"], route_class=JsonRoute)
+
+Count = Annotated[
+    int | None, Query(ge=0, le=2**31 - 1, description="By the number of agents that hold it.")
+]
+# Null clears these; of the other fields it is ignored.
+_CLEARABLE = frozenset({"description", "template_name", "hidden", "project_id"})
+
+
+async def _filters(
+    *,
+    page: Annotated[Page, Depends(paging(limit=50, order=Order.ASC))],
+    label: Annotated[
+        str | None,
+        Query(pattern=LABEL_PATTERN, max_length=MAX_LABEL_CHARS, description="The whole label."),
+    ] = None,
+    name: Annotated[str | None, Query(description="The whole template name.")] = None,
+    label_search: Annotated[str | None, Query(description="A part of the label.")] = None,
+    description_search: Annotated[
+        str | None, Query(description="A part of the description.")
+    ] = None,
+    value_search: Annotated[str | None, Query(description="A part of the value.")] = None,
+    tags: Annotated[list[str], Query(description="Tags.")] = [],  # noqa: B006 - FastAPI copies it
+    match_all_tags: Annotated[bool, Query(description="All tags, not any.")] = False,
+    templates_only: Annotated[bool, Query(description="Templates only.")] = False,
+    project_id: Annotated[str | None, Query(description="The project.")] = None,
+    connected_to_agents_count_gt: Count = None,
+    connected_to_agents_count_lt: Count = None,
+    connected_to_agents_count_eq: Count = None,
+) -> BlockQuery:
+    return BlockQuery(
+        page=page,
+        label=label,
+        name=name,
+        label_search=label_search,
+        description_search=description_search,
+        value_search=value_search,
+        tags=tuple(tags),
+        match_all_tags=match_all_tags,
+        templates_only=templates_only,
+        project_id=project_id,
+        connected_gt=connected_to_agents_count_gt,
+        connected_lt=connected_to_agents_count_lt,
+        connected_eq=connected_to_agents_count_eq,
+    )
+
+
+Filters = Annotated[BlockQuery, Depends(_filters)]
+
+
+@router.post("/", responses=documented(BlockResponse))
+async def create_block(body: BlockCreate, house: HouseDep, actor: ActorDep) -> Response:
+    return json_response(block_state(await blocks.create(house, actor, new_block(body))))
+
+
+@router.get("/", responses=documented(list[BlockResponse]))
+async def list_blocks(query: Filters, house: HouseDep, actor: ActorDep) -> Response:
+    found = await blocks.list_page(house, actor, query)
+    return json_response([block_state(block) for block in found])
+
+
+@router.get("/count", responses=documented(int))
+async def count_blocks(query: Filters, house: HouseDep, actor: ActorDep) -> Response:
+    return json_response(await blocks.count(house, actor, query))
+
+
+@router.get("/{block_id}", responses=documented(BlockResponse))
+async def retrieve_block(block_id: BlockId, house: HouseDep, actor: ActorDep) -> Response:
+    return json_response(block_state(await blocks.retrieve(house, actor, block_id)))
+
+
+@router.patch("/{block_id}", responses=documented(BlockResponse))
+async def modify_block(
+    block_id: BlockId, body: BlockUpdate, house: HouseDep, actor: ActorDep
+) -> Response:
+    """Change what is given; agents that hold the block see it in their system message."""
+    changed = await blocks.update(house, actor, block_id, block_changes(body))
+    return json_response(block_state(changed))
+
+
+@router.delete("/{block_id}", responses=documented(None))
+async def delete_block(block_id: BlockId, house: HouseDep, actor: ActorDep) -> Response:
+    await blocks.delete(house, actor, block_id)
+    return json_response(None)
+
+
+def block_changes(body: BlockUpdate) -> dict[str, object]:
+    """The fields that an update changes, by their names in ``core.memory.Block``."""
+    given = body.model_dump(exclude_unset=True)
+    changes = {
+        name: value for name, value in given.items() if value is not None or name in _CLEARABLE
+    }
+    return changes | ({"tags": _tags(body.tags)} if body.tags is not None else {})
+
+
+def _tags(given: list[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(given))

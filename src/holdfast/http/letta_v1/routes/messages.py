@@ -1,0 +1,143 @@
+"""Sending to an agent and reading what was said (wire-v1 §2.3, §2.11)."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Response
+
+from holdfast.core import runs as core
+from holdfast.core.messages import Message, default_thread_id
+from holdfast.core.paging import Order, Page
+from holdfast.errors import MethodRetired, PendingApproval
+from holdfast.http.dependencies import ActorDep, HouseDep
+from holdfast.http.error_status import failure_response
+from holdfast.http.json_body import JsonRoute
+from holdfast.http.json_response import documented, json_response
+from holdfast.http.letta_v1.from_wire import new_send, refuse_streaming_options
+from holdfast.http.letta_v1.ids import AgentId, MessageId
+from holdfast.http.letta_v1.paging import paging
+from holdfast.http.letta_v1.schemas.errors import Problem
+from holdfast.http.letta_v1.schemas.messages import ApiMessage, LettaResponse, MessageType
+from holdfast.http.letta_v1.schemas.runs import Run
+from holdfast.http.letta_v1.schemas.send import SendBody
+from holdfast.http.letta_v1.streams import STREAM, or_stream, stream_send
+from holdfast.http.letta_v1.to_wire.messages import Speech, api_listing, api_messages
+from holdfast.http.letta_v1.to_wire.replies import letta_response
+from holdfast.http.letta_v1.to_wire.runs import api_run
+from holdfast.ports.house import House
+from holdfast.usecases import messages
+
+router = APIRouter(prefix="/v1", route_class=JsonRoute, tags=["messages"])
+
+HistoryPage = Annotated[Page, Depends(paging(limit=100))]
+Types = Annotated[
+    list[MessageType] | None, Query(description="Only these message types; all if not given.")
+]
+
+_DEFAULT_CONVERSATION = "default"
+_PENDING_APPROVAL = "pending_approval"
+
+
+@router.post("/agents/{agent_id}/messages", responses=or_stream(documented(LettaResponse)))
+async def send_message(
+    agent_id: AgentId, body: SendBody, house: HouseDep, actor: ActorDep
+) -> Response:
+    """Send and wait for the end, or read along. The run goes on even if the caller does not stay to hear it."""
+    if body.streaming:
+        new = new_send(agent_id, body, streaming=True)
+        return await stream_send(house, actor, new, on_disconnect=body.on_disconnect)
+    refuse_streaming_options(body)
+    return await answer(house, await messages.send(house, actor, new_send(agent_id, body)))
+
+
+async def answer(house: House, run: core.Run) -> Response:
+    """What the run came to, for a caller who waits for it."""
+    reply = await messages.wait(house, run)
+    failure = reply.ended.failure
+    if failure is None:
+        return json_response(letta_response(reply))
+    if failure.kind == _PENDING_APPROVAL:
+        # The run before this one paused while this one waited for its turn.
+        raise PendingApproval(failure.pending_request_id or "", failure.pending_calls)
+    return failure_response(failure)
+
+
+@router.get("/agents/{agent_id}/messages", responses=documented(list[ApiMessage]))
+async def list_messages(
+    *,
+    agent_id: AgentId,
+    house: HouseDep,
+    actor: ActorDep,
+    page: HistoryPage,
+    conversation_id: Annotated[
+        str | None, Query(description="One thread; every thread of the agent if not given.")
+    ] = None,
+    group_id: str | None = None,
+    include_return_message_types: Types = None,
+    use_assistant_message: bool = True,
+    assistant_message_tool_name: str = "send_message",
+    assistant_message_tool_kwarg: str = "message",
+) -> Response:
+    default = default_thread_id(agent_id)
+    thread_id = default if conversation_id == _DEFAULT_CONVERSATION else conversation_id
+    rows = await messages.history(house, actor, agent_id, page, thread_id=thread_id)
+    if group_id is not None:
+        rows = [row for row in rows if row.group_id == group_id]
+    speech = Speech(assistant_message_tool_name, assistant_message_tool_kwarg)
+    return json_response(
+        api_listing(
+            oldest_first(rows, page),
+            include_return_message_types,
+            speech if use_assistant_message else None,
+        )
+    )
+
+
+@router.patch("/agents/{agent_id}/messages/{message_id}", responses=documented(Problem, 405))
+async def modify_message(agent_id: AgentId, message_id: MessageId) -> Response:
+    del agent_id, message_id
+    raise MethodRetired(
+        "Message editing is no longer supported. Messages are immutable as they may be shared "
+        "across multiple conversations via forking."
+    )
+
+
+@router.get("/messages/", responses=documented(list[ApiMessage]))
+async def list_all_messages(
+    house: HouseDep,
+    actor: ActorDep,
+    page: HistoryPage,
+    conversation_id: str | None = None,
+    include_return_message_types: Types = None,
+) -> Response:
+    rows = await messages.everywhere(house, actor, page, thread_id=conversation_id)
+    shown = api_listing(oldest_first(rows, page), include_return_message_types, Speech())
+    return json_response(shown)
+
+
+@router.get("/messages/{message_id}", responses=documented(list[ApiMessage]))
+async def retrieve_message(message_id: MessageId, house: HouseDep, actor: ActorDep) -> Response:
+    """All that one stored message shows as."""
+    return json_response(api_messages(await messages.retrieve(house, actor, message_id)))
+
+
+@router.post("/agents/{agent_id}/messages/stream", responses=STREAM)
+async def stream_message(
+    agent_id: AgentId, body: SendBody, house: HouseDep, actor: ActorDep
+) -> Response:
+    new = new_send(agent_id, body, kind="send_message_streaming", streaming=True)
+    return await stream_send(house, actor, new, on_disconnect=body.on_disconnect)
+
+
+@router.post("/agents/{agent_id}/messages/async", responses=documented(Run))
+async def send_message_async(
+    agent_id: AgentId, body: SendBody, house: HouseDep, actor: ActorDep
+) -> Response:
+    """Send and go. How to stream is not heeded: whoever reads the run later says it then."""
+    new = new_send(agent_id, body, kind=messages.ASYNC, background=True)
+    return json_response(api_run(await messages.send(house, actor, new)))
+
+
+def oldest_first(rows: Sequence[Message], page: Page) -> Sequence[Message]:
+    """``order`` only says from which end the window is cut; it is always shown so (wire-v1 §1.10)."""
+    return rows if page.order is Order.ASC else rows[::-1]

@@ -1,0 +1,37 @@
+"""Models (wire-v1 §2.10)."""
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Response
+
+from holdfast.http.dependencies import ActorDep, HouseDep
+from holdfast.http.json_response import documented, json_response
+from holdfast.http.letta_v1.catalogue_wire import embedding_state, model_state
+from holdfast.http.letta_v1.schemas.models import EmbeddingModel, Model
+from holdfast.usecases import models
+
+router = APIRouter(prefix="/v1/models", tags=["models"])
+
+# All providers here are the operator's own; V1 knew others that its users brought.
+_CATEGORY = "base"
+
+
+@router.get("/", responses=documented(list[Model]))
+async def list_models(
+    house: HouseDep,
+    _actor: ActorDep,
+    provider_category: Annotated[list[Literal["base", "byok"]] | None, Query()] = None,
+    provider_name: str | None = None,
+    provider_type: str | None = None,
+) -> Response:
+    if provider_category and _CATEGORY not in provider_category:
+        return json_response([])
+    found = await models.list_models(house, provider_name)
+    shown = [model_state(info) for info in found if provider_type in (None, info.provider)]
+    return json_response(shown)
+
+
+@router.get("/embedding", responses=documented(list[EmbeddingModel]))
+async def list_embedding_models(house: HouseDep, _actor: ActorDep) -> Response:
+    found = await models.list_embeddings(house)
+    return json_response([embedding_state(info) for info in found])

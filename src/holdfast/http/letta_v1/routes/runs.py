@@ -1,0 +1,146 @@
+"""Runs: what was asked of an agent, and what became of it (wire-v1 §2.8)."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query, Response
+from msgspec.structs import replace
+
+from holdfast.core.paging import Order, Page
+from holdfast.core.runs import RunQuery, StopReason
+from holdfast.http.dependencies import ActorDep, HouseDep
+from holdfast.http.json_body import JsonRoute
+from holdfast.http.json_response import documented, json_response
+from holdfast.http.letta_v1.from_wire import core_statuses, cursor
+from holdfast.http.letta_v1.ids import RunId
+from holdfast.http.letta_v1.paging import paging
+from holdfast.http.letta_v1.schemas.messages import ApiMessage
+from holdfast.http.letta_v1.schemas.runs import ResumeBody, Run, RunMetrics, TokenUsage
+from holdfast.http.letta_v1.schemas.steps import Step
+from holdfast.http.letta_v1.streams import STREAM, resumed_stream
+from holdfast.http.letta_v1.to_wire.messages import api_listing
+from holdfast.http.letta_v1.to_wire.runs import api_run, run_metrics, token_usage
+from holdfast.http.letta_v1.to_wire.steps import api_step
+from holdfast.usecases import runs
+
+router = APIRouter(prefix="/v1/runs", route_class=JsonRoute, tags=["runs"])
+
+_ACTIVE = ("created", "running")
+_ACTIVE_LIMIT = 100
+
+
+@router.get("/", responses=documented(list[Run]))
+async def list_runs(
+    *,
+    house: HouseDep,
+    actor: ActorDep,
+    page: Annotated[Page, Depends(paging(limit=100))],
+    agent_id: str | None = None,
+    agent_ids: Annotated[list[str] | None, Query(deprecated=True)] = None,
+    statuses: Annotated[list[str] | None, Query(description="Any of these.")] = None,
+    active: Annotated[
+        bool, Query(description="Without statuses: only what is created or running.")
+    ] = False,
+    stop_reason: StopReason | None = None,
+    background: bool | None = None,
+    conversation_id: str | None = None,
+    ascending: Annotated[
+        bool, Query(deprecated=True, description="Oldest first; wins over order.")
+    ] = False,
+) -> Response:
+    names = statuses or (_ACTIVE if active else ())
+    query = RunQuery(
+        page=replace(page, order=Order.ASC) if ascending else page,
+        agent_ids=(agent_id,) if agent_id else tuple(agent_ids or ()),
+        thread_id=conversation_id,
+        statuses=core_statuses(names),
+        stop_reason=stop_reason,
+        background=background,
+    )
+    found = await runs.list_runs(house, actor, query)
+    return json_response([api_run(run) for run in found])
+
+
+@router.get("/active", responses=documented(list[Run]), deprecated=True)
+async def list_active_runs(
+    house: HouseDep,
+    actor: ActorDep,
+    agent_id: str | None = None,
+    background: bool | None = None,
+) -> Response:
+    query = RunQuery(
+        page=Page(limit=_ACTIVE_LIMIT),
+        agent_ids=(agent_id,) if agent_id else (),
+        statuses=core_statuses(_ACTIVE),
+        background=background,
+    )
+    found = await runs.list_runs(house, actor, query)
+    return json_response([api_run(run) for run in found])
+
+
+@router.get("/{run_id}", responses=documented(Run))
+async def retrieve_run(run_id: RunId, house: HouseDep, actor: ActorDep) -> Response:
+    return json_response(api_run(await runs.retrieve(house, actor, run_id)))
+
+
+@router.delete("/{run_id}", responses=documented(None))
+async def delete_run(run_id: RunId, house: HouseDep, actor: ActorDep) -> Response:
+    """Remove the run with its steps. What was said stays in the history."""
+    await runs.remove(house, actor, run_id)
+    return json_response(None)
+
+
+@router.get("/{run_id}/messages", responses=documented(list[ApiMessage]))
+async def list_run_messages(
+    run_id: RunId,
+    house: HouseDep,
+    actor: ActorDep,
+    page: Annotated[Page, Depends(paging(limit=100, order=Order.ASC))],
+) -> Response:
+    run = await runs.retrieve(house, actor, run_id)
+    rows = await runs.messages(house, actor, run_id, page)
+    return json_response(api_listing(rows, run.request.include_return_message_types))
+
+
+@router.post("/{run_id}/stream", responses=STREAM)
+async def stream_run(
+    run_id: RunId, house: HouseDep, actor: ActorDep, body: ResumeBody | None = None
+) -> Response:
+    """Read a run from its beginning or on from where a reader stopped: while it runs and ever after."""
+    body = body or ResumeBody()
+    after = cursor(body.starting_after)
+    run = await runs.retrieve(house, actor, run_id)
+    return resumed_stream(house, run, after=after, include_pings=body.include_pings)
+
+
+@router.get("/{run_id}/usage", responses=documented(TokenUsage))
+async def retrieve_run_usage(run_id: RunId, house: HouseDep, actor: ActorDep) -> Response:
+    return json_response(token_usage(await runs.usage(house, actor, run_id)))
+
+
+@router.get("/{run_id}/steps", responses=documented(list[Step]))
+async def list_run_steps(
+    run_id: RunId,
+    house: HouseDep,
+    actor: ActorDep,
+    page: Annotated[Page, Depends(paging(limit=100))],
+) -> Response:
+    found = await runs.steps(house, actor, run_id, page)
+    return json_response([api_step(step) for step in found])
+
+
+@router.get("/{run_id}/metrics", responses=documented(RunMetrics))
+async def retrieve_run_metrics(run_id: RunId, house: HouseDep, actor: ActorDep) -> Response:
+    return json_response(run_metrics(await runs.retrieve(house, actor, run_id)))
+
+
+@router.get("/{run_id}/trace", responses=documented(list[dict[str, Any]]))
+async def retrieve_run_trace(
+    run_id: RunId,
+    house: HouseDep,
+    actor: ActorDep,
+    limit: Annotated[int, Query(ge=1, le=5_000)] = 1_000,
+) -> Response:
+    """No spans are kept, so there are none to show; a run that does not exist is still not found."""
+    del limit
+    await runs.retrieve(house, actor, run_id)
+    return json_response([])

@@ -1,0 +1,160 @@
+"""Tools (wire-v1 §2.5)."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Response
+from msgspec import structs
+
+from holdfast.core.ids import Kind
+from holdfast.core.messages import Message, Role
+from holdfast.core.paging import Page
+from holdfast.core.tools import ToolKind, ToolQuery
+from holdfast.http.dependencies import ActorDep, HouseDep
+from holdfast.http.json_body import JsonRoute
+from holdfast.http.json_response import documented, json_response
+from holdfast.http.letta_v1.ids import ToolId
+from holdfast.http.letta_v1.paging import paging
+from holdfast.http.letta_v1.schemas.messages import ToolReturnMessage
+from holdfast.http.letta_v1.schemas.tools import (
+    Requirement,
+    Tool,
+    ToolCreate,
+    ToolRun,
+    ToolUpdate,
+)
+from holdfast.http.letta_v1.to_wire.messages import api_messages
+from holdfast.http.letta_v1.tools_wire import tool_state
+from holdfast.usecases import tools
+from holdfast.usecases.tools import ToolForm
+
+router = APIRouter(prefix="/v1/tools", tags=["tools"], route_class=JsonRoute)
+
+_NOT_CUSTOM = tuple(kind for kind in ToolKind if kind is not ToolKind.CUSTOM)
+
+
+async def _filters(
+    *,
+    page: Annotated[Page, Depends(paging(limit=50))],
+    name: Annotated[str | None, Query(description="The whole name.")] = None,
+    names: Annotated[list[str], Query(description="Any of these names.")] = [],  # noqa: B006 - FastAPI copies it
+    tool_ids: Annotated[list[str], Query(description="Any of these ids.")] = [],  # noqa: B006 - FastAPI copies it
+    search: Annotated[str | None, Query(description="A part of the name.")] = None,
+    tool_types: Annotated[list[str], Query(description="Any of these types.")] = [],  # noqa: B006 - FastAPI copies it
+    exclude_tool_types: Annotated[list[str], Query(description="None of these types.")] = [],  # noqa: B006 - FastAPI copies it
+    return_only_letta_tools: Annotated[bool, Query(description="Built-in tools only.")] = False,
+) -> ToolQuery:
+    return ToolQuery(
+        page=page,
+        name=name,
+        names=tuple(names),
+        tool_ids=tuple(tool_ids),
+        search=search,
+        kinds=tuple(tool_types),
+        excluded_kinds=tuple(exclude_tool_types),
+        only_ours=return_only_letta_tools,
+    )
+
+
+Filters = Annotated[ToolQuery, Depends(_filters)]
+
+
+@router.post("/", responses=documented(Tool))
+async def create_tool(body: ToolCreate, house: HouseDep, actor: ActorDep) -> Response:
+    """Make a tool. A tool of that name is changed instead and keeps its id."""
+    return json_response(tool_state(await tools.upsert(house, actor, _form(body))))
+
+
+@router.put("/", responses=documented(Tool))
+async def upsert_tool(body: ToolCreate, house: HouseDep, actor: ActorDep) -> Response:
+    """Make a tool, or change the one of that name."""
+    return json_response(tool_state(await tools.upsert(house, actor, _form(body))))
+
+
+@router.get("/", responses=documented(list[Tool]))
+async def list_tools(query: Filters, house: HouseDep, actor: ActorDep) -> Response:
+    found = await tools.list_page(house, actor, query)
+    return json_response([tool_state(tool) for tool in found])
+
+
+@router.get("/count", responses=documented(int))
+async def count_tools(
+    query: Filters,
+    house: HouseDep,
+    actor: ActorDep,
+    exclude_letta_tools: Annotated[bool, Query(description="Custom tools only.")] = False,
+) -> Response:
+    if exclude_letta_tools:
+        query = structs.replace(query, excluded_kinds=(*query.excluded_kinds, *_NOT_CUSTOM))
+    return json_response(await tools.count(house, actor, query))
+
+
+@router.post("/add-base-tools", responses=documented(list[Tool]))
+async def add_base_tools(house: HouseDep, actor: ActorDep) -> Response:
+    """Bring the built-in tools up to date."""
+    added = await tools.add_builtin(house, actor)
+    return json_response([tool_state(tool) for tool in added])
+
+
+@router.post("/run", responses=documented(ToolReturnMessage))
+async def run_tool_from_source(body: ToolRun, house: HouseDep, _actor: ActorDep) -> Response:
+    """Run a source without storing it."""
+    form = ToolForm(
+        source_code=body.source_code,
+        source_type=body.source_type,
+        json_schema=body.json_schema,
+        args_json_schema=body.args_json_schema,
+    )
+    returned = await tools.run_source(
+        house, form, body.args, function=body.name, environment=body.env_vars or {}
+    )
+    # Nobody said it, so it is in no thread: the row only lives to be shown.
+    row = Message(
+        id=house.ids.mint(Kind.MESSAGE),
+        agent_id="",
+        thread_id="",
+        role=Role.TOOL,
+        created_at=house.clock.now(),
+        tool_returns=(returned,),
+    )
+    return json_response(api_messages(row)[0])
+
+
+@router.get("/{tool_id}", responses=documented(Tool))
+async def retrieve_tool(tool_id: ToolId, house: HouseDep, actor: ActorDep) -> Response:
+    return json_response(tool_state(await tools.retrieve(house, actor, tool_id)))
+
+
+@router.patch("/{tool_id}", responses=documented(Tool))
+async def modify_tool(
+    tool_id: ToolId, body: ToolUpdate, house: HouseDep, actor: ActorDep
+) -> Response:
+    """Change what is given. A new source brings a new schema unless one is given with it."""
+    form = structs.replace(_form(body), metadata=body.metadata_)
+    return json_response(tool_state(await tools.update(house, actor, tool_id, form)))
+
+
+@router.delete("/{tool_id}", responses=documented(None))
+async def delete_tool(tool_id: ToolId, house: HouseDep, actor: ActorDep) -> Response:
+    """Delete the tool; agents lose it."""
+    await tools.delete(house, actor, tool_id)
+    return json_response(None)
+
+
+def _form(body: ToolCreate | ToolUpdate) -> ToolForm:
+    return ToolForm(
+        source_code=body.source_code,
+        source_type=body.source_type,
+        json_schema=body.json_schema,
+        args_json_schema=body.args_json_schema,
+        description=body.description,
+        tags=None if body.tags is None else tuple(dict.fromkeys(body.tags)),
+        return_char_limit=body.return_char_limit,
+        default_requires_approval=body.default_requires_approval,
+        enable_parallel_execution=body.enable_parallel_execution,
+        pip_requirements=_requirements(body.pip_requirements),
+        npm_requirements=_requirements(body.npm_requirements),
+    )
+
+
+def _requirements(given: list[Requirement] | None) -> list[dict[str, str | None]] | None:
+    return None if given is None else [item.model_dump() for item in given]

@@ -1,0 +1,249 @@
+"""Agents on the wire (wire-v1 §2.2, §3.2). What model settings look like is in ``schemas.model_settings``."""
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from msgspec import Struct
+from pydantic import BaseModel, ConfigDict, Field
+
+from holdfast.core.runs import StopReason
+from holdfast.core.tool_rules import ToolRule
+from holdfast.http.letta_v1.schemas.blocks import BlockCreate, BlockResponse
+from holdfast.http.letta_v1.schemas.messages import ApprovalRequestMessage
+from holdfast.http.letta_v1.schemas.model_settings import (
+    CompactionInput,
+    Count,
+    EmbeddingConfigInput,
+    LlmConfigInput,
+    ModelSettingsInput,
+    Positive,
+    ResponseFormatInput,
+)
+from holdfast.http.letta_v1.schemas.models import EmbeddingConfig, LlmConfig
+from holdfast.http.letta_v1.schemas.names import Handle, SecretName, Tag
+from holdfast.http.letta_v1.schemas.send import MessageCreate
+from holdfast.http.letta_v1.schemas.tools import Tool
+
+AgentType = Literal[
+    "memgpt_agent",
+    "memgpt_v2_agent",
+    "letta_v1_agent",
+    "react_agent",
+    "workflow_agent",
+    "split_thread_agent",
+    "sleeptime_agent",
+    "voice_convo_agent",
+    "voice_sleeptime_agent",
+]
+Include = Literal[
+    "agent.blocks",
+    "agent.identities",
+    "agent.managed_group",
+    "agent.pending_approval",
+    "agent.secrets",
+    "agent.sources",
+    "agent.tags",
+    "agent.tools",
+]
+
+# More than any agent has, fewer than a database takes in one question.
+Names = Annotated[list[str], Field(max_length=1_000)]
+# Said in the description only: pydantic's own ``deprecated`` warns whenever we read the field.
+_OLD = Field(json_schema_extra={"deprecated": True})
+
+
+class ChildArgumentsInput(BaseModel):
+    name: str
+    args: dict[str, Any] | None = None
+
+
+class ToolRuleInput(BaseModel):
+    """One rule; which fields it needs depends on its type (wire-v1 §3.12)."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    type: Literal[
+        "run_first",
+        "exit_loop",
+        "continue_loop",
+        "conditional",
+        "constrain_child_tools",
+        "max_count_per_step",
+        "parent_last_tool",
+        "required_before_exit",
+        "requires_approval",
+    ]
+    tool_name: str
+    args: dict[str, Any] | None = None
+    children: list[str] | None = None
+    child_arg_nodes: list[ChildArgumentsInput] | None = None
+    child_output_mapping: Annotated[dict[str, str], Field(min_length=1)] | None = None
+    default_child: str | None = None
+    require_output_mapping: bool | None = None
+    max_count_limit: Positive | None = None
+    prompt_template: str | None = None
+
+
+class AgentFields(BaseModel):
+    """What create and update share. Unknown fields are ignored (wire-v1 §1.7)."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    name: str | None = Field(None, description="Letters, digits, space, hyphen, underscore, '.")
+    description: str | None = None
+    metadata: dict[str, Any] | None = None
+    system: str | None = Field(None, description="The base prompt; may contain {CORE_MEMORY}.")
+    model: str | None = Field(None, description="A handle: provider/model-name.")
+    model_settings: ModelSettingsInput | None = None
+    context_window_limit: Positive | None = None
+    embedding: Handle | None = None
+    tool_ids: Names | None = None
+    block_ids: Names | None = None
+    tool_rules: list[ToolRuleInput] | None = None
+    tags: list[Tag] | None = None
+    secrets: dict[SecretName, str] | None = Field(
+        None, description="Variables that the agent's tools see in their environment."
+    )
+    timezone: str | None = Field(None, description="An IANA name, such as Europe/Rome.")
+    compaction_settings: CompactionInput | None = None
+    message_buffer_autoclear: bool | None = None
+    enable_sleeptime: bool | None = None
+    max_files_open: Positive | None = None
+    per_file_view_window_char_limit: Positive | None = None
+    hidden: bool | None = None
+    project_id: str | None = None
+    template_id: str | None = None
+    base_template_id: str | None = None
+    identity_ids: list[str] | None = None
+    folder_ids: list[str] | None = None
+    # Old names, still honoured (wire-v1 §9.4).
+    llm_config: Annotated[LlmConfigInput | None, _OLD] = None
+    embedding_config: Annotated[EmbeddingConfigInput | None, _OLD] = None
+    parallel_tool_calls: Annotated[bool | None, _OLD] = None
+    response_format: Annotated[ResponseFormatInput | None, _OLD] = None
+    max_tokens: Annotated[Positive | None, _OLD] = None
+    reasoning: Annotated[bool | None, _OLD] = None
+    tool_exec_environment_variables: Annotated[dict[str, str] | None, _OLD] = None
+
+
+class AgentCreate(AgentFields):
+    agent_type: AgentType | None = None
+    memory_blocks: list[BlockCreate] | None = None
+    tools: Annotated[Names | None, Field(description="Tools by name.")] = None
+    include_base_tools: bool | None = True
+    include_base_tool_rules: bool | None = None
+    include_multi_agent_tools: bool | None = False
+    initial_message_sequence: list[MessageCreate] | None = None
+    enable_reasoner: Annotated[bool | None, _OLD] = None
+    max_reasoning_tokens: Annotated[Count | None, _OLD] = None
+
+
+class AgentUpdate(AgentFields):
+    """Null leaves a field as it is, but an explicit ``max_tokens: null`` lifts the limit."""
+
+    message_ids: list[str] | None = None
+    last_stop_reason: StopReason | None = None
+    last_run_completion: datetime | None = None
+    last_run_duration_ms: Count | None = None
+
+
+class ResetMessages(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    add_default_initial_messages: bool = False
+
+
+class HoldTool(BaseModel):
+    # Refuses what it does not know (wire-v1 §1.7).
+    model_config = ConfigDict(extra="forbid")
+
+    requires_approval: bool
+
+
+class RunAttachedTool(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    args: dict[str, Any] = Field(default_factory=dict)
+
+
+class AgentEnvironmentVariable(Struct, frozen=True, kw_only=True):
+    id: str
+    agent_id: str
+    key: str
+    value: str
+    description: str | None = None
+    value_enc: str | None = None
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+    created_by_id: str | None = None
+    last_updated_by_id: str | None = None
+
+
+class Memory(Struct, frozen=True, kw_only=True):
+    blocks: list[BlockResponse]
+    agent_type: str
+    file_blocks: list[dict[str, Any]] = []
+    git_enabled: bool = False
+    prompt_template: str = ""
+
+
+class AgentState(Struct, frozen=True, kw_only=True):
+    id: str
+    name: str
+    agent_type: str
+    system: str
+    description: str | None
+    metadata: dict[str, Any] | None
+    model: str
+    model_settings: dict[str, Any]
+    llm_config: LlmConfig
+    embedding: str | None
+    embedding_config: EmbeddingConfig | None
+    memory: Memory
+    blocks: list[BlockResponse]
+    tools: list[Tool]
+    tags: list[str]
+    tool_rules: list[ToolRule]
+    message_ids: list[str]
+    secrets: list[AgentEnvironmentVariable]
+    tool_exec_environment_variables: list[AgentEnvironmentVariable]
+    pending_approval: ApprovalRequestMessage | None
+    compaction_settings: dict[str, Any] | None
+    response_format: dict[str, Any] | None
+    message_buffer_autoclear: bool
+    enable_sleeptime: bool | None
+    timezone: str
+    max_files_open: int | None
+    per_file_view_window_char_limit: int | None
+    hidden: bool | None
+    last_stop_reason: str | None
+    last_run_completion: datetime | None
+    last_run_duration_ms: int | None
+    project_id: str | None
+    template_id: str | None
+    base_template_id: str | None
+    created_by_id: str | None
+    last_updated_by_id: str | None
+    created_at: datetime
+    updated_at: datetime
+    # Not here yet, or leftovers of the V1 cloud: always empty.
+    sources: list[dict[str, Any]] = []
+    identity_ids: list[str] = []
+    identities: list[dict[str, Any]] = []
+    multi_agent_group: dict[str, Any] | None = None
+    managed_group: dict[str, Any] | None = None
+    deployment_id: str | None = None
+    entity_id: str | None = None
+
+
+class AgentDeleted(Struct, frozen=True):
+    message: str
+
+
+class ToolExecutionResult(Struct, frozen=True, kw_only=True):
+    status: Literal["success", "error"]
+    func_return: Any
+    stdout: list[str]
+    stderr: list[str]
+    sandbox_config_fingerprint: str | None = None
+    agent_state: None = None

@@ -1,0 +1,77 @@
+"""Memory blocks on the wire (wire-v1 §2.6, §3.3)."""
+
+from typing import Annotated, Any
+
+from msgspec import Struct
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from holdfast.core.memory import DEFAULT_BLOCK_LIMIT, LABEL_PATTERN, MAX_LABEL_CHARS
+from holdfast.http.letta_v1.schemas.names import Tag
+
+# What a PostgreSQL integer holds.
+_MAX_INTEGER = 2**31 - 1
+
+Label = Annotated[str, Field(pattern=LABEL_PATTERN, max_length=MAX_LABEL_CHARS)]
+CharLimit = Annotated[int, Field(ge=0, le=_MAX_INTEGER, description="Characters.")]
+
+
+def _text(value: object) -> object:
+    """A new block without a value is an empty one (wire-v1 §2.6)."""
+    return "" if value is None else value
+
+
+class BlockCreate(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    label: Label
+    value: Annotated[str, BeforeValidator(_text)]
+    limit: CharLimit = DEFAULT_BLOCK_LIMIT
+    description: str | None = None
+    read_only: bool = False
+    metadata: dict[str, Any] | None = None
+    tags: list[Tag] | None = None
+    is_template: bool = False
+    template_name: str | None = None
+    hidden: bool | None = None
+    project_id: str | None = None
+
+
+class BlockUpdate(BaseModel):
+    """Any subset; null clears what may be empty and is ignored elsewhere."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    label: Label | None = None
+    value: str | None = None
+    limit: CharLimit | None = None
+    description: str | None = None
+    read_only: bool | None = None
+    metadata: dict[str, Any] | None = None
+    tags: list[Tag] | None = None
+    is_template: bool | None = None
+    template_name: str | None = None
+    hidden: bool | None = None
+    project_id: str | None = None
+
+
+class BlockResponse(Struct, frozen=True, kw_only=True):
+    id: str
+    label: str
+    value: str
+    limit: int
+    description: str | None
+    read_only: bool
+    metadata: dict[str, Any]
+    tags: tuple[str, ...]
+    is_template: bool
+    template_name: str | None
+    hidden: bool | None
+    project_id: str | None
+    created_by_id: str | None
+    last_updated_by_id: str | None
+    # Leftovers of the V1 cloud, always empty here.
+    template_id: str | None = None
+    base_template_id: str | None = None
+    deployment_id: str | None = None
+    entity_id: str | None = None
+    preserve_on_migration: bool | None = None

@@ -1,0 +1,68 @@
+"""The bodies of errors: one family per kind of trouble (wire-v1 §1.11)."""
+
+from typing import Any
+
+from msgspec import UNSET, Struct, UnsetType
+
+
+class Problem(Struct, frozen=True, kw_only=True):
+    detail: str
+    # The run that holds the thread, where one is known.
+    run_id: str | UnsetType = UNSET
+
+
+class ValidationProblem(Struct, frozen=True, kw_only=True):
+    """``detail`` is the Python rendering of a list of faults; ``examples`` shows well-formed path ids."""
+
+    trace_id: str
+    detail: str
+    examples: list[str] | UnsetType = UNSET
+
+
+class PendingCall(Struct, frozen=True, kw_only=True):
+    tool_call_id: str
+    name: str
+
+
+class PendingApprovalDetail(Struct, frozen=True, kw_only=True):
+    """Ours: the calls that wait, and the body that answers them when sent to the same address."""
+
+    code: str
+    message: str
+    pending_request_id: str
+    pending_calls: list[PendingCall] | UnsetType = UNSET
+    unblock: dict[str, Any] | UnsetType = UNSET
+
+
+class PendingApprovalProblem(Struct, frozen=True, kw_only=True):
+    detail: PendingApprovalDetail
+
+
+class MismatchProblem(Struct, frozen=True, kw_only=True):
+    """An answer that names other calls than those that wait. All but ``detail`` is ours."""
+
+    detail: str
+    pending_request_id: str
+    pending_calls: list[PendingCall]
+    unblock: dict[str, Any]
+
+
+class ModelFault(Struct, frozen=True, kw_only=True):
+    """``detail`` has the provider's own words."""
+
+    type: str
+    message: str
+    detail: str
+
+
+class ModelProblem(Struct, frozen=True, kw_only=True):
+    error: ModelFault
+
+
+ANY_PROBLEM = (
+    Problem,
+    ValidationProblem,
+    PendingApprovalProblem,
+    MismatchProblem,
+    ModelProblem,
+)

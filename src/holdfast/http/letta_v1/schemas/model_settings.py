@@ -1,0 +1,110 @@
+"""What a caller may say about a model (wire-v1 §3.11). Every provider's settings in one form: each has the
+fields that it knows, and what we do not know is kept and echoed."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+# What a PostgreSQL integer holds.
+_MAX_INTEGER = 2**31 - 1
+Positive = Annotated[int, Field(ge=1, le=_MAX_INTEGER)]
+Count = Annotated[int, Field(ge=0, le=_MAX_INTEGER)]
+
+ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
+Effort = Literal["low", "medium", "high", "xhigh", "max"]
+Verbosity = Literal["low", "medium", "high"]
+
+
+class ResponseFormatInput(BaseModel):
+    """``json_schema`` holds {name, schema, strict} and belongs to the type of the same name."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: Literal["text", "json_schema", "json_object"]
+    json_schema: dict[str, Any] | None = None
+
+
+class ReasoningInput(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    reasoning_effort: ReasoningEffort | None = None
+
+
+class ThinkingInput(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    type: Literal["enabled", "disabled"] | None = None
+    budget_tokens: Count | None = None
+
+
+class ThinkingConfigInput(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    include_thoughts: bool | None = None
+    thinking_budget: Count | None = None
+
+
+class ModelSettingsInput(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    provider_type: str | None = None
+    max_output_tokens: Positive | None = None
+    parallel_tool_calls: bool | None = None
+    temperature: float | None = None
+    reasoning: ReasoningInput | None = None
+    thinking: ThinkingInput | None = None
+    thinking_config: ThinkingConfigInput | None = None
+    effort: Effort | None = None
+    verbosity: Verbosity | None = None
+    response_format: ResponseFormatInput | None = None
+    response_schema: ResponseFormatInput | None = None
+    strict: bool | None = None
+
+
+class LlmConfigInput(BaseModel):
+    """The old full configuration. ``model_endpoint`` is not used: the provider is as the operator set it."""
+
+    model_config = ConfigDict(extra="allow")
+
+    model: str
+    model_endpoint_type: str
+    context_window: Positive
+    handle: str | None = None
+    temperature: float | None = None
+    max_tokens: Positive | None = None
+    parallel_tool_calls: bool | None = None
+    enable_reasoner: bool | None = None
+    max_reasoning_tokens: Count | None = None
+    reasoning_effort: ReasoningEffort | None = None
+    effort: Effort | None = None
+    verbosity: Verbosity | None = None
+    response_format: ResponseFormatInput | None = None
+    strict: bool | None = None
+
+
+class EmbeddingConfigInput(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    embedding_model: str
+    embedding_endpoint_type: str
+    embedding_dim: Positive
+    embedding_endpoint: str | None = None
+    embedding_chunk_size: Count | None = None
+    handle: str | None = None
+    batch_size: Positive | None = None
+
+
+class CompactionInput(BaseModel):
+    """How a conversation is made shorter; what is left out is filled in (wire-v1 §7.9)."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    mode: (
+        Literal["all", "sliding_window", "self_compact_all", "self_compact_sliding_window"] | None
+    ) = None
+    model: str | None = None
+    model_settings: ModelSettingsInput | None = None
+    prompt: str | None = None
+    prompt_acknowledgement: bool | None = None
+    clip_chars: Count | None = None
+    sliding_window_percentage: Annotated[float, Field(ge=0, le=1)] | None = None

@@ -1,0 +1,14 @@
+"""Texts that name something. They are short: databases look them up by an index, and an index has limits."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+# Four bytes each at most, and PostgreSQL's index takes 2704.
+MAX_NAME_CHARS = 500
+
+Tag = Annotated[str, Field(max_length=MAX_NAME_CHARS)]
+Handle = Annotated[
+    str, Field(max_length=MAX_NAME_CHARS, description="A handle: provider/model-name.")
+]
+SecretName = Annotated[str, Field(max_length=MAX_NAME_CHARS)]

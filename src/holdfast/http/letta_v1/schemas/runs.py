@@ -1,0 +1,85 @@
+"""What V1 shows of a run (wire-v1 §3.5) and of the tokens that it used."""
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from msgspec import Struct
+from pydantic import WithJsonSchema
+
+from holdfast.http.letta_v1.schemas.messages import ApiMessage, StopReasonName
+from holdfast.http.letta_v1.schemas.send import Lenient
+
+RunStatusName = Literal["created", "running", "completed", "failed", "cancelled"]
+
+
+class ResumeBody(Lenient):
+    """From where to read a run on. V1's ``poll_interval`` and ``batch_size`` are of no use here."""
+
+    # Anything: what cannot be a cursor is refused in words of its own, not as a body of the wrong form.
+    starting_after: Annotated[Any, WithJsonSchema({"type": "integer", "minimum": 0})] = 0
+    include_pings: bool = True
+
+
+class RequestConfig(Struct, frozen=True, kw_only=True):
+    use_assistant_message: bool
+    assistant_message_tool_name: str
+    assistant_message_tool_kwarg: str
+    include_return_message_types: list[str] | None
+
+
+class Run(Struct, frozen=True, kw_only=True):
+    id: str
+    agent_id: str
+    status: RunStatusName
+    created_at: datetime
+    completed_at: datetime | None
+    stop_reason: StopReasonName | None
+    background: bool
+    conversation_id: str | None
+    # ``run_type``, what callers gave, and ``error`` (an ErrorMessage) once it failed.
+    metadata: dict[str, Any]
+    request_config: RequestConfig
+    callback_url: str | None
+    callback_sent_at: datetime | None = None
+    callback_status_code: int | None = None
+    callback_error: str | None = None
+    ttft_ns: int | None
+    total_duration_ns: int | None
+    base_template_id: str | None = None
+    # Not in V1: what was asked, also of a run that ended before it could store anything.
+    input: list[ApiMessage]
+
+
+class RunMetrics(Struct, frozen=True, kw_only=True):
+    id: str
+    agent_id: str
+    organization_id: str
+    project_id: str | None
+    template_id: str | None = None
+    base_template_id: str | None = None
+    run_start_ns: int
+    run_ns: int | None
+    num_steps: int
+    tools_used: list[str] | None
+
+
+class PromptTokensDetails(Struct, frozen=True, kw_only=True):
+    """Providers name the same tokens ``cached`` or ``cache_read``; both are filled in."""
+
+    cached_tokens: int | None
+    cache_read_tokens: int | None
+    cache_creation_tokens: int | None
+
+
+class CompletionTokensDetails(Struct, frozen=True):
+    reasoning_tokens: int | None
+
+
+class TokenUsage(Struct, frozen=True, kw_only=True):
+    """The OpenAI shape that ``/usage`` has, unlike the usage in a send's answer."""
+
+    completion_tokens: int
+    prompt_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptTokensDetails | None
+    completion_tokens_details: CompletionTokensDetails | None

@@ -1,0 +1,215 @@
+"""What a caller may send to an agent (wire-v1 §2.3.1). Form only; ``from_wire`` says what it means."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Discriminator, Field, Tag
+
+from holdfast.core.runs import DEFAULT_MAX_STEPS
+from holdfast.http.letta_v1.schemas.messages import MessageType
+
+# Far above what any run needs; a bound, so that the number fits everywhere.
+MAX_STEPS_LIMIT = 10_000
+
+
+class Lenient(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+
+def _kind(value: object, *, otherwise: str, **telling: str) -> str:
+    """The ``type`` of an object; where it is left out, the first key that tells (wire-v1 §2.3.1)."""
+    if not isinstance(value, dict):
+        return otherwise
+    if (given := value.get("type")) is not None:
+        return str(given)
+    return next((kind for key, kind in telling.items() if key in value), otherwise)
+
+
+class UrlSource(Lenient):
+    type: Literal["url"] = "url"
+    url: str
+
+
+class Base64Source(Lenient):
+    type: Literal["base64"] = "base64"
+    media_type: str
+    data: str
+    detail: str | None = None
+
+
+class FileSource(Lenient):
+    type: Literal["letta"] = "letta"
+    file_id: str
+    media_type: str | None = None
+    data: str | None = None
+    detail: str | None = None
+
+
+def _source_kind(value: object) -> str:
+    return _kind(value, otherwise="base64", url="url", file_id="letta")
+
+
+class TextInput(Lenient):
+    type: Literal["text"] = "text"
+    text: str
+
+
+class ImageInput(Lenient):
+    type: Literal["image"] = "image"
+    source: Annotated[
+        Annotated[UrlSource, Tag("url")]
+        | Annotated[Base64Source, Tag("base64")]
+        | Annotated[FileSource, Tag("letta")],
+        Discriminator(_source_kind),
+    ]
+
+
+class OtherInput(Lenient):
+    """Parts that only a model produces (wire-v1 §3.8): clients send them back, and they are let pass."""
+
+    type: Literal[
+        "tool_call",
+        "tool_return",
+        "reasoning",
+        "redacted_reasoning",
+        "omitted_reasoning",
+        "summarized_reasoning",
+    ]
+
+
+def _part_kind(value: object) -> str:
+    kind = _kind(value, otherwise="text", source="image")
+    return kind if kind in {"text", "image"} else "other"
+
+
+PartInput = Annotated[
+    Annotated[TextInput, Tag("text")]
+    | Annotated[ImageInput, Tag("image")]
+    | Annotated[OtherInput, Tag("other")],
+    Discriminator(_part_kind),
+]
+ContentInput = str | list[PartInput]
+
+
+class MessageCreate(Lenient):
+    type: Literal["message"] | None = None
+    role: Literal["user", "system", "assistant"]
+    content: ContentInput
+    otid: str | None = None
+    name: str | None = None
+    sender_id: str | None = None
+    group_id: str | None = None
+
+
+DecidedBy = Annotated[
+    str | None,
+    Field(max_length=200, description="Not in V1: who decided, in the caller's own words."),
+]
+
+
+Partial = Annotated[
+    bool, Field(description="Not in V1: other calls may stay open; somebody else answers those.")
+]
+
+
+class ApprovalEntry(Lenient):
+    type: Literal["approval"] = "approval"
+    tool_call_id: str
+    approve: bool
+    reason: str | None = None
+    decided_by: DecidedBy = None
+    arguments: Annotated[
+        dict[str, Any] | None,
+        Field(description="Not in V1: what an approved call gets instead of the model's own."),
+    ] = None
+
+
+class ToolReturnEntry(Lenient):
+    type: Literal["tool"] = "tool"
+    tool_call_id: str
+    tool_return: ContentInput
+    status: Literal["success", "error"]
+    stdout: list[str] | None = None
+    stderr: list[str] | None = None
+    decided_by: DecidedBy = None
+
+
+def _entry_kind(value: object) -> str:
+    return _kind(value, otherwise="approval", tool_return="tool")
+
+
+Entry = Annotated[
+    Annotated[ApprovalEntry, Tag("approval")] | Annotated[ToolReturnEntry, Tag("tool")],
+    Discriminator(_entry_kind),
+]
+
+
+class ApprovalCreate(Lenient):
+    """``approvals`` is the form of today; ``approve`` with ``approval_request_id`` the one before."""
+
+    type: Literal["approval"] | None = None
+    approvals: list[Entry] | None = None
+    otid: str | None = None
+    group_id: str | None = None
+    approve: bool | None = None
+    approval_request_id: str | None = None
+    reason: str | None = None
+    decided_by: DecidedBy = None
+    partial: Partial = False
+
+
+class ToolReturnCreate(Lenient):
+    type: Literal["tool_return"] | None = None
+    tool_returns: list[ToolReturnEntry]
+    partial: Partial = False
+    otid: str | None = None
+    group_id: str | None = None
+
+
+def _item_kind(value: object) -> str:
+    return _kind(
+        value,
+        otherwise="message",
+        approve="approval",
+        approval_request_id="approval",
+        approvals="approval",
+        tool_returns="tool_return",
+    )
+
+
+Item = Annotated[
+    Annotated[MessageCreate, Tag("message")]
+    | Annotated[ApprovalCreate, Tag("approval")]
+    | Annotated[ToolReturnCreate, Tag("tool_return")],
+    Discriminator(_item_kind),
+]
+
+
+class ClientToolCreate(Lenient):
+    name: Annotated[str, Field(min_length=1)]
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class SendBody(Lenient):
+    messages: list[Item] | None = None
+    input: ContentInput | None = None
+    max_steps: Annotated[int, Field(ge=1, le=MAX_STEPS_LIMIT)] = DEFAULT_MAX_STEPS
+    streaming: bool = False
+    stream_tokens: bool = False
+    background: bool = False
+    include_pings: bool = True
+    include_return_message_types: list[MessageType] | None = None
+    include_compaction_messages: bool = False
+    client_tools: list[ClientToolCreate] | None = None
+    override_model: str | None = None
+    override_system: Annotated[
+        str | None, Field(validation_alias=AliasChoices("override_system", "system"))
+    ] = None
+    use_assistant_message: bool = True
+    assistant_message_tool_name: str = "send_message"
+    assistant_message_tool_kwarg: str = "message"
+    callback_url: str | None = None
+    on_disconnect: Annotated[
+        Literal["continue", "cancel"],
+        Field(description="Not in V1: what becomes of the run if the reader of its stream leaves."),
+    ] = "continue"

@@ -1,0 +1,71 @@
+"""What V1 shows of a step, and what may be said about one (wire-v1 §3.6)."""
+
+from typing import Any, Literal
+
+from msgspec import Struct
+from pydantic import BaseModel, ConfigDict
+
+from holdfast.core.runs import StepStatus
+from holdfast.http.letta_v1.schemas.messages import StopReasonName
+from holdfast.http.letta_v1.schemas.names import Tag
+from holdfast.http.letta_v1.schemas.runs import CompletionTokensDetails, PromptTokensDetails
+
+Feedback = Literal["positive", "negative"]
+
+
+class Step(Struct, frozen=True, kw_only=True):
+    id: str
+    run_id: str
+    agent_id: str
+    organization_id: str
+    origin: str | None = None
+    provider_id: str | None = None
+    provider_name: str
+    provider_category: str = "base"
+    model: str
+    model_handle: str
+    model_endpoint: str | None = None
+    context_window_limit: int
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    cached_input_tokens: int | None
+    cache_write_tokens: int | None
+    reasoning_tokens: int | None
+    prompt_tokens_details: PromptTokensDetails | None
+    completion_tokens_details: CompletionTokensDetails | None
+    status: StepStatus
+    stop_reason: StopReasonName | None
+    error_type: str | None
+    error_data: dict[str, Any] | None
+    feedback: str | None
+    tags: list[str]
+    tid: str | None = None
+    trace_id: str | None = None
+    request_id: str | None = None
+    project_id: str | None
+    # Empty since V1 moved them to ``/v1/steps/{step_id}/messages``.
+    messages: tuple[()] = ()
+
+
+class StepMetrics(Struct, frozen=True, kw_only=True):
+    id: str
+    run_id: str
+    agent_id: str
+    provider_id: str | None = None
+    organization_id: str
+    step_start_ns: int
+    llm_request_start_ns: int | None
+    llm_request_ns: int | None
+    tool_execution_ns: int | None
+    step_ns: int | None
+    template_id: str | None = None
+    base_template_id: str | None = None
+    project_id: str | None
+
+
+class FeedbackBody(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    feedback: Feedback | None = None
+    tags: list[Tag] | None = None

@@ -1,0 +1,87 @@
+"""Tools on the wire (wire-v1 §2.5, §3.4)."""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Struct
+from pydantic import BaseModel, ConfigDict, Field
+
+from holdfast.core.tools import MAX_RETURN_CHARS
+from holdfast.http.letta_v1.schemas.names import Tag
+
+SourceType = Literal["python", "typescript", "json"]
+ReturnCharLimit = Annotated[int, Field(ge=1, le=MAX_RETURN_CHARS)]
+
+
+class Requirement(BaseModel):
+    """A package that the tool's source needs."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    name: str = Field(min_length=1)
+    version: str | None = None
+
+
+class ToolFields(BaseModel):
+    """What create and update share; absent or null leaves a stored value as it is."""
+
+    source_type: SourceType | None = None
+    json_schema: dict[str, Any] | None = Field(
+        None, description="{name, description, parameters}; derived from the source if not given."
+    )
+    args_json_schema: dict[str, Any] | None = Field(
+        None, description="The parameters alone; name and description come from the source."
+    )
+    description: str | None = None
+    tags: list[Tag] | None = None
+    return_char_limit: ReturnCharLimit | None = None
+    default_requires_approval: bool | None = None
+    enable_parallel_execution: bool | None = None
+    pip_requirements: list[Requirement] | None = None
+    npm_requirements: list[Requirement] | None = None
+
+
+class ToolCreate(ToolFields):
+    # The one body that refuses what it does not know (wire-v1 §1.7).
+    model_config = ConfigDict(extra="forbid")
+
+    source_code: str = Field(description="Python; the last function at the top level is the tool.")
+
+
+class ToolUpdate(ToolFields):
+    model_config = ConfigDict(extra="ignore")
+
+    source_code: str | None = None
+    metadata_: dict[str, Any] | None = None
+
+
+class ToolRun(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    source_code: str
+    args: dict[str, Any]
+    env_vars: dict[str, str] | None = None
+    name: str | None = None
+    source_type: SourceType | None = None
+    json_schema: dict[str, Any] | None = None
+    args_json_schema: dict[str, Any] | None = None
+
+
+class Tool(Struct, frozen=True, kw_only=True):
+    id: str
+    name: str
+    description: str
+    tool_type: str
+    source_type: str
+    source_code: str | None
+    json_schema: dict[str, Any]
+    args_json_schema: dict[str, Any] | None
+    return_char_limit: int
+    default_requires_approval: bool | None
+    enable_parallel_execution: bool
+    pip_requirements: list[dict[str, Any]] | None
+    npm_requirements: list[dict[str, Any]] | None
+    tags: tuple[str, ...]
+    metadata_: dict[str, Any]
+    project_id: str | None
+    created_by_id: str | None
+    last_updated_by_id: str | None

@@ -1,0 +1,255 @@
+"""Rows as V1 shows them (wire-v1 §3.7): one row is several API messages, all with the row's id."""
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
+
+from holdfast.core.ids import derived_otid
+from holdfast.core.messages import (
+    Decision,
+    Image,
+    Message,
+    Part,
+    Role,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolReturn,
+)
+from holdfast.core.pieces import Piece, Sort, pieces
+from holdfast.http.letta_v1.schemas import messages as wire
+
+
+class Speech(Struct, frozen=True):
+    """The tool that older agents spoke through: a listing shows its calls as plain words."""
+
+    tool: str = "send_message"
+    argument: str = "message"
+
+
+def api_messages(row: Message, speech: Speech | None = None) -> list[wire.ApiMessage]:
+    """All that V1 shows of a row: each piece of it is one message."""
+    found = pieces(row) if speech is None else _spoken(row, speech)
+    return [_api_message(row, index, piece, speech) for index, piece in enumerate(found)]
+
+
+def api_listing(
+    rows: Iterable[Message],
+    types: Collection[str] | None = None,
+    speech: Speech | None = None,
+) -> list[wire.ApiMessage]:
+    """The rows in their order; of these only the message types that were asked for (None: all)."""
+    shown = [message for row in rows for message in api_messages(row, speech)]
+    if types is None:
+        return shown
+    return [message for message in shown if message_type(message) in types]
+
+
+def message_type(message: wire.ShownMessage) -> str:
+    return str(message.__struct_config__.tag)
+
+
+def _shown(row: Message, otid: str | None) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "date": row.created_at.isoformat(timespec="seconds"),
+        "name": row.name,
+        "otid": otid,
+        "sender_id": row.sender_id,
+        "step_id": row.step_id,
+        "run_id": row.run_id,
+    }
+
+
+def _api_message(row: Message, index: int, piece: Piece, speech: Speech | None) -> wire.ApiMessage:
+    """A piece; the otid tells its place in the row (wire-v1 §1.8)."""
+    if piece.sort is Sort.WHOLE:
+        return _whole(row, speech)
+    common = _shown(row, derived_otid(row.id, -1 if piece.sort is Sort.HELD else index))
+    match piece.sort:
+        case Sort.WORDS:
+            content = "".join(_words_of(part) for part in piece.parts)
+            return wire.AssistantMessage(**common, content=content)
+        case Sort.CALLS:
+            calls = [api_call(call) for call in piece.calls]
+            return wire.ToolCallMessage(**common, tool_call=calls[0], tool_calls=calls)
+        case Sort.HELD:
+            calls = [api_call(call) for call in piece.calls]
+            return wire.ApprovalRequestMessage(**common, tool_call=calls[0], tool_calls=calls)
+        case _:
+            return _thought(piece, common)
+
+
+def _thought(piece: Piece, common: dict[str, Any]) -> wire.ApiMessage:
+    thoughts = [part for part in piece.parts if isinstance(part, Thinking)]
+    if piece.sort is Sort.HIDDEN:
+        [thought] = thoughts
+        return wire.HiddenReasoningMessage(
+            **common,
+            state="redacted" if thought.redacted else "omitted",
+            hidden_reasoning=thought.signature if thought.redacted else None,
+        )
+    signatures = [thought.signature for thought in thoughts if thought.signature]
+    return wire.ReasoningMessage(
+        **common,
+        reasoning="".join(thought.text for thought in thoughts),
+        signature=signatures[-1] if signatures else None,
+    )
+
+
+def _whole(row: Message, speech: Speech | None) -> wire.ApiMessage:
+    match row.role:
+        case Role.SYSTEM:
+            return wire.SystemMessage(**_shown(row, row.otid), content=_as_text(row.content))
+        case Role.APPROVAL:
+            return _approval_response(row)
+        case Role.TOOL:
+            return _tool_return(row, _heard(row, speech))
+        case _:
+            return wire.UserMessage(**_shown(row, row.otid), content=_user_content(row.content))
+
+
+def _approval_response(row: Message) -> wire.ApiMessage:
+    decided = next((item for item in row.decisions if item.returned is None), None)
+    return wire.ApprovalResponseMessage(
+        **_shown(row, row.otid),
+        approvals=[api_decision(item) for item in row.decisions],
+        approve=decided.approve if decided else None,
+        approval_request_id=decided.call_id if decided else None,
+        reason=decided.reason if decided else None,
+    )
+
+
+def _tool_return(row: Message, items: Sequence[ToolReturn]) -> wire.ApiMessage:
+    first, returns = items[0], [_return(item) for item in items]
+    common = _shown(row, derived_otid(row.id, 0))
+    common["name"] = row.name or first.name
+    return wire.ToolReturnMessage(
+        **common,
+        tool_return=_as_text(first.content),
+        status=returns[0].status,
+        tool_call_id=first.call_id,
+        stdout=returns[0].stdout,
+        stderr=returns[0].stderr,
+        tool_returns=returns,
+    )
+
+
+def _spoken(row: Message, speech: Speech) -> Sequence[Piece]:
+    """The pieces of a row in a listing: calls that only speak are words, and their returns are nothing."""
+    found: list[Piece] = []
+    for piece in pieces(row):
+        if piece.sort is Sort.CALLS:
+            words = {call.id: _words(call, speech) for call in piece.calls}
+            found += [
+                Piece(Sort.WORDS, (Text(said),)) for said in words.values() if said is not None
+            ]
+            calls = tuple(call for call in piece.calls if words[call.id] is None)
+            found += [Piece(Sort.CALLS, calls=calls)] if calls else []
+        elif row.role is not Role.TOOL or _heard(row, speech):
+            found.append(piece)
+    return found
+
+
+def _heard(row: Message, speech: Speech | None) -> Sequence[ToolReturn]:
+    return [item for item in row.tool_returns if speech is None or item.name != speech.tool]
+
+
+def _words(call: ToolCall, speech: Speech) -> str | None:
+    """What the call says to the user, if that is all it does."""
+    if call.name != speech.tool:
+        return None
+    try:
+        arguments = msgspec.json.decode(call.arguments)
+    except msgspec.DecodeError:
+        return None
+    words = arguments.get(speech.argument) if isinstance(arguments, dict) else None
+    return words if isinstance(words, str) else None
+
+
+def api_call(call: ToolCall) -> wire.ToolCall:
+    return wire.ToolCall(name=call.name, arguments=call.arguments, tool_call_id=call.id)
+
+
+def _return(item: ToolReturn) -> wire.ToolReturn:
+    has_images = any(isinstance(part, Image) for part in item.content)
+    status: Literal["success", "error"] = "success" if item.ok else "error"
+    return wire.ToolReturn(
+        tool_return=_as_parts(item.content) if has_images else _as_text(item.content),
+        status=status,
+        tool_call_id=item.call_id,
+        stdout=list(item.stdout),
+        stderr=list(item.stderr),
+    )
+
+
+def api_decision(item: Decision) -> wire.ApprovalReturn | wire.ToolReturn:
+    who: dict[str, Any] = {
+        "decided_by_id": item.decided_by_id or UNSET,
+        "decided_by": item.decided_by or UNSET,
+        "decided_at": item.decided_at or UNSET,
+    }
+    if item.returned is not None:
+        return replace(_return(item.returned), **who)
+    return wire.ApprovalReturn(
+        tool_call_id=item.call_id,
+        approve=item.approve,
+        reason=item.reason,
+        arguments=UNSET if item.arguments is None else item.arguments,
+        **who,
+    )
+
+
+class _Packed(Struct):
+    """How V1 stored a user's words; rows that come from there still hold it."""
+
+    type: Literal["user_message"]
+    message: str
+
+
+def _user_content(content: Sequence[Part]) -> wire.Content:
+    match content:
+        case ():
+            return ""
+        case (Text(text=text),):
+            return _unpacked(text)
+        case _:
+            return _as_parts(content)
+
+
+def _unpacked(text: str) -> str:
+    if not (text.startswith("{") and '"user_message"' in text):
+        return text
+    try:
+        return msgspec.json.decode(text, type=_Packed).message
+    except msgspec.DecodeError:
+        return text
+
+
+def _as_parts(content: Sequence[Part]) -> list[wire.TextContent | wire.ImageContent]:
+    parts: list[wire.TextContent | wire.ImageContent] = []
+    for part in content:
+        if isinstance(part, Text):
+            parts.append(wire.TextContent(text=part.text))
+        elif isinstance(part, Image):
+            source = wire.Base64Image(
+                media_type=part.media_type, data=part.data, detail=part.detail
+            )
+            parts.append(wire.ImageContent(source=source))
+    return parts
+
+
+def _words_of(part: Part) -> str:
+    return part.text if isinstance(part, Text) else "[Image omitted]"
+
+
+def _as_text(content: Sequence[Part]) -> str:
+    """Content where V1 has room for text alone (wire-v1 §3.8)."""
+    texts = [part.text for part in content if isinstance(part, Text)]
+    images = sum(isinstance(part, Image) for part in content)
+    if images:
+        texts.append("[Image omitted]" if images == 1 else f"[{images} images omitted]")
+    return "\n".join(texts)

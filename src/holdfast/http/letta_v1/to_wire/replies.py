@@ -1,0 +1,66 @@
+"""How a run's end is told: the answer to a send, its usage, and what went wrong (wire-v1 §3.9, §4.6)."""
+
+from typing import Final
+
+from holdfast.core.events import RunEnded
+from holdfast.core.messages import Role
+from holdfast.core.runs import RunFailure
+from holdfast.http.letta_v1.schemas import messages as wire
+from holdfast.http.letta_v1.to_wire.messages import api_listing
+from holdfast.http.letta_v1.to_wire.way_out import way_out
+from holdfast.usecases.messages import Reply
+
+# The error types that V1 clients know (wire-v1 §4.6); every other failure has to be one of these too.
+ERROR_TYPES: Final = frozenset(
+    {
+        "llm_timeout",
+        "llm_rate_limit",
+        "llm_authentication",
+        "llm_empty_response",
+        "llm_error",
+        "context_window_overflow_in_system_prompt",
+        "internal_error",
+        "stream_incomplete",
+        "cleanup_error",
+        "stream_task_cancelled",
+    }
+)
+
+
+def letta_response(reply: Reply) -> wire.LettaResponse:
+    rows = [row for row in reply.messages if row.role is not Role.SUMMARY]
+    return wire.LettaResponse(
+        messages=api_listing(rows, reply.run.request.include_return_message_types),
+        stop_reason=wire.StopReasonItem(reply.ended.stop_reason),
+        usage=usage_statistics(reply.ended),
+    )
+
+
+def usage_statistics(ended: RunEnded) -> wire.UsageStatistics:
+    usage = ended.usage
+    return wire.UsageStatistics(
+        completion_tokens=usage.completion_tokens,
+        prompt_tokens=usage.prompt_tokens,
+        total_tokens=usage.total_tokens,
+        step_count=ended.step_count,
+        cached_input_tokens=usage.cached_input_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
+        reasoning_tokens=usage.reasoning_tokens,
+        context_tokens=ended.context_tokens,
+    )
+
+
+def error_message(run_id: str, failure: RunFailure) -> wire.ErrorMessage:
+    return wire.ErrorMessage(
+        run_id=run_id,
+        error_type=error_type(failure),
+        message=failure.message,
+        detail=(failure.detail + way_out(failure.pending_request_id, failure.pending_calls))
+        or None,
+    )
+
+
+def error_type(failure: RunFailure) -> str:
+    if failure.kind in ERROR_TYPES:
+        return failure.kind
+    return "llm_error" if failure.kind.startswith("llm_") else "internal_error"

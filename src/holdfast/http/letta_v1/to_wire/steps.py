@@ -1,0 +1,60 @@
+"""Steps as V1 shows them (wire-v1 §3.6)."""
+
+from typing import Any
+
+from holdfast.core.runs import Step
+from holdfast.http.letta_v1.schemas import steps as wire
+from holdfast.http.letta_v1.to_wire.replies import error_type
+from holdfast.http.letta_v1.to_wire.runs import completion_details, epoch_ns, prompt_details
+
+
+def api_step(step: Step) -> wire.Step:
+    usage = step.usage
+    return wire.Step(
+        id=step.id,
+        run_id=step.run_id,
+        agent_id=step.agent_id,
+        organization_id=step.organization_id,
+        provider_name=step.model.provider,
+        model=step.model.name,
+        model_handle=step.model.handle,
+        context_window_limit=step.model.context_window,
+        prompt_tokens=usage.prompt_tokens,
+        completion_tokens=usage.completion_tokens,
+        total_tokens=usage.total_tokens,
+        cached_input_tokens=usage.cached_input_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
+        reasoning_tokens=usage.reasoning_tokens,
+        prompt_tokens_details=prompt_details(usage),
+        completion_tokens_details=completion_details(usage),
+        status=step.status,
+        stop_reason=step.stop_reason,
+        error_type=error_type(step.failure) if step.failure else None,
+        error_data=_error_data(step),
+        feedback=step.feedback,
+        tags=list(step.tags),
+        project_id=step.project_id,
+    )
+
+
+def step_metrics(step: Step) -> wire.StepMetrics:
+    started = epoch_ns(step.created_at)
+    return wire.StepMetrics(
+        id=step.id,
+        run_id=step.run_id,
+        agent_id=step.agent_id,
+        organization_id=step.organization_id,
+        step_start_ns=started,
+        # A step is written down right before its model is asked.
+        llm_request_start_ns=None if step.llm_request_ns is None else started,
+        llm_request_ns=step.llm_request_ns,
+        tool_execution_ns=step.tool_execution_ns,
+        step_ns=step.step_ns,
+        project_id=step.project_id,
+    )
+
+
+def _error_data(step: Step) -> dict[str, Any] | None:
+    if step.failure is None:
+        return None
+    return {"message": step.failure.message, "details": step.failure.detail or None}

@@ -1,0 +1,118 @@
+"""Server-sent events over plain ASGI (wire-v1 §4.1, §4.7): the hot path of HTTP, so nothing stands between.
+
+It frames items, fills silences and notices clients that leave. What an item says is ``letta_v1``'s affair.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import aclosing
+
+import msgspec
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from holdfast.http.letta_v1.schemas.messages import ErrorMessage, StreamItem
+
+# Some proxies cut a stream after 15 s of silence, and the SDK gives up after 60. V1 waited 20.
+KEEP_ALIVE_SECONDS = 10.0
+
+MEDIA_TYPE = "text/event-stream"
+DONE = b"data: [DONE]\n\n"
+COMMENT = b": keep-alive\n\n"
+
+_HEADERS = {
+    "cache-control": "no-cache",
+    # nginx would collect tokens until its buffer is full.
+    "x-accel-buffering": "no",
+}
+
+_encoder = msgspec.json.Encoder()
+
+
+def framed(items: Iterable[StreamItem]) -> bytes:
+    """All items as one chunk: a chunk costs far more than an item."""
+    return b"".join([_frame(item) for item in items])
+
+
+def _frame(item: StreamItem) -> bytes:
+    # Only errors have a name: the SDK drops whatever else has one.
+    name = b"event: error\n" if isinstance(item, ErrorMessage) else b""
+    return b"%bdata: %b\n\n" % (name, _encoder.encode(item))
+
+
+class EventStream(Response):
+    """Sends chunks as they come, each once the client took those before it.
+
+    A client that leaves ends the reading, and nothing else: what it was reading about goes on, unless
+    ``on_disconnect`` does something about it.
+    """
+
+    media_type = MEDIA_TYPE
+
+    def __init__(
+        self,
+        chunks: AsyncGenerator[bytes, None],
+        *,
+        keep_alive: Callable[[], bytes] = lambda: COMMENT,
+        keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
+        on_disconnect: Callable[[], Awaitable[object]] | None = None,
+    ) -> None:
+        # Not Response's own: it would announce the length of a body that is still to come.
+        self.status_code = 200
+        self.background = None
+        self.init_headers(_HEADERS)
+        self._chunks = chunks
+        self._keep_alive = keep_alive
+        self._keep_alive_seconds = keep_alive_seconds
+        self._on_disconnect = on_disconnect
+        self._said_at = 0.0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        del scope
+        start = {"status": self.status_code, "headers": self.raw_headers}
+        await send({"type": "http.response.start", **start})
+        self._said_at = asyncio.get_running_loop().time()
+        telling = asyncio.create_task(self._tell(send))
+        watching = asyncio.create_task(self._watch(receive, send))
+        try:
+            await asyncio.wait({telling, watching}, return_when=asyncio.FIRST_COMPLETED)
+            has_left = not telling.done()
+        finally:
+            await _stopped(telling, watching)
+        if not has_left:
+            # An answer that is complete looks like a client that left: the watch has nothing to add.
+            telling.result()
+        elif self._on_disconnect is not None:
+            await self._on_disconnect()
+
+    async def _tell(self, send: Send) -> None:
+        async with aclosing(self._chunks) as chunks:
+            async for chunk in chunks:
+                await self._say(send, chunk)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _watch(self, receive: Receive, send: Send) -> None:
+        """Return once the client has left. Until then let no silence grow too long."""
+        while True:
+            due = self._said_at + self._keep_alive_seconds
+            try:
+                async with asyncio.timeout_at(due):
+                    return await _disconnect(receive)
+            except TimeoutError:
+                if self._said_at + self._keep_alive_seconds <= due:
+                    await self._say(send, self._keep_alive())
+
+    async def _say(self, send: Send, chunk: bytes) -> None:
+        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        self._said_at = asyncio.get_running_loop().time()
+
+
+async def _disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _stopped(*tasks: asyncio.Task[None]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,37 @@
+"""All ports together: what use cases and the engine may reach. ``assembly`` builds it once."""
+
+from dataclasses import dataclass
+
+from holdfast.ports.bell import Bell
+from holdfast.ports.clock import Clock, Ids
+from holdfast.ports.dispatch import Dispatch
+from holdfast.ports.event_log import EventLog
+from holdfast.ports.model import Catalogue, Model
+from holdfast.ports.store import Store
+from holdfast.ports.toolbox import Toolbox
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bounds that the operator may set; each is a setting of the same name in ``config``."""
+
+    # How long a send waits for its turn on a thread before it is refused.
+    busy_wait_seconds: float = 30.0
+    # How long one tool call may take.
+    tool_timeout_seconds: float = 180.0
+    # How often a run that a dead process left behind is picked up again before it is ended as failed.
+    max_recoveries: int = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class House:
+    store: Store
+    events: EventLog
+    dispatch: Dispatch
+    bell: Bell
+    model: Model
+    catalogue: Catalogue
+    toolbox: Toolbox
+    clock: Clock
+    ids: Ids
+    limits: Limits = Limits()

@@ -1,0 +1,109 @@
+"""Asking a language model. One call is one answer; the adapter knows every provider's ways."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from holdfast.core.messages import Message, Part, ToolCall
+from holdfast.core.models import EmbeddingInfo, ModelChoice, ModelInfo
+from holdfast.core.runs import Usage
+from holdfast.core.turn import Finish
+
+
+class ToolOffer(Struct, frozen=True):
+    """A tool as the model is told of it."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+
+
+class Question(Struct, frozen=True, kw_only=True):
+    """All that the model is given. The rows begin with the system message, and every call has its result."""
+
+    choice: ModelChoice
+    history: tuple[Message, ...]
+    tools: tuple[ToolOffer, ...] = ()
+    # The model must call one of ``tools``.
+    force_tool: bool = False
+    parallel_tool_calls: bool = False
+
+
+class ThinkingDelta(Struct, frozen=True):
+    text: str
+
+
+class HiddenThinking(Struct, frozen=True):
+    """The model thought something that it does not show; what it sent instead, if it was redacted."""
+
+    redacted: bool
+    data: str | None = None
+
+
+class TextDelta(Struct, frozen=True):
+    text: str
+
+
+class ToolCallDelta(Struct, frozen=True):
+    """The first delta of a call has id and name; later ones add to the arguments."""
+
+    call_id: str
+    name: str
+    arguments: str
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """The whole answer; always the last item of a stream that was not cut off.
+
+    No call has an id that occurs in the history, and no two have the same.
+    """
+
+    content: tuple[Part, ...]
+    tool_calls: tuple[ToolCall, ...]
+    usage: Usage
+    finish: Finish
+
+
+ModelEvent = ThinkingDelta | HiddenThinking | TextDelta | ToolCallDelta | Answer
+
+
+class Model(Protocol):
+    def ask(self, question: Question) -> AbstractAsyncContextManager[AsyncIterator[ModelEvent]]:
+        """Stream one answer. Leaving the context, or cancelling, closes the provider's socket at once.
+
+        Raises ModelError (see ``errors``) for whatever the provider does wrong, UnknownModel if no
+        provider of that handle is configured.
+        """
+        ...
+
+    async def ready(self, choice: ModelChoice) -> None:
+        """Load what ``ask`` will need (a provider's SDK), so that the first turn is quick."""
+        ...
+
+
+class Catalogue(Protocol):
+    """Which models there are."""
+
+    def models(self) -> Sequence[ModelInfo]:
+        """All models of all configured providers, by handle."""
+        ...
+
+    def embeddings(self) -> Sequence[EmbeddingInfo]:
+        """All embedding models of all configured providers."""
+        ...
+
+    def find(self, handle: str) -> ModelInfo:
+        """The model of this handle. InvalidArgument if it is not ``provider/name``; UnknownModel if
+        its provider is not configured."""
+        ...
+
+    def find_embedding(self, handle: str) -> EmbeddingInfo | None:
+        """The embedding model of this handle, configured or not (V1 clients always name one); None if
+        it is not known."""
+        ...
+
+    def default_handle(self) -> str | None:
+        """The model for agents that name none, if the operator chose one."""
+        ...

@@ -1,0 +1,368 @@
+"""What Holdfast remembers. A transaction is a plain function, run whole or not at all.
+
+    agent = await store.read(lambda tx: tx.agents.get(actor.organization_id, agent_id))
+
+Every object belongs to an organisation: one of another organisation is simply not found. Lists follow
+``Page``: sorted by ``order_by`` with the id as tie-breaker, ``after`` is the next page in sort order, ``before``
+the previous one (still returned in sort order); an unknown cursor raises NotFound
+``No <Kind> found with id <cursor>`` unless a docstring says otherwise.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Protocol, TypeVar
+
+from holdfast.core.agents import Agent, AgentQuery, Secret
+from holdfast.core.approvals import ApprovalQuery
+from holdfast.core.events import Event
+from holdfast.core.lifecycle import Signal
+from holdfast.core.memory import Block, BlockQuery
+from holdfast.core.messages import Message, OpenCall
+from holdfast.core.paging import Page
+from holdfast.core.runs import Run, RunQuery, Step, StepQuery
+from holdfast.core.threads import Thread, ThreadQuery
+from holdfast.core.tools import Tool, ToolQuery
+
+T = TypeVar("T")
+
+
+class Agents(Protocol):
+    def add(self, agent: Agent) -> None: ...
+
+    def get(self, organization_id: str, agent_id: str) -> Agent:
+        """NotFound: ``Agent with ID <id> not found``."""
+        ...
+
+    def save(self, agent: Agent) -> None:
+        """Replace the whole agent; its relations and last-run fields are not part of it."""
+        ...
+
+    def delete(self, organization_id: str, agent_id: str) -> None:
+        """The agent with its threads, messages, runs, steps, events, links and secrets."""
+        ...
+
+    def list(self, organization_id: str, query: AgentQuery) -> Sequence[Agent]:
+        """An unknown cursor is ignored (wire-v1 §1.10)."""
+        ...
+
+    def count(self, organization_id: str, query: AgentQuery) -> int: ...
+
+    def note_run_end(
+        self,
+        agent_id: str,
+        *,
+        stop_reason: str | None,
+        completed_at: datetime | None,
+        duration_ms: int | None,
+    ) -> None:
+        """Set the agent's last_stop_reason, last_run_completion and last_run_duration_ms."""
+        ...
+
+    def tags(self, agent_ids: Collection[str]) -> Mapping[str, Sequence[str]]:
+        """Tags per agent, sorted; an agent without tags has no entry."""
+        ...
+
+    def set_tags(self, agent_id: str, tags: Collection[str]) -> None: ...
+
+    def all_tags(self, organization_id: str) -> Sequence[str]:
+        """Every tag on an agent or a block of the organisation, sorted, each once."""
+        ...
+
+    def tools(self, agent_ids: Collection[str]) -> Mapping[str, Sequence[Tool]]:
+        """Attached tools per agent, in the order of attachment."""
+        ...
+
+    def attach_tools(self, agent_id: str, tool_ids: Sequence[str]) -> None:
+        """Idempotent."""
+        ...
+
+    def detach_tools(self, agent_id: str, tool_ids: Collection[str]) -> None: ...
+
+    def blocks(self, agent_ids: Collection[str]) -> Mapping[str, Sequence[Block]]:
+        """Attached blocks per agent, in the order of attachment."""
+        ...
+
+    def attach_block(self, agent_id: str, block_id: str) -> None:
+        """Idempotent. AlreadyExists if another attached block has the same label."""
+        ...
+
+    def detach_block(self, agent_id: str, block_id: str) -> bool:
+        """Whether it was attached."""
+        ...
+
+    def secrets(self, agent_ids: Collection[str]) -> Mapping[str, Sequence[Secret]]: ...
+
+    def set_secrets(self, agent_id: str, secrets: Sequence[Secret]) -> None:
+        """Replace all. Values are encrypted at rest."""
+        ...
+
+
+class Tools(Protocol):
+    def add(self, tool: Tool) -> None:
+        """AlreadyExists if the organisation has a tool of that name."""
+        ...
+
+    def get(self, organization_id: str, tool_id: str) -> Tool:
+        """NotFound: ``Tool with ID <id> not found``."""
+        ...
+
+    def find(self, organization_id: str, names: Collection[str]) -> Sequence[Tool]:
+        """The tools of these names; unknown names are left out."""
+        ...
+
+    def save(self, tool: Tool) -> None: ...
+
+    def delete(self, organization_id: str, tool_id: str) -> None:
+        """Also detaches it from every agent."""
+        ...
+
+    def list(self, organization_id: str, query: ToolQuery) -> Sequence[Tool]: ...
+
+    def count(self, organization_id: str, query: ToolQuery) -> int: ...
+
+
+class Blocks(Protocol):
+    def add(self, block: Block) -> None: ...
+
+    def get(self, organization_id: str, block_id: str) -> Block:
+        """NotFound: ``Block with ID <id> not found``."""
+        ...
+
+    def save(self, block: Block) -> None: ...
+
+    def delete(self, organization_id: str, block_id: str) -> None: ...
+
+    def list(self, organization_id: str, query: BlockQuery) -> Sequence[Block]:
+        """An unknown cursor is ignored (wire-v1 §1.10)."""
+        ...
+
+    def count(self, organization_id: str, query: BlockQuery) -> int: ...
+
+    def holders(self, block_id: str) -> Sequence[str]:
+        """Ids of the agents that hold the block."""
+        ...
+
+
+class Threads(Protocol):
+    def add(self, thread: Thread) -> None: ...
+
+    def get(self, organization_id: str, thread_id: str) -> Thread:
+        """NotFound: ``Conversation with ID <id> not found``."""
+        ...
+
+    def save(self, thread: Thread) -> None: ...
+
+    def note_request(self, thread_id: str, at: datetime) -> None:
+        """Set ``last_message_at``. NotFound if the thread was deleted, also by a transaction that is just
+        being committed: whoever has noted a request may rely on the thread until its own commit."""
+        ...
+
+    def delete(self, organization_id: str, thread_id: str, at: datetime) -> None:
+        """The conversation with its runs and the messages that no fork shows any more."""
+        ...
+
+    def list(self, organization_id: str, query: ThreadQuery) -> Sequence[Thread]:
+        """Conversations. Those without the value that the list is sorted by come last."""
+        ...
+
+    def of_agent(self, agent_id: str) -> Sequence[Thread]:
+        """All threads of the agent, the default one first."""
+        ...
+
+
+class Messages(Protocol):
+    """Rows and the contexts that show them. ``message_ids`` is computed from the context, nowhere stored."""
+
+    def append(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """Store rows at the end of their thread and of its context; returns them with their positions."""
+        ...
+
+    def rewrite(self, message: Message) -> None:
+        """Replace the content of a stored row in place (the compiled system message alone)."""
+        ...
+
+    def get(self, organization_id: str, message_id: str) -> Message:
+        """NotFound: ``Message with ID <id> not found``."""
+        ...
+
+    def context(self, thread_id: str) -> Sequence[Message]:
+        """The rows that the model is shown, in order, the system message first."""
+        ...
+
+    def context_ids(self, thread_ids: Collection[str]) -> Mapping[str, Sequence[str]]:
+        """The ids of each thread's context, in order."""
+        ...
+
+    def set_context(self, thread_id: str, message_ids: Sequence[str]) -> None:
+        """Show just these rows from now on, in this order. Rows stay in the history."""
+        ...
+
+    def share(self, source_id: str, thread_id: str, message_ids: Sequence[str]) -> None:
+        """Make rows that the source shows part of this thread's history too, for as long as it lives."""
+        ...
+
+    def list(
+        self,
+        organization_id: str,
+        page: Page,
+        *,
+        agent_id: str | None = None,
+        thread_id: str | None = None,
+        run_id: str | None = None,
+        step_id: str | None = None,
+    ) -> Sequence[Message]:
+        """Rows by position; of a thread also those that it shares. ``page.order`` is the sort order; ``after`` means newer rows and ``before``
+        older ones, whatever the order (the newest of them first when descending)."""
+        ...
+
+    def count(self, agent_id: str, thread_id: str | None = None) -> int: ...
+
+    def search(
+        self, agent_id: str, text: str, *, roles: Collection[str], limit: int
+    ) -> Sequence[Message]:
+        """Newest rows of the agent that contain the text, ignoring case."""
+        ...
+
+
+class Calls(Protocol):
+    """Tool calls whose result row is not written yet: the write-ahead of every tool."""
+
+    def open(self, thread_id: str) -> Sequence[OpenCall]:
+        """In the order of the answer."""
+        ...
+
+    def put(self, thread_id: str, calls: Sequence[OpenCall]) -> None:
+        """Insert calls, or replace their state and result."""
+        ...
+
+    def close(self, thread_id: str) -> None:
+        """Every open call of the thread now has its result row."""
+        ...
+
+    def requests(self, organization_id: str, query: ApprovalQuery) -> Sequence[Message]:
+        """The rows whose held calls wait for a person, of all threads, by age."""
+        ...
+
+    def count_requests(self, organization_id: str, query: ApprovalQuery) -> int:
+        """How many there are on all pages."""
+        ...
+
+
+class Runs(Protocol):
+    def add(self, run: Run) -> None:
+        """Its ``input`` and ``request`` are written here once and never change."""
+        ...
+
+    def get(self, organization_id: str, run_id: str) -> Run:
+        """NotFound: ``Run with ID <id> not found``."""
+        ...
+
+    def find(self, run_id: str) -> Run | None: ...
+
+    def hold(self, organization_id: str, run_id: str) -> Run:
+        """Like ``get``; and nobody else changes the run before this transaction is over. For those who change
+        a run that they do not carry: what its worker has written meanwhile must not be put back."""
+        ...
+
+    def change(self, run: Run, signal: Signal) -> Run:
+        """Advance the status by the lifecycle table as compare-and-set and write the run's other fields as
+        they are given. ``run.status`` is the status that the caller saw: RunMoved if it is no longer that.
+        A second run that claims a held thread cannot be written: RunMoved."""
+        ...
+
+    def save(self, run: Run) -> None:
+        """Write progress, usage, metadata and the like; the status must be what it was: else RunMoved."""
+        ...
+
+    def remove(self, organization_id: str, run_id: str) -> None:
+        """Delete the run with its steps and events; its message rows stay."""
+        ...
+
+    def reserve(self, run_id: str, seq: int) -> None:
+        """Raise the run's ``reserved_seq``; nothing else of the run changes."""
+        ...
+
+    def withdraw(self, run_id: str) -> bool:
+        """Delete a run that is still queued, as if it had never been sent. Whether it was."""
+        ...
+
+    def list(self, organization_id: str, query: RunQuery) -> Sequence[Run]: ...
+
+    def live(self) -> Sequence[Run]:
+        """Runs of all organisations that are queued, running or cancelling, oldest first."""
+        ...
+
+    def cancelling(self) -> Sequence[str]:
+        """Ids of the runs whose cancel is on record and that have not ended."""
+        ...
+
+    def paused_on(self, thread_id: str) -> Run | None:
+        """The run whose held calls the thread waits for."""
+        ...
+
+    def of_request(self, thread_id: str, request_key: str) -> Run | None:
+        """The run that this very request has started. A second one with the same key cannot be added."""
+        ...
+
+    def with_otid(self, thread_id: str, otid: str) -> Run | None:
+        """The newest run of the thread whose input has this otid."""
+        ...
+
+
+class Steps(Protocol):
+    def add(self, step: Step) -> None: ...
+
+    def save(self, step: Step) -> None: ...
+
+    def get(self, organization_id: str, step_id: str) -> Step:
+        """NotFound: ``Step with ID <id> not found``."""
+        ...
+
+    def list(self, organization_id: str, query: StepQuery) -> Sequence[Step]: ...
+
+    def pending(self, run_id: str) -> Sequence[Step]: ...
+
+
+class Events(Protocol):
+    def append(self, events: Sequence[Event]) -> None: ...
+
+    def after(self, run_id: str, seq: int, limit: int) -> Sequence[Event]:
+        """Durable events with a higher number, in order."""
+        ...
+
+
+class Transaction(Protocol):
+    @property
+    def agents(self) -> Agents: ...
+    @property
+    def tools(self) -> Tools: ...
+    @property
+    def blocks(self) -> Blocks: ...
+    @property
+    def threads(self) -> Threads: ...
+    @property
+    def messages(self) -> Messages: ...
+    @property
+    def calls(self) -> Calls: ...
+    @property
+    def runs(self) -> Runs: ...
+    @property
+    def steps(self) -> Steps: ...
+    @property
+    def events(self) -> Events: ...
+
+
+class Store(Protocol):
+    async def write(self, work: Callable[[Transaction], T]) -> T:
+        """Run ``work`` in one read-write transaction: all of it is committed when it returns, nothing if it
+        raises. It runs on a thread of the store's own and must neither await nor keep the transaction.
+        When transactions collide it is run again, so it must have no other effects; an error of the store
+        ends the transaction, so ``work`` lets it pass (RunMoved and NotFound excepted).
+        Cancelling the caller does not undo it. StoreUnavailable if the database cannot be reached."""
+        ...
+
+    async def read(self, work: Callable[[Transaction], T]) -> T:
+        """Run ``work`` on one consistent snapshot; nothing can be written."""
+        ...
+
+    async def close(self) -> None: ...

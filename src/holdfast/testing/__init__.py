@@ -1,0 +1,88 @@
+"""Tools for testing agents: a provider that says what the test tells it to, and a clock.
+
+The scripted provider is a real HTTP server on loopback that speaks OpenAI chat completions, OpenAI
+responses, Anthropic messages and Google's generateContent, streaming and not. Point any client at it::
+
+    async def test_the_agent_rolls_the_dice():
+        async with ScriptedProvider() as provider:
+            provider.script(
+                Answer("I roll.", ToolCall("roll_dice", {"num_sides": 16})),
+                Answer("You rolled 7."),
+            )
+            agent = make_my_agent(base_url=provider.openai_url)  # others: provider.url
+            assert await agent.ask("Roll, please.") == "You rolled 7."
+            first, second = provider.requests
+            assert first.user_text == "Roll, please."
+
+Stop an answer where the test wants it, without a sleep::
+
+    gate = Gate("half-way")
+    provider.script(Answer("One ", gate, "two."))
+    ...
+    await gate.reached.wait()
+    gate.release()
+
+Break things: ``provider.script(HttpError(429), Answer("Once", HangUp()), NoAnswer())``; then see
+how the client took it: ``provider.requests[-1].closed_early``. Several agents at once have lanes of
+their own: ``provider.script("For you.", when=lambda request: request.model == "yours")``.
+
+A history that the real provider would refuse, such as a tool call without its result, is refused
+here with the same status and words. From code without a loop: ``with ScriptedProvider.in_thread()
+as provider``, and ``block`` in the place of ``wait``. From elsewhere: ``python -m holdfast.testing``.
+"""
+
+from holdfast.testing.clock import FakeClock
+from holdfast.testing.moments import Moment
+from holdfast.testing.provider import ScriptedProvider
+from holdfast.testing.requests import ProviderRequest
+from holdfast.testing.script import (
+    Answer,
+    EmptyAnswer,
+    Fault,
+    Gate,
+    Hang,
+    HangUp,
+    HttpError,
+    MalformedJson,
+    MalformedSse,
+    NoAnswer,
+    Part,
+    Pause,
+    RedactedThinking,
+    ResetConnection,
+    Scripted,
+    SlowHeaders,
+    Text,
+    Thinking,
+    ToolCall,
+    TruncatedStream,
+    Usage,
+)
+
+__all__ = [
+    "Answer",
+    "EmptyAnswer",
+    "FakeClock",
+    "Fault",
+    "Gate",
+    "Hang",
+    "HangUp",
+    "HttpError",
+    "MalformedJson",
+    "MalformedSse",
+    "Moment",
+    "NoAnswer",
+    "Part",
+    "Pause",
+    "ProviderRequest",
+    "RedactedThinking",
+    "ResetConnection",
+    "Scripted",
+    "ScriptedProvider",
+    "SlowHeaders",
+    "Text",
+    "Thinking",
+    "ToolCall",
+    "TruncatedStream",
+    "Usage",
+]

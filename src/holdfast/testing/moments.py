@@ -1,0 +1,83 @@
+"""A moment: something that happens once, and that coroutines and threads can wait for alike.
+
+The provider may live in the test's own loop or in another thread, so neither asyncio's event nor
+threading's alone would do. `wait` is awaited, `block` blocks the calling thread.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+DEFAULT_TIMEOUT_SECONDS = 30.0
+
+# One lock for all moments: it is held for a few instructions only, and a request must stay cheap.
+_lock = threading.Lock()
+
+
+class Moment:
+    """Happens once and stays so."""
+
+    __slots__ = ("_happened", "_name", "_tell")
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._happened = False
+        self._tell: list[Callable[[], None]] = []
+
+    def __repr__(self) -> str:
+        return f"<Moment {self._name!r}: {'happened' if self._happened else 'not yet'}>"
+
+    @property
+    def happened(self) -> bool:
+        return self._happened
+
+    def happen(self) -> None:
+        with _lock:
+            self._happened = True
+            tell, self._tell = self._tell, []
+        for wake in tell:
+            wake()
+
+    async def wait(self, timeout: float | None = DEFAULT_TIMEOUT_SECONDS) -> None:  # noqa: ASYNC109 - the bound is part of the question, as in `block`
+        """Wait for the moment; raise TimeoutError when it has not come in time."""
+        loop = asyncio.get_running_loop()
+        woken = asyncio.Event()
+
+        def wake() -> None:
+            # A loop that has ended has nobody left to wake.
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(woken.set)
+
+        if self._happened_else_tell(wake):
+            return
+        try:
+            await asyncio.wait_for(woken.wait(), timeout)
+        except TimeoutError:
+            raise self._too_late(timeout) from None
+        finally:
+            self._forget(wake)
+
+    def block(self, timeout: float | None = DEFAULT_TIMEOUT_SECONDS) -> None:
+        """Block this thread until the moment; raise TimeoutError when it has not come in time."""
+        woken = threading.Event()
+        if self._happened_else_tell(woken.set):
+            return
+        try:
+            if not woken.wait(timeout):
+                raise self._too_late(timeout)
+        finally:
+            self._forget(woken.set)
+
+    def _happened_else_tell(self, wake: Callable[[], None]) -> bool:
+        with _lock:
+            if not self._happened:
+                self._tell.append(wake)
+            return self._happened
+
+    def _forget(self, wake: Callable[[], None]) -> None:
+        with _lock:
+            if wake in self._tell:
+                self._tell.remove(wake)
+
+    def _too_late(self, timeout: float | None) -> TimeoutError:
+        return TimeoutError(f"{self._name} did not happen within {timeout} s")

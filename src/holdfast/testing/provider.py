@@ -1,0 +1,313 @@
+"""The scripted provider: the queue of answers, the records, and the two ways to run it."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Self, TypeAlias
+
+import msgspec
+
+from holdfast.testing import replies
+from holdfast.testing.models import model_list
+from holdfast.testing.moments import DEFAULT_TIMEOUT_SECONDS, Moment
+from holdfast.testing.rendering import render
+from holdfast.testing.requests import ProviderRequest
+from holdfast.testing.script import (
+    Answer,
+    HttpError,
+    Scripted,
+    SlowHeaders,
+    ToolCall,
+    TruncatedStream,
+)
+from holdfast.testing.server import Exchange, HttpRequest, Server
+from holdfast.testing.wires import openai_chat, wire_at
+from holdfast.testing.wires.wire import Body, Wire
+
+Condition: TypeAlias = Callable[[ProviderRequest], bool]
+Responder: TypeAlias = Callable[[ProviderRequest], Scripted | str | None]
+
+_NOT_JSON = "We could not parse the JSON body of your request."
+_WRONG_SHAPE = "The request body does not have the expected shape."
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    scripted: Scripted
+    when: Condition | None
+
+
+class ScriptedProvider:
+    """A model provider on loopback that says what it was told to say.
+
+    Run it in the test's own loop with `async with ScriptedProvider() as provider`, or in a thread
+    with `with ScriptedProvider.in_thread() as provider`. Scripting and reading are safe from any
+    thread. Queued answers come first, then `respond_with`'s function, then `default`.
+    """
+
+    def __init__(
+        self,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        default: Scripted | str = "Hello from the scripted provider.",
+        models: Iterable[str] = ("scripted-model",),
+        strict: bool = True,
+        record: bool = True,
+    ) -> None:
+        """Prepare; nothing listens yet.
+
+        `strict` refuses what the real provider would refuse. Without `record` no requests are
+        kept, for a provider that serves very many.
+        """
+        self.default = _scripted(default)
+        self._host = host
+        self._port = port
+        self._models = replies.whole(200, model_list(models))
+        self._strict = strict
+        self._record = record
+        self._server = Server(self._answer)
+        self._lock = threading.RLock()
+        self._queue: list[_Entry] = []
+        self._responder: Responder | None = None
+        self._requests: list[ProviderRequest] = []
+        self._awaited: list[tuple[int, Moment]] = []
+        self._answers = 0
+        self._calls = 0
+
+    # where it is
+
+    @property
+    def url(self) -> str:
+        """The root address; the base URL for Anthropic and Google clients."""
+        return f"http://{self._host}:{self._port}"
+
+    @property
+    def openai_url(self) -> str:
+        """The base URL for OpenAI clients."""
+        return f"{self.url}/v1"
+
+    # what it says
+
+    def script(self, *answers: Scripted | str, when: Condition | None = None) -> None:
+        """Queue answers for the next requests, in order.
+
+        With `when` they are only for requests that it accepts: each request gets the first queued
+        answer that is meant for it.
+        """
+        with self._lock:
+            self._queue.extend(_Entry(_scripted(answer), when) for answer in answers)
+
+    def respond_with(self, responder: Responder | None) -> None:
+        """Let a function decide, when nothing is queued; its None means the default."""
+        with self._lock:
+            self._responder = responder
+
+    @property
+    def unsaid(self) -> list[Scripted]:
+        """What was queued and not asked for yet."""
+        with self._lock:
+            return [entry.scripted for entry in self._queue]
+
+    # what it was asked
+
+    @property
+    def requests(self) -> list[ProviderRequest]:
+        with self._lock:
+            return list(self._requests)
+
+    async def wait_for_request(
+        self,
+        number: int = 1,
+        timeout: float = DEFAULT_TIMEOUT_SECONDS,  # noqa: ASYNC109 - the bound is part of the question, as in `block_for_request`
+    ) -> ProviderRequest:
+        """Wait until so many requests have arrived since the start or `reset`; return that one."""
+        await self._arrival(number).wait(timeout)
+        return self.requests[number - 1]
+
+    def block_for_request(
+        self, number: int = 1, timeout: float = DEFAULT_TIMEOUT_SECONDS
+    ) -> ProviderRequest:
+        """Block this thread as `wait_for_request` waits; not for the thread that the provider is in."""
+        self._arrival(number).block(timeout)
+        return self.requests[number - 1]
+
+    def reset(self) -> None:
+        """Forget script, function and records. Minted ids go on, so that none comes twice."""
+        with self._lock:
+            self._queue.clear()
+            self._requests.clear()
+            self._responder = None
+
+    # how it runs
+
+    async def __aenter__(self) -> Self:
+        self._port = await self._server.start(self._host, self._port)
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self._server.stop()
+
+    @classmethod
+    @contextmanager
+    def in_thread(
+        cls,
+        *,
+        port: int = 0,
+        default: Scripted | str = "Hello from the scripted provider.",
+        models: Iterable[str] = ("scripted-model",),
+        strict: bool = True,
+        record: bool = True,
+    ) -> Iterator[Self]:
+        """Run a provider in a thread of its own."""
+        provider = cls(port=port, default=default, models=models, strict=strict, record=record)
+        started: Future[None] = Future()
+        leaving = Moment("leaving the provider's context")
+        thread = threading.Thread(
+            target=lambda: asyncio.run(provider._serve_until(leaving, started)),
+            name="scripted-provider",
+            daemon=True,
+        )
+        thread.start()
+        try:
+            started.result(DEFAULT_TIMEOUT_SECONDS)
+            yield provider
+        finally:
+            leaving.happen()
+            thread.join(DEFAULT_TIMEOUT_SECONDS)
+
+    async def _serve_until(self, leaving: Moment, started: "Future[None]") -> None:
+        try:
+            await self.__aenter__()
+        except OSError as error:
+            started.set_exception(error)
+            return
+        started.set_result(None)
+        try:
+            await leaving.wait(timeout=None)
+        finally:
+            await self._server.stop()
+
+    # how a request is answered
+
+    def _answer(self, http: HttpRequest) -> Exchange:
+        path = http.target.partition("?")[0]
+        asked = wire_at(path)
+        if asked is not None and http.method == "POST":
+            return self._answer_model_request(http, path, *asked)
+        if path == "/v1/models" and http.method == "GET":
+            return Exchange([self._models], _nobody_asks)
+        message = f"Invalid URL ({http.method} {path})"
+        error = openai_chat.WIRE.error(HttpError(404, message, code="unknown_url"))
+        return Exchange([replies.whole(404, error)], _nobody_asks)
+
+    def _answer_model_request(
+        self, http: HttpRequest, path: str, wire: Wire, in_path: Body
+    ) -> Exchange:
+        body = _parsed(http.body)
+        if body is not None:
+            body |= in_path
+        request = ProviderRequest(wire.name, path, http.headers, body or {}, time.monotonic())
+        request.refused = _NOT_JSON if body is None else self._refusal(wire, body)
+        with self._lock:
+            self._remember(request)
+            if request.refused is not None:
+                scripted: Scripted = HttpError(400, request.refused)
+            else:
+                scripted = self._with_ids(self._choose(request), wire)
+            self._answers += 1
+            response_id = f"{wire.response_prefix}{self._answers:08d}"
+        return Exchange(
+            render(scripted, wire, response_id, request.body),
+            lambda closed_early: _end(request, closed_early=closed_early),
+        )
+
+    def _refusal(self, wire: Wire, body: Body) -> str | None:
+        if not self._strict:
+            return None
+        try:
+            return wire.refusal(body)
+        except (AttributeError, KeyError, TypeError):
+            # The rules read the body as the API describes it; the API refuses what is otherwise.
+            return _WRONG_SHAPE
+
+    def _choose(self, request: ProviderRequest) -> Scripted:
+        for index, entry in enumerate(self._queue):
+            if entry.when is None or entry.when(request):
+                del self._queue[index]
+                return entry.scripted
+        chosen = self._responder(request) if self._responder is not None else None
+        return self.default if chosen is None else _scripted(chosen)
+
+    def _with_ids(self, scripted: Scripted, wire: Wire) -> Scripted:
+        """Fill in what the script left open: the answer inside a fault, the ids of tool calls."""
+        match scripted:
+            case SlowHeaders(answer=inner) | TruncatedStream(answer=inner):
+                filled = self._with_ids(inner or self.default, wire)
+                if not isinstance(filled, Answer):
+                    raise TypeError(f"{scripted} needs an answer, and the default is none")
+                return replace(scripted, answer=filled)
+            case Answer(parts=parts) if any(_lacks_id(part) for part in parts):
+                minted = (
+                    replace(part, id=self._mint(wire))
+                    if isinstance(part, ToolCall) and part.id is None
+                    else part
+                    for part in parts
+                )
+                return Answer(*minted, usage=scripted.usage, finish=scripted.finish)
+            case _:
+                return scripted
+
+    def _mint(self, wire: Wire) -> str:
+        self._calls += 1
+        return f"{wire.call_prefix}{self._calls:08d}"
+
+    def _remember(self, request: ProviderRequest) -> None:
+        if not self._record:
+            return
+        self._requests.append(request)
+        arrived = len(self._requests)
+        for number, moment in self._awaited:
+            if number <= arrived:
+                moment.happen()
+        self._awaited = [waiting for waiting in self._awaited if waiting[0] > arrived]
+
+    def _arrival(self, number: int) -> Moment:
+        moment = Moment(f"the arrival of request {number}")
+        with self._lock:
+            if len(self._requests) >= number:
+                moment.happen()
+            else:
+                self._awaited.append((number, moment))
+        return moment
+
+
+def _scripted(given: Scripted | str) -> Scripted:
+    return Answer(given) if isinstance(given, str) else given
+
+
+def _lacks_id(part: object) -> bool:
+    return isinstance(part, ToolCall) and part.id is None
+
+
+def _parsed(body: bytes) -> Body | None:
+    try:
+        parsed = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        return None
+    return parsed if isinstance(parsed, dict) else None
+
+
+def _end(request: ProviderRequest, *, closed_early: bool) -> None:
+    if closed_early:
+        request.closed_early = True
+        request.closed_at = time.monotonic()
+    request.finished.happen()
+
+
+def _nobody_asks(_closed_early: bool) -> None:
+    """Only model requests are recorded."""

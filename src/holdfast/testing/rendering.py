@@ -1,0 +1,86 @@
+"""From what was scripted to the reply on the connection, for any wire. Pure."""
+
+from collections.abc import Iterator
+from itertools import islice
+
+from holdfast.testing import replies
+from holdfast.testing.layout import lay_out
+from holdfast.testing.replies import Reply, Step
+from holdfast.testing.script import (
+    Answer,
+    EmptyAnswer,
+    Hang,
+    HangUp,
+    HttpError,
+    MalformedJson,
+    MalformedSse,
+    NoAnswer,
+    Pause,
+    ResetConnection,
+    Scripted,
+    SlowHeaders,
+    TruncatedStream,
+)
+from holdfast.testing.wires.wire import Body, Wire
+
+
+def render(scripted: Scripted, wire: Wire, response_id: str, body: Body) -> Reply:
+    """Render what was scripted; answers that faults carry must have been filled in."""
+    match scripted:
+        case Answer():
+            return _answer(scripted, wire, response_id, body)
+        case HttpError():
+            return [_error(scripted, wire)]
+        case SlowHeaders(seconds=seconds, answer=Answer() as answer):
+            return [Pause(seconds), *_answer(answer, wire, response_id, body)]
+        case TruncatedStream(after=after, answer=Answer() as answer):
+            return _truncated(answer, after, wire, response_id, body)
+        case _:
+            return _FIXED[type(scripted)]
+
+
+_FIXED: dict[type[object], Reply] = {
+    MalformedJson: [replies.whole(200, b'{"id": "malformed", "model": "scri')],
+    MalformedSse: [
+        replies.whole(
+            200, b"event: message_start\ndata: {not json\n\n", content_type=replies.EVENT_STREAM
+        )
+    ],
+    EmptyAnswer: [replies.whole(200, b"")],
+    NoAnswer: [Hang()],
+    ResetConnection: [ResetConnection()],
+}
+
+
+def _answer(answer: Answer, wire: Wire, response_id: str, body: Body) -> Reply:
+    if body.get("stream") is True:
+        return replies.event_stream(_events(answer, wire, response_id, body))
+    # What is not streamed comes at once, after all the waits.
+    reply: Reply = []
+    for step in lay_out(answer).interruptions:
+        if isinstance(step, HttpError):
+            return [*reply, _error(step, wire)]
+        reply.append(step)
+    return [*reply, replies.whole(200, wire.whole(answer, response_id, body))]
+
+
+def _events(answer: Answer, wire: Wire, response_id: str, body: Body) -> Iterator[Step]:
+    sent = 0
+    for step in wire.stream(answer, response_id, body):
+        if isinstance(step, HttpError):
+            yield wire.error_event(step, sent)
+            return
+        sent += isinstance(step, bytes)
+        yield step
+
+
+def _truncated(answer: Answer, after: int, wire: Wire, response_id: str, body: Body) -> Reply:
+    if body.get("stream") is True:
+        events = _events(answer, wire, response_id, body)
+        return replies.event_stream(islice((e for e in events if isinstance(e, bytes)), after))
+    complete = replies.whole(200, wire.whole(answer, response_id, body))
+    return [complete[: len(complete) * 3 // 4], HangUp()]
+
+
+def _error(fault: HttpError, wire: Wire) -> bytes:
+    return replies.whole(fault.status, wire.error(fault), headers=fault.headers)

@@ -1,0 +1,61 @@
+"""HTTP framing of replies: pure. A reply is the bytes to put on the connection and the waits between.
+
+Neighbouring bytes are joined, so that what has no wait inside is one write.
+"""
+
+from collections.abc import Iterable, Mapping
+from http.client import responses as phrases
+from typing import TypeAlias
+
+from holdfast.testing.script import Gate, Hang, HangUp, Pause, ResetConnection
+
+Step: TypeAlias = bytes | Pause | Gate | HangUp | Hang | ResetConnection
+Reply: TypeAlias = list[Step]
+
+JSON = "application/json"
+EVENT_STREAM = "text/event-stream; charset=utf-8"
+
+_LAST_CHUNK = b"0\r\n\r\n"
+_STREAM_HEAD = (
+    f"HTTP/1.1 200 OK\r\ncontent-type: {EVENT_STREAM}\r\ncache-control: no-cache\r\n"
+    "transfer-encoding: chunked\r\n\r\n"
+).encode()
+
+
+def whole(
+    status: int, body: bytes, *, content_type: str = JSON, headers: Mapping[str, str] | None = None
+) -> bytes:
+    """Frame a complete response of known length."""
+    # 529, Anthropic's "overloaded", is in no registry.
+    phrase = phrases.get(status, "Unregistered")
+    lines = [f"HTTP/1.1 {status} {phrase}", f"content-type: {content_type}"]
+    lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
+    lines.append(f"content-length: {len(body)}\r\n\r\n")
+    return "\r\n".join(lines).encode("latin-1") + body
+
+
+def event_stream(events: Iterable[Step]) -> Reply:
+    """Frame a chunked response: one chunk for all events that come without a wait between them."""
+    reply: Reply = [_STREAM_HEAD]
+    for step in _joined(events):
+        reply.append(_chunk(step) if isinstance(step, bytes) else step)
+    reply.append(_LAST_CHUNK)
+    return list(_joined(reply))
+
+
+def _joined(steps: Iterable[Step]) -> Iterable[Step]:
+    run: list[bytes] = []
+    for step in steps:
+        if isinstance(step, bytes):
+            run.append(step)
+            continue
+        if run:
+            yield b"".join(run)
+            run = []
+        yield step
+    if run:
+        yield b"".join(run)
+
+
+def _chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)

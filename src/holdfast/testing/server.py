@@ -1,0 +1,254 @@
+"""Sockets and HTTP/1.1, no more: reads requests, asks the application, writes its reply.
+
+A reply without waits is written within the read callback, without a task. What is asked and
+answered is the application's affair.
+"""
+
+import asyncio
+import socket
+import struct
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias, cast
+
+import httptools
+
+from holdfast.testing.replies import Reply, whole
+from holdfast.testing.script import Gate, Hang, HangUp, Pause, ResetConnection
+
+MAX_BODY_BYTES = 64 * 1024 * 1024
+
+# SO_LINGER on, zero seconds: closing sends a reset instead of a goodbye.
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    method: str
+    target: str
+    headers: dict[str, str]
+    body: bytes
+    keep_alive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """The reply, and whom to tell that it is over: `ended(closed_early)`."""
+
+    reply: Reply
+    ended: Callable[[bool], None]
+
+
+Application: TypeAlias = Callable[[HttpRequest], Exchange]
+
+
+class Server:
+    """Listens on one address and owns the connections made to it."""
+
+    def __init__(self, application: Application) -> None:
+        self._application = application
+        self._connections: set[Connection] = set()
+        self._listener: asyncio.Server | None = None
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen, and return the port: the one asked for, or a free one for 0."""
+        loop = asyncio.get_running_loop()
+        self._listener = await loop.create_server(
+            lambda: Connection(self._application, self._connections), host, port, backlog=1024
+        )
+        listening_port: int = self._listener.sockets[0].getsockname()[1]
+        return listening_port
+
+    async def stop(self) -> None:
+        if self._listener is None:
+            return
+        self._listener.close()
+        tasks = [task for connection in set(self._connections) if (task := connection.abort())]
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._listener.wait_closed()
+        self._listener = None
+
+
+class Connection(asyncio.Protocol):
+    """One client's connection: its requests one after the other."""
+
+    def __init__(self, application: Application, connections: "set[Connection]") -> None:
+        self._application = application
+        self._connections = connections
+        self._parser = httptools.HttpRequestParser(self)
+        self._transport: asyncio.Transport
+        self._target = b""
+        self._headers: dict[str, str] = {}
+        self._body: list[bytes] = []
+        self._body_bytes = 0
+        self._waiting: deque[HttpRequest] = deque()
+        self._current: Exchange | None = None
+        self._keep_alive = True
+        self._playing: asyncio.Task[None] | None = None
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._all_written = False
+
+    def abort(self) -> asyncio.Task[None] | None:
+        """Drop the client; returns the task that was still answering it."""
+        self._end_exchange(closed_early=False)
+        self._transport.abort()
+        if self._playing is not None:
+            self._playing.cancel()
+        return self._playing
+
+    # asyncio's callbacks
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # Not to be asked with isinstance: uvloop's transports are of no class of asyncio.
+        self._transport = cast("asyncio.Transport", transport)
+        # With no room to buffer, `pause_writing` says exactly when bytes are still with us, and so
+        # whether a client that closes has been sent everything.
+        self._transport.set_write_buffer_limits(high=0)
+        self._connections.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError:
+            self._refuse(400, b"not an HTTP request")
+            return
+        if self._body_bytes > MAX_BODY_BYTES:
+            self._refuse(413, b"request body too large")
+            return
+        self._serve_waiting()
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+        if self._all_written:
+            self._finish()
+            self._serve_waiting()
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        self._connections.discard(self)
+        self._waiting.clear()
+        self._writable.set()
+        if self._playing is not None:
+            self._playing.cancel()
+        self._end_exchange(closed_early=True)
+
+    # httptools' callbacks
+
+    def on_message_begin(self) -> None:
+        self._target = b""
+        self._headers = {}
+        self._body = []
+        self._body_bytes = 0
+
+    def on_url(self, url: bytes) -> None:
+        self._target += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_body(self, body: bytes) -> None:
+        self._body_bytes += len(body)
+        if self._body_bytes <= MAX_BODY_BYTES:
+            self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        self._waiting.append(
+            HttpRequest(
+                method=self._parser.get_method().decode("latin-1"),
+                target=self._target.decode("latin-1"),
+                headers=self._headers,
+                body=b"".join(self._body),
+                keep_alive=self._parser.should_keep_alive(),
+            )
+        )
+
+    # answering
+
+    def _serve_waiting(self) -> None:
+        while self._waiting and self._current is None and not self._transport.is_closing():
+            request = self._waiting.popleft()
+            self._keep_alive = request.keep_alive
+            self._current = self._application(request)
+            self._answer(self._current.reply)
+
+    def _answer(self, reply: Reply) -> None:
+        match reply:
+            case [bytes() as everything]:
+                self._transport.write(everything)
+                self._settle()
+            case _:
+                self._playing = asyncio.get_running_loop().create_task(self._play(reply))
+
+    async def _play(self, reply: Reply) -> None:
+        loop = asyncio.get_running_loop()
+        due_at = loop.time()
+        for step in reply:
+            match step:
+                case bytes():
+                    self._transport.write(step)
+                    await self._writable.wait()
+                case Pause(seconds=seconds):
+                    # Against the schedule, not from now: many small pauses add up without drift.
+                    due_at += seconds
+                    await asyncio.sleep(due_at - loop.time())
+                case Gate():
+                    if not await _passed(step):
+                        self._reset()
+                        return
+                    due_at = loop.time()
+                case Hang():
+                    await loop.create_future()
+                case HangUp():
+                    self._end_exchange(closed_early=False)
+                    self._transport.close()
+                    return
+                case ResetConnection():
+                    self._reset()
+                    return
+        self._playing = None
+        self._settle()
+        self._serve_waiting()
+
+    def _settle(self) -> None:
+        """Everything is handed over: the exchange ends as soon as the last byte has left us."""
+        if self._writable.is_set():
+            self._finish()
+        else:
+            self._all_written = True
+
+    def _finish(self) -> None:
+        self._all_written = False
+        self._end_exchange(closed_early=False)
+        if not self._keep_alive:
+            self._transport.close()
+
+    def _reset(self) -> None:
+        self._end_exchange(closed_early=False)
+        plain = self._transport.get_extra_info("socket")
+        # A second handle on the same socket: not every loop's transport lets options be set.
+        with socket.fromfd(plain.fileno(), plain.family, plain.type) as handle:
+            handle.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+        self._transport.abort()
+
+    def _end_exchange(self, *, closed_early: bool) -> None:
+        exchange, self._current = self._current, None
+        if exchange is not None:
+            exchange.ended(closed_early)
+
+    def _refuse(self, status: int, message: bytes) -> None:
+        if self._current is None and not self._transport.is_closing():
+            self._transport.write(whole(status, message, content_type="text/plain"))
+        self._transport.close()
+
+
+async def _passed(gate: Gate) -> bool:
+    gate.reached.happen()
+    try:
+        await gate.released.wait(gate.limit_seconds)
+    except TimeoutError:
+        return False
+    return True

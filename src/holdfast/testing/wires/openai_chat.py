@@ -1,0 +1,119 @@
+"""OpenAI chat completions: an answer as one object, or as `chat.completion.chunk` events. Pure."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from holdfast.testing.layout import Content, lay_out
+from holdfast.testing.script import (
+    Answer,
+    HttpError,
+    RedactedThinking,
+    Text,
+    Thinking,
+    ToolCall,
+    Usage,
+)
+from holdfast.testing.wires.openai_chat_rules import refusal
+from holdfast.testing.wires.openai_errors import error
+from holdfast.testing.wires.wire import CREATED_AT, Body, Streamed, Wire, encode, flowing
+
+
+def whole(answer: Answer, response_id: str, body: Body) -> bytes:
+    message: dict[str, Any] = {"role": "assistant", "content": answer.text or None, "refusal": None}
+    thoughts = [part.text for part in answer.parts if isinstance(part, Thinking)]
+    if thoughts:
+        message["reasoning_content"] = "".join(thoughts)
+    calls = [_call(part) for part in answer.parts if isinstance(part, ToolCall)]
+    if calls:
+        message["tool_calls"] = calls
+    choice = {
+        "index": 0,
+        "message": message,
+        "logprobs": None,
+        "finish_reason": answer.finish_reason,
+    }
+    return encode(
+        {
+            "id": response_id,
+            "object": "chat.completion",
+            "created": CREATED_AT,
+            "model": body.get("model"),
+            "choices": [choice],
+            "usage": _usage(answer.usage),
+        }
+    )
+
+
+def stream(answer: Answer, response_id: str, body: Body) -> Iterator[Streamed]:
+    named = (encode(response_id), CREATED_AT, encode(body.get("model")))
+    opening = b'data: {"id":%b,"object":"chat.completion.chunk","created":%d,"model":%b,' % named
+    before = opening + b'"choices":[{"index":0,"delta":'
+    after = b',"finish_reason":null}]}\n\n'
+    yield before + b'{"role":"assistant","content":""}' + after
+    layout = lay_out(answer)
+    yield from layout.before
+    calls = 0
+    for block in layout.blocks:
+        if isinstance(block.content, ToolCall):
+            yield before + _call_start(block.content, calls) + after
+            calls += 1
+        start, end = _delta_around(block.content, calls - 1)
+        yield from flowing(block, before + start, end + after)
+    yield before + b'{},"finish_reason":%b}]}\n\n' % encode(answer.finish_reason)
+    if (body.get("stream_options") or {}).get("include_usage"):
+        yield opening + b'"choices":[],"usage":%b}\n\n' % encode(_usage(answer.usage))
+    yield b"data: [DONE]\n\n"
+
+
+def error_event(fault: HttpError, _events_before: int) -> bytes:
+    return b"data: %b\n\n" % error(fault)
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    return {
+        "id": call.id,
+        "type": "function",
+        "function": {"name": call.name, "arguments": call.arguments_text},
+    }
+
+
+def _call_start(call: ToolCall, index: int) -> bytes:
+    started = _call(call) | {"index": index, "function": {"name": call.name, "arguments": ""}}
+    return encode({"tool_calls": [started]})
+
+
+def _delta_around(content: Content, call_index: int) -> tuple[bytes, bytes]:
+    """What stands before and after each piece of such content."""
+    match content:
+        case ToolCall():
+            return b'{"tool_calls":[{"index":%d,"function":{"arguments":' % call_index, b"}}]}"
+        case Thinking():
+            return b'{"reasoning_content":', b"}"
+        case Text() | RedactedThinking():
+            return b'{"content":', b"}"
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    return {
+        "prompt_tokens": usage.input_tokens,
+        "completion_tokens": usage.output_tokens,
+        "total_tokens": usage.input_tokens + usage.output_tokens,
+        "prompt_tokens_details": {
+            "cached_tokens": usage.cached_input_tokens,
+            "cache_write_tokens": usage.cache_write_tokens,
+        },
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+    }
+
+
+WIRE = Wire(
+    name="openai-chat",
+    path="/v1/chat/completions",
+    response_prefix="chatcmpl-",
+    call_prefix="call_",
+    whole=whole,
+    stream=stream,
+    error=error,
+    error_event=error_event,
+    refusal=refusal,
+)

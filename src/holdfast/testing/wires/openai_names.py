@@ -1,0 +1,21 @@
+"""How a function may be called, on both OpenAI wires. Pure."""
+
+import re
+from collections.abc import Iterator
+
+_PATTERN = "^[a-zA-Z0-9_-]+$"
+_NAME = re.compile(r"[a-zA-Z0-9_-]+")
+_MAX_CHARS = 64
+
+
+def name_refusals(where: str, name: str) -> Iterator[str]:
+    if not _NAME.fullmatch(name):
+        yield (
+            f"Invalid '{where}': string does not match pattern. "
+            f"Expected a string that matches the pattern '{_PATTERN}'."
+        )
+    if len(name) > _MAX_CHARS:
+        yield (
+            f"Invalid '{where}': string too long. Expected a string with maximum length "
+            f"{_MAX_CHARS}, but got a string with length {len(name)} instead."
+        )

@@ -1,0 +1,46 @@
+"""What each wire must be able to do, and what their renderings share. Pure."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from holdfast.testing.layout import Block
+from holdfast.testing.replies import Step
+from holdfast.testing.script import Answer, HttpError
+
+Body: TypeAlias = dict[str, Any]
+Streamed: TypeAlias = Step | HttpError
+WireName: TypeAlias = Literal["openai-chat", "openai-responses", "anthropic", "google"]
+
+# Answers carry a fixed date, so that the same script gives the same bytes.
+CREATED_AT = 1_767_225_600  # 2026-01-01T00:00:00Z
+
+encode = msgspec.json.encode
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """One provider API.
+
+    `whole` and `stream` render an answer under a response id for a request's body; in it every
+    tool call has its id. `error_event` renders an error in a stream, after so many events.
+    `refusal` says why the real provider would refuse the body, if it would.
+    """
+
+    name: WireName
+    path: str
+    response_prefix: str
+    call_prefix: str
+    whole: Callable[[Answer, str, Body], bytes]
+    stream: Callable[[Answer, str, Body], Iterator[Streamed]]
+    error: Callable[[HttpError], bytes]
+    error_event: Callable[[HttpError, int], bytes]
+    refusal: Callable[[Body], str | None]
+
+
+def flowing(block: Block, before: bytes, after: bytes) -> Iterator[Streamed]:
+    """Render each piece of a block as an event of its own; interruptions stay where they are."""
+    for step in block.flow:
+        yield before + encode(step) + after if isinstance(step, str) else step

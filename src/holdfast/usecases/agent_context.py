@@ -1,0 +1,193 @@
+"""What an agent's model is shown: how full the window is, and the ways to start it afresh."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.core import context
+from holdfast.core.agents import Actor, Agent
+from holdfast.core.lifecycle import LIVE, Signal
+from holdfast.core.messages import Message, Role, default_thread_id, unanswered
+from holdfast.core.paging import Page
+from holdfast.core.runs import RunQuery, StopReason
+from holdfast.errors import Conflict, InvalidArgument, NotFound
+from holdfast.ports.house import House
+from holdfast.ports.store import Transaction
+from holdfast.usecases import system_prompt
+
+
+class WindowPart(Struct, frozen=True):
+    """One part of what the model is shown, and about how many tokens it takes."""
+
+    text: str
+    tokens: int
+
+
+class Window(Struct, frozen=True, kw_only=True):
+    """How full a thread's window is."""
+
+    size: int
+    base: WindowPart
+    memory: WindowPart
+    rules: WindowPart
+    metadata: WindowPart
+    summary: WindowPart
+    schemas: tuple[dict[str, Any], ...]
+    schema_tokens: int
+    messages: tuple[Message, ...]
+    message_tokens: int
+    shown_count: int
+    recall_count: int
+
+    @property
+    def tokens(self) -> int:
+        parts = (self.base, self.memory, self.rules, self.metadata, self.summary)
+        return sum(part.tokens for part in parts) + self.schema_tokens + self.message_tokens
+
+
+async def window(house: House, actor: Actor, agent_id: str, thread_id: str | None = None) -> Window:
+    """The window of one of the agent's threads; of the default one if none is named."""
+
+    def work(tx: Transaction) -> Window:
+        agent = tx.agents.get(actor.organization_id, agent_id)
+        thread = tx.threads.get(actor.organization_id, thread_id or default_thread_id(agent_id))
+        if thread.agent_id != agent_id:
+            raise NotFound(f"Conversation with ID {thread_id} not found")
+        tools = tx.agents.tools([agent_id]).get(agent_id, ())
+        schemas = tuple(tool.json_schema for tool in tools)
+        model = thread.choice(agent.model)
+        rows = tx.messages.context(thread.id)
+        return _window(model.context_window, rows, schemas, tx.messages.count(agent_id))
+
+    return await house.store.read(work)
+
+
+async def recompile(
+    house: House, actor: Actor, agent_id: str, *, keep_stamp: bool, dry_run: bool
+) -> str:
+    """The default thread's system message, compiled again; stored unless it is a dry run."""
+
+    def work(tx: Transaction) -> str:
+        agent = tx.agents.get(actor.organization_id, agent_id)
+        row = system_prompt.recompiled(tx, agent, house.clock.now(), keep_stamp=keep_stamp)
+        if row is None:
+            return ""
+        if not dry_run:
+            tx.messages.rewrite(row)
+        return row.text
+
+    if dry_run:
+        return await house.store.read(work)
+    return await house.store.write(work)
+
+
+async def reset(house: House, actor: Actor, agent_id: str) -> None:
+    """Show the model the recompiled system message alone. The rows stay in the history."""
+
+    def work(tx: Transaction) -> None:
+        agent = tx.agents.get(actor.organization_id, agent_id)
+        thread_id = default_thread_id(agent.id)
+        _refuse_while_running(tx, agent)
+        _drop_pending(tx, house, thread_id)
+        row = system_prompt.recompiled(tx, agent, house.clock.now(), keep_stamp=False)
+        if row is not None:
+            tx.messages.rewrite(row)
+            tx.messages.set_context(thread_id, [row.id])
+
+    await house.store.write(work)
+
+
+def show_only(tx: Transaction, agent: Agent, message_ids: Sequence[str]) -> None:
+    """Show these rows of the default thread from now on, if a model can be shown them."""
+    thread_id = default_thread_id(agent.id)
+    current = tx.messages.context_ids([thread_id]).get(thread_id, ())
+    if list(current) == list(message_ids):
+        return
+    _refuse_while_running(tx, agent)
+    rows = [tx.messages.get(agent.organization_id, message_id) for message_id in message_ids]
+    problem = _cannot_be_shown(rows, thread_id)
+    if problem is not None:
+        raise InvalidArgument(f"message_ids cannot be set: {problem}")
+    if tx.calls.open(thread_id):
+        raise Conflict(
+            "The agent waits for approval on a tool call; message_ids cannot be set now."
+        )
+    tx.messages.set_context(thread_id, message_ids)
+
+
+def _cannot_be_shown(rows: Sequence[Message], thread_id: str) -> str | None:
+    """Why no provider would take these rows as a history, if so."""
+    if not rows or rows[0].role is not Role.SYSTEM:
+        return "the first message must be the system message."
+    if any(row.thread_id != thread_id for row in rows):
+        return "a message belongs to another agent or conversation."
+    if len({row.id for row in rows}) < len(rows):
+        return "a message is named twice."
+    open_calls = unanswered(rows)
+    if open_calls:
+        return f"the tool call {open_calls[0].id} would be left without its result."
+    seen: set[str] = set()
+    for row in rows:
+        if any(item.call_id not in seen for item in row.tool_returns):
+            return f"the result in {row.id} would be left without its tool call."
+        seen |= {call.id for call in row.tool_calls}
+    return None
+
+
+def _refuse_while_running(tx: Transaction, agent: Agent) -> None:
+    """A run that goes on would add to a context that it does not know."""
+    query = RunQuery(
+        page=Page(limit=1), thread_id=default_thread_id(agent.id), statuses=tuple(LIVE)
+    )
+    for run in tx.runs.list(agent.organization_id, query):
+        raise Conflict(
+            f"The agent is busy with run {run.id}. Wait for it or cancel it, then try again."
+        )
+
+
+def _drop_pending(tx: Transaction, house: House, thread_id: str) -> None:
+    """Nobody is asked any more: the calls are closed and the run that waited for them is over."""
+    tx.calls.close(thread_id)
+    run = tx.runs.paused_on(thread_id)
+    if run is not None:
+        ended = replace(run, stop_reason=StopReason.CANCELLED, completed_at=house.clock.now())
+        tx.runs.change(ended, Signal.CANCEL)
+
+
+def _window(
+    size: int, rows: Sequence[Message], schemas: tuple[dict[str, Any], ...], recall_count: int
+) -> Window:
+    system = rows[0].text if rows else ""
+    said = tuple(rows[1:])
+    summaries = [row for row in said if row.role is Role.SUMMARY]
+    sections = {
+        tag: context.section(system, tag)
+        for tag in ("memory_blocks", "tool_usage_rules", "memory_metadata")
+    }
+    base = system
+    for text in sections.values():
+        base = base.replace(text, "") if text else base
+    counted = context.countable([row for row in said if row.role is not Role.SUMMARY])
+    memory = sections["memory_blocks"]
+    return Window(
+        size=size,
+        base=_part(base.strip()),
+        memory=_part(
+            memory.removeprefix("<memory_blocks>").removesuffix("</memory_blocks>").strip()
+        ),
+        rules=_part(sections["tool_usage_rules"]),
+        metadata=_part(sections["memory_metadata"]),
+        summary=_part("\n".join(row.text for row in summaries)),
+        schemas=schemas,
+        schema_tokens=context.schema_tokens(schemas),
+        messages=said,
+        message_tokens=sum(map(context.message_tokens, counted)),
+        shown_count=len(rows),
+        recall_count=recall_count,
+    )
+
+
+def _part(text: str) -> WindowPart:
+    return WindowPart(text, context.estimate_tokens(text))

@@ -1,0 +1,107 @@
+"""What a caller gives to make or to change an agent, and what is checked without looking anything up."""
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+
+from holdfast.core.tool_rules import ToolRule
+from holdfast.errors import Unprocessable
+from holdfast.usecases import system_prompt
+from holdfast.usecases.blocks import NewBlock
+from holdfast.usecases.messages import MessageInput
+from holdfast.usecases.model_choice import NO_WISH, ModelWish
+
+# Letters and digits of any script, space, hyphen, underscore, apostrophe (wire-v1 §2.2.1).
+NAME_PATTERN = r"[\w '\-]+"
+# A name is for people to read in a list.
+MAX_NAME_CHARS = 1_000
+
+# A refused value is repeated up to here: it may be megabytes.
+_SHOWN_CHARS = 100
+
+
+class NewAgent(Struct, frozen=True, kw_only=True):
+    name: str | None = None
+    model: ModelWish = NO_WISH
+    system: str | None = None
+    description: str | None = None
+    metadata: dict[str, Any] | None = None
+    embedding: str | None = None
+    embedding_config: dict[str, Any] | None = None
+    new_blocks: tuple[NewBlock, ...] = ()
+    block_ids: tuple[str, ...] = ()
+    tool_names: tuple[str, ...] = ()
+    tool_ids: tuple[str, ...] = ()
+    base_tools: bool = True
+    tool_rules: tuple[ToolRule, ...] = ()
+    tags: tuple[str, ...] = ()
+    secrets: Mapping[str, str] = {}
+    initial_messages: tuple[MessageInput, ...] = ()
+    timezone: str = "UTC"
+    response_format: dict[str, Any] | None = None
+    compaction_settings: dict[str, Any] | None = None
+    message_buffer_autoclear: bool = False
+    enable_sleeptime: bool | None = None
+    max_files_open: int | None = None
+    per_file_view_window_char_limit: int | None = None
+    hidden: bool | None = None
+    project_id: str | None = None
+    template_id: str | None = None
+    base_template_id: str | None = None
+
+
+class AgentChanges(Struct, frozen=True, kw_only=True):
+    """What an update sets; None leaves things as they are, a list replaces the whole relation."""
+
+    name: str | None = None
+    model: ModelWish = NO_WISH
+    system: str | None = None
+    description: str | None = None
+    metadata: dict[str, Any] | None = None
+    embedding: str | None = None
+    embedding_config: dict[str, Any] | None = None
+    block_ids: tuple[str, ...] | None = None
+    tool_ids: tuple[str, ...] | None = None
+    tool_rules: tuple[ToolRule, ...] | None = None
+    tags: tuple[str, ...] | None = None
+    secrets: Mapping[str, str] | None = None
+    message_ids: tuple[str, ...] | None = None
+    timezone: str | None = None
+    response_format: dict[str, Any] | None = None
+    compaction_settings: dict[str, Any] | None = None
+    message_buffer_autoclear: bool | None = None
+    enable_sleeptime: bool | None = None
+    max_files_open: int | None = None
+    per_file_view_window_char_limit: int | None = None
+    hidden: bool | None = None
+    project_id: str | None = None
+    template_id: str | None = None
+    base_template_id: str | None = None
+    last_stop_reason: str | None = None
+    last_run_completion: datetime | None = None
+    last_run_duration_ms: int | None = None
+
+
+def check_name(name: str) -> None:
+    if len(name) > MAX_NAME_CHARS or re.fullmatch(NAME_PATTERN, name) is None:
+        raise Unprocessable(
+            f"The name {name[:_SHOWN_CHARS]!r} cannot be used: a name has letters, digits, spaces, hyphens, underscores and "
+            f"apostrophes only, and at most {MAX_NAME_CHARS} of them."
+        )
+
+
+def check_timezone(name: str) -> None:
+    if not system_prompt.is_timezone(name):
+        raise Unprocessable(
+            f"Unknown timezone {name[:_SHOWN_CHARS]!r}: an IANA name such as 'Europe/Rome' is needed."
+        )
+
+
+def check_secrets(values: Mapping[str, str]) -> None:
+    """No process can be given a variable with another name than these."""
+    for key in values:
+        if not key or "=" in key or "\0" in key:
+            raise Unprocessable(f"{key[:_SHOWN_CHARS]!r} cannot be the name of a variable.")

@@ -1,0 +1,181 @@
+"""The tools and blocks of an agent: list, attach, detach, hold for approval, run one directly."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.core import tool_rules
+from holdfast.core.agents import Actor, Agent
+from holdfast.core.memory import Block, BlockQuery
+from holdfast.core.messages import ToolCall, ToolReturn, default_thread_id
+from holdfast.core.paging import Page
+from holdfast.core.tools import Tool, ToolQuery
+from holdfast.core.turn import PlannedCall
+from holdfast.errors import NotFound
+from holdfast.ports.house import House
+from holdfast.ports.store import Transaction
+from holdfast.ports.toolbox import ToolContext
+from holdfast.usecases import blocks, system_prompt
+from holdfast.usecases.agent_views import AgentView, view
+
+
+async def list_tools(house: House, actor: Actor, agent_id: str, page: Page) -> Sequence[Tool]:
+    def work(tx: Transaction) -> Sequence[Tool]:
+        tx.agents.get(actor.organization_id, agent_id)
+        return tx.tools.list(actor.organization_id, ToolQuery(page=page, agent_id=agent_id))
+
+    return await house.store.read(work)
+
+
+async def attach_tool(house: House, actor: Actor, agent_id: str, tool_id: str) -> None:
+    """A tool that is held for approval by default brings its rule along."""
+
+    def work(tx: Transaction) -> None:
+        agent = tx.agents.get(actor.organization_id, agent_id)
+        tool = tx.tools.get(actor.organization_id, tool_id)
+        tx.agents.attach_tools(agent.id, [tool.id])
+        if tool.default_requires_approval:
+            _save_rules(
+                tx, house, actor, agent, tool_rules.with_approvals(agent.tool_rules, [tool.name])
+            )
+
+    await house.store.write(work)
+
+
+async def detach_tool(house: House, actor: Actor, agent_id: str, tool_id: str) -> None:
+    """No error if it was not attached."""
+
+    def work(tx: Transaction) -> None:
+        tx.agents.get(actor.organization_id, agent_id)
+        tx.agents.detach_tools(agent_id, [tool_id])
+
+    await house.store.write(work)
+
+
+async def hold_tool(
+    house: House, actor: Actor, agent_id: str, tool_name: str, *, held: bool
+) -> None:
+    """Whether calls of the tool wait for a person."""
+
+    def work(tx: Transaction) -> None:
+        agent = tx.agents.get(actor.organization_id, agent_id)
+        rules = (
+            tool_rules.with_approvals(agent.tool_rules, [tool_name])
+            if held
+            else tool_rules.without_approval(agent.tool_rules, tool_name)
+        )
+        _save_rules(tx, house, actor, agent, rules)
+
+    await house.store.write(work)
+
+
+async def run_tool(
+    house: House, actor: Actor, agent_id: str, tool_name: str, arguments: Mapping[str, Any]
+) -> ToolReturn:
+    """Run an attached tool as the agent would, without the agent."""
+
+    def load(tx: Transaction) -> tuple[Tool, dict[str, str]]:
+        tx.agents.get(actor.organization_id, agent_id)
+        attached = tx.agents.tools([agent_id]).get(agent_id, ())
+        tool = next((tool for tool in attached if tool.name == tool_name), None)
+        if tool is None:
+            raise NotFound(f"Tool '{tool_name}' not found or not attached to agent '{agent_id}'")
+        secrets = tx.agents.secrets([agent_id]).get(agent_id, ())
+        return tool, {secret.key: secret.value for secret in secrets}
+
+    tool, environment = await house.store.read(load)
+    call = ToolCall(
+        id=f"call_{house.ids.otid()[:8]}",
+        name=tool.name,
+        arguments=msgspec.json.encode(arguments).decode(),
+    )
+    where = ToolContext(
+        agent_id=agent_id,
+        organization_id=actor.organization_id,
+        thread_id=default_thread_id(agent_id),
+        environment=environment,
+    )
+    return await house.toolbox.run(tool, PlannedCall(call, dict(arguments)), where)
+
+
+async def list_blocks(house: House, actor: Actor, agent_id: str, page: Page) -> Sequence[Block]:
+    def work(tx: Transaction) -> Sequence[Block]:
+        tx.agents.get(actor.organization_id, agent_id)
+        return tx.blocks.list(actor.organization_id, BlockQuery(page=page, agent_id=agent_id))
+
+    return await house.store.read(work)
+
+
+async def memory_blocks(house: House, actor: Actor, agent_id: str) -> Sequence[Block]:
+    """All blocks of the agent, in the order in which its model sees them."""
+
+    def work(tx: Transaction) -> Sequence[Block]:
+        tx.agents.get(actor.organization_id, agent_id)
+        return tx.agents.blocks([agent_id]).get(agent_id, ())
+
+    return await house.store.read(work)
+
+
+async def block_labelled(house: House, actor: Actor, agent_id: str, label: str) -> Block:
+    return await house.store.read(lambda tx: _labelled(tx, actor, agent_id, label))
+
+
+async def change_block(
+    house: House, actor: Actor, agent_id: str, label: str, changes: Mapping[str, object]
+) -> Block:
+    """``changes`` holds new values of the block's fields."""
+    now = house.clock.now()
+    return await house.store.write(
+        lambda tx: blocks.change(tx, actor, _labelled(tx, actor, agent_id, label), changes, now)
+    )
+
+
+async def attach_block(house: House, actor: Actor, agent_id: str, block_id: str) -> AgentView:
+    def work(tx: Transaction) -> AgentView:
+        agent = tx.agents.get(actor.organization_id, agent_id)
+        tx.blocks.get(actor.organization_id, block_id)
+        tx.agents.attach_block(agent_id, block_id)
+        system_prompt.rebuild(tx, agent_id, house.clock.now())
+        return view(tx, agent)
+
+    return await house.store.write(work)
+
+
+async def detach_block(house: House, actor: Actor, agent_id: str, block_id: str) -> AgentView:
+    def work(tx: Transaction) -> AgentView:
+        agent = tx.agents.get(actor.organization_id, agent_id)
+        if not tx.agents.detach_block(agent_id, block_id):
+            raise NotFound(f"Block with ID {block_id} is not attached to agent '{agent_id}'")
+        system_prompt.rebuild(tx, agent_id, house.clock.now())
+        return view(tx, agent)
+
+    return await house.store.write(work)
+
+
+def _labelled(tx: Transaction, actor: Actor, agent_id: str, label: str) -> Block:
+    tx.agents.get(actor.organization_id, agent_id)
+    for block in tx.agents.blocks([agent_id]).get(agent_id, ()):
+        if block.label == label:
+            return block
+    raise NotFound(f"No block with label '{label}' found for agent '{agent_id}'")
+
+
+def _save_rules(
+    tx: Transaction,
+    house: House,
+    actor: Actor,
+    agent: Agent,
+    rules: tuple[tool_rules.ToolRule, ...],
+) -> None:
+    if rules == agent.tool_rules:
+        return
+    tx.agents.save(
+        replace(
+            agent,
+            tool_rules=rules,
+            updated_at=house.clock.now(),
+            last_updated_by_id=actor.user_id,
+        )
+    )

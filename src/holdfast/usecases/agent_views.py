@@ -1,0 +1,87 @@
+"""Agents with what belongs to them: each relation of a whole page of agents is one query."""
+
+from collections.abc import Collection, Mapping, Sequence
+from enum import StrEnum
+from typing import Final
+
+from msgspec import Struct
+
+from holdfast.core.agents import Agent, Secret
+from holdfast.core.memory import Block
+from holdfast.core.messages import CallState, Message, Role, default_thread_id
+from holdfast.core.tools import Tool
+from holdfast.ports.store import Transaction
+
+
+class Relation(StrEnum):
+    """What a caller may ask to see besides the agent itself."""
+
+    TOOLS = "tools"
+    BLOCKS = "blocks"
+    TAGS = "tags"
+    SECRETS = "secrets"
+    PENDING = "pending"
+
+
+# What a change of the agent answers with (wire-v1 §2.2).
+KEPT: Final = frozenset({Relation.TOOLS, Relation.BLOCKS, Relation.TAGS, Relation.SECRETS})
+
+
+class AgentView(Struct, frozen=True, kw_only=True):
+    """An agent and those of its relations that were asked for."""
+
+    agent: Agent
+    message_ids: tuple[str, ...]
+    tools: tuple[Tool, ...] = ()
+    blocks: tuple[Block, ...] = ()
+    tags: tuple[str, ...] = ()
+    secrets: tuple[Secret, ...] = ()
+    # The row that asks for approval, if the default thread waits for one.
+    pending: Message | None = None
+
+
+def views(
+    tx: Transaction, agents: Sequence[Agent], relations: Collection[Relation]
+) -> list[AgentView]:
+    ids = [agent.id for agent in agents]
+    if not ids:
+        return []
+    contexts = tx.messages.context_ids([default_thread_id(agent_id) for agent_id in ids])
+    tools: Mapping[str, Sequence[Tool]] = {}
+    blocks: Mapping[str, Sequence[Block]] = {}
+    tags: Mapping[str, Sequence[str]] = {}
+    secrets: Mapping[str, Sequence[Secret]] = {}
+    if Relation.TOOLS in relations:
+        tools = tx.agents.tools(ids)
+    if Relation.BLOCKS in relations:
+        blocks = tx.agents.blocks(ids)
+    if Relation.TAGS in relations:
+        tags = tx.agents.tags(ids)
+    if Relation.SECRETS in relations:
+        secrets = tx.agents.secrets(ids)
+    return [
+        AgentView(
+            agent=agent,
+            message_ids=tuple(contexts.get(default_thread_id(agent.id), ())),
+            tools=tuple(tools.get(agent.id, ())),
+            blocks=tuple(blocks.get(agent.id, ())),
+            tags=tuple(tags.get(agent.id, ())),
+            secrets=tuple(secrets.get(agent.id, ())),
+            pending=_pending(tx, agent) if Relation.PENDING in relations else None,
+        )
+        for agent in agents
+    ]
+
+
+def view(tx: Transaction, agent: Agent, relations: Collection[Relation] = KEPT) -> AgentView:
+    return views(tx, [agent], relations)[0]
+
+
+def _pending(tx: Transaction, agent: Agent) -> Message | None:
+    """The row that holds the open calls, if they wait for a person (wire-v1 §6.9)."""
+    calls = tx.calls.open(default_thread_id(agent.id))
+    held = next((call for call in calls if call.state is CallState.HELD), None)
+    if held is None:
+        return None
+    row = tx.messages.get(agent.organization_id, held.message_id)
+    return row if row.role is Role.APPROVAL else None

@@ -1,0 +1,341 @@
+"""Agents: create, look up, list, change, delete. Their tools and blocks are in ``agent_relations``."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from msgspec import structs
+
+from holdfast.core import context, memory, tool_rules
+from holdfast.core.agents import Actor, Agent, AgentQuery, Secret
+from holdfast.core.ids import Kind
+from holdfast.core.memory import Block
+from holdfast.core.messages import Message, Role, Text, default_thread_id
+from holdfast.core.paging import Page
+from holdfast.core.threads import Thread
+from holdfast.core.tools import Tool, ToolQuery
+from holdfast.errors import NotFound
+from holdfast.ports.house import House
+from holdfast.ports.store import Transaction
+from holdfast.usecases import agent_context, agent_names, blocks, model_choice, system_prompt, tools
+from holdfast.usecases.agent_forms import (
+    AgentChanges,
+    NewAgent,
+    check_name,
+    check_secrets,
+    check_timezone,
+)
+from holdfast.usecases.agent_views import KEPT, AgentView, Relation, view, views
+from holdfast.usecases.messages import MessageInput
+
+BASE_TOOLS = ("conversation_search", "memory_insert", "memory_replace")
+
+# Fields that a new agent and an update hand on to the agent as they are.
+_PLAIN = (
+    "description",
+    "metadata",
+    "embedding",
+    "embedding_config",
+    "tool_rules",
+    "timezone",
+    "response_format",
+    "message_buffer_autoclear",
+    "enable_sleeptime",
+    "max_files_open",
+    "per_file_view_window_char_limit",
+    "hidden",
+    "project_id",
+    "template_id",
+    "base_template_id",
+)
+
+
+class _BaseToolsMissing(Exception):
+    """The organisation has not been given its built-in tools yet."""
+
+
+async def create(house: House, actor: Actor, new: NewAgent) -> AgentView:
+    """The agent, its default thread and the compiled system message, its blocks and links: all or nothing."""
+    agent = _agent(house, actor, new)
+    made = tuple(blocks.made(house, actor, item) for item in new.new_blocks)
+    try:
+        return await house.store.write(lambda tx: _store(tx, house, agent, new, made))
+    except _BaseToolsMissing:
+        await tools.add_builtin(house, actor)
+    return await house.store.write(
+        lambda tx: _store(tx, house, agent, new, made, must_have_base=False)
+    )
+
+
+async def retrieve(
+    house: House, actor: Actor, agent_id: str, relations: Collection[Relation] = KEPT
+) -> AgentView:
+    return await house.store.read(
+        lambda tx: view(tx, tx.agents.get(actor.organization_id, agent_id), relations)
+    )
+
+
+async def list_page(
+    house: House, actor: Actor, query: AgentQuery, relations: Collection[Relation] = ()
+) -> list[AgentView]:
+    return await house.store.read(
+        lambda tx: views(tx, tx.agents.list(actor.organization_id, query), relations)
+    )
+
+
+async def holding_block(
+    house: House, actor: Actor, block_id: str, page: Page, relations: Collection[Relation] = ()
+) -> list[AgentView]:
+    """The agents that hold the block."""
+
+    def work(tx: Transaction) -> list[AgentView]:
+        tx.blocks.get(actor.organization_id, block_id)
+        query = AgentQuery(page=page, block_id=block_id, show_hidden=True)
+        return views(tx, tx.agents.list(actor.organization_id, query), relations)
+
+    return await house.store.read(work)
+
+
+async def count(house: House, actor: Actor, query: AgentQuery) -> int:
+    return await house.store.read(lambda tx: tx.agents.count(actor.organization_id, query))
+
+
+async def delete(house: House, actor: Actor, agent_id: str) -> None:
+    """The agent with its threads and runs. Its blocks and tools stay: others may use them."""
+    await house.store.write(lambda tx: tx.agents.delete(actor.organization_id, agent_id))
+
+
+async def update(house: House, actor: Actor, agent_id: str, changes: AgentChanges) -> AgentView:
+    """The stored system message is left alone: recompile or reset rewrites it (wire-v1 §2.2.2)."""
+    if changes.name is not None:
+        check_name(changes.name)
+    if changes.timezone is not None:
+        check_timezone(changes.timezone)
+    check_secrets(changes.secrets or {})
+
+    def work(tx: Transaction) -> AgentView:
+        agent = tx.agents.get(actor.organization_id, agent_id)
+        changed = _changed(house, actor, agent, changes)
+        tx.agents.save(changed)
+        _replace_relations(tx, house, agent, changes)
+        changed = _note_last_run(tx, changed, changes)
+        return view(tx, changed)
+
+    return await house.store.write(work)
+
+
+def _agent(house: House, actor: Actor, new: NewAgent) -> Agent:
+    name = agent_names.two_words(_chance(house)) if new.name is None else new.name
+    check_name(name)
+    check_timezone(new.timezone)
+    check_secrets(new.secrets)
+    model = model_choice.choose(house.catalogue, new.model)
+    files, characters = context.file_limits(model.context_window)
+    now = house.clock.now()
+    agent = Agent(
+        id=house.ids.mint(Kind.AGENT),
+        organization_id=actor.organization_id,
+        name=name,
+        system=memory.DEFAULT_SYSTEM if new.system is None else new.system,
+        model=model,
+        created_at=now,
+        updated_at=now,
+        created_by_id=actor.user_id,
+        last_updated_by_id=actor.user_id,
+        **{field: getattr(new, field) for field in _PLAIN},
+    )
+    return structs.replace(
+        agent,
+        compaction_settings=context.compaction_settings(model.handle, new.compaction_settings),
+        max_files_open=new.max_files_open or files,
+        per_file_view_window_char_limit=new.per_file_view_window_char_limit or characters,
+    )
+
+
+def _chance(house: House) -> int:
+    return int(house.ids.otid().replace("-", ""), 16)
+
+
+def _store(
+    tx: Transaction,
+    house: House,
+    agent: Agent,
+    new: NewAgent,
+    made: tuple[Block, ...],
+    *,
+    must_have_base: bool = True,
+) -> AgentView:
+    wanted = _wanted_tools(tx, agent.organization_id, new, must_have_base=must_have_base)
+    agent = structs.replace(
+        agent, tool_rules=tool_rules.with_approvals(agent.tool_rules, _held_by_default(wanted))
+    )
+    found = [tx.blocks.get(agent.organization_id, block_id) for block_id in new.block_ids]
+    held = (*made, *found)
+    tags = tuple(sorted(set(new.tags)))
+    secrets = _secrets(house, new.secrets, ())
+
+    tx.agents.add(agent)
+    tx.threads.add(_default_thread(agent))
+    for block in made:
+        tx.blocks.add(block)
+    for block in held:
+        tx.agents.attach_block(agent.id, block.id)
+    if wanted:
+        tx.agents.attach_tools(agent.id, [tool.id for tool in wanted])
+    if tags:
+        tx.agents.set_tags(agent.id, tags)
+    if secrets:
+        tx.agents.set_secrets(agent.id, secrets)
+    rows = tx.messages.append(_first_rows(house, agent, held, new.initial_messages))
+    return AgentView(
+        agent=agent,
+        message_ids=tuple(row.id for row in rows),
+        tools=tuple(wanted),
+        blocks=held,
+        tags=tags,
+        secrets=secrets,
+    )
+
+
+def _wanted_tools(
+    tx: Transaction, organization_id: str, new: NewAgent, *, must_have_base: bool
+) -> list[Tool]:
+    """By name, then by id, each once."""
+    base = BASE_TOOLS if new.base_tools else ()
+    names = tuple(dict.fromkeys((*base, *new.tool_names)))
+    by_name = {tool.name: tool for tool in tx.tools.find(organization_id, names)} if names else {}
+    if must_have_base and not by_name.keys() >= set(base):
+        raise _BaseToolsMissing
+    unknown = [name for name in new.tool_names if name not in by_name]
+    if unknown:
+        raise NotFound(f"Tool with name {unknown[0]} not found")
+    by_id = _tools_by_id(tx, organization_id, new.tool_ids)
+    wanted = [by_name[name] for name in names if name in by_name] + by_id
+    return list({tool.id: tool for tool in wanted}.values())
+
+
+def _tools_by_id(tx: Transaction, organization_id: str, tool_ids: Sequence[str]) -> list[Tool]:
+    if not tool_ids:
+        return []
+    query = ToolQuery(page=Page(limit=len(tool_ids)), tool_ids=tuple(tool_ids))
+    found = {tool.id: tool for tool in tx.tools.list(organization_id, query)}
+    unknown = [tool_id for tool_id in tool_ids if tool_id not in found]
+    if unknown:
+        raise NotFound(f"Tool with ID {unknown[0]} not found")
+    return [found[tool_id] for tool_id in tool_ids]
+
+
+def _held_by_default(found: Sequence[Tool]) -> list[str]:
+    return [tool.name for tool in found if tool.default_requires_approval]
+
+
+def _default_thread(agent: Agent) -> Thread:
+    return Thread(
+        id=default_thread_id(agent.id),
+        organization_id=agent.organization_id,
+        agent_id=agent.id,
+        created_at=agent.created_at,
+        updated_at=agent.created_at,
+        created_by_id=agent.created_by_id,
+        last_updated_by_id=agent.created_by_id,
+    )
+
+
+def _first_rows(
+    house: House, agent: Agent, held: tuple[Block, ...], said: Sequence[MessageInput]
+) -> list[Message]:
+    text = system_prompt.first_compiled(agent, held, agent.created_at)
+    first = MessageInput(role=Role.SYSTEM, content=(Text(text),))
+    return [
+        Message(
+            id=house.ids.mint(Kind.MESSAGE),
+            agent_id=agent.id,
+            thread_id=default_thread_id(agent.id),
+            role=item.role,
+            created_at=agent.created_at,
+            content=item.content,
+            otid=item.otid or house.ids.otid(),
+            name=item.name,
+            sender_id=item.sender_id,
+            group_id=item.group_id,
+        )
+        for item in (first, *said)
+    ]
+
+
+def _secrets(
+    house: House, values: Mapping[str, str], known: Sequence[Secret]
+) -> tuple[Secret, ...]:
+    """The variables as secrets; one that was there before keeps its id."""
+    before = {secret.key: secret for secret in known}
+    return tuple(
+        structs.replace(before[key], value=value)
+        if key in before
+        else Secret(id=house.ids.mint(Kind.AGENT_SECRET), key=key, value=value)
+        for key, value in values.items()
+    )
+
+
+def _changed(house: House, actor: Actor, agent: Agent, changes: AgentChanges) -> Agent:
+    given = {
+        field: getattr(changes, field)
+        for field in ("name", "system", *_PLAIN)
+        if getattr(changes, field) is not None
+    }
+    if changes.embedding not in (None, agent.embedding):
+        # The old configuration described another embedding model.
+        given.setdefault("embedding_config", None)
+    model = model_choice.change(house.catalogue, agent.model, changes.model)
+    compaction = context.changed_compaction(
+        agent.compaction_settings,
+        changes.compaction_settings,
+        handle=agent.model.handle,
+        new_handle=model.handle,
+    )
+    return structs.replace(
+        agent,
+        model=model,
+        compaction_settings=compaction,
+        updated_at=house.clock.now(),
+        last_updated_by_id=actor.user_id,
+        **given,
+    )
+
+
+def _replace_relations(tx: Transaction, house: House, agent: Agent, changes: AgentChanges) -> None:
+    if changes.tool_ids is not None:
+        found = _tools_by_id(tx, agent.organization_id, changes.tool_ids)
+        attached = tx.agents.tools([agent.id]).get(agent.id, ())
+        tx.agents.detach_tools(agent.id, {tool.id for tool in attached} - set(changes.tool_ids))
+        tx.agents.attach_tools(agent.id, [tool.id for tool in found])
+    if changes.block_ids is not None:
+        for block in tx.agents.blocks([agent.id]).get(agent.id, ()):
+            if block.id not in changes.block_ids:
+                tx.agents.detach_block(agent.id, block.id)
+        for block_id in changes.block_ids:
+            tx.blocks.get(agent.organization_id, block_id)
+            tx.agents.attach_block(agent.id, block_id)
+    if changes.tags is not None:
+        tx.agents.set_tags(agent.id, sorted(set(changes.tags)))
+    if changes.secrets is not None:
+        known = tx.agents.secrets([agent.id]).get(agent.id, ())
+        tx.agents.set_secrets(agent.id, _secrets(house, changes.secrets, known))
+    if changes.message_ids is not None:
+        agent_context.show_only(tx, agent, changes.message_ids)
+
+
+def _note_last_run(tx: Transaction, agent: Agent, changes: AgentChanges) -> Agent:
+    """The last-run fields are the engine's; a caller may correct them (wire-v1 §2.2.2)."""
+    given = {
+        field: getattr(changes, field)
+        for field in ("last_stop_reason", "last_run_completion", "last_run_duration_ms")
+        if getattr(changes, field) is not None
+    }
+    if not given:
+        return agent
+    agent = structs.replace(agent, **given)
+    tx.agents.note_run_end(
+        agent.id,
+        stop_reason=agent.last_stop_reason,
+        completed_at=agent.last_run_completion,
+        duration_ms=agent.last_run_duration_ms,
+    )
+    return agent

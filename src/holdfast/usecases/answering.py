@@ -1,0 +1,113 @@
+"""A run that brings the answer to calls that were held. All in the transaction of the send.
+
+Of two answers one gets the calls; the other is told, or is the same answer again (wire-v1 §6.6).
+"""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from holdfast.core.approvals import (
+    KEEP_ALIVE,
+    NOTHING_PENDING,
+    REMEMBERED_ROWS,
+    clipped,
+    given_before,
+    held,
+    matched,
+)
+from holdfast.core.arguments import fault
+from holdfast.core.lifecycle import LIVE, Signal
+from holdfast.core.messages import Decision, Message, OpenCall, Role, Text, decided
+from holdfast.core.models import ModelChoice
+from holdfast.core.paging import Page
+from holdfast.core.runs import Run, RunQuery
+from holdfast.errors import CallerError, InvalidArgument, RunMoved
+from holdfast.ports.store import Transaction
+
+MESSAGE_TOO_EARLY = (
+    "A message can only come with the answer to the last of the calls that wait. "
+    "Send the partial answer alone."
+)
+
+_FORGETTABLE = (Role.SYSTEM, Role.SUMMARY)
+_ALL_LIVE = Page(limit=100)
+
+
+def answering(
+    tx: Transaction,
+    run: Run,
+    choice: ModelChoice,
+    *,
+    partial: bool = False,
+    may_repeat: bool = True,
+) -> Run:
+    """The run as the one that answers the held calls of its thread. While a ``partial`` answer leaves some of them
+    open, its run is the one that waits for the rest."""
+    paused = tx.runs.paused_on(run.thread_id)
+    first, *rest = run.input
+    if paused is None:
+        if may_repeat and given_before(_remembered(tx, run), first.decisions):
+            return replace(run, input=tuple(rest) or (_keep_alive(first),))
+        raise CallerError(_nothing_pending(tx, run))
+    calls = tx.calls.open(run.thread_id)
+    before = decided(tx.messages.context(run.thread_id))
+    decisions = matched(calls, first.decisions, before, partial=partial)
+    if rest and not {item.call_id for item in decisions} | before.keys() >= _ids(held(calls)):
+        raise CallerError(MESSAGE_TOO_EARLY)
+    _check_arguments(tx, run, calls, decisions)
+    try:
+        tx.runs.change(paused, Signal.ANSWER)
+    except RunMoved:
+        raise CallerError(_nothing_pending(tx, run)) from None
+    answer = replace(
+        first,
+        decisions=tuple(clipped(item, choice.context_window) for item in decisions),
+        step_id=held(calls)[0].step_id,
+    )
+    return replace(run, input=(answer, *rest))
+
+
+def _check_arguments(
+    tx: Transaction, run: Run, calls: Sequence[OpenCall], decisions: Sequence[Decision]
+) -> None:
+    """Arguments that a person gave must be ones that the tool takes."""
+    edited = {item.call_id: item.arguments for item in decisions if item.arguments is not None}
+    if not edited:
+        return
+    tools = {tool.name: tool for tool in tx.agents.tools([run.agent_id]).get(run.agent_id, ())}
+    for item in calls:
+        given = edited.get(item.call.id)
+        tool = tools.get(item.call.name)
+        if given is None or tool is None:
+            continue
+        problem = fault(given, tool.json_schema.get("parameters") or {})
+        if problem is not None:
+            raise InvalidArgument(
+                f"The arguments for {item.call.name} ({item.call.id}) do not fit: {problem}."
+            )
+
+
+def _ids(calls: Sequence[OpenCall]) -> set[str]:
+    return {item.call.id for item in calls}
+
+
+def _remembered(tx: Transaction, run: Run) -> list[Message]:
+    context = tx.messages.context(run.thread_id)
+    if any(row.role not in _FORGETTABLE for row in context):
+        return list(context[-REMEMBERED_ROWS:])
+    # Nothing of it is in view any more, so the history must say.
+    page = Page(limit=REMEMBERED_ROWS)
+    return list(tx.messages.list(run.organization_id, page, thread_id=run.thread_id))
+
+
+def _keep_alive(answer: Message) -> Message:
+    return replace(answer, role=Role.USER, decisions=(), content=(Text(KEEP_ALIVE),))
+
+
+def _nothing_pending(tx: Transaction, run: Run) -> str:
+    query = RunQuery(page=_ALL_LIVE, thread_id=run.thread_id, statuses=tuple(sorted(LIVE)))
+    first = next((item for item in tx.runs.list(run.organization_id, query) if item.answers), None)
+    if first is None:
+        return NOTHING_PENDING
+    return f"{NOTHING_PENDING} The run {first.id} was first to answer, and carries that out."

@@ -1,0 +1,125 @@
+"""Memory blocks. A change is shown at once in the stored system message of every agent that holds the block."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct, structs
+
+from holdfast.core import memory
+from holdfast.core.agents import Actor
+from holdfast.core.ids import Kind
+from holdfast.core.memory import Block, BlockQuery
+from holdfast.errors import AlreadyExists, Unprocessable
+from holdfast.ports.house import House
+from holdfast.ports.store import Transaction
+from holdfast.usecases import system_prompt
+
+# What the compiled system message shows of a block.
+_SHOWN = ("label", "value", "limit", "description", "read_only")
+
+
+class NewBlock(Struct, frozen=True, kw_only=True):
+    label: str
+    value: str
+    limit: int = memory.DEFAULT_BLOCK_LIMIT
+    description: str | None = None
+    read_only: bool = False
+    metadata: dict[str, Any] = {}
+    tags: tuple[str, ...] = ()
+    is_template: bool = False
+    template_name: str | None = None
+    hidden: bool | None = None
+    project_id: str | None = None
+
+
+async def create(house: House, actor: Actor, new: NewBlock) -> Block:
+    block = made(house, actor, new)
+    await house.store.write(lambda tx: tx.blocks.add(block))
+    return block
+
+
+def made(house: House, actor: Actor, new: NewBlock) -> Block:
+    """The block, not stored yet."""
+    check_length(new.value, new.limit)
+    now = house.clock.now()
+    return Block(
+        id=house.ids.mint(Kind.BLOCK),
+        organization_id=actor.organization_id,
+        created_at=now,
+        updated_at=now,
+        created_by_id=actor.user_id,
+        last_updated_by_id=actor.user_id,
+        **structs.asdict(new)
+        | {"description": new.description or memory.DEFAULT_DESCRIPTIONS.get(new.label)},
+    )
+
+
+async def retrieve(house: House, actor: Actor, block_id: str) -> Block:
+    return await house.store.read(lambda tx: tx.blocks.get(actor.organization_id, block_id))
+
+
+async def list_page(house: House, actor: Actor, query: BlockQuery) -> Sequence[Block]:
+    return await house.store.read(lambda tx: tx.blocks.list(actor.organization_id, query))
+
+
+async def count(house: House, actor: Actor, query: BlockQuery) -> int:
+    return await house.store.read(lambda tx: tx.blocks.count(actor.organization_id, query))
+
+
+async def update(house: House, actor: Actor, block_id: str, changes: Mapping[str, object]) -> Block:
+    """``changes`` holds new values of ``Block``'s fields; those that change nothing are no change."""
+    now = house.clock.now()
+    return await house.store.write(
+        lambda tx: change(tx, actor, tx.blocks.get(actor.organization_id, block_id), changes, now)
+    )
+
+
+def change(
+    tx: Transaction, actor: Actor, block: Block, changes: Mapping[str, object], now: datetime
+) -> Block:
+    """The same within a transaction that does more."""
+    changed = structs.replace(block, **changes)
+    if changed == block:
+        return block
+    if changed.value != block.value or changed.limit != block.limit:
+        check_length(changed.value, changed.limit)
+    changed = structs.replace(changed, updated_at=now, last_updated_by_id=actor.user_id)
+    holders = tx.blocks.holders(block.id)
+    if changed.label != block.label:
+        _refuse_second_of_label(tx, changed, holders)
+    tx.blocks.save(changed)
+    if any(getattr(changed, name) != getattr(block, name) for name in _SHOWN):
+        for agent_id in holders:
+            system_prompt.rebuild(tx, agent_id, now)
+    return changed
+
+
+async def delete(house: House, actor: Actor, block_id: str) -> None:
+    """Agents that held it lose it."""
+
+    def work(tx: Transaction) -> None:
+        tx.blocks.get(actor.organization_id, block_id)
+        holders = tx.blocks.holders(block_id)
+        tx.blocks.delete(actor.organization_id, block_id)
+        now = house.clock.now()
+        for agent_id in holders:
+            system_prompt.rebuild(tx, agent_id, now)
+
+    await house.store.write(work)
+
+
+def check_length(value: str, limit: int) -> None:
+    """Callers keep to the limit; an agent's own tools need not (wire-v1 §10)."""
+    if len(value) > limit:
+        raise Unprocessable(
+            f"Edit failed: Exceeds {limit} character limit (requested {len(value)})"
+        )
+
+
+def _refuse_second_of_label(tx: Transaction, block: Block, holders: Sequence[str]) -> None:
+    for agent_id, held in tx.agents.blocks(holders).items():
+        if any(other.label == block.label and other.id != block.id for other in held):
+            raise AlreadyExists(
+                f"Agent '{agent_id}' already has a block with label '{block.label}'"
+            )

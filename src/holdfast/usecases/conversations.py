@@ -1,0 +1,258 @@
+"""Conversations: threads beside the agent's default one, with a context and a turn of their own (wire-v1 §7.11).
+
+What is not about making or keeping them takes any thread: the default one goes by its agent's id.
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct, json
+from msgspec.structs import replace
+
+from holdfast.core.agents import Actor, Agent
+from holdfast.core.ids import Kind, is_id
+from holdfast.core.lifecycle import LIVE
+from holdfast.core.messages import Message, Role, Text
+from holdfast.core.models import ModelSettings
+from holdfast.core.paging import Order, Page
+from holdfast.core.runs import Run, RunQuery
+from holdfast.core.threads import Thread, ThreadQuery, shareable
+from holdfast.errors import InvalidArgument, NotFound
+from holdfast.ports.house import House
+from holdfast.ports.store import Transaction
+from holdfast.usecases import runs, system_prompt
+from holdfast.usecases.messages import Input
+
+_PLAIN = ("summary", "description", "model", "settings", "model_settings", "context_window_limit")
+
+
+class NewConversation(Struct, frozen=True, kw_only=True):
+    summary: str | None = None
+    description: str | None = None
+    model: str | None = None
+    settings: ModelSettings | None = None
+    model_settings: dict[str, Any] | None = None
+    context_window_limit: int | None = None
+    hidden: bool | None = None
+
+
+class ConversationChanges(Struct, frozen=True, kw_only=True):
+    """None leaves things as they are."""
+
+    summary: str | None = None
+    description: str | None = None
+    model: str | None = None
+    settings: ModelSettings | None = None
+    model_settings: dict[str, Any] | None = None
+    context_window_limit: int | None = None
+    last_message_at: datetime | None = None
+    archived: bool | None = None
+
+
+class ConversationView(Struct, frozen=True):
+    """A conversation and what its model is shown."""
+
+    thread: Thread
+    message_ids: tuple[str, ...] = ()
+
+
+async def create(
+    house: House, actor: Actor, agent_id: str, new: NewConversation
+) -> ConversationView:
+    if new.model is not None:
+        house.catalogue.find(new.model)
+
+    def work(tx: Transaction) -> ConversationView:
+        agent = tx.agents.get(actor.organization_id, agent_id)
+        thread = _blank(house, actor, agent)
+        given = {name: getattr(new, name) for name in (*_PLAIN, "hidden")}
+        return _begun(tx, house, agent, replace(thread, **given))
+
+    return await house.store.write(work)
+
+
+async def fork(
+    house: House, actor: Actor, thread_id: str, *, message_id: str | None, hidden: bool
+) -> ConversationView:
+    """A new conversation that begins with what the thread shows now, up to a message if one is named.
+    The rows are shared; the system message is compiled afresh."""
+
+    def work(tx: Transaction) -> ConversationView:
+        source = _thread(tx, actor, thread_id)
+        agent = tx.agents.get(actor.organization_id, source.agent_id)
+        context = tx.messages.context(source.id)
+        if message_id is not None and message_id not in {row.id for row in context}:
+            raise NotFound(
+                f"Message with ID {message_id} is not in the context of the conversation"
+            )
+        kept = {name: getattr(source, name) for name in _PLAIN}
+        thread = replace(_blank(house, actor, agent), hidden=hidden or None, **kept)
+        view = _begun(tx, house, agent, thread)
+        shared = [row.id for row in shareable(context, message_id)]
+        tx.messages.share(source.id, thread.id, shared)
+        message_ids = (*view.message_ids, *shared)
+        tx.messages.set_context(thread.id, message_ids)
+        return replace(view, message_ids=message_ids)
+
+    return await house.store.write(work)
+
+
+async def list_page(house: House, actor: Actor, query: ThreadQuery) -> Sequence[Thread]:
+    return await house.store.read(lambda tx: tx.threads.list(actor.organization_id, query))
+
+
+async def find(house: House, actor: Actor, thread_id: str) -> Thread:
+    return await house.store.read(lambda tx: _thread(tx, actor, thread_id))
+
+
+async def retrieve(house: House, actor: Actor, conversation_id: str) -> ConversationView:
+    return await house.store.read(lambda tx: _view(tx, _thread(tx, actor, conversation_id)))
+
+
+async def update(
+    house: House, actor: Actor, conversation_id: str, changes: ConversationChanges
+) -> ConversationView:
+    if changes.model is not None:
+        house.catalogue.find(changes.model)
+
+    def work(tx: Transaction) -> ConversationView:
+        now = house.clock.now()
+        thread = _changed(_thread(tx, actor, conversation_id), changes, now)
+        thread = replace(thread, updated_at=now, last_updated_by_id=actor.user_id)
+        tx.threads.save(thread)
+        return _view(tx, thread)
+
+    return await house.store.write(work)
+
+
+async def delete(house: House, actor: Actor, conversation_id: str) -> None:
+    """The conversation with its runs and messages; what a fork shares of them stays with the fork."""
+    thread = await find(house, actor, conversation_id)
+    # So that their readers hear of an end; what cannot be stopped in time is taken away all the same.
+    live = await runs.cancellable(house, actor, agent_id=thread.agent_id, thread_id=thread.id)
+    reason = "The conversation was deleted."
+    await runs.cancel_all(house, actor, live, agent_id=thread.agent_id, reason=reason)
+    now = house.clock.now()
+    await house.store.write(lambda tx: tx.threads.delete(actor.organization_id, thread.id, now))
+
+
+async def recompile(house: House, actor: Actor, thread_id: str, *, dry_run: bool) -> str:
+    """The thread's system message, compiled again; stored unless it is a dry run."""
+
+    def work(tx: Transaction) -> str:
+        thread = _thread(tx, actor, thread_id)
+        agent = tx.agents.get(actor.organization_id, thread.agent_id)
+        text = system_prompt.compiled(tx, agent, thread.id, house.clock.now())
+        for row in () if dry_run else system_prompt.stored(tx, [thread]):
+            tx.messages.rewrite(replace(row, content=(Text(text),)))
+        return text
+
+    return await (house.store.read(work) if dry_run else house.store.write(work))
+
+
+async def history(
+    house: House, actor: Actor, conversation_id: str, page: Page
+) -> Sequence[Message]:
+    """Rows in sort order, whose next page is ``after`` the last of them (wire-v1 §1.10)."""
+    falling = page.order is Order.DESC
+    # Only ``before``: the rows nearest to the cursor are wanted, so the walk goes backwards.
+    backwards = page.before is not None and page.after is None
+    newer, older = (page.before, page.after) if falling else (page.after, page.before)
+    walk = Page(
+        limit=page.limit,
+        order=Order.DESC if falling is not backwards else Order.ASC,
+        after=newer,
+        before=older,
+    )
+
+    def load(tx: Transaction) -> Sequence[Message]:
+        thread = _thread(tx, actor, conversation_id)
+        return tx.messages.list(actor.organization_id, walk, thread_id=thread.id)
+
+    rows = await house.store.read(load)
+    return rows[::-1] if backwards else rows
+
+
+async def resumable(house: House, actor: Actor, thread_id: str, otid: str | None = None) -> Run:
+    """The run that was sent this otid; without one the newest that has not ended (wire-v1 §4.8)."""
+
+    def load(tx: Transaction) -> Run:
+        thread = _thread(tx, actor, thread_id)
+        if otid is not None:
+            run = tx.runs.with_otid(thread.id, otid)
+            if run is None:
+                raise NotFound(
+                    f"No run found for otid={otid}. The run may have expired or never existed."
+                )
+            return run
+        query = RunQuery(page=Page(limit=1), thread_id=thread.id, statuses=tuple(sorted(LIVE)))
+        for run in tx.runs.list(actor.organization_id, query):
+            return run
+        raise InvalidArgument("No active runs found for this conversation.")
+
+    return await house.store.read(load)
+
+
+def request_key(items: Iterable[Input]) -> str | None:
+    """What a request has in common with its repetition: the otids that its sender chose, if any."""
+    otids = sorted({item.otid for item in items if item.otid is not None})
+    return hashlib.sha256(json.encode(otids)).hexdigest() if otids else None
+
+
+def _thread(tx: Transaction, actor: Actor, thread_id: str) -> Thread:
+    if is_id(Kind.AGENT, thread_id):
+        # So that the caller hears of the agent, which is what the id was meant for.
+        tx.agents.get(actor.organization_id, thread_id)
+    return tx.threads.get(actor.organization_id, thread_id)
+
+
+def _view(tx: Transaction, thread: Thread) -> ConversationView:
+    shown = tx.messages.context_ids([thread.id]).get(thread.id, ())
+    return ConversationView(thread, tuple(shown))
+
+
+def _blank(house: House, actor: Actor, agent: Agent) -> Thread:
+    now = house.clock.now()
+    return Thread(
+        id=house.ids.mint(Kind.CONVERSATION),
+        organization_id=actor.organization_id,
+        agent_id=agent.id,
+        created_at=now,
+        updated_at=now,
+        created_by_id=actor.user_id,
+        last_updated_by_id=actor.user_id,
+    )
+
+
+def _begun(tx: Transaction, house: House, agent: Agent, thread: Thread) -> ConversationView:
+    """Store the new thread with its compiled system message."""
+    text = system_prompt.compiled(tx, agent, thread.id, thread.created_at)
+    system = Message(
+        id=house.ids.mint(Kind.MESSAGE),
+        agent_id=agent.id,
+        thread_id=thread.id,
+        role=Role.SYSTEM,
+        created_at=thread.created_at,
+        content=(Text(text),),
+        otid=house.ids.otid(),
+    )
+    tx.threads.add(thread)
+    tx.messages.append([system])
+    return ConversationView(thread, (system.id,))
+
+
+def _changed(thread: Thread, changes: ConversationChanges, now: datetime) -> Thread:
+    if changes.model not in (None, thread.model):
+        # What suited the old model may break the new one.
+        thread = replace(thread, settings=None, model_settings=None)
+    given = {
+        name: getattr(changes, name)
+        for name in (*_PLAIN, "last_message_at")
+        if getattr(changes, name) is not None
+    }
+    thread = replace(thread, **given)
+    if changes.archived is None:
+        return thread
+    return replace(thread, archived_at=(thread.archived_at or now) if changes.archived else None)

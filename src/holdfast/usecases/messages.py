@@ -1,0 +1,258 @@
+"""Sending a message, waiting for its answer, reading what was said."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import aclosing
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.core.agents import Actor, Agent
+from holdfast.core.approvals import pending
+from holdfast.core.events import MessageStored, RunEnded
+from holdfast.core.ids import Kind
+from holdfast.core.messages import (
+    Decision,
+    Message,
+    Role,
+    VisiblePart,
+    decided,
+    default_thread_id,
+)
+from holdfast.core.models import ModelChoice, ModelSettings
+from holdfast.core.paging import Page
+from holdfast.core.runs import Run, RunRequest, RunStatus
+from holdfast.core.threads import Thread
+from holdfast.errors import NotFound, ServerStopping, ThreadBusy
+from holdfast.ports.dispatch import Ticket
+from holdfast.ports.house import House
+from holdfast.ports.store import Transaction
+from holdfast.usecases.answering import answering
+
+# A send that nobody waits for: whatever is wrong with it, its run says (wire-v1 §6.9).
+ASYNC = "send_message_async"
+
+
+class MessageInput(Struct, frozen=True, kw_only=True):
+    """Something said to the agent."""
+
+    role: Role
+    content: tuple[VisiblePart, ...]
+    otid: str | None = None
+    name: str | None = None
+    sender_id: str | None = None
+    group_id: str | None = None
+
+
+class ApprovalInput(Struct, frozen=True, kw_only=True):
+    """Answers to calls that wait for a person or for the client."""
+
+    decisions: tuple[Decision, ...]
+    otid: str | None = None
+    group_id: str | None = None
+    # Some calls may stay open: somebody else answers those.
+    partial: bool = False
+
+
+Input = MessageInput | ApprovalInput
+
+
+class NewSend(Struct, frozen=True, kw_only=True):
+    agent_id: str
+    input: tuple[Input, ...]
+    thread_id: str | None = None
+    request: RunRequest = RunRequest()
+    override_model: str | None = None
+    kind: str = "send_message"
+    background: bool = False
+    # A request that comes again with the same key gets the run that it already started.
+    request_key: str | None = None
+    # An answer that was given before is taken as a repetition rather than refused.
+    may_repeat: bool = True
+
+
+class Reply(Struct, frozen=True):
+    """What a run said, without what was said to it."""
+
+    run: Run
+    messages: tuple[Message, ...]
+    ended: RunEnded
+
+
+async def send(house: House, actor: Actor, new: NewSend) -> Run:
+    """Put a run into the store and hand it to the engine. From here on the caller is only a reader: if it goes
+    away meanwhile, both are done or neither."""
+    return await asyncio.shield(_hand_over(house, _new_run(house, actor, new), new))
+
+
+async def _hand_over(house: House, run: Run, new: NewSend) -> Run:
+    house.events.open(run.id)
+    try:
+        stored = await house.store.write(lambda tx: _store(tx, run, house, new))
+    except BaseException:
+        house.events.close(run.id)
+        raise
+    if stored.id == run.id:
+        house.dispatch.submit(Ticket(run.id, run.thread_id))
+    else:
+        house.events.close(run.id)
+    return stored
+
+
+async def wait(house: House, run: Run) -> Reply:
+    """Read the run to its end, once it has had its turn."""
+    await turn(house, run)
+    messages: dict[str, Message] = {}
+    async with aclosing(house.events.follow(run.id)) as batches:
+        async for events in batches:
+            for event in events:
+                if isinstance(event.fact, MessageStored):
+                    messages[event.fact.message.id] = event.fact.message
+                elif isinstance(event.fact, RunEnded):
+                    return Reply(run, tuple(messages.values()), event.fact)
+    raise ServerStopping(
+        f"The server is stopping. The run {run.id} is kept and goes on when the server is back."
+    )
+
+
+async def turn(house: House, run: Run) -> None:
+    """Wait for the run's turn on its thread. If it does not come in time the run is taken back
+    (wire-v1 §7.11)."""
+    try:
+        async with asyncio.timeout(house.limits.busy_wait_seconds):
+            await house.dispatch.turn(run.id)
+    except TimeoutError:
+        await _take_back(house, run)
+
+
+async def _take_back(house: House, run: Run) -> None:
+    """Undo a send that still waits for its turn; nothing to undo if it has just got it. An answer to held
+    calls cannot be undone: they would be nobody's. It never waits long, for nothing else runs before it."""
+    if run.answers:
+        return
+    if await house.store.write(lambda tx: tx.runs.withdraw(run.id)):
+        # Only now: a ticket without a run does no harm, a run without a ticket would be lost.
+        holder = house.dispatch.withdraw(run.id)
+        house.events.close(run.id)
+        raise ThreadBusy(holder)
+
+
+async def history(
+    house: House, actor: Actor, agent_id: str, page: Page, *, thread_id: str | None
+) -> Sequence[Message]:
+    """Rows of an agent, of one of its threads, or of all of them."""
+
+    def load(tx: Transaction) -> Sequence[Message]:
+        tx.agents.get(actor.organization_id, agent_id)
+        return tx.messages.list(actor.organization_id, page, agent_id=agent_id, thread_id=thread_id)
+
+    return await house.store.read(load)
+
+
+async def retrieve(house: House, actor: Actor, message_id: str) -> Message:
+    return await house.store.read(lambda tx: tx.messages.get(actor.organization_id, message_id))
+
+
+async def everywhere(
+    house: House, actor: Actor, page: Page, *, thread_id: str | None
+) -> Sequence[Message]:
+    """Rows of all agents."""
+    return await house.store.read(
+        lambda tx: tx.messages.list(actor.organization_id, page, thread_id=thread_id)
+    )
+
+
+def _store(tx: Transaction, run: Run, house: House, new: NewSend) -> Run:
+    agent = _agent(tx, run)
+    own = agent.model
+    if run.thread_id != default_thread_id(agent.id):
+        own = _thread(tx, run).choice(own)
+        tx.threads.note_request(run.thread_id, run.created_at)
+    if run.request_key is not None:
+        started = tx.runs.of_request(run.thread_id, run.request_key)
+        if started is not None:
+            return started
+    override = None
+    if new.override_model is not None:
+        override = _overriding(house, own, new.override_model)
+    else:
+        house.catalogue.find(own.handle)
+    if run.answers:
+        partial = any(isinstance(item, ApprovalInput) and item.partial for item in new.input)
+        choice = override or own
+        run = answering(tx, run, choice, partial=partial, may_repeat=new.may_repeat)
+    elif run.kind != ASYNC and tx.runs.paused_on(run.thread_id) is not None:
+        before = decided(tx.messages.context(run.thread_id))
+        raise pending(tx.calls.open(run.thread_id), before)
+    request = replace(run.request, override_model=override)
+    run = replace(run, request=request, project_id=agent.project_id)
+    tx.runs.add(run)
+    return run
+
+
+def _agent(tx: Transaction, run: Run) -> Agent:
+    try:
+        return tx.agents.get(run.organization_id, run.agent_id)
+    except NotFound:
+        raise NotFound("Agent not found") from None
+
+
+def _thread(tx: Transaction, run: Run) -> Thread:
+    thread = tx.threads.get(run.organization_id, run.thread_id)
+    if thread.agent_id != run.agent_id:
+        raise NotFound(f"Conversation with ID {run.thread_id} not found")
+    return thread
+
+
+def _overriding(house: House, own: ModelChoice, handle: str) -> ModelChoice:
+    """Another model for one request: the thread's own settings hold only for their provider."""
+    info = house.catalogue.find(handle)
+    settings = own.settings
+    if info.provider != own.provider:
+        settings = ModelSettings(parallel_tool_calls=settings.parallel_tool_calls)
+    return ModelChoice(handle=handle, context_window=info.context_window, settings=settings)
+
+
+def _new_run(house: House, actor: Actor, new: NewSend) -> Run:
+    now = house.clock.now()
+    run_id = house.ids.mint(Kind.RUN)
+    thread_id = new.thread_id or default_thread_id(new.agent_id)
+    blank = Message(
+        id="",
+        agent_id=new.agent_id,
+        thread_id=thread_id,
+        role=Role.APPROVAL,
+        created_at=now,
+        run_id=run_id,
+    )
+    return Run(
+        id=run_id,
+        organization_id=actor.organization_id,
+        agent_id=new.agent_id,
+        thread_id=thread_id,
+        status=RunStatus.QUEUED,
+        kind=new.kind,
+        created_at=now,
+        input=tuple(_row(house, actor, blank, item) for item in new.input),
+        request=new.request,
+        background=new.background,
+        request_key=new.request_key,
+    )
+
+
+def _row(house: House, actor: Actor, blank: Message, item: Input) -> Message:
+    row = replace(
+        blank,
+        id=house.ids.mint(Kind.MESSAGE),
+        otid=item.otid or house.ids.otid(),
+        group_id=item.group_id,
+    )
+    if isinstance(item, ApprovalInput):
+        decisions = tuple(
+            replace(decision, decided_by_id=actor.user_id, decided_at=blank.created_at)
+            for decision in item.decisions
+        )
+        return replace(row, decisions=decisions)
+    return replace(
+        row, role=item.role, content=item.content, name=item.name, sender_id=item.sender_id
+    )

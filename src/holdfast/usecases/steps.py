@@ -1,0 +1,40 @@
+"""Reading steps, and what people think of them."""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from holdfast.core.agents import Actor
+from holdfast.core.messages import Message
+from holdfast.core.paging import Page
+from holdfast.core.runs import Step, StepQuery
+from holdfast.ports.house import House
+from holdfast.ports.store import Transaction
+
+
+async def retrieve(house: House, actor: Actor, step_id: str) -> Step:
+    return await house.store.read(lambda tx: tx.steps.get(actor.organization_id, step_id))
+
+
+async def list_steps(house: House, actor: Actor, query: StepQuery) -> Sequence[Step]:
+    return await house.store.read(lambda tx: tx.steps.list(actor.organization_id, query))
+
+
+async def messages(house: House, actor: Actor, step_id: str, page: Page) -> Sequence[Message]:
+    def load(tx: Transaction) -> Sequence[Message]:
+        tx.steps.get(actor.organization_id, step_id)
+        return tx.messages.list(actor.organization_id, page, step_id=step_id)
+
+    return await house.store.read(load)
+
+
+async def set_feedback(
+    house: House, actor: Actor, step_id: str, feedback: str | None, tags: tuple[str, ...] | None
+) -> Step:
+    def change(tx: Transaction) -> Step:
+        step = tx.steps.get(actor.organization_id, step_id)
+        step = replace(step, feedback=feedback, tags=step.tags if tags is None else tags)
+        tx.steps.save(step)
+        return step
+
+    return await house.store.write(change)

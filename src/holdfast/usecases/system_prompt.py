@@ -1,0 +1,111 @@
+"""The stored system message of a thread: compiled once, rewritten in place, never per step (wire-v1 §7.1).
+
+The text itself is made by ``core.memory``; here is what it is made from and where it is kept.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, tzinfo
+from zoneinfo import ZoneInfo
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.core import memory, messages
+from holdfast.core.agents import Agent
+from holdfast.core.memory import Block, Prompt
+from holdfast.core.messages import Message, Text
+from holdfast.core.threads import Thread
+from holdfast.ports.store import Transaction
+
+DEFAULT_CONVERSATION = "default"
+
+
+def human_time(moment: datetime, timezone: str) -> str:
+    """A moment as people in the agent's timezone write it (wire-v1 §1.9)."""
+    return moment.astimezone(_zone(timezone)).strftime("%Y-%m-%d %I:%M:%S %p %Z%z")
+
+
+def is_timezone(name: str) -> bool:
+    try:
+        _zone(name)
+    except (KeyError, ValueError, OSError):  # no such zone, not a relative path, a folder of zones
+        return False
+    return True
+
+
+def _zone(name: str) -> tzinfo:
+    # UTC must work on machines without a timezone database too.
+    return UTC if name == "UTC" else ZoneInfo(name)
+
+
+def first_compiled(agent: Agent, blocks: tuple[Block, ...], now: datetime) -> str:
+    """The text for an agent that has said nothing yet; needs no look into the store."""
+    return _text(agent, agent.id, _Known(blocks, 0), human_time(now, agent.timezone))
+
+
+def compiled(tx: Transaction, agent: Agent, thread_id: str, now: datetime) -> str:
+    """The text for a thread of the agent, as of now."""
+    return _text(agent, thread_id, _known(tx, agent), human_time(now, agent.timezone))
+
+
+def rebuild(tx: Transaction, agent_id: str, now: datetime) -> None:
+    """Rewrite the stored system message of every thread of the agent; the messages keep their ids."""
+    threads = tx.threads.of_agent(agent_id)
+    if not threads:
+        return
+    agent = tx.agents.get(threads[0].organization_id, agent_id)
+    known, stamp = _known(tx, agent), human_time(now, agent.timezone)
+    for row in stored(tx, threads):
+        text = _text(agent, row.thread_id, known, stamp)
+        tx.messages.rewrite(replace(row, content=(Text(text),)))
+
+
+def recompiled(tx: Transaction, agent: Agent, now: datetime, *, keep_stamp: bool) -> Message | None:
+    """The default thread's system message with a fresh text, not stored yet; None if it has none."""
+    thread = tx.threads.get(agent.organization_id, messages.default_thread_id(agent.id))
+    row = next(iter(stored(tx, [thread])), None)
+    if row is None:
+        return None
+    kept = memory.compiled_at(row.text) if keep_stamp else None
+    stamp = kept or human_time(now, agent.timezone)
+    text = _text(agent, row.thread_id, _known(tx, agent), stamp)
+    return replace(row, content=(Text(text),))
+
+
+def stored(tx: Transaction, threads: Sequence[Thread]) -> list[Message]:
+    """The system message at the head of each thread's context, where there is one."""
+    contexts = tx.messages.context_ids([thread.id for thread in threads])
+    heads = [
+        tx.messages.get(thread.organization_id, contexts[thread.id][0])
+        for thread in threads
+        if contexts.get(thread.id)
+    ]
+    return [row for row in heads if row.role is messages.Role.SYSTEM]
+
+
+class _Known(Struct, frozen=True):
+    """What the text shows besides the agent itself; the same for all its threads."""
+
+    blocks: tuple[Block, ...]
+    recall_count: int
+
+
+def _known(tx: Transaction, agent: Agent) -> _Known:
+    blocks = tuple(tx.agents.blocks([agent.id]).get(agent.id, ()))
+    # One row of each thread is its system message, which nobody said.
+    said = tx.messages.count(agent.id) - len(tx.threads.of_agent(agent.id))
+    return _Known(blocks, max(said, 0))
+
+
+def _text(agent: Agent, thread_id: str, known: _Known, stamp: str) -> str:
+    return memory.compile_system(
+        Prompt(
+            agent_id=agent.id,
+            conversation=messages.conversation_id(thread_id, agent.id) or DEFAULT_CONVERSATION,
+            system=agent.system,
+            compiled_at=stamp,
+            recall_count=known.recall_count,
+            blocks=known.blocks,
+            rules=agent.tool_rules,
+        )
+    )

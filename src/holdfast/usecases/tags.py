@@ -1,0 +1,30 @@
+"""The tags in use, on agents and blocks alike. A tag is its own cursor."""
+
+from collections.abc import Sequence
+
+from holdfast.core.agents import Actor
+from holdfast.core.paging import Order, Page
+from holdfast.ports.house import House
+
+
+async def list_page(
+    house: House, actor: Actor, page: Page, *, name: str | None = None, text: str | None = None
+) -> Sequence[str]:
+    """``name`` is the whole tag, ``text`` a part of it, whatever the case."""
+    tags = await house.store.read(lambda tx: tx.agents.all_tags(actor.organization_id))
+    wanted = [
+        tag
+        for tag in tags
+        if (name is None or tag == name) and (text is None or text.casefold() in tag.casefold())
+    ]
+    return _window(wanted, page)
+
+
+def _window(tags: Sequence[str], page: Page) -> list[str]:
+    low, high = (page.after, page.before) if page.order is Order.ASC else (page.before, page.after)
+    between = [tag for tag in tags if (low is None or tag > low) and (high is None or tag < high)]
+    ordered = sorted(between, reverse=page.order is Order.DESC)
+    # Without ``after``, ``before`` asks for what directly precedes it.
+    if page.before is not None and page.after is None:
+        return ordered[-page.limit :]
+    return ordered[: page.limit]

@@ -1,0 +1,218 @@
+"""Tools: a name is a tool's identity within its organisation. Running them is the toolbox's affair."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct, structs
+
+from holdfast.core import tool_source
+from holdfast.core.agents import Actor
+from holdfast.core.ids import Kind
+from holdfast.core.messages import ToolReturn
+from holdfast.core.tool_source import ToolSchema
+from holdfast.core.tools import Tool, ToolKind, ToolQuery
+from holdfast.errors import InvalidArgument, ToolSourceInvalid
+from holdfast.ports.house import House
+from holdfast.ports.store import Transaction
+from holdfast.ports.toolbox import BuiltinSpec
+
+LANGUAGE = "python"
+
+
+class ToolForm(Struct, frozen=True, kw_only=True):
+    """What a caller says of a tool. None leaves a stored value as it is and a new one at its default."""
+
+    source_code: str | None = None
+    source_type: str | None = None
+    json_schema: dict[str, Any] | None = None
+    args_json_schema: dict[str, Any] | None = None
+    description: str | None = None
+    tags: tuple[str, ...] | None = None
+    return_char_limit: int | None = None
+    default_requires_approval: bool | None = None
+    enable_parallel_execution: bool | None = None
+    pip_requirements: list[dict[str, Any]] | None = None
+    npm_requirements: list[dict[str, Any]] | None = None
+    metadata: dict[str, Any] | None = None
+
+
+# What a form hands on to the tool as it is.
+_PLAIN = (
+    "source_code",
+    "description",
+    "tags",
+    "return_char_limit",
+    "default_requires_approval",
+    "enable_parallel_execution",
+    "pip_requirements",
+    "npm_requirements",
+    "metadata",
+)
+
+
+async def upsert(house: House, actor: Actor, form: ToolForm) -> Tool:
+    """Make the tool, or change the one that has its name; that keeps its id (wire-v1 §2.5)."""
+    schema = await _schema(form, form.source_code or "")
+    now = house.clock.now()
+
+    def work(tx: Transaction) -> Tool:
+        found = tx.tools.find(actor.organization_id, [schema.name])
+        if found:
+            return _save(tx, found[0], _changed(found[0], form, schema), actor, now)
+        tool = _changed(_blank(house, actor, schema, now), form, schema)
+        tx.tools.add(tool)
+        return tool
+
+    return await house.store.write(work)
+
+
+async def retrieve(house: House, actor: Actor, tool_id: str) -> Tool:
+    return await house.store.read(lambda tx: tx.tools.get(actor.organization_id, tool_id))
+
+
+async def list_page(house: House, actor: Actor, query: ToolQuery) -> Sequence[Tool]:
+    return await house.store.read(lambda tx: tx.tools.list(actor.organization_id, query))
+
+
+async def count(house: House, actor: Actor, query: ToolQuery) -> int:
+    return await house.store.read(lambda tx: tx.tools.count(actor.organization_id, query))
+
+
+async def update(house: House, actor: Actor, tool_id: str, form: ToolForm) -> Tool:
+    """A new source brings its own schema unless one is given with it."""
+    before = await retrieve(house, actor, tool_id)
+    schema = (
+        await _schema(form, form.source_code or before.source_code or "")
+        if _says_what_it_does(form)
+        else None
+    )
+    now = house.clock.now()
+
+    def work(tx: Transaction) -> Tool:
+        tool = tx.tools.get(actor.organization_id, tool_id)
+        return _save(tx, tool, _changed(tool, form, schema), actor, now)
+
+    return await house.store.write(work)
+
+
+async def delete(house: House, actor: Actor, tool_id: str) -> None:
+    """Agents that had it lose it."""
+
+    def work(tx: Transaction) -> None:
+        tx.tools.get(actor.organization_id, tool_id)
+        tx.tools.delete(actor.organization_id, tool_id)
+
+    await house.store.write(work)
+
+
+async def add_builtin(house: House, actor: Actor) -> list[Tool]:
+    """Give the organisation a row of each built-in tool, as this version of Holdfast has it."""
+    specs = house.toolbox.builtin()
+    now = house.clock.now()
+
+    def work(tx: Transaction) -> list[Tool]:
+        names = [spec.name for spec in specs]
+        known = {tool.name: tool for tool in tx.tools.find(actor.organization_id, names)}
+        added = []
+        for spec in specs:
+            schema = ToolSchema(spec.name, spec.description, spec.parameters)
+            stored = known.get(spec.name)
+            current = _as_built_in(stored or _blank(house, actor, schema, now), spec, schema)
+            if stored is None:
+                tx.tools.add(current)
+            elif current != stored:
+                tx.tools.save(structs.replace(current, updated_at=now))
+            added.append(current)
+        return added
+
+    return await house.store.write(work)
+
+
+async def run_source(
+    house: House,
+    form: ToolForm,
+    arguments: Mapping[str, Any],
+    *,
+    function: str | None = None,
+    environment: Mapping[str, str],
+) -> ToolReturn:
+    """Run a source that is not stored."""
+    source = form.source_code or ""
+    name = function or (await _schema(form, source)).name
+    return await house.toolbox.run_source(source, name, arguments, environment)
+
+
+async def _schema(form: ToolForm, source: str) -> ToolSchema:
+    if form.source_type not in (None, LANGUAGE):
+        raise ToolSourceInvalid(
+            f"Tools are written in Python; source_type '{form.source_type}' cannot be run here."
+        )
+    if form.json_schema is not None:
+        return tool_source.check_json_schema(form.json_schema)
+    # A long source takes a while to parse; other requests go on meanwhile.
+    if form.args_json_schema is not None:
+        return await asyncio.to_thread(tool_source.with_parameters, source, form.args_json_schema)
+    return await asyncio.to_thread(tool_source.derive_schema, source)
+
+
+def _save(tx: Transaction, before: Tool, changed: Tool, actor: Actor, now: datetime) -> Tool:
+    if changed == before:
+        return before
+    if changed.name != before.name and tx.tools.find(before.organization_id, [changed.name]):
+        raise InvalidArgument(f"Tool with name '{changed.name}' already exists.")
+    changed = structs.replace(changed, updated_at=now, last_updated_by_id=actor.user_id)
+    tx.tools.save(changed)
+    return changed
+
+
+def _says_what_it_does(form: ToolForm) -> bool:
+    work = (form.source_code, form.source_type, form.json_schema, form.args_json_schema)
+    return any(value is not None for value in work)
+
+
+def _blank(house: House, actor: Actor, schema: ToolSchema, now: datetime) -> Tool:
+    return Tool(
+        id=house.ids.mint(Kind.TOOL),
+        organization_id=actor.organization_id,
+        name=schema.name,
+        description=schema.description,
+        json_schema={},
+        created_at=now,
+        updated_at=now,
+        source_type=LANGUAGE,
+        created_by_id=actor.user_id,
+        last_updated_by_id=actor.user_id,
+    )
+
+
+def _changed(tool: Tool, form: ToolForm, schema: ToolSchema | None) -> Tool:
+    if tool.kind is not ToolKind.CUSTOM and _says_what_it_does(form):
+        raise InvalidArgument(
+            f"'{tool.name}' is a built-in tool: its source and schema cannot be changed. "
+            "Give your own tool another name."
+        )
+    values = {name: getattr(form, name) for name in _PLAIN}
+    changes = {name: value for name, value in values.items() if value is not None}
+    if schema is not None:
+        changes = {
+            "name": schema.name,
+            "description": schema.description,
+            "json_schema": schema.as_json_schema(),
+            "args_json_schema": form.args_json_schema,
+        } | changes
+    return structs.replace(tool, **changes)
+
+
+def _as_built_in(tool: Tool, spec: BuiltinSpec, schema: ToolSchema) -> Tool:
+    if tool.kind is ToolKind.CUSTOM and tool.source_code is not None:
+        # The name was free when its owner took it.
+        return tool
+    return structs.replace(
+        tool,
+        description=spec.description,
+        json_schema=schema.as_json_schema(),
+        kind=spec.kind,
+        enable_parallel_execution=spec.parallel,
+    )

@@ -1,0 +1,42 @@
+"""Commands and servers, started as an operator starts them."""
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.server_process import HOLDFAST, START_SECONDS, ServerProcess, clean_environment
+
+StartServer = Callable[..., ServerProcess]
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def holdfast(tmp_path: Path) -> Command:
+    """Run a command to its end; its home is the test's own folder."""
+
+    def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [HOLDFAST, *arguments],
+            env=clean_environment(tmp_path, **variables),
+            capture_output=True,
+            text=True,
+            timeout=START_SECONDS,
+            check=False,
+        )
+
+    return run
+
+
+@pytest.fixture
+def start_server(tmp_path: Path) -> Iterator[StartServer]:
+    """Start servers; each is gone when the test ends."""
+    servers: list[ServerProcess] = []
+
+    def start(*options: str, **variables: str) -> ServerProcess:
+        servers.append(ServerProcess.start(tmp_path, *options, **variables))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.kill()

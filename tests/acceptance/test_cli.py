@@ -1,0 +1,368 @@
+"""The command line as an operator meets it."""
+
+import json
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from letta_client import Letta
+from tests.acceptance.conftest import Command, StartServer
+from tests.server_process import ServerProcess
+from tests.wire.conftest import MODELS, provider_variables
+from tests.wire.doors import Door
+from tests.wire.reading import eventually, spoken
+from tests.wire.sources import KNOCK, SHOUT
+
+from holdfast import __version__
+from holdfast.config import ABOUT, option
+from holdfast.testing import HttpError, ScriptedProvider
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def taken_port() -> Iterator[str]:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield str(listener.getsockname()[1])
+
+
+def test_the_version_is_told(holdfast: Command) -> None:
+    assert holdfast("--version").stdout == f"holdfast {__version__}\n"
+
+
+def test_the_help_names_every_option_with_its_variable_and_no_secret_is_an_option(
+    holdfast: Command,
+) -> None:
+    text = holdfast("server", "--help", COLUMNS="200").stdout
+
+    for name, about in ABOUT.items():
+        if about.variables[0].startswith("HOLDFAST_"):
+            assert about.variables[0] in text
+            assert (f"{option(name)} " in text) is not about.secret
+
+
+def test_a_bad_setting_ends_the_command_with_one_sentence(holdfast: Command) -> None:
+    refused = holdfast("server", "--port", "http")
+
+    assert refused.returncode == 2
+    assert refused.stderr == "holdfast: --port is 'http'; it must be a number from 0 to 65535.\n"
+
+
+def test_an_open_address_without_a_password_is_refused(holdfast: Command) -> None:
+    refused = holdfast("server", "--host", "0.0.0.0", "--port", "0")
+
+    assert refused.returncode == 2
+    assert "Set HOLDFAST_PASSWORD" in refused.stderr
+
+
+def test_a_port_in_use_is_told_in_one_sentence(holdfast: Command, taken_port: str) -> None:
+    refused = holdfast("server", "--port", taken_port)
+
+    assert refused.returncode == 1
+    assert refused.stderr == (
+        f"holdfast: Cannot listen on 127.0.0.1, port {taken_port}: another program listens there. "
+        "Stop it, or choose another port with --port.\n"
+    )
+
+
+def test_a_home_that_cannot_be_used_is_told_in_one_sentence(
+    holdfast: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+
+    refused = holdfast("server", "--port", "0", "--home", str(tmp_path / "file" / "home"))
+
+    assert refused.returncode == 1
+    assert refused.stderr.startswith(f"holdfast: Cannot use {tmp_path}/file")
+    assert refused.stderr.count("\n") == 1
+
+
+def test_a_database_that_is_not_there_is_told_in_one_sentence(
+    holdfast: Command,
+) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        url = f"postgresql://me:hunter2@127.0.0.1:{closed.getsockname()[1]}/none"
+        refused = holdfast("server", "--port", "0", HOLDFAST_DATABASE_URL=url)
+
+    assert refused.returncode == 1
+    assert "Traceback" not in refused.stderr
+    assert "hunter2" not in refused.stderr
+
+
+def test_a_second_server_on_the_same_home_is_refused(
+    start_server: StartServer, holdfast: Command, tmp_path: Path
+) -> None:
+    start_server()
+
+    refused = holdfast("server", "--port", "0")
+
+    assert refused.returncode == 1
+    assert "Traceback" not in refused.stderr
+    assert str(tmp_path) in refused.stderr
+
+
+def test_the_server_says_where_it_is_and_ends_in_order(start_server: StartServer) -> None:
+    server = start_server()
+
+    health = httpx.get(f"{server.address}/v1/health/")
+
+    assert health.json() == {"version": __version__, "status": "ok"}
+    assert server.stop() == 0
+
+
+def test_a_server_with_a_password_says_how_to_give_it_and_never_shows_it(
+    start_server: StartServer,
+) -> None:
+    server = start_server("--host", "0.0.0.0", HOLDFAST_PASSWORD="hunter2")
+    address = server.address.replace("0.0.0.0", "127.0.0.1")
+
+    assert "LETTA_API_KEY" in server.greeting
+    assert "hunter2" not in server.greeting
+    assert f'Letta(base_url="{address}")' in server.greeting
+    assert httpx.get(f"{address}/v1/agents/").status_code == 401
+
+
+def test_the_help_answers_without_what_only_the_commands_need() -> None:
+    heavy = "{'fastapi', 'sqlalchemy', 'urllib.request', 'uvicorn'}"
+    code = f"import sys, holdfast.cli.main; print({heavy} & set(sys.modules))"
+
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+
+    assert loaded.stdout == "set()\n"
+
+
+class Served:
+    """A server with agents that can be told to do something, and the command line beside it."""
+
+    def __init__(self, server: ServerProcess, home: Path) -> None:
+        self.server = server
+        self.home = home
+        self.client = Letta(base_url=server.address, max_retries=0, timeout=60)
+
+    def agent(self, *sources: str, model: str = "holdfast/guide") -> str:
+        tools = [self.client.tools.upsert(source_code=source).id for source in sources]
+        return self.client.agents.create(model=model, include_base_tools=False, tool_ids=tools).id
+
+    def tell(self, agent_id: str, text: str) -> str:
+        """Send and go."""
+        run = self.client.agents.messages.create_async(agent_id, input=text)
+        return run.id
+
+    def run(self, run_id: str) -> dict[str, Any]:
+        shown: dict[str, Any] = httpx.get(f"{self.server.address}/v1/runs/{run_id}").json()
+        return shown
+
+    def ended(self, run_id: str) -> str:
+        eventually(lambda: self.run(run_id), lambda run: run["completed_at"] is not None)
+        return run_id
+
+
+@pytest.fixture(scope="module")
+def provider() -> Iterator[ScriptedProvider]:
+    with ScriptedProvider.in_thread() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def served(
+    provider: ScriptedProvider, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Served]:
+    home = tmp_path_factory.mktemp("home")
+    server = ServerProcess.start(home, HOLDFAST_DRAIN_SECONDS="0", **provider_variables(provider))
+    yield Served(server, home)
+    server.stop()
+
+
+Said = Callable[..., str]
+
+
+@pytest.fixture
+def said(holdfast: Command, served: Served) -> Said:
+    """What ``holdfast runs …`` prints about that server."""
+
+    def run(*arguments: str) -> str:
+        done = holdfast("runs", *arguments, HOLDFAST_URL=served.server.address)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+def facts(text: str) -> dict[str, str]:
+    """The lines of ``runs show``: a label, two spaces or more, what is known."""
+    return dict(re.split(r" {2,}", line, maxsplit=1) for line in text.splitlines())
+
+
+def test_runs_are_listed_in_columns_the_newest_first(served: Served, said: Said) -> None:
+    agent_id = served.agent()
+    first, second = (served.ended(served.tell(agent_id, text)) for text in ("One", "Two"))
+
+    heading, *rows = said("list", "--agent", agent_id).splitlines()
+
+    assert [row.split()[0] for row in rows] == [second, first]
+    for row in rows:
+        assert row[heading.index("STATUS") :].startswith("completed ")
+        assert row[heading.index("STOP REASON") :].startswith("end_turn ")
+        assert row[heading.index("AGENT") :] == agent_id
+
+
+def test_a_list_can_be_narrowed_and_read_by_scripts(served: Served, said: Said) -> None:
+    agent_id = served.agent()
+    runs = [served.ended(served.tell(agent_id, text)) for text in ("One", "Two")]
+    of_agent = ("list", "--agent", agent_id)
+
+    assert said(*of_agent, "--status", "failed") == "There are no such runs.\n"
+    assert json.loads(said(*of_agent, "--status", "failed", "--json")) == []
+    (newest,) = json.loads(said(*of_agent, "--limit", "1", "--json"))
+    assert newest == served.run(runs[1])
+
+
+def test_a_run_is_shown_with_what_it_used(served: Served, said: Said) -> None:
+    agent_id = served.agent()
+    run_id = served.ended(served.tell(agent_id, "Hello"))
+
+    shown = facts(said("show", run_id))
+
+    assert (shown["run"], shown["agent"]) == (run_id, agent_id)
+    assert (shown["status"], shown["stop reason"]) == ("completed", "end_turn")
+    assert re.fullmatch(r"\d+\.\d\d s", shown["duration"])
+    assert re.fullmatch(r"\d+ in, \d+ out", shown["tokens"])
+    assert shown.keys().isdisjoint({"waits for", "error", "cancelled"})
+    assert json.loads(said("show", run_id, "--json")).keys() == {*served.run(run_id), "usage"}
+
+
+def test_a_failed_run_shows_why(served: Served, said: Said, provider: ScriptedProvider) -> None:
+    provider.respond_with(lambda _request: HttpError(400, "TEST: no such thing"))
+    run_id = served.ended(served.tell(served.agent(model=MODELS["openai"]), "Hello"))
+
+    shown = facts(said("show", run_id))
+
+    assert shown["status"] == "failed"
+    assert shown["error"].startswith("llm_error: The LLM model provider rejected the request.")
+    assert "TEST: no such thing" in shown["error"]
+
+
+def test_a_run_that_waits_for_a_person_shows_for_what_until_somebody_decides(
+    served: Served, said: Said
+) -> None:
+    agent_id = served.agent(SHOUT)
+    tools = served.client.agents.tools
+    tools.update_approval("shout", agent_id=agent_id, body_requires_approval=True)
+    run_id = served.ended(served.tell(agent_id, "call shout with text hey"))
+    (call_id,) = re.findall(r"\((.+)\)", facts(said("show", run_id))["waits for"])
+    assert facts(said("show", run_id))["waits for"] == f"an approval of shout ({call_id})"
+
+    decision: Any = {"type": "approval", "approve": True, "tool_call_id": call_id}
+    served.client.agents.messages.create(
+        agent_id, messages=[{"type": "approval", "approvals": [decision]}]
+    )
+
+    assert "waits for" not in facts(said("show", run_id))
+
+
+def test_a_run_is_cancelled_with_a_receipt_and_the_next_in_line_goes_on(
+    served: Served, said: Said, tmp_path: Path
+) -> None:
+    agent_id = served.agent(KNOCK)
+    with Door() as door:
+        text = f"call knock with port {door.port} and log {tmp_path / 'knocks'}"
+        running = served.tell(agent_id, text)
+        with door.knocked():
+            queued = served.tell(agent_id, "Hello")
+            assert facts(said("show", queued))["waits for"] == f"its turn, after {running}"
+
+            sentence, *receipt = said("cancel", running, "--reason", "too slow").splitlines()
+
+    assert sentence == f"{running} is cancelled."
+    told = facts("\n".join(receipt))
+    assert (told["reason"], told["messages"]) == ("too slow", "kept")
+    assert re.fullmatch(r"\S+ knock: killed", told["call"])
+    shown = facts(said("show", running))
+    assert (shown["status"], shown["stop reason"]) == ("cancelled", "cancelled")
+    assert told.items() <= shown.items()
+    assert served.run(served.ended(queued))["status"] == "completed"
+
+
+def test_a_cancel_can_roll_back_and_its_answer_can_be_read_by_scripts(
+    served: Served, said: Said, tmp_path: Path
+) -> None:
+    agent_id = served.agent(KNOCK)
+    with Door() as door:
+        text = f"call knock with port {door.port} and log {tmp_path / 'knocks'}"
+        run_id = served.tell(agent_id, text)
+        with door.knocked():
+            run = json.loads(said("cancel", run_id, "--rollback", "--json"))
+
+    assert (run["id"], run["status"]) == (run_id, "cancelled")
+    assert run["metadata"]["cancellation"]["action"] == "rollback"
+    assert facts(said("show", run_id))["messages"] == "rolled back"
+
+
+def test_to_cancel_what_has_ended_changes_nothing(served: Served, said: Said) -> None:
+    agent_id = served.agent()
+    run_id = served.ended(served.tell(agent_id, "Hello"))
+    before = spoken(served.client, agent_id)
+
+    assert said("cancel", run_id) == (
+        f"{run_id} had ended before: completed, end_turn. Nothing was changed.\n"
+    )
+    assert spoken(served.client, agent_id) == before
+
+
+def test_what_the_server_refuses_is_told_in_its_words(holdfast: Command, served: Served) -> None:
+    unknown = "run-00000000-0000-4000-8000-000000000000"
+
+    for command in (("show", unknown), ("cancel", unknown), ("list", "--status", "lost")):
+        refused = holdfast("runs", *command, "--url", served.server.address)
+
+        assert (refused.returncode, refused.stdout) == (1, "")
+        (sentence,) = refused.stderr.splitlines()
+        assert command[-1] in sentence
+
+
+def test_a_server_that_is_not_there_is_told_in_one_sentence(holdfast: Command) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}"
+        refused = holdfast("runs", "list", "--url", url)
+
+    assert refused.returncode == 1
+    assert refused.stderr == (
+        f"holdfast: No Holdfast answers at {url} (Connection refused). Start it with `holdfast server`, "
+        "or name another address with --url or HOLDFAST_URL.\n"
+    )
+
+
+def test_an_address_that_cannot_be_one_is_told_in_one_sentence(holdfast: Command) -> None:
+    refused = holdfast("runs", "list", HOLDFAST_URL="localhost:8283")
+
+    assert refused.returncode == 2
+    assert refused.stderr == (
+        "holdfast: The server's address is 'localhost:8283'; it must begin with http:// or https://.\n"
+    )
+
+
+def test_the_password_comes_from_the_environment(
+    start_server: StartServer, holdfast: Command
+) -> None:
+    url = start_server(HOLDFAST_PASSWORD="сезам").address
+    ask = ("runs", "list", "--url", url)
+
+    refused = holdfast(*ask)
+
+    assert refused.returncode == 1
+    assert refused.stderr == "holdfast: The server wants its password: set HOLDFAST_PASSWORD.\n"
+    assert holdfast(*ask, HOLDFAST_PASSWORD="сезам").returncode == 0
+    assert holdfast(*ask, LETTA_API_KEY="сезам").returncode == 0
+    assert holdfast(*ask, HOLDFAST_PASSWORD="wrong").returncode == 1

@@ -1,0 +1,95 @@
+"""Whatever a page tells a reader to run is run here, as it stands, against a real server."""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.acceptance.conftest import StartServer
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+DEFAULT_ADDRESS = "http://127.0.0.1:8283"
+RUN_SECONDS = 100.0
+
+# Runs the blocks one after the other, as a reader does, with a line between what they print.
+DRIVER = """
+import sys
+blocks = sys.stdin.read().split("\\0")
+names = {}
+for block in blocks:
+    exec(compile(block, "page", "exec"), names)
+    print("\\0", end="", flush=True)
+"""
+
+
+def blocks(page: str, language: str) -> list[str]:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def run_in_order(code: list[str], address: str) -> list[str]:
+    """What each block prints."""
+    ran = subprocess.run(
+        [sys.executable, "-c", DRIVER],
+        input="\0".join(code).replace(DEFAULT_ADDRESS, address),
+        capture_output=True,
+        text=True,
+        timeout=RUN_SECONDS,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout.split("\0")[:-1]
+
+
+def test_the_example_that_the_server_prints_is_the_one_of_the_readme_and_works(
+    start_server: StartServer,
+) -> None:
+    server = start_server()
+    (example,) = blocks("README.md", "python")
+
+    assert server.greeting.endswith("\n\n" + example.replace(DEFAULT_ADDRESS, server.address))
+
+    (printed,) = run_in_order([example], server.address)
+    said, run = printed.splitlines()
+    rolled = re.search(r"\b(\d+)\b", said)
+    assert rolled is not None, said
+    assert 1 <= int(rolled.group(1)) <= 16
+    assert re.fullmatch(r"run-[0-9a-f-]{36} completed end_turn", run)
+
+
+def test_the_tutorial_prints_what_it_says(start_server: StartServer) -> None:
+    page = "docs/tutorial.md"
+    server = start_server()
+
+    assert run_in_order(blocks(page, "python"), server.address) == blocks(page, "text")
+
+
+def test_the_page_about_testing_is_a_test_file_that_passes(tmp_path: Path) -> None:
+    code = blocks("docs/testing-agents.md", "python")
+    (tmp_path / "test_agents.py").write_text("\n\n".join(code), encoding="utf-8")
+    scripts = str(Path(sys.executable).parent)
+
+    with subprocess.Popen(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_agents.py"],
+        cwd=tmp_path,
+        env=os.environ | {"PATH": scripts + os.pathsep + os.environ["PATH"]},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            printed, _ = process.communicate(timeout=RUN_SECONDS)
+        finally:
+            # Its server too, should it not have come to the end.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+    assert process.returncode == 0, printed
+    assert f"{sum(block.count('def test_') for block in code)} passed" in printed

@@ -1,0 +1,306 @@
+"""A server that dies in the middle of its runs: what is left is whole, and the next server goes on with it.
+
+One crash hits agents in every situation there is; each test then looks at one of them.
+"""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from letta_client import APIConnectionError, InternalServerError, Letta
+from tests.server_process import ServerProcess
+from tests.wire.conftest import MODELS, provider_variables
+from tests.wire.doors import Door
+from tests.wire.reading import eventually, history, listed, shown, spoken
+from tests.wire.sources import KNOCK, SHOUT
+
+from holdfast.testing import Answer, Gate, ProviderRequest, ScriptedProvider, ToolCall
+
+if TYPE_CHECKING:
+    from tests.acceptance.conftest import Command, StartServer
+
+pytestmark = pytest.mark.slow
+
+WAIT_SECONDS = 30
+
+
+class House:
+    """A server on one home that can die and come back, and a provider that stays."""
+
+    def __init__(self, start: Callable[..., ServerProcess], provider: ScriptedProvider) -> None:
+        self.provider = provider
+        self._start = start
+        self.start()
+
+    def start(self, **variables: str) -> None:
+        # A run that hangs on purpose need not be waited for.
+        patience = {"HOLDFAST_DRAIN_SECONDS": "0"}
+        self.server = self._start(**provider_variables(self.provider) | patience | variables)
+        self.client = Letta(base_url=self.server.address, max_retries=0, timeout=60)
+
+    def agent_with(self, model: str, *sources: str, **fields: Any) -> str:
+        tools = [self.client.tools.upsert(source_code=source).id for source in sources]
+        return self.client.agents.create(
+            model=model, include_base_tools=False, tool_ids=tools, **fields
+        ).id
+
+    def say(self, agent_id: str, text: str) -> list[dict[str, Any]]:
+        return listed(self.client.agents.messages.create(agent_id, input=text).messages)
+
+    def ended_run_of(self, agent_id: str) -> dict[str, Any]:
+        def newest() -> dict[str, Any]:
+            return shown(self.client.runs.list(agent_id=agent_id).items[0])
+
+        return eventually(newest, lambda run: run["completed_at"] is not None)
+
+    def still_works(self, agent_id: str) -> bool:
+        """Whether a next message is answered, and no provider found fault with the history."""
+        answered = self.say(agent_id, "Still there?")[-1]["message_type"] == "assistant_message"
+        return answered and all(request.refused is None for request in self.provider.requests)
+
+
+@pytest.fixture(scope="module")
+def running_provider() -> Iterator[ScriptedProvider]:
+    with ScriptedProvider.in_thread() as running:
+        yield running
+
+
+@pytest.fixture
+def provider(running_provider: ScriptedProvider) -> ScriptedProvider:
+    running_provider.reset()
+    return running_provider
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(max_workers=16) as threads:
+        yield threads
+
+
+@dataclass
+class Crash:
+    """What was under way when the server died, by provider, and the house after it."""
+
+    house: House
+    home: Path
+    log: dict[str, Path] = field(default_factory=dict)
+    answering: dict[str, str] = field(default_factory=dict)
+    using_tools: dict[str, str] = field(default_factory=dict)
+    queued: str = ""
+    paused: str = ""
+    callers: "list[Future[Any]]" = field(default_factory=list)
+
+
+@pytest.fixture(scope="module")
+def crash(
+    running_provider: ScriptedProvider,
+    pool: ThreadPoolExecutor,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Crash]:
+    home = tmp_path_factory.mktemp("home")
+    house = House(lambda **variables: ServerProcess.start(home, **variables), running_provider)
+    scene = Crash(house, home)
+    gates = [_begin_answering(scene, pool, name) for name in MODELS]
+    gates.append(_queue_two(scene, pool))
+    _pause(scene)
+    doors = [_begin_tools(scene, pool, name) for name in MODELS]
+    with doors[0].knocked(), doors[1].knocked():
+        house.server.kill()
+    for gate in gates:
+        gate.release()
+    for door in doors:
+        door.close()
+    house.start()
+    yield scene
+    house.server.stop()
+
+
+def _asked(text: str) -> Callable[[ProviderRequest], bool]:
+    return lambda request: request.user_text == text
+
+
+def _begin_answering(scene: Crash, pool: ThreadPoolExecutor, name: str) -> Gate:
+    """An agent whose model has begun to answer."""
+    gate = Gate(f"the first try of {name}")
+    question = f"Hello, {name}?"
+    scene.house.provider.script(Answer("I was about", gate), "Second try.", when=_asked(question))
+    scene.answering[name] = scene.house.agent_with(MODELS[name])
+    scene.callers.append(pool.submit(scene.house.say, scene.answering[name], question))
+    gate.reached.block()
+    return gate
+
+
+def _queue_two(scene: Crash, pool: ThreadPoolExecutor) -> Gate:
+    """An agent with one message under way and another that waits for its turn."""
+    gate = Gate("the first of two")
+    scene.house.provider.script(Answer(gate), "To one.", when=_asked("One"))
+    scene.house.provider.script("To two.", when=_asked("Two"))
+    agent_id = scene.queued = scene.house.agent_with(MODELS["openai"])
+    scene.callers.append(pool.submit(scene.house.say, agent_id, "One"))
+    gate.reached.block()
+    scene.callers.append(pool.submit(scene.house.say, agent_id, "Two"))
+    runs = scene.house.client.runs
+    eventually(lambda: runs.list(agent_id=agent_id).items, lambda found: len(found) == 2)
+    return gate
+
+
+def _pause(scene: Crash) -> None:
+    """An agent that waits for a person."""
+    scene.paused = scene.house.agent_with(MODELS["openai"], SHOUT)
+    scene.house.client.agents.tools.update_approval(
+        "shout", agent_id=scene.paused, body_requires_approval=True
+    )
+    scene.house.provider.script(
+        Answer(ToolCall("shout", {"text": "hi"}, id="call_held")), "Done.", when=_asked("Shout")
+    )
+    scene.house.say(scene.paused, "Shout")
+
+
+def _begin_tools(scene: Crash, pool: ThreadPoolExecutor, name: str) -> Door:
+    """An agent with two calls: one has returned, one is running."""
+    door = Door()
+    log = scene.log[name] = scene.home / f"knocks of {name}"
+    question = f"Knock, {name}"
+    scene.house.provider.script(
+        Answer(
+            ToolCall("shout", {"text": "hey"}, id="call_1"),
+            ToolCall("knock", {"port": door.port, "log": str(log)}, id="call_2"),
+        ),
+        "I do not know whether they heard.",
+        when=_asked(question),
+    )
+    agent_id = scene.house.agent_with(MODELS[name], SHOUT, KNOCK, parallel_tool_calls=True)
+    scene.using_tools[name] = agent_id
+    scene.callers.append(pool.submit(scene.house.say, agent_id, question))
+    return door
+
+
+def test_callers_are_cut_off(crash: Crash) -> None:
+    assert {type(caller.exception(WAIT_SECONDS)) for caller in crash.callers} == {
+        APIConnectionError
+    }
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_question_that_was_being_answered_is_asked_again(crash: Crash, name: str) -> None:
+    agent_id = crash.answering[name]
+
+    run = crash.house.ended_run_of(agent_id)
+
+    assert (run["status"], run["stop_reason"]) == ("completed", "end_turn")
+    assert spoken(crash.house.client, agent_id) == [f"Hello, {name}?", "Second try."]
+    steps = crash.house.client.runs.steps.list(run["id"], order="asc").items
+    assert [step.status for step in steps] == ["failed", "success"]
+    assert crash.house.still_works(agent_id)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_tool_that_was_running_is_not_run_again_and_the_model_is_told(
+    crash: Crash, name: str
+) -> None:
+    agent_id = crash.using_tools[name]
+
+    run = crash.house.ended_run_of(agent_id)
+
+    assert (run["status"], run["stop_reason"]) == ("completed", "end_turn")
+    assert crash.log[name].read_text(encoding="utf-8") == "knocked\n"
+    _, calls, results, answer = history(crash.house.client, agent_id)
+    finished, interrupted = results["tool_returns"]
+    assert len(calls["tool_calls"]) == 2
+    assert (finished["status"], finished["tool_return"]) == ("success", "HEY!")
+    assert (interrupted["tool_call_id"], interrupted["status"]) == ("call_2", "error")
+    assert "its outcome is unknown" in interrupted["tool_return"]
+    assert answer["content"] == "I do not know whether they heard."
+    told = [str(request.messages) for request in crash.house.provider.requests]
+    assert any("its outcome is unknown" in text for text in told)
+    assert crash.house.still_works(agent_id)
+
+
+def test_a_message_that_waited_for_its_turn_is_still_answered(crash: Crash) -> None:
+    crash.house.ended_run_of(crash.queued)
+
+    assert spoken(crash.house.client, crash.queued) == ["One", "To one.", "Two", "To two."]
+
+
+def test_a_pause_for_a_person_outlives_the_server(crash: Crash) -> None:
+    decision: Any = {"type": "approval", "approve": True, "tool_call_id": "call_held"}
+
+    reply = crash.house.client.agents.messages.create(
+        crash.paused, messages=[{"type": "approval", "approvals": [decision]}]
+    )
+
+    assert [row.get("tool_return") for row in listed(reply.messages)] == ["HI!", None]
+
+
+def test_every_row_in_context_is_stored_and_every_stored_row_in_context(crash: Crash) -> None:
+    client = crash.house.client
+    for agent_id in (*crash.answering.values(), *crash.using_tools.values(), crash.queued):
+        rows = dict.fromkeys(row.id for row in client.agents.messages.list(agent_id).items)
+        assert client.agents.retrieve(agent_id).message_ids == list(rows)
+
+
+@pytest.fixture
+def fresh_house(start_server: "StartServer", provider: ScriptedProvider) -> House:
+    return House(start_server, provider)
+
+
+def test_a_run_that_dies_with_its_server_again_and_again_is_given_up(
+    fresh_house: House, provider: ScriptedProvider, pool: ThreadPoolExecutor
+) -> None:
+    agent_id = fresh_house.agent_with(MODELS["openai"])
+    gates = [Gate("the first try"), Gate("the second try")]
+    provider.script(*(Answer(gate) for gate in gates))
+    pool.submit(fresh_house.say, agent_id, "Hello?")
+    gates[0].reached.block()
+    fresh_house.server.kill()
+    fresh_house.start(HOLDFAST_MAX_RECOVERIES="1")
+    gates[1].reached.block()
+    fresh_house.server.kill()
+    for gate in gates:
+        gate.release()
+
+    fresh_house.start(HOLDFAST_MAX_RECOVERIES="1")
+
+    run = fresh_house.ended_run_of(agent_id)
+    assert (run["status"], run["stop_reason"]) == ("failed", "error")
+    assert "HOLDFAST_MAX_RECOVERIES" in run["metadata"]["error"]["detail"]
+    assert [row["content"] for row in run["input"]] == ["Hello?"]
+    assert history(fresh_house.client, agent_id) == []
+    assert fresh_house.still_works(agent_id)
+
+
+def test_a_server_that_is_stopped_in_order_leaves_its_run_to_the_next(
+    fresh_house: House, provider: ScriptedProvider, pool: ThreadPoolExecutor
+) -> None:
+    agent_id = fresh_house.agent_with(MODELS["openai"])
+    gate = Gate("the first try")
+    provider.script(Answer("I was about", gate), "Second try.")
+    caller = pool.submit(fresh_house.say, agent_id, "Hello?")
+    gate.reached.block()
+
+    assert fresh_house.server.stop() == 0
+    gate.release()
+    told = caller.exception(WAIT_SECONDS)
+    assert isinstance(told, InternalServerError)
+    assert "is kept and goes on when the server is back" in str(told)
+    # The SDK would send it once more, and the agent would hear it twice.
+    assert told.response.headers["x-should-retry"] == "false"
+    fresh_house.start()
+
+    fresh_house.ended_run_of(agent_id)
+    assert spoken(fresh_house.client, agent_id) == ["Hello?", "Second try."]
+
+
+def test_a_second_server_on_the_same_home_is_refused_and_the_first_goes_on(
+    fresh_house: House, holdfast: "Command", tmp_path: Path
+) -> None:
+    refused = holdfast("server", "--port", "0")
+
+    assert refused.returncode == 1
+    (sentence,) = refused.stderr.splitlines()
+    assert sentence.startswith("holdfast: ")
+    assert str(tmp_path / ".holdfast") in sentence
+    assert fresh_house.client.health().status == "ok"

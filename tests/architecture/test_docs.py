@@ -1,0 +1,146 @@
+"""The pages agree with the code and with each other.
+
+Two blocks are made from code. If one of them fails, its text is in the failure: paste it into the page.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.config import ABOUT, default_text, option
+from holdfast.core.lifecycle import FINAL, TRANSITIONS
+from holdfast.core.runs import RunStatus
+
+ROOT = Path(__file__).parents[2]
+
+# What the tools of this repository make, and what git does not keep.
+NOT_OURS = {
+    ".coverage",
+    ".git",
+    ".hypothesis",
+    ".import_linter_cache",
+    ".mypy_cache",
+    ".pytest_cache",
+    ".ruff_cache",
+    ".venv",
+    "__pycache__",
+    "build",
+    "dist",
+    "htmlcov",
+    "results",
+}
+
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+# Written apart, so that this file does not name them itself.
+FOREIGN = [
+    "../" + "shared",
+    "CONTRACT" + ".md",
+    "DESIGN" + ".md",
+    "STYLE" + ".md",
+    "/" + "work/",
+    "/" + "root/",
+]
+
+
+def files_of_the_repository() -> Iterator[Path]:
+    folders = [ROOT]
+    while folders:
+        for path in folders.pop().iterdir():
+            if path.name in NOT_OURS or path.name.endswith(".egg-info"):
+                continue
+            if path.is_dir():
+                folders.append(path)
+            else:
+                yield path
+
+
+def pages() -> list[Path]:
+    return sorted(path for path in files_of_the_repository() if path.suffix == ".md")
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def anchors(page: Path) -> set[str]:
+    """The names that GitHub gives to the headings of a page."""
+    headings = HEADING.findall(FENCED.sub("", page.read_text(encoding="utf-8")))
+    plain = [re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings]
+    return {heading.replace(" ", "-") for heading in plain}
+
+
+def links(page: Path) -> list[str]:
+    return LINK.findall(FENCED.sub("", page.read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize("page", pages(), ids=name_of)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    lost = []
+    for link in links(page):
+        if link.startswith(("https://", "http://", "mailto:")):
+            continue
+        target, _, anchor = link.partition("#")
+        path = (page.parent / target).resolve() if target else page
+        if not path.exists() or (anchor and anchor not in anchors(path)):
+            lost.append(link)
+
+    assert lost == []
+
+
+def test_every_page_under_docs_can_be_reached_from_its_index() -> None:
+    index = ROOT / "docs" / "README.md"
+    listed = {(index.parent / link).resolve() for link in links(index)}
+    top = {path for path in (ROOT / "docs").iterdir() if path != index}
+
+    assert {name_of(path) for path in top if path.resolve() not in listed} == set()
+
+
+def test_the_repository_stands_alone() -> None:
+    named = []
+    for path in files_of_the_repository():
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+        named += [f"{name_of(path)}: {word}" for word in FOREIGN if word in text]
+
+    assert named == []
+
+
+def settings_table() -> str:
+    rows = ["| variable | option | default | meaning |", "|---|---|---|---|"]
+    for name, about in ABOUT.items():
+        variables = " or ".join(f"`{variable}`" for variable in about.variables)
+        has_option = not about.secret and about.variables[0].startswith("HOLDFAST_")
+        shown = f"`{option(name)}`" if has_option else ""
+        rows.append(f"| {variables} | {shown} | {default_text(name)} | {about.says} |")
+    return "\n".join(rows)
+
+
+def run_diagram() -> str:
+    lines = ["```mermaid", "stateDiagram-v2", "    [*] --> queued"]
+    lines += [f"    {old} --> {new}: {signal}" for (old, signal), new in TRANSITIONS.items()]
+    lines += [f"    {status} --> [*]" for status in RunStatus if status in FINAL]
+    return "\n".join([*lines, "```"])
+
+
+def test_the_table_of_settings_is_the_one_of_the_code() -> None:
+    assert settings_table() in (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+
+
+def test_the_diagram_of_a_run_is_the_one_of_the_code() -> None:
+    assert run_diagram() in (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+
+
+def test_every_place_in_the_code_that_the_architecture_names_is_there() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    floors = "adapters|cli|core|engine|http|ports|testing|usecases"
+    named = set(re.findall(rf"`((?:{floors})/[\w/.]*|\w+\.py)`", text))
+
+    assert named
+    assert {place for place in named if not (ROOT / "src" / "holdfast" / place).exists()} == set()

@@ -1,0 +1,215 @@
+"""Any order of telling, keeping, reading, leaving, crashing and coming back: no reader misses or repeats."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from tests.contract.event_writer import Reader, Writer
+from tests.values import Make
+
+from holdfast.adapters.event_log import live, sql
+from holdfast.adapters.event_log import redis as redis_adapter
+from holdfast.adapters.event_log.redis import RedisEventLog
+from holdfast.adapters.event_log.sql import SqlEventLog
+from holdfast.adapters.store.sqlite import SqliteStore
+from holdfast.core.events import Event
+from holdfast.ports.store import Store
+
+AHEAD = 6
+
+MakeLog = Callable[[], SqlEventLog]
+
+
+class Client:
+    """Somebody who wants everything after ``start``, whatever happens to connections and servers."""
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self.seen: list[Event] = []
+        self._reader: Reader | None = None
+
+    def connect(self, log: SqlEventLog, run_id: str) -> None:
+        if self._reader is None:
+            last = self.seen[-1].seq if self.seen else self.start
+            self._reader = Reader(log, run_id, last)
+
+    async def disconnect(self) -> None:
+        if self._reader is not None:
+            await self._reader.leave()
+            self.seen += self._reader.seen
+            self._reader = None
+
+    async def to_the_end(self, log: SqlEventLog, run_id: str) -> None:
+        self.connect(log, run_id)
+        assert self._reader is not None
+        self.seen += await self._reader.to_the_end()
+
+
+class Story:
+    """One run and its clients. ``told`` is all that was ever shown, ``durable`` what no crash can take."""
+
+    def __init__(self, store: Store, writer: Writer, make_log: MakeLog, log: SqlEventLog) -> None:
+        self._store = store
+        self._writer = writer
+        self._make_log = make_log
+        self._log = log
+        self._apart = make_log()
+        self._clients: list[Client] = []
+        self._told: dict[int, Event] = {}
+        self._durable: list[Event] = []
+
+    async def show(self, number: int) -> None:
+        count = 1 + number % 4
+        if self._writer.run.last_event_seq + count > self._writer.run.reserved_seq:
+            await self.keep(number)
+        self._tell(self._writer.show(count))
+
+    async def keep(self, _: int) -> None:
+        await self._writer.keep(ahead=AHEAD)
+        self._all_durable()
+
+    async def checkpoint(self, _: int) -> None:
+        self._tell(await self._writer.store_message())
+        self._all_durable()
+
+    async def come(self, number: int) -> None:
+        client = Client(number % (self._writer.run.highest_seq + 3))
+        self._clients.append(client)
+        self._connect(client, number)
+
+    async def come_back(self, number: int) -> None:
+        if self._clients:
+            self._connect(self._clients[number % len(self._clients)], number)
+
+    async def leave(self, number: int) -> None:
+        if self._clients:
+            await self._clients[number % len(self._clients)].disconnect()
+
+    async def pass_time(self, number: int) -> None:
+        for _ in range(number % 20):
+            await asyncio.sleep(0)
+
+    async def crash(self, _: int) -> None:
+        for client in self._clients:
+            await client.disconnect()
+        self._log = self._make_log()
+        self._writer = await self._writer.again(self._log, ahead=AHEAD)
+
+    async def end(self) -> None:
+        self._tell(await self._writer.end())
+        self._all_durable()
+        self._clients.append(Client(0))
+        for number, client in enumerate(self._clients):
+            await client.to_the_end(self._door(number), self._writer.run.id)
+            self._check(client)
+
+    def _check(self, client: Client) -> None:
+        numbers = [event.seq for event in client.seen]
+        assert numbers == sorted(set(numbers)), "once, and in order"
+        assert all(event.seq > client.start for event in client.seen)
+        assert all(self._told[event.seq] == event for event in client.seen), "as it was told"
+        expected = [event for event in self._durable if event.seq > client.start]
+        # What a crash took may have been seen by those who were there.
+        assert [event for event in client.seen if event in self._durable] == expected
+
+    def _tell(self, events: list[Event]) -> None:
+        for event in events:
+            assert event.seq not in self._told, "no number is given twice"
+            self._told[event.seq] = event
+
+    def _all_durable(self) -> None:
+        """Everything since the last crash that is not below a durable event is so now."""
+        known = {event.seq for event in self._durable}
+        floor = self._writer.born
+        self._durable += [
+            event for seq, event in sorted(self._told.items()) if seq > floor and seq not in known
+        ]
+
+    def _connect(self, client: Client, number: int) -> None:
+        client.connect(self._door(number), self._writer.run.id)
+
+    def _door(self, number: int) -> SqlEventLog:
+        return self._apart if number % 2 else self._log
+
+
+ACTS = (
+    Story.show,
+    Story.keep,
+    Story.checkpoint,
+    Story.come,
+    Story.come_back,
+    Story.leave,
+    Story.pass_time,
+    Story.crash,
+)
+WEIGHTS = (8, 3, 2, 3, 4, 3, 6, 1)
+
+
+@pytest.fixture(params=["sql", pytest.param("redis", marks=pytest.mark.slow)])
+async def make_log(request: pytest.FixtureRequest, store: SqliteStore) -> AsyncIterator[MakeLog]:
+    made: list[SqlEventLog] = []
+
+    def new() -> SqlEventLog:
+        if request.param == "redis":
+            made.append(RedisEventLog.connect(store, request.getfixturevalue("redis_url")))
+        else:
+            made.append(SqlEventLog(store))
+        return made[-1]
+
+    yield new
+    for log in made:
+        await log.aclose()
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a few dozen events are a long run, and nobody waits long for what is elsewhere."""
+    monkeypatch.setattr(live, "KEPT", 4)
+    monkeypatch.setattr(live, "BATCH", 3)
+    monkeypatch.setattr(live, "FEW", 1)
+    monkeypatch.setattr(sql, "BATCH", 3)
+    for module in (sql, redis_adapter):
+        monkeypatch.setattr(module, "POLL_SECONDS", 0.001)
+    monkeypatch.setattr(redis_adapter, "BLOCK_SECONDS", 0.005)
+
+
+async def play(store: Store, make_log: MakeLog, make: Make, acts: list[tuple[Any, int]]) -> None:
+    log = make_log()
+    writer = await Writer.begin(store, log, make, ahead=AHEAD)
+    story = Story(store, writer, make_log, log)
+    for act, number in acts:
+        await act(story, number)
+    await story.end()
+
+
+any_acts = st.lists(
+    st.tuples(st.sampled_from(ACTS), st.integers(min_value=0, max_value=1_000)), max_size=40
+)
+
+
+@example([(Story.come, 0), (Story.show, 3), (Story.crash, 0), (Story.come_back, 0)])
+@given(any_acts)
+@settings(
+    max_examples=60,
+    deadline=None,
+    # The store is shared by all examples; each has a run of its own.
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+async def test_each_client_gets_what_follows_its_cursor_once_and_in_order(
+    store: SqliteStore, make_log: MakeLog, make: Make, acts: list[tuple[Any, int]]
+) -> None:
+    await play(store, make_log, make, acts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10))
+async def test_so_does_each_client_of_a_long_story(
+    store: SqliteStore, make_log: MakeLog, make: Make, seed: int
+) -> None:
+    chance = random.Random(seed)
+    acts = chance.choices(ACTS, WEIGHTS, k=300)
+    await play(store, make_log, make, [(act, chance.randrange(1_000)) for act in acts])

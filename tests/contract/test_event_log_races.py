@@ -1,0 +1,191 @@
+"""What happens while a reader looks into the store: it holds an old picture, and the run has gone on."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+import pytest
+from tests.contract.event_writer import WAIT_SECONDS, Reader, Writer, read
+from tests.values import Make
+
+from holdfast.adapters.event_log.live import KEPT
+from holdfast.adapters.event_log.sql import SqlEventLog
+from holdfast.adapters.store.sqlite import SqliteStore
+from holdfast.core.events import RunEnded
+from holdfast.errors import StoreUnavailable
+from holdfast.ports.store import Store, Transaction
+
+T = TypeVar("T")
+
+
+class HeldStore:
+    """Holds back the answer of a read, as a slow disk or thread would, until it is let go."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._let_go = asyncio.Event()
+        self._let_go.set()
+        self.looked = asyncio.Event()
+
+    def hold(self) -> None:
+        self.looked.clear()
+        self._let_go.clear()
+
+    def let_go(self) -> None:
+        self._let_go.set()
+
+    async def read(self, work: Callable[[Transaction], T]) -> T:
+        answer = await self._store.read(work)
+        self.looked.set()
+        await self._let_go.wait()
+        return answer
+
+    async def write(self, work: Callable[[Transaction], T]) -> T:
+        return await self._store.write(work)
+
+    async def close(self) -> None: ...
+
+
+@pytest.fixture
+def held(store: SqliteStore) -> HeldStore:
+    return HeldStore(store)
+
+
+async def looking(held: HeldStore, log: SqlEventLog, run_id: str, after: int = 0) -> Reader:
+    """A reader with a picture of the store that grows old."""
+    held.hold()
+    reader = Reader(log, run_id, after)
+    await asyncio.wait_for(held.looked.wait(), WAIT_SECONDS)
+    return reader
+
+
+async def test_a_run_that_ends_meanwhile_is_seen_to_end(
+    store: SqliteStore, held: HeldStore, make: Make
+) -> None:
+    first = await Writer.begin(store, SqlEventLog(store), make, ahead=5)
+    told = first.show(2)
+    await first.keep(ahead=5)
+    log = SqlEventLog(held)
+    second = await first.again(log)
+    reader = await looking(held, log, first.run.id)
+    told += await second.end()
+    held.let_go()
+    assert await reader.to_the_end() == told
+    await log.aclose()
+
+
+async def test_a_run_that_is_taken_up_meanwhile_is_read_from_memory(
+    store: SqliteStore, held: HeldStore, make: Make
+) -> None:
+    first = await Writer.begin(store, SqlEventLog(store), make)
+    log = SqlEventLog(held)
+    reader = await looking(held, log, first.run.id)
+    second = await first.again(log, ahead=9)
+    held.let_go()
+    told = second.show(3)
+    await reader.has(told[-1].seq)
+    assert reader.seen == told
+    assert await store.read(lambda tx: tx.events.after(first.run.id, 0, 9)) == []
+    await reader.leave()
+    await log.aclose()
+
+
+async def test_what_memory_forgets_meanwhile_is_not_skipped(
+    store: SqliteStore, held: HeldStore, make: Make
+) -> None:
+    log = SqlEventLog(held)
+    writer = await Writer.begin(store, log, make)
+    told = writer.show(3 * KEPT)
+    await writer.keep()
+    assert log._here[writer.run.id].floor > 0
+    at = log._here[writer.run.id].floor - 1
+    reader = await looking(held, log, writer.run.id, at)
+    told += writer.show(4 * KEPT)
+    await writer.keep()
+    held.let_go()
+    told += await writer.end()
+    assert await reader.to_the_end() == told[at:]
+    await log.aclose()
+
+
+async def test_nor_is_what_memory_forgets_while_a_reader_looks_for_the_rest_of_a_crashed_process(
+    store: SqliteStore, held: HeldStore, make: Make
+) -> None:
+    first = await Writer.begin(store, SqlEventLog(store), make, ahead=5)
+    log = SqlEventLog(held)
+    second = await first.again(log)
+    reader = await looking(held, log, first.run.id)
+    told = second.show(3 * KEPT)
+    await second.keep()
+    assert log._here[first.run.id].floor > 5
+    held.let_go()
+    told += await second.end()
+    assert await reader.to_the_end() == told
+    await log.aclose()
+
+
+async def test_readers_that_waited_for_a_run_follow_it_into_memory(
+    store: SqliteStore, make: Make
+) -> None:
+    first = await Writer.begin(store, SqlEventLog(store), make)
+    await first.store_message()
+    log = SqlEventLog(store)
+    reader = Reader(log, first.run.id)
+    await reader.has(2)
+    second = await first.again(log, ahead=9)
+    told = second.show(3)
+    await reader.has(told[-1].seq)
+    assert reader.seen[2:] == told, "seen, and not durable"
+    await reader.leave()
+    await log.aclose()
+
+
+async def test_a_reader_that_waits_while_memory_forgets_its_place_goes_on_from_the_store(
+    store: SqliteStore, make: Make
+) -> None:
+    log = SqlEventLog(store)
+    writer = await Writer.begin(store, log, make)
+    told = writer.show(1)
+    reader = Reader(log, writer.run.id)
+    await reader.has(1)
+    # All in one turn of the loop: the reader is woken when its place is gone already.
+    told += writer.show(5 * KEPT)
+    live = log._here[writer.run.id]
+    await writer.keep()
+    assert live.floor > 1
+    told += await writer.end()
+    assert await reader.to_the_end() == told
+
+
+async def test_readers_of_a_run_that_nobody_carries_are_told_when_the_store_is_gone(
+    store: SqliteStore, make: Make
+) -> None:
+    writer = await Writer.begin(store, SqlEventLog(store), make)
+    log = SqlEventLog(store)
+    readers = [Reader(log, writer.run.id) for _ in range(3)]
+    told = await writer.store_message()
+    for reader in readers:
+        await reader.has(told[-1].seq)
+    await store.close()
+    for reader in readers:
+        with pytest.raises(StoreUnavailable):
+            await reader.to_the_end()
+    assert log._watches == set()
+
+
+async def test_all_readers_of_a_run_elsewhere_share_one_watch_and_it_ends_with_them(
+    store: SqliteStore, make: Make
+) -> None:
+    writer = await Writer.begin(store, SqlEventLog(store), make)
+    log = SqlEventLog(store)
+    readers = [Reader(log, writer.run.id) for _ in range(20)]
+    told = await writer.store_message()
+    for reader in readers:
+        await reader.has(told[-1].seq)
+    (watch,) = log._watches
+    for reader in readers:
+        await reader.leave()
+    await asyncio.wait_for(watch, WAIT_SECONDS)
+    assert log._elsewhere == {}
+    told += await writer.end()
+    assert isinstance((await read(log, writer.run.id))[-1].fact, RunEnded)

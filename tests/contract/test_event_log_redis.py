@@ -1,0 +1,181 @@
+"""Redis as the quick way beside the store: it may fail, forget or lie, and no reader misses anything."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from redis.asyncio import Redis
+from tests.contract.event_writer import Reader, Writer, read
+from tests.redis_server import RedisServer
+from tests.values import Make
+from tests.waiting import eventually
+
+from holdfast.adapters.event_log import redis as adapter
+from holdfast.adapters.event_log.opening import open_event_log
+from holdfast.adapters.event_log.redis import RedisEventLog, key_of
+from holdfast.adapters.event_log.sql import SqlEventLog
+from holdfast.adapters.store.sqlite import SqliteStore
+from holdfast.core.events import Event
+from holdfast.errors import SettingInvalid
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+async def log(store: SqliteStore, redis_server: RedisServer) -> AsyncIterator[RedisEventLog]:
+    opened = RedisEventLog.connect(store, redis_server.url)
+    yield opened
+    await opened.aclose()
+
+
+@pytest.fixture
+async def door(store: SqliteStore, redis_server: RedisServer) -> AsyncIterator[RedisEventLog]:
+    opened = RedisEventLog.connect(store, redis_server.url)
+    yield opened
+    await opened.aclose()
+
+
+@pytest.fixture
+async def redis(redis_server: RedisServer) -> AsyncIterator[Redis]:
+    async with Redis.from_url(redis_server.url) as client:
+        yield client
+
+
+@pytest.fixture
+async def writer(store: SqliteStore, log: RedisEventLog, make: Make) -> Writer:
+    return await Writer.begin(store, log, make, ahead=100)
+
+
+async def arrived(redis: Redis, event: Event) -> None:
+    """Wait until Redis has the event."""
+    last = b"%d-0" % event.seq
+    async with asyncio.timeout(20):
+        while not await redis.xrevrange(key_of(event.run_id), min=last):
+            pass
+
+
+async def test_a_run_goes_on_without_redis_and_its_readers_with_it(
+    writer: Writer, log: RedisEventLog, door: RedisEventLog, redis_server: RedisServer
+) -> None:
+    here, away = Reader(log, writer.run.id), Reader(door, writer.run.id)
+    told = writer.show(2)
+    await away.has(2)
+    redis_server.stop()
+    told += writer.show(3)
+    await here.has(5)
+    await writer.keep(ahead=50)
+    await away.has(5)
+    redis_server.start()
+    told += writer.show(1)
+    await away.has(6)
+    told += await writer.end()
+    assert await here.to_the_end() == await away.to_the_end() == told
+
+
+async def test_a_run_without_any_redis_is_read_from_the_store(
+    writer: Writer, door: RedisEventLog, redis_server: RedisServer
+) -> None:
+    redis_server.stop()
+    reader = Reader(door, writer.run.id)
+    told = await writer.store_message() + writer.show(3) + await writer.end()
+    assert await reader.to_the_end() == told
+
+
+async def test_what_redis_loses_is_read_from_the_store(
+    writer: Writer, door: RedisEventLog, redis: Redis
+) -> None:
+    told = writer.show(3)
+    await arrived(redis, told[-1])
+    await redis.flushall()
+    reader = Reader(door, writer.run.id)
+    told += writer.show(2)
+    await arrived(redis, told[-1])
+    told += await writer.store_message() + await writer.end()
+    assert await reader.to_the_end() == told
+
+
+async def test_what_is_missing_in_redis_is_waited_for_and_not_skipped(
+    writer: Writer, door: RedisEventLog, redis: Redis
+) -> None:
+    told = writer.show(3)
+    await arrived(redis, told[-1])
+    await redis.flushall()
+    told += writer.show(2)
+    await arrived(redis, told[-1])
+    reader = Reader(door, writer.run.id)
+    # It has seen the gap by the time that it looks for what follows; nothing is durable so far.
+    await eventually(lambda: bool(door._watches))
+    await writer.keep(ahead=50)
+    await reader.has(5)
+    assert reader.seen == told
+    await reader.leave()
+
+
+@pytest.mark.parametrize("fields", [{"events": "[{]", "durable": 9}, {"other": "x"}])
+async def test_an_entry_that_cannot_be_read_is_passed_over(
+    writer: Writer, door: RedisEventLog, redis: Redis, fields: dict[str, str]
+) -> None:
+    told = await writer.store_message()
+    reader = Reader(door, writer.run.id)
+    await reader.has(told[-1].seq)
+    await redis.xadd(key_of(writer.run.id), fields, id="7-0")  # type: ignore[arg-type]  # redis-py's dict is invariant
+    told += await writer.store_message()
+    await reader.has(told[-1].seq)
+    told += await writer.end()
+    assert await reader.to_the_end() == told
+
+
+async def test_a_writer_that_redis_refuses_harms_nobody(
+    writer: Writer, door: RedisEventLog, redis: Redis
+) -> None:
+    await redis.set(key_of(writer.run.id), "not a stream")
+    reader = Reader(door, writer.run.id)
+    told = await writer.store_message() + await writer.end()
+    assert await reader.to_the_end() == told
+
+
+async def test_the_stream_goes_away_after_the_end(
+    writer: Writer, door: RedisEventLog, redis: Redis
+) -> None:
+    told = await writer.store_message()
+    await arrived(redis, told[-1])
+    key = key_of(writer.run.id)
+    assert adapter.ENDED_SECONDS < await redis.ttl(key) <= adapter.SILENT_SECONDS
+    told += await writer.end()
+    await arrived(redis, told[-1])
+    assert 0 < await redis.ttl(key) <= adapter.ENDED_SECONDS
+    await redis.delete(key)
+    assert await read(door, writer.run.id) == told
+
+
+async def test_nothing_piles_up_for_a_redis_that_is_away(
+    store: SqliteStore, log: RedisEventLog, make: Make, redis_server: RedisServer
+) -> None:
+    redis_server.stop()
+    for _ in range(5):
+        writer = await Writer.begin(store, log, make)
+        await writer.store_message()
+        await writer.end()
+    await eventually(lambda: not log._outbox._waiting)
+    assert log._outbox._sent == {}
+
+
+async def test_many_events_go_out_in_few_entries(
+    writer: Writer, door: RedisEventLog, redis: Redis
+) -> None:
+    reader = Reader(door, writer.run.id)
+    told = [event for _ in range(500) for event in writer.show(1)]
+    await arrived(redis, told[-1])
+    assert await redis.xlen(key_of(writer.run.id)) < 50
+    await reader.has(told[-1].seq)
+    assert reader.seen == told
+    await reader.leave()
+
+
+def test_a_bad_address_is_refused(store: SqliteStore) -> None:
+    with pytest.raises(SettingInvalid, match="Redis"):
+        open_event_log(store, "ftp://example.org")
+
+
+async def test_without_an_address_there_is_no_redis(store: SqliteStore) -> None:
+    assert type(open_event_log(store, None)) is SqlEventLog

@@ -1,0 +1,122 @@
+"""Which models there are, and what is said of those that there are not."""
+
+import subprocess
+import sys
+
+import pytest
+
+from holdfast.adapters.models.catalogue import ProviderCatalogue
+from holdfast.adapters.models.handles import ProviderSettings
+from holdfast.errors import InvalidArgument, UnknownModel
+
+NOTHING = ProviderSettings()
+BOTH = ProviderSettings(openai_api_key="sk-one", anthropic_api_key="sk-two")
+
+
+def _handles(settings: ProviderSettings) -> list[str]:
+    return [model.handle for model in ProviderCatalogue(settings).models()]
+
+
+def test_without_any_key_there_is_the_guide() -> None:
+    catalogue = ProviderCatalogue(NOTHING)
+    assert _handles(NOTHING) == ["holdfast/guide"]
+    assert catalogue.find("holdfast/guide").provider == "holdfast"
+    assert list(catalogue.embeddings()) == []
+
+
+def test_a_key_brings_the_models_of_its_provider() -> None:
+    handles = _handles(ProviderSettings(anthropic_api_key="sk-two"))
+    assert "anthropic/claude-haiku-4-5" in handles
+    assert not [handle for handle in handles if handle.startswith("openai/")]
+    assert "openai/gpt-4o" in _handles(BOTH)
+    assert "google_ai/gemini-2.5-flash" in _handles(ProviderSettings(google_api_key="three"))
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]"])
+def test_a_server_on_this_machine_needs_no_key(host: str) -> None:
+    settings = ProviderSettings(openai_base_url=f"http://{host}:11434/v1")
+    assert ProviderCatalogue(settings).find("openai/llama").name == "llama"
+
+
+def test_a_server_elsewhere_needs_a_key() -> None:
+    settings = ProviderSettings(openai_base_url="https://models.example/v1")
+    assert "openai" not in settings.providers
+
+
+def test_a_model_that_is_not_listed_is_found_all_the_same() -> None:
+    found = ProviderCatalogue(BOTH).find("openai/gpt-99-turbo/preview")
+    assert (found.name, found.context_window) == ("gpt-99-turbo/preview", 128_000)
+
+
+@pytest.mark.parametrize(
+    ("handle", "window"),
+    [
+        ("openai/gpt-4o", 128_000),
+        ("openai/gpt-4-0613", 8_192),
+        ("openai/gpt-5-2025-08-07", 400_000),
+        ("anthropic/claude-haiku-4-5-20251001", 200_000),
+    ],
+)
+def test_a_dated_edition_has_the_window_of_its_model(handle: str, window: int) -> None:
+    assert ProviderCatalogue(BOTH).find(handle).context_window == window
+
+
+def test_a_provider_that_is_not_configured_is_refused_with_the_way_out() -> None:
+    with pytest.raises(UnknownModel) as raised:
+        ProviderCatalogue(NOTHING).find("anthropic/claude-haiku-4-5")
+    told = str(raised.value)
+    assert told.startswith(
+        "Handle anthropic/claude-haiku-4-5 not found, must be one of [holdfast/guide]"
+    )
+    assert "ANTHROPIC_API_KEY" in told
+
+
+@pytest.mark.parametrize("handle", ["nobody/knows", "holdfast/other"])
+def test_a_provider_that_nobody_knows_is_refused(handle: str) -> None:
+    with pytest.raises(UnknownModel, match=f"Handle {handle} not found, must be one of"):
+        ProviderCatalogue(BOTH).find(handle)
+
+
+@pytest.mark.parametrize("handle", ["gpt-4o", "/gpt-4o", "openai/", ""])
+def test_a_handle_has_two_sides(handle: str) -> None:
+    expected = "The model handle should be in the format provider/model-name"
+    with pytest.raises(InvalidArgument, match=expected):
+        ProviderCatalogue(BOTH).find(handle)
+
+
+def test_embeddings_come_with_openai() -> None:
+    dimensions = {model.name: model.dimensions for model in ProviderCatalogue(BOTH).embeddings()}
+    assert dimensions == {
+        "text-embedding-3-large": 3072,
+        "text-embedding-3-small": 1536,
+        "text-embedding-ada-002": 1536,
+    }
+
+
+def test_a_known_embedding_is_found_whether_configured_or_not() -> None:
+    found = ProviderCatalogue(NOTHING).find_embedding("openai/text-embedding-3-small")
+    assert found is not None
+    assert found.dimensions == 1536
+    assert ProviderCatalogue(BOTH).find_embedding("openai/unheard-of") is None
+
+
+def test_the_default_is_the_operators() -> None:
+    assert ProviderCatalogue(NOTHING).default_handle() is None
+    assert ProviderCatalogue(NOTHING, default="holdfast/guide").default_handle() == "holdfast/guide"
+
+
+def test_keys_do_not_show() -> None:
+    assert "sk-one" not in repr(BOTH)
+    assert "sk-one" not in repr(BOTH.accounts)
+
+
+@pytest.mark.slow
+def test_the_start_of_the_server_does_not_wait_for_the_sdks() -> None:
+    program = (
+        "import sys, holdfast.adapters.models.router, holdfast.adapters.models.catalogue;"
+        "print([name for name in ('pydantic_ai', 'openai', 'anthropic', 'google.genai', 'httpx2') if name in sys.modules])"
+    )
+    finished = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert finished.stdout.strip() == "[]"

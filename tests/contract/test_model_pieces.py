@@ -1,0 +1,188 @@
+"""What a model streams agrees, piece by piece, with the row that is stored of its answer."""
+
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
+from itertools import product
+
+import pytest
+
+from holdfast import testing
+from holdfast.adapters.models.handles import GUIDE_HANDLE, ProviderSettings
+from holdfast.adapters.models.router import ModelRouter
+from holdfast.core.events import (
+    CallStreamed,
+    HiddenThoughtStreamed,
+    Streamed,
+    TextStreamed,
+    ThoughtStreamed,
+)
+from holdfast.core.messages import Message, Role, Text, Thinking
+from holdfast.core.models import ModelChoice, ModelSettings
+from holdfast.core.pieces import Piece, Sort, pieces
+from holdfast.core.turn import Policy
+from holdfast.engine.answer_facts import AnswerFacts
+from holdfast.ports.model import Answer, ModelEvent, Question, ToolOffer
+from holdfast.testing import ScriptedProvider
+
+HANDLES = (
+    "openai/gpt-4o",
+    "openai/gpt-5",
+    "anthropic/claude-haiku-4-5",
+    "google_ai/gemini-2.5-flash",
+    GUIDE_HANDLE,
+)
+TOOL = ToolOffer("flip_coin", "Flip.", {"type": "object", "properties": {}})
+SETTINGS = ModelSettings(thinking=True, thinking_budget=2000)
+
+SAID: tuple[testing.Part, ...] = (
+    testing.Text("One two."),
+    testing.Text(""),
+    testing.Thinking("I think so."),
+    testing.Thinking("", signature="c2lnbmVk"),
+    testing.RedactedThinking("aGlkZGVu"),
+)
+CALLED: tuple[tuple[testing.Part, ...], ...] = (
+    (),
+    (testing.ToolCall("flip_coin", ""),),
+    (testing.ToolCall("flip_coin"), testing.ToolCall("flip_coin", {"a": "b" * 30})),
+)
+
+
+@pytest.fixture
+async def provider() -> AsyncIterator[ScriptedProvider]:
+    async with ScriptedProvider() as running:
+        yield running
+
+
+@pytest.fixture
+async def model(provider: ScriptedProvider) -> AsyncIterator[ModelRouter]:
+    router = ModelRouter(
+        ProviderSettings(
+            openai_api_key="k",
+            openai_base_url=provider.openai_url,
+            anthropic_api_key="k",
+            anthropic_base_url=provider.url,
+            google_api_key="k",
+            google_base_url=provider.url,
+        )
+    )
+    yield router
+    await router.aclose()
+
+
+def _row(role: Role, answer: Answer | None = None) -> Message:
+    return Message(
+        id="message-1",
+        agent_id="agent-1",
+        thread_id="agent-1",
+        role=role,
+        created_at=datetime(2026, 1, 1, tzinfo=UTC),
+        content=answer.content if answer else (Text("Go on."),),
+        tool_calls=answer.tool_calls if answer else (),
+    )
+
+
+async def _events(model: ModelRouter, handle: str) -> list[ModelEvent]:
+    choice = ModelChoice(handle=handle, context_window=1000, settings=SETTINGS)
+    history = (_row(Role.SYSTEM), _row(Role.USER))
+    question = Question(choice=choice, history=history, tools=(TOOL,), parallel_tool_calls=True)
+    async with model.ask(question) as events:
+        return [event async for event in events]
+
+
+def _told(events: list[ModelEvent]) -> list[tuple[Sort, object]]:
+    """What a client that joins the facts of each piece has in the end."""
+    facts = AnswerFacts("message-1", "step-1", Policy(max_steps=1, parallel=True))
+    found: dict[int, tuple[Sort, object]] = {}
+    for event in events:
+        for fact in facts.of(event):
+            found[fact.piece] = _joined(found.get(fact.piece), fact)
+    assert list(facts.rest()) == []
+    assert sorted(found) == list(range(len(found)))
+    return [found[number] for number in sorted(found)]
+
+
+def _joined(before: tuple[Sort, object] | None, fact: Streamed) -> tuple[Sort, object]:
+    match fact:
+        case TextStreamed():
+            return Sort.WORDS, f"{before[1] if before else ''}{fact.text}"
+        case ThoughtStreamed():
+            return Sort.THOUGHTS, f"{before[1] if before else ''}{fact.text}"
+        case HiddenThoughtStreamed():
+            assert before is None
+            return Sort.HIDDEN, (fact.redacted, fact.data)
+        case CallStreamed():
+            calls = dict(before[1]) if before else {}  # type: ignore[call-overload]  # such a piece has calls
+            calls[fact.call_id] = calls.get(fact.call_id, "") + fact.arguments
+            return Sort.CALLS, calls
+
+
+def _stored(piece: Piece) -> tuple[Sort, object]:
+    match piece.sort:
+        case Sort.CALLS:
+            return piece.sort, {call.id: call.arguments for call in piece.calls}
+        case Sort.HIDDEN:
+            (thought,) = piece.parts
+            assert isinstance(thought, Thinking)
+            return piece.sort, (thought.redacted, thought.signature if thought.redacted else None)
+        case _:
+            return piece.sort, "".join(
+                part.text for part in piece.parts if isinstance(part, Text | Thinking)
+            )
+
+
+def _answers(longest: int) -> Iterator[testing.Answer]:
+    for length in range(longest + 1):
+        for said in product(SAID, repeat=length):
+            for called in CALLED:
+                yield testing.Answer(*said, *called)
+
+
+@pytest.mark.parametrize("handle", HANDLES)
+@pytest.mark.parametrize(
+    "longest", [2, pytest.param(3, marks=pytest.mark.slow)], ids=["short", "long"]
+)
+async def test_every_answer_is_stored_as_it_was_told(
+    provider: ScriptedProvider, model: ModelRouter, handle: str, longest: int
+) -> None:
+    for scripted in _answers(longest):
+        provider.script(scripted)
+        events = await _events(model, handle)
+        answer = events[-1]
+        assert isinstance(answer, Answer)
+        stored = [_stored(piece) for piece in pieces(_row(Role.ASSISTANT, answer))]
+        assert _told(events) == stored, scripted
+
+
+@pytest.mark.parametrize("handle", HANDLES[:-1])
+async def test_it_is_told_in_pieces_as_it_is_told_at_once(
+    provider: ScriptedProvider, model: ModelRouter, handle: str
+) -> None:
+    parts = (
+        testing.Thinking("First I think.", delay_seconds=0.0005),
+        testing.RedactedThinking("aGlkZGVu"),
+        testing.Text("Then I speak of it.", delay_seconds=0.0005),
+        testing.ToolCall("flip_coin", {"a": "b" * 30}, id="call_1"),
+    )
+    provider.script(testing.Answer(*parts))
+    slowly = _told(await _events(model, handle))
+    provider.script(
+        testing.Answer(
+            *(testing.Thinking("First I think."), *parts[1:2], "Then I speak of it.", parts[3])
+        )
+    )
+    assert _told(await _events(model, handle)) == slowly
+
+
+async def test_redacted_thinking_is_told_with_its_data_when_it_comes(
+    provider: ScriptedProvider, model: ModelRouter
+) -> None:
+    gate = testing.Gate()
+    provider.script(testing.Answer(testing.RedactedThinking("aGlkZGVu"), gate, "Yes."))
+    choice = ModelChoice(handle=HANDLES[2], context_window=1000, settings=SETTINGS)
+    question = Question(choice=choice, history=(_row(Role.SYSTEM), _row(Role.USER)))
+    async with model.ask(question) as events:
+        assert _told([await anext(events)]) == [(Sort.HIDDEN, (True, "aGlkZGVu"))]
+        gate.release()
+        rest = [event async for event in events]
+    assert _told(rest) == [(Sort.WORDS, "Yes.")]

@@ -1,0 +1,63 @@
+"""The connections to providers: kept, taken up again, and replaced when the provider has closed one."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx2
+import pytest
+
+from holdfast.adapters.models.transport import StreamTransport
+
+ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+
+
+class Server:
+    """Answers the first request of each connection; at the next it does what it was told."""
+
+    def __init__(self, then: bytes) -> None:
+        self._then = then
+        self.connections = 0
+        self.url = ""
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["Server"]:
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        async with server:
+            self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+            yield self
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(ANSWER)
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(self._then)
+        writer.close()
+
+
+async def test_a_connection_is_used_again() -> None:
+    async with Server(ANSWER).running() as server, client() as http:
+        answers = [(await http.get(server.url)).text for _ in range(2)]
+    assert answers == ["ok", "ok"]
+    assert server.connections == 1
+
+
+async def test_a_connection_that_the_provider_closed_is_replaced() -> None:
+    """It looked open when it was taken up, and was closed before a byte of the answer came."""
+    async with Server(b"").running() as server, client() as http:
+        answers = [(await http.get(server.url)).text for _ in range(2)]
+    assert answers == ["ok", "ok"]
+    assert server.connections == 2
+
+
+async def test_an_answer_that_had_begun_is_not_asked_for_again() -> None:
+    async with Server(b"HTTP/1.1 200 OK\r\n").running() as server, client() as http:
+        await http.get(server.url)
+        with pytest.raises(httpx2.RemoteProtocolError):
+            await http.get(server.url)
+    assert server.connections == 1
+
+
+def client() -> httpx2.AsyncClient:
+    return httpx2.AsyncClient(transport=StreamTransport(None))

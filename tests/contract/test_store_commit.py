@@ -1,0 +1,33 @@
+"""A commit that fails is the end of one transaction, not of the store."""
+
+import pytest
+
+from holdfast.adapters.store.sqlite import SqliteStore
+from holdfast.errors import HoldfastError
+from holdfast.ports.store import Transaction
+
+
+def refused_at_commit(tx: Transaction) -> None:
+    """A dangling reference that the database only looks for when it commits."""
+    connection = tx.runs._connection  # type: ignore[attr-defined]  # a fault that no port can make
+    connection.exec_driver_sql("PRAGMA defer_foreign_keys=ON")
+    connection.exec_driver_sql(
+        "INSERT INTO run_requests (run_id, body) VALUES ('run-of-nobody', '{}')"
+    )
+
+
+async def test_a_commit_that_fails_leaves_the_store_usable(store: SqliteStore) -> None:
+    with pytest.raises(HoldfastError):
+        await store.write(refused_at_commit)
+    assert await store.write(lambda tx: tx.runs.live()) == []
+
+
+async def test_nothing_of_a_failed_commit_stays(store: SqliteStore) -> None:
+    with pytest.raises(HoldfastError):
+        await store.write(refused_at_commit)
+
+    def count(tx: Transaction) -> int:
+        connection = tx.runs._connection  # type: ignore[attr-defined]  # see above
+        return int(connection.exec_driver_sql("SELECT count(*) FROM run_requests").scalar())
+
+    assert await store.read(count) == 0

@@ -1,0 +1,413 @@
+"""Runs, steps and events."""
+
+import asyncio
+import threading
+from typing import Any
+
+import msgspec
+import pytest
+from sqlalchemy import Select, text
+from tests.values import Make, moment
+from tests.waiting import WAIT_SECONDS
+
+from holdfast.adapters.store import runs
+from holdfast.adapters.store.sql_store import SqlStore
+from holdfast.core.events import Event, MessageStored, RunEnded, TextStreamed
+from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
+from holdfast.core.lifecycle import Signal
+from holdfast.core.messages import Text
+from holdfast.core.models import ModelChoice
+from holdfast.core.paging import Order, Page
+from holdfast.core.runs import (
+    ClientTool,
+    Progress,
+    Run,
+    RunFailure,
+    RunQuery,
+    RunRequest,
+    RunStatus,
+    Step,
+    StepQuery,
+    StepStatus,
+    StopReason,
+    Usage,
+)
+from holdfast.core.threads import Thread
+from holdfast.errors import IllegalTransition, NotFound, RunMoved
+from holdfast.ports.store import Store, Transaction
+
+ORG = DEFAULT_ORGANIZATION_ID
+ALL = Page(limit=50, order=Order.ASC)
+
+change = msgspec.structs.replace
+
+
+async def add_thread(store: Store, make: Make) -> Thread:
+    agent = make.agent()
+    thread = make.thread(agent)
+
+    def work(tx: Transaction) -> None:
+        tx.agents.add(agent)
+        tx.threads.add(thread)
+
+    await store.write(work)
+    return thread
+
+
+async def add_runs(store: Store, *runs: Run) -> None:
+    def work(tx: Transaction) -> None:
+        for run in runs:
+            tx.runs.add(run)
+
+    await store.write(work)
+
+
+async def signal(store: Store, run: Run, what: Signal) -> Run:
+    return await store.write(lambda tx: tx.runs.change(run, what))
+
+
+async def test_a_run_comes_back_with_all_its_fields(any_store: Store, make: Make) -> None:
+    thread = await add_thread(any_store, make)
+    run = make.run(
+        thread,
+        input=(make.message(thread, "Hi"),),
+        request=RunRequest(max_steps=3, client_tools=(ClientTool("t", parameters={"a": 1}),)),
+        progress=Progress(steps_taken=2, called=("f", "g")),
+        usage=Usage(1, 2, 3),
+        background=True,
+        failure=RunFailure("llm_error", "no"),
+        metadata={"k": 1},
+        tools_used=("f",),
+        completed_at=moment(3),
+        total_duration_ns=2**40,
+        project_id="p",
+    )
+    await add_runs(any_store, run)
+    assert await any_store.read(lambda tx: tx.runs.get(ORG, run.id)) == run
+    assert await any_store.read(lambda tx: tx.runs.find(run.id)) == run
+    assert await any_store.read(lambda tx: tx.runs.find("run-none")) is None
+    with pytest.raises(NotFound, match=f"Run with ID {run.id} not found"):
+        await any_store.read(lambda tx: tx.runs.get("org-x", run.id))
+
+
+async def test_a_change_writes_the_status_and_the_other_fields(
+    any_store: Store, make: Make
+) -> None:
+    run = make.run(await add_thread(any_store, make))
+    await add_runs(any_store, run)
+    claimed = await signal(any_store, change(run, started_at=moment(1)), Signal.CLAIM)
+    assert claimed.status is RunStatus.RUNNING
+    ended = await signal(
+        any_store, change(claimed, stop_reason=StopReason.END_TURN, usage=Usage(5)), Signal.COMPLETE
+    )
+    assert await any_store.read(lambda tx: tx.runs.find(run.id)) == ended
+    assert (ended.started_at, ended.usage, ended.status) == (moment(1), Usage(5), "completed")
+
+
+async def test_a_run_that_moved_cannot_be_changed_by_an_older_view(
+    any_store: Store, make: Make
+) -> None:
+    run = make.run(await add_thread(any_store, make))
+    await add_runs(any_store, run)
+    await signal(any_store, run, Signal.CANCEL)
+    with pytest.raises(RunMoved):
+        await signal(any_store, run, Signal.CLAIM)
+    with pytest.raises(RunMoved):
+        await any_store.write(lambda tx: tx.runs.save(change(run, metadata={"a": 1})))
+    found = await any_store.read(lambda tx: tx.runs.find(run.id))
+    assert found == change(run, status=RunStatus.CANCELLED)
+
+
+async def test_a_change_that_the_lifecycle_does_not_have_is_refused(
+    any_store: Store, make: Make
+) -> None:
+    run = make.run(await add_thread(any_store, make))
+    await add_runs(any_store, run)
+    with pytest.raises(IllegalTransition):
+        await signal(any_store, run, Signal.COMPLETE)
+
+
+async def test_saving_keeps_the_status(any_store: Store, make: Make) -> None:
+    run = make.run(await add_thread(any_store, make))
+    await add_runs(any_store, run)
+    saved = change(run, progress=Progress(steps_taken=4), last_event_seq=7)
+    await any_store.write(lambda tx: tx.runs.save(saved))
+    assert await any_store.read(lambda tx: tx.runs.find(run.id)) == saved
+
+
+async def test_what_was_asked_never_changes(any_store: Store, make: Make) -> None:
+    thread = await add_thread(any_store, make)
+    run = make.run(thread, input=(make.message(thread),), request=RunRequest(max_steps=3))
+    await add_runs(any_store, run)
+    forgetful = change(run, input=(), request=RunRequest(), metadata={"k": 1})
+    await any_store.write(lambda tx: tx.runs.save(forgetful))
+    found = await any_store.read(lambda tx: tx.runs.find(run.id))
+    assert found == change(run, metadata={"k": 1})
+
+
+@pytest.mark.parametrize("held_by", [RunStatus.RUNNING, RunStatus.CANCELLING])
+async def test_a_held_thread_cannot_be_claimed(
+    any_store: Store, make: Make, held_by: RunStatus
+) -> None:
+    thread = await add_thread(any_store, make)
+    holder, second = make.run(thread, status=held_by), make.run(thread)
+    await add_runs(any_store, holder, second)
+
+    def claim(tx: Transaction) -> str:
+        try:
+            tx.runs.change(second, Signal.CLAIM)
+        except RunMoved:
+            # The transaction is still good: whoever loses may read on.
+            found = tx.runs.find(holder.id)
+            return "lost" if found == holder else "confused"
+        return "won"
+
+    assert await any_store.write(claim) == "lost"
+    with pytest.raises(RunMoved):
+        await add_runs(any_store, make.run(thread, status=RunStatus.RUNNING))
+    found = await any_store.read(lambda tx: tx.runs.find(second.id))
+    assert found == second
+
+
+async def test_of_many_claims_at_once_one_wins(any_store: Store, make: Make) -> None:
+    thread = await add_thread(any_store, make)
+    runs = [make.run(thread) for _ in range(8)]
+    await add_runs(any_store, *runs)
+    outcomes = await asyncio.gather(
+        *(signal(any_store, run, Signal.CLAIM) for run in runs), return_exceptions=True
+    )
+    assert sum(isinstance(outcome, Run) for outcome in outcomes) == 1
+    assert sum(isinstance(outcome, RunMoved) for outcome in outcomes) == 7
+
+
+async def test_a_paused_run_is_either_answered_or_cancelled(any_store: Store, make: Make) -> None:
+    paused = make.run(await add_thread(any_store, make), status=RunStatus.PAUSED)
+    await add_runs(any_store, paused)
+    outcomes = await asyncio.gather(
+        signal(any_store, paused, Signal.ANSWER),
+        signal(any_store, paused, Signal.CANCEL),
+        return_exceptions=True,
+    )
+    assert sorted(isinstance(outcome, RunMoved) for outcome in outcomes) == [False, True]
+
+
+async def test_only_a_queued_run_is_withdrawn(any_store: Store, make: Make) -> None:
+    thread = await add_thread(any_store, make)
+    queued, running = make.run(thread), make.run(thread, status=RunStatus.RUNNING)
+    await add_runs(any_store, queued, running)
+    assert await any_store.write(lambda tx: tx.runs.withdraw(queued.id))
+    assert not await any_store.write(lambda tx: tx.runs.withdraw(queued.id))
+    assert not await any_store.write(lambda tx: tx.runs.withdraw(running.id))
+    assert await any_store.read(lambda tx: tx.runs.find(queued.id)) is None
+    assert await any_store.read(lambda tx: tx.runs.find(running.id)) == running
+
+
+async def test_removing_a_run_leaves_its_messages(any_store: Store, make: Make) -> None:
+    thread = await add_thread(any_store, make)
+    run = make.run(thread)
+    step = make.step(run)
+    row = make.message(thread, run_id=run.id)
+
+    def work(tx: Transaction) -> None:
+        tx.runs.add(run)
+        tx.steps.add(step)
+        tx.messages.append([row])
+        tx.events.append([Event(run.id, 1, TextStreamed("message-1", "step-1", 0, "Hi"))])
+
+    await any_store.write(work)
+    with pytest.raises(NotFound):
+        await any_store.write(lambda tx: tx.runs.remove("org-x", run.id))
+    await any_store.write(lambda tx: tx.runs.remove(ORG, run.id))
+    assert await any_store.read(lambda tx: tx.runs.find(run.id)) is None
+    assert await any_store.read(lambda tx: tx.events.after(run.id, 0, 9)) == []
+    with pytest.raises(NotFound):
+        await any_store.read(lambda tx: tx.steps.get(ORG, step.id))
+    assert (await any_store.read(lambda tx: tx.messages.get(ORG, row.id))).run_id == run.id
+
+
+async def test_live_runs_come_oldest_first(any_store: Store, make: Make) -> None:
+    threads = [await add_thread(any_store, make) for _ in range(3)]
+    old = make.run(threads[0], status=RunStatus.CANCELLING)
+    foreign = make.run(threads[1], organization_id="org-x", status=RunStatus.RUNNING)
+    young = make.run(threads[2])
+    over = [
+        make.run(threads[2], status=status)
+        for status in RunStatus
+        if status not in ("queued", "running", "cancelling")
+    ]
+    await add_runs(any_store, young, *over, foreign, old)
+    assert await any_store.read(lambda tx: tx.runs.live()) == [old, foreign, young]
+
+
+async def test_a_thread_knows_the_run_that_waits_for_a_person(any_store: Store, make: Make) -> None:
+    thread, other = await add_thread(any_store, make), await add_thread(any_store, make)
+    answered = make.run(thread, status=RunStatus.ANSWERED)
+    paused = make.run(thread, status=RunStatus.PAUSED)
+    await add_runs(any_store, answered, paused, make.run(thread), make.run(other))
+    assert await any_store.read(lambda tx: tx.runs.paused_on(thread.id)) == paused
+    assert await any_store.read(lambda tx: tx.runs.paused_on(other.id)) is None
+
+
+async def test_runs_are_found_by_each_condition(any_store: Store, make: Make) -> None:
+    thread, other = await add_thread(any_store, make), await add_thread(any_store, make)
+    one = make.run(thread, status=RunStatus.COMPLETED, stop_reason=StopReason.END_TURN)
+    two = make.run(other, status=RunStatus.FAILED, stop_reason=StopReason.ERROR, background=True)
+    await add_runs(any_store, one, two)
+
+    async def found(**query: Any) -> list[Run]:
+        wanted = RunQuery(page=ALL, **query)
+        return list(await any_store.read(lambda tx: tx.runs.list(ORG, wanted)))
+
+    assert await found() == [one, two]
+    assert await found(agent_ids=(thread.agent_id,)) == [one]
+    assert await found(thread_id=other.id) == [two]
+    assert await found(conversation_id=other.id) == [two]
+    assert await found(statuses=(RunStatus.FAILED, RunStatus.QUEUED)) == [two]
+    assert await found(stop_reason=StopReason.END_TURN) == [one]
+    assert await found(background=True) == [two]
+    assert await found(background=False) == [one]
+
+
+async def test_steps_are_found_by_each_condition(any_store: Store, make: Make) -> None:
+    run = make.run(await add_thread(any_store, make))
+    other = make.run(await add_thread(any_store, make))
+    one = make.step(run, tags=("a",), feedback="positive", project_id="p")
+    two = make.step(
+        other,
+        model=ModelChoice(handle="anthropic/claude_x", context_window=1),
+        status=StepStatus.SUCCESS,
+        usage=Usage(1, 2),
+        stop_reason=StopReason.END_TURN,
+        failure=RunFailure("k", "m"),
+        step_ns=5,
+    )
+    await add_runs(any_store, run, other)
+
+    def add(tx: Transaction) -> None:
+        tx.steps.add(one)
+        tx.steps.add(two)
+
+    await any_store.write(add)
+
+    async def found(**query: Any) -> list[Step]:
+        wanted = StepQuery(page=ALL, **query)
+        return list(await any_store.read(lambda tx: tx.steps.list(ORG, wanted)))
+
+    assert await found() == [one, two]
+    assert await found(agent_id=run.agent_id) == [one]
+    assert await found(run_id=other.id) == [two]
+    assert await found(model="anthropic/claude_x") == [two]
+    assert await found(model="claude_x") == [two]
+    assert await found(model="claude%x") == []
+    assert await found(start_date=two.created_at) == [two]
+    assert await found(end_date=one.created_at) == [one]
+    assert await found(feedback="positive") == [one]
+    assert await found(has_feedback=True) == [one]
+    assert await found(has_feedback=False) == [two]
+    assert await found(tags=("a", "b")) == [one]
+    assert await found(project_id="p") == [one]
+    assert await any_store.read(lambda tx: tx.steps.pending(run.id)) == [one]
+    assert await any_store.read(lambda tx: tx.steps.pending(other.id)) == []
+    assert await any_store.read(lambda tx: tx.steps.get(ORG, two.id)) == two
+    with pytest.raises(NotFound, match=f"Step with ID {one.id} not found"):
+        await any_store.read(lambda tx: tx.steps.get("org-x", one.id))
+    with pytest.raises(NotFound):
+        await any_store.write(lambda tx: tx.steps.save(make.step(run)))
+
+
+async def test_a_saved_step_is_found_by_its_new_tags(any_store: Store, make: Make) -> None:
+    run = make.run(await add_thread(any_store, make))
+    step = make.step(run, tags=("old",))
+    await add_runs(any_store, run)
+    await any_store.write(lambda tx: tx.steps.add(step))
+    await any_store.write(lambda tx: tx.steps.save(change(step, tags=("new",))))
+
+    async def count(tag: str) -> int:
+        query = StepQuery(page=ALL, tags=(tag,))
+        return len(await any_store.read(lambda tx: tx.steps.list(ORG, query)))
+
+    assert (await count("old"), await count("new")) == (0, 1)
+
+
+async def test_events_come_back_in_order_with_their_rows(any_store: Store, make: Make) -> None:
+    thread = await add_thread(any_store, make)
+    run, other = make.run(thread), make.run(thread)
+    await add_runs(any_store, run, other)
+    end = RunEnded(
+        RunStatus.FAILED, StopReason.ERROR, Usage(1), 2, 3, RunFailure("k", "m", "detail")
+    )
+
+    def work(tx: Transaction) -> list[Event]:
+        (row,) = tx.messages.append([make.message(thread, run_id=run.id)])
+        events = [
+            Event(run.id, 1, TextStreamed("message-1", "step-1", 0, "Hi")),
+            Event(run.id, 2, MessageStored(row)),
+            Event(run.id, 3, end),
+        ]
+        tx.events.append(events[1:])
+        tx.events.append(events[:1])
+        tx.events.append([Event(other.id, 1, TextStreamed("message-1", "step-1", 0, "Hi"))])
+        tx.events.append([])
+        return events
+
+    events = await any_store.write(work)
+    assert await any_store.read(lambda tx: tx.events.after(run.id, 0, 9)) == events
+    assert await any_store.read(lambda tx: tx.events.after(run.id, 1, 1)) == events[1:2]
+    assert await any_store.read(lambda tx: tx.events.after(run.id, 3, 9)) == []
+    # The row is kept once: what is said of it now is what the event shows.
+    stored = events[1].fact
+    assert isinstance(stored, MessageStored)
+    changed = change(stored.message, content=(Text("rewritten"),))
+    await any_store.write(lambda tx: tx.messages.rewrite(changed))
+    (event,) = await any_store.read(lambda tx: tx.events.after(run.id, 1, 1))
+    assert event.fact == MessageStored(changed)
+
+
+async def test_whoever_holds_a_run_puts_nothing_back_that_its_worker_wrote(
+    any_store: Store, make: Make
+) -> None:
+    """A cancel reads a run and writes it again; a number reserved in between must not be lost."""
+    agent = make.agent()
+    thread = make.thread(agent)
+    run = make.run(thread, status=RunStatus.RUNNING)
+
+    def fill(tx: Transaction) -> None:
+        tx.agents.add(agent)
+        tx.threads.add(thread)
+        tx.runs.add(run)
+
+    await any_store.write(fill)
+    held, go_on = threading.Event(), threading.Event()
+
+    def cancel(tx: Transaction) -> None:
+        seen = tx.runs.hold(ORG, run.id)
+        held.set()
+        assert go_on.wait(WAIT_SECONDS)
+        tx.runs.change(seen, Signal.CANCEL)
+
+    cancelling = asyncio.create_task(any_store.write(cancel))
+    await asyncio.to_thread(held.wait, WAIT_SECONDS)
+    reserving = asyncio.create_task(any_store.write(lambda tx: tx.runs.reserve(run.id, 500)))
+    # Where there are several writers, it gets as far as it can.
+    await asyncio.wait([reserving], timeout=0.2)
+    go_on.set()
+    await asyncio.gather(cancelling, reserving)
+    stored = await any_store.read(lambda tx: tx.runs.get(ORG, run.id))
+    assert (stored.status, stored.reserved_seq) == (RunStatus.CANCELLING, 500)
+
+
+def literal(query: Select[Any]) -> str:
+    return str(query.compile(compile_kwargs={"literal_binds": True}))
+
+
+async def test_looking_for_live_runs_does_not_read_all_runs(store: SqlStore, make: Make) -> None:
+    """The worker looks for cancels twice a second, whatever the store has grown to."""
+
+    def plans() -> list[str]:
+        with store._reader.connect() as connection:
+            return [
+                str(connection.execute(text(f"EXPLAIN QUERY PLAN {literal(query)}")).all())
+                for query in (runs._cancelling, runs._whole.where(runs._is_live))
+            ]
+
+    assert all("ix_runs_live" in plan for plan in await asyncio.to_thread(plans))

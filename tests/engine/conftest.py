@@ -1,0 +1,9 @@
+import pytest
+from tests.engine.rig import Rig
+
+from holdfast.adapters.store.sqlite import SqliteStore
+
+
+@pytest.fixture
+def rig(store: SqliteStore) -> Rig:
+    return Rig(store)

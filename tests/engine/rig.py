@@ -1,0 +1,253 @@
+"""A house with a real store and engine; the model and the tools are scripted at their ports."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from holdfast.adapters.bell.local import LocalBell
+from holdfast.adapters.clock import RandomIds, SystemClock
+from holdfast.adapters.dispatch.in_process import InProcessDispatch
+from holdfast.adapters.event_log.sql import SqlEventLog
+from holdfast.adapters.models.catalogue import ProviderCatalogue
+from holdfast.adapters.models.handles import ProviderSettings
+from holdfast.core.agents import Actor, Agent
+from holdfast.core.ids import DEFAULT_ORGANIZATION_ID, DEFAULT_USER_ID, Kind
+from holdfast.core.messages import Message, Outcome, Role, Text, ToolCall, ToolReturn
+from holdfast.core.models import ModelChoice, ModelSettings
+from holdfast.core.runs import Run, RunRequest, Usage
+from holdfast.core.threads import Thread
+from holdfast.core.tool_rules import ToolRule
+from holdfast.core.tools import Tool
+from holdfast.core.turn import Finish, PlannedCall
+from holdfast.engine.worker import Worker
+from holdfast.ports.house import House, Limits
+from holdfast.ports.model import Answer, ModelEvent, Question
+from holdfast.ports.store import Store, Transaction
+from holdfast.ports.toolbox import BuiltinSpec, ToolContext
+from holdfast.usecases import messages
+from holdfast.usecases.messages import MessageInput, NewSend, Reply
+
+T = TypeVar("T")
+
+ACTOR = Actor(DEFAULT_USER_ID, DEFAULT_ORGANIZATION_ID)
+WAIT_SECONDS = 20
+
+
+def said(text: str = "Hello", finish: Finish = Finish.STOP) -> Answer:
+    content = (Text(text),) if text else ()
+    return Answer(content=content, tool_calls=(), usage=Usage(10, 5), finish=finish)
+
+
+def called(*calls: tuple[str, str]) -> Answer:
+    """An answer that calls tools: pairs of call id and tool name."""
+    return Answer(
+        content=(),
+        tool_calls=tuple(ToolCall(id=key, name=name, arguments="{}") for key, name in calls),
+        usage=Usage(10, 5),
+        finish=Finish.TOOL_CALLS,
+    )
+
+
+# What happens in a stream: something arrives, nothing comes until the event is set, it breaks off.
+Moment = ModelEvent | asyncio.Event | BaseException
+Script = Answer | BaseException | Callable[[Question], Answer] | tuple[Moment, ...]
+
+
+class ScriptedModel:
+    """Answers in the order of the script; refuses a history with an unanswered call."""
+
+    def __init__(self) -> None:
+        self.script: list[Script] = []
+        self.otherwise: Callable[[Question], Answer] = lambda _: said()
+        self.questions: list[Question] = []
+        self.gate: asyncio.Event | None = None
+        self.asked = asyncio.Event()
+
+    @asynccontextmanager
+    async def ask(self, question: Question) -> AsyncIterator[AsyncIterator[ModelEvent]]:
+        assert question.history[0].role is Role.SYSTEM
+        assert_answered(question.history)
+        self.questions.append(question)
+        self.asked.set()
+        if self.gate is not None:
+            await self.gate.wait()
+        answer = self.script.pop(0) if self.script else self.otherwise(question)
+        if isinstance(answer, BaseException):
+            raise answer
+        if isinstance(answer, tuple):
+            yield _streamed(answer)
+        else:
+            yield _streamed((answer if isinstance(answer, Answer) else answer(question),))
+
+    async def ready(self, choice: ModelChoice) -> None: ...
+
+
+async def _streamed(moments: tuple[Moment, ...]) -> AsyncIterator[ModelEvent]:
+    for moment in moments:
+        if isinstance(moment, asyncio.Event):
+            await moment.wait()
+        elif isinstance(moment, BaseException):
+            raise moment
+        else:
+            # As with a socket: what else is ready has its turn between two tokens.
+            await asyncio.sleep(0)
+            yield moment
+
+
+class ScriptedToolbox:
+    def __init__(self) -> None:
+        self.started: list[str] = []
+        self.gate: asyncio.Event | None = None
+        self.running = asyncio.Event()
+        self.faults: dict[str, BaseException] = {}
+
+    def builtin(self) -> Sequence[BuiltinSpec]:
+        return []
+
+    async def run(self, tool: Tool, planned: PlannedCall, context: ToolContext) -> ToolReturn:
+        self.started.append(planned.call.id)
+        self.running.set()
+        if self.gate is not None:
+            await self.gate.wait()
+        if tool.name in self.faults:
+            raise self.faults[tool.name]
+        return ToolReturn(planned.call.id, tool.name, Outcome.FINISHED, (Text("done"),))
+
+    async def run_source(
+        self,
+        source: str,
+        function: str,
+        arguments: Mapping[str, Any],
+        environment: Mapping[str, str],
+    ) -> ToolReturn:
+        raise NotImplementedError
+
+
+def assert_answered(rows: Iterable[Message]) -> None:
+    """Every call has exactly one result, before anybody speaks again."""
+    waiting: set[str] = set()
+    for row in rows:
+        if row.role in (Role.USER, Role.SYSTEM):
+            assert not waiting, f"{waiting} unanswered before {row.role}"
+        waiting |= {call.id for call in row.tool_calls}
+        for item in row.tool_returns:
+            assert item.call_id in waiting, f"{item.call_id} has no open call"
+            waiting.discard(item.call_id)
+    assert not waiting, f"{waiting} unanswered"
+
+
+class Rig:
+    """One process's worth of Holdfast over a store that outlives it."""
+
+    def __init__(self, store: Store, limits: Limits | None = None) -> None:
+        self.model = ScriptedModel()
+        self.toolbox = ScriptedToolbox()
+        bell = LocalBell()
+        self.house = House(
+            store=store,
+            events=SqlEventLog(store),
+            dispatch=InProcessDispatch(bell),
+            bell=bell,
+            model=self.model,
+            catalogue=ProviderCatalogue(ProviderSettings()),
+            toolbox=self.toolbox,
+            clock=SystemClock(),
+            ids=RandomIds(),
+            limits=limits or Limits(),
+        )
+
+    @asynccontextmanager
+    async def working(self) -> AsyncIterator[None]:
+        worker = Worker(self.house)
+        # As a server does: before it takes messages.
+        await worker.look_back()
+        working = asyncio.create_task(worker.run())
+        try:
+            yield
+        finally:
+            working.cancel()
+            await asyncio.wait([working], timeout=WAIT_SECONDS)
+
+    async def make_agent(
+        self, *tools: str, rules: tuple[ToolRule, ...] = (), parallel: bool = True, **fields: Any
+    ) -> Agent:
+        house, now = self.house, self.house.clock.now()
+        agent = Agent(
+            id=house.ids.mint(Kind.AGENT),
+            organization_id=ACTOR.organization_id,
+            name="tester",
+            system="You are a test.",
+            model=ModelChoice(
+                handle="holdfast/guide",
+                context_window=128_000,
+                settings=ModelSettings(parallel_tool_calls=parallel),
+            ),
+            created_at=now,
+            updated_at=now,
+            tool_rules=rules,
+            **fields,
+        )
+        made = [self._tool(name) for name in tools]
+        await house.store.write(lambda tx: _store_agent(tx, agent, made, self))
+        return agent
+
+    def _tool(self, name: str) -> Tool:
+        now = self.house.clock.now()
+        return Tool(
+            id=self.house.ids.mint(Kind.TOOL),
+            organization_id=ACTOR.organization_id,
+            name=name,
+            description=name,
+            json_schema={"name": name, "parameters": {"type": "object", "properties": {}}},
+            created_at=now,
+            updated_at=now,
+            source_code="",
+            enable_parallel_execution=name.startswith("fast"),
+        )
+
+    async def submit(self, agent: Agent, text: str = "Hi", **request: Any) -> Run:
+        item = MessageInput(role=Role.USER, content=(Text(text),))
+        new = NewSend(agent_id=agent.id, input=(item,), request=RunRequest(**request))
+        return await messages.send(self.house, ACTOR, new)
+
+    async def say(self, agent: Agent, text: str = "Hi", **request: Any) -> Reply:
+        run = await self.submit(agent, text, **request)
+        return await asyncio.wait_for(messages.wait(self.house, run), WAIT_SECONDS)
+
+    async def read(self, work: Callable[[Transaction], T]) -> T:
+        return await self.house.store.read(work)
+
+    async def context(self, agent: Agent) -> list[Message]:
+        return list(await self.read(lambda tx: tx.messages.context(agent.id)))
+
+    async def ended(self, run: Run) -> Run:
+        """The run once its last event is out."""
+        async with asyncio.timeout(WAIT_SECONDS):
+            async for _ in self.house.events.follow(run.id):
+                pass
+        return await self.read(lambda tx: tx.runs.get(ACTOR.organization_id, run.id))
+
+
+def _store_agent(tx: Transaction, agent: Agent, tools: list[Tool], rig: Rig) -> None:
+    tx.agents.add(agent)
+    thread = Thread(
+        id=agent.id,
+        organization_id=agent.organization_id,
+        agent_id=agent.id,
+        created_at=agent.created_at,
+        updated_at=agent.created_at,
+    )
+    tx.threads.add(thread)
+    system = Message(
+        id=rig.house.ids.mint(Kind.MESSAGE),
+        agent_id=agent.id,
+        thread_id=thread.id,
+        role=Role.SYSTEM,
+        created_at=agent.created_at,
+        content=(Text(agent.system),),
+    )
+    tx.messages.append([system])
+    for tool in tools:
+        tx.tools.add(tool)
+    tx.agents.attach_tools(agent.id, [tool.id for tool in tools])

@@ -1,0 +1,112 @@
+"""A person's answer to held calls, and a cancel: whoever wins, the thread goes on."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from tests.engine.rig import ACTOR, Rig, assert_answered, called
+from tests.engine.test_cancel import SelectiveToolbox, paused, within
+
+from holdfast.core import tool_rules as rules
+from holdfast.core.agents import Agent
+from holdfast.core.cancellation import DENIED_ON_CANCEL, Action
+from holdfast.core.messages import Decision, Outcome, Role
+from holdfast.core.paging import Page
+from holdfast.core.runs import Run, RunStatus, StopReason
+from holdfast.ports.dispatch import Ticket
+from holdfast.ports.house import Limits
+from holdfast.usecases import messages, runs
+from holdfast.usecases.messages import ApprovalInput, NewSend
+
+
+async def answer(rig: Rig, agent: Agent, *, approve: bool = True) -> Run:
+    decisions = (Decision(call_id="c1", approve=approve),)
+    new = NewSend(agent_id=agent.id, input=(ApprovalInput(decisions=decisions),))
+    return await messages.send(rig.house, ACTOR, new)
+
+
+async def assert_goes_on(rig: Rig, agent: Agent) -> None:
+    assert_answered(await rig.context(agent))
+    assert await rig.read(lambda tx: tx.calls.open(agent.id)) == []
+    async with rig.working():
+        assert (await rig.say(agent, "and now?")).ended.stop_reason is StopReason.END_TURN
+
+
+async def test_an_answer_that_is_cancelled_before_its_turn_denies_what_was_held(rig: Rig) -> None:
+    agent, asked = await paused(rig)
+    run = await answer(rig, agent)
+    ended = await runs.cancel(rig.house, ACTOR, run.id)
+    assert ended.status is RunStatus.CANCELLED
+    assert ended.cancellation is not None
+    assert ended.cancellation.calls == {"c1": Outcome.DENIED, "c2": Outcome.DENIED}
+    first = await runs.retrieve(rig.house, ACTOR, asked.id)
+    assert first.status is RunStatus.ANSWERED
+    (*_, response, results) = await rig.context(agent)
+    assert [item.reason for item in response.decisions] == [DENIED_ON_CANCEL]
+    assert [item.outcome for item in results.tool_returns] == [Outcome.DENIED] * 2
+    assert rig.toolbox.started == []
+    await assert_goes_on(rig, agent)
+
+
+async def test_an_answer_is_not_taken_back_when_it_waits_long(rig: Rig) -> None:
+    """The held calls would be nobody's."""
+    agent, _ = await paused(rig)
+    impatient = Rig(rig.house.store, Limits(busy_wait_seconds=0))
+    impatient.house.dispatch.submit(Ticket("run-in-the-way", agent.id))
+    run = await answer(impatient, agent)
+    await messages.turn(impatient.house, run)
+    assert (await runs.retrieve(impatient.house, ACTOR, run.id)).status is RunStatus.QUEUED
+
+
+@pytest.mark.parametrize("approve", [True, False])
+async def test_a_roll_back_of_an_answer_keeps_the_results_of_the_calls_it_answered(
+    rig: Rig, approve: bool
+) -> None:
+    agent = await rig.make_agent(
+        "ask_hang", "hang", rules=(rules.RequiresApproval(tool_name="ask_hang"),)
+    )
+    rig.model.script = [called(("c1", "ask_hang"), ("c2", "hang"))]
+    toolbox = SelectiveToolbox()
+    rig.house = replace(rig.house, toolbox=toolbox)
+    async with rig.working():
+        await rig.say(agent)
+        run = await answer(rig, agent, approve=approve)
+        await within(toolbox.hanging)
+        await runs.cancel(rig.house, ACTOR, run.id, action=Action.ROLLBACK)
+    roles = [row.role for row in await rig.context(agent)]
+    assert roles[-3:] == [Role.APPROVAL, Role.APPROVAL, Role.TOOL]
+    await assert_goes_on(rig, agent)
+
+
+async def test_a_roll_back_of_a_run_that_waits_for_a_person_forgets_it(rig: Rig) -> None:
+    agent, run = await paused(rig)
+    await runs.cancel(rig.house, ACTOR, run.id, action=Action.ROLLBACK)
+    assert [row.role for row in await rig.context(agent)] == [Role.SYSTEM]
+    rows = await runs.messages(rig.house, ACTOR, run.id, Page(limit=10))
+    assert len(rows) == 5
+    await assert_goes_on(rig, agent)
+
+
+async def test_an_agent_that_forgets_keeps_the_calls_that_are_being_answered(rig: Rig) -> None:
+    agent = await rig.make_agent(
+        "ask", rules=(rules.RequiresApproval(tool_name="ask"),), message_buffer_autoclear=True
+    )
+    rig.model.script = [called(("c1", "ask"))]
+    async with rig.working():
+        await rig.say(agent)
+        ended = await rig.ended(await answer(rig, agent))
+    assert ended.status is RunStatus.COMPLETED
+    await assert_goes_on(rig, agent)
+
+
+async def test_readers_see_the_end_of_a_run_that_is_cancelled_as_its_turn_comes(rig: Rig) -> None:
+    """The worker finds it cancelled before the one who cancelled could say so."""
+    agent = await rig.make_agent()
+    run = await rig.submit(agent)
+    waiting = asyncio.create_task(messages.wait(rig.house, run))
+    await asyncio.sleep(0)
+    silent = Rig(rig.house.store)
+    await runs.cancel(silent.house, ACTOR, run.id)
+    async with rig.working():
+        reply = await asyncio.wait_for(waiting, 20)
+    assert reply.ended.status is RunStatus.CANCELLED

@@ -1,0 +1,326 @@
+"""Held calls and whatever may be answered to them: nobody is ever stuck (wire-v1 §6)."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from enum import StrEnum
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from msgspec import Struct
+from tests.engine.rig import ACTOR, WAIT_SECONDS, Rig, assert_answered, called, said
+from tests.engine.test_recovery import DyingStore, assert_sound
+
+from holdfast.adapters.store.sqlite import SqliteStore
+from holdfast.core import tool_rules as rules
+from holdfast.core.agents import Agent
+from holdfast.core.approvals import KEEP_ALIVE
+from holdfast.core.messages import Decision, Outcome, Role, Text, ToolReturn
+from holdfast.core.runs import ClientTool, Run, RunRequest, RunStatus, StopReason
+from holdfast.errors import AnswerMismatch, CallerError, ModelRateLimited, PendingApproval
+from holdfast.ports.store import Transaction
+from holdfast.usecases import messages, runs
+from holdfast.usecases.messages import ApprovalInput, Input, MessageInput, NewSend, Reply
+
+ASK = rules.RequiresApproval(tool_name="ask")
+LOOK = ClientTool("look")
+
+
+def allow(call_id: str) -> Decision:
+    return Decision(call_id, approve=True)
+
+
+def deny(call_id: str) -> Decision:
+    return Decision(call_id, approve=False, reason="no")
+
+
+def did(call_id: str) -> Decision:
+    result = ToolReturn(call_id, None, Outcome.FINISHED, (Text("mine"),))
+    return Decision(call_id, approve=False, returned=result)
+
+
+async def submit(
+    rig: Rig, agent: Agent, *decisions: Decision, more: str = "", partial: bool = False
+) -> Run:
+    items: list[Input] = [ApprovalInput(decisions=decisions, partial=partial)]
+    if more:
+        items.append(MessageInput(role=Role.USER, content=(Text(more),)))
+    request = RunRequest(client_tools=(LOOK,))
+    new = NewSend(agent_id=agent.id, input=tuple(items), request=request)
+    return await messages.send(rig.house, ACTOR, new)
+
+
+async def answer(rig: Rig, agent: Agent, *decisions: Decision, more: str = "") -> Reply:
+    run = await submit(rig, agent, *decisions, more=more)
+    return await asyncio.wait_for(messages.wait(rig.house, run), WAIT_SECONDS)
+
+
+async def make_agent(rig: Rig) -> Agent:
+    return await rig.make_agent("ask", "roll", rules=(ASK,))
+
+
+@asynccontextmanager
+async def lasting(rig: Rig) -> AsyncIterator[Agent]:
+    """An agent for as long as one example lasts: the names of its tools are those of the next one's too."""
+    agent = await make_agent(rig)
+    try:
+        yield agent
+    finally:
+        await rig.house.store.write(lambda tx: _remove(tx, agent))
+
+
+def _remove(tx: Transaction, agent: Agent) -> None:
+    tools = tx.agents.tools([agent.id])[agent.id]
+    tx.agents.delete(agent.organization_id, agent.id)
+    for tool in tools:
+        tx.tools.delete(agent.organization_id, tool.id)
+
+
+async def pause(rig: Rig, agent: Agent, *calls: tuple[str, str]) -> Reply:
+    rig.model.script = [called(*calls)]
+    reply = await rig.say(agent, client_tools=(LOOK,))
+    assert reply.ended.stop_reason is StopReason.REQUIRES_APPROVAL
+    return reply
+
+
+async def assert_not_stuck(rig: Rig, agent: Agent) -> None:
+    """The next message is answered, and the history is one that a provider takes."""
+    rig.model.script = []
+    assert (await rig.say(agent)).ended.stop_reason is StopReason.END_TURN
+    assert_answered(await rig.context(agent))
+    assert await rig.read(lambda tx: tx.calls.open(agent.id)) == []
+    assert set(Counter(rig.toolbox.started).values()) <= {1}
+
+
+async def test_the_row_of_the_answer_belongs_to_the_step_that_asked(rig: Rig) -> None:
+    agent = await make_agent(rig)
+    async with rig.working():
+        asked = await pause(rig, agent, ("c1", "ask"))
+        await answer(rig, agent, allow("c1"))
+    rows = await rig.context(agent)
+    steps = {row.step_id for row in rows if row.decisions or row.tool_returns or row.tool_calls}
+    assert steps == {asked.messages[-1].step_id}
+
+
+async def test_each_decision_says_who_made_it_and_when(rig: Rig) -> None:
+    agent = await make_agent(rig)
+    async with rig.working():
+        await pause(rig, agent, ("c1", "ask"))
+        reply = await answer(rig, agent, allow("c1"))
+    (decision,) = [item for row in await rig.context(agent) for item in row.decisions]
+    assert decision.decided_by_id == ACTOR.user_id
+    assert decision.decided_at == reply.run.created_at
+
+
+async def test_a_run_that_waited_behind_the_pause_is_told_the_way_out(rig: Rig) -> None:
+    agent = await make_agent(rig)
+    rig.model.script = [called(("c1", "ask"))]
+    rig.model.gate = asyncio.Event()
+    async with rig.working():
+        await rig.submit(agent)
+        second = await rig.submit(agent)
+        rig.model.gate.set()
+        failure = (await rig.ended(second)).failure
+    assert failure is not None
+    assert failure.detail == failure.message == str(PendingApproval(""))
+    assert failure.pending_calls == (("c1", "ask"),)
+    open_calls = await rig.read(lambda tx: tx.calls.open(agent.id))
+    assert failure.pending_request_id == open_calls[0].message_id
+
+
+async def test_a_pause_whose_run_is_deleted_holds_nobody(rig: Rig) -> None:
+    agent = await make_agent(rig)
+    async with rig.working():
+        asked = await pause(rig, agent, ("c1", "ask"), ("c2", "roll"))
+        await runs.remove(rig.house, ACTOR, asked.run.id)
+        with pytest.raises(CallerError, match="No tool call is currently awaiting approval"):
+            await submit(rig, agent, allow("c1"))
+        await assert_not_stuck(rig, agent)
+    assert rig.toolbox.started == []
+
+
+async def test_a_model_that_fails_after_the_answer_costs_nothing_but_its_words(rig: Rig) -> None:
+    agent = await make_agent(rig)
+    async with rig.working():
+        await pause(rig, agent, ("c1", "ask"), ("c2", "roll"))
+        rig.model.script = [ModelRateLimited("slow down")]
+        failed = await answer(rig, agent, allow("c1"), more="And hurry.")
+        assert failed.ended.status is RunStatus.FAILED
+        again = await answer(rig, agent, allow("c1"))
+        assert again.ended.stop_reason is StopReason.END_TURN
+        await assert_not_stuck(rig, agent)
+    said_by_user = [row.text for row in await rig.context(agent) if row.role is Role.USER]
+    assert said_by_user == ["Hi", "And hurry.", KEEP_ALIVE, "Hi"]
+    assert sorted(rig.toolbox.started) == ["c1", "c2"]
+
+
+# The answer's run writes: begin with the write-ahead, the outcome of each call, the results, the end.
+@pytest.mark.parametrize("after_commit", [False, True])
+@pytest.mark.parametrize("at", range(4))
+async def test_a_crash_while_an_answer_is_carried_out_runs_no_call_twice(
+    store: SqliteStore, at: int, after_commit: bool
+) -> None:
+    first, second = Rig(store), Rig(store)
+    agent = await make_agent(first)
+    async with first.working():
+        await pause(first, agent, ("c1", "ask"), ("c2", "roll"), ("c3", "ask"))
+    run = await submit(first, agent, allow("c1"), deny("c3"), more="And hurry.")
+    dying = DyingStore(store, at, after_commit=after_commit)
+    first.house = replace(first.house, store=dying)
+    async with first.working():
+        await asyncio.wait_for(dying.died.wait(), WAIT_SECONDS)
+    async with second.working():
+        assert (await second.ended(run)).status is RunStatus.COMPLETED
+        await assert_sound(second, agent, run)
+        assert (await second.say(agent)).ended.stop_reason is StopReason.END_TURN
+    rows = await second.context(agent)
+    assert [row.role for row in rows if row.decisions] == [Role.APPROVAL]
+    assert [row.text for row in rows if row.role is Role.USER] == ["Hi", "And hurry.", "Hi"]
+    started = first.toolbox.started + second.toolbox.started
+    assert len(started) == len(set(started))
+    results = {item.call_id: item.outcome for row in rows for item in row.tool_returns}
+    assert results["c3"] is Outcome.DENIED
+    finished = {call_id for call_id, outcome in results.items() if outcome is Outcome.FINISHED}
+    assert finished <= set(started) <= {"c1", "c2"}
+    assert {results[call_id] for call_id in {"c1", "c2"} - finished} <= {Outcome.UNKNOWN}
+
+
+class Deed(StrEnum):
+    """What somebody does about held calls."""
+
+    ANSWER = "answer"
+    SPEAK = "speak"
+    NAME_ANOTHER = "name another"
+    LEAVE_ONE_OUT = "leave one out"
+    CONTRADICT = "contradict"
+    ANSWER_TWICE_AT_ONCE = "answer twice at once"
+    ANSWER_ONE_BY_ONE = "answer one by one"
+    ANSWER_ONE_AND_CANCEL = "answer one and cancel"
+    CANCEL = "cancel"
+    DELETE = "delete"
+
+
+TOOLS = ("ask", "look", "roll")
+NOBODY_ANSWERS = (Deed.ANSWER_ONE_AND_CANCEL, Deed.CANCEL, Deed.DELETE)
+FINAL = (Deed.ANSWER, Deed.ANSWER_TWICE_AT_ONCE, Deed.ANSWER_ONE_BY_ONE, *NOBODY_ANSWERS)
+# What is refused at once, and leaves everything as it was.
+REFUSED = tuple(deed for deed in Deed if deed not in FINAL)
+
+
+class Batch(Struct, frozen=True):
+    """Calls of one answer of the model, what is tried in vain, how it ends, and what comes too late."""
+
+    tools: tuple[str, ...]
+    in_vain: tuple[Deed, ...]
+    final: Deed
+    answers: tuple[int, ...]
+    repeated: bool
+    follow_up: bool
+
+
+batches = st.builds(
+    Batch,
+    tools=st.lists(st.sampled_from(TOOLS), min_size=1, max_size=4).map(tuple),
+    in_vain=st.lists(st.sampled_from(REFUSED), max_size=3).map(tuple),
+    final=st.sampled_from(FINAL),
+    answers=st.lists(st.integers(0, 2), min_size=4, max_size=4).map(tuple),
+    repeated=st.booleans(),
+    follow_up=st.booleans(),
+)
+
+
+def decisions_of(batch: Batch, held: Sequence[str]) -> list[Decision]:
+    return [
+        (allow, deny, did)[number](call_id)
+        for call_id, number in zip(held, batch.answers, strict=False)
+    ]
+
+
+async def try_in_vain(rig: Rig, agent: Agent, deed: Deed, right: list[Decision]) -> None:
+    first = right[0]
+    wrong = {
+        Deed.NAME_ANOTHER: [allow("nobody")],
+        Deed.LEAVE_ONE_OUT: right[1:] or [allow("nobody")],
+        Deed.CONTRADICT: [
+            *right,
+            deny(first.call_id) if first.approve else allow(first.call_id),
+        ],
+    }
+    if deed is Deed.SPEAK:
+        with pytest.raises(PendingApproval):
+            await rig.submit(agent)
+    else:
+        with pytest.raises(AnswerMismatch):
+            await submit(rig, agent, *wrong[deed])
+
+
+async def finish(rig: Rig, agent: Agent, batch: Batch, run: Run, right: list[Decision]) -> None:
+    more = "And hurry." if batch.follow_up else ""
+    match batch.final:
+        case Deed.ANSWER:
+            reply = await answer(rig, agent, *right, more=more)
+            assert reply.ended.stop_reason is StopReason.END_TURN
+        case Deed.ANSWER_TWICE_AT_ONCE:
+            both = [submit(rig, agent, *right, more=more) for _ in range(2)]
+            outcomes = await asyncio.gather(*both, return_exceptions=True)
+            won = [item for item in outcomes if isinstance(item, Run)]
+            assert won
+            assert all(isinstance(item, Run | CallerError) for item in outcomes)
+            for winner in won:
+                await rig.ended(winner)
+        case Deed.ANSWER_ONE_BY_ONE:
+            for decision in right[::-1]:
+                run = await rig.ended(await submit(rig, agent, decision, partial=True))
+            assert run.stop_reason is StopReason.END_TURN
+        case Deed.ANSWER_ONE_AND_CANCEL:
+            if len(right) > 1:
+                run = await rig.ended(await submit(rig, agent, right[0], partial=True))
+            assert (await runs.cancel(rig.house, ACTOR, run.id)).status is RunStatus.CANCELLED
+        case Deed.CANCEL:
+            assert (await runs.cancel(rig.house, ACTOR, run.id)).status is RunStatus.CANCELLED
+        case _:
+            await runs.remove(rig.house, ACTOR, run.id)
+
+
+@pytest.mark.slow
+@given(history=st.lists(batches, min_size=1, max_size=3))
+@example(history=[Batch(("roll", "ask"), (Deed.SPEAK,), Deed.DELETE, (0, 0, 0, 0), True, False)])
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+async def test_whatever_is_answered_the_agent_answers_the_next_message(
+    rig: Rig, history: list[Batch]
+) -> None:
+    rig.toolbox.started.clear()
+    async with lasting(rig) as agent, rig.working():
+        for number, batch in enumerate(history):
+            calls = [(f"c{number}{index}", tool) for index, tool in enumerate(batch.tools)]
+            held = [call_id for call_id, tool in calls if tool != "roll"]
+            rig.model.script = [called(*calls), said()] if not held else [called(*calls)]
+            reply = await rig.say(agent, client_tools=(LOOK,))
+            if not held:
+                continue
+            assert reply.ended.stop_reason is StopReason.REQUIRES_APPROVAL
+            right = decisions_of(batch, held)
+            before = await rig.context(agent)
+            for deed in batch.in_vain:
+                await try_in_vain(rig, agent, deed, right)
+            assert await rig.context(agent) == before
+            await finish(rig, agent, batch, reply.run, right)
+            if batch.repeated:
+                await _repeat(rig, agent, batch, right)
+        await assert_not_stuck(rig, agent)
+
+
+async def _repeat(rig: Rig, agent: Agent, batch: Batch, right: list[Decision]) -> None:
+    """Given again, an answer counts as given; but nobody gave it if the calls were cancelled."""
+    if batch.final in NOBODY_ANSWERS:
+        with pytest.raises(CallerError, match="No tool call is currently awaiting approval"):
+            await submit(rig, agent, *right)
+    else:
+        assert (await answer(rig, agent, *right)).ended.stop_reason is StopReason.END_TURN

@@ -1,0 +1,229 @@
+"""A process that dies at any moment, and the next one that picks up what it left behind."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+import pytest
+from tests.engine.rig import ACTOR, WAIT_SECONDS, Rig, assert_answered, called, said
+from tests.engine.test_cancel import HangingModel, steps_of, with_model, within
+
+from holdfast.adapters.store.sqlite import SqliteStore
+from holdfast.core.agents import Agent
+from holdfast.core.events import RunEnded
+from holdfast.core.lifecycle import Signal
+from holdfast.core.messages import Outcome, Role
+from holdfast.core.runs import Run, RunStatus, StepStatus, StopReason
+from holdfast.ports.house import Limits
+from holdfast.ports.model import Answer, HiddenThinking, Question, TextDelta
+from holdfast.ports.store import Store, Transaction
+
+T = TypeVar("T")
+
+
+class Death(BaseException):
+    """The process is gone; nothing that comes after is its doing."""
+
+
+class DyingStore:
+    """Dies at the n-th write: before it reaches the database, or right after the commit."""
+
+    def __init__(self, store: Store, at: int, *, after_commit: bool) -> None:
+        self._store = store
+        self._left = at
+        self._after_commit = after_commit
+        self.died = asyncio.Event()
+
+    async def write(self, work: Callable[[Transaction], T]) -> T:
+        self._left -= 1
+        if self._left < 0 and not self._after_commit:
+            self.died.set()
+            raise Death
+        result = await self._store.write(work)
+        if self._left < 0:
+            self.died.set()
+            raise Death
+        return result
+
+    async def read(self, work: Callable[[Transaction], T]) -> T:
+        return await self._store.read(work)
+
+    async def close(self) -> None: ...
+
+
+def by_progress(question: Question) -> Answer:
+    """Two tools, then one, then words: told apart by what the history shows."""
+    rows = [row for row in question.history if row.role is Role.TOOL]
+    unknown = sum(item.outcome is Outcome.UNKNOWN for row in rows for item in row.tool_returns)
+    match len(rows):
+        case 0:
+            return called(("c1", "fast_a"), ("c2", "slow_b"))
+        case 1:
+            return called(("c3", "slow_b"))
+        case _:
+            return said(f"All done, {unknown} unknown.")
+
+
+async def killed(rig: Rig, agent: Agent, store: DyingStore) -> Run:
+    """Send a message to a process that dies while it works on it."""
+    run = await rig.submit(agent)
+    rig.house = replace(rig.house, store=store)
+    async with rig.working():
+        await asyncio.wait_for(store.died.wait(), WAIT_SECONDS)
+    return run
+
+
+async def assert_sound(rig: Rig, agent: Agent, run: Run) -> None:
+    """What must hold after any crash, once the next process is done with the run."""
+    events = [event async for batch in rig.house.events.follow(run.id) for event in batch]
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    assert [type(event.fact) is RunEnded for event in events].count(True) == 1
+    assert_answered(await rig.context(agent))
+    assert await rig.read(lambda tx: tx.calls.open(agent.id)) == []
+    assert await rig.read(lambda tx: tx.steps.pending(run.id)) == []
+    assert await rig.read(lambda tx: tx.runs.live()) == []
+
+
+# A whole turn of the script writes nine times: begin, two answers with their write-ahead, two outcomes of
+# parallel tools, their rows, and the end.
+@pytest.mark.parametrize("after_commit", [False, True])
+@pytest.mark.parametrize("at", range(7))
+async def test_a_crash_at_any_write_loses_nothing_and_runs_no_tool_twice(
+    store: SqliteStore, at: int, after_commit: bool
+) -> None:
+    first, second = Rig(store), Rig(store)
+    first.model.otherwise = second.model.otherwise = by_progress
+    agent = await first.make_agent("fast_a", "slow_b")
+    dying = DyingStore(store, at, after_commit=after_commit)
+    run = await killed(first, agent, dying)
+    async with second.working():
+        ended = await second.ended(run)
+        assert ended.status is RunStatus.COMPLETED
+        await assert_sound(second, agent, run)
+        assert (await second.say(agent)).ended.stop_reason is StopReason.END_TURN
+    started = Counter(first.toolbox.started + second.toolbox.started)
+    assert set(started.values()) == {1}
+
+
+async def test_a_call_that_was_running_is_told_to_the_model_as_unknown(store: SqliteStore) -> None:
+    first, second = Rig(store), Rig(store)
+    agent = await first.make_agent("roll")
+    first.model.script = [called(("c1", "roll"))]
+    first.toolbox.gate = asyncio.Event()
+    async with first.working():
+        run = await first.submit(agent)
+        await asyncio.wait_for(first.toolbox.running.wait(), WAIT_SECONDS)
+    async with second.working():
+        assert (await second.ended(run)).status is RunStatus.COMPLETED
+    (result,) = second.model.questions[0].history[-1].tool_returns
+    assert result.outcome is Outcome.UNKNOWN
+    assert second.toolbox.started == []
+
+
+async def test_queued_runs_wait_for_the_one_that_was_interrupted(store: SqliteStore) -> None:
+    first, second = Rig(store), Rig(store)
+    agent = await first.make_agent()
+    first.model.gate = asyncio.Event()
+    async with first.working():
+        runs = [await first.submit(agent, text) for text in ("one", "two", "three")]
+        await asyncio.wait_for(first.model.asked.wait(), WAIT_SECONDS)
+    async with second.working():
+        for run in runs:
+            assert (await second.ended(run)).status is RunStatus.COMPLETED
+    said_by_user = [row.text for row in await second.context(agent) if row.role is Role.USER]
+    assert said_by_user == ["one", "two", "three"]
+
+
+async def test_a_run_that_keeps_killing_its_process_is_given_up(store: SqliteStore) -> None:
+    limits = Limits(max_recoveries=2)
+    rig = Rig(store, limits)
+    agent = await rig.make_agent("roll")
+    rig.model.script = [called(("c1", "roll"))]
+    rig.model.otherwise = lambda _: pytest.fail("The first process must die before this.")
+    run = await killed(rig, agent, DyingStore(store, 2, after_commit=False))
+    for _ in range(limits.max_recoveries):
+        rig = Rig(store, limits)
+        rig.model.gate = asyncio.Event()
+        async with rig.working():
+            await asyncio.wait_for(rig.model.asked.wait(), WAIT_SECONDS)
+    rig = Rig(store, limits)
+    async with rig.working():
+        ended = await rig.ended(run)
+        assert ended.status is RunStatus.FAILED
+        assert ended.failure is not None
+        assert "HOLDFAST_MAX_RECOVERIES" in ended.failure.detail
+        assert rig.model.questions == []
+        await assert_sound(rig, agent, run)
+        assert (await rig.say(agent)).ended.stop_reason is StopReason.END_TURN
+
+
+async def test_a_cancel_on_record_is_honoured_by_the_next_process(store: SqliteStore) -> None:
+    first, second = Rig(store), Rig(store)
+    agent = await first.make_agent("roll")
+    first.model.script = [called(("c1", "roll"))]
+    first.toolbox.gate = asyncio.Event()
+    async with first.working():
+        run = await first.submit(agent)
+        await asyncio.wait_for(first.toolbox.running.wait(), WAIT_SECONDS)
+
+    def cancel(tx: Transaction) -> None:
+        tx.runs.change(tx.runs.get(ACTOR.organization_id, run.id), Signal.CANCEL)
+
+    await store.write(cancel)
+    async with second.working():
+        ended = await second.ended(run)
+        assert (ended.status, ended.stop_reason) == (RunStatus.CANCELLED, StopReason.CANCELLED)
+        await assert_sound(second, agent, run)
+        assert second.model.questions == []
+        assert (await second.say(agent)).ended.stop_reason is StopReason.END_TURN
+
+
+async def test_what_a_cancelled_run_had_shown_before_the_crash_stays(store: SqliteStore) -> None:
+    first, second = Rig(store), Rig(store)
+    agent = await first.make_agent()
+    model = HangingModel(HiddenThinking(redacted=True), TextDelta("Once upon"))
+    with_model(first, model)
+    async with first.working():
+        run = await first.submit(agent, stream_tokens=True)
+        await within(model.silent)
+
+    def cancel(tx: Transaction) -> None:
+        tx.runs.change(tx.runs.get(ACTOR.organization_id, run.id), Signal.CANCEL)
+
+    await store.write(cancel)
+    async with second.working():
+        assert (await second.ended(run)).status is RunStatus.CANCELLED
+        await assert_sound_but_for_a_gap(second, agent, run)
+    assert [row.text for row in await second.context(agent)][1:] == ["Hi", "Once upon"]
+    (step,) = await steps_of(second, run)
+    assert step.status is StepStatus.CANCELLED
+
+
+async def assert_sound_but_for_a_gap(rig: Rig, agent: Agent, run: Run) -> None:
+    events = [event async for batch in rig.house.events.follow(run.id) for event in batch]
+    assert [type(event.fact) is RunEnded for event in events].count(True) == 1
+    assert_answered(await rig.context(agent))
+    assert await rig.read(lambda tx: tx.steps.pending(run.id)) == []
+
+
+async def test_a_commit_that_fails_once_does_not_lose_the_run(store: SqliteStore) -> None:
+    """The store is back a moment later: the same process picks the run up again."""
+    rig = Rig(store)
+    agent = await rig.make_agent("roll")
+    rig.model.script = [called(("c1", "roll"))]
+
+    class Stumbling(DyingStore):
+        async def write(self, work: Callable[[Transaction], T]) -> T:
+            try:
+                return await super().write(work)
+            except Death:
+                self._left = 1_000
+                raise OSError("the disk was busy") from None
+
+    run = await rig.submit(agent)
+    rig.house = replace(rig.house, store=Stumbling(store, 2, after_commit=False))
+    async with rig.working():
+        assert (await rig.ended(run)).status is RunStatus.COMPLETED
+        await assert_sound(rig, agent, run)

@@ -1,0 +1,185 @@
+"""The whole application over a real SQLite store. Only the model and the toolbox are stand-ins."""
+
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+from fastapi import FastAPI
+from httpx import ASGITransport, AsyncClient
+
+from holdfast.adapters.bell.local import LocalBell
+from holdfast.adapters.clock import RandomIds, SystemClock
+from holdfast.adapters.dispatch.in_process import InProcessDispatch
+from holdfast.adapters.event_log.sql import SqlEventLog
+from holdfast.adapters.store.cipher import FernetCipher
+from holdfast.adapters.store.sqlite import SqliteStore
+from holdfast.core.messages import Outcome, Text, ToolReturn
+from holdfast.core.models import EmbeddingInfo, ModelChoice, ModelInfo
+from holdfast.core.tools import Tool, ToolKind
+from holdfast.core.turn import PlannedCall
+from holdfast.errors import InvalidArgument, UnknownModel
+from holdfast.http.app import HttpSettings, build_app
+from holdfast.ports.house import House
+from holdfast.ports.model import ModelEvent, Question
+from holdfast.ports.toolbox import BuiltinSpec, ToolContext
+
+ADDRESS = "http://localhost:8283"
+
+
+class SilentModel:
+    """These tests never get as far as asking."""
+
+    def ask(self, question: Question) -> AbstractAsyncContextManager[AsyncIterator[ModelEvent]]:
+        raise AssertionError(question)
+
+    async def ready(self, choice: ModelChoice) -> None:
+        pass
+
+
+class TwoModels:
+    def models(self) -> Sequence[ModelInfo]:
+        return [_model("anthropic", "claude-x", 200_000), _model("openai", "gpt-x", 128_000)]
+
+    def embeddings(self) -> Sequence[EmbeddingInfo]:
+        return [
+            EmbeddingInfo(
+                handle="openai/embed-x",
+                provider="openai",
+                name="embed-x",
+                dimensions=1536,
+                display_name="Embed X",
+            )
+        ]
+
+    def find(self, handle: str) -> ModelInfo:
+        if "/" not in handle:
+            raise InvalidArgument("The model handle should be in the format provider/model-name")
+        for model in self.models():
+            if model.handle == handle:
+                return model
+        raise UnknownModel(f"Handle {handle} not found, must be one of []")
+
+    def find_embedding(self, handle: str) -> EmbeddingInfo | None:
+        return next((item for item in self.embeddings() if item.handle == handle), None)
+
+    def default_handle(self) -> str | None:
+        return "openai/gpt-x"
+
+
+def _model(provider: str, name: str, window: int) -> ModelInfo:
+    return ModelInfo(
+        handle=f"{provider}/{name}",
+        provider=provider,
+        name=name,
+        context_window=window,
+        display_name=name.title(),
+    )
+
+
+class EchoToolbox:
+    """Says what it was asked to run."""
+
+    def builtin(self) -> Sequence[BuiltinSpec]:
+        return [
+            _builtin("conversation_search", ToolKind.CORE, parallel=True),
+            _builtin("memory_insert", ToolKind.SLEEPTIME),
+            _builtin("memory_replace", ToolKind.SLEEPTIME),
+        ]
+
+    async def run(self, tool: Tool, planned: PlannedCall, context: ToolContext) -> ToolReturn:
+        return _said(tool.name, f"{tool.name} {planned.arguments}", planned.call.id)
+
+    async def run_source(
+        self,
+        source: str,
+        function: str,
+        arguments: Mapping[str, Any],
+        environment: Mapping[str, str],
+    ) -> ToolReturn:
+        return _said(function, f"{function} {dict(arguments)} {dict(environment)}")
+
+
+def _said(name: str, text: str, call_id: str = "call_1") -> ToolReturn:
+    return ToolReturn(call_id=call_id, name=name, outcome=Outcome.FINISHED, content=(Text(text),))
+
+
+def _builtin(name: str, kind: ToolKind, *, parallel: bool = False) -> BuiltinSpec:
+    return BuiltinSpec(
+        name=name,
+        description=f"The {name} tool.",
+        parameters={"type": "object", "properties": {}, "required": []},
+        kind=kind,
+        parallel=parallel,
+    )
+
+
+@asynccontextmanager
+async def _opened(home: Path) -> AsyncIterator[House]:
+    store = await SqliteStore.open(home / "holdfast.db", cipher=FernetCipher("test"))
+    bell = LocalBell()
+    yield House(
+        store=store,
+        events=SqlEventLog(store),
+        dispatch=InProcessDispatch(bell),
+        bell=bell,
+        model=SilentModel(),
+        catalogue=TwoModels(),
+        toolbox=EchoToolbox(),
+        clock=SystemClock(),
+        ids=RandomIds(),
+    )
+    await store.close()
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    async with _opened(tmp_path) as house:
+        yield house
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The same application behind a real server, for clients that bring their own HTTP."""
+    home = tmp_path_factory.mktemp("home")
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with _opened(home) as house:
+            app.state.house = house
+            yield
+
+    app = build_app(None, HttpSettings(), lifespan=lifespan)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="on"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        # The socket listens already: connections wait there until the server is up.
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        server.should_exit = True
+        thread.join(timeout=30)
+
+
+@pytest.fixture
+async def app(house: House) -> FastAPI:
+    return build_app(house, HttpSettings())
+
+
+@pytest.fixture
+async def client(app: FastAPI) -> AsyncIterator[AsyncClient]:
+    async with _connect(app) as opened:
+        yield opened
+
+
+@pytest.fixture
+def connect() -> Callable[[FastAPI], AsyncClient]:
+    """For tests that build their own application."""
+    return _connect
+
+
+def _connect(app: FastAPI) -> AsyncClient:
+    return AsyncClient(transport=ASGITransport(app, raise_app_exceptions=False), base_url=ADDRESS)

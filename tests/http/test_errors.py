@@ -1,0 +1,162 @@
+"""Each error has its status and its body (wire-v1 §1.11)."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from httpx import AsyncClient
+
+from holdfast import errors
+from holdfast.core.runs import RunFailure
+from holdfast.http.error_status import ERROR_STATUS, error_response, failure_response
+
+AGENT = "agent-123e4567-e89b-42d3-8456-426614174000"
+
+
+def _all_errors() -> list[type[errors.HoldfastError]]:
+    found: list[type[errors.HoldfastError]] = [errors.HoldfastError]
+    for error in found:
+        found.extend(error.__subclasses__())
+    return [error for error in found if error.__module__ == "holdfast.errors"]
+
+
+@pytest.mark.parametrize("error", _all_errors())
+def test_every_error_has_its_own_row(error: type[errors.HoldfastError]) -> None:
+    assert error in ERROR_STATUS
+
+
+def _shown(error: errors.HoldfastError) -> tuple[int, Any, str | None]:
+    response = error_response(error)
+    body = json.loads(bytes(response.body))
+    return response.status_code, body, response.headers.get("x-should-retry")
+
+
+def test_a_pending_approval_names_the_request_and_is_not_resent() -> None:
+    status, body, retry = _shown(errors.PendingApproval("message-1"))
+    assert status == 409
+    assert body["detail"]["code"] == "PENDING_APPROVAL"
+    assert body["detail"]["pending_request_id"] == "message-1"
+    assert body["detail"]["message"].startswith("CONFLICT: Cannot send a new message: The agent is")
+    assert retry == "false"
+
+
+def test_a_busy_thread_names_its_run_and_may_be_tried_again() -> None:
+    status, body, retry = _shown(errors.ThreadBusy("run-1"))
+    assert (status, body["run_id"], retry) == (409, "run-1", None)
+    assert body["detail"].startswith("Cannot send a new message: Another request (run_id=run-1)")
+    assert "run_id" not in _shown(errors.ThreadBusy(None))[1]
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "text", "retry"),
+    [
+        (errors.CallerError("Invalid tool call IDs."), 400, "Invalid tool call IDs.", None),
+        (errors.InvalidArgument("no"), 400, "INVALID_ARGUMENT: no", None),
+        (errors.NotFound("Agent not found"), 404, "Agent not found", None),
+        (errors.UnknownModel("Handle h not found"), 404, "NOT_FOUND: Handle h not found", None),
+        (errors.Conflict("nothing"), 409, "CONFLICT: nothing", "false"),
+        (errors.AlreadyExists("taken"), 409, "taken", "false"),
+        (errors.MethodRetired("gone"), 405, "gone", None),
+        (errors.StoreUnavailable("no answer"), 503, "no answer", None),
+        (errors.Bug("our secret"), 500, "An unknown error occurred", None),
+        (errors.IllegalTransition("our secret"), 500, "An unknown error occurred", None),
+    ],
+)
+def test_plain_errors(
+    error: errors.HoldfastError, status: int, text: str, retry: str | None
+) -> None:
+    assert _shown(error) == (status, {"detail": text}, retry)
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (errors.ModelTimedOut, 504),
+        (errors.ModelRateLimited, 429),
+        (errors.ModelAuthFailed, 401),
+        (errors.ModelOutOfCredits, 402),
+        (errors.ModelRejectedRequest, 400),
+        (errors.ModelAnswerEmpty, 500),
+        (errors.ModelError, 500),
+    ],
+)
+def test_a_model_error_and_a_run_that_it_ended_look_the_same(
+    error: type[errors.ModelError], status: int
+) -> None:
+    expected = {"error": {"type": error.kind, "message": error.summary, "detail": "its words"}}
+    assert _shown(error("its words"))[:2] == (status, expected)
+    failed = failure_response(RunFailure(error.kind, error.summary, "its words"))
+    assert (failed.status_code, json.loads(bytes(failed.body))) == (status, expected)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "start"),
+    [
+        (errors.ModelOverloaded, 503, "The LLM model provider is overloaded."),
+        (errors.ContextWindowExceeded, 400, "CONTEXT_WINDOW_EXCEEDED: The conversation"),
+    ],
+)
+def test_two_model_errors_are_plain(
+    error: type[errors.ModelError], status: int, start: str
+) -> None:
+    answered, body, _ = _shown(error("its words"))
+    assert answered == status
+    assert body["detail"].startswith(start)
+    assert body["detail"].endswith("its words")
+
+
+def test_a_run_that_failed_within_is_not_resent_and_says_why() -> None:
+    failed = failure_response(RunFailure("internal_error", "It broke.", "TEST: Mocked error"))
+    assert failed.status_code == 500
+    assert json.loads(bytes(failed.body)) == {"detail": "It broke. TEST: Mocked error"}
+    assert failed.headers["x-should-retry"] == "false"
+
+
+async def test_a_malformed_path_id_is_explained_with_an_example(client: AsyncClient) -> None:
+    answer = await client.get("/v1/tools/nope")
+    assert answer.status_code == 422
+    body = answer.json()
+    assert body["trace_id"] == ""
+    assert "\"String should match pattern 'tool-{uuid4}'\"" in body["detail"]
+    assert body["detail"].startswith(
+        "[{'type': 'string_pattern_mismatch', 'loc': ('path', 'tool_id'), 'msg': "
+    )
+    assert "'input': 'nope'" in body["detail"]
+    assert body["examples"] == ["tool-123e4567-e89b-42d3-8456-426614174000"]
+
+
+async def test_other_validation_errors_have_no_examples(client: AsyncClient) -> None:
+    answer = await client.get("/v1/tools/", params={"limit": 0})
+    assert answer.status_code == 422
+    assert set(answer.json()) == {"trace_id", "detail"}
+    assert isinstance(answer.json()["detail"], str)
+
+
+async def test_unknown_paths_and_methods(client: AsyncClient) -> None:
+    for path in ("/", "/v1", "/v1/nothing", "/v1/tools/a/b/c"):
+        answer = await client.get(path)
+        assert (answer.status_code, answer.json()) == (404, {"detail": "Not Found"})
+    answer = await client.delete("/v1/tools/")
+    assert (answer.status_code, answer.json()) == (405, {"detail": "Method Not Allowed"})
+    assert answer.headers["allow"] == "GET, POST, PUT"
+
+
+async def test_a_malformed_acting_user_is_an_invalid_argument(client: AsyncClient) -> None:
+    answer = await client.get("/v1/tools/", headers={"user_id": "bob"})
+    assert answer.status_code == 400
+    assert answer.json()["detail"].startswith("INVALID_ARGUMENT: Invalid user ID format: bob")
+
+
+async def test_an_unexpected_error_says_nothing_of_itself(
+    app: FastAPI, connect: Callable[[FastAPI], AsyncClient], caplog: pytest.LogCaptureFixture
+) -> None:
+    @app.get("/v1/broken/")
+    async def broken() -> None:
+        raise RuntimeError("our secret")
+
+    async with connect(app) as client:
+        answer = await client.get("/v1/broken")
+    assert (answer.status_code, answer.json()) == (500, {"detail": "An unknown error occurred"})
+    assert "our secret" in caplog.text

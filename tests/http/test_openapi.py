@@ -1,0 +1,70 @@
+"""The description of the API is complete and fits what is answered."""
+
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from httpx import AsyncClient
+
+
+@pytest.fixture
+def description(app: FastAPI) -> dict[str, Any]:
+    return app.openapi()
+
+
+def _operations(description: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    return [
+        (f"{method.upper()} {path}", operation)
+        for path, methods in description["paths"].items()
+        for method, operation in methods.items()
+    ]
+
+
+def test_every_operation_says_what_it_answers(description: dict[str, Any]) -> None:
+    silent = [
+        name
+        for name, operation in _operations(description)
+        if not any(
+            # A stream of events has a media type and no schema: OpenAPI has no word for its lines.
+            media.get("schema") or kind == "text/event-stream"
+            for status, response in operation["responses"].items()
+            for kind, media in response.get("content", {}).items()
+            if status.isdecimal()
+        )
+    ]
+    assert silent == []
+
+
+def test_every_operation_documents_its_errors(description: dict[str, Any]) -> None:
+    for name, operation in _operations(description):
+        assert {"4XX", "5XX"} <= operation["responses"].keys(), name
+
+
+def test_operations_have_names_of_their_own(description: dict[str, Any]) -> None:
+    names = [operation["operationId"] for _, operation in _operations(description)]
+    assert len(names) == len(set(names))
+
+
+def test_every_reference_leads_somewhere(description: dict[str, Any]) -> None:
+    schemas = description["components"]["schemas"]
+    assert {ref.rsplit("/", 1)[1] for ref in _references(description)} <= schemas.keys()
+
+
+def test_no_placeholder_is_left(description: dict[str, Any]) -> None:
+    assert "x-documented-type" not in str(description)
+
+
+async def test_it_is_served(client: AsyncClient) -> None:
+    served = (await client.get("/openapi.json")).json()
+    assert served["info"]["title"] == "Holdfast"
+    again = (await client.get("/openapi.json")).json()
+    assert served == again
+
+
+def _references(node: Any) -> list[str]:
+    if isinstance(node, dict):
+        own = [node["$ref"]] if isinstance(node.get("$ref"), str) else []
+        return own + [ref for inner in node.values() for ref in _references(inner)]
+    if isinstance(node, list):
+        return [ref for inner in node for ref in _references(inner)]
+    return []

@@ -1,0 +1,54 @@
+"""Scenarios by hand: ``make simulate SEED=123`` plays one again, ``make simulate SEEDS=10000`` many."""
+
+import argparse
+import os
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+
+from tests.simulation.seeds import CHUNK, SEEDS, play_all
+
+# So many stories are told; of the others only the last line.
+_STORIES = 3
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make simulate", description=__doc__)
+    parser.add_argument("--seed", type=int, help="the one scenario to play")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="how many scenarios to play")
+    parser.add_argument("--first", type=int, default=0, help="the first of them")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    chosen = parser.parse_args()
+    if chosen.seed is not None:
+        found = play_all([chosen.seed])
+    else:
+        found = _play_many(range(chosen.first, chosen.first + chosen.seeds), chosen.workers)
+    _report(found)
+    return 1 if found else 0
+
+
+def _play_many(seeds: range, workers: int) -> list[str]:
+    started = time.monotonic()
+    chunks = [seeds[at : at + CHUNK] for at in range(0, len(seeds), CHUNK)]
+    found: list[str] = []
+    played = 0
+    with ProcessPoolExecutor(workers) as pool:
+        for chunk, stories in zip(chunks, pool.map(play_all, chunks), strict=True):
+            found += stories
+            played += len(chunk)
+            seconds = time.monotonic() - started
+            sys.stderr.write(f"\r{played} scenarios, {len(found)} found, {seconds:.0f} s")
+    sys.stderr.write("\n")
+    return found
+
+
+def _report(found: list[str]) -> None:
+    for story in found[:_STORIES]:
+        sys.stdout.write(f"\n{story}\n")
+    for story in found:
+        sys.stdout.write(f"\n{story.split(';')[0]}: {story.splitlines()[-1]}")
+    sys.stdout.write("\n" if found else "Nothing found.\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

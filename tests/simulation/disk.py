@@ -1,0 +1,132 @@
+"""The database of a scenario, which outlives its processes; and how one process reaches it."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from sqlalchemy import text
+from tests.simulation.nature import Nature
+
+from holdfast.adapters.store import tables
+from holdfast.adapters.store.cipher import FernetCipher
+from holdfast.adapters.store.sqlite import SqliteStore
+from holdfast.errors import StoreUnavailable
+from holdfast.ports.store import Transaction
+
+T = TypeVar("T")
+
+
+class Disk:
+    """A real SQLite store, used without its threads."""
+
+    def __init__(self, folder: Path) -> None:
+        self._store = SqliteStore._open(folder / "holdfast.db", FernetCipher("a key for tests"))
+
+    def write(self, work: Callable[[Transaction], T]) -> T:
+        return self._store._written(work)
+
+    def read(self, work: Callable[[Transaction], T]) -> T:
+        return self._store._seen(work)
+
+    def wipe(self) -> None:
+        """Empty all tables: the next scenario starts as the first one did."""
+        with self._store._writer.begin() as connection:
+            for table in reversed(tables.metadata.sorted_tables):
+                connection.execute(table.delete())
+            if connection.execute(
+                text("SELECT 1 FROM sqlite_master WHERE name='sqlite_sequence'")
+            ).first():
+                connection.execute(text("DELETE FROM sqlite_sequence"))
+
+    def close(self) -> None:
+        self._store._close()
+
+
+class _Job(Generic[T]):
+    def __init__(self, work: Callable[[Transaction], T]) -> None:
+        self.work = work
+        self.result: T | None = None
+        self.error: Exception | None = None
+
+
+class SteppedStore:
+    """The Store of one process. A transaction takes its chance: how long until it begins, how long until its
+    caller hears of it. In order, one after the other, like SQLite's single writer; or as they come, like the
+    connections of a pool."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        nature: Nature,
+        committed: Callable[[], None],
+    ) -> None:
+        self._disk = disk
+        self._chance = nature.chance
+        self._dawdle = nature.dawdle
+        self._is_out_of_reach = nature.store_fails
+        self._committed = committed
+        self._in_order = nature.in_order
+        self._waiting: list[_Job[Any]] = []
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self.dead = False
+
+    async def write(self, work: Callable[[Transaction], T]) -> T:
+        self._must_live()
+        job = _Job(work)
+        self._waiting.append(job)
+        task = asyncio.create_task(self._carry(job))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        # Whoever goes away leaves no doubt behind: what was asked for is done.
+        return await asyncio.shield(task)
+
+    async def read(self, work: Callable[[Transaction], T]) -> T:
+        self._must_live()
+        await self._dawdle()
+        self._must_live()
+        if self._is_out_of_reach():
+            raise StoreUnavailable("The store was out of reach.")
+        seen = self._disk.read(work)
+        await self._dawdle()
+        return seen
+
+    async def close(self) -> None:
+        """What was accepted is finished."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def die(self) -> None:
+        """Some of what was under way has reached the database, the rest never does."""
+        self.dead = True
+        for job in list(self._waiting):
+            if self._chance.random() < 0.5:
+                self._execute(job)
+            elif self._in_order:
+                break
+
+    def _must_live(self) -> None:
+        if self.dead:
+            raise StoreUnavailable("This process is dead.")
+
+    async def _carry(self, job: _Job[T]) -> T:
+        await self._dawdle()
+        self._must_live()
+        if job in self._waiting and self._is_out_of_reach():
+            self._waiting.remove(job)
+            raise StoreUnavailable("The store was out of reach.")
+        while job in self._waiting:
+            self._execute(self._waiting[0] if self._in_order else job)
+        await self._dawdle()
+        if job.error is not None:
+            raise job.error
+        return job.result  # type: ignore[return-value] # there is a result where there is no error
+
+    def _execute(self, job: _Job[Any]) -> None:
+        self._waiting.remove(job)
+        try:
+            job.result = self._disk.write(job.work)
+        except Exception as error:  # noqa: BLE001 - it is the caller's, whatever it is
+            job.error = error
+        else:
+            self._committed()

@@ -1,0 +1,321 @@
+"""What anybody has seen so far, and the promises that hold at every commit."""
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from tests.simulation.shown import assert_shown_is_stored
+
+from holdfast.core.cancellation import Action
+from holdfast.core.events import Event, Fact, MessageStored, RunEnded
+from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
+from holdfast.core.lifecycle import FINAL, HOLDING, LIVE, TRANSITIONS
+from holdfast.core.messages import CallState, Message, OpenCall, Outcome, Role
+from holdfast.core.paging import Order, Page
+from holdfast.core.runs import Run, RunQuery, RunStatus, StepQuery, StepStatus, StopReason
+from holdfast.ports.store import Transaction
+
+_ALL_RUNS = RunQuery(page=Page(limit=1_000))
+_ALL_ROWS = Page(limit=1_000, order=Order.ASC)
+_NEXT = {
+    status: {after for (before, _), after in TRANSITIONS.items() if before is status}
+    for status in RunStatus
+}
+
+
+class Violation(BaseException):
+    """A promise was broken. Not an Exception: nobody on the way may catch it."""
+
+
+@dataclass
+class Log:
+    """The events of one run: as they were shown, and as they are in the store."""
+
+    shown: dict[int, Fact] = field(default_factory=dict)
+    durable: dict[int, Fact] = field(default_factory=dict)
+    last_shown: int = 0
+    # How often the run had been picked up when an event was shown, or written: a gap tells of one more.
+    shown_in: dict[int, int] = field(default_factory=dict)
+    durable_in: int = 0
+
+
+class Ledger:
+    def __init__(self, threads: Collection[str], note: Callable[[str], None]) -> None:
+        self._threads = threads
+        self.note = note
+        self.runs: dict[str, Run] = {}
+        self.logs: dict[str, Log] = {}
+        # By thread: the calls that wait for a person.
+        self.held: dict[str, Sequence[OpenCall]] = {}
+        # By call: what the toolbox did. ``running`` is only what this process runs.
+        self.started: dict[str, str] = {}
+        self.running: dict[str, str] = {}
+        self.returned: dict[str, Outcome] = {}
+        self.killed: set[str] = set()
+        self.broken: set[str] = set()
+        self.asking: set[str] = set()
+        self.approved: set[str] = set()
+        self.ended_at: dict[str, float] = {}
+        self.violations: list[str] = []
+
+    # -- what is seen outside the store ------------------------------------------------------
+
+    def expect(self, holds: object, what: str, *values: object) -> None:
+        """``values`` are put into ``what`` only when they are needed: large ones take their time."""
+        if not holds:
+            what = what.format(*values) if values else what
+            self.violations.append(what)
+            self.note(f"VIOLATION {what}")
+            raise Violation(what)
+
+    def show(self, events: Sequence[Event]) -> None:
+        """Events reach the readers of this process."""
+        for event in events:
+            log = self.logs.setdefault(event.run_id, Log())
+            picked_up = self._recoveries(event.run_id)
+            known = log.shown.get(event.seq, log.durable.get(event.seq))
+            self.expect(
+                known is None or same(known, event.fact),
+                "number {0.seq} of {0.run_id} was {1}, is {0.fact}",
+                event,
+                known,
+            )
+            if event.seq in log.shown:
+                continue
+            follows = event.seq == log.last_shown + 1
+            again = log.shown_in.get(log.last_shown, 0) != picked_up
+            self.expect(follows or again, f"{event.run_id}: {event.seq} after {log.last_shown}")
+            log.shown[event.seq] = event.fact
+            log.shown_in[event.seq] = picked_up
+            log.last_shown = event.seq
+
+    def tool_begins(self, call_id: str, name: str, run_id: str | None) -> None:
+        self.expect(call_id not in self.started, f"{call_id} was started twice")
+        run = self.runs.get(run_id or "")
+        self.expect(run is not None and run.status in HOLDING, f"{call_id} started without a run")
+        self.expect(
+            not name.startswith("held") or call_id in self.approved,
+            f"{call_id} was started and nobody approved it",
+        )
+        self.started[call_id] = self.running[call_id] = run_id or ""
+
+    def tool_returns(self, call_id: str, outcome: Outcome) -> None:
+        self.returned[call_id] = outcome
+        del self.running[call_id]
+
+    def tool_dies(self, call_id: str) -> None:
+        self.killed.add(call_id)
+        self.running.pop(call_id, None)
+
+    def tool_breaks(self, call_id: str) -> None:
+        self.broken.add(call_id)
+        del self.running[call_id]
+
+    def question(self, thread_id: str, history: Sequence[Message]) -> None:
+        self.expect(history[0].role is Role.SYSTEM, "a history begins without its system message")
+        self.expect(not self._unanswered(history), f"a question on {thread_id} with open calls")
+        self.expect(thread_id not in self.asking, f"two questions at once on {thread_id}")
+        self.asking.add(thread_id)
+
+    def process_died(self) -> None:
+        self.killed |= set(self.running)
+        self.running.clear()
+        self.asking.clear()
+
+    def live(self) -> list[str]:
+        return [run.id for run in self.runs.values() if run.status in LIVE]
+
+    # -- what is in the store ----------------------------------------------------------------
+
+    def look(self, tx: Transaction) -> None:
+        """After every commit."""
+        runs = {run.id: run for run in tx.runs.list(DEFAULT_ORGANIZATION_ID, _ALL_RUNS)}
+        for run_id, before in list(self.runs.items()):
+            if run_id not in runs:
+                self.expect(before.status is RunStatus.QUEUED, f"{run_id} is gone: {before.status}")
+                del self.runs[run_id]
+        changed = [run for run in runs.values() if self.runs.get(run.id) != run]
+        for run in changed:
+            self._changes(tx, self.runs.get(run.id), run)
+        holding = [run.thread_id for run in runs.values() if run.status in HOLDING]
+        self.expect(len(holding) == len(set(holding)), "two runs hold one thread")
+        # A commit that changes no run may have changed any thread.
+        for thread_id in {run.thread_id for run in changed} or self._threads:
+            self._thread(tx, thread_id)
+
+    def _changes(self, tx: Transaction, before: Run | None, after: Run) -> None:
+        was = before.status if before else RunStatus.QUEUED
+        self.expect(was not in FINAL, f"{after.id} has ended {was} and changed")
+        self.expect(after.status in _reachable(was), f"{after.id}: {was} became {after.status}")
+        if was is not after.status:
+            self.note(f"{after.id}: {was} → {after.status} {after.stop_reason or ''}")
+        self.runs[after.id] = after
+        self._read_log(tx, after)
+        if after.status in LIVE:
+            return
+        self.expect(not tx.steps.pending(after.id), f"{after.id} has ended with a pending step")
+        rows = tx.messages.list(DEFAULT_ORGANIZATION_ID, _ALL_ROWS, run_id=after.id)
+        self._ended(after, rows)
+        if was in LIVE:
+            self.ended_at[after.id] = asyncio.get_running_loop().time()
+            query = StepQuery(page=_ALL_ROWS, run_id=after.id)
+            steps = tx.steps.list(DEFAULT_ORGANIZATION_ID, query)
+            cut_short = {step.id for step in steps if step.status is StepStatus.CANCELLED}
+            self._just_ended(after, rows, cut_short)
+        if after.status is RunStatus.CANCELLED:
+            self._cancelled(after, rows, tx.messages.context(after.thread_id))
+
+    def _read_log(self, tx: Transaction, run: Run) -> None:
+        log = self.logs.setdefault(run.id, Log())
+        for event in tx.events.after(run.id, max(log.durable, default=0), 100_000):
+            last = max(log.durable, default=0)
+            known = log.shown.get(event.seq)
+            self.expect(
+                known is None or same(known, event.fact),
+                "number {0.seq} of {0.run_id} was shown as {1}, is {0.fact}",
+                event,
+                known,
+            )
+            self.expect(
+                event.seq == last + 1 or log.durable_in != run.progress.recoveries,
+                f"{run.id}: {event.seq} is stored after {last}",
+            )
+            self.expect(not isinstance(log.durable.get(last), RunEnded), "after its end: {}", event)
+            log.durable[event.seq] = event.fact
+            log.durable_in = run.progress.recoveries
+
+    def _ended(self, run: Run, rows: Sequence[Message]) -> None:
+        facts = self.logs[run.id].durable
+        last = facts[max(facts)] if facts else None
+        ended = isinstance(last, RunEnded)
+        self.expect(ended, "{0.id} is {0.status} and its log says {1}", run, last)
+        if not run.progress.input_stored:
+            inputs = {row.id for row in run.input} & {row.id for row in rows}
+            self.expect(not inputs, f"{run.id} produced nothing and its input is stored")
+        for row in rows:
+            for item in row.tool_returns:
+                self._outcome_is_true(run, item.call_id, item.outcome)
+
+    def _outcome_is_true(self, run: Run, call_id: str, outcome: Outcome) -> None:
+        began = call_id in self.started
+        crashed = run.progress.recoveries > 0 or call_id in self.broken
+        match outcome:
+            case Outcome.FINISHED | Outcome.FAILED:
+                true = self.returned.get(call_id) is outcome
+            case Outcome.NOT_STARTED | Outcome.DENIED:
+                true = not began
+            case Outcome.KILLED:
+                true = crashed or (call_id in self.killed and call_id not in self.returned)
+            case Outcome.UNKNOWN:
+                true = crashed or bool(self.broken)
+        self.expect(true, f"{run.id}: {call_id} is told as {outcome}, started: {began}")
+
+    def _just_ended(self, run: Run, rows: Sequence[Message], cut_short: Collection[str]) -> None:
+        self.expect(
+            run.thread_id not in self.asking or run.started_at is None,
+            f"{run.id} has ended and the model talks",
+        )
+        running = [call_id for call_id, owner in self.running.items() if owner == run.id]
+        self.expect(not running, f"{run.id} has ended and {running} are running")
+        log = self.logs[run.id]
+        # What an earlier process has shown is kept if it was the step that the cancel has cut short.
+        facts = [
+            fact
+            for seq, fact in sorted((log.durable | log.shown).items())
+            if log.shown_in.get(seq) == run.progress.recoveries
+            or (seq in log.durable and getattr(fact, "step_id", None) in cut_short)
+        ]
+        try:
+            assert_shown_is_stored(run, facts, rows)
+        except AssertionError as error:
+            self.expect(None, f"{run.id}: {error}")
+
+    def _cancelled(self, run: Run, rows: Sequence[Message], context: Sequence[Message]) -> None:
+        receipt = run.cancellation
+        if receipt is None or run.stop_reason is not StopReason.CANCELLED:
+            return self.expect(None, f"{run.id} is cancelled without a receipt")
+        outcomes = {item.call_id: item.outcome for row in rows for item in row.tool_returns}
+        told = {call_id: outcomes.get(call_id) for call_id in receipt.calls}
+        self.expect(told == receipt.calls, f"{run.id}: receipt {receipt.calls}, rows {told}")
+        own = {call.id for row in rows for call in row.tool_calls}
+        shown = {row.id for row in context}
+        for row in rows:
+            answers = {item.call_id for item in row.tool_returns}
+            answers |= {decision.call_id for decision in row.decisions}
+            stays = receipt.action is Action.KEEP or answers - own
+            self.expect(
+                (row.id in shown) == bool(stays),
+                f"{run.id}: {receipt.action}, but {row.role} {row.id} in context: {row.id in shown}",
+            )
+        return None
+
+    def _thread(self, tx: Transaction, thread_id: str) -> None:
+        context = tx.messages.context(thread_id)
+        ids = [row.id for row in context]
+        self.expect(
+            ids == list(tx.messages.context_ids([thread_id])[thread_id]),
+            f"{thread_id} shows rows that are not there",
+        )
+        self.expect(len(ids) == len(set(ids)), f"{thread_id} shows a row twice")
+        self.expect(context[0].role is Role.SYSTEM, f"{thread_id} lost its system message")
+        calls = tx.calls.open(thread_id)
+        unanswered = self._unanswered(context)
+        self.expect(
+            unanswered == {item.call.id for item in calls},
+            "{}: unanswered {}, on record {}",
+            thread_id,
+            unanswered,
+            calls,
+        )
+        held = [item for item in calls if item.state is CallState.HELD]
+        if calls:
+            owned = self._has_owner(thread_id, held)
+            self.expect(owned, "{}: nobody owns {}", thread_id, calls)
+        self.held[thread_id] = held if tx.runs.paused_on(thread_id) else ()
+
+    def _has_owner(self, thread_id: str, held: Sequence[OpenCall]) -> bool:
+        """Open calls are a live run's, or wait for a person; a person's answer may wait for its turn."""
+        runs = [run for run in self.runs.values() if run.thread_id == thread_id]
+        if any(run.status in HOLDING for run in runs):
+            return True
+        if not held:
+            return False
+        waits = [run for run in runs if run.status is RunStatus.PAUSED]
+        answers = [
+            run for run in runs if run.status in LIVE and any(row.decisions for row in run.input)
+        ]
+        return len(waits) + len(answers) == 1
+
+    def _unanswered(self, rows: Iterable[Message]) -> set[str]:
+        """Each call has exactly one result, before anybody speaks again; those at the end may have none yet."""
+        waiting: dict[str, str | None] = {}
+        seen: set[str] = set()
+        for row in rows:
+            speaks = row.role in (Role.USER, Role.SYSTEM, Role.ASSISTANT)
+            siblings = set(waiting.values()) <= {row.step_id}
+            self.expect(not (speaks and waiting) or siblings, "{} have no result", waiting)
+            for call in row.tool_calls:
+                self.expect(call.id not in seen, f"{call.id} is called twice")
+                seen.add(call.id)
+                waiting[call.id] = row.step_id
+            for item in row.tool_returns:
+                self.expect(item.call_id in waiting, f"{item.call_id} has a result and no call")
+                del waiting[item.call_id]
+        return set(waiting)
+
+    def _recoveries(self, run_id: str) -> int:
+        run = self.runs.get(run_id)
+        return run.progress.recoveries if run else 0
+
+
+def same(one: Fact, other: Fact) -> bool:
+    """Stored rows have a place, which those that were just written have not."""
+    if isinstance(one, MessageStored) and isinstance(other, MessageStored):
+        return (one.message.id, one.piece) == (other.message.id, other.piece)
+    return one == other
+
+
+def _reachable(status: RunStatus) -> set[RunStatus]:
+    """A checkpoint may do two things at once: claim a run and end it."""
+    once = _NEXT[status]
+    return {status} | once | {after for between in once - FINAL for after in _NEXT[between]}

@@ -1,0 +1,41 @@
+"""The chance of a scenario: all that is not decided by the code under test is decided here."""
+
+import asyncio
+from random import Random
+
+
+class Nature:
+    """The chance of a scenario. Once it is calm, nothing goes wrong any more."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = Random(seed)
+        self.calm = False
+        # Whether the store writes one after the other or as it comes: see SteppedStore.
+        self.in_order = self.chance.random() < 0.5
+        # A store that is out of reach now and then: few scenarios have one.
+        self._shaky_store = self.chance.random() < 0.15
+        self.outages = 0
+        self._calls = 0
+
+    def happens(self, probability: float) -> bool:
+        return not self.calm and self.chance.random() < probability
+
+    def store_fails(self) -> bool:
+        fails = self._shaky_store and self.happens(0.03)
+        self.outages += fails
+        return fails
+
+    def call_id(self) -> str:
+        self._calls += 1
+        return f"c{self._calls}"
+
+    async def dawdle(self) -> None:
+        """A few turns of the loop, a moment, or a while."""
+        kind = self.chance.random()
+        if kind < 0.75:
+            for _ in range(self.chance.randrange(4)):
+                await asyncio.sleep(0)
+        elif kind < 0.97:
+            await asyncio.sleep(self.chance.uniform(0.001, 0.08))
+        else:
+            await asyncio.sleep(self.chance.uniform(0.1, 0.5))

@@ -1,0 +1,228 @@
+"""One life of the server: all in here dies with it. What outlives it is the disk, and what was seen."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from random import Random
+from uuid import UUID
+
+from tests.simulation.disk import Disk, SteppedStore
+from tests.simulation.ledger import Ledger
+from tests.simulation.nature import Nature
+from tests.simulation.outside import Provider, Toolbox
+
+from holdfast.adapters.bell.local import LocalBell
+from holdfast.adapters.dispatch.in_process import InProcessDispatch
+from holdfast.adapters.event_log.sql import SqlEventLog
+from holdfast.adapters.models.catalogue import ProviderCatalogue
+from holdfast.adapters.models.handles import ProviderSettings
+from holdfast.core.agents import Actor
+from holdfast.core.cancellation import Action
+from holdfast.core.events import Event, RunEnded
+from holdfast.core.ids import DEFAULT_ORGANIZATION_ID, DEFAULT_USER_ID, Kind
+from holdfast.core.runs import Run, RunStatus
+from holdfast.engine.worker import Worker
+from holdfast.errors import BackendError, CallerError, StoreUnavailable
+from holdfast.ports.house import House, Limits
+from holdfast.ports.store import Store
+from holdfast.usecases import messages, runs
+from holdfast.usecases.messages import NewSend
+
+ACTOR = Actor(DEFAULT_USER_ID, DEFAULT_ORGANIZATION_ID)
+# How late a reply may be that waits for nothing but the store.
+REPLY_SECONDS = 4.0
+_CATALOGUE = ProviderCatalogue(ProviderSettings())
+_DAWN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class LoopClock:
+    """The time of the loop; no two moments are the same."""
+
+    def __init__(self) -> None:
+        self._looks = 0
+
+    def now(self) -> datetime:
+        self._looks += 1
+        seconds = asyncio.get_running_loop().time()
+        return _DAWN + timedelta(seconds=seconds, microseconds=self._looks)
+
+    def monotonic_ns(self) -> int:
+        return int(asyncio.get_running_loop().time() * 1e9)
+
+
+class SeededIds:
+    def __init__(self, seed: int) -> None:
+        self._chance = Random(seed)
+
+    def mint(self, kind: Kind) -> str:
+        return f"{kind}-{self.otid()}"
+
+    def otid(self) -> str:
+        return str(UUID(int=self._chance.getrandbits(128), version=4))
+
+
+class WatchedLog(SqlEventLog):
+    """The real log; the ledger sees what its readers see."""
+
+    def __init__(self, store: Store, show: Callable[[Sequence[Event]], None]) -> None:
+        super().__init__(store)
+        self._show = show
+
+    def publish(self, events: Sequence[Event]) -> None:
+        self._show(events)
+        super().publish(events)
+
+
+class Process:
+    def __init__(
+        self, disk: Disk, nature: Nature, ledger: Ledger, clock: LoopClock, ids: SeededIds
+    ) -> None:
+        self._ledger = ledger
+        self._disk = disk
+        self._nature = nature
+        self._store = SteppedStore(disk, nature, self._committed)
+        bell = LocalBell()
+        self.house = House(
+            store=self._store,
+            events=WatchedLog(self._store, self._show),
+            dispatch=InProcessDispatch(bell),
+            bell=bell,
+            model=Provider(nature, ledger),
+            catalogue=_CATALOGUE,
+            toolbox=Toolbox(nature, ledger),
+            clock=clock,
+            ids=ids,
+            limits=Limits(busy_wait_seconds=20, max_recoveries=3),
+        )
+        self._worker = Worker(self.house)
+        # Whoever starts a process is none of its tasks.
+        self._outlives_it = asyncio.current_task()
+        self.clients: set[asyncio.Task[None]] = set()
+        self._served_so_far = 0
+        self._stopping = False
+
+    async def start(self) -> None:
+        """Nobody is served before it is known what the last process left behind."""
+        calm, self._nature.calm = self._nature.calm, True
+        await self._worker.look_back()
+        self._nature.calm = calm
+        self._working = asyncio.create_task(self._worker.run(), name="worker")
+
+    def _committed(self) -> None:
+        self._disk.read(self._ledger.look)
+
+    def _show(self, events: Sequence[Event]) -> None:
+        if not self._store.dead:
+            self._ledger.show(events)
+
+    # -- its end -----------------------------------------------------------------------------
+
+    async def crash(self) -> None:
+        """Gone between two awaits: nothing that its tasks still do has an effect."""
+        self._stopping = True
+        self._store.die()
+        self._ledger.process_died()
+        await self._bury()
+        self._ledger.process_died()
+
+    async def stop(self) -> None:
+        """The way of SIGTERM: runs are left as they are, what was accepted is written."""
+        self._stopping = True
+        self._worker.drain(self._nature.chance.choice([0.0, 0.5, 10.0]))
+        await asyncio.wait([self._working])
+        self.house.events.hang_up()
+        self._ledger.expect(not self._ledger.running, "tools outlive the worker")
+        for client in self.clients:
+            client.cancel()
+        if self.clients:
+            await asyncio.wait(self.clients)
+        await self._store.close()
+        self._store.dead = True
+        await self._bury()
+
+    async def _bury(self) -> None:
+        alive = {asyncio.current_task(), self._outlives_it}
+        for _ in range(100):
+            left = [task for task in asyncio.all_tasks() if task not in alive]
+            if not left:
+                return
+            for task in left:
+                task.cancel()
+            await asyncio.wait(left, timeout=0.01)
+        self._ledger.expect(None, f"tasks that cannot be cancelled: {left}")
+
+    def check(self) -> None:
+        if self._working.done() and not self._stopping:
+            why = None if self._working.cancelled() else self._working.exception()
+            self._ledger.expect(None, f"the worker has ended: {why!r}")
+
+    # -- its clients -------------------------------------------------------------------------
+
+    def send(self, new: NewSend, manner: str) -> None:
+        self._serve(partial(self._send, new, manner), f"send {manner}")
+
+    def cancel(self, run_id: str, action: Action) -> None:
+        self._serve(partial(self._cancel, run_id, action), f"cancel {run_id}")
+
+    def _serve(self, client: Callable[[], Awaitable[None]], name: str) -> None:
+        self._served_so_far += 1
+        name = f"client {self._served_so_far}: {name}"
+        task = asyncio.create_task(self._served(client, name), name=name)
+        self.clients.add(task)
+        task.add_done_callback(self.clients.discard)
+
+    async def _served(self, client: Callable[[], Awaitable[None]], name: str) -> None:
+        try:
+            await client()
+        except CallerError as error:
+            self._ledger.note(f"{name}: refused, {type(error).__name__}: {error}")
+        except StoreUnavailable as error:
+            self._ledger.note(f"{name}: {error}")
+        except BackendError as error:
+            self._ledger.expect(self._stopping, f"{name}: {error}")
+        except Exception as error:  # noqa: BLE001 - whatever else a client meets with is a finding
+            self._ledger.expect(self._stopping, f"{name}: {error!r}")
+
+    async def _send(self, new: NewSend, manner: str) -> None:
+        run = await messages.send(self.house, ACTOR, new)
+        # One that was cancelled before anybody knew of it takes its turn all the same.
+        prompt = run.id not in self._ledger.ended_at
+        self._ledger.note(f"sent {run.id} on {run.thread_id}")
+        if manner == "wait":
+            reply = await messages.wait(self.house, run)
+            self._ledger.note(f"{run.id} replied {reply.ended.stop_reason}")
+        elif manner == "follow":
+            await messages.turn(self.house, run)
+            await self.follow(run)
+        if manner != "go" and prompt and self._is_prompt():
+            late = asyncio.get_running_loop().time() - self._ledger.ended_at.get(run.id, 0.0)
+            self._ledger.expect(late < REPLY_SECONDS, f"{run.id} is told {late} s after its end")
+
+    def hang_up(self, chance: Random) -> None:
+        """A client goes away, whatever it was told or not."""
+        client = chance.choice(sorted(self.clients, key=asyncio.Task.get_name))
+        self._ledger.note(f"{client.get_name()} hangs up")
+        client.cancel()
+
+    async def follow(self, run: Run) -> None:
+        """Read the run to its end, as a streaming client does."""
+        last, fact = 0, None
+        async with aclosing(self.house.events.follow(run.id)) as batches:
+            async for events in batches:
+                for event in events:
+                    self._ledger.expect(event.seq > last, f"{run.id}: {event.seq} after {last}")
+                    last, fact = event.seq, event.fact
+        if not self._stopping:
+            self._ledger.expect(isinstance(fact, RunEnded), f"{run.id} is read until {fact}")
+
+    async def _cancel(self, run_id: str, action: Action) -> None:
+        run = await runs.cancel(self.house, ACTOR, run_id, action=action)
+        self._ledger.note(f"cancel of {run_id} found it {run.status}")
+        over = run.status is not RunStatus.CANCELLING
+        self._ledger.expect(over or not self._is_prompt(), f"the cancel of {run_id} is not heard")
+
+    def _is_prompt(self) -> bool:
+        """Nothing that happened is a reason to be late."""
+        return not self._stopping and not self._nature.outages

@@ -1,0 +1,298 @@
+"""A few minutes in the life of a server, made up from a seed: who comes, what breaks, and when."""
+
+import asyncio
+import re
+from collections.abc import Sequence
+
+from tests.simulation import loop
+from tests.simulation.disk import Disk
+from tests.simulation.ledger import Ledger, Violation
+from tests.simulation.nature import Nature
+from tests.simulation.outside import TOOLS
+from tests.simulation.process import ACTOR, LoopClock, Process, SeededIds
+
+from holdfast.core import tool_rules
+from holdfast.core.agents import Agent
+from holdfast.core.cancellation import Action
+from holdfast.core.ids import UUID4, Kind
+from holdfast.core.lifecycle import LIVE
+from holdfast.core.messages import Decision, Message, OpenCall, Outcome, Role, Text, ToolReturn
+from holdfast.core.models import ModelChoice, ModelSettings
+from holdfast.core.runs import RunRequest, RunStatus, StopReason
+from holdfast.core.threads import Thread
+from holdfast.core.tools import Tool
+from holdfast.ports.store import Transaction
+from holdfast.usecases.messages import ApprovalInput, Input, MessageInput, NewSend
+
+# In the time of the loop: much longer than the slowest tool.
+PATIENCE_SECONDS = 300
+_MODEL = "holdfast/guide"
+
+
+class Found(AssertionError):
+    """What a seed has brought to light, with all that led to it."""
+
+
+def play(seed: int, disk: Disk) -> None:
+    """Play the scenario of this seed; Found if a promise was broken."""
+    disk.wipe()
+    scenario = Scenario(seed, disk)
+    try:
+        loop.run(scenario.play())
+    except (Violation, loop.Stuck) as error:
+        scenario.note(f"{type(error).__name__} {error}")
+    if scenario.ledger.violations or "Stuck" in scenario.trace[-1]:
+        story = re.sub(UUID4, lambda found: found.group()[:4], "\n".join(scenario.trace))
+        raise Found(f"seed {seed}; again with: make simulate SEED={seed}\n{story}")
+
+
+class Scenario:
+    def __init__(self, seed: int, disk: Disk) -> None:
+        self._disk = disk
+        self._nature = Nature(seed)
+        self._chance = self._nature.chance
+        self._clock = LoopClock()
+        self._ids = SeededIds(seed)
+        self._threads: dict[str, Agent] = {}
+        self.trace: list[str] = []
+        self.ledger = Ledger(self._threads, self.note)
+
+    def note(self, text: str) -> None:
+        try:
+            now = asyncio.get_running_loop().time()
+        except RuntimeError:
+            now = float("inf")
+        self.trace.append(f"{now:9.4f}  {text}")
+
+    async def play(self) -> None:
+        self._furnish()
+        await self._start()
+        try:
+            for _ in range(self._chance.randint(3, 8)):
+                await self._act()
+                await self._lull()
+            await self._settle()
+        finally:
+            await self._process.crash()
+
+    async def _start(self) -> None:
+        self.note("START")
+        self._process = Process(self._disk, self._nature, self.ledger, self._clock, self._ids)
+        await self._process.start()
+
+    # -- what happens ------------------------------------------------------------------------
+
+    async def _act(self) -> None:
+        if self.ledger.live() and self._chance.random() < 0.12:
+            await self._restart()
+        else:
+            self._ask()
+
+    def _ask(self) -> None:
+        """Somebody wants something of the process."""
+        kind = self._chance.random()
+        held = [thread for thread, calls in self.ledger.held.items() if calls]
+        if kind < 0.35 and held:
+            self._answer(self._chance.choice(held))
+        elif kind < 0.6 and self.ledger.runs:
+            self._cancel()
+        elif kind < 0.65 and self._process.clients:
+            self._process.hang_up(self._chance)
+        else:
+            self._send(self._chance.choice(list(self._threads)))
+
+    async def _lull(self) -> None:
+        """Little or much may happen before the next one acts."""
+        kind = self._chance.random()
+        if kind < 0.8:
+            for _ in range(self._chance.randrange(6 if kind < 0.4 else 50)):
+                await asyncio.sleep(0)
+        else:
+            await asyncio.sleep(self._chance.uniform(0.01, 3))
+        self._check()
+
+    def _check(self) -> None:
+        if self.ledger.violations:
+            raise Violation(self.ledger.violations[0])
+        self._process.check()
+
+    def _send(self, thread_id: str) -> None:
+        said = MessageInput(role=Role.USER, content=(Text("Hi"),))
+        self.note(f"ACT send to {thread_id}")
+        self._process.send(self._new(thread_id, said), self._manner())
+
+    def _answer(self, thread_id: str) -> None:
+        decisions = tuple(self._decision(item) for item in self.ledger.held[thread_id])
+        items: list[Input] = [ApprovalInput(decisions=decisions)]
+        if self._nature.happens(0.2):
+            items.append(MessageInput(role=Role.USER, content=(Text("and"),)))
+        self.note(f"ACT answer on {thread_id}: {[(d.call_id, d.approve) for d in decisions]}")
+        self._process.send(self._new(thread_id, *items), self._manner())
+
+    def _decision(self, item: OpenCall) -> Decision:
+        call = item.call
+        if self._nature.happens(0.1):
+            self.ledger.returned.setdefault(call.id, Outcome.FINISHED)
+            given = ToolReturn(call.id, call.name, Outcome.FINISHED, (Text("by the client"),))
+            return Decision(call.id, approve=False, returned=given)
+        approve = self._chance.random() < 0.7
+        if approve:
+            self.ledger.approved.add(call.id)
+        return Decision(call.id, approve=approve, reason="because")
+
+    def _new(self, thread_id: str, *items: Input) -> NewSend:
+        request = RunRequest(
+            stream_tokens=self._chance.random() < 0.5, max_steps=self._chance.randint(2, 6)
+        )
+        agent = self._threads[thread_id]
+        return NewSend(agent_id=agent.id, thread_id=thread_id, input=items, request=request)
+
+    def _manner(self) -> str:
+        return self._chance.choice(["wait", "follow", "go"])
+
+    def _cancel(self) -> None:
+        runs = list(self.ledger.runs.values())
+        open_ones = [run for run in runs if run.status in LIVE or run.status is RunStatus.PAUSED]
+        # Most are still there to be cancelled.
+        run = self._chance.choice(open_ones if open_ones and self._chance.random() < 0.9 else runs)
+        action = Action.ROLLBACK if self._chance.random() < 0.3 else Action.KEEP
+        self.note(f"ACT cancel {run.id} ({run.status}), {action}")
+        self._process.cancel(run.id, action)
+
+    async def _restart(self) -> None:
+        if self._chance.random() < 0.7:
+            self.note("ACT crash")
+            await self._process.crash()
+        else:
+            self.note("ACT stop")
+            stopping = asyncio.create_task(self._process.stop())
+            if self._chance.random() < 0.5:
+                await self._lull()
+                self._ask()
+            await stopping
+        await self._start()
+
+    # -- how it ends -------------------------------------------------------------------------
+
+    async def _settle(self) -> None:
+        """Nothing goes wrong any more: every run comes to its end, every thread answers."""
+        self.note("CALM")
+        self._nature.calm = True
+        if self._chance.random() < 0.5:
+            await self._drain()
+        await self._restart()
+        await self._drain()
+        for thread_id in self._threads:
+            while self.ledger.held[thread_id]:
+                self._answer(thread_id)
+                await self._drain()
+            await self._still_there(thread_id)
+        await self._read_all_logs()
+        await self._process.stop()
+
+    async def _drain(self) -> None:
+        """Until no run is live and no client waits."""
+        deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+        while self.ledger.live() or self._process.clients:
+            self._check()
+            in_time = asyncio.get_running_loop().time() < deadline
+            waiting = [client.get_name() for client in self._process.clients]
+            self.ledger.expect(in_time, f"live: {self.ledger.live()}, waiting: {waiting}")
+            await asyncio.sleep(0.5)
+        self._check()
+
+    async def _still_there(self, thread_id: str) -> None:
+        before = set(self.ledger.runs)
+        self._send(thread_id)
+        await self._drain()
+        (run,) = [run for key, run in self.ledger.runs.items() if key not in before]
+        answered = run.stop_reason is StopReason.END_TURN
+        self.ledger.expect(
+            answered, f"{thread_id} does not answer: {run.stop_reason} {run.failure}"
+        )
+        context = self._disk.read(lambda tx: tx.messages.context(thread_id))
+        asked = {row.id for row in run.input} <= {row.id for row in context}
+        self.ledger.expect(
+            asked and context[-1].run_id == run.id, f"{run.id} is not in its history"
+        )
+
+    async def _read_all_logs(self) -> None:
+        for run in self.ledger.runs.values():
+            await self._process.follow(run)
+            log = self.ledger.logs[run.id]
+            ends = [fact for fact in log.durable.values() if type(fact).__name__ == "RunEnded"]
+            self.ledger.expect(len(ends) == 1, f"{run.id} has {len(ends)} ends")
+            if run.progress.recoveries == 0:
+                lost = sorted(log.shown.keys() - log.durable.keys())
+                self.ledger.expect(not lost, f"{run.id}: {lost} were shown and are not stored")
+
+    # -- the set -----------------------------------------------------------------------------
+
+    def _furnish(self) -> None:
+        tools = [self._tool(name) for name in TOOLS]
+
+        def store(tx: Transaction) -> None:
+            for tool in tools:
+                tx.tools.add(tool)
+            for _ in range(self._chance.randint(1, 2)):
+                self._add_agent(tx, tools)
+
+        self._disk.write(store)
+        self._disk.read(self.ledger.look)
+
+    def _add_agent(self, tx: Transaction, tools: Sequence[Tool]) -> None:
+        now = self._clock.now()
+        settings = ModelSettings(parallel_tool_calls=self._chance.random() < 0.7)
+        agent = Agent(
+            id=self._ids.mint(Kind.AGENT),
+            organization_id=ACTOR.organization_id,
+            name="tester",
+            system="You are a test.",
+            model=ModelChoice(handle=_MODEL, context_window=128_000, settings=settings),
+            created_at=now,
+            updated_at=now,
+            tool_rules=tuple(
+                tool_rules.RequiresApproval(tool_name=name) for name in TOOLS if "held" in name
+            ),
+            message_buffer_autoclear=self._chance.random() < 0.15,
+        )
+        tx.agents.add(agent)
+        tx.agents.attach_tools(agent.id, [tool.id for tool in tools])
+        self._add_thread(tx, agent, agent.id)
+        if self._chance.random() < 0.4:
+            self._add_thread(tx, agent, self._ids.mint(Kind.CONVERSATION))
+
+    def _add_thread(self, tx: Transaction, agent: Agent, thread_id: str) -> None:
+        now = self._clock.now()
+        thread = Thread(
+            id=thread_id,
+            organization_id=agent.organization_id,
+            agent_id=agent.id,
+            created_at=now,
+            updated_at=now,
+        )
+        tx.threads.add(thread)
+        system = Message(
+            id=self._ids.mint(Kind.MESSAGE),
+            agent_id=agent.id,
+            thread_id=thread_id,
+            role=Role.SYSTEM,
+            created_at=now,
+            content=(Text(agent.system),),
+        )
+        tx.messages.append([system])
+        self._threads[thread_id] = agent
+
+    def _tool(self, name: str) -> Tool:
+        now = self._clock.now()
+        return Tool(
+            id=self._ids.mint(Kind.TOOL),
+            organization_id=ACTOR.organization_id,
+            name=name,
+            description=name,
+            json_schema={"name": name, "parameters": {"type": "object", "properties": {}}},
+            created_at=now,
+            updated_at=now,
+            source_code="",
+            enable_parallel_execution=name.startswith("fast"),
+        )

@@ -1,0 +1,58 @@
+"""Playing many scenarios on one database, which is emptied between them."""
+
+import logging
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from tests.simulation.disk import Disk
+from tests.simulation.scenario import Found, play
+
+# How many scenarios the tests play, and how many of them at a time.
+SEEDS: Final = 2_000
+CHUNK: Final = 50
+EVEN_SEEDS: Final = range(0, SEEDS, 2 * CHUNK)
+ODD_SEEDS: Final = range(1, SEEDS, 2 * CHUNK)
+
+# In memory where there is such a folder: nothing here outlives the test.
+_MEMORY: Final = Path("/dev/shm")
+
+
+@contextmanager
+def disks() -> Iterator[Disk]:
+    room = str(_MEMORY) if _MEMORY.is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="holdfast-simulation-", dir=room) as folder:
+        disk = Disk(Path(folder))
+        try:
+            yield disk
+        finally:
+            disk.close()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """What goes wrong on purpose is logged at length."""
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def play_all(seeds: Iterable[int]) -> list[str]:
+    """What these seeds have found, each with its story."""
+    found: list[str] = []
+    with disks() as disk, _quiet():
+        for seed in seeds:
+            try:
+                play(seed, disk)
+            except Found as error:
+                found.append(str(error))
+    return found
+
+
+def assert_nothing_found(seeds: Iterable[int]) -> None:
+    found = play_all(seeds)
+    assert not found, "\n\n".join(found[:3])

@@ -1,0 +1,64 @@
+"""The simulation is worth something only if a seed tells one story, and if it finds what is wrong."""
+
+import asyncio
+
+import pytest
+from tests.simulation import loop
+from tests.simulation.disk import Disk
+from tests.simulation.ledger import Ledger
+from tests.simulation.scenario import Scenario
+from tests.simulation.seeds import disks, play_all
+
+from holdfast.core.lifecycle import TRANSITIONS
+from holdfast.engine.interruption import Interruption
+
+SEEDS = range(40)
+
+
+def story(seed: int, disk: Disk) -> list[str]:
+    disk.wipe()
+    scenario = Scenario(seed, disk)
+    loop.run(scenario.play())
+    return scenario.trace
+
+
+def test_a_seed_always_tells_the_same_story() -> None:
+    with disks() as disk:
+        for seed in SEEDS[:5]:
+            assert story(seed, disk) == story(seed, disk)
+        assert story(0, disk) != story(1, disk)
+
+
+def test_a_cancel_that_is_not_heard_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Interruption, "strike", lambda _: None)
+    found = play_all(SEEDS)
+    assert any("is not heard" in story and "make simulate SEED=" in story for story in found)
+
+
+def test_everybody_waiting_for_somebody_else_is_found() -> None:
+    with pytest.raises(loop.Stuck):
+        loop.run(asyncio.Event().wait())
+
+
+def test_time_passes_only_when_nothing_else_can_happen() -> None:
+    async def waits() -> float:
+        await asyncio.sleep(3_600)
+        return asyncio.get_running_loop().time()
+
+    assert loop.run(waits()) == pytest.approx(3_600)
+
+
+def test_most_changes_of_the_lifecycle_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A simulation in which nothing happens would find nothing either."""
+    seen: set[str] = set()
+    plain = Ledger._changes
+
+    def noted(self: Ledger, tx: object, before: object, after: object) -> None:
+        was = getattr(before, "status", None)
+        seen.add(f"{was} {getattr(after, 'status', None)}")
+        plain(self, tx, before, after)  # type: ignore[arg-type] # passed on as it came
+
+    monkeypatch.setattr(Ledger, "_changes", noted)
+    assert play_all(SEEDS) == []
+    wanted = {f"{before} {after}" for (before, _), after in TRANSITIONS.items()}
+    assert wanted <= seen

@@ -1,0 +1,70 @@
+"""What OpenAI responses refuses, and what it does not."""
+
+from typing import Any
+
+import pytest
+
+from holdfast.testing.wires.openai_responses_rules import refusal
+
+Item = dict[str, Any]
+
+USER: Item = {"role": "user", "content": "hi"}
+CALL: Item = {"type": "function_call", "call_id": "a", "name": "roll", "arguments": "{}"}
+OUTPUT: Item = {"type": "function_call_output", "call_id": "a", "output": "7"}
+REASONING: Item = {"type": "reasoning", "id": "rs_1", "summary": []}
+SAID: Item = {"type": "message", "role": "assistant", "content": "hello"}
+
+
+def judged(*items: Item, **fields: Any) -> str:
+    return refusal({"model": "gpt", "input": list(items)} | fields) or "accepted"
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        [USER],
+        [USER, SAID, USER],
+        [USER, CALL, OUTPUT],
+        [USER, REASONING, CALL, OUTPUT],
+        [USER, REASONING, REASONING, SAID, USER],
+    ],
+)
+def test_a_sound_input_is_accepted(items: list[Item]) -> None:
+    assert judged(*items) == "accepted"
+
+
+def test_plain_text_is_accepted() -> None:
+    assert refusal({"model": "gpt", "input": "hi"}) is None
+
+
+@pytest.mark.parametrize(
+    ("items", "reason"),
+    [
+        ([], "One of 'input'"),
+        ([{"role": "tool", "content": "hi"}], "Invalid value: 'tool'"),
+        ([USER, CALL], "No tool output found for function call a."),
+        ([USER, CALL, USER], "No tool output found for function call a."),
+        ([USER, OUTPUT], "No tool call found for function call output with call_id a."),
+        ([USER, OUTPUT, CALL], "No tool call found for function call output with call_id a."),
+        ([USER, REASONING], "'rs_1' of type 'reasoning' was provided without its required"),
+        ([USER, REASONING, USER], "'rs_1' of type 'reasoning' was provided without its required"),
+        ([USER, CALL, REASONING, OUTPUT], "'rs_1' of type 'reasoning' was provided without"),
+        ([USER, CALL | {"arguments": {}}, OUTPUT], "arguments': expected a string"),
+        ([USER, CALL | {"name": "no spaces"}, OUTPUT], "does not match pattern"),
+    ],
+)
+def test_a_broken_input_is_refused_with_its_reason(items: list[Item], reason: str) -> None:
+    assert reason in judged(*items)
+
+
+def test_an_output_may_answer_a_call_of_the_stored_history() -> None:
+    assert judged(OUTPUT, previous_response_id="resp_1") == "accepted"
+
+
+def test_a_tool_with_a_bad_name_is_refused() -> None:
+    tool = {"type": "function", "name": "roll.dice"}
+    assert "Invalid 'tools[0].name'" in judged(USER, tools=[tool])
+
+
+def test_a_request_without_a_model_is_refused() -> None:
+    assert refusal({"input": "hi"}) == "Missing required parameter: 'model'."

@@ -1,0 +1,148 @@
+"""Settings: where a value comes from, what is accepted, what is never shown."""
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from holdfast.config import ABOUT, GUIDE, Settings, is_loopback
+from holdfast.errors import SettingInvalid
+from holdfast.ports.house import Limits
+
+
+def test_without_a_word_from_the_operator_the_server_is_local_and_keeps_a_file_at_home() -> None:
+    settings = Settings.read({})
+
+    assert (settings.host, settings.port) == ("127.0.0.1", 8283)
+    assert settings.home == Path.home() / ".holdfast"
+    assert settings.database_url == f"sqlite:///{Path.home()}/.holdfast/holdfast.db"
+    assert settings.password is None
+    assert settings.limits == Limits()
+
+
+def test_every_setting_is_described_and_has_a_variable_of_its_own() -> None:
+    variables = [name for about in ABOUT.values() for name in about.variables]
+
+    assert list(ABOUT) == [item.name for item in fields(Settings)]
+    assert all(about.says and about.variables for about in ABOUT.values())
+    assert len(variables) == len(set(variables))
+
+
+def test_an_option_is_stronger_than_a_variable_and_a_variable_than_the_default() -> None:
+    environ = {"HOLDFAST_PORT": "9000", "HOLDFAST_LOG_LEVEL": "debug"}
+
+    settings = Settings.read(environ, port="9001", log_level=None)
+
+    assert settings.port == 9001
+    assert settings.log_level == "debug"
+
+
+def test_an_empty_variable_is_as_good_as_none() -> None:
+    settings = Settings.read({"HOLDFAST_PORT": "", "HOLDFAST_PASSWORD": ""})
+
+    assert settings.port == 8283
+    assert settings.password is None
+
+
+def test_the_database_file_is_in_the_home_that_was_chosen(tmp_path: Path) -> None:
+    assert Settings.read({}, home=tmp_path).database_url == f"sqlite:///{tmp_path}/holdfast.db"
+
+
+def test_a_home_is_made_absolute_so_that_it_stays_the_same_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    assert Settings.read({"HOLDFAST_HOME": "here"}).home == tmp_path / "here"
+    assert Settings.read({"HOLDFAST_HOME": "~/there"}).home == tmp_path / "there"
+
+
+def test_the_password_variable_of_the_retired_server_is_accepted_and_ours_wins() -> None:
+    theirs = {"LETTA_SERVER_PASSWORD": "old"}
+
+    assert Settings.read(theirs).password == "old"
+    assert Settings.read({**theirs, "HOLDFAST_PASSWORD": "new"}).password == "new"
+
+
+def test_the_guide_is_the_default_model_until_a_provider_has_a_key() -> None:
+    assert Settings.read({}).default_model == GUIDE
+    assert Settings.read({"OPENAI_API_KEY": "k"}).default_model is None
+    assert Settings.read({"ANTHROPIC_API_KEY": "k"}).default_model is None
+    chosen = {"ANTHROPIC_API_KEY": "k", "HOLDFAST_DEFAULT_MODEL": "anthropic/claude"}
+    assert Settings.read(chosen).default_model == "anthropic/claude"
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "accepted"),
+    [
+        ("HOLDFAST_PORT", "http", "a number from 0 to 65535"),
+        ("HOLDFAST_PORT", "65536", "a number from 0 to 65535"),
+        ("HOLDFAST_PORT", "-1", "a number from 0 to 65535"),
+        ("HOLDFAST_BUSY_WAIT_SECONDS", "nan", "a number of seconds, 0 or more"),
+        ("HOLDFAST_TOOL_TIMEOUT_SECONDS", "inf", "a number of seconds, 0 or more"),
+        ("HOLDFAST_TOOL_TIMEOUT_SECONDS", "-3", "a number of seconds, 0 or more"),
+        ("HOLDFAST_MAX_RECOVERIES", "1.5", "a number from 0 to 1000"),
+        ("HOLDFAST_MAX_BODY_BYTES", "32MB", "a number of bytes, 1 or more"),
+        ("HOLDFAST_INSECURE", "maybe", "true or false"),
+        ("HOLDFAST_LOG_LEVEL", "loud", "one of critical, error, warning, info, debug"),
+        ("HOLDFAST_DEFAULT_MODEL", "gpt-4o", "a handle such as openai/gpt-4o-mini"),
+        ("HOLDFAST_DATABASE_URL", "mysql://here/x", "sqlite:///<path> or postgresql://…"),
+        ("HOLDFAST_DATABASE_URL", "sqlite:///:memory:", "sqlite:///<path> or postgresql://…"),
+        ("HOLDFAST_DATABASE_URL", "holdfast.db", "sqlite:///<path> or postgresql://…"),
+        ("OPENAI_BASE_URL", "localhost:8000", "an address that begins with http:// or https://"),
+    ],
+)
+def test_a_bad_value_is_refused_with_its_variable_itself_and_what_is_accepted(
+    variable: str, text: str, accepted: str
+) -> None:
+    with pytest.raises(SettingInvalid) as refused:
+        Settings.read({variable: text})
+
+    assert str(refused.value) == f"{variable} is {text!r}; it must be {accepted}."
+
+
+def test_a_bad_option_is_named_as_it_was_given() -> None:
+    with pytest.raises(SettingInvalid, match=r"^--max-body-bytes is 'much'"):
+        Settings.read({}, max_body_bytes="much")
+
+
+def test_an_option_that_is_no_setting_is_a_mistake_of_the_code() -> None:
+    with pytest.raises(TypeError, match="prot"):
+        Settings.read({}, prot=1)
+
+
+@pytest.mark.parametrize("word", ["1", "true", "YES"])
+def test_a_switch_understands_the_usual_words(word: str) -> None:
+    assert Settings.read({"HOLDFAST_INSECURE": word}).insecure is True
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.7", "agents.example.org", ""])
+def test_other_than_loopback_needs_a_password_or_an_explicit_word(host: str) -> None:
+    with pytest.raises(SettingInvalid, match=r"Set HOLDFAST_PASSWORD, or .* add --insecure"):
+        Settings.read({}, host=host)
+
+    assert Settings.read({"HOLDFAST_PASSWORD": "p"}, host=host).host == host
+    assert Settings.read({}, host=host, insecure=True).host == host
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
+def test_loopback_needs_no_password(host: str) -> None:
+    assert is_loopback(host)
+    assert Settings.read({}, host=host).host == host
+
+
+def test_no_secret_is_shown() -> None:
+    secret = "hunter2"
+    variables = {about.variables[0]: secret for about in ABOUT.values() if about.secret}
+    database = f"postgresql://me:{secret}@host/name"
+
+    assert secret not in repr(Settings.read(variables, database_url=database))
+
+
+def test_a_refused_address_is_shown_without_its_password() -> None:
+    with pytest.raises(SettingInvalid) as refused:
+        Settings.read({"HOLDFAST_DATABASE_URL": "mysql://me:hunt@er2@host/name"})
+
+    assert "er2" not in str(refused.value)
+    assert "@host/name" in str(refused.value)

@@ -1,0 +1,267 @@
+"""What a caller says about a model, and how the choice is shown again (wire-v1 §3.11)."""
+
+from typing import Any
+
+import pytest
+
+from holdfast.core.models import ModelChoice, ModelInfo, ModelSettings
+from holdfast.errors import InvalidArgument, UnknownModel
+from holdfast.http.letta_v1 import model_wire
+from holdfast.http.letta_v1.schemas.agents import AgentCreate, AgentUpdate
+from holdfast.usecases import model_choice
+
+
+class OpenModels:
+    """Every model of two providers; the default one is the operator's choice."""
+
+    def __init__(self, default: str | None = None) -> None:
+        self._default = default
+
+    def models(self) -> list[ModelInfo]:
+        return []
+
+    def embeddings(self) -> list[Any]:
+        return []
+
+    def find_embedding(self, handle: str) -> None:
+        del handle
+
+    def find(self, handle: str) -> ModelInfo:
+        provider, _, name = handle.partition("/")
+        if not name:
+            raise InvalidArgument("The model handle should be in the format provider/model-name")
+        if provider not in {"openai", "anthropic"}:
+            raise UnknownModel(f"Handle {handle} not found, must be one of []")
+        return ModelInfo(
+            handle=handle,
+            provider=provider,
+            name=name,
+            context_window=200_000,
+            display_name=name,
+        )
+
+    def default_handle(self) -> str | None:
+        return self._default
+
+
+def chosen(**body: object) -> ModelChoice:
+    wish = model_wire.wish(AgentCreate.model_validate(body))
+    return model_choice.choose(OpenModels("openai/gpt-4o-mini"), wish)
+
+
+def changed(choice: ModelChoice, **body: object) -> ModelChoice:
+    wish = model_wire.wish(AgentUpdate.model_validate(body))
+    return model_choice.change(OpenModels(), choice, wish)
+
+
+OLD_CONFIG = {
+    "model": "gpt-4.1",
+    "model_endpoint_type": "openai",
+    "model_endpoint": "https://elsewhere.invalid/v1",
+    "context_window": 32_000,
+    "temperature": 0.2,
+    "max_tokens": 500,
+    "parallel_tool_calls": True,
+    "tier": "free",
+}
+
+
+def test_a_bare_handle_shows_the_settings_that_v1_showed() -> None:
+    assert model_wire.model_settings(chosen(model="openai/gpt-4o-mini")) == {
+        "max_output_tokens": 16384,
+        "parallel_tool_calls": True,
+        "strict": False,
+        "provider_type": "openai",
+        "temperature": 1.0,
+        "reasoning": {"reasoning_effort": "minimal"},
+        "response_format": None,
+    }
+
+
+def test_the_operators_default_model_is_taken_when_none_is_named() -> None:
+    assert chosen().handle == "openai/gpt-4o-mini"
+
+
+def test_no_model_and_no_default_is_an_error() -> None:
+    with pytest.raises(InvalidArgument, match="Must specify either model or llm_config"):
+        model_choice.choose(OpenModels(), model_wire.wish(AgentCreate.model_validate({})))
+
+
+def test_the_window_is_the_models_own_up_to_our_limit() -> None:
+    assert chosen(model="openai/gpt-4.1").context_window == 128_000
+
+
+def test_a_window_that_is_asked_for_is_used_as_it_is() -> None:
+    assert chosen(model="openai/gpt-4.1", context_window_limit=500_000).context_window == 500_000
+
+
+def test_settings_that_were_sent_come_back_and_take_effect() -> None:
+    choice = chosen(
+        model="anthropic/claude",
+        model_settings={
+            "provider_type": "anthropic",
+            "temperature": 0.5,
+            "max_output_tokens": 2000,
+            "thinking": {"type": "enabled", "budget_tokens": 1500},
+            "effort": "low",
+            "parallel_tool_calls": False,
+            "something_new": [1],
+        },
+    )
+    assert choice.settings == ModelSettings(
+        max_output_tokens=2000,
+        temperature=0.5,
+        parallel_tool_calls=False,
+        reasoning_effort="low",
+        thinking=True,
+        thinking_budget=1500,
+    )
+    shown = model_wire.model_settings(choice)
+    assert shown["thinking"] == {"type": "enabled", "budget_tokens": 1500}
+    assert shown["effort"] == "low"
+    assert shown["parallel_tool_calls"] is False
+    assert shown["something_new"] == [1]
+
+
+def test_thinking_can_be_switched_off() -> None:
+    choice = chosen(
+        model="anthropic/claude",
+        model_settings={"provider_type": "anthropic", "thinking": {"type": "disabled"}},
+    )
+    assert choice.settings.thinking is False
+    assert model_wire.llm_config(choice).enable_reasoner is False
+
+
+def test_an_output_limit_applies_only_if_it_was_sent() -> None:
+    choice = chosen(model_settings={"provider_type": "openai", "temperature": 0})
+    assert choice.settings.max_output_tokens is None
+    assert model_wire.llm_config(choice).max_tokens is None
+
+
+def test_whoever_sends_settings_gets_parallel_calls_by_default() -> None:
+    assert chosen(model_settings={"provider_type": "openai"}).settings.parallel_tool_calls is True
+    assert chosen().settings.parallel_tool_calls is None
+
+
+def test_the_old_full_configuration_wins_over_the_handle() -> None:
+    choice = chosen(model="anthropic/claude", llm_config=OLD_CONFIG)
+    assert choice.handle == "openai/gpt-4.1"
+    assert choice.context_window == 32_000
+    assert choice.settings == ModelSettings(
+        max_output_tokens=500, temperature=0.2, parallel_tool_calls=True
+    )
+
+
+def test_the_old_full_configuration_comes_back() -> None:
+    shown = model_wire.llm_config(chosen(llm_config=OLD_CONFIG))
+    assert shown.handle == "openai/gpt-4.1"
+    assert shown.tier == "free"
+    assert shown.max_tokens == 500
+    assert shown.context_window == 32_000
+
+
+def test_the_old_full_configuration_is_taken_before_its_provider_is_configured() -> None:
+    choice = chosen(llm_config=OLD_CONFIG | {"model_endpoint_type": "groq"})
+    assert (choice.provider, choice.context_window) == ("groq", 32_000)
+
+
+@pytest.mark.parametrize(
+    ("sent", "settings"),
+    [
+        ({"parallel_tool_calls": True}, ModelSettings(parallel_tool_calls=True)),
+        ({"max_tokens": 77}, ModelSettings(max_output_tokens=77)),
+        (
+            {"response_format": {"type": "json_object"}},
+            ModelSettings(response_format={"type": "json_object"}),
+        ),
+        ({"reasoning": True}, ModelSettings(thinking=True)),
+        ({"enable_reasoner": True}, ModelSettings()),
+        ({"enable_reasoner": False}, ModelSettings(thinking=False)),
+        ({"max_reasoning_tokens": 900}, ModelSettings(thinking=True, thinking_budget=900)),
+    ],
+)
+def test_the_old_knobs_still_work(sent: dict[str, object], settings: ModelSettings) -> None:
+    assert chosen(**sent).settings == settings
+
+
+def test_settings_win_over_the_old_knobs() -> None:
+    choice = chosen(
+        max_tokens=10, model_settings={"provider_type": "openai", "max_output_tokens": 20}
+    )
+    assert choice.settings.max_output_tokens == 20
+
+
+def test_a_knob_changes_one_setting_and_keeps_the_others() -> None:
+    before = chosen(model_settings={"provider_type": "openai", "temperature": 0.1})
+    after = changed(before, parallel_tool_calls=False)
+    assert after.settings.temperature == 0.1
+    assert model_wire.model_settings(after)["parallel_tool_calls"] is False
+    assert model_wire.llm_config(after).parallel_tool_calls is False
+
+
+def test_new_settings_replace_the_old_ones() -> None:
+    before = chosen(model_settings={"provider_type": "openai", "temperature": 0.1})
+    after = changed(before, model_settings={"provider_type": "openai", "max_output_tokens": 5})
+    assert after.settings.temperature is None
+    assert after.settings.max_output_tokens == 5
+
+
+def test_another_model_starts_afresh() -> None:
+    before = chosen(
+        model="openai/o3",
+        model_settings={"provider_type": "openai", "reasoning": {"reasoning_effort": "high"}},
+        context_window_limit=9_000,
+    )
+    after = changed(before, model="openai/gpt-4o-mini")
+    assert after == ModelChoice(handle="openai/gpt-4o-mini", context_window=128_000)
+
+
+def test_naming_the_same_model_again_changes_nothing() -> None:
+    before = chosen(model="openai/o3", max_tokens=5, context_window_limit=9_000)
+    assert changed(before, model="openai/o3") == before
+
+
+def test_saying_nothing_changes_nothing() -> None:
+    before = chosen(model="openai/o3", max_tokens=5)
+    assert changed(before, name="other") is before
+
+
+def test_only_an_explicit_null_lifts_the_output_limit() -> None:
+    before = chosen(model_settings={"provider_type": "openai", "max_output_tokens": 50})
+    assert changed(before, parallel_tool_calls=True).settings.max_output_tokens == 50
+    after = changed(before, max_tokens=None)
+    assert after.settings.max_output_tokens is None
+    assert model_wire.model_settings(after)["max_output_tokens"] == 16384
+
+
+def test_google_settings_have_their_own_names() -> None:
+    choice = ModelChoice(
+        handle="google_ai/gemini",
+        context_window=1,
+        settings=ModelSettings(
+            thinking=True, thinking_budget=7, response_format={"type": "json_object"}
+        ),
+    )
+    shown = model_wire.model_settings(choice)
+    assert shown["thinking_config"] == {"include_thoughts": True, "thinking_budget": 7}
+    assert shown["response_schema"] == {"type": "json_object"}
+    assert "response_format" not in shown
+
+
+def test_an_embedding_handle_becomes_a_configuration_without_any_provider() -> None:
+    config = model_wire.embedding_config("openai/text-embedding-3-large", None)
+    assert config is not None
+    assert (config.embedding_model, config.embedding_dim) == ("text-embedding-3-large", 3072)
+    assert model_wire.embedding_config(None, None) is None
+
+
+def test_an_embedding_configuration_comes_back_as_it_was_sent() -> None:
+    given = {
+        "embedding_model": "own",
+        "embedding_endpoint_type": "vllm",
+        "embedding_dim": 12,
+        "unknown": 1,
+    }
+    config = model_wire.embedding_config("vllm/own", given)
+    assert config is not None
+    assert (config.embedding_endpoint_type, config.embedding_dim) == ("vllm", 12)

@@ -1,0 +1,123 @@
+"""Which tools are allowed now (wire-v1 §7.6)."""
+
+import pytest
+
+from holdfast.core import tool_rules as rules
+from holdfast.core.tool_rules import Allowed, allowed_tools
+
+TOOLS = ("a", "b", "c")
+
+
+@pytest.mark.parametrize(
+    ("given", "called", "output", "expected"),
+    [
+        ([], [], None, Allowed(TOOLS)),
+        ([rules.RunFirst(tool_name="b")], [], None, Allowed(("b",), forced=True)),
+        ([rules.RunFirst(tool_name="b")], ["b"], None, Allowed(TOOLS)),
+        ([rules.RunFirst(tool_name="gone")], [], None, Allowed(TOOLS)),
+        (
+            [rules.ConstrainChildTools(tool_name="a", children=("b",))],
+            ["a"],
+            None,
+            Allowed(("b",), forced=True),
+        ),
+        ([rules.ConstrainChildTools(tool_name="a", children=("b",))], ["b"], None, Allowed(TOOLS)),
+        (
+            [rules.ConstrainChildTools(tool_name="a", children=("gone",))],
+            ["a"],
+            None,
+            Allowed(TOOLS),
+        ),
+        ([rules.ParentLastTool(tool_name="a", children=("c",))], [], None, Allowed(("a", "b"))),
+        (
+            [rules.ParentLastTool(tool_name="a", children=("c",))],
+            ["a"],
+            None,
+            Allowed(("c",), forced=True),
+        ),
+        ([rules.MaxCountPerStep(tool_name="a", max_count_limit=2)], ["a"], None, Allowed(TOOLS)),
+        (
+            [rules.MaxCountPerStep(tool_name="a", max_count_limit=2)],
+            ["a", "a"],
+            None,
+            Allowed(("b", "c")),
+        ),
+        (
+            [rules.Conditional(tool_name="a", child_output_mapping={"yes": "b"})],
+            ["a"],
+            "yes",
+            Allowed(("b",), forced=True),
+        ),
+        (
+            [rules.Conditional(tool_name="a", child_output_mapping={"True": "b"})],
+            ["a"],
+            "true",
+            Allowed(("b",), forced=True),
+        ),
+        (
+            [rules.Conditional(tool_name="a", child_output_mapping={"7": "b"}, default_child="c")],
+            ["a"],
+            "8",
+            Allowed(("c",), forced=True),
+        ),
+        (
+            [rules.Conditional(tool_name="a", child_output_mapping={"7": "b"})],
+            ["a"],
+            "8",
+            Allowed(TOOLS, forced=True),
+        ),
+        (
+            [
+                rules.Conditional(
+                    tool_name="a", child_output_mapping={"7": "b"}, require_output_mapping=True
+                )
+            ],
+            ["a"],
+            "8",
+            Allowed(TOOLS),
+        ),
+        (
+            [
+                rules.ConstrainChildTools(tool_name="a", children=("b", "c")),
+                rules.MaxCountPerStep(tool_name="c", max_count_limit=1),
+            ],
+            ["c", "a"],
+            None,
+            Allowed(("b",), forced=True),
+        ),
+    ],
+)
+def test_the_rules_decide_what_may_be_called(
+    given: list[rules.ToolRule], called: list[str], output: str | None, expected: Allowed
+) -> None:
+    assert allowed_tools(given, TOOLS, called, output) == expected
+
+
+def test_only_approval_rules_leave_parallel_calls_possible() -> None:
+    approval = rules.RequiresApproval(tool_name="a")
+    assert rules.allows_parallel([approval])
+    assert not rules.allows_parallel([approval, rules.ExitLoop(tool_name="b")])
+
+
+def test_a_required_tool_counts_only_while_it_is_attached() -> None:
+    given = [rules.RequiredBeforeExit(tool_name="a"), rules.RequiredBeforeExit(tool_name="gone")]
+    assert rules.still_required(given, TOOLS, []) == ("a",)
+    assert rules.still_required(given, TOOLS, ["a"]) == ()
+
+
+def test_child_arguments_are_prefilled_right_after_the_parent() -> None:
+    nodes = (rules.ChildArguments(name="b", args={"x": 1}),)
+    rule = rules.ConstrainChildTools(tool_name="a", children=("b",), child_arg_nodes=nodes)
+    assert rules.prefilled_arguments([rule], ["a"], "b") == {"x": 1}
+    assert rules.prefilled_arguments([rule], ["c"], "b") == {}
+
+
+def test_a_refusal_names_the_rule_that_was_broken() -> None:
+    text = rules.constraint_error([rules.RunFirst(tool_name="b")], "a", ["b"])
+    assert text.startswith("[ToolConstraintError] Cannot call a, valid tools include: ['b'].")
+    assert "b must be called first" in text
+
+
+def test_rules_are_told_to_the_model_unless_they_concern_only_us() -> None:
+    assert rules.render([rules.RequiresApproval(tool_name="a")]) == ""
+    assert "a ends your turn when called" in rules.render([rules.ExitLoop(tool_name="a")])

@@ -1,0 +1,13 @@
+"""Waiting for what sets no event of ours: another process. The one place where tests may poll."""
+
+import asyncio
+from collections.abc import Callable
+
+WAIT_SECONDS = 20
+_POLL_SECONDS = 0.005
+
+
+async def eventually(fact: Callable[[], bool]) -> None:
+    async with asyncio.timeout(WAIT_SECONDS):
+        while not fact():  # noqa: ASYNC110 - see above
+            await asyncio.sleep(_POLL_SECONDS)

@@ -1,0 +1,119 @@
+"""The official client, a real server process and a scripted provider: one of each per test process."""
+
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+import httpx
+import pytest
+from letta_client import Letta, NotFoundError
+from letta_client.types import AgentState, Tool
+from tests.server_process import ServerProcess
+
+from holdfast.testing import ScriptedProvider
+
+MODELS = {"openai": "openai/gpt-4o-mini", "anthropic": "anthropic/claude-sonnet-4-5"}
+
+MakeAgent = Callable[..., AgentState]
+MakeTool = Callable[..., Tool]
+
+
+def provider_variables(provider: ScriptedProvider) -> dict[str, str]:
+    return {
+        "OPENAI_API_KEY": "test",
+        "OPENAI_BASE_URL": provider.openai_url,
+        "ANTHROPIC_API_KEY": "test",
+        "ANTHROPIC_BASE_URL": provider.url,
+    }
+
+
+@pytest.fixture(scope="session")
+def running_provider() -> Iterator[ScriptedProvider]:
+    with ScriptedProvider.in_thread() as provider:
+        yield provider
+
+
+@pytest.fixture(scope="session")
+def server(
+    running_provider: ScriptedProvider, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ServerProcess]:
+    started = ServerProcess.start(
+        tmp_path_factory.mktemp("home"), **provider_variables(running_provider)
+    )
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def provider(running_provider: ScriptedProvider) -> ScriptedProvider:
+    """The scripted provider, with nothing left from other tests."""
+    running_provider.reset()
+    return running_provider
+
+
+@pytest.fixture
+def client(server: ServerProcess, provider: ScriptedProvider) -> Iterator[Letta]:
+    """The official client. It does not try again by itself: a test wants to see the first answer."""
+    written = len(server.log)
+    with Letta(base_url=server.address, max_retries=0, timeout=60) as letta:
+        yield letta
+    # Shown beside the failure, if there is one.
+    sys.stderr.write(server.log[written:])
+
+
+@pytest.fixture
+def http(server: ServerProcess) -> Iterator[httpx.Client]:
+    """For what the client cannot send."""
+    with httpx.Client(base_url=server.address, timeout=60) as plain:
+        yield plain
+
+
+@pytest.fixture(params=list(MODELS.values()), ids=list(MODELS))
+def model(request: pytest.FixtureRequest) -> str:
+    """A model on each provider's wire in turn."""
+    handle: str = request.param
+    return handle
+
+
+@pytest.fixture
+def make_agent(client: Letta, request: pytest.FixtureRequest) -> Iterator[MakeAgent]:
+    """Agents without built-in tools, on the wire that the test is about; they go when it ends."""
+    asks_for_model = "model" in request.fixturenames
+    handle = request.getfixturevalue("model") if asks_for_model else MODELS["openai"]
+    made: list[str] = []
+
+    def make(**fields: Any) -> AgentState:
+        given: dict[str, Any] = {"model": handle, "include_base_tools": False} | fields
+        agent = client.agents.create(**given)
+        made.append(agent.id)
+        return agent
+
+    yield make
+    for agent_id in made:
+        with suppress(NotFoundError):
+            client.agents.delete(agent_id)
+
+
+@pytest.fixture
+def make_tool(client: Letta) -> Iterator[MakeTool]:
+    """Tools from source; they go when the test ends."""
+    made: list[str] = []
+
+    def make(source_code: str, **fields: Any) -> Tool:
+        tool = client.tools.upsert(source_code=source_code, **fields)
+        made.append(tool.id)
+        return tool
+
+    yield make
+    for tool_id in made:
+        with suppress(NotFoundError):
+            client.tools.delete(tool_id)
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    """For callers who wait while the test does something else."""
+    with ThreadPoolExecutor(max_workers=8) as threads:
+        yield threads

@@ -1,0 +1,82 @@
+"""Tools that the tests give to their agents, as their users would write them."""
+
+SHOUT = '''
+def shout(text: str) -> str:
+    """Say it loudly.
+
+    Args:
+        text: What to say.
+    """
+    return text.upper() + "!"
+'''
+
+WHISPER = '''
+def whisper(text: str) -> str:
+    """Say it softly.
+
+    Args:
+        text: What to say.
+    """
+    return text.lower() + "…"
+'''
+
+PICK = '''
+def pick(answer: str) -> str:
+    """Choose.
+
+    Args:
+        answer: The choice.
+    """
+    return answer
+'''
+
+EXPLODE = '''
+def explode(reason: str) -> str:
+    """Fail.
+
+    Args:
+        reason: Why.
+    """
+    print("about to explode")
+    raise ValueError(reason)
+'''
+
+ADD = '''
+def add(a: int, b: int = 2) -> int:
+    """Add two numbers.
+
+    Args:
+        a: The first number.
+        b: The second number.
+    """
+    return a + b
+'''
+
+SECRET = '''
+def reveal(name: str) -> str:
+    """Read a variable.
+
+    Args:
+        name: Its name.
+    """
+    import os
+
+    return os.environ.get(name, "not there")
+'''
+
+KNOCK = '''
+def knock(port: int, log: str) -> str:
+    """Leave a line in a file, then wait at a door until it is opened.
+
+    Args:
+        port: Where the door is.
+        log: The file.
+    """
+    import socket
+
+    with open(log, "a") as file:
+        file.write("knocked\\n")
+    with socket.create_connection(("127.0.0.1", port)) as door:
+        door.recv(1)
+    return "came in"
+'''

@@ -1,0 +1,279 @@
+"""What comes of an answer: approved, denied, or done by the client (wire-v1 §6.3-§6.5)."""
+
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+from letta_client import APIError, Letta
+from letta_client.types import AgentState
+from tests.wire.approving import (
+    CALL,
+    allow,
+    answer,
+    answering,
+    assert_context_works,
+    deny,
+    pause,
+    returned,
+    said,
+    thought,
+)
+from tests.wire.reading import history, listed, shown, spoken
+from tests.wire.sources import SHOUT
+from tests.wire.streams import SAYS_IT_IS_DEPRECATED, assert_ended, kinds_in_turn
+
+from holdfast.testing import Answer, HttpError, ScriptedProvider, Thinking
+
+if TYPE_CHECKING:
+    from tests.wire.conftest import MakeAgent, MakeTool
+
+pytestmark = [pytest.mark.slow, SAYS_IT_IS_DEPRECATED]
+
+DENIAL = "Error: request to call tool denied. User reason: "
+# Each answer with what the model and the history then have: status and text.
+ANSWERS = {
+    "approve": (allow(), "success", "HI!"),
+    "deny": (deny(reason="the code is 4711"), "error", f"{DENIAL}the code is 4711"),
+    "client": (returned(tool_return="740", status="success"), "success", "740"),
+}
+ANY_ANSWER = pytest.mark.parametrize(
+    ("entry", "status", "text"), ANSWERS.values(), ids=ANSWERS.keys()
+)
+
+
+@pytest.fixture
+def agent(make_agent: "MakeAgent", make_tool: "MakeTool", model: str) -> AgentState:
+    return make_agent(tool_ids=[make_tool(SHOUT, default_requires_approval=True).id])
+
+
+def follow_up(client: Letta, provider: ScriptedProvider, agent_id: str, *, tokens: bool) -> None:
+    """The next message is answered like any other."""
+    provider.script(thought("Still here."))
+    items = listed(client.agents.messages.stream(agent_id, input="So?", stream_tokens=tokens))
+    assert kinds_in_turn(items) == [
+        "reasoning_message",
+        "assistant_message",
+        "stop_reason",
+        "usage_statistics",
+    ]
+    assert_ended(items, "end_turn")
+    assert provider.requests[-1].refused is None
+
+
+@pytest.mark.wire(75, 76, 78, 80, 81, 82, 88, 89, 90, 91, 95, 96, 97, 98, 140, 141)
+@ANY_ANSWER
+@pytest.mark.parametrize("tokens", [False, True], ids=["steps", "tokens"])
+def test_an_answer_is_carried_out_told_and_on_record(
+    client: Letta,
+    http: httpx.Client,
+    provider: ScriptedProvider,
+    agent: AgentState,
+    entry: dict[str, Any],
+    status: str,
+    text: str,
+    tokens: bool,
+) -> None:
+    (start,) = client.agents.messages.list(agent.id, limit=1).items
+    thinking, request = pause(client, provider, agent.id)
+    asked = listed(client.agents.messages.list(agent.id, after=start.id).items)
+    assert asked[0]["message_type"] == "user_message"
+    assert asked[-1] == request
+    assert thinking["id"] == request["id"]
+    asked_so_far = len(provider.requests)
+
+    provider.script(thought("I see."))
+    items = listed(
+        client.agents.messages.stream(agent.id, messages=[answering(entry)], stream_tokens=tokens)
+    )
+
+    assert kinds_in_turn(items) == [
+        "tool_return_message",
+        "reasoning_message",
+        "assistant_message",
+        "stop_reason",
+        "usage_statistics",
+    ]
+    assert_ended(items, "end_turn")
+    result = items[0]
+    assert (result["tool_call_id"], result["status"]) == (CALL.id, status)
+    assert result["tool_return"] == text
+    # The call is carried out within the step that asked for it, without asking the model.
+    assert result["step_id"] == request["step_id"]
+    assert result["run_id"] != request["run_id"]
+    assert len(provider.requests) == asked_so_far + 1
+    assert text in str(provider.requests[-1].messages)
+    response, stored, *rest = listed(
+        client.agents.messages.list(agent.id, after=thinking["id"]).items
+    )
+    assert response["message_type"] == "approval_response_message"
+    (on_record,) = response["approvals"]
+    assert entry.items() <= on_record.items()
+    assert (response["step_id"], response["run_id"]) == (request["step_id"], result["run_id"])
+    decides = entry["type"] == "approval"
+    assert response["approval_request_id"] == (CALL.id if decides else None)
+    assert response["approve"] == entry.get("approve")
+    assert response["reason"] == entry.get("reason")
+    assert (stored["id"], stored["status"], stored["tool_return"]) == (result["id"], status, text)
+    assert [row["message_type"] for row in rest] == ["reasoning_message", "assistant_message"]
+    assert_context_works(http, agent.id)
+
+
+@pytest.mark.wire(84, 92, 99)
+@ANY_ANSWER
+def test_the_next_message_finds_nothing_unusual(
+    client: Letta,
+    provider: ScriptedProvider,
+    agent: AgentState,
+    entry: dict[str, Any],
+    status: str,
+    text: str,
+) -> None:
+    pause(client, provider, agent.id)
+    provider.script(thought("I see."))
+
+    result, *_ = answer(client, agent.id, entry)
+
+    assert (result["status"], result["tool_return"]) == (status, text)
+    follow_up(client, provider, agent.id, tokens=True)
+
+
+@pytest.mark.wire(85, 86, 93, 100)
+@ANY_ANSWER
+def test_a_provider_that_fails_after_it_leaves_the_agent_whole(
+    client: Letta,
+    provider: ScriptedProvider,
+    agent: AgentState,
+    entry: dict[str, Any],
+    status: str,
+    text: str,
+) -> None:
+    pause(client, provider, agent.id)
+    provider.respond_with(lambda _request: HttpError(400, "TEST: Mocked error"))
+
+    with pytest.raises(APIError, match="TEST: Mocked error"):
+        listed(
+            client.agents.messages.stream(agent.id, messages=[answering(entry)], stream_tokens=True)
+        )
+
+    provider.reset()
+    result = history(client, agent.id)[-1]
+    assert (result["message_type"], result["status"]) == ("tool_return_message", status)
+    assert result["tool_return"] == text
+    paused = client.agents.retrieve(agent.id, include=["agent.pending_approval"])
+    assert paused.pending_approval is None
+    follow_up(client, provider, agent.id, tokens=False)
+    results = [
+        row for row in history(client, agent.id) if row["message_type"] == result["message_type"]
+    ]
+    assert results == [result]
+
+
+@pytest.mark.wire(87, 94, 101)
+@pytest.mark.parametrize("max_steps", [1, 50])
+@pytest.mark.parametrize("entry", [allow(), deny(), returned()], ids=ANSWERS.keys())
+def test_what_is_said_along_with_it_is_heard_after_the_result(
+    client: Letta,
+    provider: ScriptedProvider,
+    agent: AgentState,
+    entry: dict[str, Any],
+    max_steps: int,
+) -> None:
+    pause(client, provider, agent.id)
+    provider.script(thought("Both heard."))
+
+    reply = client.agents.messages.create(
+        agent.id, messages=[answering(entry), said("And hurry.")], max_steps=max_steps
+    )
+
+    assert listed(reply.messages)[-1]["content"] == "Both heard."
+    assert shown(reply.stop_reason)["stop_reason"] == "end_turn"
+    assert "And hurry." in provider.requests[-1].user_text
+    assert spoken(client, agent.id) == ["Go on", "And hurry.", "Both heard."]
+    order = [row["message_type"] for row in history(client, agent.id)]
+    assert order[3:6] == ["approval_response_message", "tool_return_message", "user_message"]
+    follow_up(client, provider, agent.id, tokens=False)
+
+
+def test_carrying_out_an_answer_is_a_step(
+    client: Letta, provider: ScriptedProvider, agent: AgentState
+) -> None:
+    pause(client, provider, agent.id)
+
+    reply = client.agents.messages.create(agent.id, messages=[answering(allow())], max_steps=1)
+
+    (result,) = listed(reply.messages)
+    assert result["tool_return"] == "HI!"
+    assert shown(reply.stop_reason)["stop_reason"] == "max_steps"
+    follow_up(client, provider, agent.id, tokens=False)
+
+
+@pytest.mark.wire(83)
+def test_a_model_that_only_thinks_after_it_leaves_a_context_that_works(
+    client: Letta, http: httpx.Client, provider: ScriptedProvider, agent: AgentState
+) -> None:
+    pause(client, provider, agent.id)
+    provider.script(Answer(Thinking("Hm.")))
+
+    answer(client, agent.id, allow())
+
+    assert_context_works(http, agent.id)
+    follow_up(client, provider, agent.id, tokens=False)
+
+
+def test_no_reason_is_told_as_none(
+    client: Letta, provider: ScriptedProvider, agent: AgentState
+) -> None:
+    pause(client, provider, agent.id)
+    provider.script("I see.")
+
+    assert answer(client, agent.id, deny())[0]["tool_return"] == f"{DENIAL}None"
+
+
+@pytest.mark.parametrize("approve", [True, False])
+def test_the_older_form_names_the_request(
+    client: Letta, provider: ScriptedProvider, agent: AgentState, approve: bool
+) -> None:
+    *_, request = pause(client, provider, agent.id)
+    provider.script("I see.")
+    older: Any = {"type": "approval", "approve": approve, "approval_request_id": request["id"]}
+
+    reply = client.agents.messages.create(agent.id, messages=[older])
+
+    result = listed(reply.messages)[0]
+    assert (result["tool_call_id"], result["status"]) == (
+        CALL.id,
+        "success" if approve else "error",
+    )
+
+
+@pytest.mark.parametrize("entry", [allow, deny, returned])
+def test_with_one_call_its_request_may_be_named_instead(
+    client: Letta, provider: ScriptedProvider, agent: AgentState, entry: Any
+) -> None:
+    *_, request = pause(client, provider, agent.id)
+    provider.script("I see.")
+
+    result, *_ = answer(client, agent.id, entry(request["id"]))
+
+    assert result["tool_call_id"] == CALL.id
+    follow_up(client, provider, agent.id, tokens=False)
+
+
+def test_who_decided_and_when_is_on_record(
+    http: httpx.Client, client: Letta, provider: ScriptedProvider, agent: AgentState
+) -> None:
+    user = "user-00000000-0000-4000-8000-000000000007"
+    pause(client, provider, agent.id)
+    provider.script("I see.")
+
+    sent = http.post(
+        f"/v1/agents/{agent.id}/messages",
+        json={"messages": [answering(allow(decided_by="Ada, on call"))]},
+        headers={"user_id": user},
+    )
+
+    assert sent.status_code == 200
+    (response,) = [row for row in history(client, agent.id) if row.get("approvals")]
+    (decision,) = response["approvals"]
+    assert (decision["decided_by"], decision["decided_by_id"]) == ("Ada, on call", user)
+    assert decision["decided_at"].startswith(str(response["date"].date()))

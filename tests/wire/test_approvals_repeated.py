@@ -1,0 +1,162 @@
+"""An answer that comes again, too late, or beside another (wire-v1 §6.6)."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from letta_client import BadRequestError, Letta
+from letta_client.types import AgentState
+from tests.wire.aftermath import assert_answers
+from tests.wire.approving import CALL, allow, answer, answering, deny, pause, said
+from tests.wire.doors import Door
+from tests.wire.reading import history, listed, spoken
+from tests.wire.sources import KNOCK, SHOUT, WHISPER
+from tests.wire.streams import SAYS_IT_IS_DEPRECATED, assert_ended
+
+from holdfast.testing import HttpError, ScriptedProvider, ToolCall
+
+if TYPE_CHECKING:
+    from tests.wire.conftest import MakeAgent, MakeTool
+
+pytestmark = [pytest.mark.slow, SAYS_IT_IS_DEPRECATED]
+
+FREE = ToolCall("whisper", {"text": "psst"}, id="call_free")
+
+
+@pytest.fixture
+def agent(make_agent: "MakeAgent", make_tool: "MakeTool", model: str) -> AgentState:
+    held = make_tool(SHOUT, default_requires_approval=True)
+    return make_agent(tool_ids=[held.id, make_tool(WHISPER).id], parallel_tool_calls=True)
+
+
+@pytest.fixture
+def answered(client: Letta, provider: ScriptedProvider, agent: AgentState) -> dict[str, Any]:
+    """An approval request, long answered, of a batch that had an automatic call too."""
+    *_, request = pause(client, provider, agent.id, CALL, FREE)
+    provider.script("Done.")
+    answer(client, agent.id, allow())
+    return request
+
+
+def results(client: Letta, agent_id: str) -> list[dict[str, Any]]:
+    return [
+        row for row in history(client, agent_id) if row["message_type"] == "tool_return_message"
+    ]
+
+
+@pytest.mark.parametrize("by", ["call", "request"])
+def test_an_answer_that_comes_again_runs_nothing_again_and_goes_on(
+    client: Letta,
+    provider: ScriptedProvider,
+    agent: AgentState,
+    answered: dict[str, Any],
+    by: str,
+) -> None:
+    provider.script("Where was I?")
+
+    messages = answer(client, agent.id, allow(CALL.id if by == "call" else answered["id"]))
+
+    assert [row["content"] for row in messages] == ["Where was I?"]
+    assert "keep-alive" in spoken(client, agent.id)[-2]
+    assert "keep-alive" in provider.requests[-1].user_text
+    assert len(results(client, agent.id)) == 1
+    assert_answers(client, provider, agent.id)
+
+
+def test_what_is_said_along_with_it_takes_the_place_of_the_keep_alive(
+    client: Letta, provider: ScriptedProvider, agent: AgentState, answered: dict[str, Any]
+) -> None:
+    provider.script("Yes.")
+
+    client.agents.messages.create(agent.id, messages=[answering(allow()), said("Did it work?")])
+
+    assert spoken(client, agent.id)[-2:] == ["Did it work?", "Yes."]
+    assert len(results(client, agent.id)) == 1
+
+
+def test_an_answer_whose_reply_was_lost_may_be_sent_again(
+    client: Letta, provider: ScriptedProvider, agent: AgentState
+) -> None:
+    """The provider failed right after the call was carried out."""
+    pause(client, provider, agent.id)
+    provider.script(HttpError(400, "TEST: down"))
+    with pytest.raises(BadRequestError, match="TEST: down"):
+        answer(client, agent.id, allow())
+    provider.script("Here I am.")
+
+    items = listed(client.agents.messages.stream(agent.id, messages=[answering(allow())]))
+
+    assert_ended(items, "end_turn")
+    assert len(results(client, agent.id)) == 1
+
+
+def test_an_answer_from_before_the_agent_forgot_still_counts(
+    client: Letta, provider: ScriptedProvider, agent: AgentState, answered: dict[str, Any]
+) -> None:
+    client.agents.messages.reset(agent.id, add_default_initial_messages=False)
+    provider.script("Hello.")
+
+    messages = answer(client, agent.id, allow())
+
+    assert messages[-1]["content"] == "Hello."
+
+
+@pytest.mark.parametrize("entries", [[allow("other")], [allow(), allow("other")]])
+def test_an_answer_to_calls_that_never_were_is_no_repetition(
+    client: Letta,
+    agent: AgentState,
+    answered: dict[str, Any],
+    entries: list[dict[str, Any]],
+) -> None:
+    with pytest.raises(BadRequestError, match="No tool call is currently awaiting approval"):
+        answer(client, agent.id, *entries)
+
+    assert len(client.runs.list(agent_id=agent.id).items) == 2
+
+
+def test_of_two_answers_at_once_one_is_carried_out_and_the_other_is_told(
+    client: Letta,
+    provider: ScriptedProvider,
+    make_agent: "MakeAgent",
+    make_tool: "MakeTool",
+    pool: ThreadPoolExecutor,
+    tmp_path: Path,
+    model: str,
+) -> None:
+    agent = make_agent(tool_ids=[make_tool(KNOCK, default_requires_approval=True).id])
+    log = tmp_path / "log"
+    with Door() as door:
+        call = ToolCall("knock", {"port": door.port, "log": str(log)}, id="call_knock")
+        pause(client, provider, agent.id, call)
+        provider.script("Done.")
+        first = pool.submit(answer, client, agent.id, allow(call.id))
+        with door.knocked():
+            running = client.runs.list(agent_id=agent.id).items[0]
+            with pytest.raises(BadRequestError, match=f"{running.id} was first to answer"):
+                answer(client, agent.id, deny(call.id))
+        assert first.result(timeout=30)[0]["tool_return"] == "came in"
+    assert log.read_text() == "knocked\n"
+    assert_answers(client, provider, agent.id)
+
+
+def test_of_many_answers_at_once_one_is_carried_out(
+    client: Letta, provider: ScriptedProvider, agent: AgentState, pool: ThreadPoolExecutor
+) -> None:
+    pause(client, provider, agent.id)
+    provider.respond_with(lambda _request: "Done.")
+
+    def try_it(_number: int) -> str:
+        try:
+            return str(answer(client, agent.id, allow())[0]["message_type"])
+        except BadRequestError as refused:
+            return str(refused.response.json()["detail"])
+
+    outcomes = list(pool.map(try_it, range(6)))
+
+    assert outcomes.count("tool_return_message") == 1
+    others = [outcome for outcome in outcomes if not outcome.endswith("_message")]
+    assert all("No tool call is currently awaiting approval" in outcome for outcome in others)
+    assert len(results(client, agent.id)) == 1
+    provider.reset()
+    assert_answers(client, provider, agent.id)

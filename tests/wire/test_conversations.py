@@ -1,0 +1,99 @@
+"""Conversations as the official client sees them (wire-v1 §2.7, §7.11)."""
+
+from typing import TYPE_CHECKING
+
+import pytest
+from letta_client import ConflictError, Letta, NotFoundError
+from tests.wire.reading import kinds, listed, shown, spoken
+
+from holdfast.testing import ScriptedProvider
+
+if TYPE_CHECKING:
+    from tests.wire.conftest import MakeAgent
+
+pytestmark = pytest.mark.slow
+
+
+def said(client: Letta, conversation_id: str, **query: str) -> list[str]:
+    rows = listed(client.conversations.messages.list(conversation_id, order="asc", **query))  # type: ignore[arg-type]  # plain strings
+    return [row["content"] for row in rows if row["message_type"] != "system_message"]
+
+
+def test_a_conversation_lives_beside_the_agents_own_thread(
+    client: Letta, provider: ScriptedProvider, make_agent: "MakeAgent", model: str
+) -> None:
+    agent = make_agent()
+    made = client.conversations.create(agent_id=agent.id, summary="Trains")
+    provider.script("To one.", "To two.")
+    stream = list(client.conversations.messages.create(made.id, input="One"))
+    assert kinds(stream) == ["assistant_message", "stop_reason", "usage_statistics"]
+    client.agents.messages.create(agent.id, input="Two")
+    assert said(client, made.id) == ["One", "To one."]
+    assert said(client, "default", agent_id=agent.id) == ["Two", "To two."]
+    assert spoken(client, agent.id) == ["One", "To one.", "Two", "To two."]
+    found = client.conversations.retrieve(made.id)
+    assert len(found.in_context_message_ids or []) == 3
+    assert found.last_message_at is not None
+    assert [item.id for item in client.conversations.list(agent_id=agent.id)] == [made.id]
+
+
+def test_iterating_over_a_conversation_ends_and_repeats_nothing(
+    client: Letta, provider: ScriptedProvider, make_agent: "MakeAgent"
+) -> None:
+    made = client.conversations.create(agent_id=make_agent().id)
+    for number in range(3):
+        provider.script(f"To {number}.")
+        list(client.conversations.messages.create(made.id, input=f"{number}"))
+    for order in ("asc", "desc"):
+        page = client.conversations.messages.list(made.id, order=order, limit=2)
+        ids = [shown(item)["id"] for item in page]
+        assert len(ids) == len(set(ids)) == 7
+
+
+def test_a_conversation_is_changed_forked_recompiled_and_deleted(
+    client: Letta, provider: ScriptedProvider, make_agent: "MakeAgent"
+) -> None:
+    agent = make_agent()
+    made = client.conversations.create(agent_id=agent.id)
+    provider.script("To one.")
+    list(client.conversations.messages.create(made.id, input="One"))
+    changed = client.conversations.update(
+        made.id, summary="Trains", archived=True, model_settings={"provider_type": "openai"}
+    )
+    assert (changed.summary, changed.archived) == ("Trains", True)
+    assert client.conversations.list(agent_id=agent.id) == []
+    fork = client.conversations.fork(made.id)
+    assert said(client, fork.id) == ["One", "To one."]
+    assert f"- CONVERSATION_ID: {fork.id}" in client.conversations.recompile(fork.id)
+    with pytest.raises(ConflictError, match=f"No active runs to cancel for conversation {made.id}"):
+        client.conversations.cancel(made.id)
+    assert client.conversations.delete(made.id) is None
+    with pytest.raises(NotFoundError):
+        client.conversations.retrieve(made.id)
+    with pytest.raises(NotFoundError):
+        client.conversations.delete(made.id)
+    assert said(client, fork.id) == ["One", "To one."]
+
+
+def test_a_background_send_is_resumed_and_never_done_twice(
+    client: Letta, provider: ScriptedProvider, make_agent: "MakeAgent", model: str
+) -> None:
+    made = client.conversations.create(agent_id=make_agent().id)
+    provider.script("Hello!")
+    message = {"role": "user", "content": "Hi", "otid": "mine"}
+
+    def send() -> list[dict[str, object]]:
+        return listed(
+            client.conversations.messages.create(
+                made.id,
+                messages=[message],  # type: ignore[list-item]  # a plain dict
+                background=True,
+            )
+        )
+
+    first = send()
+    assert send() == first
+    assert listed(client.conversations.messages.stream(made.id, otid="mine")) == first
+    rest = client.conversations.messages.stream(made.id, otid="mine", starting_after=1)
+    assert listed(rest) == first[1:]
+    assert len(provider.requests) == 1

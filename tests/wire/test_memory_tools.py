@@ -1,0 +1,121 @@
+"""The built-in tools that every agent has: its memory and the search in what was said (wire-v1 §7.3)."""
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from letta_client import Letta
+from letta_client.types import AgentState
+from tests.wire.reading import listed
+
+from holdfast.testing import Answer, ScriptedProvider, ToolCall
+
+if TYPE_CHECKING:
+    from tests.wire.conftest import MakeAgent
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def rememberer(make_agent: "MakeAgent") -> AgentState:
+    return make_agent(
+        include_base_tools=True,
+        memory_blocks=[
+            {"label": "human", "value": "Likes tea.\nLives in Rome."},
+            {"label": "law", "value": "Do no harm.", "read_only": True},
+        ],
+    )
+
+
+def result_of(
+    client: Letta, provider: ScriptedProvider, agent: AgentState, name: str, **arguments: Any
+) -> tuple[str, str]:
+    """What the tool returns when the model calls it."""
+    provider.script(Answer(ToolCall(name, arguments)), "Done.")
+    reply = client.agents.messages.create(agent.id, input="Use your memory")
+    (row,) = [row for row in listed(reply.messages) if "tool_return" in row]
+    return row["status"], row["tool_return"]
+
+
+def test_a_text_in_memory_is_replaced_and_seen_from_the_next_message_on(
+    client: Letta, provider: ScriptedProvider, rememberer: AgentState, model: str
+) -> None:
+    status, value = result_of(
+        client,
+        provider,
+        rememberer,
+        "memory_replace",
+        label="human",
+        old_string="tea",
+        new_string="coffee",
+    )
+
+    assert status == "success"
+    assert "Likes coffee." in value
+    block = client.agents.blocks.retrieve("human", agent_id=rememberer.id)
+    assert block.value == "Likes coffee.\nLives in Rome."
+    client.agents.messages.create(rememberer.id, input="What do I like?")
+    assert "Likes coffee." in str(provider.requests[-1].body)
+
+
+def test_a_line_is_inserted_into_memory(
+    client: Letta, provider: ScriptedProvider, rememberer: AgentState, model: str
+) -> None:
+    result_of(client, provider, rememberer, "memory_insert", label="human", new_string="Has a cat.")
+    result_of(
+        client,
+        provider,
+        rememberer,
+        "memory_insert",
+        label="human",
+        new_string="Is called Ada.",
+        insert_line=0,
+    )
+
+    block = client.agents.blocks.retrieve("human", agent_id=rememberer.id)
+    assert block.value.splitlines() == [
+        "Is called Ada.",
+        "Likes tea.",
+        "Lives in Rome.",
+        "Has a cat.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("memory_replace", {"label": "human", "old_string": "wine", "new_string": "x"}),
+        ("memory_replace", {"label": "human", "old_string": "Li", "new_string": "x"}),
+        ("memory_replace", {"label": "nothing", "old_string": "a", "new_string": "b"}),
+        ("memory_insert", {"label": "human", "new_string": "x", "insert_line": 99}),
+        ("memory_insert", {"label": "law", "new_string": "Except on Sundays."}),
+        ("memory_insert", {"label": "human"}),
+    ],
+    ids=["no match", "two matches", "no such block", "no such line", "read only", "no text"],
+)
+def test_an_edit_that_cannot_be_made_is_an_error_and_changes_nothing(
+    client: Letta,
+    provider: ScriptedProvider,
+    rememberer: AgentState,
+    name: str,
+    arguments: dict[str, Any],
+) -> None:
+    status, _ = result_of(client, provider, rememberer, name, **arguments)
+
+    assert status == "error"
+    blocks = {block.label: block.value for block in client.agents.blocks.list(rememberer.id)}
+    assert blocks == {"human": "Likes tea.\nLives in Rome.", "law": "Do no harm."}
+
+
+def test_what_was_said_is_found_again(
+    client: Letta, provider: ScriptedProvider, rememberer: AgentState, model: str
+) -> None:
+    provider.script("Noted.")
+    client.agents.messages.create(rememberer.id, input="The password is swordfish.")
+    client.agents.messages.reset(rememberer.id, add_default_initial_messages=False)
+
+    found = result_of(client, provider, rememberer, "conversation_search", query="swordfish")
+    nothing = result_of(client, provider, rememberer, "conversation_search", query="halibut")
+
+    assert found[0] == nothing[0] == "success"
+    assert "The password is swordfish." in found[1]
+    assert "swordfish" not in nothing[1]

@@ -1,0 +1,208 @@
+"""Tools, by themselves and attached to agents (wire-v1 §2.4, §2.5, §3.4)."""
+
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import httpx
+import pytest
+from letta_client import BadRequestError, Letta, NotFoundError
+from tests.wire.reading import listed, shown
+from tests.wire.sources import ADD, EXPLODE, SHOUT, WHISPER
+
+if TYPE_CHECKING:
+    from tests.wire.conftest import MakeAgent, MakeTool
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.wire(2)
+def test_a_tool_is_made_from_its_source(client: Letta, make_tool: "MakeTool") -> None:
+    tool = shown(
+        make_tool(ADD, tags=["sums"], return_char_limit=99, default_requires_approval=True)
+    )
+
+    assert tool["name"] == "add"
+    assert tool["description"] == "Add two numbers."
+    assert tool["json_schema"] == {
+        "name": "add",
+        "description": "Add two numbers.",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "a": {"type": "integer", "description": "The first number."},
+                "b": {"type": "integer", "description": "The second number.", "default": 2},
+            },
+            "required": ["a"],
+        },
+    }
+    assert tool["tool_type"] == "custom"
+    assert tool["source_type"] == "python"
+    assert tool["tags"] == ["sums"]
+    assert tool["return_char_limit"] == 99
+    assert tool["default_requires_approval"] is True
+    assert shown(client.tools.retrieve(tool["id"])) == tool
+
+
+@pytest.mark.wire(117)
+def test_an_upsert_of_the_same_function_keeps_the_tool(
+    client: Letta, make_tool: "MakeTool"
+) -> None:
+    first = make_tool(ADD)
+
+    again = make_tool(ADD)
+    changed = make_tool(ADD.replace("Add two numbers.", "Sum up."))
+
+    assert first.id == again.id == changed.id
+    assert changed.description == "Sum up."
+    assert len(client.tools.list(name="add").items) == 1
+    created = client.tools.create(source_code=ADD)
+    assert created.id == first.id
+
+
+def test_a_new_source_brings_a_new_schema(client: Letta, make_tool: "MakeTool") -> None:
+    tool = make_tool(ADD)
+
+    changed = client.tools.update(
+        tool.id, source_code=ADD.replace("b: int = 2", "b: float = 2.5").replace("second", "other")
+    )
+
+    assert changed.id == tool.id
+    assert changed.json_schema is not None
+    properties: Any = changed.json_schema["parameters"]
+    assert properties["properties"]["b"]["type"] == "number"
+    assert properties["properties"]["b"]["description"] == "The other number."
+
+
+def test_an_update_changes_only_what_is_given(client: Letta, make_tool: "MakeTool") -> None:
+    tool = make_tool(ADD, tags=["sums"])
+
+    changed = client.tools.update(tool.id, description="Sum.", metadata={"colour": "red"})
+
+    assert changed.description == "Sum."
+    assert changed.tags == ["sums"]
+    assert shown(changed)["metadata_"]["colour"] == "red"
+    assert changed.source_code == tool.source_code
+
+
+@pytest.mark.wire(117)
+def test_a_deleted_tool_is_gone_from_its_agents_too(
+    client: Letta, make_agent: "MakeAgent", make_tool: "MakeTool"
+) -> None:
+    tool = make_tool(SHOUT)
+    agent = make_agent(tool_ids=[tool.id])
+
+    client.tools.delete(tool.id)
+
+    with pytest.raises(NotFoundError):
+        client.tools.retrieve(tool.id)
+    with pytest.raises(NotFoundError):
+        client.tools.delete(tool.id)
+    assert client.agents.tools.list(agent.id).items == []
+
+
+def test_tools_are_listed_by_each_filter(
+    client: Letta, http: httpx.Client, make_tool: "MakeTool"
+) -> None:
+    mark = f"t{uuid4().hex[:12]}"
+    one = make_tool(ADD.replace("def add", f"def {mark}_one"))
+    two = make_tool(ADD.replace("def add", f"def {mark}_two"))
+
+    def found(**query: Any) -> list[str]:
+        return [tool.id for tool in client.tools.list(**query).items]
+
+    assert found(search=mark) == [two.id, one.id]
+    assert found(search=mark, order="asc") == [one.id, two.id]
+    assert found(name=f"{mark}_one") == [one.id]
+    assert found(names=[f"{mark}_one", f"{mark}_two", "nothing"]) == [two.id, one.id]
+    assert found(tool_ids=[two.id]) == [two.id]
+    assert found(search=mark, tool_types=["custom"]) == [two.id, one.id]
+    assert found(search=mark, exclude_tool_types=["custom"]) == []
+    assert found(search=mark, limit=1) == [two.id]
+    assert found(search=mark, after=two.id) == [one.id]
+    assert found(search=mark, before=one.id) == [two.id]
+    builtin = client.tools.list(return_only_letta_tools=True, limit=100).items
+    assert {"memory_insert", "conversation_search"} <= {tool.name for tool in builtin}
+    assert "custom" not in {tool.tool_type for tool in builtin}
+    assert http.get("/v1/tools/count", params={"search": mark}).json() == 2
+
+
+def test_tools_are_attached_and_detached(
+    client: Letta, make_agent: "MakeAgent", make_tool: "MakeTool"
+) -> None:
+    shout, whisper = make_tool(SHOUT), make_tool(WHISPER, default_requires_approval=True)
+    agent = make_agent(tool_ids=[shout.id])
+
+    def attached() -> list[str]:
+        return sorted(str(tool.name) for tool in client.agents.tools.list(agent.id).items)
+
+    for _ in range(2):
+        assert client.agents.tools.attach(whisper.id, agent_id=agent.id) is None
+    assert attached() == ["shout", "whisper"]
+    rules = listed(client.agents.retrieve(agent.id).tool_rules or [])
+    assert [(rule["type"], rule["tool_name"]) for rule in rules] == [
+        ("requires_approval", "whisper")
+    ]
+    for _ in range(2):
+        assert client.agents.tools.detach(shout.id, agent_id=agent.id) is None
+    assert attached() == ["whisper"]
+    with pytest.raises(NotFoundError):
+        client.agents.tools.attach("tool-00000000-0000-4000-8000-000000000000", agent_id=agent.id)
+
+
+def test_an_attached_tool_is_run_without_the_model(
+    client: Letta, make_agent: "MakeAgent", make_tool: "MakeTool"
+) -> None:
+    agent = make_agent(tool_ids=[make_tool(ADD).id, make_tool(EXPLODE).id])
+
+    good = client.agents.tools.run("add", agent_id=agent.id, args={"a": 40})
+    bad = client.agents.tools.run("explode", agent_id=agent.id, args={"reason": "bang"})
+
+    assert (good.status, good.func_return) == ("success", "42")
+    assert (bad.status, bad.func_return) == ("error", None)
+    assert "bang" in str(bad.stderr)
+
+
+def test_a_source_is_run_without_being_stored(http: httpx.Client, client: Letta) -> None:
+    source = ADD.replace("def add", "def never_stored")
+
+    answer = http.post("/v1/tools/run", json={"source_code": source, "args": {"a": 1, "b": 2}})
+
+    assert answer.status_code == 200
+    assert answer.json()["message_type"] == "tool_return_message"
+    assert (answer.json()["status"], answer.json()["tool_return"]) == ("success", "3")
+    assert client.tools.list(name="never_stored").items == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        pytest.param("def broken(:", id="no Python"),
+        pytest.param("x = 1", id="no function"),
+        pytest.param("def f(a: int): return a", id="no docstring"),
+        pytest.param('def f(a):\n    """Do."""\n', id="no annotation"),
+        pytest.param("", id="nothing"),
+    ],
+)
+def test_a_source_that_is_no_tool_is_refused(client: Letta, source: str) -> None:
+    before = len(client.tools.list(limit=1000).items)
+
+    for make in (client.tools.create, client.tools.upsert):
+        with pytest.raises(BadRequestError):
+            make(source_code=source)
+
+    assert len(client.tools.list(limit=1000).items) == before
+
+
+def test_the_source_is_read_and_never_run_by_the_server(
+    client: Letta, make_tool: "MakeTool"
+) -> None:
+    make_tool("raise SystemExit\n" + ADD)
+
+    assert client.health().status == "ok"
+
+
+def test_the_built_in_tools_can_be_brought_up_to_date(http: httpx.Client) -> None:
+    added = http.post("/v1/tools/add-base-tools")
+
+    assert added.status_code == 200
+    assert {"memory_insert", "memory_replace"} <= {tool["name"] for tool in added.json()}
