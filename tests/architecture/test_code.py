@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.core.tool_source.parsing import parse
+
 SOURCE = Path(__file__).parents[2] / "src" / "holdfast"
 MODULES = sorted(SOURCE.rglob("*.py"))
 # The last resort of a run, of a side task and of HTTP; and the tool's own process, whose job it is to
@@ -37,7 +39,7 @@ def name_of(module: Path) -> str:
 
 def trees() -> Iterator[tuple[str, ast.Module]]:
     for module in MODULES:
-        yield name_of(module), ast.parse(module.read_text(encoding="utf-8"))
+        yield name_of(module), parse(module.read_text(encoding="utf-8"))
 
 
 def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
@@ -126,7 +128,7 @@ def test_tests_wait_on_events_and_never_sleep() -> None:
         for path in sorted(tests.rglob("*.py"))
         # The one place that may poll, and the simulation, whose clock is its own.
         if path.name != "waiting.py" and path.parent.name != "simulation"
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Call) and _sleeps(node)
     ]
     assert asleep == []

@@ -167,7 +167,8 @@ class Rig:
             yield
         finally:
             working.cancel()
-            await asyncio.wait([working], timeout=WAIT_SECONDS)
+            # Gathered, so that how it ended is known to somebody: a worker may have been made to die.
+            await asyncio.wait_for(asyncio.gather(working, return_exceptions=True), WAIT_SECONDS)
 
     async def make_agent(
         self, *tools: str, rules: tuple[ToolRule, ...] = (), parallel: bool = True, **fields: Any

@@ -1,5 +1,7 @@
 """Schemas from Python source (wire-v1 §2.5): what is accepted, what is refused, and with which words."""
 
+import ast
+import gc
 import json
 from typing import Any
 
@@ -16,6 +18,7 @@ from holdfast.core.tool_source import (
     derive_schema,
     with_parameters,
 )
+from holdfast.core.tool_source.parsing import parse
 from holdfast.errors import ToolSourceInvalid
 
 ROLL_DICE = '''
@@ -547,3 +550,26 @@ def test_a_supplied_schema_needs_a_name_that_providers_take(schema: object) -> N
 def test_every_derived_schema_is_json() -> None:
     schema = derive_schema(source("x: Special | Point | Node = {1, 2}")).as_json_schema()
     assert json.loads(json.dumps(schema, allow_nan=False)) == schema
+
+
+class _ParsesWhenCollected:
+    """What a finaliser that logs a traceback comes to."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+    def __del__(self) -> None:
+        ast.parse("x = 1")
+
+
+def test_a_finaliser_that_parses_does_not_break_a_parse() -> None:
+    before = gc.get_threshold()
+    gc.set_threshold(10)
+    try:
+        for _ in range(20):
+            garbage = [_ParsesWhenCollected() for _ in range(5)]
+            del garbage
+            assert parse("a = [1, 2, (3, 4)]\n" * 200).body
+    finally:
+        gc.set_threshold(*before)
+    assert gc.isenabled()

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.core.tool_source.parsing import parse
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "wire-v1.md"
 REQUIREMENTS = Path(__file__).with_name("requirements.toml")
@@ -37,7 +39,7 @@ def pending_numbers() -> list[int]:
 
 
 def cited_in(source: str) -> Iterator[int]:
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parse(source)):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.wire":
             for argument in node.args:
                 # A literal, so that a search for the number finds the test.

@@ -20,6 +20,7 @@ from holdfast.core.tool_source.classes import (
 )
 from holdfast.core.tool_source.docstrings import Docs
 from holdfast.core.tool_source.module import Module, NotLiteral, literal, underivable
+from holdfast.core.tool_source.parsing import parse
 from holdfast.core.tool_source.schema import MAX_SCHEMA_DEPTH, MAX_SCHEMA_NODES, Schema
 from holdfast.errors import ToolSourceInvalid
 
@@ -287,4 +288,4 @@ def _operands(annotation: ast.expr) -> list[ast.expr]:
 
 
 def _expression(text: str) -> ast.expr:
-    return ast.parse(text.strip(), mode="eval").body
+    return parse(text.strip(), mode="eval").body

@@ -9,6 +9,7 @@ from holdfast.core.tool_source.annotations import Annotations, Place, without_nu
 from holdfast.core.tool_source.classes import default_keyword
 from holdfast.core.tool_source.docstrings import Docs
 from holdfast.core.tool_source.module import Function, Module, underivable
+from holdfast.core.tool_source.parsing import parse
 from holdfast.core.tool_source.schema import (
     Schema,
     ToolSchema,
@@ -63,7 +64,7 @@ def _parsed(source: str) -> Module:
     if "\0" in source:
         raise underivable("the source has a NUL character")
     try:
-        return Module.of(ast.parse(source))
+        return Module.of(parse(source))
     except SyntaxError as error:
         shown = f": {error.text.strip()[:100]!r}" if error.text else ""
         raise underivable(f"line {error.lineno}: {error.msg}{shown}") from None
