@@ -22,6 +22,7 @@ from holdfast.adapters.event_log.opening import open_event_log
 from holdfast.adapters.models.catalogue import ProviderCatalogue
 from holdfast.adapters.models.handles import ProviderSettings
 from holdfast.adapters.models.router import ModelRouter
+from holdfast.adapters.outgoing.guarded import GuardedOutgoing
 from holdfast.adapters.sandbox.subprocess import SubprocessSandbox
 from holdfast.adapters.store.cipher import FernetCipher, cipher_of_home
 from holdfast.adapters.store.opening import open_store
@@ -174,6 +175,7 @@ async def _furnished(settings: Settings, stack: AsyncExitStack) -> tuple[House, 
             clock=clock,
             timeout_seconds=settings.tool_timeout_seconds,
         ),
+        outgoing=GuardedOutgoing(settings.allowed_private_hosts),
         clock=clock,
         ids=RandomIds(),
         limits=settings.limits,

@@ -12,6 +12,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Final, Self, get_type_hints
 
+from holdfast.core.addresses import Reach, reach
 from holdfast.errors import SettingInvalid
 from holdfast.ports.house import Limits
 
@@ -19,6 +20,7 @@ GUIDE: Final = "holdfast/guide"
 LOG_LEVELS: Final = ("critical", "error", "warning", "info", "debug")
 
 _LIMITS = Limits()
+_NOTHING_PRIVATE = Reach()
 _KEYS = ("openai_api_key", "anthropic_api_key", "google_api_key")
 _DATABASE_URL = re.compile(r"sqlite:///(?!:memory:).+|postgres(?:ql)?(?:\+psycopg)?://.+")
 _REDIS_URL = re.compile(r"(?:rediss?|unix)://\S+")
@@ -65,6 +67,10 @@ def _log_level(text: str) -> str:
     if text.lower() not in LOG_LEVELS:
         raise ValueError(text)
     return text.lower()
+
+
+def _reach(text: str) -> Reach:
+    return reach(entry.strip() for entry in text.split(",") if entry.strip())
 
 
 def _path(text: str) -> Path:
@@ -209,6 +215,16 @@ class Settings:
             accepts="a number of bytes, 1 or more",
         ),
     ] = 32 * 1024 * 1024
+    allowed_private_hosts: Annotated[
+        Reach,
+        About(
+            says="What callers may name in URLs besides public addresses (callbacks and the like): names, addresses and networks, with commas between them.",
+            variables=("HOLDFAST_ALLOWED_PRIVATE_HOSTS",),
+            read=_reach,
+            accepts="names, addresses and networks such as hooks.internal,10.1.0.0/16",
+            default="none",
+        ),
+    ] = _NOTHING_PRIVATE
     log_level: Annotated[
         str,
         About(

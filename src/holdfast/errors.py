@@ -3,6 +3,7 @@
     HoldfastError
     ├── CallerError            the caller sent something that cannot be done (4xx)
     │   ├── InvalidArgument        ├── NotFound ── UnknownModel
+    │   ├── AddressForbidden
     │   ├── Unprocessable          ├── MethodRetired
     │   ├── ToolSourceInvalid      ├── TooLarge
     │   ├── AnswerMismatch
@@ -13,6 +14,7 @@
     ├── ToolError              goes back to the model; never ends the run
     ├── BackendError           the operator must act (503)
     │   └── StoreUnavailable  StoreIsNewer  HomeInUse  SettingInvalid  CannotStart  ServerStopping
+    ├── Undeliverable          a server that a caller named gave no answer
     └── Bug                    we must act
         └── IllegalTransition  RunMoved
 
@@ -32,6 +34,19 @@ class CallerError(HoldfastError):
 
 class InvalidArgument(CallerError):
     """A value has the right type but cannot be used."""
+
+
+class AddressForbidden(CallerError):
+    """A URL that a caller gave may not be reached from here."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"This address cannot be used: {why}.")
+
+    @classmethod
+    def private(cls, host: str) -> "AddressForbidden":
+        return cls(
+            f"{host} is not a public address, and HOLDFAST_ALLOWED_PRIVATE_HOSTS does not name it"
+        )
 
 
 class Unprocessable(CallerError):
@@ -193,6 +208,10 @@ class CannotStart(BackendError):
 
 class ServerStopping(BackendError):
     """The server ends before the answer is there. What was sent is kept: it must not be sent again."""
+
+
+class Undeliverable(HoldfastError):
+    """A server that a caller named did not answer; the message says how it failed."""
 
 
 class Bug(HoldfastError):

@@ -24,6 +24,7 @@ LAZY_IMPORTS = {
     "adapters/event_log/opening.py",
     "adapters/models/router.py",
     "adapters/models/bridge.py",
+    "adapters/outgoing/guarded.py",
     "adapters/store/cipher.py",
     "adapters/store/migrate.py",
     "adapters/store/opening.py",

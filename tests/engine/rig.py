@@ -11,6 +11,8 @@ from holdfast.adapters.dispatch.in_process import InProcessDispatch
 from holdfast.adapters.event_log.sql import SqlEventLog
 from holdfast.adapters.models.catalogue import ProviderCatalogue
 from holdfast.adapters.models.handles import ProviderSettings
+from holdfast.adapters.outgoing.guarded import GuardedOutgoing
+from holdfast.core.addresses import Reach
 from holdfast.core.agents import Actor, Agent
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID, DEFAULT_USER_ID, Kind
 from holdfast.core.messages import Message, Outcome, Role, Text, ToolCall, ToolReturn
@@ -152,6 +154,7 @@ class Rig:
             model=self.model,
             catalogue=ProviderCatalogue(ProviderSettings()),
             toolbox=self.toolbox,
+            outgoing=GuardedOutgoing(Reach()),
             clock=SystemClock(),
             ids=RandomIds(),
             limits=limits or Limits(),

@@ -16,8 +16,10 @@ from holdfast.adapters.bell.local import LocalBell
 from holdfast.adapters.clock import RandomIds, SystemClock
 from holdfast.adapters.dispatch.in_process import InProcessDispatch
 from holdfast.adapters.event_log.sql import SqlEventLog
+from holdfast.adapters.outgoing.guarded import GuardedOutgoing
 from holdfast.adapters.store.cipher import FernetCipher
 from holdfast.adapters.store.sqlite import SqliteStore
+from holdfast.core.addresses import Reach
 from holdfast.core.messages import Outcome, Text, ToolReturn
 from holdfast.core.models import EmbeddingInfo, ModelChoice, ModelInfo
 from holdfast.core.tools import Tool, ToolKind
@@ -130,6 +132,7 @@ async def _opened(home: Path) -> AsyncIterator[House]:
         model=SilentModel(),
         catalogue=TwoModels(),
         toolbox=EchoToolbox(),
+        outgoing=GuardedOutgoing(Reach()),
         clock=SystemClock(),
         ids=RandomIds(),
     )

@@ -18,6 +18,8 @@ from holdfast.adapters.dispatch.in_process import InProcessDispatch
 from holdfast.adapters.event_log.sql import SqlEventLog
 from holdfast.adapters.models.catalogue import ProviderCatalogue
 from holdfast.adapters.models.handles import ProviderSettings
+from holdfast.adapters.outgoing.guarded import GuardedOutgoing
+from holdfast.core.addresses import Reach
 from holdfast.core.agents import Actor
 from holdfast.core.cancellation import Action
 from holdfast.core.events import Event, RunEnded
@@ -92,6 +94,7 @@ class Process:
             model=Provider(nature, ledger),
             catalogue=_CATALOGUE,
             toolbox=Toolbox(nature, ledger),
+            outgoing=GuardedOutgoing(Reach()),
             clock=clock,
             ids=ids,
             limits=Limits(busy_wait_seconds=20, max_recoveries=3),

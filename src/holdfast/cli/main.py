@@ -106,6 +106,7 @@ def server(
     max_recoveries: Annotated[str | None, _setting("max_recoveries")] = None,
     drain_seconds: Annotated[str | None, _setting("drain_seconds")] = None,
     max_body_bytes: Annotated[str | None, _setting("max_body_bytes")] = None,
+    allowed_private_hosts: Annotated[str | None, _setting("allowed_private_hosts")] = None,
     log_level: Annotated[str | None, _setting("log_level")] = None,
 ) -> None:
     """Start the server; it runs until it is stopped (Ctrl-C)."""
@@ -124,6 +125,7 @@ def server(
             max_recoveries=max_recoveries,
             drain_seconds=drain_seconds,
             max_body_bytes=max_body_bytes,
+            allowed_private_hosts=allowed_private_hosts,
             log_level=log_level,
         )
         from holdfast.cli.server import run  # noqa: PLC0415 - a second's worth of imports

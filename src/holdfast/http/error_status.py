@@ -48,6 +48,7 @@ ERROR_STATUS: Mapping[type[errors.HoldfastError], Row] = {
     errors.HoldfastError: Row(500, secret=True),
     errors.CallerError: Row(400),
     errors.InvalidArgument: Row(400, "INVALID_ARGUMENT: "),
+    errors.AddressForbidden: Row(400, "INVALID_ARGUMENT: "),
     errors.Unprocessable: Row(422),
     errors.ToolSourceInvalid: Row(400),
     errors.Unauthorized: Row(401, headers={"www-authenticate": "Bearer"}),
@@ -77,6 +78,7 @@ ERROR_STATUS: Mapping[type[errors.HoldfastError], Row] = {
     errors.SettingInvalid: Row(503, headers=DO_NOT_RETRY),
     errors.CannotStart: Row(503, headers=DO_NOT_RETRY),
     errors.ServerStopping: Row(503, headers=DO_NOT_RETRY),
+    errors.Undeliverable: Row(502),
     errors.Bug: Row(500, secret=True),
     errors.IllegalTransition: Row(500, secret=True),
     # Two callers changed one run: whoever lost may look again.

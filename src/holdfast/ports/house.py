@@ -7,6 +7,7 @@ from holdfast.ports.clock import Clock, Ids
 from holdfast.ports.dispatch import Dispatch
 from holdfast.ports.event_log import EventLog
 from holdfast.ports.model import Catalogue, Model
+from holdfast.ports.outgoing import Outgoing
 from holdfast.ports.store import Store
 from holdfast.ports.toolbox import Toolbox
 
@@ -32,6 +33,7 @@ class House:
     model: Model
     catalogue: Catalogue
     toolbox: Toolbox
+    outgoing: Outgoing
     clock: Clock
     ids: Ids
     limits: Limits = Limits()

@@ -1,0 +1,195 @@
+"""Which addresses that a caller names may be reached: public ones by HTTP(S), and what the operator allows.
+
+Pure: a name's addresses are looked up in ``adapters/outgoing``, where the one that is really connected to is
+judged by ``may_reach``. What is written in an unusual way is refused rather than interpreted: whoever reads it
+later might interpret it otherwise.
+"""
+
+import re
+from collections.abc import Iterable
+from ipaddress import (
+    IPv4Address,
+    IPv4Network,
+    IPv6Address,
+    IPv6Network,
+    ip_address,
+    ip_network,
+)
+from typing import Final
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from holdfast.errors import AddressForbidden
+
+MAX_URL_CHARACTERS: Final = 2048
+
+IPAddress = IPv4Address | IPv6Address
+IPNetwork = IPv4Network | IPv6Network
+
+_PORTS: Final = {"http": 80, "https": 443}
+_UNUSUAL: Final = re.compile(r"[^!-~]|\\")
+_LABEL: Final = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
+# What old resolvers take for a part of an address: 127, 0177, 0x7f.
+_NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
+
+# IANA's special-purpose registry, and the one service address of a cloud that lies in public space (Azure).
+_NOT_PUBLIC_4: Final = tuple(
+    IPv4Network(text)
+    for text in (
+        "0.0.0.0/8",
+        "10.0.0.0/8",
+        "100.64.0.0/10",
+        "127.0.0.0/8",
+        "168.63.129.16/32",
+        "169.254.0.0/16",
+        "172.16.0.0/12",
+        "192.0.0.0/24",
+        "192.0.2.0/24",
+        "192.31.196.0/24",
+        "192.52.193.0/24",
+        "192.88.99.0/24",
+        "192.168.0.0/16",
+        "192.175.48.0/24",
+        "198.18.0.0/15",
+        "198.51.100.0/24",
+        "203.0.113.0/24",
+        "224.0.0.0/4",
+        "240.0.0.0/4",
+    )
+)
+_PUBLIC_6: Final = IPv6Network("2000::/3")
+_NOT_PUBLIC_6: Final = tuple(
+    IPv6Network(text) for text in ("2001::/23", "2001:db8::/32", "2620:4f:8000::/48", "3fff::/20")
+)
+_NAT64: Final = IPv6Network("64:ff9b::/96")
+
+
+class Reach(Struct, frozen=True):
+    """What callers may name besides public addresses: the operator's choice."""
+
+    hosts: frozenset[str] = frozenset()
+    networks: tuple[IPNetwork, ...] = ()
+
+
+class Destination(Struct, frozen=True):
+    """A URL taken apart once; a client that is given the parts cannot read it in another way."""
+
+    scheme: str
+    host: str
+    port: int
+    # Path and query.
+    target: str
+
+
+def reach(entries: Iterable[str]) -> Reach:
+    """Names, addresses and networks (10.0.0.0/8). ValueError for what is none of these."""
+    hosts: set[str] = set()
+    networks: list[IPNetwork] = []
+    for entry in entries:
+        try:
+            networks.append(ip_network(entry))
+        except ValueError:
+            if "/" in entry or _is_numeric(entry):
+                raise
+            hosts.add(_name(entry.lower().removesuffix(".")))
+    return Reach(frozenset(hosts), tuple(networks))
+
+
+def destination(url: str, allowed: Reach) -> Destination:
+    """The parts of a URL that a caller gave. AddressForbidden where it is evident without a look-up."""
+    if len(url) > MAX_URL_CHARACTERS:
+        raise AddressForbidden(f"it is longer than {MAX_URL_CHARACTERS} characters")
+    if _UNUSUAL.search(url):
+        raise AddressForbidden("it has characters that must be encoded in a URL")
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise AddressForbidden("it is not a URL") from None
+    if parts.scheme not in _PORTS:
+        raise AddressForbidden("only http:// and https:// are spoken")
+    if "@" in parts.netloc:
+        raise AddressForbidden("it has a name or a password in front of the host")
+    if port == 0 or parts.netloc.endswith(":"):
+        raise AddressForbidden("its port is not one")
+    host = _host(parts.netloc, parts.hostname or "")
+    _refuse_evident(host, allowed)
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return Destination(parts.scheme, host, port or _PORTS[parts.scheme], target)
+
+
+def may_reach(host: str, address: IPAddress, allowed: Reach) -> bool:
+    """Whether a connection may be made to this address of the host."""
+    meant = _meant(address)
+    return (
+        host in allowed.hosts
+        or any(meant in network or address in network for network in allowed.networks)
+        or _is_public(meant)
+    )
+
+
+def _host(netloc: str, hostname: str) -> str:
+    if netloc.startswith("["):
+        try:
+            address = IPv6Address(hostname)
+        except ValueError:
+            raise AddressForbidden("its host is not an address") from None
+        if address.scope_id is not None:
+            raise AddressForbidden("its host is an address of one network card alone")
+        return str(address)
+    host = hostname.removesuffix(".")
+    try:
+        return _name(host)
+    except ValueError:
+        raise AddressForbidden(
+            "its host is neither a name nor an address as usually written"
+        ) from None
+
+
+def _name(host: str) -> str:
+    """A name, or an IPv4 address in four decimal numbers. ValueError for anything else."""
+    if _is_numeric(host):
+        return str(IPv4Address(host))
+    if len(host) > 253 or not all(_LABEL.fullmatch(label) for label in host.split(".")):
+        raise ValueError(host)
+    return host
+
+
+def _is_numeric(host: str) -> bool:
+    return _NUMBER.fullmatch(host.rpartition(".")[2]) is not None
+
+
+def _refuse_evident(host: str, allowed: Reach) -> None:
+    if host in allowed.hosts:
+        return
+    address = _literal(host)
+    if address is None:
+        if host == "localhost" or host.endswith(".localhost"):
+            address = IPv4Address("127.0.0.1")
+        else:
+            return
+    if not may_reach(host, address, allowed):
+        raise AddressForbidden.private(host)
+
+
+def _literal(host: str) -> IPAddress | None:
+    try:
+        return ip_address(host)
+    except ValueError:
+        return None
+
+
+def _meant(address: IPAddress) -> IPAddress:
+    """The IPv4 address that an IPv6 one stands for (mapped, NAT64, 6to4), else itself."""
+    if isinstance(address, IPv4Address):
+        return address
+    if address in _NAT64:
+        return IPv4Address(int(address) & 0xFFFF_FFFF)
+    return address.ipv4_mapped or address.sixtofour or address
+
+
+def _is_public(address: IPAddress) -> bool:
+    if isinstance(address, IPv4Address):
+        return not any(address in network for network in _NOT_PUBLIC_4)
+    return address in _PUBLIC_6 and not any(address in network for network in _NOT_PUBLIC_6)

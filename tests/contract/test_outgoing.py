@@ -1,0 +1,174 @@
+"""Requests to addresses that callers gave: to a judged address, once, and within bounds."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from threading import Event
+
+import pytest
+from tests.receiver import Receiver, Says, receiving
+from tests.waiting import WAIT_SECONDS
+
+from holdfast.adapters.outgoing.guarded import GuardedOutgoing
+from holdfast.adapters.outgoing.lookup import MAX_LOOKUPS, Lookup
+from holdfast.core.addresses import Reach, reach
+from holdfast.errors import AddressForbidden, Undeliverable
+from holdfast.ports.outgoing import Letter
+
+LOOPBACK = reach(["127.0.0.1"])
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    async with receiving() as receiver:
+        yield receiver
+
+
+def letter(url: str, *, seconds: float = WAIT_SECONDS, max_bytes: int = 1000) -> Letter:
+    return Letter(
+        url=url,
+        method="POST",
+        headers={"Content-Type": "text/plain"},
+        body=b"hello",
+        timeout_seconds=seconds,
+        max_reply_bytes=max_bytes,
+    )
+
+
+def outgoing(allowed: Reach, *answers: Sequence[str]) -> GuardedOutgoing:
+    """Every look-up of a name has the next of these answers, the last one for ever."""
+    left = list(answers)
+
+    def resolve(host: str, port: int) -> Sequence[str]:
+        return left.pop(0) if len(left) > 1 else left[0]
+
+    return GuardedOutgoing(allowed, Lookup(allowed, resolve))
+
+
+async def test_a_request_arrives_under_the_name_it_was_sent_to(receiver: Receiver) -> None:
+    receiver.answers = [Says(201, {"X-Seen": "yes"}, b"thanks")]
+    url = f"http://hooks.example:{receiver.port}/here?a=1"
+
+    reply = await outgoing(LOOPBACK, ["127.0.0.1"]).send(letter(url))
+
+    heard = await receiver.heard()
+    assert (heard.method, heard.target, heard.body) == ("POST", "/here?a=1", b"hello")
+    assert heard.headers["host"] == f"hooks.example:{receiver.port}"
+    assert heard.headers["content-type"] == "text/plain"
+    assert (reply.status, reply.headers["x-seen"], reply.body) == (201, "yes", b"thanks")
+
+
+async def test_a_name_that_stands_for_a_private_address_is_not_asked(receiver: Receiver) -> None:
+    url = f"http://rebound.example:{receiver.port}/"
+
+    with pytest.raises(AddressForbidden, match=r"rebound\.example is not a public address"):
+        await outgoing(Reach(), ["127.0.0.1", "::1", "10.0.0.1"]).send(letter(url))
+
+    assert receiver.all_heard == []
+
+
+async def test_of_several_addresses_only_those_that_may_be_reached_are_tried(
+    receiver: Receiver,
+) -> None:
+    """127.0.0.2 would answer too, if anybody asked it."""
+    network = outgoing(LOOPBACK, ["127.0.0.2", "169.254.169.254", "127.0.0.1"])
+
+    reply = await network.send(letter(f"http://many.example:{receiver.port}/"))
+
+    assert reply.status == 200
+    assert await Lookup(LOOPBACK, lambda *_: ["127.0.0.2", "127.0.0.1"]).addresses("many", 1) == [
+        "127.0.0.1"
+    ]
+
+
+async def test_the_address_that_was_judged_is_the_one_that_is_connected_to(
+    receiver: Receiver,
+) -> None:
+    """A name server that has a harmless answer first and another one a moment later gains nothing."""
+    looked_up = 0
+
+    def rebinding(host: str, port: int) -> Sequence[str]:
+        nonlocal looked_up
+        looked_up += 1
+        return ["127.0.0.1"] if looked_up == 1 else ["10.0.0.1"]
+
+    network = GuardedOutgoing(LOOPBACK, Lookup(LOOPBACK, rebinding))
+    url = f"http://rebinding.example:{receiver.port}/"
+
+    assert (await network.send(letter(url))).status == 200
+    assert looked_up == 1
+    with pytest.raises(AddressForbidden):
+        await network.send(letter(url))
+
+
+async def test_a_redirect_is_an_answer_and_not_an_order(receiver: Receiver) -> None:
+    receiver.answers = [Says(302, {"Location": f"{receiver.url}/inside"})]
+
+    reply = await outgoing(LOOPBACK, ["127.0.0.1"]).send(letter(f"{receiver.url}/outside"))
+
+    assert reply.status == 302
+    assert [heard.target for heard in receiver.all_heard] == ["/outside"]
+
+
+async def test_an_answer_that_does_not_come_ends_in_time(receiver: Receiver) -> None:
+    receiver.answers = [None]
+
+    with pytest.raises(Undeliverable, match=r"no answer within 0\.05 s"):
+        await outgoing(LOOPBACK, ["127.0.0.1"]).send(letter(receiver.url, seconds=0.05))
+
+
+async def test_an_answer_that_is_too_large_is_not_taken(receiver: Receiver) -> None:
+    receiver.answers = [Says(body=b"x" * 1001)]
+
+    with pytest.raises(Undeliverable, match="larger than 1000 bytes"):
+        await outgoing(LOOPBACK, ["127.0.0.1"]).send(letter(receiver.url))
+
+
+async def test_a_server_that_is_not_there_is_reported() -> None:
+    async with receiving() as receiver:
+        url = receiver.url
+
+    with pytest.raises(Undeliverable, match=r"127\.0\.0\.1 gave no answer"):
+        await outgoing(LOOPBACK, ["127.0.0.1"]).send(letter(url))
+
+
+async def test_a_name_that_nobody_knows_is_reported() -> None:
+    def unknown(host: str, port: int) -> Sequence[str]:
+        raise OSError(-2, "Name or service not known")
+
+    network = GuardedOutgoing(Reach(), Lookup(Reach(), unknown))
+
+    with pytest.raises(Undeliverable, match=r"nobody\.example was not found"):
+        await network.send(letter("http://nobody.example/"))
+
+
+async def test_a_name_server_that_hangs_keeps_nobody_waiting() -> None:
+    """Not the request that asked, and not those that come when all look-ups are taken."""
+    answering = Event()
+
+    def hanging(host: str, port: int) -> Sequence[str]:
+        answering.wait(WAIT_SECONDS)
+        return ["8.8.8.8"]
+
+    network = GuardedOutgoing(Reach(), Lookup(Reach(), hanging))
+    waiting = [
+        asyncio.create_task(network.send(letter("http://slow.example/", seconds=0.05)))
+        for _ in range(MAX_LOOKUPS)
+    ]
+    for task in waiting:
+        with pytest.raises(Undeliverable, match="no answer within"):
+            await task
+    with pytest.raises(Undeliverable, match="Too many names"):
+        await network.send(letter("http://slow.example/"))
+    answering.set()
+
+
+async def test_what_is_evident_is_refused_before_anybody_is_asked() -> None:
+    network = outgoing(LOOPBACK, ["8.8.8.8"])
+
+    network.check("https://hooks.example/")
+    network.check("http://127.0.0.1:9000/")
+    for url in ("http://10.0.0.1/", "http://user@hooks.example/", "file:///etc/passwd"):
+        with pytest.raises(AddressForbidden):
+            network.check(url)
+        with pytest.raises(AddressForbidden):
+            await network.send(letter(url))

@@ -1,0 +1,92 @@
+"""A server that a caller might name: it notes what it hears and answers as it is told to."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from tests.waiting import WAIT_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    method: str
+    target: str
+    headers: dict[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Says:
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b"ok"
+
+
+class Receiver:
+    """Answers in turn, the last one for ever. None: it hears the request and never answers."""
+
+    def __init__(self) -> None:
+        self.answers: list[Says | None] = [Says()]
+        self.all_heard: list[Heard] = []
+        self.host = "127.0.0.1"
+        self.port = 0
+        self._fresh: asyncio.Queue[Heard] = asyncio.Queue()
+        self._hanging: set[asyncio.Task[None]] = set()
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.host}:{self.port}"
+
+    async def heard(self) -> Heard:
+        """The next request that nobody has asked for yet."""
+        async with asyncio.timeout(WAIT_SECONDS):
+            return await self._fresh.get()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        if task is not None:
+            self._hanging.add(task)
+            task.add_done_callback(self._hanging.discard)
+        try:
+            await self._answer(await _request(reader), reader, writer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    def hang_up(self) -> None:
+        for task in self._hanging:
+            task.cancel()
+
+    async def _answer(
+        self, heard: Heard, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        says = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        self.all_heard.append(heard)
+        self._fresh.put_nowait(heard)
+        if says is None:
+            await reader.read()
+            return
+        head = {"content-length": str(len(says.body)), "connection": "close"} | says.headers
+        lines = [f"HTTP/1.1 {says.status} Such", *(f"{name}: {head[name]}" for name in head)]
+        writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + says.body)
+        await writer.drain()
+
+
+async def _request(reader: asyncio.StreamReader) -> Heard:
+    first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().strip().split("\r\n")
+    method, target, _ = first.split(" ")
+    headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
+    body = await reader.readexactly(int(headers.get("content-length", "0")))
+    return Heard(method, target, headers, body)
+
+
+@asynccontextmanager
+async def receiving() -> AsyncIterator[Receiver]:
+    receiver = Receiver()
+    server = await asyncio.start_server(receiver.serve, receiver.host, 0)
+    receiver.port = server.sockets[0].getsockname()[1]
+    yield receiver
+    server.close()
+    receiver.hang_up()
