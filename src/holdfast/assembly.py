@@ -156,6 +156,7 @@ async def _furnished(settings: Settings, stack: AsyncExitStack) -> tuple[House, 
         anthropic_base_url=settings.anthropic_base_url,
         google_api_key=settings.google_api_key,
         google_base_url=settings.google_base_url,
+        silence_seconds=settings.model_silence_seconds,
     )
     model = ModelRouter(providers)
     stack.push_async_callback(model.aclose)

@@ -56,6 +56,13 @@ def _seconds(text: str) -> float:
     return number
 
 
+def _some_seconds(text: str) -> float:
+    number = _seconds(text)
+    if number == 0:
+        raise ValueError(text)
+    return number
+
+
 def _switch(text: str) -> bool:
     words = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
     if text.lower() not in words:
@@ -197,6 +204,24 @@ class Settings:
             accepts="a number from 0 to 1000",
         ),
     ] = _LIMITS.max_recoveries
+    run_stall_seconds: Annotated[
+        float,
+        About(
+            says="How long a run may make no progress before it is ended as failed: nothing new from the model, or no result of a tool beyond the tool's own time. Waiting for a person or for its turn does not count.",
+            variables=("HOLDFAST_RUN_STALL_SECONDS",),
+            read=_some_seconds,
+            accepts="a number of seconds, more than 0",
+        ),
+    ] = _LIMITS.run_stall_seconds
+    model_silence_seconds: Annotated[
+        float,
+        About(
+            says="How long a model provider's connection may be silent before the call counts as timed out. Reasoning models are silent for minutes.",
+            variables=("HOLDFAST_MODEL_SILENCE_SECONDS",),
+            read=_some_seconds,
+            accepts="a number of seconds, more than 0",
+        ),
+    ] = 600.0
     drain_seconds: Annotated[
         float,
         About(
@@ -324,6 +349,7 @@ class Settings:
             busy_wait_seconds=self.busy_wait_seconds,
             tool_timeout_seconds=self.tool_timeout_seconds,
             max_recoveries=self.max_recoveries,
+            run_stall_seconds=self.run_stall_seconds,
         )
 
 

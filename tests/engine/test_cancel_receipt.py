@@ -28,6 +28,7 @@ from holdfast.core.runs import Run
 from holdfast.core.tools import Tool
 from holdfast.core.turn import PlannedCall
 from holdfast.engine.interruption import Interrupted, Interruption
+from holdfast.engine.progress import EffectProgress
 from holdfast.engine.worker import Worker
 from holdfast.ports.house import House
 from holdfast.ports.model import HiddenThinking, ModelEvent, Question, TextDelta, ToolCallDelta
@@ -55,7 +56,7 @@ async def test_a_second_strike_while_the_effect_winds_down_does_no_harm() -> Non
     open_now, winding_down, wound_down = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def effect() -> None:
-        async with interruption.stoppable():
+        async with interruption.stoppable(EffectProgress("message-1")):
             try:
                 open_now.set()
                 await asyncio.Event().wait()

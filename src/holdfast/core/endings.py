@@ -2,12 +2,20 @@
 
 from datetime import datetime
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core import lifecycle
 from holdfast.core.events import RunEnded
 from holdfast.core.lifecycle import Signal
-from holdfast.core.runs import Run, StopReason
+from holdfast.core.runs import Run, RunFailure, StopReason
+
+
+class EarlyEnd(Struct, frozen=True):
+    """As what a run ends that is stopped in the middle of an effect; what it had come to is kept."""
+
+    reason: StopReason
+    failure: RunFailure | None = None
 
 
 def ended(run: Run, reason: StopReason, signal: Signal, now: datetime) -> Run:

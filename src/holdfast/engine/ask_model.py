@@ -58,6 +58,7 @@ async def _heard(
                 await telling.tell(list(facts.rest()))
             return event
         progress.answer.add(event)
+        progress.moved()
         if wants_tokens:
             await telling.tell(list(facts.of(event)))
     raise ModelError("The provider's stream ended before its answer was complete.")

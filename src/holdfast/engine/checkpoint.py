@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from holdfast.core import endings, lifecycle
 from holdfast.core.approvals import pending, without_heartbeat
 from holdfast.core.cancellation import Action, result_of, without
+from holdfast.core.endings import EarlyEnd
 from holdfast.core.events import Event, Fact, MessageStored
 from holdfast.core.ids import Kind, sibling_id
 from holdfast.core.lifecycle import Signal
@@ -114,15 +115,24 @@ class Checkpoints(Struct, frozen=True):
         state = replace(
             state, run=replace(state.run, status=run.status, cancellation=run.cancellation)
         )
+        return self.stop(tx, state, progress, EarlyEnd(StopReason.CANCELLED))
+
+    def stop(
+        self, tx: Transaction, state: State, progress: EffectProgress, end: EarlyEnd
+    ) -> Advanced:
+        """End the run in the middle of an effect, keeping what it had come to."""
         step = state.step
         if step is not None and step.status is StepStatus.PENDING:
-            state = replace(state, step=replace(step, status=StepStatus.CANCELLED))
+            cancelled = end.reason is StopReason.CANCELLED
+            status = StepStatus.CANCELLED if cancelled else StepStatus.FAILED
+            step = replace(step, status=status, failure=end.failure)
+        state = replace(state, step=step, run=replace(state.run, failure=end.failure))
         state = self._with_partial_answer(state, progress.answer)
         outcomes = {
             item.call.id: Outcome.KILLED if item.call.id in progress.began else Outcome.NOT_STARTED
             for item in state.turn.calls
         }
-        return self.end_early(tx, state, StopReason.CANCELLED, outcomes)
+        return self.end_early(tx, state, end.reason, outcomes)
 
     def _with_partial_answer(self, state: State, answer: AnswerSoFar) -> State:
         """What clients saw of an answer that was cut short stays, as if the model had stopped there."""

@@ -1,6 +1,7 @@
 """How far an effect has come: what is true of it if it is interrupted now."""
 
 import json
+from collections.abc import Callable
 
 from holdfast.core.messages import Part, Text, Thinking, ToolCall, ToolReturn
 from holdfast.ports.model import (
@@ -16,11 +17,24 @@ class EffectProgress:
     """Filled by the effect as it goes. ``began`` has the calls whose tool was really started, ``returned``
     the results of those that are done."""
 
-    def __init__(self, message_id: str) -> None:
+    def __init__(
+        self, message_id: str, *, doing: str = "", monotonic_ns: Callable[[], int] = lambda: 0
+    ) -> None:
         # The row that an answer will have, so that what is streamed names what will be stored.
         self.answer = AnswerSoFar(message_id)
         self.began: set[str] = set()
         self.returned: dict[str, ToolReturn] = {}
+        # In words, for whoever asks why it takes so long.
+        self.doing = doing
+        self._monotonic_ns = monotonic_ns
+        self.moved_at_ns = monotonic_ns()
+        # How long it may be quiet on purpose, besides what is borne of everybody.
+        self.quiet_seconds = 0.0
+
+    def moved(self, quiet_seconds: float = 0.0) -> None:
+        """It has got further, and may be quiet for so long now."""
+        self.moved_at_ns = self._monotonic_ns()
+        self.quiet_seconds = quiet_seconds
 
 
 class AnswerSoFar:

@@ -46,6 +46,8 @@ async def _carry_out(
         if tool is None:
             return _not_found(planned)
         progress.began.add(planned.call.id)
+        # A tool has a time limit of its own, and says nothing until it is done.
+        progress.moved(house.limits.tool_timeout_seconds)
         result = await house.toolbox.run(tool, planned, _context(state))
         progress.returned[planned.call.id] = result
         if len(state.turn.calls) > 1:

@@ -15,6 +15,7 @@ from holdfast.engine.progress import EffectProgress
 from holdfast.engine.run_tools import run_tools, with_returned
 from holdfast.engine.state import State
 from holdfast.engine.telling import Telling
+from holdfast.engine.watchdog import ASKING, RUNNING_TOOLS
 from holdfast.errors import Bug, ModelError, RunMoved
 from holdfast.ports.house import House
 from holdfast.ports.store import Transaction
@@ -68,7 +69,7 @@ class Runner:
     async def _one_step(
         self, before: State, command: Command, telling: Telling, interruption: Interruption
     ) -> Advanced:
-        progress = EffectProgress(self._house.ids.mint(Kind.MESSAGE))
+        progress = self._begun(command)
         after, checkpoint = await self._effect(before, command, telling, progress, interruption)
         state = await telling.hand_over(after)
         try:
@@ -81,6 +82,11 @@ class Runner:
             lambda tx: self._checkpoints.cancel(tx, state, progress)
         )
 
+    def _begun(self, command: Command) -> EffectProgress:
+        doing = ASKING if isinstance(command, AskModel) else RUNNING_TOOLS
+        answer_id = self._house.ids.mint(Kind.MESSAGE)
+        return EffectProgress(answer_id, doing=doing, monotonic_ns=self._house.clock.monotonic_ns)
+
     async def _effect(
         self,
         before: State,
@@ -92,10 +98,13 @@ class Runner:
         """The state after the effect, and the checkpoint that is due now."""
         at = self._checkpoints
         try:
-            async with interruption.stoppable():
+            async with interruption.stoppable(progress):
                 after = await self._carry_out(before, command, telling, progress)
-        except Interrupted:
-            return with_returned(before, progress), partial(at.cancel, progress=progress)
+        except Interrupted as struck:
+            stop = partial(at.cancel, progress=progress)
+            if struck.end is not None:
+                stop = partial(at.stop, progress=progress, end=struck.end)
+            return with_returned(before, progress), stop
         except ModelError as error:
             failure = RunFailure(error.kind, error.summary, error.detail)
             reason = StopReason(error.stop_reason)

@@ -9,6 +9,7 @@ from functools import partial
 from holdfast.core.runs import Run, RunStatus
 from holdfast.engine.interruption import Interruption
 from holdfast.engine.runner import Runner
+from holdfast.engine.watchdog import Watchdog
 from holdfast.errors import BackendError, NotFound, RunMoved
 from holdfast.ports.bell import CANCELS
 from holdfast.ports.dispatch import Ticket
@@ -19,7 +20,8 @@ log = logging.getLogger(__name__)
 # A store that is out of reach is tried again after this long; runs wait, nothing is lost.
 STORE_RETRY_SECONDS = 2.0
 # A cancel that another process of the deployment put on record rings no bell here: it is seen after this long.
-LOOK_FOR_CANCELS_SECONDS = 0.5
+# So is a run that has stalled.
+LOOK_SECONDS = 0.5
 
 Begin = Callable[[str, Interruption], Awaitable[None]]
 
@@ -29,6 +31,7 @@ class Worker:
         self._house = house
         self._runner = Runner(house)
         self._live: dict[str, Interruption] = {}
+        self._watchdog = Watchdog(house.clock, house.limits.run_stall_seconds)
         self._carried: set[asyncio.Task[None]] = set()
         self._leaving = asyncio.Event()
         self._drain_seconds = 0.0
@@ -122,9 +125,10 @@ class Worker:
 
     async def _look_now_and_then(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_FOR_CANCELS_SECONDS)
+            await asyncio.sleep(LOOK_SECONDS)
             if self._live:
                 self._house.bell.ring(CANCELS)
+                self._watchdog.look(self._live)
 
     async def _carry(self, ticket: Ticket, begin: Begin) -> None:
         """See one run through, whatever happens to it: no error of a run may reach the other runs."""

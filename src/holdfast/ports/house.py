@@ -22,6 +22,8 @@ class Limits:
     tool_timeout_seconds: float = 180.0
     # How often a run that a dead process left behind is picked up again before it is ended as failed.
     max_recoveries: int = 3
+    # How long a run may make no progress in the middle of its work before it is ended as failed.
+    run_stall_seconds: float = 900.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,9 @@ class FakeClock:
     def monotonic(self) -> float:
         return self._elapsed_seconds
 
+    def monotonic_ns(self) -> int:
+        return round(self._elapsed_seconds * 1e9)
+
     def advance(self, seconds: float) -> None:
         if seconds < 0:
             raise ValueError("time does not go backwards")

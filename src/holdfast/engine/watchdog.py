@@ -1,0 +1,48 @@
+"""Ends runs that get no further: something hangs that should have ended by its own time limit.
+
+What a run waits for on purpose (a tool within its time, a pause before the model is asked again) is no stall; nor
+is waiting for a person or for a turn in the thread, for nobody carries such a run.
+"""
+
+import logging
+from collections.abc import Mapping
+
+from holdfast.core.endings import EarlyEnd
+from holdfast.core.runs import RunFailure, StopReason
+from holdfast.engine.interruption import Interruption
+from holdfast.errors import ModelTimedOut
+from holdfast.ports.clock import Clock
+
+log = logging.getLogger(__name__)
+
+ASKING = "asking the model"
+RUNNING_TOOLS = "running tools"
+
+
+class Watchdog:
+    def __init__(self, clock: Clock, stall_seconds: float) -> None:
+        self._clock = clock
+        self._stall_seconds = stall_seconds
+
+    def look(self, live: Mapping[str, Interruption]) -> None:
+        """Stop every run whose effect has been quiet for too long."""
+        now = self._clock.monotonic_ns()
+        for run_id, interruption in live.items():
+            effect = interruption.effect
+            if effect is None or interruption.is_struck:
+                continue
+            quiet_seconds = (now - effect.moved_at_ns) / 1e9
+            if quiet_seconds > self._stall_seconds + effect.quiet_seconds:
+                told = {"run_id": run_id, "while": effect.doing, "seconds": quiet_seconds}
+                log.warning("run.stalled", extra=told)
+                interruption.strike(self._end(effect.doing, quiet_seconds))
+
+    def _end(self, doing: str, quiet_seconds: float) -> EarlyEnd:
+        detail = (
+            f"The run made no progress for {quiet_seconds:.0f} seconds while {doing}; "
+            f"HOLDFAST_RUN_STALL_SECONDS is {self._stall_seconds:g}."
+        )
+        if doing == ASKING:
+            failure = RunFailure(ModelTimedOut.kind, ModelTimedOut.summary, detail)
+            return EarlyEnd(StopReason.LLM_API_ERROR, failure)
+        return EarlyEnd(StopReason.ERROR, RunFailure("stalled", "The run got no further.", detail))

@@ -1,0 +1,202 @@
+"""Runs that get no further are ended; runs that wait for a reason are not."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+from tests.engine.rig import ACTOR, WAIT_SECONDS, Rig, assert_answered, called, said
+from tests.engine.test_cancel import HangingModel, said_in, steps_of, with_model, within
+
+from holdfast.core.agents import Agent
+from holdfast.core.cancellation import Cancellation
+from holdfast.core.endings import EarlyEnd
+from holdfast.core.messages import Outcome, Role
+from holdfast.core.runs import Run, RunStatus, StepStatus, StopReason
+from holdfast.core.tool_rules import RequiresApproval
+from holdfast.engine import worker
+from holdfast.engine.interruption import Interrupted, Interruption
+from holdfast.engine.progress import EffectProgress
+from holdfast.engine.watchdog import ASKING, Watchdog
+from holdfast.ports.model import TextDelta, ToolCallDelta
+from holdfast.ports.store import Transaction
+from holdfast.testing import FakeClock
+from holdfast.usecases import cancellation
+
+STALL_SECONDS = 900.0
+
+
+@pytest.fixture
+def clock(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> FakeClock:
+    """The time of the house; it is looked at all the time."""
+    monkeypatch.setattr(worker, "LOOK_SECONDS", 0.005)
+    clock = FakeClock()
+    rig.house = replace(rig.house, clock=clock)
+    return clock
+
+
+@asynccontextmanager
+async def effect(
+    interruption: Interruption, progress: EffectProgress
+) -> AsyncIterator[asyncio.Task[None]]:
+    """An effect that hangs until it is stopped."""
+    began = asyncio.Event()
+
+    async def hang() -> None:
+        async with interruption.stoppable(progress):
+            began.set()
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(hang())
+    await within(began)
+    yield task
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def end_of(task: asyncio.Task[None]) -> EarlyEnd | None:
+    with pytest.raises(Interrupted) as struck:
+        await asyncio.wait_for(task, WAIT_SECONDS)
+    return struck.value.end
+
+
+async def test_an_effect_that_is_quiet_for_too_long_is_stopped() -> None:
+    clock, interruption = FakeClock(), Interruption()
+    dog = Watchdog(clock, STALL_SECONDS)
+    progress = EffectProgress("message-1", doing=ASKING, monotonic_ns=clock.monotonic_ns)
+    async with effect(interruption, progress) as task:
+        clock.advance(STALL_SECONDS)
+        dog.look({"run-1": interruption})
+        assert not interruption.is_struck
+
+        progress.moved()
+        clock.advance(STALL_SECONDS)
+        dog.look({"run-1": interruption})
+        assert not interruption.is_struck
+
+        clock.advance(1)
+        dog.look({"run-1": interruption})
+        end = await end_of(task)
+    assert end is not None
+    assert end.failure is not None
+    assert end.failure.kind == "llm_timeout"
+    assert "901 seconds while asking the model" in end.failure.detail
+    assert "HOLDFAST_RUN_STALL_SECONDS is 900" in end.failure.detail
+
+
+async def test_what_is_quiet_on_purpose_has_its_time_first() -> None:
+    clock, interruption = FakeClock(), Interruption()
+    dog = Watchdog(clock, STALL_SECONDS)
+    progress = EffectProgress("message-1", doing=ASKING, monotonic_ns=clock.monotonic_ns)
+    progress.moved(quiet_seconds=60)
+    async with effect(interruption, progress) as task:
+        clock.advance(STALL_SECONDS + 60)
+        dog.look({"run-1": interruption})
+        assert not interruption.is_struck
+        clock.advance(1)
+        dog.look({"run-1": interruption})
+        assert await end_of(task) is not None
+
+
+def test_between_two_effects_there_is_nothing_to_stop() -> None:
+    """What the store writes ends by the store's own limits; a strike would hit the next effect."""
+    clock, interruption = FakeClock(), Interruption()
+    clock.advance(10 * STALL_SECONDS)
+    Watchdog(clock, STALL_SECONDS).look({"run-1": interruption})
+    assert not interruption.is_struck
+
+
+async def assert_stalled(rig: Rig, agent: Agent, run: Run, reason: StopReason, kind: str) -> Run:
+    """What holds of every stalled run: it has failed and says why, and the agent answers again."""
+    ended = await rig.ended(run)
+    assert (ended.status, ended.stop_reason) == (RunStatus.FAILED, reason)
+    assert ended.failure is not None
+    assert ended.failure.kind == kind
+    assert "HOLDFAST_RUN_STALL_SECONDS" in ended.failure.detail
+    assert_answered(await rig.context(agent))
+    assert await rig.read(lambda tx: tx.steps.pending(run.id)) == []
+    rig.model.otherwise = lambda _: said("Here I am.")
+    return ended
+
+
+@pytest.mark.parametrize("stream_tokens", [False, True])
+async def test_a_model_that_falls_silent_ends_the_run_and_what_it_said_is_kept(
+    rig: Rig, clock: FakeClock, stream_tokens: bool
+) -> None:
+    agent = await rig.make_agent("roll")
+    model = HangingModel(
+        TextDelta("I was "), TextDelta("about to"), ToolCallDelta("c", "roll", "{")
+    )
+    with_model(rig, model)
+    async with rig.working():
+        run = await rig.submit(agent, stream_tokens=stream_tokens)
+        await within(model.silent)
+        clock.advance(STALL_SECONDS + 1)
+        await assert_stalled(rig, agent, run, StopReason.LLM_API_ERROR, "llm_timeout")
+        assert model.hung_up.is_set()
+        assert await said_in(rig, agent) == [(Role.USER, "Hi"), (Role.ASSISTANT, "I was about to")]
+        (step,) = await steps_of(rig, run)
+        assert step.status is StepStatus.FAILED
+        assert step.failure is not None
+
+
+async def test_a_tool_that_outlives_its_time_is_stopped(rig: Rig, clock: FakeClock) -> None:
+    agent = await rig.make_agent("roll")
+    rig.model.script = [called(("c1", "roll"))]
+    rig.toolbox.gate = asyncio.Event()
+    async with rig.working():
+        run = await rig.submit(agent)
+        await within(rig.toolbox.running)
+        clock.advance(rig.house.limits.tool_timeout_seconds + STALL_SECONDS + 1)
+        await assert_stalled(rig, agent, run, StopReason.ERROR, "stalled")
+        results = [item for row in await rig.context(agent) for item in row.tool_returns]
+        assert [item.outcome for item in results] == [Outcome.KILLED]
+        rig.toolbox.gate = None
+        assert (await rig.say(agent, "And now?")).ended.stop_reason is StopReason.END_TURN
+
+
+async def test_who_waits_for_a_turn_has_not_stalled(rig: Rig, clock: FakeClock) -> None:
+    agent = await rig.make_agent()
+    rig.model.gate = asyncio.Event()
+    async with rig.working():
+        first = await rig.submit(agent, "one")
+        await within(rig.model.asked)
+        clock.advance(STALL_SECONDS - 1)
+        second = await rig.submit(agent, "two")
+        rig.model.gate.set()
+        assert (await rig.ended(first)).status is RunStatus.COMPLETED
+        assert (await rig.ended(second)).status is RunStatus.COMPLETED
+
+
+async def test_who_waits_for_a_person_has_not_stalled(rig: Rig, clock: FakeClock) -> None:
+    agent = await rig.make_agent("ask", rules=(RequiresApproval(tool_name="ask"),))
+    rig.model.script = [called(("c1", "ask"))]
+    async with rig.working():
+        run = await rig.submit(agent)
+        await rig.ended(run)
+        clock.advance(10 * STALL_SECONDS)
+        # Somebody else's turn: the dog has looked at everything meanwhile.
+        await rig.say(await rig.make_agent())
+    assert (await rig.ended(run)).status is RunStatus.PAUSED
+
+
+async def test_a_cancel_on_record_wins_over_a_stall(rig: Rig, clock: FakeClock) -> None:
+    agent = await rig.make_agent()
+    model = HangingModel(TextDelta("Well"))
+    with_model(rig, model)
+
+    def cancelled_as_it_stalls(tx: Transaction) -> None:
+        receipt = Cancellation(requested_at=run.created_at, requested_by=ACTOR.user_id)
+        stored = tx.runs.get(ACTOR.organization_id, run.id)
+        cancellation.put_on_record(tx, stored, receipt, rig.house.ids)
+        # The run is stopped from now on, and its end is written after this.
+        clock.advance(STALL_SECONDS + 1)
+
+    async with rig.working():
+        run = await rig.submit(agent)
+        await within(model.silent)
+        await rig.house.store.write(cancelled_as_it_stalls)
+        ended = await rig.ended(run)
+    assert (ended.status, ended.failure) == (RunStatus.CANCELLED, None)
+    assert await said_in(rig, agent) == [(Role.USER, "Hi"), (Role.ASSISTANT, "Well")]
