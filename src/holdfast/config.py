@@ -250,6 +250,24 @@ class Settings:
             default="none",
         ),
     ] = _NOTHING_PRIVATE
+    provider_traces: Annotated[
+        bool,
+        About(
+            says="Keep what each step really sent to its provider and got back, without keys and agents' secrets: `GET /v1/steps/{id}/trace`.",
+            variables=("HOLDFAST_PROVIDER_TRACES",),
+            read=_switch,
+            accepts="true or false",
+        ),
+    ] = False
+    max_trace_bytes: Annotated[
+        int,
+        About(
+            says="Of a longer request or answer only the beginning is kept in its trace.",
+            variables=("HOLDFAST_MAX_TRACE_BYTES",),
+            read=_whole(1, 2**30),
+            accepts="a number of bytes, 1 or more",
+        ),
+    ] = 256 * 1024
     log_level: Annotated[
         str,
         About(
@@ -350,6 +368,7 @@ class Settings:
             tool_timeout_seconds=self.tool_timeout_seconds,
             max_recoveries=self.max_recoveries,
             run_stall_seconds=self.run_stall_seconds,
+            max_trace_bytes=self.max_trace_bytes if self.provider_traces else 0,
         )
 
 
@@ -361,6 +380,11 @@ ABOUT: Final[Mapping[str, About]] = {
 
 def option(name: str) -> str:
     return "--" + name.replace("_", "-")
+
+
+def is_switch(name: str) -> bool:
+    """Whether the setting is on or off, and its option needs no value."""
+    return ABOUT[name].read is _switch
 
 
 def default_text(name: str) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from holdfast import __version__
-from holdfast.config import ABOUT, Settings, default_text, option
+from holdfast.config import ABOUT, Settings, default_text, is_switch, option
 from holdfast.errors import BackendError, CallerError, SettingInvalid
 
 app = typer.Typer(
@@ -65,7 +65,7 @@ def _setting(name: str) -> Any:
     return typer.Option(
         option(name),
         help=words.replace("`", ""),
-        metavar=None if name == "insecure" else name.rsplit("_", 1)[-1].upper(),
+        metavar=None if is_switch(name) else name.rsplit("_", 1)[-1].upper(),
         show_default=False,
     )
 
@@ -107,6 +107,8 @@ def server(
     drain_seconds: Annotated[str | None, _setting("drain_seconds")] = None,
     max_body_bytes: Annotated[str | None, _setting("max_body_bytes")] = None,
     allowed_private_hosts: Annotated[str | None, _setting("allowed_private_hosts")] = None,
+    provider_traces: Annotated[bool | None, _setting("provider_traces")] = None,
+    max_trace_bytes: Annotated[str | None, _setting("max_trace_bytes")] = None,
     log_level: Annotated[str | None, _setting("log_level")] = None,
 ) -> None:
     """Start the server; it runs until it is stopped (Ctrl-C)."""
@@ -126,6 +128,8 @@ def server(
             drain_seconds=drain_seconds,
             max_body_bytes=max_body_bytes,
             allowed_private_hosts=allowed_private_hosts,
+            provider_traces=provider_traces,
+            max_trace_bytes=max_trace_bytes,
             log_level=log_level,
         )
         from holdfast.cli.server import run  # noqa: PLC0415 - a second's worth of imports

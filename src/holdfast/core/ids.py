@@ -22,6 +22,7 @@ class Kind(StrEnum):
     MESSAGE = "message"
     RUN = "run"
     STEP = "step"
+    PROVIDER_TRACE = "provider_trace"
     CONVERSATION = "conv"
     USER = "user"
     ORGANIZATION = "org"

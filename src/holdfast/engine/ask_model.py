@@ -25,6 +25,8 @@ async def ask_model(
         raise Bug("The model is asked without a step.")
     message_id = progress.answer.message_id
     asked = question(state, command)
+    if house.limits.max_trace_bytes:
+        asked = replace(asked, exchanges=progress.exchanges)
     facts = AnswerFacts(message_id, state.step.id, state.policy)
     started = house.clock.monotonic_ns()
     async with house.model.ask(asked) as events:

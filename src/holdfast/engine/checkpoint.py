@@ -80,6 +80,7 @@ class Checkpoints(Struct, frozen=True):
         """Write what the last effect produced, decide what comes next, and write that it begins."""
         command = next_command(state.turn, state.policy)
         finished_step = state.step
+        state = _store_traces(tx, state)
         state = self._prepare(state, command)
         if isinstance(command, RunTools | RequestApproval):
             tx.calls.put(state.run.thread_id, state.turn.calls)
@@ -167,7 +168,7 @@ class Checkpoints(Struct, frozen=True):
         if results:
             command = RunTools((), results)
             state = absorb(state, command, {}, clock=self.clock, ids=self.ids, spent_ns=0)
-        state, stored = _store_rows(tx, state)
+        state, stored = _store_rows(tx, _store_traces(tx, state))
         if reason is StopReason.CANCELLED:
             state = _with_receipt(tx, state, {item.call_id: item.outcome for item in results})
         return self._end(tx, state, reason, stored)
@@ -300,6 +301,13 @@ def _store_rows(tx: Transaction, state: State) -> tuple[State, tuple[MessageStor
         clear_context=False,
     )
     return stored, facts
+
+
+def _store_traces(tx: Transaction, state: State) -> State:
+    if not state.traces:
+        return state
+    tx.traces.add(state.traces)
+    return replace(state, traces=())
 
 
 def _with_receipt(tx: Transaction, state: State, outcomes: Mapping[str, Outcome]) -> State:

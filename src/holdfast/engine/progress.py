@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from holdfast.core.messages import Part, Text, Thinking, ToolCall, ToolReturn
 from holdfast.ports.model import (
+    Exchange,
     HiddenThinking,
     ModelEvent,
     TextDelta,
@@ -24,6 +25,8 @@ class EffectProgress:
         self.answer = AnswerSoFar(message_id)
         self.began: set[str] = set()
         self.returned: dict[str, ToolReturn] = {}
+        # What really went to the provider and came back, where that is kept.
+        self.exchanges: list[Exchange] = []
         # In words, for whoever asks why it takes so long.
         self.doing = doing
         self._monotonic_ns = monotonic_ns

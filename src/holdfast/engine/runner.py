@@ -4,12 +4,16 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
+from msgspec.structs import replace
+
 from holdfast.core.ids import Kind
 from holdfast.core.runs import RunFailure, RunStatus, StopReason
+from holdfast.core.traces import CallType
 from holdfast.core.turn import AskModel, Command, RunTools
 from holdfast.engine import recovery
 from holdfast.engine.ask_model import ask_model
 from holdfast.engine.checkpoint import Advanced, Checkpoints
+from holdfast.engine.exchanges import traces
 from holdfast.engine.interruption import Interrupted, Interruption
 from holdfast.engine.progress import EffectProgress
 from holdfast.engine.run_tools import run_tools, with_returned
@@ -71,6 +75,9 @@ class Runner:
     ) -> Advanced:
         progress = self._begun(command)
         after, checkpoint = await self._effect(before, command, telling, progress, interruption)
+        if progress.exchanges:
+            kept = traces(self._house, after, progress.exchanges, CallType.AGENT_STEP)
+            after = replace(after, traces=kept)
         state = await telling.hand_over(after)
         try:
             return await self._house.store.write(lambda tx: checkpoint(tx, state))

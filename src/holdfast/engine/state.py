@@ -13,6 +13,7 @@ from holdfast.core.models import ModelChoice
 from holdfast.core.runs import ClientTool, Run, Step
 from holdfast.core.threads import Thread
 from holdfast.core.tools import Tool
+from holdfast.core.traces import ProviderTrace
 from holdfast.core.turn import Policy, Turn
 from holdfast.ports.model import ToolOffer
 from holdfast.ports.store import Transaction
@@ -41,6 +42,8 @@ class State(Struct, frozen=True, kw_only=True):
     # Facts that were shown already and are not durable yet.
     unwritten: tuple[Event, ...] = ()
     step: Step | None = None
+    # What the provider was sent and answered in this step, where that is kept.
+    traces: tuple[ProviderTrace, ...] = ()
     context_tokens: int = 0
 
 

@@ -40,6 +40,7 @@ _ROUTERS = (
     agents.router,
     runs.router,
     steps.router,
+    steps.telemetry_router,
     tools.router,
     blocks.router,
     approvals.router,

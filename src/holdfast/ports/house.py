@@ -24,6 +24,8 @@ class Limits:
     max_recoveries: int = 3
     # How long a run may make no progress in the middle of its work before it is ended as failed.
     run_stall_seconds: float = 900.0
+    # How much of a request to a provider, and of its answer, is kept to be looked at; 0: nothing.
+    max_trace_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,17 @@ class ToolOffer(Struct, frozen=True):
     parameters: dict[str, Any]
 
 
+class Exchange(Struct, frozen=True, kw_only=True):
+    """A request to a provider and what came back: the bodies as they were, no headers, no keys. ``status_code``
+    None means that no answer began; ``error`` says why it did not end well."""
+
+    request: dict[str, Any]
+    response: dict[str, Any]
+    status_code: int | None
+    error: str | None
+    latency_ms: int
+
+
 class Question(Struct, frozen=True, kw_only=True):
     """All that the model is given. The rows begin with the system message, and every call has its result."""
 
@@ -29,6 +40,8 @@ class Question(Struct, frozen=True, kw_only=True):
     # The model must call one of ``tools``.
     force_tool: bool = False
     parallel_tool_calls: bool = False
+    # Where each exchange with the provider is added when it is over, however it ended. None: nobody wants to know.
+    exchanges: list[Exchange] | None = None
 
 
 class ThinkingDelta(Struct, frozen=True):

@@ -22,6 +22,7 @@ from holdfast.core.paging import Page
 from holdfast.core.runs import Run, RunQuery, Step, StepQuery
 from holdfast.core.threads import Thread, ThreadQuery
 from holdfast.core.tools import Tool, ToolQuery
+from holdfast.core.traces import ProviderTrace
 
 T = TypeVar("T")
 
@@ -323,6 +324,14 @@ class Steps(Protocol):
     def pending(self, run_id: str) -> Sequence[Step]: ...
 
 
+class Traces(Protocol):
+    def add(self, traces: Sequence[ProviderTrace]) -> None: ...
+
+    def of_step(self, organization_id: str, step_id: str) -> Sequence[ProviderTrace]:
+        """In the order in which the provider was called. They go with the step."""
+        ...
+
+
 class Events(Protocol):
     def append(self, events: Sequence[Event]) -> None: ...
 
@@ -348,6 +357,8 @@ class Transaction(Protocol):
     def runs(self) -> Runs: ...
     @property
     def steps(self) -> Steps: ...
+    @property
+    def traces(self) -> Traces: ...
     @property
     def events(self) -> Events: ...
 

@@ -8,6 +8,7 @@ from holdfast.core.agents import Actor
 from holdfast.core.messages import Message
 from holdfast.core.paging import Page
 from holdfast.core.runs import Step, StepQuery
+from holdfast.core.traces import ProviderTrace
 from holdfast.ports.house import House
 from holdfast.ports.store import Transaction
 
@@ -24,6 +25,17 @@ async def messages(house: House, actor: Actor, step_id: str, page: Page) -> Sequ
     def load(tx: Transaction) -> Sequence[Message]:
         tx.steps.get(actor.organization_id, step_id)
         return tx.messages.list(actor.organization_id, page, step_id=step_id)
+
+    return await house.store.read(load)
+
+
+async def trace(house: House, actor: Actor, step_id: str) -> ProviderTrace | None:
+    """The last call of the step's provider, if such calls are kept."""
+
+    def load(tx: Transaction) -> ProviderTrace | None:
+        tx.steps.get(actor.organization_id, step_id)
+        kept = tx.traces.of_step(actor.organization_id, step_id)
+        return kept[-1] if kept else None
 
     return await house.store.read(load)
 

@@ -30,6 +30,7 @@ from holdfast.adapters.models.handles import (
 from holdfast.adapters.models.history import to_messages
 from holdfast.adapters.models.transport import StreamTransport
 from holdfast.adapters.models.wires.wire import Wire
+from holdfast.adapters.models.wiretap import listening, tap_request, tap_response
 from holdfast.core.models import ModelChoice
 from holdfast.ports.model import ModelEvent, Question, ToolOffer
 
@@ -87,6 +88,7 @@ class PydanticAiBridge:
         wire = self._wires[spoken]
         model = self._model(spoken, choice.name, bool(choice.settings.strict))
         async with AsyncExitStack() as stack:
+            stack.enter_context(listening(question.exchanges, self._secrets))
             opened: list[httpx2.Response] = []
             _opened.set(opened)
             stack.push_async_callback(_close, opened)
@@ -112,7 +114,7 @@ class PydanticAiBridge:
             self._clients[kind] = httpx2.AsyncClient(
                 transport=_transport(account),
                 trust_env=not account.is_loopback,
-                event_hooks={"response": [_note]},
+                event_hooks={"request": [tap_request], "response": [_note, tap_response]},
                 timeout=httpx2.Timeout(self._settings.silence_seconds, connect=_CONNECT_SECONDS),
             )
         return self._clients[kind]

@@ -299,6 +299,24 @@ step_tags = Table(
     Index(None, "tag"),
 )
 
+# What providers were sent and answered; only where it is asked for.
+provider_traces = Table(
+    "provider_traces",
+    metadata,
+    Column(
+        "position",
+        BigInteger().with_variant(Integer, "sqlite"),
+        Identity(always=True),
+        primary_key=True,
+    ),
+    Column("id", Text, nullable=False),
+    Column("organization_id", Text, nullable=False),
+    Column("step_id", ForeignKey("steps.id", ondelete="CASCADE"), nullable=False),
+    Column("created_at", Instant, nullable=False),
+    Column("body", Text, nullable=False),
+    Index(None, "step_id"),
+)
+
 events = Table(
     "events",
     metadata,

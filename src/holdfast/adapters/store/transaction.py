@@ -12,6 +12,7 @@ from holdfast.adapters.store.runs import SqlRuns
 from holdfast.adapters.store.steps import SqlSteps
 from holdfast.adapters.store.threads import SqlThreads
 from holdfast.adapters.store.tools import SqlTools
+from holdfast.adapters.store.traces import SqlTraces
 
 
 class SqlTransaction:
@@ -24,4 +25,5 @@ class SqlTransaction:
         self.calls = SqlCalls(connection)
         self.runs = SqlRuns(connection)
         self.steps = SqlSteps(connection)
+        self.traces = SqlTraces(connection)
         self.events = SqlEvents(connection)

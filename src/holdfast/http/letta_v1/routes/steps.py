@@ -13,12 +13,19 @@ from holdfast.http.json_response import documented, json_response
 from holdfast.http.letta_v1.ids import StepId
 from holdfast.http.letta_v1.paging import paging
 from holdfast.http.letta_v1.schemas.messages import ApiMessage
-from holdfast.http.letta_v1.schemas.steps import Feedback, FeedbackBody, Step, StepMetrics
+from holdfast.http.letta_v1.schemas.steps import (
+    Feedback,
+    FeedbackBody,
+    ProviderTrace,
+    Step,
+    StepMetrics,
+)
 from holdfast.http.letta_v1.to_wire.messages import api_listing
-from holdfast.http.letta_v1.to_wire.steps import api_step, step_metrics
+from holdfast.http.letta_v1.to_wire.steps import api_step, provider_trace, step_metrics
 from holdfast.usecases import steps
 
 router = APIRouter(prefix="/v1/steps", route_class=JsonRoute, tags=["steps"])
+telemetry_router = APIRouter(prefix="/v1/telemetry", route_class=JsonRoute, tags=["steps"])
 
 
 @router.get("/", responses=documented(list[Step]))
@@ -75,11 +82,15 @@ async def list_step_messages(
     return json_response(api_listing(await steps.messages(house, actor, step_id, page)))
 
 
-@router.get("/{step_id}/trace", responses=documented(None))
+@router.get("/{step_id}/trace", responses=documented((ProviderTrace, None)))
 async def retrieve_step_trace(step_id: StepId, house: HouseDep, actor: ActorDep) -> Response:
-    """Requests to providers are not kept; a step that does not exist is still not found."""
-    await steps.retrieve(house, actor, step_id)
-    return json_response(None)
+    """What the step's provider was sent and answered, the last time if it was asked again. Null if that is not
+    kept (HOLDFAST_PROVIDER_TRACES)."""
+    trace = await steps.trace(house, actor, step_id)
+    return json_response(provider_trace(trace) if trace else None)
+
+
+telemetry_router.get("/{step_id}", responses=documented((ProviderTrace, None)))(retrieve_step_trace)
 
 
 @router.patch("/{step_id}/feedback", responses=documented(Step))

@@ -1,12 +1,15 @@
 """What V1 shows of a step, and what may be said about one (wire-v1 §3.6)."""
 
+from datetime import datetime
 from typing import Any, Literal
 
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict
 
 from holdfast.core.runs import StepStatus
+from holdfast.core.traces import CallType
 from holdfast.http.letta_v1.schemas.messages import StopReasonName
+from holdfast.http.letta_v1.schemas.models import LlmConfig
 from holdfast.http.letta_v1.schemas.names import Tag
 from holdfast.http.letta_v1.schemas.runs import CompletionTokensDetails, PromptTokensDetails
 
@@ -62,6 +65,27 @@ class StepMetrics(Struct, frozen=True, kw_only=True):
     template_id: str | None = None
     base_template_id: str | None = None
     project_id: str | None
+
+
+class ProviderTrace(Struct, frozen=True, kw_only=True):
+    id: str
+    org_id: str
+    agent_id: str
+    run_id: str
+    step_id: str
+    agent_tags: list[str] = []
+    call_type: CallType
+    llm_config: LlmConfig
+    compaction_settings: dict[str, Any] | None = None
+    billing_context: None = None
+    source: str = "holdfast"
+    request_json: dict[str, Any]
+    response_json: dict[str, Any]
+    latency_ms: int
+    # Ours: how the provider answered, and what went wrong.
+    status_code: int | None
+    error: str | None
+    created_at: datetime
 
 
 class FeedbackBody(BaseModel):

@@ -3,6 +3,8 @@
 from typing import Any
 
 from holdfast.core.runs import Step
+from holdfast.core.traces import ProviderTrace
+from holdfast.http.letta_v1.model_wire import llm_config
 from holdfast.http.letta_v1.schemas import steps as wire
 from holdfast.http.letta_v1.to_wire.replies import error_type
 from holdfast.http.letta_v1.to_wire.runs import completion_details, epoch_ns, prompt_details
@@ -51,6 +53,24 @@ def step_metrics(step: Step) -> wire.StepMetrics:
         tool_execution_ns=step.tool_execution_ns,
         step_ns=step.step_ns,
         project_id=step.project_id,
+    )
+
+
+def provider_trace(trace: ProviderTrace) -> wire.ProviderTrace:
+    return wire.ProviderTrace(
+        id=trace.id,
+        org_id=trace.organization_id,
+        agent_id=trace.agent_id,
+        run_id=trace.run_id,
+        step_id=trace.step_id,
+        call_type=trace.call_type,
+        llm_config=llm_config(trace.model),
+        request_json=trace.request,
+        response_json=trace.response,
+        latency_ms=trace.latency_ms,
+        status_code=trace.status_code,
+        error=trace.error,
+        created_at=trace.created_at,
     )
 
 

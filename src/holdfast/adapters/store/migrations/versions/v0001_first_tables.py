@@ -28,6 +28,7 @@ def upgrade() -> None:
     _run_requests()
     _steps()
     _step_tags()
+    _provider_traces()
 
 
 def _agents() -> None:
@@ -417,3 +418,25 @@ def _step_tags() -> None:
         sa.PrimaryKeyConstraint("step_id", "tag", name=op.f("pk_step_tags")),
     )
     op.create_index(op.f("ix_step_tags_tag"), "step_tags", ["tag"])
+
+
+def _provider_traces() -> None:
+    op.create_table(
+        "provider_traces",
+        sa.Column(
+            "position",
+            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            sa.Identity(always=True),
+            nullable=False,
+        ),
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("organization_id", sa.Text(), nullable=False),
+        sa.Column("step_id", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.Column("body", sa.Text(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["step_id"], ["steps.id"], name=op.f("fk_provider_traces_step_id"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("position", name=op.f("pk_provider_traces")),
+    )
+    op.create_index(op.f("ix_provider_traces_step_id"), "provider_traces", ["step_id"])

@@ -1,0 +1,228 @@
+"""What really goes to a provider and comes back can be kept, whatever the wire and however it ends (wire-v1 §3.6)."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+import pytest
+
+from holdfast import errors, testing
+from holdfast.adapters.models.assembled import assembled
+from holdfast.adapters.models.handles import ProviderSettings
+from holdfast.adapters.models.router import ModelRouter
+from holdfast.core.messages import Message, Role, Text
+from holdfast.core.models import ModelChoice
+from holdfast.ports.model import Exchange, Question, ToolOffer
+from holdfast.testing import ScriptedProvider
+
+KEYS = {"openai": "sk-openai-secret-key", "anthropic": "sk-ant-secret-key", "google_ai": "goog-key"}
+HANDLES = {
+    "chat": "openai/gpt-4o",
+    "responses": "openai/gpt-5",
+    "anthropic": "anthropic/claude-haiku-4-5",
+    "google": "google_ai/gemini-2.5-flash",
+}
+# What two renderings of one answer never have in common.
+FLEETING = {
+    "id",
+    "created",
+    "created_at",
+    "index",
+    "completed_at",
+    "item_id",
+    "responseId",
+    "createTime",
+}
+ROLL = ToolOffer("roll_dice", "Roll.", {"type": "object", "properties": {}})
+ANSWER = testing.Answer(
+    testing.Thinking("Shall I? Yes."),
+    "I roll the dice.",
+    testing.ToolCall(
+        "roll_dice", {"sides": 6, "name": "a longer text than one fragment"}, "toolu_1"
+    ),
+)
+
+
+@pytest.fixture
+async def provider() -> AsyncIterator[ScriptedProvider]:
+    async with ScriptedProvider() as running:
+        yield running
+
+
+@pytest.fixture
+async def model(provider: ScriptedProvider) -> AsyncIterator[ModelRouter]:
+    settings = ProviderSettings(
+        openai_api_key=KEYS["openai"],
+        openai_base_url=provider.openai_url,
+        anthropic_api_key=KEYS["anthropic"],
+        anthropic_base_url=provider.url,
+        google_api_key=KEYS["google_ai"],
+        google_base_url=provider.url,
+    )
+    router = ModelRouter(settings)
+    yield router
+    await router.aclose()
+
+
+@pytest.fixture(params=[*HANDLES.values()], ids=[*HANDLES])
+def handle(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def asked(handle: str, text: str = "Hello.", *, listening: bool = True) -> Question:
+    rows = tuple(
+        Message(
+            id="message-1",
+            agent_id="agent-1",
+            thread_id="agent-1",
+            role=role,
+            created_at=datetime(2026, 1, 1, tzinfo=UTC),
+            content=(Text(said),),
+        )
+        for role, said in ((Role.SYSTEM, "Be terse."), (Role.USER, text))
+    )
+    choice = ModelChoice(handle=handle, context_window=128_000)
+    return Question(choice=choice, history=rows, tools=(ROLL,), exchanges=[] if listening else None)
+
+
+async def exchanges(model: ModelRouter, question: Question) -> list[Exchange]:
+    async with model.ask(question) as events:
+        async for _ in events:
+            pass
+    return question.exchanges or []
+
+
+async def test_a_stream_is_kept_as_the_answer_that_it_is(
+    provider: ScriptedProvider, model: ModelRouter, handle: str
+) -> None:
+    """What the provider says in one piece to the same request is what the pieces add up to."""
+    provider.script(ANSWER, ANSWER)
+    (exchange,) = await exchanges(model, asked(handle))
+    body = provider.requests[0].body
+    # Google has the model in the path, and the scripted provider tells it with the rest.
+    assert exchange.request == {key: body[key] for key in exchange.request}
+    assert handle.startswith("google") or len(exchange.request) == len(body)
+    assert (exchange.status_code, exchange.error) == (200, None)
+    whole = await in_one_piece(provider, handle, exchange.request)
+    assert said(exchange.response) == said(whole)
+
+
+async def in_one_piece(provider: ScriptedProvider, handle: str, request: dict[str, Any]) -> Any:
+    path = provider.requests[0].path.replace(":streamGenerateContent", ":generateContent")
+    body = {key: value for key, value in request.items() if key not in ("stream", "stream_options")}
+    async with httpx.AsyncClient() as http:
+        answer = await http.post(provider.url + path.partition("?")[0], json=body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def said(value: Any) -> Any:
+    """The answer without what differs each time, and without what says nothing."""
+    match value:
+        case dict():
+            inner = {key: said(item) for key, item in value.items() if key not in FLEETING}
+            if isinstance(inner.get("arguments"), str):
+                inner["arguments"] = json.loads(inner["arguments"])
+            return {key: item for key, item in inner.items() if item not in (None, [], {}, "", 0)}
+        case list():
+            return [item for item in map(said, value) if item != {}]
+        case _:
+            return value
+
+
+async def test_a_refusal_is_kept_with_its_words(
+    provider: ScriptedProvider, model: ModelRouter, handle: str
+) -> None:
+    provider.script(testing.HttpError(429, "TEST: slow down"))
+    question = asked(handle)
+    with pytest.raises(errors.ModelRateLimited):
+        await exchanges(model, question)
+    (exchange,) = question.exchanges or []
+    assert exchange.status_code == 429
+    assert "TEST: slow down" in json.dumps(exchange.response)
+    assert "TEST: slow down" in (exchange.error or "")
+
+
+async def test_an_answer_that_breaks_off_is_kept_as_far_as_it_came(
+    provider: ScriptedProvider, model: ModelRouter, handle: str
+) -> None:
+    provider.script(testing.Answer("I was about", testing.HangUp()))
+    question = asked(handle)
+    with pytest.raises(errors.ModelError):
+        await exchanges(model, question)
+    (exchange,) = question.exchanges or []
+    assert "about" in json.dumps(exchange.response)
+    assert exchange.error
+
+
+async def test_a_provider_that_never_answers_leaves_the_request(model: ModelRouter) -> None:
+    settings = ProviderSettings(openai_base_url="http://127.0.0.1:1/v1")
+    lost = ModelRouter(settings)
+    question = asked("openai/gpt-4o")
+    with pytest.raises(errors.ModelError):
+        await exchanges(lost, question)
+    await lost.aclose()
+    (exchange,) = question.exchanges or []
+    assert exchange.request["model"] == "gpt-4o"
+    assert (exchange.status_code, exchange.response) == (None, {})
+    assert exchange.error
+
+
+async def test_a_question_that_is_cancelled_leaves_what_was_there(
+    provider: ScriptedProvider, model: ModelRouter
+) -> None:
+    gate = testing.Gate()
+    provider.script(testing.Answer("Half", gate, " more"))
+    question = asked("openai/gpt-4o")
+    task = asyncio.create_task(exchanges(model, question))
+    await gate.reached.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    gate.release()
+    (exchange,) = question.exchanges or []
+    assert exchange.error == "CancelledError"
+    assert exchange.response["choices"][0]["message"].get("content", "Half") == "Half"
+
+
+async def test_no_key_is_kept(provider: ScriptedProvider, model: ModelRouter, handle: str) -> None:
+    """Not even one that a caller has written into the prompt, or that a provider repeats."""
+    key = KEYS[handle.partition("/")[0]]
+    provider.script(testing.HttpError(401, f"TEST: {key} is wrong"))
+    question = asked(handle, f"My key is {key}.")
+    with pytest.raises(errors.ModelError):
+        await exchanges(model, question)
+    assert key not in repr(question.exchanges)
+    assert "[secret hidden]" in json.dumps((question.exchanges or [])[0].request)
+
+
+async def test_nobody_listens_unless_asked_to(
+    provider: ScriptedProvider, model: ModelRouter, handle: str
+) -> None:
+    """Nor to the next question of the same task."""
+    await exchanges(model, heard := asked(handle))
+    await exchanges(model, asked(handle, listening=False))
+    assert len(provider.requests) == 2
+    assert len(heard.exchanges or []) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "shown"),
+    [
+        (b"", {}),
+        (b"<html>no</html>", {"text": "<html>no</html>"}),
+        (b"[1]", {"value": [1]}),
+        (b'data: {"foo": 1}\n\ndata: {broken\n\n', {"events": [{"foo": 1}]}),
+        (b'data: {"choices": "odd"}\n\n', {"object": "chat.completion", "choices": []}),
+        (b'data: {"type": "message_start"}\n\n', {"content": []}),
+        (
+            b'data: {"type":"response.output_text.delta","delta":"Hal"}\ndata: {"type":"response.output_text.delta","delta":"f"}\n',
+            {"output": [{"output_text": "Half"}]},
+        ),
+    ],
+)
+def test_what_is_not_understood_is_shown_as_it_came(body: bytes, shown: Any) -> None:
+    assert assembled(body) == shown
