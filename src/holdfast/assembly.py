@@ -163,6 +163,7 @@ async def _furnished(settings: Settings, stack: AsyncExitStack) -> tuple[House, 
     events = open_event_log(store, settings.redis_url)
     stack.push_async_callback(events.aclose)
     bell = LocalBell()
+    toolbox = ToolRouter(sandbox=sandbox, timeout_seconds=settings.tool_timeout_seconds)
     house = House(
         store=store,
         events=events,
@@ -170,17 +171,13 @@ async def _furnished(settings: Settings, stack: AsyncExitStack) -> tuple[House, 
         bell=bell,
         model=model,
         catalogue=ProviderCatalogue(providers, default=settings.default_model),
-        toolbox=ToolRouter(
-            store=store,
-            sandbox=sandbox,
-            clock=clock,
-            timeout_seconds=settings.tool_timeout_seconds,
-        ),
+        toolbox=toolbox,
         outgoing=GuardedOutgoing(settings.allowed_private_hosts),
         clock=clock,
         ids=RandomIds(),
         limits=settings.limits,
     )
+    toolbox.move_in(house)
     return house, model
 
 

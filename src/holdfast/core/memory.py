@@ -169,6 +169,73 @@ def replace(value: str, old: str, new: str) -> str:
     return value.replace(old, new)
 
 
+def apply_patch(value: str, patch: str) -> str:
+    """The value after every hunk of a patch in the form of a unified diff. What a hunk keeps and removes must
+    stand in the value exactly once; its line numbers are not looked at."""
+    hunks = _hunks(patch)
+    if not hunks:
+        raise ToolError("Error: the patch changes nothing: no line starts with '+' or '-'.")
+    for before, after in hunks:
+        value = _apply(value, before, after)
+    return value
+
+
+Hunk = tuple[list[str], list[str]]
+
+
+def _hunks(patch: str) -> list[Hunk]:
+    """Of each hunk that changes something, the lines that it finds and those that it leaves."""
+    hunks: list[Hunk] = [([], [])]
+    for line in patch.strip("\n").split("\n"):
+        if line.startswith("@@"):
+            hunks.append(([], []))
+        elif line.startswith(("---", "+++", "\\")):
+            continue
+        else:
+            _take(hunks[-1], line)
+    return [hunk for hunk in hunks if hunk[0] != hunk[1]]
+
+
+def _take(hunk: Hunk, line: str) -> None:
+    before, after = hunk
+    sign, text = line[:1], line[1:]
+    if sign not in ("", " ", "+", "-"):
+        raise ToolError(
+            f"Error: a line of a patch starts with a space, '-', '+' or '@@', unlike {line[:60]!r}."
+        )
+    if sign != "+":
+        before.append(text)
+    if sign != "-":
+        after.append(text)
+
+
+def _apply(value: str, before: list[str], after: list[str]) -> str:
+    lines = value.split("\n") if value else []
+    if not before:
+        return "\n".join([*lines, *after])
+    size = len(before)
+    places = [at for at in range(len(lines) - size + 1) if lines[at : at + size] == before]
+    if len(places) != 1:
+        shown = "\n".join(before)
+        raise ToolError(
+            f"Error: these lines of the patch must stand in the block exactly once, not {len(places)} times. "
+            f"The block was not changed.\n{shown}"
+        )
+    at = places[0]
+    return "\n".join([*lines[:at], *after, *lines[at + size :]])
+
+
+def label_at(path: str) -> str:
+    """The label of the block at ``/memories/<label>``."""
+    label = path.removeprefix("/memories/").strip("/")
+    if not re.fullmatch(LABEL_PATTERN, label) or len(label) > MAX_LABEL_CHARS:
+        raise ToolError(
+            f"Error: {path!r} is no path of a memory block. It is /memories/<label>; a label has letters, digits, "
+            f"'_', '-' and '/', at most {MAX_LABEL_CHARS}."
+        )
+    return label
+
+
 def _refuse_line_numbers(text: str) -> None:
     if _LINE_NUMBER.search(text):
         raise ToolError(

@@ -98,6 +98,8 @@ class RunRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     assistant_message_tool_name: str = "send_message"
     assistant_message_tool_kwarg: str = "message"
     callback_url: str | None = None
+    # The agents that wait for this run's answer, the one that asked first of all first.
+    asked_by: tuple[str, ...] = ()
 
 
 class Progress(Struct, frozen=True, kw_only=True, omit_defaults=True):

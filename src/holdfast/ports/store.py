@@ -219,9 +219,16 @@ class Messages(Protocol):
     def count(self, agent_id: str, thread_id: str | None = None) -> int: ...
 
     def search(
-        self, agent_id: str, text: str, *, roles: Collection[str], limit: int
+        self,
+        agent_id: str,
+        text: str,
+        *,
+        roles: Collection[str],
+        limit: int,
+        since: datetime | None = None,
+        until: datetime | None = None,
     ) -> Sequence[Message]:
-        """Newest rows of the agent that contain the text, ignoring case."""
+        """Newest rows of the agent that contain the text, ignoring case, and were stored in that time."""
         ...
 
 

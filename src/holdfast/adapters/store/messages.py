@@ -1,6 +1,7 @@
 """The history and the contexts that show parts of it."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime
 
 import msgspec
 from sqlalchemy import Connection, Select, bindparam, delete, func, insert, or_, select, update
@@ -149,7 +150,14 @@ class SqlMessages:
         return self._connection.execute(query).scalar_one()
 
     def search(
-        self, agent_id: str, text: str, *, roles: Collection[str], limit: int
+        self,
+        agent_id: str,
+        text: str,
+        *,
+        roles: Collection[str],
+        limit: int,
+        since: datetime | None = None,
+        until: datetime | None = None,
     ) -> Sequence[Message]:
         query = (
             select(*MESSAGE.columns)
@@ -160,6 +168,10 @@ class SqlMessages:
             )
             .order_by(_messages.c.position.desc())
         )
+        if since is not None:
+            query = query.where(_messages.c.created_at >= since)
+        if until is not None:
+            query = query.where(_messages.c.created_at <= until)
         found: list[Message] = []
         for message in self._newest(query):
             if len(found) >= limit:

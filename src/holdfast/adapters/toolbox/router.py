@@ -6,14 +6,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from holdfast.adapters.toolbox.builtin import BUILTIN, Builtin
+from holdfast.adapters.toolbox.builtin import BUILTIN
+from holdfast.adapters.toolbox.specs import Builtin, Hands
 from holdfast.core.messages import Outcome, Text, ToolReturn
 from holdfast.core.tools import DEFAULT_RETURN_CHARS, Tool, ToolKind, truncated
 from holdfast.core.turn import PlannedCall
-from holdfast.errors import ToolError
-from holdfast.ports.clock import Clock
+from holdfast.errors import CallerError, ToolError
+from holdfast.ports.house import House
 from holdfast.ports.sandbox import Sandbox, SandboxCall, SandboxResult
-from holdfast.ports.store import Store
 from holdfast.ports.toolbox import BuiltinSpec, ToolContext
 
 # Search results are made to measure and never cut (wire-v1 §7.4).
@@ -22,13 +22,18 @@ MAX_ERROR_CHARS = 1_000
 
 
 class ToolRouter:
-    def __init__(
-        self, *, store: Store, sandbox: Sandbox, clock: Clock, timeout_seconds: float
-    ) -> None:
-        self._store = store
+    # Set by ``move_in``.
+    _hands: Hands
+
+    def __init__(self, *, sandbox: Sandbox, timeout_seconds: float) -> None:
         self._sandbox = sandbox
-        self._clock = clock
         self._timeout_seconds = timeout_seconds
+
+    def move_in(self, house: House) -> None:
+        """Get to know the house that this is a part of: built-in tools do what its callers do."""
+        self._hands = Hands(
+            house=house, sandbox=self._sandbox, timeout_seconds=self._timeout_seconds
+        )
 
     def builtin(self) -> Sequence[BuiltinSpec]:
         return [item.spec for item in BUILTIN.values()]
@@ -63,16 +68,13 @@ class ToolRouter:
     async def _run_builtin(
         self, builtin: Builtin, planned: PlannedCall, context: ToolContext
     ) -> ToolReturn:
-        now = self._clock.now()
         required = builtin.spec.parameters["required"]
         missing = [name for name in required if name not in planned.arguments]
         if missing:
             return _failed(planned, f"Missing arguments: {', '.join(missing)}")
         try:
-            text = await self._store.write(
-                lambda tx: builtin.work(tx, context, planned.arguments, now)
-            )
-        except (ToolError, ValueError, TypeError) as error:
+            text = await builtin.work(self._hands, context, planned.arguments)
+        except (ToolError, CallerError, ValueError, TypeError) as error:
             return _failed(planned, str(error))
         return _finished(planned.call.id, planned.call.name, text)
 

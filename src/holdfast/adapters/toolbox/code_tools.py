@@ -1,0 +1,60 @@
+"""Running code that the model wrote, in the sandbox (wire-v1 §7.3)."""
+
+import json
+
+from holdfast.adapters.toolbox.specs import Arguments, Builtin, Hands, parameters, text
+from holdfast.core.tool_source.script import ENTRY, as_module
+from holdfast.core.tools import ToolKind
+from holdfast.errors import ToolError, ToolSourceInvalid
+from holdfast.ports.sandbox import SandboxCall
+from holdfast.ports.toolbox import BuiltinSpec, ToolContext
+
+LANGUAGE = "python"
+
+
+async def _run_code(hands: Hands, context: ToolContext, given: Arguments) -> str:
+    language = str(given.get("language") or LANGUAGE)
+    if language != LANGUAGE:
+        raise ToolError(f"Error: only {LANGUAGE} can be run here, not {language!r}.")
+    try:
+        source = as_module(str(given["code"]))
+    except ToolSourceInvalid as error:
+        raise ToolError(f"Error: {error}") from None
+    call = SandboxCall(
+        source=source,
+        function=ENTRY,
+        arguments={},
+        timeout_seconds=hands.timeout_seconds,
+        env=context.environment,
+    )
+    result = await hands.sandbox.run(call)
+    said = {
+        "results": [] if result.value is None else [result.value],
+        "logs": {"stdout": list(result.stdout), "stderr": list(result.stderr)},
+    }
+    if result.status != "finished":
+        raise ToolError(json.dumps({**said, "error": result.error}, ensure_ascii=False))
+    return json.dumps(said, ensure_ascii=False)
+
+
+CODE_TOOLS = (
+    Builtin(
+        BuiltinSpec(
+            name="run_code",
+            description="Run a Python program in a sandbox. Returns what it printed and the value of its last "
+            "line, if that is an expression. Nothing is kept from one program to the next.",
+            kind=ToolKind.BUILTIN,
+            parallel=True,
+            parameters=parameters(
+                ["code", "language"],
+                code=text("The program."),
+                language={
+                    "type": "string",
+                    "enum": [LANGUAGE],
+                    "description": "The language that it is written in.",
+                },
+            ),
+        ),
+        _run_code,
+    ),
+)

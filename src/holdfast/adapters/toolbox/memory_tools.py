@@ -1,0 +1,310 @@
+"""The tools with which an agent edits its own memory blocks (wire-v1 §7.3)."""
+
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+
+from msgspec.structs import replace
+
+from holdfast.adapters.toolbox.specs import (
+    Arguments,
+    Builtin,
+    Hands,
+    StoreWork,
+    over_the_store,
+    parameters,
+    text,
+)
+from holdfast.core import memory
+from holdfast.core.ids import Kind
+from holdfast.core.memory import Block
+from holdfast.core.tools import ToolKind
+from holdfast.errors import ToolError
+from holdfast.ports.store import Transaction
+from holdfast.ports.toolbox import BuiltinSpec, ToolContext
+from holdfast.usecases import system_prompt
+
+Change = Callable[[str], str]
+
+
+def _block(tx: Transaction, context: ToolContext, label: str) -> Block:
+    """The agent's block of that label, which it may edit."""
+    blocks = tx.agents.blocks([context.agent_id]).get(context.agent_id, ())
+    block = next((item for item in blocks if item.label == label), None)
+    if block is None:
+        known = ", ".join(sorted(item.label for item in blocks)) or "none"
+        raise ToolError(f"Error: there is no memory block {label!r}. The blocks are: {known}.")
+    if block.read_only:
+        raise ToolError(memory.READ_ONLY)
+    return block
+
+
+def _edit(tx: Transaction, context: ToolContext, label: str, now: datetime, change: Change) -> str:
+    """Change a block of the agent and every system message that shows it; returns the new value."""
+    block = _block(tx, context, label)
+    value = change(block.value)
+    _save(tx, replace(block, value=value), now)
+    return value
+
+
+def _save(tx: Transaction, block: Block, now: datetime) -> None:
+    tx.blocks.save(replace(block, updated_at=now))
+    for agent_id in tx.blocks.holders(block.id):
+        system_prompt.rebuild(tx, agent_id, now)
+
+
+def _insert(tx: Transaction, context: ToolContext, given: Arguments, now: datetime) -> str:
+    line = int(given.get("insert_line", -1))
+    new = str(given["new_string"])
+    return _edit(tx, context, given["label"], now, lambda value: memory.insert(value, new, line))
+
+
+def _replace(tx: Transaction, context: ToolContext, given: Arguments, now: datetime) -> str:
+    old, new = str(given["old_string"]), str(given["new_string"])
+    return _edit(tx, context, given["label"], now, lambda value: memory.replace(value, old, new))
+
+
+def _rethink(tx: Transaction, context: ToolContext, given: Arguments, now: datetime) -> str:
+    return _edit(tx, context, given["label"], now, lambda _: str(given["new_memory"]))
+
+
+def _apply_patch(tx: Transaction, context: ToolContext, given: Arguments, now: datetime) -> str:
+    patch = str(given["patch"])
+    return _edit(tx, context, given["label"], now, lambda value: memory.apply_patch(value, patch))
+
+
+def _append(tx: Transaction, context: ToolContext, given: Arguments, now: datetime) -> str:
+    new = str(given["content"])
+    return _edit(
+        tx, context, given["label"], now, lambda value: f"{value}\n{new}" if value else new
+    )
+
+
+def _replace_content(tx: Transaction, context: ToolContext, given: Arguments, now: datetime) -> str:
+    old, new = str(given["old_content"]), str(given["new_content"])
+    return _edit(tx, context, given["label"], now, lambda value: memory.replace(value, old, new))
+
+
+async def _memory(hands: Hands, context: ToolContext, given: Arguments) -> str:
+    """One tool for all of it: what the others do, and blocks that come and go."""
+    command = str(given["command"])
+    if command == "create":
+        return await _create(hands, context, given)
+    if command not in _COMMANDS:
+        known = ", ".join(["create", *_COMMANDS])
+        raise ToolError(f"Error: there is no command {command!r}. The commands are: {known}.")
+    return await over_the_store(_COMMANDS[command])(hands, context, given)
+
+
+async def _create(hands: Hands, context: ToolContext, given: Arguments) -> str:
+    house, label = hands.house, _label(given, "path")
+    now = house.clock.now()
+    block = Block(
+        id=house.ids.mint(Kind.BLOCK),
+        organization_id=context.organization_id,
+        label=label,
+        value=str(given.get("file_text") or ""),
+        description=str(given.get("description") or "") or None,
+        created_at=now,
+        updated_at=now,
+    )
+
+    def work(tx: Transaction) -> str:
+        _refuse_taken(tx, context, label)
+        tx.blocks.add(block)
+        tx.agents.attach_block(context.agent_id, block.id)
+        system_prompt.rebuild(tx, context.agent_id, now)
+        return f"Created the memory block {label!r}."
+
+    return await house.store.write(work)
+
+
+def _delete(tx: Transaction, context: ToolContext, given: Arguments, now: datetime) -> str:
+    """The agent no longer has it. The block stays for others, and for whoever wants it back."""
+    block = _block(tx, context, _label(given, "path"))
+    tx.agents.detach_block(context.agent_id, block.id)
+    system_prompt.rebuild(tx, context.agent_id, now)
+    return f"Removed the memory block {block.label!r}."
+
+
+def _rename(tx: Transaction, context: ToolContext, given: Arguments, now: datetime) -> str:
+    """Another name, or with ``path`` another description."""
+    if given.get("path"):
+        block = _block(tx, context, _label(given, "path"))
+        _save(tx, replace(block, description=_needed(given, "description")), now)
+        return f"Changed the description of the memory block {block.label!r}."
+    block = _block(tx, context, _label(given, "old_path"))
+    label = _label(given, "new_path")
+    for agent_id in tx.blocks.holders(block.id):
+        _refuse_taken(tx, replace(context, agent_id=agent_id), label)
+    _save(tx, replace(block, label=label), now)
+    return f"Renamed the memory block {block.label!r} to {label!r}."
+
+
+def _replace_at_path(tx: Transaction, context: ToolContext, given: Arguments, now: datetime) -> str:
+    old, new = _needed(given, "old_string"), str(given.get("new_string") or "")
+    return _edit(
+        tx, context, _label(given, "path"), now, lambda value: memory.replace(value, old, new)
+    )
+
+
+def _insert_at_path(tx: Transaction, context: ToolContext, given: Arguments, now: datetime) -> str:
+    line = given.get("insert_line")
+    change = partial(
+        memory.insert, text=_needed(given, "insert_text"), line=-1 if line is None else int(line)
+    )
+    return _edit(tx, context, _label(given, "path"), now, change)
+
+
+_COMMANDS: dict[str, StoreWork] = {
+    "str_replace": _replace_at_path,
+    "insert": _insert_at_path,
+    "delete": _delete,
+    "rename": _rename,
+}
+
+
+def _needed(given: Arguments, name: str) -> str:
+    if not given.get(name):
+        raise ToolError(f"Error: the command {given['command']!r} needs {name!r}.")
+    return str(given[name])
+
+
+def _label(given: Arguments, name: str) -> str:
+    return memory.label_at(_needed(given, name))
+
+
+def _refuse_taken(tx: Transaction, context: ToolContext, label: str) -> None:
+    held = tx.agents.blocks([context.agent_id]).get(context.agent_id, ())
+    if any(block.label == label for block in held):
+        raise ToolError(f"Error: there is a memory block {label!r} already.")
+
+
+_LABEL = text("The label of the memory block.")
+
+MEMORY_TOOLS = (
+    Builtin(
+        BuiltinSpec(
+            name="memory_insert",
+            description="Insert text into a memory block as a new line. Returns the block's new value.",
+            kind=ToolKind.SLEEPTIME,
+            parameters=parameters(
+                ["label", "new_string"],
+                label=_LABEL,
+                new_string=text("The text to insert, without line numbers."),
+                insert_line={
+                    "type": "integer",
+                    "description": "The line after which to insert; 0 is the start, -1 the end.",
+                    "default": -1,
+                },
+            ),
+        ),
+        over_the_store(_insert),
+    ),
+    Builtin(
+        BuiltinSpec(
+            name="memory_replace",
+            description="Replace a piece of text in a memory block. It must occur exactly once. "
+            "Returns the block's new value.",
+            kind=ToolKind.SLEEPTIME,
+            parameters=parameters(
+                ["label", "old_string", "new_string"],
+                label=_LABEL,
+                old_string=text("The text to replace, exactly as it stands in the block."),
+                new_string=text("The text to put in its place; may be empty."),
+            ),
+        ),
+        over_the_store(_replace),
+    ),
+    Builtin(
+        BuiltinSpec(
+            name="memory_rethink",
+            description="Rewrite a whole memory block. Returns the block's new value.",
+            kind=ToolKind.SLEEPTIME,
+            parameters=parameters(
+                ["label", "new_memory"],
+                label=_LABEL,
+                new_memory=text("The new value of the block."),
+            ),
+        ),
+        over_the_store(_rethink),
+    ),
+    Builtin(
+        BuiltinSpec(
+            name="memory_finish_edits",
+            description="Say that you are done with editing your memory.",
+            kind=ToolKind.SLEEPTIME,
+            parameters=parameters([]),
+        ),
+        over_the_store(lambda *_: "None"),
+    ),
+    Builtin(
+        BuiltinSpec(
+            name="memory_apply_patch",
+            description="Change several places of a memory block at once, by a patch in the form of a unified "
+            "diff: lines that start with a space stay, with '-' go, with '+' come; '@@' starts the next "
+            "place. Returns the block's new value.",
+            kind=ToolKind.SLEEPTIME,
+            parameters=parameters(
+                ["label", "patch"], label=_LABEL, patch=text("The patch, without file headers.")
+            ),
+        ),
+        over_the_store(_apply_patch),
+    ),
+    Builtin(
+        BuiltinSpec(
+            name="memory",
+            description="Create, edit, rename and delete memory blocks. A block's path is /memories/<label>.",
+            kind=ToolKind.MEMORY,
+            parameters=parameters(
+                ["command"],
+                command={
+                    "type": "string",
+                    "enum": ["create", *_COMMANDS],
+                    "description": "What to do.",
+                },
+                path=text(
+                    "The block: for create, str_replace, insert, delete, and for rename to "
+                    "change its description."
+                ),
+                file_text=text("create: the value of the new block."),
+                description=text("create, rename: what the block is for."),
+                old_string=text("str_replace: the text to replace, exactly as it stands."),
+                new_string=text("str_replace: the text to put in its place."),
+                insert_line={
+                    "type": "integer",
+                    "description": "insert: the line after which to insert; the end if left out.",
+                },
+                insert_text=text("insert: the text to insert."),
+                old_path=text("rename: the block."),
+                new_path=text("rename: its new path."),
+            ),
+        ),
+        _memory,
+    ),
+    Builtin(
+        BuiltinSpec(
+            name="core_memory_append",
+            description="Add text at the end of a memory block. Returns the block's new value.",
+            kind=ToolKind.CORE,
+            parameters=parameters(
+                ["label", "content"], label=_LABEL, content=text("The text to add.")
+            ),
+        ),
+        over_the_store(_append),
+    ),
+    Builtin(
+        BuiltinSpec(
+            name="core_memory_replace",
+            description="Replace a piece of text in a memory block. Returns the block's new value.",
+            kind=ToolKind.CORE,
+            parameters=parameters(
+                ["label", "old_content", "new_content"],
+                label=_LABEL,
+                old_content=text("The text to replace, exactly as it stands in the block."),
+                new_content=text("The text to put in its place."),
+            ),
+        ),
+        over_the_store(_replace_content),
+    ),
+)

@@ -1,0 +1,93 @@
+"""Looking for what was said before (wire-v1 §7.3)."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+from holdfast.adapters.toolbox.specs import Arguments, Builtin, over_the_store, parameters, text
+from holdfast.core.messages import Message, Role
+from holdfast.core.tools import ToolKind
+from holdfast.errors import ToolError
+from holdfast.ports.store import Transaction
+from holdfast.ports.toolbox import BuiltinSpec, ToolContext
+
+DEFAULT_RESULTS = 5
+MAX_RESULTS = 50
+
+
+def _search(tx: Transaction, context: ToolContext, given: Arguments, now: datetime) -> str:
+    rows = tx.messages.search(
+        context.agent_id,
+        str(given.get("query") or ""),
+        roles=given.get("roles") or [Role.USER, Role.ASSISTANT],
+        limit=min(max(int(given.get("limit") or DEFAULT_RESULTS), 1), MAX_RESULTS),
+        since=_day(given, "start_date"),
+        until=_day(given, "end_date", ends=True),
+    )
+    if not rows:
+        return json.dumps({"message": "No results found.", "results": []})
+    found = [_found(row, now) for row in rows]
+    return json.dumps(
+        {"message": f"Showing {len(found)} results:", "results": found}, ensure_ascii=False
+    )
+
+
+def _day(given: Arguments, name: str, *, ends: bool = False) -> datetime | None:
+    """A moment; a bare date as an end means the whole day."""
+    said = str(given.get(name) or "")
+    if not said:
+        return None
+    try:
+        moment = datetime.fromisoformat(said)
+    except ValueError:
+        raise ToolError(
+            f"Error: {name} must be a date such as 2026-01-31 or 2026-01-31T14:00:00+00:00."
+        ) from None
+    if ends and len(said) <= len("2026-01-31"):
+        moment += timedelta(days=1, microseconds=-1)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _found(row: Message, now: datetime) -> dict[str, str]:
+    return {
+        "timestamp": row.created_at.isoformat(),
+        "time_ago": _ago(now - row.created_at),
+        "role": row.role,
+        "content": row.text,
+    }
+
+
+def _ago(passed: timedelta) -> str:
+    seconds = max(int(passed.total_seconds()), 0)
+    for size, letter in ((86_400, "d"), (3_600, "h"), (60, "m")):
+        if seconds >= size:
+            return f"{seconds // size}{letter} ago"
+    return f"{seconds}s ago"
+
+
+SEARCH_TOOLS = (
+    Builtin(
+        BuiltinSpec(
+            name="conversation_search",
+            description="Search what was said before, also what is no longer in view.",
+            kind=ToolKind.CORE,
+            parallel=True,
+            parameters=parameters(
+                [],
+                query=text("Words to look for."),
+                roles={
+                    "type": "array",
+                    "items": {"type": "string", "enum": ["assistant", "user"]},
+                    "description": "Whose messages to look through; both if left out.",
+                },
+                limit={
+                    "type": "integer",
+                    "description": "How many results at the most.",
+                    "default": DEFAULT_RESULTS,
+                },
+                start_date=text("Only what was said at this time or later, such as 2026-01-31."),
+                end_date=text("Only what was said up to this time; a date means its whole day."),
+            ),
+        ),
+        over_the_store(_search),
+    ),
+)

@@ -1,0 +1,55 @@
+"""What a built-in tool is made of: what the model is told of it, and the work."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from holdfast.ports.house import House
+from holdfast.ports.sandbox import Sandbox
+from holdfast.ports.store import Transaction
+from holdfast.ports.toolbox import BuiltinSpec, ToolContext
+
+Arguments = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hands:
+    """What a built-in tool may reach."""
+
+    house: House
+    sandbox: Sandbox
+    timeout_seconds: float
+
+
+# Returns what the model is told; what cannot be done is a ToolError.
+Work = Callable[[Hands, ToolContext, Arguments], Awaitable[str]]
+StoreWork = Callable[[Transaction, ToolContext, Arguments, datetime], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Builtin:
+    spec: BuiltinSpec
+    work: Work
+
+
+def over_the_store(work: StoreWork) -> Work:
+    """A tool that is one transaction and nothing else."""
+
+    async def carry_out(hands: Hands, context: ToolContext, given: Arguments) -> str:
+        now = hands.house.clock.now()
+        return await hands.house.store.write(lambda tx: work(tx, context, given, now))
+
+    return carry_out
+
+
+def text(description: str) -> dict[str, Any]:
+    return {"type": "string", "description": description}
+
+
+def texts(description: str) -> dict[str, Any]:
+    return {"type": "array", "items": {"type": "string"}, "description": description}
+
+
+def parameters(required: Sequence[str], **properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(required)}

@@ -1,0 +1,42 @@
+"""A program without a function, as a source that the sandbox can run."""
+
+import ast
+from typing import Final
+
+from holdfast.core.tool_source.function import MAX_SOURCE_CHARS
+from holdfast.core.tool_source.module import underivable
+from holdfast.core.tool_source.parsing import parse
+
+ENTRY: Final = "value_of_the_last_line"
+_VALUE: Final = "_value_of_the_last_line"
+
+
+def as_module(program: str) -> str:
+    """The program, and a function that returns the value of its last line in Python's notation: None if that
+    is no expression or has no value. ToolSourceInvalid if it is no Python."""
+    if len(program) > MAX_SOURCE_CHARS:
+        raise underivable(f"the program is longer than {MAX_SOURCE_CHARS} characters")
+    try:
+        body = parse(program).body
+    except SyntaxError as error:
+        raise underivable(f"line {error.lineno}: {error.msg}") from None
+    except (ValueError, RecursionError, MemoryError):
+        raise underivable("the program cannot be parsed") from None
+    if not body or not isinstance(body[-1], ast.Expr):
+        return f"{program}\n\n{_VALUE} = None\n{_entry()}"
+    before, last = _split(program, body[-1])
+    return f"{before}\n{_VALUE} = (\n{last}\n)\n{_entry()}"
+
+
+def _entry() -> str:
+    return f"def {ENTRY}():\n    return None if {_VALUE} is None else repr({_VALUE})\n"
+
+
+def _split(program: str, last: ast.Expr) -> tuple[str, str]:
+    """The text before the last expression, and the expression."""
+    # Columns count bytes.
+    lines = program.encode().splitlines(keepends=True)
+    at = sum(map(len, lines[: last.lineno - 1])) + last.col_offset
+    end = sum(map(len, lines[: (last.end_lineno or last.lineno) - 1])) + (last.end_col_offset or 0)
+    text = program.encode()
+    return text[:at].decode(), text[at:end].decode()

@@ -1,0 +1,154 @@
+"""One agent speaks to another: it sends a message as any caller does, and may wait for the answer.
+
+Nobody waits in a circle. Who waits for whom is kept with each run, and an agent that waits for us is not asked;
+a thread that is busy for another reason is waited for only so long as any caller waits.
+"""
+
+import asyncio
+
+from msgspec import Struct
+
+from holdfast.core.agents import Actor, AgentQuery
+from holdfast.core.ids import DEFAULT_USER_ID
+from holdfast.core.messages import Role, Text
+from holdfast.core.paging import Page
+from holdfast.core.runs import Run, RunRequest, StopReason
+from holdfast.errors import CallerError, Conflict, InvalidArgument
+from holdfast.ports.house import House
+from holdfast.ports.store import Transaction
+from holdfast.usecases import messages, runs
+from holdfast.usecases.messages import MessageInput, NewSend, Reply
+
+# At most so many agents are asked by tags, and so many of them at once.
+MAX_COLLEAGUES = 50
+ASKED_AT_ONCE = 8
+MAX_LOOKED_AT = 1_000
+
+
+class Sender(Struct, frozen=True, kw_only=True):
+    """Who speaks, and which agents wait for its answer."""
+
+    actor: Actor
+    agent_id: str
+    waiting: tuple[str, ...] = ()
+
+
+async def sender(house: House, organization_id: str, agent_id: str, run_id: str | None) -> Sender:
+    actor = Actor(DEFAULT_USER_ID, organization_id)
+    if run_id is None:
+        return Sender(actor=actor, agent_id=agent_id)
+    run = await runs.retrieve(house, actor, run_id)
+    return Sender(actor=actor, agent_id=agent_id, waiting=run.request.asked_by)
+
+
+async def tell(house: House, sender: Sender, agent_id: str, text: str) -> Run:
+    """Send without waiting."""
+    return await _send(house, sender, agent_id, text, RunRequest(), kind=messages.ASYNC)
+
+
+async def ask(house: House, sender: Sender, agent_id: str, text: str, seconds: float) -> str:
+    """The other agent's answer. If nobody waits for it any more, it stops working on it."""
+    chain = (*sender.waiting, sender.agent_id)
+    if agent_id in chain:
+        raise Conflict(f"The agent {agent_id} waits for your answer and cannot be asked now.")
+    request = RunRequest(asked_by=chain)
+    run = await _send(house, sender, agent_id, text, request, kind="send_message")
+    try:
+        async with asyncio.timeout(seconds):
+            reply = await messages.wait(house, run)
+    except TimeoutError:
+        await _stop(house, sender, run, f"no answer within {seconds:g} s")
+        raise Conflict(f"The agent {agent_id} did not answer within {seconds:g} s.") from None
+    except asyncio.CancelledError:
+        await asyncio.shield(_stop(house, sender, run, f"{sender.agent_id} no longer waits"))
+        raise
+    return _said(reply)
+
+
+async def ask_matching(
+    house: House,
+    sender: Sender,
+    text: str,
+    *,
+    match_all: tuple[str, ...],
+    match_some: tuple[str, ...],
+    seconds: float,
+) -> dict[str, str]:
+    """What each agent with these tags answers, or why it does not."""
+    places = asyncio.Semaphore(ASKED_AT_ONCE)
+
+    async def answer(agent_id: str) -> str:
+        async with places:
+            try:
+                return await ask(house, sender, agent_id, text, seconds)
+            except CallerError as error:
+                return f"Error: {error}"
+
+    found = await _matching(house, sender, match_all, match_some)
+    async with asyncio.TaskGroup() as group:
+        tasks = {agent_id: group.create_task(answer(agent_id)) for agent_id in found}
+    return {agent_id: task.result() for agent_id, task in tasks.items()}
+
+
+async def _matching(
+    house: House, sender: Sender, match_all: tuple[str, ...], match_some: tuple[str, ...]
+) -> list[str]:
+    if not match_all and not match_some:
+        raise InvalidArgument("Name at least one tag in match_all or match_some.")
+    query = AgentQuery(
+        page=Page(limit=MAX_LOOKED_AT),
+        tags=match_all or match_some,
+        match_all_tags=bool(match_all),
+    )
+    organization = sender.actor.organization_id
+
+    def load(tx: Transaction) -> list[str]:
+        agents = [agent.id for agent in tx.agents.list(organization, query)]
+        tags = tx.agents.tags(agents)
+        return [
+            agent_id
+            for agent_id in agents
+            if agent_id != sender.agent_id
+            and (not match_some or set(match_some) & set(tags.get(agent_id, ())))
+        ]
+
+    found = await house.store.read(load)
+    if len(found) > MAX_COLLEAGUES:
+        raise InvalidArgument(
+            f"{len(found)} agents have these tags; at most {MAX_COLLEAGUES} can be asked at once."
+        )
+    return found
+
+
+async def _send(
+    house: House, sender: Sender, agent_id: str, text: str, request: RunRequest, *, kind: str
+) -> Run:
+    said = MessageInput(role=Role.USER, content=(Text(_introduced(sender, text)),))
+    new = NewSend(
+        agent_id=agent_id,
+        input=(said,),
+        request=request,
+        kind=kind,
+        background=kind == messages.ASYNC,
+    )
+    return await messages.send(house, sender.actor, new)
+
+
+def _introduced(sender: Sender, text: str) -> str:
+    return f"[Message from the agent {sender.agent_id}]\n{text}"
+
+
+async def _stop(house: House, sender: Sender, run: Run, reason: str) -> None:
+    await runs.cancel(house, sender.actor, run.id, reason=reason)
+
+
+def _said(reply: Reply) -> str:
+    if reply.ended.stop_reason is StopReason.REQUIRES_APPROVAL:
+        raise Conflict(
+            f"The agent {reply.run.agent_id} wants to call a tool and waits for a person's approval. "
+            "Its answer is not there yet."
+        )
+    if reply.ended.failure is not None:
+        raise Conflict(f"The agent {reply.run.agent_id} failed: {reply.ended.failure.message}")
+    spoken = [row.text for row in reply.messages if row.role is Role.ASSISTANT and row.text]
+    return "\n".join(spoken) or f"The agent {reply.run.agent_id} ended its turn without an answer."
