@@ -219,6 +219,30 @@ async def test_search_finds_what_was_said(any_store: Store, make: Make) -> None:
     assert await places("text") == [1]
 
 
+async def test_search_keeps_to_a_time(any_store: Store, make: Make) -> None:
+    thread = await add_thread(any_store, make)
+    rows = [make.message(thread, "hello", created_at=moment(n)) for n in (1, 2, 3)]
+    await append(any_store, *rows)
+
+    async def found(since: int | None, until: int | None) -> list[str]:
+        rows = await any_store.read(
+            lambda tx: tx.messages.search(
+                thread.agent_id,
+                "hello",
+                roles=tuple(Role),
+                limit=9,
+                since=None if since is None else moment(since),
+                until=None if until is None else moment(until),
+            )
+        )
+        return [row.id for row in rows]
+
+    one, two, three = (row.id for row in rows)
+    assert await found(2, None) == [three, two]
+    assert await found(None, 2) == [two, one]
+    assert await found(2, 2) == [two]
+
+
 async def test_threads_keep_what_they_are_given(any_store: Store, make: Make) -> None:
     agent = make.agent()
     default = make.thread(agent, summary="s", model="openai/gpt-x", archived_at=moment(3))

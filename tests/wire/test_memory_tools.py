@@ -119,3 +119,92 @@ def test_what_was_said_is_found_again(
     assert found[0] == nothing[0] == "success"
     assert "The password is swordfish." in found[1]
     assert "swordfish" not in nothing[1]
+
+
+@pytest.fixture
+def gardener(make_agent: "MakeAgent") -> AgentState:
+    return make_agent(
+        tools=["memory", "memory_apply_patch"],
+        memory_blocks=[
+            {"label": "human", "value": "Likes tea.\nLives in Rome."},
+            {"label": "law", "value": "Do no harm.", "read_only": True},
+        ],
+    )
+
+
+def test_blocks_come_change_and_go_by_one_tool(
+    client: Letta, provider: ScriptedProvider, gardener: AgentState
+) -> None:
+    def do(**arguments: Any) -> str:
+        status, text = result_of(client, provider, gardener, "memory", **arguments)
+        assert status == "success", text
+        return text
+
+    def blocks() -> dict[str, str]:
+        return {str(b.label): b.value for b in client.agents.blocks.list(gardener.id).items}
+
+    do(command="create", path="/memories/plan", file_text="One.", description="What to do.")
+    do(command="insert", path="/memories/plan", insert_text="Two.")
+    do(command="insert", path="/memories/plan", insert_text="Zero.", insert_line=0)
+    do(command="str_replace", path="/memories/plan", old_string="Two.", new_string="2.")
+    assert blocks()["plan"] == "Zero.\nOne.\n2."
+    do(command="rename", old_path="/memories/plan", new_path="/memories/plan/today")
+    do(command="rename", path="/memories/plan/today", description="Only today.")
+    block = client.agents.blocks.retrieve("plan/today", agent_id=gardener.id)
+    assert (block.value, block.description) == ("Zero.\nOne.\n2.", "Only today.")
+    assert "plan" not in blocks()
+    do(command="delete", path="/memories/plan/today")
+    assert set(blocks()) == {"human", "law"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"command": "create", "path": "/memories/human"}, "already"),
+        ({"command": "create", "path": "/memories/no spaces"}, "no path"),
+        ({"command": "create"}, "needs 'path'"),
+        ({"command": "delete", "path": "/memories/nothing"}, "no memory block"),
+        ({"command": "delete", "path": "/memories/law"}, "read-only"),
+        ({"command": "rename", "old_path": "/memories/human", "new_path": "law"}, "already"),
+        ({"command": "str_replace", "path": "human", "old_string": "milk"}, "not found"),
+        ({"command": "burn"}, "no command"),
+    ],
+)
+def test_what_the_memory_tool_cannot_do_it_says_and_changes_nothing(
+    client: Letta,
+    provider: ScriptedProvider,
+    gardener: AgentState,
+    arguments: dict[str, Any],
+    says: str,
+) -> None:
+    status, text = result_of(client, provider, gardener, "memory", **arguments)
+
+    assert status == "error"
+    assert says in text
+    values = sorted(block.value for block in client.agents.blocks.list(gardener.id).items)
+    assert values == ["Do no harm.", "Likes tea.\nLives in Rome."]
+
+
+def test_a_patch_changes_several_places_of_a_block(
+    client: Letta, provider: ScriptedProvider, gardener: AgentState
+) -> None:
+    patch = "@@ -1 +1 @@\n-Likes tea.\n+Likes coffee.\n@@\n Lives in Rome.\n+Works in Rome."
+
+    status, value = result_of(
+        client, provider, gardener, "memory_apply_patch", label="human", patch=patch
+    )
+
+    assert (status, value) == ("success", "Likes coffee.\nLives in Rome.\nWorks in Rome.")
+
+
+def test_a_search_keeps_to_its_dates(
+    client: Letta, provider: ScriptedProvider, rememberer: AgentState
+) -> None:
+    def found(**arguments: Any) -> tuple[str, str]:
+        return result_of(client, provider, rememberer, "conversation_search", **arguments)
+
+    client.agents.messages.create(rememberer.id, input="The word is swordfish.")
+    status, text = found(query="swordfish", start_date="2020-01-01")
+    assert (status, "swordfish" in text, "ago" in text) == ("success", True, True)
+    assert "No results" in found(query="swordfish", end_date="2020-01-01")[1]
+    assert found(query="swordfish", end_date="soon")[0] == "error"

@@ -206,3 +206,21 @@ def test_the_built_in_tools_can_be_brought_up_to_date(http: httpx.Client) -> Non
 
     assert added.status_code == 200
     assert {"memory_insert", "memory_replace"} <= {tool["name"] for tool in added.json()}
+
+
+def test_tools_are_found_by_their_words(client: Letta, make_tool: "MakeTool") -> None:
+    mark = f"w{uuid4().hex[:12]}"
+    source = ADD.replace("def add", "def {}").replace("Add two numbers.", "{}")
+    best = make_tool(source.format(f"{mark}_sum", f"Sums up {mark}."), tags=[mark])
+    other = make_tool(source.format("adds_up", f"Adds, for once {mark}, many other things up."))
+
+    def found(**query: Any) -> list[str]:
+        return [item.tool.id for item in client.tools.search(**query)]
+
+    assert found(query=mark) == [best.id, other.id]
+    assert found(query=mark, limit=1) == [best.id]
+    assert found(query=mark, tags=[mark]) == [best.id]
+    assert found(query=mark, tool_types=["letta_core"]) == []
+    assert found(query=f"{mark} {mark}zzz", search_mode="fts") == [best.id, other.id]
+    with pytest.raises(BadRequestError, match="search_mode"):
+        client.tools.search(query=mark, search_mode="vector")

@@ -1,16 +1,18 @@
 """Tools: a name is a tool's identity within its organisation. Running them is the toolbox's affair."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from msgspec import Struct, structs
 
-from holdfast.core import tool_source
+from holdfast.core import tool_search, tool_source
 from holdfast.core.agents import Actor
 from holdfast.core.ids import Kind
 from holdfast.core.messages import ToolReturn
+from holdfast.core.paging import Page
+from holdfast.core.tool_search import Found
 from holdfast.core.tool_source import ToolSchema
 from holdfast.core.tools import Tool, ToolKind, ToolQuery
 from holdfast.errors import InvalidArgument, ToolSourceInvalid
@@ -19,6 +21,8 @@ from holdfast.ports.store import Transaction
 from holdfast.ports.toolbox import BuiltinSpec
 
 LANGUAGE = "python"
+# A search looks through at most so many of an organisation's tools, the newest.
+MAX_SEARCHED = 5_000
 
 
 class ToolForm(Struct, frozen=True, kw_only=True):
@@ -78,6 +82,16 @@ async def list_page(house: House, actor: Actor, query: ToolQuery) -> Sequence[To
 
 async def count(house: House, actor: Actor, query: ToolQuery) -> int:
     return await house.store.read(lambda tx: tx.tools.count(actor.organization_id, query))
+
+
+async def search(
+    house: House, actor: Actor, query: ToolQuery, words: str, *, tags: Collection[str]
+) -> list[Found]:
+    """The tools that the query allows, best match first; with tags, those that have any of them."""
+    everything = structs.replace(query, page=Page(limit=MAX_SEARCHED))
+    tools = await list_page(house, actor, everything)
+    matching = [tool for tool in tools if not tags or set(tags) & set(tool.tags)]
+    return tool_search.search(matching, words, query.page.limit)
 
 
 async def update(house: House, actor: Actor, tool_id: str, form: ToolForm) -> Tool:

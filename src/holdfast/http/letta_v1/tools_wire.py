@@ -1,7 +1,8 @@
 """A tool as the wire shows it."""
 
 from holdfast.core import tools
-from holdfast.http.letta_v1.schemas.tools import Tool
+from holdfast.core.tool_search import Found
+from holdfast.http.letta_v1.schemas.tools import Tool, ToolSearchResult
 
 
 def tool_state(tool: tools.Tool) -> Tool:
@@ -24,4 +25,14 @@ def tool_state(tool: tools.Tool) -> Tool:
         project_id=tool.project_id,
         created_by_id=tool.created_by_id,
         last_updated_by_id=tool.last_updated_by_id,
+    )
+
+
+def tool_found(found: Found) -> ToolSearchResult:
+    return ToolSearchResult(
+        tool=tool_state(found.tool),
+        embedded_text=found.text,
+        fts_rank=found.rank,
+        vector_rank=None,
+        combined_score=found.score,
     )

@@ -9,6 +9,7 @@ from holdfast.core.ids import Kind
 from holdfast.core.messages import Message, Role
 from holdfast.core.paging import Page
 from holdfast.core.tools import ToolKind, ToolQuery
+from holdfast.errors import InvalidArgument
 from holdfast.http.dependencies import ActorDep, HouseDep
 from holdfast.http.json_body import JsonRoute
 from holdfast.http.json_response import documented, json_response
@@ -20,10 +21,12 @@ from holdfast.http.letta_v1.schemas.tools import (
     Tool,
     ToolCreate,
     ToolRun,
+    ToolSearch,
+    ToolSearchResult,
     ToolUpdate,
 )
 from holdfast.http.letta_v1.to_wire.messages import api_messages
-from holdfast.http.letta_v1.tools_wire import tool_state
+from holdfast.http.letta_v1.tools_wire import tool_found, tool_state
 from holdfast.usecases import tools
 from holdfast.usecases.tools import ToolForm
 
@@ -117,6 +120,18 @@ async def run_tool_from_source(body: ToolRun, house: HouseDep, _actor: ActorDep)
         tool_returns=(returned,),
     )
     return json_response(api_messages(row)[0])
+
+
+@router.post("/search", responses=documented(list[ToolSearchResult]))
+async def search_tools(body: ToolSearch, house: HouseDep, actor: ActorDep) -> Response:
+    """Find tools by the words of their names, descriptions and tags."""
+    if body.search_mode == "vector":
+        raise InvalidArgument(
+            "Tools are found by their words: use search_mode 'fts' or 'hybrid' rather than 'vector'."
+        )
+    query = ToolQuery(page=Page(limit=body.limit), kinds=tuple(body.tool_types or ()))
+    found = await tools.search(house, actor, query, body.query or "", tags=body.tags or ())
+    return json_response([tool_found(item) for item in found])
 
 
 @router.get("/{tool_id}", responses=documented(Tool))

@@ -9,6 +9,8 @@ from holdfast.core.tools import MAX_RETURN_CHARS
 from holdfast.http.letta_v1.schemas.names import Tag
 
 SourceType = Literal["python", "typescript", "json"]
+# Of the words of a search.
+MAX_QUERY_CHARS = 10_000
 ReturnCharLimit = Annotated[int, Field(ge=1, le=MAX_RETURN_CHARS)]
 
 
@@ -66,6 +68,16 @@ class ToolRun(BaseModel):
     args_json_schema: dict[str, Any] | None = None
 
 
+class ToolSearch(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    query: str | None = Field(None, max_length=MAX_QUERY_CHARS)
+    search_mode: Literal["vector", "fts", "hybrid"] = "hybrid"
+    tool_types: list[str] | None = None
+    tags: list[str] | None = None
+    limit: Annotated[int, Field(ge=1, le=100)] = 50
+
+
 class Tool(Struct, frozen=True, kw_only=True):
     id: str
     name: str
@@ -85,3 +97,11 @@ class Tool(Struct, frozen=True, kw_only=True):
     project_id: str | None
     created_by_id: str | None
     last_updated_by_id: str | None
+
+
+class ToolSearchResult(Struct, frozen=True, kw_only=True):
+    tool: Tool
+    embedded_text: str
+    fts_rank: int | None
+    vector_rank: int | None
+    combined_score: float

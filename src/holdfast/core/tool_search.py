@@ -1,0 +1,78 @@
+"""Finding tools by words: the more, the rarer and the more telling the words that match, the higher the rank."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from holdfast.core.tools import Tool
+
+# How quickly a repeated word stops counting, and how much a long text is held against a tool (BM25's customary
+# values).
+_SATURATION = 1.2
+_LENGTH_WEIGHT = 0.75
+# A word in the name says more than one in the description.
+_NAME_COUNTS = 3
+
+_WORD = re.compile(r"[^\W_]+")
+
+
+class Found(Struct, frozen=True):
+    tool: Tool
+    # What was searched.
+    text: str
+    # From 1; None if nothing was looked for.
+    rank: int | None
+    score: float
+
+
+def search(tools: Sequence[Tool], query: str, limit: int) -> list[Found]:
+    """The best matches first. Without words every tool is found, in the order given."""
+    wanted = set(_words(query))
+    if not wanted:
+        return [Found(tool, _text(tool), None, 0.0) for tool in tools[:limit]]
+    scores = _scores([Counter(_weighed(tool)) for tool in tools], wanted)
+    matching = [(score, tool) for score, tool in zip(scores, tools, strict=True) if score > 0]
+    best = sorted(matching, key=lambda item: (-item[0], item[1].name))[:limit]
+    return [
+        Found(tool, _text(tool), rank, score) for rank, (score, tool) in enumerate(best, start=1)
+    ]
+
+
+def _scores(documents: list[Counter[str]], wanted: set[str]) -> list[float]:
+    lengths = [document.total() for document in documents]
+    usual = (sum(lengths) / len(lengths) if lengths else 0) or 1
+    having = {word: sum(word in document for document in documents) for word in wanted}
+
+    def score(document: Counter[str], length: int) -> float:
+        damping = _SATURATION * (1 - _LENGTH_WEIGHT + _LENGTH_WEIGHT * length / usual)
+        return sum(
+            _rarity(having[word], len(documents))
+            * document[word]
+            * (_SATURATION + 1)
+            / (document[word] + damping)
+            for word in wanted
+            if document[word]
+        )
+
+    return [score(*item) for item in zip(documents, lengths, strict=True)]
+
+
+def _rarity(having: int, total: int) -> float:
+    return math.log(1 + (total - having + 0.5) / (having + 0.5))
+
+
+def _weighed(tool: Tool) -> list[str]:
+    return _words(tool.name) * _NAME_COUNTS + _words(tool.description) + _words(" ".join(tool.tags))
+
+
+def _text(tool: Tool) -> str:
+    return "\n".join(part for part in (tool.name, tool.description, " ".join(tool.tags)) if part)
+
+
+def _words(text: str) -> list[str]:
+    # Words of a name such as getWeatherReport or get_weather_report.
+    apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", text)
+    return [word.casefold() for word in _WORD.findall(apart)]

@@ -1,0 +1,199 @@
+"""Agents that speak to each other (wire-v1 §7.3)."""
+
+import json
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+from letta_client import Letta
+from tests.wire.aftermath import assert_answers, assert_cancelled
+from tests.wire.reading import eventually, listed, spoken
+from tests.wire.sources import SHOUT
+
+from holdfast.testing import Answer, Gate, ProviderRequest, ScriptedProvider, ToolCall
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from letta_client.types import AgentState
+    from tests.wire.conftest import MakeAgent, MakeTool
+
+pytestmark = pytest.mark.slow
+
+ASK = "send_message_to_agent_and_wait_for_reply"
+TELL = "send_message_to_agent_async"
+ASK_MATCHING = "send_message_to_agents_matching_tags"
+
+
+@pytest.fixture
+def asker(make_agent: "MakeAgent") -> "AgentState":
+    return make_agent(tools=[ASK, TELL, ASK_MATCHING], system="I ask.")
+
+
+@pytest.fixture
+def helper(make_agent: "MakeAgent") -> "AgentState":
+    return make_agent(tools=[ASK], system="I help.")
+
+
+def of(system: str) -> "Callable[[ProviderRequest], bool]":
+    """Requests in the name of the agent with that system prompt."""
+    return lambda request: system in json.dumps(request.body)
+
+
+def results(client: Letta, agent: "AgentState", text: str = "Go") -> list[tuple[str, str]]:
+    reply = client.agents.messages.create(agent.id, input=text)
+    return [
+        (row["status"], row["tool_return"])
+        for row in listed(reply.messages)
+        if "tool_return" in row
+    ]
+
+
+def ask(agent: "AgentState", message: str = "How much is two and two?") -> Answer:
+    return Answer(ToolCall(ASK, {"message": message, "other_agent_id": agent.id}))
+
+
+def runs_of(client: Letta, agent: "AgentState") -> list[Any]:
+    return list(client.runs.list(agent_id=agent.id).items)
+
+
+def test_the_answer_of_the_other_agent_is_returned(
+    client: Letta, provider: ScriptedProvider, asker: "AgentState", helper: "AgentState"
+) -> None:
+    provider.script(ask(helper), "It is four.", when=of("I ask."))
+    provider.script("Four.", when=of("I help."))
+
+    assert results(client, asker) == [("success", "Four.")]
+
+    (heard, answered) = spoken(client, helper.id)
+    assert "How much is two and two?" in heard
+    assert asker.id in heard
+    assert answered == "Four."
+
+
+def test_a_message_is_sent_without_waiting(
+    client: Letta, provider: ScriptedProvider, asker: "AgentState", helper: "AgentState"
+) -> None:
+    gate = Gate("held until the asker is done")
+    told = Answer(ToolCall(TELL, {"message": "Psst.", "other_agent_id": helper.id}))
+    provider.script(told, "Done.", when=of("I ask."))
+    provider.script(Answer(gate, "I heard."), when=of("I help."))
+
+    assert results(client, asker) == [("success", "Successfully sent message")]
+
+    gate.release()
+    eventually(
+        lambda: [run.status for run in runs_of(client, helper)],
+        lambda statuses: statuses == ["completed"],
+    )
+    assert spoken(client, helper.id)[-1] == "I heard."
+
+
+def test_all_agents_with_the_tags_are_asked(
+    client: Letta, provider: ScriptedProvider, asker: "AgentState", make_agent: "MakeAgent"
+) -> None:
+    team, night, day = (f"{name}-{uuid4().hex[:8]}" for name in ("team", "night", "day"))
+    one = make_agent(tags=[team, night], system="I help one.")
+    two = make_agent(tags=[team, day], system="I help two.")
+    make_agent(tags=[day], system="I am in no team.")
+    make_agent(tags=[team], system="I never work.")
+    provider.script(
+        Answer(
+            ToolCall(
+                ASK_MATCHING, {"message": "Awake?", "match_all": [team], "match_some": [night, day]}
+            )
+        ),
+        "Done.",
+        when=of("I ask."),
+    )
+    provider.script("Yes.", when=of("I help one."))
+    provider.script("No.", when=of("I help two."))
+
+    ((status, text),) = results(client, asker)
+
+    assert status == "success"
+    answers = {item["agent_id"]: item["response"] for item in json.loads(text)}
+    assert answers == {one.id: "Yes.", two.id: "No."}
+
+
+def test_without_tags_nobody_is_asked(
+    client: Letta, provider: ScriptedProvider, asker: "AgentState"
+) -> None:
+    given = {"message": "Anybody?", "match_all": [], "match_some": []}
+    provider.script(Answer(ToolCall(ASK_MATCHING, given)), "Done.")
+
+    ((status, text),) = results(client, asker)
+
+    assert status == "error"
+    assert "at least one tag" in text
+
+
+def test_agents_never_wait_for_each_other_in_a_circle(
+    client: Letta, provider: ScriptedProvider, asker: "AgentState", helper: "AgentState"
+) -> None:
+    provider.script(ask(helper), "He does not know.", when=of("I ask."))
+    provider.script(ask(asker), "I do not know.", when=of("I help."))
+
+    assert results(client, asker) == [("success", "I do not know.")]
+
+    (row,) = [row for row in listed(client.agents.messages.list(helper.id)) if "tool_return" in row]
+    assert row["status"] == "error"
+    assert "waits for your answer" in row["tool_return"]
+
+
+def test_an_agent_cannot_ask_itself(
+    client: Letta, provider: ScriptedProvider, asker: "AgentState"
+) -> None:
+    provider.script(ask(asker), "Never mind.")
+
+    ((status, text),) = results(client, asker)
+
+    assert status == "error"
+    assert "cannot be asked" in text
+
+
+def test_who_does_not_exist_cannot_be_asked(
+    client: Letta, provider: ScriptedProvider, asker: "AgentState"
+) -> None:
+    unknown = {"message": "Hello?", "other_agent_id": "agent-nobody"}
+    provider.script(Answer(ToolCall(ASK, unknown)), Answer(ToolCall(TELL, unknown)), "Nobody.")
+
+    assert [status for status, _ in results(client, asker)] == ["error", "error"]
+    assert_answers(client, provider, asker.id)
+
+
+def test_a_cancel_reaches_the_agent_that_is_waited_for(
+    client: Letta, provider: ScriptedProvider, asker: "AgentState", helper: "AgentState"
+) -> None:
+    gate = Gate("never released")
+    provider.script(ask(helper), when=of("I ask."))
+    provider.script(Answer(gate), when=of("I help."))
+    run = client.agents.messages.create_async(asker.id, input="Go")
+    gate.reached.block()
+
+    client.agents.messages.cancel(asker.id, run_ids=[run.id])
+
+    assert_cancelled(client, run.id)
+    (other,) = runs_of(client, helper)
+    eventually(lambda: client.runs.retrieve(other.id).status, lambda it: it == "cancelled")
+    provider.requests[-1].finished.block()
+    for agent in (asker, helper):
+        assert_answers(client, provider, agent.id)
+
+
+def test_an_agent_that_waits_for_a_person_has_no_answer_yet(
+    client: Letta,
+    provider: ScriptedProvider,
+    asker: "AgentState",
+    make_agent: "MakeAgent",
+    make_tool: "MakeTool",
+) -> None:
+    tool = make_tool(SHOUT, default_requires_approval=True)
+    careful = make_agent(tool_ids=[tool.id], system="I am careful.")
+    provider.script(ask(careful), "He has to ask.", when=of("I ask."))
+    provider.script(Answer(ToolCall("shout", {"text": "hey"})), when=of("I am careful."))
+
+    ((status, text),) = results(client, asker)
+
+    assert status == "error"
+    assert "waits for a person's approval" in text
