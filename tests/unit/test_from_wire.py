@@ -139,7 +139,7 @@ def test_a_data_url_is_a_picture_by_value(url: str, expected: Image) -> None:
 @pytest.mark.parametrize(
     ("source", "phrase"),
     [
-        ({"url": "https://example.com/cat.png"}, "not supported yet"),
+        ({"url": "https://example.com/cat.png"}, "by its address"),
         (
             {"url": "file:///etc/passwd"},
             "Unsupported image URL scheme 'file'. Only 'http', 'https', and 'data' image URLs are supported. Local file paths (file://) are not allowed.",

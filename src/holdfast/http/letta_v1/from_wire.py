@@ -237,7 +237,7 @@ def _image_from_url(url: str) -> Image:
         return _image_from_data_url(url)
     if scheme in {"http", "https"}:
         raise InvalidArgument(
-            "Images by http(s) address are not supported yet. Send the picture itself: a source "
+            "A picture cannot be given by its address here. Send the picture itself: a source "
             "{'type': 'base64', 'media_type': 'image/png', 'data': '<base64>'}, or a data: URL."
         )
     raise InvalidArgument(

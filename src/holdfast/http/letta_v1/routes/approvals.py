@@ -14,7 +14,8 @@ from holdfast.http.json_response import documented, json_response
 from holdfast.http.letta_v1.from_wire import decisions_of
 from holdfast.http.letta_v1.ids import MessageId
 from holdfast.http.letta_v1.paging import paging
-from holdfast.http.letta_v1.schemas.approvals import Approval, DecideBody
+from holdfast.http.letta_v1.pictures import Decided
+from holdfast.http.letta_v1.schemas.approvals import Approval
 from holdfast.http.letta_v1.schemas.messages import ApprovalReturn, ToolReturn
 from holdfast.http.letta_v1.schemas.runs import Run
 from holdfast.http.letta_v1.to_wire.messages import api_call, api_decision
@@ -63,7 +64,7 @@ async def retrieve_approval(message_id: MessageId, house: HouseDep, actor: Actor
 
 @router.post("/{message_id}", responses=documented(Run))
 async def decide_approval(
-    message_id: MessageId, body: DecideBody, house: HouseDep, actor: ActorDep
+    message_id: MessageId, body: Decided, house: HouseDep, actor: ActorDep
 ) -> Response:
     """Decide; the answer is the run that carries it out, in the background."""
     request = await approvals.retrieve(house, actor, message_id)

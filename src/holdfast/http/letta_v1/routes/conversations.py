@@ -24,6 +24,7 @@ from holdfast.http.letta_v1.conversations_wire import (
 from holdfast.http.letta_v1.from_wire import cursor, refuse_streaming_options
 from holdfast.http.letta_v1.ids import ConversationId, check_run_id
 from holdfast.http.letta_v1.paging import paging
+from holdfast.http.letta_v1.pictures import SentToConversation
 from holdfast.http.letta_v1.routes.cancel import Outcome, outcomes
 from holdfast.http.letta_v1.routes.messages import HistoryPage, Types, answer, oldest_first
 from holdfast.http.letta_v1.schemas.conversations import (
@@ -31,7 +32,6 @@ from holdfast.http.letta_v1.schemas.conversations import (
     Conversation,
     ConversationCreate,
     ConversationResume,
-    ConversationSend,
     ConversationTarget,
     ConversationUpdate,
 )
@@ -119,7 +119,7 @@ async def delete_conversation(
 
 @router.post("/{conversation_id}/messages", responses=or_stream(documented(LettaResponse)))
 async def send_to_conversation(
-    conversation_id: ThreadName, body: ConversationSend, house: HouseDep, actor: ActorDep
+    conversation_id: ThreadName, body: SentToConversation, house: HouseDep, actor: ActorDep
 ) -> Response:
     """Send and read along, or with ``streaming: false`` wait for the end."""
     thread = await conversations.find(house, actor, thread_id(conversation_id, body.agent_id))

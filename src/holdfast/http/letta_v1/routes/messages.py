@@ -16,10 +16,10 @@ from holdfast.http.json_response import documented, json_response
 from holdfast.http.letta_v1.from_wire import new_send, refuse_streaming_options
 from holdfast.http.letta_v1.ids import AgentId, MessageId
 from holdfast.http.letta_v1.paging import paging
+from holdfast.http.letta_v1.pictures import Sent
 from holdfast.http.letta_v1.schemas.errors import Problem
 from holdfast.http.letta_v1.schemas.messages import ApiMessage, LettaResponse, MessageType
 from holdfast.http.letta_v1.schemas.runs import Run
-from holdfast.http.letta_v1.schemas.send import SendBody
 from holdfast.http.letta_v1.streams import STREAM, or_stream, stream_send
 from holdfast.http.letta_v1.to_wire.messages import Speech, api_listing, api_messages
 from holdfast.http.letta_v1.to_wire.replies import letta_response
@@ -39,9 +39,7 @@ _PENDING_APPROVAL = "pending_approval"
 
 
 @router.post("/agents/{agent_id}/messages", responses=or_stream(documented(LettaResponse)))
-async def send_message(
-    agent_id: AgentId, body: SendBody, house: HouseDep, actor: ActorDep
-) -> Response:
+async def send_message(agent_id: AgentId, body: Sent, house: HouseDep, actor: ActorDep) -> Response:
     """Send and wait for the end, or read along. The run goes on even if the caller does not stay to hear it."""
     if body.streaming:
         new = new_send(agent_id, body, streaming=True)
@@ -123,7 +121,7 @@ async def retrieve_message(message_id: MessageId, house: HouseDep, actor: ActorD
 
 @router.post("/agents/{agent_id}/messages/stream", responses=STREAM)
 async def stream_message(
-    agent_id: AgentId, body: SendBody, house: HouseDep, actor: ActorDep
+    agent_id: AgentId, body: Sent, house: HouseDep, actor: ActorDep
 ) -> Response:
     new = new_send(agent_id, body, kind="send_message_streaming", streaming=True)
     return await stream_send(house, actor, new, on_disconnect=body.on_disconnect)
@@ -131,7 +129,7 @@ async def stream_message(
 
 @router.post("/agents/{agent_id}/messages/async", responses=documented(Run))
 async def send_message_async(
-    agent_id: AgentId, body: SendBody, house: HouseDep, actor: ActorDep
+    agent_id: AgentId, body: Sent, house: HouseDep, actor: ActorDep
 ) -> Response:
     """Send and go. How to stream is not heeded: whoever reads the run later says it then."""
     new = new_send(agent_id, body, kind=messages.ASYNC, background=True)

@@ -1,0 +1,98 @@
+"""Bodies in which pictures may be given by their address: the picture is put in its place (wire-v1 §3.8)."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Annotated
+
+from fastapi import Depends
+
+from holdfast.errors import InvalidArgument
+from holdfast.http.dependencies import HouseDep
+from holdfast.http.letta_v1.schemas.approvals import DecideBody
+from holdfast.http.letta_v1.schemas.conversations import ConversationSend
+from holdfast.http.letta_v1.schemas.send import (
+    ApprovalCreate,
+    Base64Source,
+    ContentInput,
+    Entry,
+    ImageInput,
+    Item,
+    MessageCreate,
+    SendBody,
+    ToolReturnEntry,
+    UrlSource,
+)
+from holdfast.ports.house import House
+from holdfast.usecases import pictures
+
+
+async def _of_send(body: SendBody, house: HouseDep) -> SendBody:
+    await _fill_in(house, _said(body))
+    return body
+
+
+async def _of_conversation(body: ConversationSend, house: HouseDep) -> ConversationSend:
+    await _fill_in(house, _said(body))
+    return body
+
+
+async def _of_decision(body: DecideBody, house: HouseDep) -> DecideBody:
+    await _fill_in(house, _returned(body.approvals or ()))
+    return body
+
+
+Sent = Annotated[SendBody, Depends(_of_send)]
+SentToConversation = Annotated[ConversationSend, Depends(_of_conversation)]
+Decided = Annotated[DecideBody, Depends(_of_decision)]
+
+
+async def _fill_in(house: House, contents: Iterator[ContentInput]) -> None:
+    linked = [part for content in contents for part in _linked(content)]
+    if len(linked) > pictures.MAX_PICTURES:
+        raise InvalidArgument(
+            f"A request may name at most {pictures.MAX_PICTURES} pictures by their address, not {len(linked)}."
+        )
+    places = asyncio.Semaphore(pictures.FETCHED_AT_ONCE)
+
+    async def fill_in(part: ImageInput, url: str) -> None:
+        async with places:
+            image = await pictures.fetch(house, url)
+        part.source = Base64Source(media_type=image.media_type, data=image.data)
+
+    # Not a TaskGroup: its ExceptionGroup would hide from the caller what was wrong with which picture.
+    filling = [asyncio.ensure_future(fill_in(*item)) for item in linked]
+    try:
+        await asyncio.gather(*filling)
+    finally:
+        for task in filling:
+            task.cancel()
+
+
+def _said(body: SendBody) -> Iterator[ContentInput]:
+    if body.input is not None:
+        yield body.input
+    for item in body.messages or ():
+        yield from _of_item(item)
+
+
+def _of_item(item: Item) -> Iterator[ContentInput]:
+    if isinstance(item, MessageCreate):
+        yield item.content
+    elif isinstance(item, ApprovalCreate):
+        yield from _returned(item.approvals or ())
+    else:
+        yield from _returned(item.tool_returns)
+
+
+def _returned(entries: "list[Entry] | list[ToolReturnEntry] | tuple[()]") -> Iterator[ContentInput]:
+    for entry in entries:
+        if isinstance(entry, ToolReturnEntry):
+            yield entry.tool_return
+
+
+def _linked(content: ContentInput) -> Iterator[tuple[ImageInput, str]]:
+    for part in content if isinstance(content, list) else ():
+        if isinstance(part, ImageInput) and isinstance(part.source, UrlSource):
+            url = part.source.url
+            if url.lower().startswith(("http://", "https://")):
+                yield part, url
