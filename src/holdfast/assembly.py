@@ -30,11 +30,12 @@ from holdfast.adapters.toolbox.router import ToolRouter
 from holdfast.config import Settings
 from holdfast.core.agents import Actor
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID, DEFAULT_USER_ID
+from holdfast.engine.timekeeper import Timekeeper
 from holdfast.engine.worker import Worker
 from holdfast.http.app import HttpSettings, build_app
 from holdfast.http.doorkeeper import Doorkeeper
 from holdfast.ports.house import House
-from holdfast.usecases import tools
+from holdfast.usecases import approvals, tools
 
 log = logging.getLogger(__name__)
 
@@ -103,10 +104,12 @@ class Shift:
     house: House
     worker: Worker
     working: asyncio.Task[None]
+    keeping_time: asyncio.Task[None]
 
     async def end(self, drain_seconds: float) -> None:
         """Let runs end for so long, leave the others to the next start, and let all readers go: by then they
         have read whatever this process had to say. A cancel of ``working`` cuts this short."""
+        self.keeping_time.cancel()
         self.worker.drain(drain_seconds)
         await asyncio.wait([self.working])
         self.house.events.hang_up()
@@ -123,12 +126,14 @@ async def working_house(settings: Settings) -> AsyncIterator[Shift]:
         await worker.look_back()
         async with asyncio.TaskGroup() as side_tasks:
             working = side_tasks.create_task(worker.run(), name="worker")
+            timekeeper = Timekeeper(house, approvals.expire)
+            keeping_time = side_tasks.create_task(timekeeper.run(), name="timekeeper")
             warming = side_tasks.create_task(_settle_in(model), name="settle-in")
             try:
-                yield Shift(house, worker, working)
+                yield Shift(house, worker, working, keeping_time)
             finally:
-                working.cancel()
-                warming.cancel()
+                for task in (working, keeping_time, warming):
+                    task.cancel()
 
 
 async def _settle_in(model: ModelRouter) -> None:

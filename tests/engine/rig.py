@@ -14,6 +14,7 @@ from holdfast.adapters.models.handles import ProviderSettings
 from holdfast.adapters.outgoing.guarded import GuardedOutgoing
 from holdfast.core.addresses import Reach
 from holdfast.core.agents import Actor, Agent
+from holdfast.core.approvals import Overdue
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID, DEFAULT_USER_ID, Kind
 from holdfast.core.messages import Message, Outcome, Role, Text, ToolCall, ToolReturn
 from holdfast.core.models import ModelChoice, ModelSettings
@@ -22,12 +23,14 @@ from holdfast.core.threads import Thread
 from holdfast.core.tool_rules import ToolRule
 from holdfast.core.tools import Tool
 from holdfast.core.turn import Finish, PlannedCall
+from holdfast.engine.timekeeper import Timekeeper
 from holdfast.engine.worker import Worker
+from holdfast.ports.clock import Clock
 from holdfast.ports.house import House, Limits
 from holdfast.ports.model import Answer, ModelEvent, Question
 from holdfast.ports.store import Store, Transaction
 from holdfast.ports.toolbox import BuiltinSpec, ToolContext
-from holdfast.usecases import messages
+from holdfast.usecases import approvals, messages
 from holdfast.usecases.messages import MessageInput, NewSend, Reply
 
 T = TypeVar("T")
@@ -142,9 +145,12 @@ def assert_answered(rows: Iterable[Message]) -> None:
 class Rig:
     """One process's worth of Holdfast over a store that outlives it."""
 
-    def __init__(self, store: Store, limits: Limits | None = None) -> None:
+    def __init__(
+        self, store: Store, limits: Limits | None = None, clock: Clock | None = None
+    ) -> None:
         self.model = ScriptedModel()
         self.toolbox = ScriptedToolbox()
+        self.expired: asyncio.Queue[Run] = asyncio.Queue()
         bell = LocalBell()
         self.house = House(
             store=store,
@@ -155,7 +161,7 @@ class Rig:
             catalogue=ProviderCatalogue(ProviderSettings()),
             toolbox=self.toolbox,
             outgoing=GuardedOutgoing(Reach()),
-            clock=SystemClock(),
+            clock=clock or SystemClock(),
             ids=RandomIds(),
             limits=limits or Limits(),
         )
@@ -165,13 +171,22 @@ class Rig:
         worker = Worker(self.house)
         # As a server does: before it takes messages.
         await worker.look_back()
-        working = asyncio.create_task(worker.run())
+        timekeeper = Timekeeper(self.house, self._expire)
+        tasks = [asyncio.create_task(worker.run()), asyncio.create_task(timekeeper.run())]
         try:
             yield
         finally:
-            working.cancel()
+            for task in tasks:
+                task.cancel()
             # Gathered, so that how it ended is known to somebody: a worker may have been made to die.
-            await asyncio.wait_for(asyncio.gather(working, return_exceptions=True), WAIT_SECONDS)
+            await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), WAIT_SECONDS)
+
+    async def _expire(self, house: House, overdue: Overdue) -> None:
+        self.expired.put_nowait(await approvals.expire(house, overdue))
+
+    async def expiry(self) -> Run:
+        """The next run that answers what nobody did, once it has ended."""
+        return await self.ended(await asyncio.wait_for(self.expired.get(), WAIT_SECONDS))
 
     async def make_agent(
         self, *tools: str, rules: tuple[ToolRule, ...] = (), parallel: bool = True, **fields: Any

@@ -23,6 +23,7 @@ from holdfast.core.runs import ClientTool, Run, RunRequest, RunStatus, StopReaso
 from holdfast.errors import AnswerMismatch, CallerError, ModelRateLimited, PendingApproval
 from holdfast.ports.store import Transaction
 from holdfast.usecases import messages, runs
+from holdfast.usecases.answering import Manner
 from holdfast.usecases.messages import ApprovalInput, Input, MessageInput, NewSend, Reply
 
 ASK = rules.RequiresApproval(tool_name="ask")
@@ -45,7 +46,7 @@ def did(call_id: str) -> Decision:
 async def submit(
     rig: Rig, agent: Agent, *decisions: Decision, more: str = "", partial: bool = False
 ) -> Run:
-    items: list[Input] = [ApprovalInput(decisions=decisions, partial=partial)]
+    items: list[Input] = [ApprovalInput(decisions=decisions, manner=Manner(partial=partial))]
     if more:
         items.append(MessageInput(role=Role.USER, content=(Text(more),)))
     request = RunRequest(client_tools=(LOOK,))

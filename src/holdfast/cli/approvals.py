@@ -43,6 +43,8 @@ def _lines(approval: Approval) -> Iterator[str]:
     yield f"agent {approval['agent_id']}"
     if approval["conversation_id"]:
         yield f"conversation {approval['conversation_id']}"
+    if approval["expires_at"]:
+        yield f"until {approval['expires_at']}"
     for call in approval["tool_calls"]:
         yield f"call {call['tool_call_id']}: {call['name']} {call['arguments']}"
     for entry in approval["approvals"]:

@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core.cancellation import DENIED_ON_CANCEL
+from holdfast.core.expiry import by_clock
 from holdfast.core.messages import (
     CallState,
     Decision,
@@ -50,6 +51,13 @@ class ApprovalQuery(Struct, frozen=True, kw_only=True):
     agent_id: str | None = None
     thread_id: str | None = None
     tool: str | None = None
+
+
+class Overdue(Struct, frozen=True):
+    """A request of which some calls have waited for too long."""
+
+    organization_id: str
+    request_id: str
 
 
 def held(calls: Sequence[OpenCall]) -> list[OpenCall]:
@@ -150,6 +158,24 @@ def _mismatch(
     )
 
 
+def decided_otherwise(rows: Sequence[Message], decisions: Sequence[Decision]) -> Decision | None:
+    """What these rows have of a decision, if somebody else made it: the answer is not the same again, but comes
+    too late. The clock repeats nobody, and a cancel decides nothing."""
+    given = {_call_id(rows, item.call_id): item for item in decisions}
+    for made in (item for row in rows for item in row.decisions):
+        wanted = given.get(made.call_id)
+        if wanted is None or made.reason == DENIED_ON_CANCEL:
+            continue
+        if by_clock(made) or _gist(made) != _gist(wanted):
+            return made
+    return None
+
+
+def _gist(decision: Decision) -> tuple[bool, bool, object]:
+    """A client's result is kept in another form than it came in."""
+    return decision.approve, decision.returned is None, decision.arguments
+
+
 def given_before(rows: Sequence[Message], decisions: Sequence[Decision]) -> bool:
     """Whether these rows have the results of just the calls that the decisions name: the answer came before.
     What was denied because its run was cancelled was answered by nobody."""
@@ -157,11 +183,8 @@ def given_before(rows: Sequence[Message], decisions: Sequence[Decision]) -> bool
     cancelled = {
         item.call_id for row in rows for item in row.decisions if item.reason == DENIED_ON_CANCEL
     }
-    return not wanted & cancelled and any(
-        wanted <= {item.call_id for item in row.tool_returns}
-        for row in rows
-        if row.role is Role.TOOL
-    )
+    results = [{item.call_id for item in row.tool_returns} for row in rows if row.role is Role.TOOL]
+    return any(wanted <= given and not given & cancelled for given in results)
 
 
 def _call_id(rows: Sequence[Message], name: str) -> str:

@@ -11,6 +11,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from holdfast.core.deadlines import Deadline
+
 
 class Role(StrEnum):
     SYSTEM = "system"
@@ -156,6 +158,8 @@ class OpenCall(Struct, frozen=True):
     step_id: str
     state: CallState
     result: ToolReturn | None = None
+    # Until when it waits for its answer; None once it has one.
+    deadline: Deadline | None = None
 
 
 def default_thread_id(agent_id: str) -> str:

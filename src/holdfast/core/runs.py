@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.core.cancellation import Cancellation
+from holdfast.core.deadlines import OnTimeout
 from holdfast.core.messages import Message
 from holdfast.core.models import ModelChoice
 from holdfast.core.paging import Page
@@ -100,6 +101,9 @@ class RunRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     callback_url: str | None = None
     # The agents that wait for this run's answer, the one that asked first of all first.
     asked_by: tuple[str, ...] = ()
+    # How long a call waits for a person, and what becomes of it then: before what the agent's rules say.
+    approval_timeout_seconds: float | None = None
+    approval_on_timeout: OnTimeout | None = None
 
 
 class Progress(Struct, frozen=True, kw_only=True, omit_defaults=True):

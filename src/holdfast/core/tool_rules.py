@@ -7,7 +7,9 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
+
+from holdfast.core.deadlines import OnTimeout
 
 
 class RunFirst(Struct, frozen=True, tag="run_first", tag_field="type", kw_only=True):
@@ -72,8 +74,12 @@ class RequiredBeforeExit(
 class RequiresApproval(
     Struct, frozen=True, tag="requires_approval", tag_field="type", kw_only=True
 ):
+    """Without a timeout a call waits for ever. Left out rather than null: V1 has no such fields."""
+
     tool_name: str
     prompt_template: str | None = None
+    approval_timeout_seconds: float | UnsetType = UNSET
+    approval_on_timeout: OnTimeout | UnsetType = UNSET
 
 
 ToolRule = (

@@ -14,6 +14,7 @@ from holdfast.core.approvals import pending, without_heartbeat
 from holdfast.core.cancellation import Action, result_of, without
 from holdfast.core.endings import EarlyEnd
 from holdfast.core.events import Event, Fact, MessageStored
+from holdfast.core.expiry import deadline_of
 from holdfast.core.ids import Kind, sibling_id
 from holdfast.core.lifecycle import Signal
 from holdfast.core.messages import (
@@ -228,13 +229,17 @@ class Checkpoints(Struct, frozen=True):
             rows = (replace(answer, tool_calls=command.automatic), approval)
         owner = {call.id: row.id for row in rows for call in row.tool_calls}
         held = {call.id: call for call in asked}
+        now = self.clock.now()
         calls = tuple(
             replace(
                 item,
-                call=held.get(item.call.id, item.call),
+                call=held[item.call.id],
                 message_id=owner[item.call.id],
-                state=CallState.HELD if item.call.id in held else CallState.READY,
+                state=CallState.HELD,
+                deadline=deadline_of(item.call.name, state.run.request, state.policy.rules, now),
             )
+            if item.call.id in held
+            else replace(item, message_id=owner[item.call.id], state=CallState.READY)
             for item in state.turn.calls
         )
         return replace(with_calls(state, calls), unstored=(*before, *rows))

@@ -21,6 +21,7 @@ from holdfast.engine.state import State
 from holdfast.engine.telling import Telling
 from holdfast.engine.watchdog import ASKING, RUNNING_TOOLS
 from holdfast.errors import Bug, ModelError, RunMoved
+from holdfast.ports.bell import DEADLINES
 from holdfast.ports.house import House
 from holdfast.ports.store import Transaction
 
@@ -67,8 +68,14 @@ class Runner:
                 at = await self._one_step(at.state, at.command, telling, interruption)
                 telling.take_back(at.state.run)
                 self._house.events.publish(at.events)
+            self._announce_deadline(at.state)
         finally:
             await telling.close()
+
+    def _announce_deadline(self, state: State) -> None:
+        waits = state.run.status is RunStatus.PAUSED
+        if waits and any(item.deadline is not None for item in state.turn.calls):
+            self._house.bell.ring(DEADLINES)
 
     async def _one_step(
         self, before: State, command: Command, telling: Telling, interruption: Interruption

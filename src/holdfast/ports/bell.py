@@ -4,6 +4,8 @@ from typing import Protocol
 
 # Rung when a cancel was put on record.
 CANCELS = "cancels"
+# Rung when a run begins to wait for a person, but not for ever.
+DEADLINES = "deadlines"
 
 
 class Bell(Protocol):

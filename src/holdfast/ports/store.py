@@ -13,7 +13,8 @@ from datetime import datetime
 from typing import Protocol, TypeVar
 
 from holdfast.core.agents import Agent, AgentQuery, Secret
-from holdfast.core.approvals import ApprovalQuery
+from holdfast.core.approvals import ApprovalQuery, Overdue
+from holdfast.core.deadlines import Deadline
 from holdfast.core.events import Event
 from holdfast.core.lifecycle import Signal
 from holdfast.core.memory import Block, BlockQuery
@@ -240,7 +241,7 @@ class Calls(Protocol):
         ...
 
     def put(self, thread_id: str, calls: Sequence[OpenCall]) -> None:
-        """Insert calls, or replace their state and result."""
+        """Insert calls, or replace their state, result and deadline."""
         ...
 
     def close(self, thread_id: str) -> None:
@@ -248,11 +249,25 @@ class Calls(Protocol):
         ...
 
     def requests(self, organization_id: str, query: ApprovalQuery) -> Sequence[Message]:
-        """The rows whose held calls wait for a person, of all threads, by age."""
+        """The rows whose held calls wait for a person, of all threads, by age or by ``expires_at``: the first
+        deadline among the calls; those without one come last."""
         ...
 
     def count_requests(self, organization_id: str, query: ApprovalQuery) -> int:
         """How many there are on all pages."""
+        ...
+
+    def deadlines(self, thread_ids: Collection[str]) -> Mapping[str, Mapping[str, Deadline]]:
+        """By thread and call: until when they wait. What waits for ever has no entry."""
+        ...
+
+    def overdue(self, now: datetime) -> Sequence[Overdue]:
+        """Requests of all organisations that wait for a person and have calls whose deadline has come,
+        the longest overdue first."""
+        ...
+
+    def next_deadline(self, now: datetime) -> datetime | None:
+        """The first deadline of any call that is still to come."""
         ...
 
 

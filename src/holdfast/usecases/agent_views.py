@@ -1,12 +1,14 @@
 """Agents with what belongs to them: each relation of a whole page of agents is one query."""
 
 from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
 from msgspec import Struct
 
 from holdfast.core.agents import Agent, Secret
+from holdfast.core.expiry import first_deadline
 from holdfast.core.memory import Block
 from holdfast.core.messages import CallState, Message, Role, default_thread_id
 from holdfast.core.tools import Tool
@@ -27,6 +29,13 @@ class Relation(StrEnum):
 KEPT: Final = frozenset({Relation.TOOLS, Relation.BLOCKS, Relation.TAGS, Relation.SECRETS})
 
 
+class Pending(Struct, frozen=True):
+    """The row that asks a person, and until when it does; None: for ever."""
+
+    row: Message
+    until: datetime | None
+
+
 class AgentView(Struct, frozen=True, kw_only=True):
     """An agent and those of its relations that were asked for."""
 
@@ -36,8 +45,8 @@ class AgentView(Struct, frozen=True, kw_only=True):
     blocks: tuple[Block, ...] = ()
     tags: tuple[str, ...] = ()
     secrets: tuple[Secret, ...] = ()
-    # The row that asks for approval, if the default thread waits for one.
-    pending: Message | None = None
+    # What the default thread waits for.
+    pending: Pending | None = None
 
 
 def views(
@@ -77,11 +86,11 @@ def view(tx: Transaction, agent: Agent, relations: Collection[Relation] = KEPT) 
     return views(tx, [agent], relations)[0]
 
 
-def _pending(tx: Transaction, agent: Agent) -> Message | None:
+def _pending(tx: Transaction, agent: Agent) -> Pending | None:
     """The row that holds the open calls, if they wait for a person (wire-v1 §6.9)."""
     calls = tx.calls.open(default_thread_id(agent.id))
     held = next((call for call in calls if call.state is CallState.HELD), None)
     if held is None:
         return None
     row = tx.messages.get(agent.organization_id, held.message_id)
-    return row if row.role is Role.APPROVAL else None
+    return Pending(row, first_deadline(calls)) if row.role is Role.APPROVAL else None

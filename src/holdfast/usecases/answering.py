@@ -5,6 +5,7 @@ Of two answers one gets the calls; the other is told, or is the same answer agai
 
 from collections.abc import Sequence
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core.approvals import (
@@ -12,17 +13,20 @@ from holdfast.core.approvals import (
     NOTHING_PENDING,
     REMEMBERED_ROWS,
     clipped,
+    decided_otherwise,
     given_before,
     held,
     matched,
+    told,
 )
 from holdfast.core.arguments import fault
+from holdfast.core.expiry import overdue
 from holdfast.core.lifecycle import LIVE, Signal
 from holdfast.core.messages import Decision, Message, OpenCall, Role, Text, decided
 from holdfast.core.models import ModelChoice
 from holdfast.core.paging import Page
 from holdfast.core.runs import Run, RunQuery
-from holdfast.errors import CallerError, InvalidArgument, RunMoved
+from holdfast.errors import CallerError, Conflict, InvalidArgument, RunMoved
 from holdfast.ports.store import Transaction
 
 MESSAGE_TOO_EARLY = (
@@ -34,25 +38,29 @@ _FORGETTABLE = (Role.SYSTEM, Role.SUMMARY)
 _ALL_LIVE = Page(limit=100)
 
 
-def answering(
-    tx: Transaction,
-    run: Run,
-    choice: ModelChoice,
-    *,
-    partial: bool = False,
-    may_repeat: bool = True,
-) -> Run:
-    """The run as the one that answers the held calls of its thread. While a ``partial`` answer leaves some of them
+class Manner(Struct, frozen=True, kw_only=True):
+    """What may be said of an answer besides its decisions."""
+
+    # Some calls may stay open: somebody else answers those.
+    partial: bool = False
+    # An answer that was given before is taken as a repetition rather than refused.
+    may_repeat: bool = True
+    # Nobody decided, the time was up: calls that were answered meanwhile are left out.
+    by_clock: bool = False
+
+
+def answering(tx: Transaction, run: Run, choice: ModelChoice, manner: Manner) -> Run:
+    """The run as the one that answers the held calls of its thread. While a partial answer leaves some of them
     open, its run is the one that waits for the rest."""
     paused = tx.runs.paused_on(run.thread_id)
     first, *rest = run.input
     if paused is None:
-        if may_repeat and given_before(_remembered(tx, run), first.decisions):
-            return replace(run, input=tuple(rest) or (_keep_alive(first),))
-        raise CallerError(_nothing_pending(tx, run))
+        return _repeated(tx, run, manner)
     calls = tx.calls.open(run.thread_id)
+    if manner.by_clock:
+        first = replace(first, decisions=_still_due(calls, first))
     before = decided(tx.messages.context(run.thread_id))
-    decisions = matched(calls, first.decisions, before, partial=partial)
+    decisions = matched(calls, first.decisions, before, partial=manner.partial)
     if rest and not {item.call_id for item in decisions} | before.keys() >= _ids(held(calls)):
         raise CallerError(MESSAGE_TOO_EARLY)
     _check_arguments(tx, run, calls, decisions)
@@ -60,12 +68,41 @@ def answering(
         tx.runs.change(paused, Signal.ANSWER)
     except RunMoved:
         raise CallerError(_nothing_pending(tx, run)) from None
+    _stop_the_clock(tx, run, calls, decisions)
     answer = replace(
         first,
         decisions=tuple(clipped(item, choice.context_window) for item in decisions),
         step_id=held(calls)[0].step_id,
     )
     return replace(run, input=(answer, *rest))
+
+
+def _repeated(tx: Transaction, run: Run, manner: Manner) -> Run:
+    """The run of an answer that came again: only what came with it is new."""
+    first, *rest = run.input
+    rows = _remembered(tx, run)
+    if made := decided_otherwise(rows, first.decisions):
+        raise Conflict(f"It was decided before: {told(made)}.")
+    if not (manner.may_repeat and given_before(rows, first.decisions)):
+        raise CallerError(_nothing_pending(tx, run))
+    return replace(run, input=tuple(rest) or (_keep_alive(first),))
+
+
+def _still_due(calls: Sequence[OpenCall], answer: Message) -> tuple[Decision, ...]:
+    due = _ids(overdue(calls, answer.created_at))
+    decisions = tuple(item for item in answer.decisions if item.call_id in due)
+    if not decisions:
+        raise Conflict("Somebody answered in time.")
+    return decisions
+
+
+def _stop_the_clock(
+    tx: Transaction, run: Run, calls: Sequence[OpenCall], decisions: Sequence[Decision]
+) -> None:
+    answered = {item.call_id for item in decisions}
+    timed = [item for item in calls if item.deadline is not None and item.call.id in answered]
+    if timed:
+        tx.calls.put(run.thread_id, [replace(item, deadline=None) for item in timed])
 
 
 def _check_arguments(
@@ -105,9 +142,18 @@ def _keep_alive(answer: Message) -> Message:
     return replace(answer, role=Role.USER, decisions=(), content=(Text(KEEP_ALIVE),))
 
 
+def first_to_answer(tx: Transaction, thread_id: str, organization_id: str) -> Run | None:
+    """The run that carries out the answer to the last calls of the thread."""
+    query = RunQuery(page=_ALL_LIVE, thread_id=thread_id, statuses=tuple(sorted(LIVE)))
+    return next((item for item in tx.runs.list(organization_id, query) if item.answers), None)
+
+
 def _nothing_pending(tx: Transaction, run: Run) -> str:
-    query = RunQuery(page=_ALL_LIVE, thread_id=run.thread_id, statuses=tuple(sorted(LIVE)))
-    first = next((item for item in tx.runs.list(run.organization_id, query) if item.answers), None)
+    first = first_to_answer(tx, run.thread_id, run.organization_id)
     if first is None:
         return NOTHING_PENDING
-    return f"{NOTHING_PENDING} The run {first.id} was first to answer, and carries that out."
+    decisions = "; ".join(told(item) for row in first.input for item in row.decisions)
+    return (
+        f"{NOTHING_PENDING} The run {first.id} was first to answer, and carries that out: "
+        f"{decisions}."
+    )

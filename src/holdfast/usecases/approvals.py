@@ -3,20 +3,23 @@
 A request goes by the id of the row that asks (wire-v1 §6.2). How an answer is applied is in ``answering``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core.agents import Actor
-from holdfast.core.approvals import ApprovalQuery, held_request_id, told
-from holdfast.core.messages import Decision, Message, Role
+from holdfast.core.approvals import ApprovalQuery, Overdue, held_request_id, told
+from holdfast.core.deadlines import Deadline
+from holdfast.core.expiry import expired
+from holdfast.core.messages import Decision, Message, OpenCall, Role
 from holdfast.core.paging import Order, Page
 from holdfast.core.runs import Run
 from holdfast.errors import Conflict, NotFound
 from holdfast.ports.house import House
 from holdfast.ports.store import Transaction
 from holdfast.usecases import messages
+from holdfast.usecases.answering import Manner, first_to_answer
 from holdfast.usecases.messages import ApprovalInput, NewSend
 
 # The answer comes right after the request, or after what was cut between them.
@@ -29,21 +32,25 @@ class Request(Struct, frozen=True, kw_only=True):
     row: Message
     run: Run | None = None
     decisions: tuple[Decision, ...] = ()
+    open_calls: tuple[OpenCall, ...] = ()
 
 
 class Inbox(Struct, frozen=True):
-    """One page, and how many requests there are on all."""
+    """One page, how many requests there are on all, and by thread and call what does not wait for ever."""
 
     requests: Sequence[Message]
     count: int
+    deadlines: Mapping[str, Mapping[str, Deadline]]
 
 
 async def inbox(house: House, actor: Actor, query: ApprovalQuery) -> Inbox:
     def load(tx: Transaction) -> Inbox:
         organization_id = actor.organization_id
+        requests = tx.calls.requests(organization_id, query)
         return Inbox(
-            tx.calls.requests(organization_id, query),
+            requests,
             tx.calls.count_requests(organization_id, query),
+            tx.calls.deadlines([row.thread_id for row in requests]),
         )
 
     return await house.store.read(load)
@@ -64,19 +71,37 @@ async def decide(
     """Answer the request; its run goes on by a new one, in the background and as it was asked for.
     Conflict, with who decided, if somebody was faster."""
     request = await retrieve(house, actor, request_id)
-    if request.run is None:
+    return await _answer(
+        house, actor, request, decisions, Manner(partial=partial, may_repeat=False)
+    )
+
+
+async def expire(house: House, overdue: Overdue) -> Run:
+    """Give the calls of the request whose time is up the answer that they were to get then. It is one like any
+    other: Conflict if somebody was faster."""
+    # Nobody acts; what matters is the organisation.
+    actor = Actor(user_id="", organization_id=overdue.organization_id)
+    request = await retrieve(house, actor, overdue.request_id)
+    decisions = expired(request.open_calls, house.clock.now())
+    manner = Manner(partial=True, may_repeat=False, by_clock=True)
+    return await _answer(house, actor, request, decisions, manner)
+
+
+async def _answer(
+    house: House, actor: Actor, request: Request, decisions: Sequence[Decision], manner: Manner
+) -> Run:
+    if request.run is None or not decisions:
         raise Conflict(_decided(request))
     asked = request.run.request
     model = asked.override_model
     new = NewSend(
         agent_id=request.row.agent_id,
         thread_id=request.row.thread_id,
-        input=(ApprovalInput(decisions=tuple(decisions), partial=partial),),
+        input=(ApprovalInput(decisions=tuple(decisions), manner=manner),),
         request=replace(asked, stream_tokens=False),
         override_model=model.handle if model else None,
         kind=messages.ASYNC,
         background=True,
-        may_repeat=False,
     )
     return await messages.send(house, actor, new)
 
@@ -88,26 +113,36 @@ def _request(tx: Transaction, actor: Actor, request_id: str) -> Request:
         raise _missing(request_id) from None
     if row.role is not Role.APPROVAL or not row.tool_calls:
         raise _missing(request_id)
+    decisions = _decisions(tx, row, actor.organization_id)
     paused = tx.runs.paused_on(row.thread_id)
-    if paused is not None and held_request_id(tx.calls.open(row.thread_id)) == row.id:
-        return Request(row=row, run=paused, decisions=_decisions(tx, actor, row))
-    return Request(row=row, decisions=_decisions(tx, actor, row))
+    calls = tuple(tx.calls.open(row.thread_id))
+    if paused is not None and held_request_id(calls) == row.id:
+        return Request(row=row, run=paused, decisions=decisions, open_calls=calls)
+    return Request(row=row, decisions=decisions)
 
 
-def _decisions(tx: Transaction, actor: Actor, row: Message) -> tuple[Decision, ...]:
-    """The last is missing while it is being carried out: it is stored with its results."""
+def _decisions(tx: Transaction, row: Message, organization_id: str) -> tuple[Decision, ...]:
+    """In the order in which they were made; the last may be still under way: it is stored with its results."""
     page = Page(limit=_NEXT_ROWS, order=Order.ASC, after=row.id)
-    later = tx.messages.list(actor.organization_id, page, thread_id=row.thread_id)
+    later = list(tx.messages.list(organization_id, page, thread_id=row.thread_id))
+    under_way = first_to_answer(tx, row.thread_id, organization_id)
+    if under_way is not None:
+        later += under_way.input
     asked = {call.id for call in row.tool_calls}
-    found = (decision for item in later for decision in item.decisions)
-    return tuple(decision for decision in found if decision.call_id in asked)
+    found: dict[str, Decision] = {}
+    for decision in (decision for item in later for decision in item.decisions):
+        if decision.call_id in asked:
+            found.setdefault(decision.call_id, decision)
+    return tuple(found.values())
 
 
 def _decided(request: Request) -> str:
-    words = [
-        f"The request {request.row.id} waits for nobody any more",
-        *map(told, request.decisions),
-    ]
+    decided = {item.call_id for item in request.decisions}
+    left = [call.id for call in request.row.tool_calls if call.id not in decided]
+    state = "waits for nobody any more"
+    if left and decided:
+        state = f"is just being answered in part; try again in a moment for {', '.join(left)}"
+    words = [f"The request {request.row.id} {state}", *map(told, request.decisions)]
     return f"{'. '.join(words)}."
 
 

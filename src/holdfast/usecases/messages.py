@@ -27,7 +27,7 @@ from holdfast.errors import NotFound, ServerStopping, ThreadBusy
 from holdfast.ports.dispatch import Ticket
 from holdfast.ports.house import House
 from holdfast.ports.store import Transaction
-from holdfast.usecases.answering import answering
+from holdfast.usecases.answering import Manner, answering
 
 # A send that nobody waits for: whatever is wrong with it, its run says (wire-v1 §6.9).
 ASYNC = "send_message_async"
@@ -50,8 +50,7 @@ class ApprovalInput(Struct, frozen=True, kw_only=True):
     decisions: tuple[Decision, ...]
     otid: str | None = None
     group_id: str | None = None
-    # Some calls may stay open: somebody else answers those.
-    partial: bool = False
+    manner: Manner = Manner()
 
 
 Input = MessageInput | ApprovalInput
@@ -67,8 +66,6 @@ class NewSend(Struct, frozen=True, kw_only=True):
     background: bool = False
     # A request that comes again with the same key gets the run that it already started.
     request_key: str | None = None
-    # An answer that was given before is taken as a repetition rather than refused.
-    may_repeat: bool = True
 
 
 class Reply(Struct, frozen=True):
@@ -178,9 +175,8 @@ def _store(tx: Transaction, run: Run, house: House, new: NewSend) -> Run:
     else:
         house.catalogue.find(own.handle)
     if run.answers:
-        partial = any(isinstance(item, ApprovalInput) and item.partial for item in new.input)
-        choice = override or own
-        run = answering(tx, run, choice, partial=partial, may_repeat=new.may_repeat)
+        manner = next(item.manner for item in new.input if isinstance(item, ApprovalInput))
+        run = answering(tx, run, override or own, manner)
     elif run.kind != ASYNC and tx.runs.paused_on(run.thread_id) is not None:
         before = decided(tx.messages.context(run.thread_id))
         raise pending(tx.calls.open(run.thread_id), before)
@@ -248,8 +244,9 @@ def _row(house: House, actor: Actor, blank: Message, item: Input) -> Message:
         group_id=item.group_id,
     )
     if isinstance(item, ApprovalInput):
+        who = None if item.manner.by_clock else actor.user_id
         decisions = tuple(
-            replace(decision, decided_by_id=actor.user_id, decided_at=blank.created_at)
+            replace(decision, decided_by_id=who, decided_at=blank.created_at)
             for decision in item.decisions
         )
         return replace(row, decisions=decisions)

@@ -1,6 +1,7 @@
 """Open tool calls: rows that exist from the model's answer until the result row is written."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from sqlalchemy import (
     func,
     insert,
     select,
+    text,
     update,
 )
 
@@ -21,25 +23,41 @@ from holdfast.adapters.store.messages import MESSAGE
 from holdfast.adapters.store.paging import Listing
 from holdfast.adapters.store.prepared import Prepared
 from holdfast.adapters.store.rows import encoded
-from holdfast.core.approvals import ApprovalQuery
+from holdfast.core.approvals import ApprovalQuery, Overdue
+from holdfast.core.deadlines import Deadline
 from holdfast.core.messages import CallState, Message, OpenCall, ToolCall, ToolReturn
 from holdfast.core.runs import RunStatus
 
 _calls = tables.calls
 _messages = tables.messages
+_runs = tables.runs
 
+# A request is as urgent as the most urgent of its calls.
+_soonest = (
+    select(func.min(_calls.c.expires_at))
+    .where(_calls.c.thread_id == _messages.c.thread_id, _calls.c.message_id == _messages.c.id)
+    .scalar_subquery()
+)
 _listing = Listing(
     "Approval",
     _messages.c.id,
     organization_id=_messages.c.organization_id,
-    orders={"created_at": _messages.c.position},
+    orders={"created_at": _messages.c.position, "expires_at": _soonest},
 )
 
 _call_decoder = msgspec.json.Decoder(ToolCall)
 _result_decoder = msgspec.json.Decoder(ToolReturn)
 
 _open = Prepared(
-    select(_calls.c.call, _calls.c.message_id, _calls.c.step_id, _calls.c.state, _calls.c.result)
+    select(
+        _calls.c.call,
+        _calls.c.message_id,
+        _calls.c.step_id,
+        _calls.c.state,
+        _calls.c.result,
+        _calls.c.expires_at,
+        _calls.c.on_timeout,
+    )
     .where(_calls.c.thread_id == bindparam("thread"))
     .order_by(_calls.c.ordinal)
 )
@@ -48,9 +66,21 @@ _replace = Prepared(
     update(_calls).where(
         _calls.c.thread_id == bindparam("thread"), _calls.c.call_id == bindparam("this_call")
     ),
-    columns=("state", "result"),
+    columns=("state", "result", "expires_at", "on_timeout"),
 )
 _close = Prepared(delete(_calls).where(_calls.c.thread_id == bindparam("thread")))
+# In the words of the index of waiting runs, as for live ones.
+_is_paused = text(f"runs.status = '{RunStatus.PAUSED}'")
+_overdue = Prepared(
+    select(_runs.c.organization_id, _calls.c.message_id)
+    .join(_runs, _runs.c.thread_id == _calls.c.thread_id)
+    .where(_calls.c.expires_at <= bindparam("now"), _is_paused)
+    .group_by(_runs.c.organization_id, _calls.c.message_id)
+    .order_by(func.min(_calls.c.expires_at))
+)
+_next_deadline = Prepared(
+    select(func.min(_calls.c.expires_at)).where(_calls.c.expires_at > bindparam("now"))
+)
 
 
 class SqlCalls:
@@ -64,7 +94,7 @@ class SqlCalls:
         known = {item.call.id for item in self.open(thread_id)}
         new: list[dict[str, object]] = []
         for item in calls:
-            changing = {"state": item.state, "result": _result_text(item)}
+            changing = _changing(item)
             if item.call.id in known:
                 which = {"thread": thread_id, "this_call": item.call.id}
                 _replace.run(self._connection, changing | which)
@@ -87,6 +117,26 @@ class SqlCalls:
         )
         return self._connection.execute(wanted).scalar_one()
 
+    def deadlines(self, thread_ids: Collection[str]) -> Mapping[str, Mapping[str, Deadline]]:
+        found: dict[str, dict[str, Deadline]] = {}
+        if not thread_ids:
+            return found
+        wanted = (
+            select(_calls.c.thread_id, _calls.c.call_id, _calls.c.expires_at, _calls.c.on_timeout)
+            .where(_calls.c.thread_id.in_(thread_ids), _calls.c.expires_at.is_not(None))
+            .order_by(_calls.c.thread_id, _calls.c.ordinal)
+        )
+        for thread_id, call_id, *deadline in self._connection.execute(wanted):
+            found.setdefault(thread_id, {})[call_id] = Deadline(*deadline)
+        return found
+
+    def overdue(self, now: datetime) -> Sequence[Overdue]:
+        return [Overdue(*row) for row in _overdue.rows(self._connection, {"now": now})]
+
+    def next_deadline(self, now: datetime) -> datetime | None:
+        row = _next_deadline.row(self._connection, {"now": now})
+        return row[0] if row else None
+
 
 def _waiting(query: ApprovalQuery) -> list[ColumnElement[bool]]:
     """A call stays held until it is carried out; it waits for a person only while a run of its thread is
@@ -106,13 +156,16 @@ def _waiting(query: ApprovalQuery) -> list[ColumnElement[bool]]:
     return conditions
 
 
-def _call(call: str, message_id: str, step_id: str, state: Any, result: str | None) -> OpenCall:
+def _call(
+    call: str, message_id: str, step_id: str, state: Any, result: str | None, *deadline: Any
+) -> OpenCall:
     return OpenCall(
         call=_call_decoder.decode(call),
         message_id=message_id,
         step_id=step_id,
         state=state,
         result=None if result is None else _result_decoder.decode(result),
+        deadline=None if deadline[0] is None else Deadline(*deadline),
     )
 
 
@@ -126,5 +179,11 @@ def _fixed(thread_id: str, item: OpenCall) -> dict[str, object]:
     }
 
 
-def _result_text(item: OpenCall) -> str | None:
-    return None if item.result is None else encoded(item.result)
+def _changing(item: OpenCall) -> dict[str, object]:
+    deadline = item.deadline
+    return {
+        "state": item.state,
+        "result": None if item.result is None else encoded(item.result),
+        "expires_at": deadline.at if deadline else None,
+        "on_timeout": deadline.outcome if deadline else None,
+    }

@@ -37,6 +37,7 @@ _UNIQUE: Final[dict[str, tuple[type[HoldfastError], str]]] = {
         "The agent already has a secret with this key.",
     ),
     "uq_runs_holder": (RunMoved, "Another run holds the thread."),
+    "uq_runs_paused": (RunMoved, "Another run waits for a person on the thread."),
     # These are looked for or cleared away first, so only a race gets here: the second try finds them.
     "uq_runs_request": (Collided, "A request was sent twice at the same moment."),
     "pk_calls": (Collided, "A call was written twice at the same moment."),

@@ -50,10 +50,11 @@ _this = _whole.where(_runs.c.id == bindparam("this_id"))
 _find = Prepared(_this)
 # SQLite has one writer anyway and leaves the last words out.
 _hold = Prepared(_this.with_for_update(of=_runs))
+# In the words of the index of waiting runs, of which a thread has one at most: see ``_is_live``.
 _paused_on = Prepared(
-    _whole.where(_runs.c.thread_id == bindparam("thread"), _runs.c.status == RunStatus.PAUSED)
-    .order_by(_runs.c.created_at.desc(), _runs.c.id.desc())
-    .limit(1)
+    _whole.where(
+        _runs.c.thread_id == bindparam("thread"), text(f"runs.status = '{RunStatus.PAUSED}'")
+    )
 )
 _of_request = _whole.where(
     _runs.c.thread_id == bindparam("thread"), _runs.c.request_key == bindparam("key")

@@ -20,6 +20,7 @@ from sqlalchemy import (
 )
 
 from holdfast.adapters.store.columns import Instant, Name
+from holdfast.core.deadlines import OnTimeout
 from holdfast.core.lifecycle import HOLDING, LIVE
 from holdfast.core.messages import CallState, Role
 from holdfast.core.runs import RunStatus, StepStatus, StopReason
@@ -220,7 +221,17 @@ calls = Table(
     Column("state", Name(CallState), nullable=False),
     Column("call", Text, nullable=False),
     Column("result", Text),
+    # Until when it waits for an answer, and what becomes of it then.
+    Column("expires_at", Instant),
+    Column("on_timeout", Name(OnTimeout)),
     PrimaryKeyConstraint("thread_id", "call_id"),
+)
+_waits_for_so_long = calls.c.expires_at.is_not(None)
+Index(
+    None,
+    calls.c.expires_at,
+    sqlite_where=_waits_for_so_long,
+    postgresql_where=_waits_for_so_long,
 )
 
 runs = Table(
@@ -260,6 +271,16 @@ Index(
     unique=True,
     sqlite_where=_has_key,
     postgresql_where=_has_key,
+)
+# Nor two that wait for a person on one thread.
+_waits = runs.c.status == RunStatus.PAUSED
+Index(
+    "uq_runs_paused",
+    runs.c.thread_id,
+    runs.c.organization_id,
+    unique=True,
+    sqlite_where=_waits,
+    postgresql_where=_waits,
 )
 _is_live = runs.c.status.in_(sorted(LIVE))
 Index("ix_runs_live", runs.c.created_at, sqlite_where=_is_live, postgresql_where=_is_live)

@@ -3,10 +3,12 @@
 from collections.abc import Collection, Sequence
 
 import msgspec
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from holdfast.core.agents import Agent, Secret
 from holdfast.core.memory import Block
-from holdfast.core.messages import Message, Outcome, ToolReturn
+from holdfast.core.messages import Outcome, ToolReturn
 from holdfast.core.tool_rules import ToolRule
 from holdfast.errors import Unprocessable
 from holdfast.http.letta_v1 import from_wire, model_wire
@@ -26,7 +28,7 @@ from holdfast.http.letta_v1.schemas.send import SendBody
 from holdfast.http.letta_v1.to_wire.messages import api_messages
 from holdfast.http.letta_v1.tools_wire import tool_state
 from holdfast.usecases.agent_forms import AgentChanges, NewAgent
-from holdfast.usecases.agent_views import AgentView, Relation
+from holdfast.usecases.agent_views import AgentView, Pending, Relation
 from holdfast.usecases.messages import MessageInput
 
 _INCLUDED = {
@@ -122,11 +124,25 @@ def _embedding(body: AgentFields) -> str | None:
 
 
 def _rules(given: Sequence[ToolRuleInput]) -> tuple[ToolRule, ...]:
+    for rule in given:
+        _check_timeout(rule)
     plain = [rule.model_dump(exclude_none=True) for rule in given]
     try:
         return msgspec.convert(plain, tuple[ToolRule, ...])
     except msgspec.ValidationError as error:
         raise Unprocessable(f"tool_rules: {error}") from None
+
+
+def _check_timeout(rule: ToolRuleInput) -> None:
+    """A timeout that would be ignored is a mistake that somebody would find out too late."""
+    seconds, outcome = rule.approval_timeout_seconds, rule.approval_on_timeout
+    if rule.type != "requires_approval" and (seconds is not None or outcome is not None):
+        raise Unprocessable(
+            f"tool_rules: approval_timeout_seconds and approval_on_timeout are for rules of type "
+            f"requires_approval, not {rule.type}."
+        )
+    if outcome is not None and seconds is None:
+        raise Unprocessable("tool_rules: approval_on_timeout needs approval_timeout_seconds.")
 
 
 def _initial_messages(body: AgentCreate) -> tuple[MessageInput, ...]:
@@ -208,6 +224,8 @@ def _secret(agent: Agent, secret: Secret) -> AgentEnvironmentVariable:
     )
 
 
-def _approval_request(row: Message) -> ApprovalRequestMessage | None:
-    shown = api_messages(row)
-    return next((item for item in shown if isinstance(item, ApprovalRequestMessage)), None)
+def _approval_request(pending: Pending) -> ApprovalRequestMessage | None:
+    for item in api_messages(pending.row):
+        if isinstance(item, ApprovalRequestMessage):
+            return replace(item, expires_at=pending.until or UNSET)
+    return None

@@ -20,6 +20,7 @@ from holdfast.errors import InvalidArgument, Unprocessable
 from holdfast.http.letta_v1.schemas import send as wire
 from holdfast.http.letta_v1.schemas.approvals import DecideBody
 from holdfast.http.letta_v1.to_wire.runs import STATUSES
+from holdfast.usecases.answering import Manner
 from holdfast.usecases.messages import ApprovalInput, Input, MessageInput, NewSend
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,31}):")
@@ -67,6 +68,8 @@ def run_request(body: wire.SendBody, *, streaming: bool = False) -> RunRequest:
         assistant_message_tool_name=body.assistant_message_tool_name,
         assistant_message_tool_kwarg=body.assistant_message_tool_kwarg,
         callback_url=body.callback_url,
+        approval_timeout_seconds=body.approval_timeout_seconds,
+        approval_on_timeout=body.approval_on_timeout,
     )
 
 
@@ -161,7 +164,7 @@ def _approval(item: wire.ApprovalCreate | wire.ToolReturnCreate) -> ApprovalInpu
         decisions=tuple(decisions),
         otid=item.otid,
         group_id=item.group_id,
-        partial=item.partial,
+        manner=Manner(partial=item.partial),
     )
 
 

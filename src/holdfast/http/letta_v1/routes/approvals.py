@@ -1,10 +1,12 @@
 """The inbox: what waits for a person, wherever it waits, and deciding it. Not in V1."""
 
+from collections.abc import Mapping
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
 
 from holdfast.core.approvals import ApprovalQuery
+from holdfast.core.deadlines import Deadline
 from holdfast.core.messages import Message, conversation_id, default_thread_id
 from holdfast.core.paging import Order, Page
 from holdfast.errors import InvalidArgument
@@ -15,7 +17,7 @@ from holdfast.http.letta_v1.from_wire import decisions_of
 from holdfast.http.letta_v1.ids import MessageId
 from holdfast.http.letta_v1.paging import paging
 from holdfast.http.letta_v1.pictures import Decided
-from holdfast.http.letta_v1.schemas.approvals import Approval
+from holdfast.http.letta_v1.schemas.approvals import Approval, CallDeadline
 from holdfast.http.letta_v1.schemas.messages import ApprovalReturn, ToolReturn
 from holdfast.http.letta_v1.schemas.runs import Run
 from holdfast.http.letta_v1.to_wire.messages import api_call, api_decision
@@ -27,6 +29,7 @@ router = APIRouter(prefix="/v1/approvals", route_class=JsonRoute, tags=["approva
 TOTAL = "x-total-count"
 
 _DEFAULT_CONVERSATION = "default"
+_ORDERS = ("created_at", "expires_at")
 
 
 @router.get("/", responses=documented(list[Approval]))
@@ -34,7 +37,7 @@ async def list_approvals(
     *,
     house: HouseDep,
     actor: ActorDep,
-    page: Annotated[Page, Depends(paging(limit=100, order=Order.ASC))],
+    page: Annotated[Page, Depends(paging(limit=100, order=Order.ASC, order_by=_ORDERS))],
     agent_id: str | None = None,
     conversation_id: Annotated[
         str | None, Query(description="One conversation; with agent_id also 'default'.")
@@ -43,7 +46,7 @@ async def list_approvals(
         str | None, Query(description="Only where this tool is asked for.")
     ] = None,
 ) -> Response:
-    """What waits for a person, the longest first. The header x-total-count counts all pages."""
+    """What waits for a person, the longest first, or the most urgent (order_by=expires_at). The header x-total-count counts all pages."""
     query = ApprovalQuery(
         page=page,
         agent_id=agent_id,
@@ -51,7 +54,7 @@ async def list_approvals(
         tool=tool_name,
     )
     found = await approvals.inbox(house, actor, query)
-    shown = [_pending(row) for row in found.requests]
+    shown = [_pending(row, found.deadlines.get(row.thread_id, {})) for row in found.requests]
     return json_response(shown, headers={TOTAL: str(found.count)})
 
 
@@ -59,7 +62,11 @@ async def list_approvals(
 async def retrieve_approval(message_id: MessageId, house: HouseDep, actor: ActorDep) -> Response:
     request = await approvals.retrieve(house, actor, message_id)
     decided = [api_decision(item) for item in request.decisions]
-    return json_response(_approval(request.row, pending=request.run is not None, decided=decided))
+    deadlines = {item.call.id: item.deadline for item in request.open_calls if item.deadline}
+    pending = request.run is not None
+    return json_response(
+        _approval(request.row, pending=pending, decided=decided, deadlines=deadlines)
+    )
 
 
 @router.post("/{message_id}", responses=documented(Run))
@@ -83,12 +90,16 @@ def _thread(conversation: str | None, agent_id: str | None) -> str | None:
     return default_thread_id(agent_id)
 
 
-def _pending(row: Message) -> Approval:
-    return _approval(row, pending=True, decided=[])
+def _pending(row: Message, deadlines: Mapping[str, Deadline]) -> Approval:
+    return _approval(row, pending=True, decided=[], deadlines=deadlines)
 
 
 def _approval(
-    row: Message, *, pending: bool, decided: list[ApprovalReturn | ToolReturn]
+    row: Message,
+    *,
+    pending: bool,
+    decided: list[ApprovalReturn | ToolReturn],
+    deadlines: Mapping[str, Deadline],
 ) -> Approval:
     return Approval(
         id=row.id,
@@ -100,4 +111,9 @@ def _approval(
         created_at=row.created_at,
         tool_calls=[api_call(call) for call in row.tool_calls],
         approvals=decided,
+        expires_at=min((deadline.at for deadline in deadlines.values()), default=None),
+        deadlines=[
+            CallDeadline(tool_call_id=call_id, expires_at=item.at, on_timeout=item.outcome)
+            for call_id, item in deadlines.items()
+        ],
     )

@@ -21,7 +21,7 @@ from holdfast.http.letta_v1.schemas.model_settings import (
 )
 from holdfast.http.letta_v1.schemas.models import EmbeddingConfig, LlmConfig
 from holdfast.http.letta_v1.schemas.names import Handle, SecretName, Tag
-from holdfast.http.letta_v1.schemas.send import MessageCreate
+from holdfast.http.letta_v1.schemas.send import MessageCreate, TimeoutOutcome, TimeoutSeconds
 from holdfast.http.letta_v1.schemas.tools import Tool
 
 AgentType = Literal[
@@ -82,6 +82,8 @@ class ToolRuleInput(BaseModel):
     require_output_mapping: bool | None = None
     max_count_limit: Positive | None = None
     prompt_template: str | None = None
+    approval_timeout_seconds: TimeoutSeconds | None = None
+    approval_on_timeout: TimeoutOutcome | None = None
 
 
 class AgentFields(BaseModel):

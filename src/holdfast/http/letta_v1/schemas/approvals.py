@@ -6,8 +6,17 @@ from typing import Annotated, Literal
 from msgspec import Struct
 from pydantic import Field
 
+from holdfast.core.deadlines import OnTimeout
 from holdfast.http.letta_v1.schemas.messages import ApprovalReturn, ToolCall, ToolReturn
 from holdfast.http.letta_v1.schemas.send import DecidedBy, Entry, Lenient, Partial
+
+
+class CallDeadline(Struct, frozen=True, kw_only=True):
+    """Until when a call waits, and what becomes of it then. ``fail``: its client gave no result in time."""
+
+    tool_call_id: str
+    expires_at: datetime
+    on_timeout: OnTimeout
 
 
 class Approval(Struct, frozen=True, kw_only=True):
@@ -22,8 +31,10 @@ class Approval(Struct, frozen=True, kw_only=True):
     step_id: str | None
     created_at: datetime
     tool_calls: list[ToolCall]
-    # What was decided so far; an answer to the last call is shown once it is carried out.
     approvals: list[ApprovalReturn | ToolReturn]
+    # When the first of the calls that are still open expires, and when each of them does.
+    expires_at: datetime | None
+    deadlines: list[CallDeadline]
 
 
 class DecideBody(Lenient):

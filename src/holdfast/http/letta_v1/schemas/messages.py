@@ -160,6 +160,8 @@ class ToolReturnMessage(Shown, frozen=True, kw_only=True, tag="tool_return_messa
 class ApprovalRequestMessage(Shown, frozen=True, kw_only=True, tag="approval_request_message"):
     tool_call: ToolCall
     tool_calls: list[ToolCall]
+    # Not in V1, and only where the request is shown as pending: when the first of its calls expires.
+    expires_at: datetime | UnsetType = UNSET
 
 
 class ApprovalResponseMessage(Shown, frozen=True, kw_only=True, tag="approval_response_message"):

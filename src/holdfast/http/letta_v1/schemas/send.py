@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Discriminator, Field, Tag
 
+from holdfast.core.deadlines import MAX_TIMEOUT_SECONDS, MIN_TIMEOUT_SECONDS, OnTimeout
 from holdfast.core.runs import DEFAULT_MAX_STEPS
 from holdfast.http.letta_v1.schemas.messages import MessageType
 
@@ -111,6 +112,23 @@ Partial = Annotated[
 ]
 
 
+TimeoutSeconds = Annotated[
+    float,
+    Field(
+        ge=MIN_TIMEOUT_SECONDS,
+        le=MAX_TIMEOUT_SECONDS,
+        allow_inf_nan=False,
+        description="Not in V1: how long a call waits for its answer; for ever if not given.",
+    ),
+]
+TimeoutOutcome = Annotated[
+    Literal[OnTimeout.DENY, OnTimeout.APPROVE],
+    Field(
+        description="Not in V1: what becomes of a call that nobody answered in time; 'deny' if not given."
+    ),
+]
+
+
 class ApprovalEntry(Lenient):
     type: Literal["approval"] = "approval"
     tool_call_id: str
@@ -209,6 +227,8 @@ class SendBody(Lenient):
     assistant_message_tool_name: str = "send_message"
     assistant_message_tool_kwarg: str = "message"
     callback_url: str | None = None
+    approval_timeout_seconds: TimeoutSeconds | None = None
+    approval_on_timeout: TimeoutOutcome | None = None
     on_disconnect: Annotated[
         Literal["continue", "cancel"],
         Field(description="Not in V1: what becomes of the run if the reader of its stream leaves."),

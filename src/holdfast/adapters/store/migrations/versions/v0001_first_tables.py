@@ -219,10 +219,19 @@ def _calls() -> None:
         sa.Column("state", sa.Text(), nullable=False),
         sa.Column("call", sa.Text(), nullable=False),
         sa.Column("result", sa.Text(), nullable=True),
+        sa.Column("expires_at", sa.BigInteger(), nullable=True),
+        sa.Column("on_timeout", sa.Text(), nullable=True),
         sa.ForeignKeyConstraint(
             ["thread_id"], ["threads.id"], name=op.f("fk_calls_thread_id"), ondelete="CASCADE"
         ),
         sa.PrimaryKeyConstraint("thread_id", "call_id", name=op.f("pk_calls")),
+    )
+    op.create_index(
+        op.f("ix_calls_expires_at"),
+        "calls",
+        ["expires_at"],
+        sqlite_where=sa.text("expires_at IS NOT NULL"),
+        postgresql_where=sa.text("expires_at IS NOT NULL"),
     )
 
 
@@ -282,6 +291,10 @@ def _runs() -> None:
         ),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_runs")),
     )
+    _run_indices()
+
+
+def _run_indices() -> None:
     op.create_index(
         op.f("ix_runs_agent_id_created_at_id"), "runs", ["agent_id", "created_at", "id"]
     )
@@ -307,6 +320,14 @@ def _runs() -> None:
         unique=True,
         sqlite_where=sa.text("status IN ('cancelling', 'running')"),
         postgresql_where=sa.text("status IN ('cancelling', 'running')"),
+    )
+    op.create_index(
+        "uq_runs_paused",
+        "runs",
+        ["thread_id", "organization_id"],
+        unique=True,
+        sqlite_where=sa.text("status = 'paused'"),
+        postgresql_where=sa.text("status = 'paused'"),
     )
     op.create_index(
         "uq_runs_request",

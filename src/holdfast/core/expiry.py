@@ -1,0 +1,80 @@
+"""Calls that nobody answered in time (wire-v1 §6.11): when that is, and the answer that they get. Pure.
+
+Each call has its own deadline, from the request or from its tool's rule. It ends when the call is answered.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from msgspec import UNSET
+
+from holdfast.core.deadlines import Deadline, OnTimeout
+from holdfast.core.messages import Decision, OpenCall, Outcome, Text, ToolReturn
+from holdfast.core.runs import RunRequest
+from holdfast.core.tool_rules import RequiresApproval, ToolRule
+
+# Who decided, where nobody did.
+EXPIRED = "holdfast: expired"
+
+
+def deadline_of(
+    tool: str, request: RunRequest, rules: Sequence[ToolRule], now: datetime
+) -> Deadline | None:
+    """Until when a call of this tool waits; None: for ever. What the request says wins over the rule."""
+    seconds, outcome = _ruled(tool, rules)
+    if request.approval_timeout_seconds is not None:
+        seconds = request.approval_timeout_seconds
+    if seconds is None:
+        return None
+    outcome = request.approval_on_timeout or outcome
+    if any(client.name == tool for client in request.client_tools):
+        outcome = OnTimeout.FAIL
+    return Deadline(now + timedelta(seconds=seconds), outcome)
+
+
+def _ruled(tool: str, rules: Sequence[ToolRule]) -> tuple[float | None, OnTimeout]:
+    """What the agent's rules say of the tool; of several rules the most impatient."""
+    timed = [
+        (rule.approval_timeout_seconds, rule.approval_on_timeout or OnTimeout.DENY)
+        for rule in rules
+        if isinstance(rule, RequiresApproval)
+        and rule.tool_name == tool
+        and rule.approval_timeout_seconds is not UNSET
+    ]
+    return min(timed, default=(None, OnTimeout.DENY))
+
+
+def first_deadline(calls: Sequence[OpenCall]) -> datetime | None:
+    return min((item.deadline.at for item in calls if item.deadline), default=None)
+
+
+def overdue(calls: Sequence[OpenCall], now: datetime) -> list[OpenCall]:
+    return [item for item in calls if item.deadline is not None and item.deadline.at <= now]
+
+
+def expired(calls: Sequence[OpenCall], now: datetime) -> tuple[Decision, ...]:
+    """The answers that the clock gives."""
+    return tuple(
+        _decision(item.call.id, item.deadline)
+        for item in overdue(calls, now)
+        if item.deadline is not None
+    )
+
+
+def by_clock(decision: Decision) -> bool:
+    """Whether nobody decided. A person may call itself anything, but is known."""
+    return decision.decided_by == EXPIRED and decision.decided_by_id is None
+
+
+def _decision(call_id: str, deadline: Deadline) -> Decision:
+    until = deadline.at.isoformat(timespec="seconds")
+    if deadline.outcome is OnTimeout.FAIL:
+        text = f"Error: the client gave no result until {until}. Whether the tool ran is unknown."
+        result = ToolReturn(call_id, None, Outcome.UNKNOWN, (Text(text),))
+        return Decision(call_id, approve=False, returned=result, decided_by=EXPIRED)
+    return Decision(
+        call_id,
+        approve=deadline.outcome is OnTimeout.APPROVE,
+        reason=f"Nobody answered until {until}.",
+        decided_by=EXPIRED,
+    )

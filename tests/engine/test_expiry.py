@@ -1,0 +1,406 @@
+"""Held calls that nobody answers in time: the clock's answer is one like any other (wire-v1 §6.11)."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from tests.engine.rig import ACTOR, WAIT_SECONDS, Rig, assert_answered, called
+from tests.engine.test_approvals import LOOK, allow, answer, assert_not_stuck, deny, did, submit
+from tests.engine.test_recovery import DyingStore
+
+from holdfast.adapters.clock import SystemClock
+from holdfast.adapters.store.sql_store import SqlStore
+from holdfast.adapters.store.sqlite import SqliteStore
+from holdfast.core import tool_rules as rules
+from holdfast.core.agents import Agent
+from holdfast.core.approvals import Overdue
+from holdfast.core.deadlines import OnTimeout
+from holdfast.core.expiry import EXPIRED
+from holdfast.core.messages import Decision, Message, Outcome
+from holdfast.core.runs import Run, RunRequest, RunStatus, StopReason
+from holdfast.errors import CallerError, Conflict, UnknownModel
+from holdfast.ports.bell import DEADLINES
+from holdfast.usecases import approvals, runs
+
+MINUTE = 60
+
+
+class MovableClock(SystemClock):
+    """The machine's clock, set forward when a test wants it."""
+
+    def __init__(self) -> None:
+        self._ahead = timedelta()
+
+    def now(self) -> datetime:
+        return super().now() + self._ahead
+
+    def advance(self, seconds: float) -> None:
+        self._ahead += timedelta(seconds=seconds)
+
+
+@pytest.fixture
+def clock() -> MovableClock:
+    return MovableClock()
+
+
+@pytest.fixture
+def rig(store: SqliteStore, clock: MovableClock) -> Rig:
+    return Rig(store, clock=clock)
+
+
+@pytest.fixture
+def any_rig(any_store: SqlStore, clock: MovableClock) -> Rig:
+    return Rig(any_store, clock=clock)
+
+
+def ask(seconds: float = MINUTE, **fields: Any) -> rules.RequiresApproval:
+    return rules.RequiresApproval(tool_name="ask", approval_timeout_seconds=seconds, **fields)
+
+
+PATIENT = rules.RequiresApproval(tool_name="beg")
+
+
+async def make_agent(rig: Rig, *given: rules.ToolRule) -> Agent:
+    return await rig.make_agent("ask", "beg", "roll", rules=given or (ask(), PATIENT))
+
+
+async def pause(rig: Rig, agent: Agent, *calls: tuple[str, str], **request: Any) -> Message:
+    """The row that asks."""
+    rig.model.script = [called(*calls)]
+    reply = await rig.say(agent, **request)
+    assert reply.ended.stop_reason is StopReason.REQUIRES_APPROVAL
+    return reply.messages[-1]
+
+
+async def pass_time(rig: Rig, clock: MovableClock, seconds: float = MINUTE) -> None:
+    clock.advance(seconds)
+    rig.house.bell.ring(DEADLINES)
+
+
+async def results(rig: Rig, agent: Agent) -> dict[str, Outcome]:
+    rows = await rig.context(agent)
+    return {item.call_id: item.outcome for row in rows for item in row.tool_returns}
+
+
+async def decisions(rig: Rig, agent: Agent) -> dict[str, Decision]:
+    found = [item for row in await rig.context(agent) for item in row.decisions]
+    assert len({item.call_id for item in found}) == len(found)
+    return {item.call_id: item for item in found}
+
+
+async def overdue(rig: Rig) -> list[Overdue]:
+    now = rig.house.clock.now()
+    return list(await rig.read(lambda tx: tx.calls.overdue(now)))
+
+
+async def test_what_nobody_answers_in_time_is_denied(rig: Rig, clock: MovableClock) -> None:
+    agent = await make_agent(rig)
+    async with rig.working():
+        await pause(rig, agent, ("c1", "ask"), ("c2", "roll"))
+        await pass_time(rig, clock)
+        run = await rig.expiry()
+        assert (run.status, run.stop_reason) == (RunStatus.COMPLETED, StopReason.END_TURN)
+        assert run.background
+        await assert_not_stuck(rig, agent)
+    assert await results(rig, agent) == {"c1": Outcome.DENIED, "c2": Outcome.FINISHED}
+    decision = (await decisions(rig, agent))["c1"]
+    assert not decision.approve
+    assert (decision.decided_by, decision.decided_by_id) == (EXPIRED, None)
+    assert decision.decided_at == run.created_at
+    text = next(i.text for r in await rig.context(agent) for i in r.tool_returns)
+    assert text.startswith("Error: request to call tool denied. User reason: Nobody answered until")
+
+
+async def test_a_rule_may_have_it_approved_instead(rig: Rig, clock: MovableClock) -> None:
+    agent = await make_agent(rig, ask(approval_on_timeout=OnTimeout.APPROVE))
+    async with rig.working():
+        await pause(rig, agent, ("c1", "ask"))
+        await pass_time(rig, clock)
+        await rig.expiry()
+    assert await results(rig, agent) == {"c1": Outcome.FINISHED}
+    assert (await decisions(rig, agent))["c1"].approve
+
+
+async def test_nothing_expires_before_its_time(rig: Rig, clock: MovableClock) -> None:
+    agent = await make_agent(rig)
+    async with rig.working():
+        await pause(rig, agent, ("c1", "ask"), ("c2", "beg"))
+        await pass_time(rig, clock, MINUTE / 2)
+        assert await overdue(rig) == []
+        await pass_time(rig, clock, MINUTE / 2)
+        await rig.expiry()
+
+
+async def test_a_client_that_gives_no_result_in_time_is_told_to_have_given_none(
+    rig: Rig, clock: MovableClock
+) -> None:
+    agent = await make_agent(rig)
+    request = {"client_tools": (LOOK,), "approval_timeout_seconds": MINUTE}
+    async with rig.working():
+        # Whatever the request says: nobody but the client can run it.
+        await pause(rig, agent, ("c1", "look"), approval_on_timeout=OnTimeout.APPROVE, **request)
+        await pass_time(rig, clock)
+        assert (await rig.expiry()).stop_reason is StopReason.END_TURN
+        await assert_not_stuck(rig, agent)
+    assert rig.toolbox.started == []
+    assert await results(rig, agent) == {"c1": Outcome.UNKNOWN}
+    (returned,) = [item for row in await rig.context(agent) for item in row.tool_returns]
+    assert returned.text.startswith("Error: the client gave no result until")
+
+
+async def test_what_the_request_says_wins_over_the_rule(rig: Rig, clock: MovableClock) -> None:
+    agent = await make_agent(rig)
+    patient = {"approval_timeout_seconds": 2 * MINUTE, "approval_on_timeout": OnTimeout.APPROVE}
+    async with rig.working():
+        await pause(rig, agent, ("c1", "ask"), **patient)
+        await pass_time(rig, clock)
+        assert await overdue(rig) == []
+        await pass_time(rig, clock)
+        run = await rig.expiry()
+    assert await results(rig, agent) == {"c1": Outcome.FINISHED}
+    # What was asked for holds for all that comes of it.
+    assert run.request.approval_timeout_seconds == 2 * MINUTE
+
+
+async def test_each_call_has_its_own_time(rig: Rig, clock: MovableClock) -> None:
+    agent = await make_agent(
+        rig, ask(), rules.RequiresApproval(tool_name="beg", approval_timeout_seconds=2 * MINUTE)
+    )
+    async with rig.working():
+        await pause(rig, agent, ("c1", "ask"), ("c2", "beg"), ("c3", "roll"))
+        await pass_time(rig, clock)
+        assert (await rig.expiry()).status is RunStatus.PAUSED
+        assert list(await decisions(rig, agent)) == ["c1"]
+        await pass_time(rig, clock)
+        assert (await rig.expiry()).stop_reason is StopReason.END_TURN
+    assert await results(rig, agent) == {
+        "c1": Outcome.DENIED,
+        "c2": Outcome.DENIED,
+        "c3": Outcome.FINISHED,
+    }
+
+
+async def test_what_waits_for_ever_goes_on_waiting_beside_it(rig: Rig, clock: MovableClock) -> None:
+    agent = await make_agent(rig)
+    async with rig.working():
+        await pause(rig, agent, ("c1", "ask"), ("c2", "beg"))
+        await pass_time(rig, clock, 100 * MINUTE)
+        assert (await rig.expiry()).status is RunStatus.PAUSED
+        reply = await answer(rig, agent, allow("c2"))
+        assert reply.ended.stop_reason is StopReason.END_TURN
+    assert await results(rig, agent) == {"c1": Outcome.DENIED, "c2": Outcome.FINISHED}
+
+
+async def test_only_what_is_still_open_expires(rig: Rig, clock: MovableClock) -> None:
+    agent = await make_agent(rig)
+    async with rig.working():
+        await pause(rig, agent, ("c1", "ask"), ("c2", "ask"))
+        await rig.ended(await submit(rig, agent, allow("c2"), partial=True))
+        await pass_time(rig, clock)
+        assert (await rig.expiry()).stop_reason is StopReason.END_TURN
+    assert await results(rig, agent) == {"c1": Outcome.DENIED, "c2": Outcome.FINISHED}
+    by = {call_id: item.decided_by for call_id, item in (await decisions(rig, agent)).items()}
+    assert by == {"c2": None, "c1": EXPIRED}
+
+
+async def test_what_was_answered_in_time_never_expires(rig: Rig, clock: MovableClock) -> None:
+    agent = await make_agent(rig)
+    async with rig.working():
+        await pause(rig, agent, ("c1", "ask"), ("c2", "beg"))
+        await rig.ended(await submit(rig, agent, allow("c1"), partial=True))
+        clock.advance(MINUTE)
+        assert await overdue(rig) == []
+        assert await rig.read(lambda tx: tx.calls.next_deadline(clock.now())) is None
+
+
+async def test_who_answers_too_late_is_told_who_decided(rig: Rig, clock: MovableClock) -> None:
+    agent = await make_agent(rig)
+    told = f"c1 was denied by {EXPIRED} at "
+    async with rig.working():
+        row = await pause(rig, agent, ("c1", "ask"))
+        rig.model.gate = asyncio.Event()
+        await pass_time(rig, clock)
+        carried_out = await asyncio.wait_for(rig.expired.get(), WAIT_SECONDS)
+        with pytest.raises(CallerError, match=f"The run {carried_out.id} was first.*{told}"):
+            await submit(rig, agent, allow("c1"))
+        with pytest.raises(Conflict, match=told):
+            await approvals.decide(rig.house, ACTOR, row.id, [allow("c1")])
+        rig.model.gate.set()
+        await rig.ended(carried_out)
+        with pytest.raises(Conflict, match=told):
+            await submit(rig, agent, allow("c1"))
+        with pytest.raises(Conflict, match=told):
+            await approvals.decide(rig.house, ACTOR, row.id, [allow("c1")])
+        await assert_not_stuck(rig, agent)
+
+
+async def test_a_person_of_that_name_is_no_clock(rig: Rig) -> None:
+    agent = await make_agent(rig)
+    posing = Decision("c1", approve=True, decided_by=EXPIRED)
+    async with rig.working():
+        await pause(rig, agent, ("c1", "ask"))
+        await answer(rig, agent, posing)
+        # Given again it counts as given.
+        assert (await answer(rig, agent, posing)).ended.stop_reason is StopReason.END_TURN
+
+
+async def test_a_restart_looks_at_what_is_stored(store: SqliteStore, clock: MovableClock) -> None:
+    first, second = Rig(store, clock=clock), Rig(store, clock=clock)
+    agent = await make_agent(first)
+    async with first.working():
+        await pause(first, agent, ("c1", "ask"), ("c2", "ask"))
+        await first.ended(await submit(first, agent, deny("c2"), partial=True))
+    clock.advance(100 * MINUTE)
+    async with second.working():
+        assert (await second.expiry()).stop_reason is StopReason.END_TURN
+        await assert_not_stuck(second, agent)
+
+
+# An expiry writes: the answer's run, its claim with the write-ahead, the results, the end.
+@pytest.mark.parametrize("after_commit", [False, True])
+@pytest.mark.parametrize("at", range(4))
+async def test_a_crash_while_it_expires_costs_nothing(
+    store: SqliteStore, clock: MovableClock, at: int, after_commit: bool
+) -> None:
+    first, second = Rig(store, clock=clock), Rig(store, clock=clock)
+    agent = await make_agent(first, ask(approval_on_timeout=OnTimeout.APPROVE))
+    async with first.working():
+        await pause(first, agent, ("c1", "ask"), ("c2", "roll"))
+    clock.advance(MINUTE)
+    dying = DyingStore(store, at, after_commit=after_commit)
+    first.house = replace(first.house, store=dying)
+    async with first.working():
+        await asyncio.wait_for(dying.died.wait(), WAIT_SECONDS)
+    async with second.working():
+        await second.say(agent) if at else await second.expiry() if not after_commit else None
+        await assert_not_stuck(second, agent)
+    started = first.toolbox.started + second.toolbox.started
+    assert len(started) == len(set(started))
+    assert (await decisions(second, agent))["c1"].decided_by == EXPIRED
+
+
+async def test_an_answer_and_the_clock_never_both_win(any_rig: Rig, clock: MovableClock) -> None:
+    rig = any_rig
+    agent = await make_agent(rig)
+    won: list[str | None] = []
+    for number in range(12):
+        call_id = f"c{number}"
+        async with _without_clock(rig):
+            row = await pause(rig, agent, (call_id, "ask"))
+        clock.advance(MINUTE)
+        outcomes = await asyncio.gather(
+            *_in_some_order(
+                number,
+                submit(rig, agent, allow(call_id)),
+                approvals.expire(rig.house, Overdue(ACTOR.organization_id, row.id)),
+            ),
+            return_exceptions=True,
+        )
+        (winner,) = [item for item in outcomes if isinstance(item, Run)]
+        (loser,) = [item for item in outcomes if not isinstance(item, Run)]
+        assert isinstance(loser, CallerError), loser
+        async with _without_clock(rig):
+            await rig.ended(winner)
+        won.append((await decisions(rig, agent))[call_id].decided_by)
+    assert_answered(await rig.context(agent))
+
+
+def _in_some_order(number: int, *deeds: Any) -> list[Any]:
+    return list(deeds if number % 2 else deeds[::-1])
+
+
+@asynccontextmanager
+async def _without_clock(rig: Rig) -> AsyncIterator[None]:
+    """At work, but deadlines pass by."""
+
+    async def nothing(*_: object) -> None: ...
+
+    plain, rig._expire = rig._expire, nothing  # type: ignore[method-assign,assignment] # for a while
+    try:
+        async with rig.working():
+            yield
+    finally:
+        rig._expire = plain  # type: ignore[method-assign]
+
+
+async def test_of_two_answers_at_the_same_time_one_wins(any_rig: Rig) -> None:
+    rig = any_rig
+    agent = await make_agent(rig)
+    async with rig.working():
+        for number in range(12):
+            call_id = f"c{number}"
+            await pause(rig, agent, (call_id, "beg"))
+            answers = [submit(rig, agent, make(call_id)) for make in (allow, deny, did)]
+            outcomes = await asyncio.gather(*answers, return_exceptions=True)
+            (winner,) = [item for item in outcomes if isinstance(item, Run)]
+            losers = [item for item in outcomes if not isinstance(item, Run)]
+            assert all(isinstance(item, CallerError) for item in losers), losers
+            assert all(
+                "was first to answer" in str(item) or "decided before" in str(item)
+                for item in losers
+            )
+            await rig.ended(winner)
+            assert call_id in await decisions(rig, agent)
+        await assert_not_stuck(rig, agent)
+
+
+async def test_of_several_processes_one_expires_it(
+    any_store: SqlStore, clock: MovableClock
+) -> None:
+    rigs = [Rig(any_store, clock=clock) for _ in range(3)]
+    agent = await make_agent(rigs[0])
+    async with rigs[0].working():
+        row = await pause(rigs[0], agent, ("c1", "ask"))
+    clock.advance(MINUTE)
+    late = Overdue(ACTOR.organization_id, row.id)
+    tries = [approvals.expire(rig.house, late) for rig in rigs]
+    outcomes = await asyncio.gather(*tries, return_exceptions=True)
+    assert sum(isinstance(item, Run) for item in outcomes) == 1
+    assert all(isinstance(item, Run | CallerError) for item in outcomes), outcomes
+    query = runs.RunQuery(page=runs.Page(limit=10), thread_id=agent.id)
+    found = await any_store.read(lambda tx: tx.runs.list(ACTOR.organization_id, query))
+    assert sorted(run.status for run in found) == [RunStatus.ANSWERED, RunStatus.QUEUED]
+
+
+async def test_one_that_cannot_expire_does_not_hold_up_the_others(
+    rig: Rig, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = await make_agent(rig)
+    other = await rig.make_agent(rules=(ask(),))
+    tools = await rig.read(lambda tx: tx.agents.tools([agent.id])[agent.id])
+    await rig.house.store.write(
+        lambda tx: tx.agents.attach_tools(other.id, [tool.id for tool in tools])
+    )
+    gone = replace_model(other)
+    async with rig.working():
+        await pause(rig, other, ("c1", "ask"))
+        await rig.house.store.write(lambda tx: tx.agents.save(gone))
+        await pause(rig, agent, ("c2", "ask"))
+        await pass_time(rig, clock)
+        assert (await rig.expiry()).agent_id == agent.id
+        assert [item.organization_id for item in await overdue(rig)] == [ACTOR.organization_id]
+        with pytest.raises(UnknownModel):
+            await approvals.expire(rig.house, (await overdue(rig))[0])
+        # It is tried again: once the model is back, it expires.
+        await rig.house.store.write(lambda tx: tx.agents.save(other))
+        rig.house.bell.ring(DEADLINES)
+        assert (await rig.expiry()).agent_id == other.id
+
+
+def replace_model(agent: Agent) -> Agent:
+    from msgspec.structs import replace as changed
+
+    return changed(agent, model=changed(agent.model, handle="gone/away"))
+
+
+async def test_a_request_without_a_timeout_costs_no_deadline(rig: Rig) -> None:
+    agent = await make_agent(rig, PATIENT)
+    async with rig.working():
+        await pause(rig, agent, ("c1", "beg"))
+    (call,) = await rig.read(lambda tx: tx.calls.open(agent.id))
+    assert call.deadline is None
+    assert RunRequest().approval_timeout_seconds is None
