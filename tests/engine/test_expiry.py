@@ -287,7 +287,7 @@ async def test_an_answer_and_the_clock_never_both_win(any_rig: Rig, clock: Movab
     rig = any_rig
     agent = await make_agent(rig)
     won: list[str | None] = []
-    for number in range(12):
+    for number in range(6):
         call_id = f"c{number}"
         async with _without_clock(rig):
             row = await pause(rig, agent, (call_id, "ask"))
@@ -331,7 +331,7 @@ async def test_of_two_answers_at_the_same_time_one_wins(any_rig: Rig) -> None:
     rig = any_rig
     agent = await make_agent(rig)
     async with rig.working():
-        for number in range(12):
+        for number in range(6):
             call_id = f"c{number}"
             await pause(rig, agent, (call_id, "beg"))
             answers = [submit(rig, agent, make(call_id)) for make in (allow, deny, did)]

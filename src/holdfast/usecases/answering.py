@@ -67,7 +67,7 @@ def answering(tx: Transaction, run: Run, choice: ModelChoice, manner: Manner) ->
     try:
         tx.runs.change(paused, Signal.ANSWER)
     except RunMoved:
-        raise CallerError(_nothing_pending(tx, run)) from None
+        return _repeated(tx, run, manner)
     _stop_the_clock(tx, run, calls, decisions)
     answer = replace(
         first,
@@ -80,11 +80,13 @@ def answering(tx: Transaction, run: Run, choice: ModelChoice, manner: Manner) ->
 def _repeated(tx: Transaction, run: Run, manner: Manner) -> Run:
     """The run of an answer that came again: only what came with it is new."""
     first, *rest = run.input
+    # Before the rows: if it ends in between, those tell of it.
+    under_way = first_to_answer(tx, run.thread_id, run.organization_id)
     rows = _remembered(tx, run)
     if made := decided_otherwise(rows, first.decisions):
         raise Conflict(f"It was decided before: {told(made)}.")
     if not (manner.may_repeat and given_before(rows, first.decisions)):
-        raise CallerError(_nothing_pending(tx, run))
+        raise CallerError(_nothing_pending(under_way))
     return replace(run, input=tuple(rest) or (_keep_alive(first),))
 
 
@@ -148,8 +150,7 @@ def first_to_answer(tx: Transaction, thread_id: str, organization_id: str) -> Ru
     return next((item for item in tx.runs.list(organization_id, query) if item.answers), None)
 
 
-def _nothing_pending(tx: Transaction, run: Run) -> str:
-    first = first_to_answer(tx, run.thread_id, run.organization_id)
+def _nothing_pending(first: Run | None) -> str:
     if first is None:
         return NOTHING_PENDING
     decisions = "; ".join(told(item) for row in first.input for item in row.decisions)
