@@ -1,8 +1,9 @@
 """A server that a caller might name: it notes what it hears and answers as it is told to."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 
 from tests.waiting import WAIT_SECONDS
@@ -24,6 +25,9 @@ class Says:
 
 
 class Receiver:
+    # For tests that have no loop: see ``receiving_in_thread``.
+    loop: asyncio.AbstractEventLoop
+
     """Answers in turn, the last one for ever. None: it hears the request and never answers."""
 
     def __init__(self) -> None:
@@ -42,6 +46,10 @@ class Receiver:
         """The next request that nobody has asked for yet."""
         async with asyncio.timeout(WAIT_SECONDS):
             return await self._fresh.get()
+
+    def wait(self) -> Heard:
+        """``heard`` for a test without a loop."""
+        return asyncio.run_coroutine_threadsafe(self.heard(), self.loop).result(WAIT_SECONDS)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -83,10 +91,28 @@ async def _request(reader: asyncio.StreamReader) -> Heard:
 
 
 @asynccontextmanager
-async def receiving() -> AsyncIterator[Receiver]:
+async def receiving(port: int = 0) -> AsyncIterator[Receiver]:
     receiver = Receiver()
-    server = await asyncio.start_server(receiver.serve, receiver.host, 0)
+    server = await asyncio.start_server(receiver.serve, receiver.host, port)
     receiver.port = server.sockets[0].getsockname()[1]
     yield receiver
     server.close()
     receiver.hang_up()
+
+
+@contextmanager
+def receiving_in_thread(port: int = 0) -> Iterator[Receiver]:
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    opened = receiving(port)
+    receiver = asyncio.run_coroutine_threadsafe(opened.__aenter__(), loop).result(WAIT_SECONDS)
+    receiver.loop = loop
+    try:
+        yield receiver
+    finally:
+        closing = asyncio.run_coroutine_threadsafe(opened.__aexit__(None, None, None), loop)
+        closing.result(WAIT_SECONDS)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(WAIT_SECONDS)
+        loop.close()

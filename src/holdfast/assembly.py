@@ -30,10 +30,12 @@ from holdfast.adapters.toolbox.router import ToolRouter
 from holdfast.config import Settings
 from holdfast.core.agents import Actor
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID, DEFAULT_USER_ID
+from holdfast.engine.callbacks import CallbackDelivery
 from holdfast.engine.timekeeper import Timekeeper
 from holdfast.engine.worker import Worker
 from holdfast.http.app import HttpSettings, build_app
 from holdfast.http.doorkeeper import Doorkeeper
+from holdfast.http.letta_v1.to_wire.callbacks import callback_body
 from holdfast.ports.house import House
 from holdfast.usecases import approvals, tools
 
@@ -128,11 +130,15 @@ async def working_house(settings: Settings) -> AsyncIterator[Shift]:
             working = side_tasks.create_task(worker.run(), name="worker")
             timekeeper = Timekeeper(house, approvals.expire)
             keeping_time = side_tasks.create_task(timekeeper.run(), name="timekeeper")
+            telling = side_tasks.create_task(
+                CallbackDelivery(house, callback_body, secret=settings.callback_secret).run(),
+                name="callbacks",
+            )
             warming = side_tasks.create_task(_settle_in(model), name="settle-in")
             try:
                 yield Shift(house, worker, working, keeping_time)
             finally:
-                for task in (working, keeping_time, warming):
+                for task in (working, keeping_time, telling, warming):
                     task.cancel()
 
 

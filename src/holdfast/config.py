@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Self, get_type_hints
 
 from holdfast.core.addresses import Reach, reach
+from holdfast.core.callbacks import is_usable
 from holdfast.errors import SettingInvalid
 from holdfast.ports.house import Limits
 
@@ -74,6 +75,12 @@ def _log_level(text: str) -> str:
     if text.lower() not in LOG_LEVELS:
         raise ValueError(text)
     return text.lower()
+
+
+def _callback_secret(text: str) -> str:
+    if not is_usable(text):
+        raise ValueError(text)
+    return text
 
 
 def _reach(text: str) -> Reach:
@@ -222,6 +229,25 @@ class Settings:
             accepts="a number of seconds, more than 0",
         ),
     ] = 600.0
+    callback_secret: Annotated[
+        str | None,
+        About(
+            says="With it, every callback is signed, so that its receiver knows who sent it; text, or `whsec_` and base64.",
+            variables=("HOLDFAST_CALLBACK_SECRET",),
+            read=_callback_secret,
+            accepts="text, or whsec_ and base64",
+            secret=True,
+        ),
+    ] = field(default=None, repr=False)
+    callback_attempts: Annotated[
+        int,
+        About(
+            says="How often a callback is tried before it is given up.",
+            variables=("HOLDFAST_CALLBACK_ATTEMPTS",),
+            read=_whole(1, 100),
+            accepts="a number from 1 to 100",
+        ),
+    ] = _LIMITS.callback_attempts
     drain_seconds: Annotated[
         float,
         About(
@@ -369,6 +395,7 @@ class Settings:
             max_recoveries=self.max_recoveries,
             run_stall_seconds=self.run_stall_seconds,
             max_trace_bytes=self.max_trace_bytes if self.provider_traces else 0,
+            callback_attempts=self.callback_attempts,
         )
 
 
@@ -425,5 +452,5 @@ def _read(about: About, source: str, text: str) -> Any:
     try:
         return about.read(text)
     except ValueError:
-        shown = _CREDENTIALS.sub("://…@", text)
-        raise SettingInvalid(f"{source} is {shown!r}; it must be {about.accepts}.") from None
+        shown = "not usable" if about.secret else repr(_CREDENTIALS.sub("://…@", text))
+        raise SettingInvalid(f"{source} is {shown}; it must be {about.accepts}.") from None

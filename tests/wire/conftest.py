@@ -16,6 +16,8 @@ from holdfast.testing import ScriptedProvider
 
 MODELS = {"openai": "openai/gpt-4o-mini", "anthropic": "anthropic/claude-sonnet-4-5"}
 
+CALLBACK_SECRET = "a secret between us"
+
 MakeAgent = Callable[..., AgentState]
 MakeTool = Callable[..., Tool]
 
@@ -40,7 +42,10 @@ def server(
     running_provider: ScriptedProvider, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ServerProcess]:
     started = ServerProcess.start(
-        tmp_path_factory.mktemp("home"), **provider_variables(running_provider)
+        tmp_path_factory.mktemp("home"),
+        **provider_variables(running_provider),
+        HOLDFAST_ALLOWED_PRIVATE_HOSTS="127.0.0.1",
+        HOLDFAST_CALLBACK_SECRET=CALLBACK_SECRET,
     )
     yield started
     started.stop()

@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from holdfast.core.callbacks import CallbackOutcome
 from holdfast.core.cancellation import Cancellation
 from holdfast.core.deadlines import OnTimeout
 from holdfast.core.messages import Message
@@ -145,6 +146,8 @@ class Run(Struct, frozen=True, kw_only=True):
     stop_reason: StopReason | None = None
     failure: RunFailure | None = None
     cancellation: Cancellation | None = None
+    # What has come of telling the ``callback_url``; the store fills it in for whoever reads runs.
+    callback: CallbackOutcome | None = None
     metadata: dict[str, Any] = {}
     tools_used: tuple[str, ...] = ()
     started_at: datetime | None = None

@@ -21,7 +21,7 @@ from holdfast.engine.state import State
 from holdfast.engine.telling import Telling
 from holdfast.engine.watchdog import ASKING, RUNNING_TOOLS
 from holdfast.errors import Bug, ModelError, RunMoved
-from holdfast.ports.bell import DEADLINES
+from holdfast.ports.bell import CALLBACKS, DEADLINES
 from holdfast.ports.house import House
 from holdfast.ports.store import Transaction
 
@@ -69,6 +69,8 @@ class Runner:
                 telling.take_back(at.state.run)
                 self._house.events.publish(at.events)
             self._announce_deadline(at.state)
+            if at.state.run.request.callback_url is not None:
+                self._house.bell.ring(CALLBACKS)
         finally:
             await telling.close()
 

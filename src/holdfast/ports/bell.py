@@ -6,6 +6,8 @@ from typing import Protocol
 CANCELS = "cancels"
 # Rung when a run begins to wait for a person, but not for ever.
 DEADLINES = "deadlines"
+# Rung when a callback is due, or there is room to deliver one.
+CALLBACKS = "callbacks"
 
 
 class Bell(Protocol):

@@ -26,6 +26,8 @@ class Limits:
     run_stall_seconds: float = 900.0
     # How much of a request to a provider, and of its answer, is kept to be looked at; 0: nothing.
     max_trace_bytes: int = 0
+    # How often a callback is tried before it is given up.
+    callback_attempts: int = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from typing import Protocol, TypeVar
 
 from holdfast.core.agents import Agent, AgentQuery, Secret
 from holdfast.core.approvals import ApprovalQuery, Overdue
+from holdfast.core.callbacks import CallbackOutcome, ClaimedCallback
 from holdfast.core.deadlines import Deadline
 from holdfast.core.events import Event
 from holdfast.core.lifecycle import Signal
@@ -290,7 +291,8 @@ class Runs(Protocol):
     def change(self, run: Run, signal: Signal) -> Run:
         """Advance the status by the lifecycle table as compare-and-set and write the run's other fields as
         they are given. ``run.status`` is the status that the caller saw: RunMoved if it is no longer that.
-        A second run that claims a held thread cannot be written: RunMoved."""
+        A second run that claims a held thread cannot be written: RunMoved.
+        A run that has a ``callback_url`` and is live no more has a callback due from then on."""
         ...
 
     def save(self, run: Run) -> None:
@@ -329,6 +331,39 @@ class Runs(Protocol):
 
     def with_otid(self, thread_id: str, otid: str) -> Run | None:
         """The newest run of the thread whose input has this otid."""
+        ...
+
+
+class Callbacks(Protocol):
+    """Ends of runs that somebody wants to be told of, one for each run at most: see ``Runs.change``."""
+
+    def claim(
+        self,
+        now: datetime,
+        until: datetime,
+        *,
+        limit: int,
+        per_host: int,
+        under_way: Mapping[str, int],
+    ) -> Sequence[ClaimedCallback]:
+        """Take up to ``limit`` that are due, the longest due first; of each host so many that with those
+        that are ``under_way`` there are no more than ``per_host``. What one process has taken no other takes
+        before ``until``."""
+        ...
+
+    def settle(
+        self, claimed: ClaimedCallback, outcome: CallbackOutcome, due_at: datetime | None
+    ) -> None:
+        """Note what came of a try, and when the next is due, if one is. Nothing happens if somebody else has
+        taken it meanwhile, or the run is gone."""
+        ...
+
+    def give_back(self, claimed: ClaimedCallback, due_at: datetime) -> None:
+        """It could not be tried to the end; it is due again, and nothing is known of it."""
+        ...
+
+    def next_due(self, after: datetime) -> datetime | None:
+        """When the first after this moment is due."""
         ...
 
 
@@ -377,6 +412,8 @@ class Transaction(Protocol):
     def calls(self) -> Calls: ...
     @property
     def runs(self) -> Runs: ...
+    @property
+    def callbacks(self) -> Callbacks: ...
     @property
     def steps(self) -> Steps: ...
     @property

@@ -79,6 +79,8 @@ class Reply(Struct, frozen=True):
 async def send(house: House, actor: Actor, new: NewSend) -> Run:
     """Put a run into the store and hand it to the engine. From here on the caller is only a reader: if it goes
     away meanwhile, both are done or neither."""
+    if new.request.callback_url is not None:
+        house.outgoing.check(new.request.callback_url)
     return await asyncio.shield(_hand_over(house, _new_run(house, actor, new), new))
 
 

@@ -12,7 +12,7 @@ from holdfast.core.messages import Message
 from holdfast.core.paging import Page
 from holdfast.core.runs import Run, RunQuery, RunStatus, Step, StepQuery, Usage
 from holdfast.errors import CallerError, Conflict, NotFound, RunMoved
-from holdfast.ports.bell import CANCELS
+from holdfast.ports.bell import CALLBACKS, CANCELS
 from holdfast.ports.house import House
 from holdfast.ports.store import Transaction
 from holdfast.usecases import cancellation
@@ -89,6 +89,8 @@ async def cancel(
         house.events.publish(cancelled.events)
         if cancelled.run.status is RunStatus.CANCELLING:
             house.bell.ring(CANCELS)
+        elif cancelled.run.request.callback_url is not None:
+            house.bell.ring(CALLBACKS)
         return cancelled.run
 
     # Whoever asked may go away meanwhile: what is on record must be heard.

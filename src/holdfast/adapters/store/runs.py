@@ -1,6 +1,6 @@
 """Runs. Their status changes here alone, as compare-and-set by the table in ``core.lifecycle``."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -17,11 +17,12 @@ from sqlalchemy import (
     update,
 )
 
-from holdfast.adapters.store import tables
+from holdfast.adapters.store import callbacks, tables
 from holdfast.adapters.store.paging import Listing
 from holdfast.adapters.store.prepared import Prepared
 from holdfast.adapters.store.rows import Packed, Shape, encoded
-from holdfast.core.lifecycle import HOLDING, LIVE, Signal, advance
+from holdfast.core.callbacks import CallbackOutcome
+from holdfast.core.lifecycle import HOLDING, LIVE, Signal, advance, is_over
 from holdfast.core.runs import Run, RunQuery, RunStatus
 from holdfast.errors import NotFound, RunMoved
 
@@ -29,7 +30,7 @@ _runs = tables.runs
 _requests = tables.run_requests
 
 _ASKED = ("input", "request")
-RUN = Shape(Run, _runs, apart=_ASKED)
+RUN = Shape(Run, _runs, apart=(*_ASKED, "callback"))
 _asked = Packed(Run, _ASKED)
 
 _listing = Listing(
@@ -101,14 +102,14 @@ class SqlRuns:
 
     def hold(self, organization_id: str, run_id: str) -> Run:
         row = _hold.row(self._connection, {"this_id": run_id})
-        run = None if row is None else _run(row)
+        run = None if row is None else self._told(_run(row))
         if run is None or run.organization_id != organization_id:
             raise _missing(run_id)
         return run
 
     def find(self, run_id: str) -> Run | None:
         row = _find.row(self._connection, {"this_id": run_id})
-        return None if row is None else _run(row)
+        return None if row is None else self._told(_run(row))
 
     def change(self, run: Run, signal: Signal) -> Run:
         status = advance(run.status, signal)
@@ -121,6 +122,8 @@ class SqlRuns:
                 f"Run {run.id} does not take {signal}: it is no longer {run.status}, "
                 "or another run holds its thread."
             )
+        if is_over(status) and not is_over(run.status):
+            callbacks.owe(self._connection, changed)
         return changed
 
     def save(self, run: Run) -> None:
@@ -147,7 +150,15 @@ class SqlRuns:
     def list(self, organization_id: str, query: RunQuery) -> Sequence[Run]:
         wanted = _whole.where(*_conditions(query))
         rows = _listing.window(self._connection, wanted, organization_id, query.page)
-        return [_run(row) for row in rows]
+        found = [_run(row) for row in rows]
+        told = callbacks.outcomes(self._connection, [run.id for run in found if _may_be_told(run)])
+        return [_with_callback(run, told) for run in found]
+
+    def _told(self, run: Run) -> Run:
+        """The run with what has come of its callback: a look that most runs do not need."""
+        if not _may_be_told(run):
+            return run
+        return _with_callback(run, callbacks.outcomes(self._connection, [run.id]))
 
     def live(self) -> Sequence[Run]:
         wanted = _whole.where(_is_live).order_by(_runs.c.created_at, _runs.c.id)
@@ -178,6 +189,14 @@ class SqlRuns:
 
 def _run(row: Sequence[Any]) -> Run:
     return RUN.value(row, **_asked.fields(row[-1]))
+
+
+def _may_be_told(run: Run) -> bool:
+    return run.request.callback_url is not None and is_over(run.status)
+
+
+def _with_callback(run: Run, told: Mapping[str, CallbackOutcome]) -> Run:
+    return msgspec.structs.replace(run, callback=told[run.id]) if run.id in told else run
 
 
 def _missing(run_id: str) -> NotFound:

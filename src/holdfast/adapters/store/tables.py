@@ -293,6 +293,22 @@ run_requests = Table(
     Column("body", Text, nullable=False),
 )
 
+# Who is to be told that a run has ended, and what has come of it.
+callbacks = Table(
+    "callbacks",
+    metadata,
+    Column("run_id", ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    Column("host", Text, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    # When it may be tried (again). A claim moves it, so that one whose process died is tried later; none: it is settled.
+    Column("due_at", Instant),
+    Column("sent_at", Instant),
+    Column("status_code", Integer),
+    Column("error", Text),
+)
+_is_due = callbacks.c.due_at.is_not(None)
+Index("ix_callbacks_due", callbacks.c.due_at, sqlite_where=_is_due, postgresql_where=_is_due)
+
 steps = Table(
     "steps",
     metadata,

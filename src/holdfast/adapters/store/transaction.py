@@ -4,6 +4,7 @@ from sqlalchemy import Connection
 
 from holdfast.adapters.store.agents import SqlAgents
 from holdfast.adapters.store.blocks import SqlBlocks
+from holdfast.adapters.store.callbacks import SqlCallbacks
 from holdfast.adapters.store.calls import SqlCalls
 from holdfast.adapters.store.cipher import Cipher
 from holdfast.adapters.store.events import SqlEvents
@@ -24,6 +25,7 @@ class SqlTransaction:
         self.messages = SqlMessages(connection)
         self.calls = SqlCalls(connection)
         self.runs = SqlRuns(connection)
+        self.callbacks = SqlCallbacks(connection)
         self.steps = SqlSteps(connection)
         self.traces = SqlTraces(connection)
         self.events = SqlEvents(connection)

@@ -67,9 +67,9 @@ def run_request(body: wire.SendBody, *, streaming: bool = False) -> RunRequest:
         use_assistant_message=body.use_assistant_message,
         assistant_message_tool_name=body.assistant_message_tool_name,
         assistant_message_tool_kwarg=body.assistant_message_tool_kwarg,
-        callback_url=body.callback_url,
         approval_timeout_seconds=body.approval_timeout_seconds,
         approval_on_timeout=body.approval_on_timeout,
+        callback_url=body.callback_url or None,
     )
 
 

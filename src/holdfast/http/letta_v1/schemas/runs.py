@@ -40,9 +40,9 @@ class Run(Struct, frozen=True, kw_only=True):
     metadata: dict[str, Any]
     request_config: RequestConfig
     callback_url: str | None
-    callback_sent_at: datetime | None = None
-    callback_status_code: int | None = None
-    callback_error: str | None = None
+    callback_sent_at: datetime | None
+    callback_status_code: int | None
+    callback_error: str | None
     ttft_ns: int | None
     total_duration_ns: int | None
     base_template_id: str | None = None

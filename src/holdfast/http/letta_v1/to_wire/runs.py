@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from holdfast.core.callbacks import CallbackOutcome
 from holdfast.core.messages import conversation_id
 from holdfast.core.runs import Run, RunStatus, Usage
 from holdfast.http.letta_v1.schemas import runs as wire
@@ -27,6 +28,7 @@ STATUSES: Final[dict[RunStatus, wire.RunStatusName]] = {
 def api_run(run: Run) -> wire.Run:
     request = run.request
     types = request.include_return_message_types
+    told = run.callback or CallbackOutcome()
     return wire.Run(
         id=run.id,
         agent_id=run.agent_id,
@@ -44,6 +46,9 @@ def api_run(run: Run) -> wire.Run:
             include_return_message_types=None if types is None else list(types),
         ),
         callback_url=request.callback_url,
+        callback_sent_at=told.sent_at,
+        callback_status_code=told.status_code,
+        callback_error=told.error,
         ttft_ns=run.ttft_ns,
         total_duration_ns=run.total_duration_ns,
         input=api_listing(run.input),

@@ -26,6 +26,7 @@ def upgrade() -> None:
     _shared()
     _events()
     _run_requests()
+    _callbacks()
     _steps()
     _step_tags()
     _provider_traces()
@@ -396,6 +397,30 @@ def _run_requests() -> None:
             ["run_id"], ["runs.id"], name=op.f("fk_run_requests_run_id"), ondelete="CASCADE"
         ),
         sa.PrimaryKeyConstraint("run_id", name=op.f("pk_run_requests")),
+    )
+
+
+def _callbacks() -> None:
+    op.create_table(
+        "callbacks",
+        sa.Column("run_id", sa.Text(), nullable=False),
+        sa.Column("host", sa.Text(), nullable=False),
+        sa.Column("attempts", sa.Integer(), nullable=False),
+        sa.Column("due_at", sa.BigInteger(), nullable=True),
+        sa.Column("sent_at", sa.BigInteger(), nullable=True),
+        sa.Column("status_code", sa.Integer(), nullable=True),
+        sa.Column("error", sa.Text(), nullable=True),
+        sa.ForeignKeyConstraint(
+            ["run_id"], ["runs.id"], name=op.f("fk_callbacks_run_id"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("run_id", name=op.f("pk_callbacks")),
+    )
+    op.create_index(
+        "ix_callbacks_due",
+        "callbacks",
+        ["due_at"],
+        sqlite_where=sa.text("due_at IS NOT NULL"),
+        postgresql_where=sa.text("due_at IS NOT NULL"),
     )
 
 

@@ -1,0 +1,218 @@
+"""Tells whoever asked for it that a run has ended: from the store's outbox, at least once, with patience.
+
+The row is written with the run's end (``Runs.change``), so no end goes untold, whatever dies in between. What is told
+is made when it is sent, from what is stored. A receiver that hangs holds one of its own few places, and no run.
+"""
+
+import asyncio
+import logging
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.core import callbacks
+from holdfast.core.callbacks import CallbackOutcome, ClaimedCallback
+from holdfast.core.events import RunEnded
+from holdfast.core.messages import Message
+from holdfast.core.paging import Order, Page
+from holdfast.core.runs import Run
+from holdfast.errors import AddressForbidden, BackendError, Bug, Undeliverable
+from holdfast.ports.bell import CALLBACKS
+from holdfast.ports.house import House
+from holdfast.ports.outgoing import Letter
+from holdfast.ports.store import Transaction
+
+log = logging.getLogger(__name__)
+
+# How long one try may take (wire-v1 §5.6).
+TIMEOUT_SECONDS = 5.0
+# What a receiver answers is not kept; more than this is not even read.
+MAX_REPLY_BYTES = 64 * 1024
+# A claim of a process that died is free again after this long.
+CLAIM_SECONDS = 15.0
+MAX_AT_ONCE = 32
+MAX_AT_ONCE_PER_HOST = 2
+# The wait before the second try; each further wait is so many times as long, up to the longest.
+FIRST_WAIT_SECONDS = 1.0
+WAIT_GROWTH = 4.0
+LONGEST_WAIT_SECONDS = 3_600.0
+# What another process of the deployment has put into the outbox rings no bell here: it is seen after this long.
+LOOK_SECONDS = 5.0
+STORE_RETRY_SECONDS = 2.0
+
+_ROWS_AT_A_TIME = 1_000
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+
+# The body that the run, the rows that it stored and its last event make.
+Render = Callable[[Run, Sequence[Message], RunEnded], bytes]
+
+
+class Ended(Struct, frozen=True):
+    """What there is to tell."""
+
+    run: Run
+    rows: tuple[Message, ...]
+    ended: RunEnded
+
+
+class CallbackDelivery:
+    def __init__(
+        self,
+        house: House,
+        render: Render,
+        *,
+        secret: str | None = None,
+        first_wait_seconds: float = FIRST_WAIT_SECONDS,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+    ) -> None:
+        self._house = house
+        self._render = render
+        self._secret = secret
+        self._first_wait_seconds = first_wait_seconds
+        self._timeout_seconds = timeout_seconds
+        self._under_way: dict[asyncio.Task[None], ClaimedCallback] = {}
+
+    async def run(self) -> None:
+        """Deliver until cancelled. What is under way then is given back, for the next start."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                try:
+                    seconds = await self._begin_due(group)
+                except BackendError:
+                    log.exception("store.unreachable", extra={"while": "looking for callbacks"})
+                    seconds = STORE_RETRY_SECONDS
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(seconds):
+                        await self._house.bell.wait(CALLBACKS)
+
+    async def _begin_due(self, group: asyncio.TaskGroup) -> float:
+        """Begin what is due, as far as there is room; how long to wait before looking again."""
+        now = self._house.clock.now()
+        room = MAX_AT_ONCE - len(self._under_way)
+        under_way = Counter(claimed.host for claimed in self._under_way.values())
+
+        def work(tx: Transaction) -> Sequence[ClaimedCallback]:
+            return tx.callbacks.claim(
+                now,
+                now + timedelta(seconds=CLAIM_SECONDS),
+                limit=room,
+                per_host=MAX_AT_ONCE_PER_HOST,
+                under_way=under_way,
+            )
+
+        oldest = await self._house.store.read(lambda tx: tx.callbacks.next_due(_LONG_AGO))
+        if oldest is None:
+            return LOOK_SECONDS
+        if oldest <= now and room:
+            for claimed in await self._house.store.write(work):
+                task = group.create_task(self._deliver(claimed), name=f"callback {claimed.run_id}")
+                self._under_way[task] = claimed
+                task.add_done_callback(self._let_go)
+        following = await self._house.store.read(lambda tx: tx.callbacks.next_due(now))
+        if following is None:
+            return LOOK_SECONDS
+        return min(LOOK_SECONDS, (following - now).total_seconds())
+
+    def _let_go(self, task: asyncio.Task[None]) -> None:
+        del self._under_way[task]
+        # There is room again.
+        self._house.bell.ring(CALLBACKS)
+
+    async def _deliver(self, claimed: ClaimedCallback) -> None:
+        """One try, whatever comes of it: no receiver and no bug may keep the others from being told."""
+        try:
+            outcome, may_try_again = await self._try(claimed)
+            await self._settle(claimed, outcome, may_try_again=may_try_again)
+        except asyncio.CancelledError:
+            now = self._house.clock.now()
+            with suppress(BackendError):
+                await self._house.store.write(lambda tx: tx.callbacks.give_back(claimed, now))
+            raise
+        except BackendError:
+            # The claim ends by itself.
+            log.exception("store.unreachable", extra={"run_id": claimed.run_id})
+
+    async def _try(self, claimed: ClaimedCallback) -> tuple[CallbackOutcome, bool]:
+        """What came of it, and whether another try may do better."""
+        told = await self._house.store.read(lambda tx: _ended(tx, claimed.run_id))
+        if told is None:
+            return CallbackOutcome(error="The run is gone."), False
+        before = told.run.callback or CallbackOutcome()
+        if claimed.attempts > self._house.limits.callback_attempts:
+            # The tries before did not end with an outcome but with the process.
+            return replace(before, error="The server could not deliver it."), False
+        try:
+            outcome = await self._sent(told)
+        except Undeliverable as error:
+            return replace(before, error=str(error)), True
+        except AddressForbidden as error:
+            return replace(before, error=str(error)), False
+        except Exception:
+            log.exception("callback.failed", extra={"run_id": claimed.run_id})
+            return replace(before, error="The server could not deliver it."), True
+        return outcome, outcome.error is not None
+
+    async def _sent(self, told: Ended) -> CallbackOutcome:
+        now = self._house.clock.now()
+        body = self._render(told.run, told.rows, told.ended)
+        letter = Letter(
+            url=told.run.request.callback_url or "",
+            method="POST",
+            headers=callbacks.headers(told.run.id, body, now, self._secret),
+            body=body,
+            timeout_seconds=self._timeout_seconds,
+            max_reply_bytes=MAX_REPLY_BYTES,
+        )
+        reply = await self._house.outgoing.send(letter)
+        taken = 200 <= reply.status < 300
+        error = None if taken else f"The receiver answered with the status {reply.status}."
+        return CallbackOutcome(sent_at=now, status_code=reply.status, error=error)
+
+    async def _settle(
+        self, claimed: ClaimedCallback, outcome: CallbackOutcome, *, may_try_again: bool
+    ) -> None:
+        due_at = None
+        if may_try_again and claimed.attempts < self._house.limits.callback_attempts:
+            wait = timedelta(seconds=self._wait_seconds(claimed.attempts))
+            due_at = self._house.clock.now() + wait
+        await self._house.store.write(lambda tx: tx.callbacks.settle(claimed, outcome, due_at))
+        log.info(
+            "callback.delivered" if outcome.error is None else "callback.not_delivered",
+            extra={
+                "run_id": claimed.run_id,
+                "attempt": claimed.attempts,
+                "why": outcome.error,
+                "next_at": due_at,
+            },
+        )
+
+    def _wait_seconds(self, attempts: int) -> float:
+        """Longer each time; and not for all alike, so that a receiver that comes back is not run over."""
+        seconds = self._first_wait_seconds * WAIT_GROWTH ** (attempts - 1)
+        return min(seconds, LONGEST_WAIT_SECONDS) * random.uniform(0.75, 1.25)  # noqa: S311 - nothing secret
+
+
+def _ended(tx: Transaction, run_id: str) -> Ended | None:
+    run = tx.runs.find(run_id)
+    if run is None:
+        return None
+    last = tx.events.after(run.id, run.last_event_seq - 1, 1)
+    if not last or not isinstance(last[0].fact, RunEnded):
+        raise Bug(f"The run {run.id} is to be told and has no end.")
+    return Ended(run, tuple(_rows(tx, run)), last[0].fact)
+
+
+def _rows(tx: Transaction, run: Run) -> list[Message]:
+    rows: list[Message] = []
+    page = Page(limit=_ROWS_AT_A_TIME, order=Order.ASC)
+    while found := tx.messages.list(run.organization_id, page, run_id=run.id):
+        rows += found
+        if len(found) < page.limit:
+            break
+        page = replace(page, after=found[-1].id)
+    return rows

@@ -1,0 +1,45 @@
+"""A server that dies between the end of a run and its callback: the next server tells."""
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from letta_client import Letta
+from tests.receiver import receiving_in_thread
+from tests.wire.reading import eventually, shown
+
+if TYPE_CHECKING:
+    from tests.acceptance.conftest import StartServer
+
+pytestmark = pytest.mark.slow
+
+ALLOWED = {"HOLDFAST_ALLOWED_PRIVATE_HOSTS": "127.0.0.1"}
+
+
+def test_a_callback_outlives_the_server_that_owes_it(start_server: "StartServer") -> None:
+    with receiving_in_thread() as receiver:
+        port = receiver.port
+    # Nobody is there now.
+    server = start_server(**ALLOWED)
+    client = Letta(base_url=server.address, max_retries=0)
+    agent = client.agents.create(include_base_tools=False)
+    run = client.agents.messages.create_async(
+        agent.id,
+        messages=[{"role": "user", "content": "hi"}],
+        callback_url=f"http://127.0.0.1:{port}/hook",
+    )
+    eventually(
+        lambda: shown(client.runs.retrieve(run.id)), lambda seen: seen["completed_at"] is not None
+    )
+    server.kill()
+
+    with receiving_in_thread(port) as receiver:
+        client = Letta(base_url=start_server(**ALLOWED).address, max_retries=0)
+        heard = receiver.wait()
+        settled = eventually(
+            lambda: shown(client.runs.retrieve(run.id)),
+            lambda seen: seen["callback_status_code"] is not None,
+        )
+
+    assert json.loads(heard.body)["run_id"] == run.id
+    assert (settled["callback_status_code"], settled["callback_error"]) == (200, None)

@@ -1,0 +1,195 @@
+"""The outbox: an end is owed exactly once, and one process at a time delivers it."""
+
+import asyncio
+from collections import Counter
+from datetime import datetime, timedelta
+from typing import Any
+
+from msgspec.structs import replace
+from tests.values import Make
+
+from holdfast.core.callbacks import CallbackOutcome, ClaimedCallback
+from holdfast.core.lifecycle import Signal
+from holdfast.core.runs import Run, RunRequest, RunStatus
+from holdfast.ports.store import Store, Transaction
+
+MINUTE = timedelta(minutes=1)
+
+
+async def stored(store: Store, make: Make, *urls: str | None, **fields: Any) -> list[Run]:
+    """A running run for each URL, each on a thread of its own."""
+
+    def work(tx: Transaction) -> list[Run]:
+        made = []
+        for url in urls:
+            agent = make.agent()
+            thread = make.thread(agent)
+            run = make.run(thread, request=RunRequest(callback_url=url), **fields)
+            tx.agents.add(agent)
+            tx.threads.add(thread)
+            tx.runs.add(run)
+            made.append(tx.runs.change(run, Signal.CLAIM))
+        return made
+
+    return await store.write(work)
+
+
+async def end(store: Store, run: Run, signal: Signal = Signal.COMPLETE) -> Run:
+    ended = replace(run, completed_at=run.created_at)
+    return await store.write(lambda tx: tx.runs.change(ended, signal))
+
+
+async def claim(
+    store: Store,
+    now: datetime,
+    *,
+    limit: int = 100,
+    per_host: int = 100,
+    under_way: Counter[str] | None = None,
+) -> list[ClaimedCallback]:
+    def work(tx: Transaction) -> list[ClaimedCallback]:
+        busy = under_way or Counter[str]()
+        return list(
+            tx.callbacks.claim(now, now + MINUTE, limit=limit, per_host=per_host, under_way=busy)
+        )
+
+    return await store.write(work)
+
+
+async def test_an_end_is_owed_to_whoever_asked_for_it(any_store: Store, make: Make) -> None:
+    asked, silent = await stored(any_store, make, "http://hooks.example/a", None)
+    later = silent.created_at + MINUTE
+    assert await claim(any_store, later) == []
+
+    for run in (asked, silent):
+        await end(any_store, run)
+
+    assert await claim(any_store, later) == [
+        ClaimedCallback(run_id=asked.id, host="hooks.example", attempts=1)
+    ]
+
+
+async def test_a_run_is_told_of_once_though_it_may_end_twice(any_store: Store, make: Make) -> None:
+    """One that waits for a person has ended for V1; its cancel or its answer is not told again."""
+    urls = ["http://hooks.example/"] * 2
+    runs = [await end(any_store, run, Signal.PAUSE) for run in await stored(any_store, make, *urls)]
+    later = runs[-1].created_at + MINUTE
+    assert [item.run_id for item in await claim(any_store, later)] == [run.id for run in runs]
+
+    for run, signal in zip(runs, (Signal.CANCEL, Signal.ANSWER), strict=True):
+        await any_store.write(lambda tx, run=run, signal=signal: tx.runs.change(run, signal))  # type: ignore[misc]
+
+    assert await claim(any_store, later) == []
+
+
+async def test_a_queued_run_that_is_cancelled_is_told_of_too(any_store: Store, make: Make) -> None:
+    (running,) = await stored(any_store, make, "http://hooks.example/")
+    queued = replace(running, id=make.run(make.thread(make.agent())).id, status=RunStatus.QUEUED)
+    await any_store.write(lambda tx: tx.runs.add(queued))
+
+    await end(any_store, queued, Signal.CANCEL)
+
+    claimed = await claim(any_store, queued.created_at + MINUTE)
+    assert [item.run_id for item in claimed] == [queued.id]
+
+
+async def test_what_is_taken_is_nobody_elses_until_its_claim_ends(
+    any_store: Store, make: Make
+) -> None:
+    (run,) = await stored(any_store, make, "http://hooks.example/")
+    await end(any_store, run)
+    now = run.created_at + MINUTE
+
+    assert [item.attempts for item in await claim(any_store, now)] == [1]
+    assert await claim(any_store, now + MINUTE / 2) == []
+    # Whoever had it died.
+    (second,) = await claim(any_store, now + MINUTE)
+    assert second.attempts == 2
+
+    first = ClaimedCallback(run_id=run.id, host="hooks.example", attempts=1)
+    late = CallbackOutcome(error="Too late to say.")
+    await any_store.write(lambda tx: tx.callbacks.settle(first, late, None))
+    assert await outcome(any_store, run) == CallbackOutcome()
+
+
+async def outcome(store: Store, run: Run) -> CallbackOutcome | None:
+    found = await store.read(lambda tx: tx.runs.get(run.organization_id, run.id))
+    return found.callback
+
+
+async def test_of_several_processes_one_gets_a_callback(any_store: Store, make: Make) -> None:
+    runs = await stored(any_store, make, *["http://hooks.example/"] * 6)
+    for run in runs:
+        await end(any_store, run)
+    now = runs[-1].created_at + MINUTE
+
+    shares = await asyncio.gather(*(claim(any_store, now, limit=3) for _ in range(4)))
+
+    taken = Counter(item.run_id for share in shares for item in share)
+    assert all(count == 1 for count in taken.values())
+    rest = await claim(any_store, now)
+    assert sorted([*taken, *(item.run_id for item in rest)]) == sorted(run.id for run in runs)
+
+
+async def test_no_host_takes_the_room_of_others(any_store: Store, make: Make) -> None:
+    slow = [f"http://slow.example/{number}" for number in range(5)]
+    runs = await stored(any_store, make, *slow, "http://quick.example/", "http://busy.example/")
+    for run in runs:
+        await end(any_store, run)
+
+    taken = await claim(
+        any_store,
+        runs[-1].created_at + MINUTE,
+        limit=4,
+        per_host=2,
+        under_way=Counter({"busy.example": 2, "slow.example": 1}),
+    )
+
+    assert [item.host for item in taken] == ["slow.example", "quick.example"]
+
+
+async def test_what_came_of_a_try_is_shown_with_the_run(any_store: Store, make: Make) -> None:
+    told, waiting, silent = await stored(
+        any_store, make, "http://hooks.example/1", "http://hooks.example/2", None
+    )
+    assert await outcome(any_store, told) is None
+    for run in (told, waiting, silent):
+        await end(any_store, run)
+    now = silent.created_at + MINUTE
+    first, second = await claim(any_store, now)
+    done = CallbackOutcome(sent_at=now, status_code=200)
+    failed = CallbackOutcome(sent_at=now, status_code=500, error="It said 500.")
+
+    def settle(tx: Transaction) -> None:
+        tx.callbacks.settle(first, done, None)
+        tx.callbacks.settle(second, failed, now + 2 * MINUTE)
+
+    await any_store.write(settle)
+
+    assert await outcome(any_store, told) == done
+    assert await outcome(any_store, waiting) == failed
+    assert await outcome(any_store, silent) is None
+    assert await any_store.read(lambda tx: tx.callbacks.next_due(now)) == now + 2 * MINUTE
+    assert await claim(any_store, now + MINUTE) == []
+    assert [item.attempts for item in await claim(any_store, now + 2 * MINUTE)] == [2]
+
+
+async def test_what_was_given_back_can_be_taken_at_once(any_store: Store, make: Make) -> None:
+    (run,) = await stored(any_store, make, "http://hooks.example/")
+    await end(any_store, run)
+    now = run.created_at + MINUTE
+    (claimed,) = await claim(any_store, now)
+
+    await any_store.write(lambda tx: tx.callbacks.give_back(claimed, now))
+
+    assert [item.attempts for item in await claim(any_store, now)] == [2]
+    assert await outcome(any_store, run) == CallbackOutcome()
+
+
+async def test_a_callback_goes_with_its_run(any_store: Store, make: Make) -> None:
+    (run,) = await stored(any_store, make, "http://hooks.example/")
+    await end(any_store, run)
+
+    await any_store.write(lambda tx: tx.runs.remove(run.organization_id, run.id))
+
+    assert await claim(any_store, run.created_at + MINUTE) == []
