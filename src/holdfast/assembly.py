@@ -56,7 +56,7 @@ def serve(settings: Settings, on_ready: Callable[[str], None]) -> None:
 
     OSError if the address cannot be had, BackendError if the store cannot.
     """
-    logs.set_up(settings.log_level)
+    logs.set_up(settings.log_level, settings.log_format, settings.secrets)
     with (
         _listening(settings) as listener,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop,

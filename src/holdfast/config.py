@@ -11,10 +11,12 @@ from dataclasses import dataclass, field, fields
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Final, Self, get_type_hints
+from urllib.parse import unquote, urlsplit
 
 from holdfast.core.addresses import Reach, reach
 from holdfast.core.callbacks import is_usable
 from holdfast.errors import SettingInvalid
+from holdfast.logs import FORMATS, TEXT
 from holdfast.ports.house import Limits
 
 GUIDE: Final = "holdfast/guide"
@@ -71,10 +73,13 @@ def _switch(text: str) -> bool:
     return words[text.lower()]
 
 
-def _log_level(text: str) -> str:
-    if text.lower() not in LOG_LEVELS:
-        raise ValueError(text)
-    return text.lower()
+def _one_of(words: tuple[str, ...]) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text.lower() not in words:
+            raise ValueError(text)
+        return text.lower()
+
+    return read
 
 
 def _callback_secret(text: str) -> str:
@@ -299,10 +304,19 @@ class Settings:
         About(
             says=f"How much is logged: {', '.join(LOG_LEVELS)}.",
             variables=("HOLDFAST_LOG_LEVEL",),
-            read=_log_level,
+            read=_one_of(LOG_LEVELS),
             accepts=f"one of {', '.join(LOG_LEVELS)}",
         ),
     ] = "info"
+    log_format: Annotated[
+        str,
+        About(
+            says="How a log line reads: text for people, json for machines.",
+            variables=("HOLDFAST_LOG_FORMAT",),
+            read=_one_of(FORMATS),
+            accepts=f"one of {', '.join(FORMATS)}",
+        ),
+    ] = TEXT
     secret_key: Annotated[
         str | None,
         About(
@@ -386,6 +400,14 @@ class Settings:
         if not any(values.get(key) for key in _KEYS):
             values.setdefault("default_model", GUIDE)
         return cls(**values)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What must never be read in a log line."""
+        named = [getattr(self, name) for name, about in ABOUT.items() if about.secret]
+        urls = [urlsplit(url).password for url in (self.database_url, self.redis_url) if url]
+        plain = [unquote(password) for password in urls if password]
+        return tuple(dict.fromkeys(secret for secret in (*named, *urls, *plain) if secret))
 
     @property
     def limits(self) -> Limits:

@@ -1,25 +1,102 @@
-"""How a log line reads: a named event, then its fields."""
+"""How a log line reads: a named event, whom it is about, and its fields; as text or as JSON.
+
+A line of ours is ``log.info("run.ended", extra={…})``. Whom it is about is bound once, by whoever begins to act for a
+run or a caller, and stands in each line of that task.
+"""
 
 import logging
-from typing import Final
+import re
+from collections.abc import Collection, Mapping
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any, Final
+
+import msgspec
+
+TEXT: Final = "text"
+JSON: Final = "json"
+FORMATS: Final = (TEXT, JSON)
 
 _PLAIN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message"}
+_OURS: Final = "holdfast"
+_HIDDEN: Final = "[hidden]"
+# A shorter secret is none, and would blot out half of each line.
+_LEAST_SECRET_CHARS: Final = 4
+_SAFE: Final = re.compile(r"[^\s\"=\x00-\x1f\x7f-\x9f]+")
+
+_bound: ContextVar[Mapping[str, str]] = ContextVar("bound", default=MappingProxyType({}))
+
+
+def bind(**about: str | None) -> None:
+    """From now on each line of this task, and of those that it starts, says so. None is not said."""
+    known = {**_bound.get(), **about}
+    _bound.set({key: value for key, value in known.items() if value is not None})
 
 
 class EventFormatter(logging.Formatter):
-    """``2026-01-29 20:44:04 INFO run.failed run_id=run-…``"""
+    """``2026-01-29T20:44:04.123Z INFO run.ended run_id=run-… status=completed``"""
 
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%d %H:%M:%S")
+    def __init__(self, secrets: Collection[str] = ()) -> None:
+        super().__init__()
+        real = [secret for secret in secrets if len(secret) >= _LEAST_SECRET_CHARS]
+        self._secrets = re.compile("|".join(map(re.escape, real))) if real else None
 
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
-        fields = [f"{key}={value}" for key, value in vars(record).items() if key not in _PLAIN]
-        return " ".join([super().formatMessage(record), *fields])
+    def format(self, record: logging.LogRecord) -> str:
+        line = self._line(_event(record), _fields(record), record)
+        return self._secrets.sub(_HIDDEN, line) if self._secrets else line
+
+    def _line(self, event: str, fields: dict[str, Any], record: logging.LogRecord) -> str:
+        told = " ".join(f"{key}={_word(value)}" for key, value in fields.items())
+        line = f"{_moment(record)} {record.levelname} {event} {told}".rstrip()
+        trouble = self._trouble(record)
+        return f"{line}\n{trouble}" if trouble else line
+
+    def _trouble(self, record: logging.LogRecord) -> str:
+        return self.formatException(record.exc_info) if record.exc_info else ""
 
 
-def set_up(level: str) -> None:
+class JsonFormatter(EventFormatter):
+    """One object a line, the traceback a field of it."""
+
+    def _line(self, event: str, fields: dict[str, Any], record: logging.LogRecord) -> str:
+        head = {"time": _moment(record), "level": record.levelname.lower(), "event": event}
+        trouble = self._trouble(record)
+        tail = {"exception": trouble} if trouble else {}
+        return msgspec.json.encode({**fields, **head, **tail}, enc_hook=str).decode()
+
+
+def _event(record: logging.LogRecord) -> str:
+    """Libraries write sentences: the event is that they did."""
+    return record.getMessage() if _is_ours(record) else f"library.{record.name}"
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    own = {key: value for key, value in vars(record).items() if key not in _PLAIN}
+    if not _is_ours(record):
+        own = {"message": record.getMessage()}
+    return {**_bound.get(), **own}
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    return record.name.partition(".")[0] == _OURS
+
+
+def _moment(record: logging.LogRecord) -> str:
+    moment = datetime.fromtimestamp(record.created, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
+
+
+def _word(value: object) -> str:
+    """A value that cannot be taken for more than one, nor for another line."""
+    text = str(value)
+    return text if _SAFE.fullmatch(text) else msgspec.json.encode(text).decode()
+
+
+def set_up(level: str, form: str = TEXT, secrets: Collection[str] = ()) -> None:
+    """Write to the standard error. ``secrets`` never show, whoever lets one slip."""
     handler = logging.StreamHandler()
-    handler.setFormatter(EventFormatter())
+    handler.setFormatter(JsonFormatter(secrets) if form == JSON else EventFormatter(secrets))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     # What they tell on the way is their own business; what goes wrong reaches us as an error.
     for name in (
@@ -31,5 +108,6 @@ def set_up(level: str) -> None:
         "httpcore2",
         "openai",
         "anthropic",
+        "asyncio",
     ):
         logging.getLogger(name).setLevel(logging.WARNING)

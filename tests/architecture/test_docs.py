@@ -3,6 +3,7 @@
 Two blocks are made from code. If one of them fails, its text is in the failure: paste it into the page.
 """
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from holdfast.config import ABOUT, default_text, option
 from holdfast.core.lifecycle import FINAL, TRANSITIONS
 from holdfast.core.runs import RunStatus
+from holdfast.core.tool_source.parsing import parse
 
 ROOT = Path(__file__).parents[2]
 
@@ -144,3 +146,33 @@ def test_every_place_in_the_code_that_the_architecture_names_is_there() -> None:
 
     assert named
     assert {place for place in named if not (ROOT / "src" / "holdfast" / place).exists()} == set()
+
+
+def test_every_log_event_is_in_the_table() -> None:
+    """And every line of the table in the code; a name is written out where it is logged, so that it can be found."""
+    page = (ROOT / "docs" / "watching.md").read_text(encoding="utf-8")
+    documented = dict(re.findall(r"^\| `([a-z_.]+)` \| (\w+) \|", page, re.MULTILINE))
+    written = {(name, _LEVELS[method]) for name, method in logged()}
+    assert {*documented} == {name for name, _ in written}
+    # One event may be grave or not: the table has one of its levels.
+    assert {*documented.items()} <= written
+
+
+_LEVELS = {
+    "debug": "debug",
+    "info": "info",
+    "warning": "warning",
+    "error": "error",
+    "exception": "error",
+}
+
+
+def logged() -> Iterator[tuple[str, str]]:
+    for module in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(parse(module.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Call(
+                    func=ast.Attribute(value=ast.Name(id="log" | "_log"), attr=method),
+                    args=[ast.Constant(value=str(name)), *_],
+                ):
+                    yield name, method

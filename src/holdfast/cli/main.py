@@ -111,6 +111,7 @@ def server(
     provider_traces: Annotated[bool | None, _setting("provider_traces")] = None,
     max_trace_bytes: Annotated[str | None, _setting("max_trace_bytes")] = None,
     log_level: Annotated[str | None, _setting("log_level")] = None,
+    log_format: Annotated[str | None, _setting("log_format")] = None,
 ) -> None:
     """Start the server; it runs until it is stopped (Ctrl-C)."""
     with _refusals_in_a_sentence():
@@ -133,6 +134,7 @@ def server(
             provider_traces=provider_traces,
             max_trace_bytes=max_trace_bytes,
             log_level=log_level,
+            log_format=log_format,
         )
         from holdfast.cli.server import run  # noqa: PLC0415 - a second's worth of imports
 

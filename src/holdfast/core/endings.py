@@ -27,6 +27,20 @@ def ended(run: Run, reason: StopReason, signal: Signal, now: datetime) -> Run:
     )
 
 
+def summary(run: Run) -> dict[str, str | int]:
+    """What an operator is told of a run that is over."""
+    told: dict[str, str | int | None] = {
+        "status": run.status,
+        "stop_reason": run.stop_reason,
+        "steps": run.progress.steps_taken,
+        "prompt_tokens": run.usage.prompt_tokens,
+        "completion_tokens": run.usage.completion_tokens,
+        "milliseconds": (run.total_duration_ns or 0) // 1_000_000,
+        "failure": run.failure.kind if run.failure else None,
+    }
+    return {key: value for key, value in told.items() if value is not None}
+
+
 def told(run: Run, signal: Signal, context_tokens: int = 0) -> RunEnded:
     """The last fact of a run that ends by this signal."""
     if run.stop_reason is None:

@@ -105,6 +105,12 @@ class RunRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     # How long a call waits for a person, and what becomes of it then: before what the agent's rules say.
     approval_timeout_seconds: float | None = None
     approval_on_timeout: OnTimeout | None = None
+    # Where in a trace the request was, as W3C ``traceparent``, if anybody follows it.
+    trace_parent: str | None = None
+
+    @property
+    def trace_id(self) -> str | None:
+        return self.trace_parent.split("-")[1] if self.trace_parent else None
 
 
 class Progress(Struct, frozen=True, kw_only=True, omit_defaults=True):

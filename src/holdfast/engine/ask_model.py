@@ -1,5 +1,6 @@
 """The effect of AskModel: one question to the model, and what its answer makes of the run."""
 
+import logging
 from collections.abc import AsyncIterator
 from datetime import datetime
 
@@ -15,6 +16,8 @@ from holdfast.engine.telling import Telling
 from holdfast.errors import Bug, ModelAnswerEmpty, ModelError
 from holdfast.ports.house import House
 from holdfast.ports.model import Answer, ModelEvent, Question
+
+log = logging.getLogger(__name__)
 
 
 async def ask_model(
@@ -32,6 +35,7 @@ async def ask_model(
     async with house.model.ask(asked) as events:
         answer = await _heard(events, state, facts, telling, progress)
     spent = house.clock.monotonic_ns() - started
+    log.debug("model.answered", extra={"milliseconds": spent // 1_000_000})
     return absorb(state, answer, message_id, now=house.clock.now(), llm_ns=spent)
 
 

@@ -50,6 +50,7 @@ async def _carry_out(
         progress.moved(house.limits.tool_timeout_seconds)
         result = await house.toolbox.run(tool, planned, _context(state))
         progress.returned[planned.call.id] = result
+        log.debug("tool.returned", extra={"tool": tool.name, "outcome": result.outcome})
         if len(state.turn.calls) > 1:
             await _put_on_record(house, state, result)
         return result
@@ -77,7 +78,7 @@ async def _put_on_record(house: House, state: State, result: ToolReturn) -> None
         await asyncio.wait([writing])
         raise
     except BackendError:
-        log.exception("store.unreachable", extra={"run_id": state.run.id})
+        log.exception("store.unreachable", extra={"while": "keeping a tool's result"})
 
 
 def with_returned(state: State, progress: EffectProgress) -> State:

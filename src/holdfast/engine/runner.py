@@ -16,6 +16,7 @@ from holdfast.engine.checkpoint import Advanced, Checkpoints
 from holdfast.engine.exchanges import traces
 from holdfast.engine.interruption import Interrupted, Interruption
 from holdfast.engine.progress import EffectProgress
+from holdfast.engine.report import Report
 from holdfast.engine.run_tools import run_tools, with_returned
 from holdfast.engine.state import State
 from holdfast.engine.telling import Telling
@@ -40,7 +41,7 @@ class Runner:
         store = self._house.store
         at = await store.write(lambda tx: self._checkpoints.claim(tx, run_id))
         if at is None:
-            log.info("run.gone", extra={"run_id": run_id})
+            log.info("run.gone")
             # Its log is closed here, and who cancelled it may not have told its end yet.
             self._house.events.publish(await store.read(lambda tx: tx.events.after(run_id, 0, 1)))
             return
@@ -63,16 +64,19 @@ class Runner:
         server stops: then it is left as it is, for the next start to continue."""
         self._house.events.publish(at.events)
         telling = Telling(self._house, at.state.run)
+        report = Report(self._house, at)
         try:
             while at.command is not None:
                 at = await self._one_step(at.state, at.command, telling, interruption)
                 telling.take_back(at.state.run)
                 self._house.events.publish(at.events)
+                report.advanced(at)
             self._announce_deadline(at.state)
             if at.state.run.request.callback_url is not None:
                 self._house.bell.ring(CALLBACKS)
         finally:
             await telling.close()
+            report.close()
 
     def _announce_deadline(self, state: State) -> None:
         waits = state.run.status is RunStatus.PAUSED
@@ -125,7 +129,7 @@ class Runner:
             failure = RunFailure(error.kind, error.summary, error.detail)
             reason = StopReason(error.stop_reason)
         except Exception as error:
-            log.exception("run.failed", extra={"run_id": before.run.id})
+            log.exception("run.failed")
             summary = "An error occurred during agent execution."
             failure = RunFailure("internal_error", summary, str(error))
             reason = StopReason.ERROR

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 
+from holdfast import logs
 from holdfast.core.runs import Run, RunStatus
 from holdfast.engine.interruption import Interruption
 from holdfast.engine.runner import Runner
@@ -134,19 +135,20 @@ class Worker:
         """See one run through, whatever happens to it: no error of a run may reach the other runs."""
         tries_left = self._house.limits.max_recoveries + 1
         interruption = self._live[ticket.run_id] = Interruption()
+        logs.bind(run_id=ticket.run_id)
         while tries_left:
             try:
                 return await begin(ticket.run_id, interruption)
             except (RunMoved, NotFound):
-                return log.info("run.taken_away", extra={"run_id": ticket.run_id})
+                return log.info("run.taken_away")
             except BackendError:
-                log.exception("store.unreachable", extra={"run_id": ticket.run_id})
+                log.exception("store.unreachable", extra={"while": "carrying the run"})
                 await asyncio.sleep(STORE_RETRY_SECONDS)
             except Exception:
-                log.exception("run.interrupted", extra={"run_id": ticket.run_id})
+                log.exception("run.interrupted")
                 tries_left -= 1
             begin = self._runner.resume
-        return log.error("run.lost", extra={"run_id": ticket.run_id})
+        return log.error("run.lost")
 
     def _let_go(self, ticket: Ticket, task: asyncio.Task[None]) -> None:
         self._carried.discard(task)

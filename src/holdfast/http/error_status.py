@@ -138,8 +138,12 @@ async def _on_holdfast_error(request: Request, error: Exception) -> Response:
     if not isinstance(error, errors.HoldfastError):
         raise error
     if ERROR_STATUS[type(error)].status >= 500:
-        _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+        _log.error("request.failed", extra=_about(request), exc_info=error)
     return error_response(error)
+
+
+def _about(request: Request) -> dict[str, str]:
+    return {"method": request.method, "path": request.url.path}
 
 
 async def _on_invalid_request(_request: Request, error: Exception) -> Response:
@@ -169,7 +173,7 @@ def _allowed(request: Request) -> str:
 
 
 async def _on_anything_else(request: Request, error: Exception) -> Response:
-    _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    _log.error("request.failed", extra=_about(request), exc_info=error)
     return json_response(Problem(detail=UNKNOWN), 500)
 
 

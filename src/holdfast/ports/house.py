@@ -9,6 +9,7 @@ from holdfast.ports.event_log import EventLog
 from holdfast.ports.model import Catalogue, Model
 from holdfast.ports.outgoing import Outgoing
 from holdfast.ports.store import Store
+from holdfast.ports.telemetry import NOBODY_WATCHES, Telemetry
 from holdfast.ports.toolbox import Toolbox
 
 
@@ -43,3 +44,4 @@ class House:
     clock: Clock
     ids: Ids
     limits: Limits = Limits()
+    telemetry: Telemetry = NOBODY_WATCHES

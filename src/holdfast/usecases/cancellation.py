@@ -22,6 +22,8 @@ class Cancelled(Struct, frozen=True):
 
     run: Run
     events: tuple[Event, ...] = ()
+    # It is over by this cancel, and nobody else will say so.
+    ended_here: bool = False
 
 
 def put_on_record(tx: Transaction, run: Run, receipt: Cancellation, ids: Ids) -> Cancelled:
@@ -45,7 +47,7 @@ def _end_queued(tx: Transaction, run: Run, receipt: Cancellation, ids: Ids) -> C
     run = tx.runs.change(replace(run, last_event_seq=event.seq), Signal.CANCEL)
     tx.events.append([event])
     _note(tx, run)
-    return Cancelled(run, (event,))
+    return Cancelled(run, (event,), ended_here=True)
 
 
 def _end_paused(tx: Transaction, run: Run, receipt: Cancellation, ids: Ids) -> Cancelled:
@@ -56,7 +58,7 @@ def _end_paused(tx: Transaction, run: Run, receipt: Cancellation, ids: Ids) -> C
         tx.messages.set_context(run.thread_id, without(context, run.id))
     run = tx.runs.change(_ended(run, receipt), Signal.CANCEL)
     _note(tx, run)
-    return Cancelled(run)
+    return Cancelled(run, ended_here=True)
 
 
 def _with_denials(tx: Transaction, run: Run, receipt: Cancellation, ids: Ids) -> Cancellation:

@@ -1,6 +1,7 @@
 """Sending a message, waiting for its answer, reading what was said."""
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from contextlib import aclosing
 
@@ -28,6 +29,8 @@ from holdfast.ports.dispatch import Ticket
 from holdfast.ports.house import House
 from holdfast.ports.store import Transaction
 from holdfast.usecases.answering import Manner, answering
+
+log = logging.getLogger(__name__)
 
 # A send that nobody waits for: whatever is wrong with it, its run says (wire-v1 §6.9).
 ASYNC = "send_message_async"
@@ -92,6 +95,7 @@ async def _hand_over(house: House, run: Run, new: NewSend) -> Run:
         house.events.close(run.id)
         raise
     if stored.id == run.id:
+        log.debug("run.queued", extra={"run_id": run.id, "agent_id": run.agent_id})
         house.dispatch.submit(Ticket(run.id, run.thread_id))
     else:
         house.events.close(run.id)
@@ -232,10 +236,16 @@ def _new_run(house: House, actor: Actor, new: NewSend) -> Run:
         kind=new.kind,
         created_at=now,
         input=tuple(_row(house, actor, blank, item) for item in new.input),
-        request=new.request,
+        request=_followed(house, new.request),
         background=new.background,
         request_key=new.request_key,
     )
+
+
+def _followed(house: House, request: RunRequest) -> RunRequest:
+    """The request with its place in a trace, if anybody follows it: its run is part of the same trace."""
+    parent = house.telemetry.trace_parent()
+    return replace(request, trace_parent=parent) if parent else request
 
 
 def _row(house: House, actor: Actor, blank: Message, item: Input) -> Message:

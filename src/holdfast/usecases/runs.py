@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Sequence
 from contextlib import aclosing
 
 from holdfast.core.agents import Actor
 from holdfast.core.cancellation import Action, Cancellation
+from holdfast.core.endings import summary
 from holdfast.core.lifecycle import LIVE, is_over
 from holdfast.core.messages import Message
 from holdfast.core.paging import Page
@@ -17,6 +19,8 @@ from holdfast.ports.house import House
 from holdfast.ports.store import Transaction
 from holdfast.usecases import cancellation
 from holdfast.usecases.cancellation import Cancelled
+
+log = logging.getLogger(__name__)
 
 # A cancel without ids stops at most so many runs at once (wire-v1 §5.5).
 MAX_CANCELLED = 100
@@ -87,6 +91,7 @@ async def cancel(
         cancelled = await house.store.write(work)
         house.dispatch.withdraw(run_id)
         house.events.publish(cancelled.events)
+        _tell(house, cancelled)
         if cancelled.run.status is RunStatus.CANCELLING:
             house.bell.ring(CANCELS)
         elif cancelled.run.request.callback_url is not None:
@@ -99,6 +104,17 @@ async def cancel(
         return run
     await _see_it_end(house, run_id)
     return await retrieve(house, actor, run_id)
+
+
+def _tell(house: House, cancelled: Cancelled) -> None:
+    """What operators are told; a run that nobody carried has ended by this alone."""
+    run = cancelled.run
+    about = {"run_id": run.id, "agent_id": run.agent_id}
+    if run.status is RunStatus.CANCELLING:
+        log.info("run.cancelling", extra=about)
+    elif cancelled.ended_here:
+        house.telemetry.run_ended(run)
+        log.info("run.ended", extra={**about, **summary(run)})
 
 
 async def _see_it_end(house: House, run_id: str) -> None:

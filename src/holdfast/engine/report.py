@@ -1,0 +1,48 @@
+"""What operators are told of a run while this process carries it: log lines, and the telemetry."""
+
+import logging
+
+from holdfast import logs
+from holdfast.core.endings import summary
+from holdfast.core.turn import AskModel
+from holdfast.engine.checkpoint import Advanced
+from holdfast.ports.house import House
+
+log = logging.getLogger(__name__)
+
+
+class Report:
+    def __init__(self, house: House, at: Advanced) -> None:
+        """The task that makes it carries the run from now on: each of its log lines says so."""
+        run = at.state.run
+        self._telemetry = house.telemetry
+        self._ended = False
+        logs.bind(
+            run_id=run.id,
+            agent_id=run.agent_id,
+            organization_id=run.organization_id,
+            trace_id=run.request.trace_id,
+        )
+        self._telemetry.run_began(run, at.state.agent)
+        if run.progress.recoveries:
+            log.info("run.resumed", extra={"recoveries": run.progress.recoveries})
+        else:
+            log.debug("run.began")
+        self.advanced(at)
+
+    def advanced(self, at: Advanced) -> None:
+        """The run has come to its next checkpoint."""
+        step = at.state.step
+        if at.command is None:
+            self._ended = True
+            self._telemetry.run_ended(at.state.run, step)
+            log.info("run.ended", extra=summary(at.state.run))
+        elif isinstance(at.command, AskModel) and step is not None:
+            logs.bind(step_id=step.id)
+            self._telemetry.step_began(step)
+            log.debug("step.began", extra={"model": step.model.handle})
+
+    def close(self) -> None:
+        """This process carries the run no longer."""
+        if not self._ended:
+            self._telemetry.run_left()

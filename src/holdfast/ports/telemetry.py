@@ -1,0 +1,50 @@
+"""Telling those who watch the server what it does, as it happens: spans and figures. Log lines are not its affair.
+
+Every call is a fact. None waits, fails or changes anything, and none may be made per token.
+"""
+
+from typing import Final, Protocol
+
+from holdfast.core.agents import Agent
+from holdfast.core.runs import Run, Step
+
+
+class Telemetry(Protocol):
+    def trace_parent(self) -> str | None:
+        """Where in a trace this task is, as W3C ``traceparent``: for whoever goes on elsewhere, or later."""
+        ...
+
+    def run_began(self, run: Run, agent: Agent) -> None:
+        """This task carries the run from now on, until ``run_ended`` or ``run_left``. One that was interrupted begins
+        again, in the trace in which it was sent."""
+        ...
+
+    def step_began(self, step: Step) -> None:
+        """The run that this task carries has a new step; the one before is over, and was a success."""
+        ...
+
+    def run_ended(self, run: Run, step: Step | None = None) -> None:
+        """A run is over, or waits for a person: that of this task with its last step, or one that nobody carried."""
+        ...
+
+    def run_left(self) -> None:
+        """This task carries its run no longer, and it is not over: somebody else has it, or the next start will."""
+        ...
+
+
+class Silence:
+    """Nobody watches."""
+
+    def trace_parent(self) -> str | None:
+        return None
+
+    def run_began(self, run: Run, agent: Agent) -> None: ...
+
+    def step_began(self, step: Step) -> None: ...
+
+    def run_ended(self, run: Run, step: Step | None = None) -> None: ...
+
+    def run_left(self) -> None: ...
+
+
+NOBODY_WATCHES: Final[Telemetry] = Silence()

@@ -1,0 +1,108 @@
+"""A run's life in the log: which events, in which order, about whom; and nothing of what was said."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.engine.rig import ACTOR, Rig, called, said
+
+from holdfast import logs
+from holdfast.adapters.store.sqlite import SqliteStore
+from holdfast.core.agents import Secret
+from holdfast.errors import ModelRejectedRequest
+from holdfast.usecases import runs
+
+
+class Lines(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.setFormatter(logs.JsonFormatter())
+        self.told: list[dict[str, Any]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.told.append(json.loads(self.format(record)))
+
+    def about(self, run_id: str) -> list[dict[str, Any]]:
+        return [line for line in self.told if line.get("run_id") == run_id]
+
+    def events(self, run_id: str) -> list[str]:
+        return [line["event"] for line in self.about(run_id)]
+
+
+@pytest.fixture
+def lines() -> Iterator[Lines]:
+    log, handler = logging.getLogger("holdfast"), Lines()
+    level = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.DEBUG)
+    yield handler
+    log.removeHandler(handler)
+    log.setLevel(level)
+
+
+async def test_a_run_is_told_from_its_sending_to_its_end(rig: Rig, lines: Lines) -> None:
+    rig.model.script = [called(("call_1", "slow")), said("The word is s3cret.")]
+    async with rig.working():
+        agent = await rig.make_agent("slow")
+        secret = Secret(id="agent-env-1", key="WORD", value="s3cret")
+        await rig.house.store.write(lambda tx: tx.agents.set_secrets(agent.id, [secret]))
+        run = (await rig.say(agent, "What is the s3cret word?")).run
+        await rig.ended(run)
+    assert lines.events(run.id) == [
+        "run.queued",
+        "run.began",
+        "step.began",
+        "model.answered",
+        "tool.returned",
+        "step.began",
+        "model.answered",
+        "run.ended",
+    ]
+    carried = lines.about(run.id)[1:]
+    assert {line["agent_id"] for line in carried} == {agent.id}
+    assert {line["organization_id"] for line in carried} == {ACTOR.organization_id}
+    steps = [line.get("step_id") for line in carried]
+    assert steps[0] is None
+    assert len(set(steps[1:4])) == len(set(steps[4:])) == 1
+    assert steps[1] != steps[4]
+    end = carried[-1]
+    assert (end["level"], end["status"], end["stop_reason"]) == ("info", "completed", "end_turn")
+    assert (end["steps"], end["prompt_tokens"], end["completion_tokens"]) == (2, 20, 10)
+    assert "s3cret" not in json.dumps(lines.told)
+    assert "What is" not in json.dumps(lines.told)
+
+
+async def test_a_failed_run_says_why_and_a_cancelled_one_that_it_was(
+    rig: Rig, lines: Lines
+) -> None:
+    rig.model.script = [ModelRejectedRequest("no")]
+    async with rig.working():
+        agent = await rig.make_agent()
+        failed = (await rig.say(agent)).run
+        rig.model.gate = asyncio.Event()
+        rig.model.asked.clear()
+        run = await rig.submit(agent)
+        waiting = await rig.submit(agent)
+        await rig.model.asked.wait()
+        await runs.cancel(rig.house, ACTOR, waiting.id)
+        await runs.cancel(rig.house, ACTOR, run.id)
+    assert lines.about(failed.id)[-1]["failure"] == ModelRejectedRequest.kind
+    assert lines.events(run.id)[-2:] == ["run.cancelling", "run.ended"]
+    assert lines.about(run.id)[-1]["status"] == "cancelled"
+    assert lines.events(waiting.id) == ["run.queued", "run.ended"]
+
+
+async def test_a_run_that_is_taken_up_again_says_so(store: SqliteStore, lines: Lines) -> None:
+    first, second = Rig(store), Rig(store)
+    first.model.gate = asyncio.Event()
+    async with first.working():
+        run = await first.submit(await first.make_agent())
+        await first.model.asked.wait()
+    async with second.working():
+        await second.ended(run)
+    resumed = [line for line in lines.about(run.id) if line["event"] == "run.resumed"]
+    assert [line["recoveries"] for line in resumed] == [1]
+    assert lines.events(run.id)[-1] == "run.ended"
