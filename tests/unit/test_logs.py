@@ -97,7 +97,7 @@ async def test_whom_it_is_about_is_bound_to_a_task_and_those_that_it_starts() ->
         return as_json().get("run_id")
 
     both = await asyncio.gather(of_a_run("run-1"), of_a_run("run-2"))
-    assert both == [["run-1", None], ["run-2", None]]
+    assert [*both] == [["run-1", None], ["run-2", None]]
     assert await told() is None
 
 
