@@ -225,6 +225,24 @@ class Settings:
             accepts="a number of seconds, more than 0",
         ),
     ] = _LIMITS.run_stall_seconds
+    model_attempts: Annotated[
+        int,
+        About(
+            says="How often a model is asked for one answer while its provider fails for a moment (overloaded, rate limit, server error, connection); 1 asks once.",
+            variables=("HOLDFAST_MODEL_ATTEMPTS",),
+            read=_whole(1, 100),
+            accepts="a number from 1 to 100",
+        ),
+    ] = _LIMITS.model_attempts
+    model_retry_seconds: Annotated[
+        float,
+        About(
+            says="How long after the first attempt the model may be asked again. A provider that wants a longer wait is not waited for.",
+            variables=("HOLDFAST_MODEL_RETRY_SECONDS",),
+            read=_seconds,
+            accepts="a number of seconds, 0 or more",
+        ),
+    ] = _LIMITS.model_retry_seconds
     model_silence_seconds: Annotated[
         float,
         About(
@@ -415,6 +433,8 @@ class Settings:
             busy_wait_seconds=self.busy_wait_seconds,
             tool_timeout_seconds=self.tool_timeout_seconds,
             max_recoveries=self.max_recoveries,
+            model_attempts=self.model_attempts,
+            model_retry_seconds=self.model_retry_seconds,
             run_stall_seconds=self.run_stall_seconds,
             max_trace_bytes=self.max_trace_bytes if self.provider_traces else 0,
             callback_attempts=self.callback_attempts,

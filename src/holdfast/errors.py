@@ -124,14 +124,26 @@ class ThreadBusy(Conflict):
 
 
 class ModelError(HoldfastError):
-    """The provider failed. ``detail`` holds the provider's own words."""
+    """The provider failed. ``detail`` holds the provider's own words.
+
+    ``transient``: the same question may be answered a moment later; not before ``retry_after_seconds``, where the
+    provider said so.
+    """
 
     kind = "llm_error"
     stop_reason = "llm_api_error"
     summary = "An error occurred with the LLM request."
 
-    def __init__(self, detail: str = "") -> None:
+    def __init__(
+        self,
+        detail: str = "",
+        *,
+        transient: bool = False,
+        retry_after_seconds: float | None = None,
+    ) -> None:
         self.detail = detail
+        self.transient = transient
+        self.retry_after_seconds = retry_after_seconds
         super().__init__(f"{self.summary} {detail}".strip())
 
 

@@ -179,7 +179,8 @@ def served(
     provider: ScriptedProvider, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Served]:
     home = tmp_path_factory.mktemp("home")
-    server = ServerProcess.start(home, HOLDFAST_DRAIN_SECONDS="0", **provider_variables(provider))
+    variables = {"HOLDFAST_DRAIN_SECONDS": "0", "HOLDFAST_MODEL_ATTEMPTS": "2"}
+    server = ServerProcess.start(home, **provider_variables(provider) | variables)
     yield Served(server, home)
     server.stop()
 
@@ -239,7 +240,11 @@ def test_a_run_is_shown_with_what_it_used(served: Served, said: Said) -> None:
     assert re.fullmatch(r"\d+\.\d\d s", shown["duration"])
     assert re.fullmatch(r"\d+ in, \d+ out", shown["tokens"])
     assert shown.keys().isdisjoint({"waits for", "error", "cancelled"})
-    assert json.loads(said("show", run_id, "--json")).keys() == {*served.run(run_id), "usage"}
+    assert json.loads(said("show", run_id, "--json")).keys() == {
+        *served.run(run_id),
+        "usage",
+        "steps",
+    }
 
 
 def test_a_failed_run_shows_why(served: Served, said: Said, provider: ScriptedProvider) -> None:
@@ -251,6 +256,22 @@ def test_a_failed_run_shows_why(served: Served, said: Said, provider: ScriptedPr
     assert shown["status"] == "failed"
     assert shown["error"].startswith("llm_error: The LLM model provider rejected the request.")
     assert "TEST: no such thing" in shown["error"]
+
+
+def test_a_run_shows_when_its_model_was_asked_again(
+    served: Served, said: Said, provider: ScriptedProvider
+) -> None:
+    provider.respond_with(None)
+    provider.script(HttpError(429, "TEST: not now", headers={"retry-after": "0"}), "Here I am.")
+    run_id = served.ended(served.tell(served.agent(model=MODELS["openai"]), "Hello"))
+
+    shown = facts(said("show", run_id))
+
+    assert shown["status"] == "completed"
+    assert shown["asked again"].endswith("llm_rate_limit: TEST: not now")
+    (step,) = json.loads(said("show", run_id, "--json"))["steps"]
+    (attempt,) = step["attempts"]
+    assert (attempt["number"], attempt["error_type"]) == (1, "llm_rate_limit")
 
 
 def test_a_run_that_waits_for_a_person_shows_for_what_until_somebody_decides(

@@ -746,6 +746,7 @@ async def test_a_system_message_alone_is_enough(
         (403, errors.ModelAuthFailed),
         (404, errors.ModelRejectedRequest),
         (408, errors.ModelTimedOut),
+        (409, errors.ModelError),
         (413, errors.ModelRejectedRequest),
         (422, errors.ModelRejectedRequest),
         (429, errors.ModelRateLimited),
@@ -769,6 +770,27 @@ async def test_each_status_has_its_error_and_keeps_the_providers_words(
     assert type(raised.value) is expected
     assert "The dog ate it." in raised.value.detail
     assert len(provider.requests) == 1  # the engine retries, nobody else
+    assert raised.value.transient is (status in (408, 409, 429) or status >= 500)
+
+
+async def test_a_provider_may_say_when_to_ask_again(
+    provider: ScriptedProvider, model: ModelRouter, handle: str
+) -> None:
+    provider.script(testing.HttpError(429, "Slow down.", headers={"retry-after": "7"}))
+    with pytest.raises(errors.ModelRateLimited) as raised:
+        await _answer(model, _question(handle))
+    assert (raised.value.transient, raised.value.retry_after_seconds) == (True, 7)
+
+
+async def test_an_account_without_credit_is_not_asked_again(
+    provider: ScriptedProvider, model: ModelRouter
+) -> None:
+    provider.script(
+        testing.HttpError(429, "You exceeded your quota.", code="insufficient_quota"),
+    )
+    with pytest.raises(errors.ModelOutOfCredits) as raised:
+        await _answer(model, _question(OPENAI))
+    assert not raised.value.transient
 
 
 @pytest.mark.parametrize(
@@ -801,13 +823,14 @@ async def test_a_key_never_shows_in_an_error(
 @pytest.mark.parametrize(
     "fault",
     [
+        testing.MalformedJson(),
         testing.MalformedSse(),
         testing.EmptyAnswer(),
         testing.ResetConnection(),
         testing.Answer("Half an", testing.HangUp()),
         testing.TruncatedStream(3, testing.Answer("One two three four.")),
     ],
-    ids=["malformed", "nothing", "reset", "hung up", "truncated"],
+    ids=["no stream", "malformed", "nothing", "reset", "hung up", "truncated"],
 )
 async def test_a_broken_stream_is_a_model_error(
     provider: ScriptedProvider, model: ModelRouter, handle: str, fault: testing.Scripted
@@ -817,6 +840,7 @@ async def test_a_broken_stream_is_a_model_error(
         await _answer(model, _question(handle))
     assert type(raised.value) is errors.ModelError
     assert raised.value.detail
+    assert raised.value.transient
 
 
 async def test_what_came_before_the_break_is_handed_on(

@@ -43,7 +43,7 @@ class Provider:
         try:
             await self._nature.dawdle()
             if self._nature.happens(0.06):
-                raise ModelOverloaded("before the first token")
+                raise ModelOverloaded("before the first token", transient=self._nature.happens(0.7))
             yield self._speak(question)
         finally:
             # To hang up takes a moment too, and may be interrupted.

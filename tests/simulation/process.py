@@ -53,6 +53,9 @@ class LoopClock:
     def monotonic_ns(self) -> int:
         return int(asyncio.get_running_loop().time() * 1e9)
 
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
 
 class SeededIds:
     def __init__(self, seed: int) -> None:

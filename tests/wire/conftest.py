@@ -28,6 +28,8 @@ def provider_variables(provider: ScriptedProvider) -> dict[str, str]:
         "OPENAI_BASE_URL": provider.openai_url,
         "ANTHROPIC_API_KEY": "test",
         "ANTHROPIC_BASE_URL": provider.url,
+        # A test wants to see what becomes of the first failure.
+        "HOLDFAST_MODEL_ATTEMPTS": "1",
     }
 
 

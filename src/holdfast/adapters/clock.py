@@ -1,5 +1,6 @@
 """The machine's own clock and chance."""
 
+import asyncio
 import time
 import uuid
 from datetime import UTC, datetime
@@ -13,6 +14,9 @@ class SystemClock:
 
     def monotonic_ns(self) -> int:
         return time.monotonic_ns()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
 
 
 class RandomIds:

@@ -28,9 +28,10 @@ def report(api: Api, run_id: str, *, as_json: bool) -> str:
     """All that is known of one run."""
     run = api.get("runs", run_id)
     usage = api.get("runs", run_id, "usage")
+    steps = api.get("runs", run_id, "steps", order="asc")
     if as_json:
-        return _json({**run, "usage": usage})
-    return _aligned(list(_facts(api, run, usage)))
+        return _json({**run, "usage": usage, "steps": steps})
+    return _aligned([*_facts(api, run, usage), *_attempts(steps)])
 
 
 def cancel(api: Api, run_id: str, *, reason: str | None, rollback: bool, as_json: bool) -> str:
@@ -78,6 +79,14 @@ def _facts(api: Api, run: Run, usage: Mapping[str, Any]) -> Iterator[tuple[str, 
     }
     yield from ((label, text) for label, text in known.items() if text)
     yield from _receipt(api, run)
+
+
+def _attempts(steps: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Each time that the model was, or will be, asked again. What failed for good is the run's error."""
+    for attempt in (attempt for step in steps for attempt in step["attempts"]):
+        if (wait := attempt["wait_seconds"]) is not None:
+            words = f"{attempt['error_type']}: {attempt['detail'] or _NOTHING}"
+            yield "asked again", f"{wait:.1f} s after {_moment(attempt['at'])}, {words}"
 
 
 def _receipt(api: Api, run: Run) -> Iterator[tuple[str, str]]:

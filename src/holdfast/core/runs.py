@@ -196,6 +196,17 @@ class StepStatus(StrEnum):
     CANCELLED = "cancelled"
 
 
+class Attempt(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A try to get an answer from the model that came to nothing, and what its provider said."""
+
+    number: int
+    kind: str
+    at: datetime
+    detail: str = ""
+    # How long is waited after it before the next try; None: there is none.
+    wait_seconds: float | None = None
+
+
 class Step(Struct, frozen=True, kw_only=True):
     """One call of the model and the tools that its answer asked for."""
 
@@ -209,6 +220,7 @@ class Step(Struct, frozen=True, kw_only=True):
     usage: Usage = Usage()
     stop_reason: StopReason | None = None
     failure: RunFailure | None = None
+    attempts: tuple[Attempt, ...] = ()
     feedback: str | None = None
     tags: tuple[str, ...] = ()
     project_id: str | None = None

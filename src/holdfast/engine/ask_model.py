@@ -10,6 +10,7 @@ from holdfast.core.messages import CallState, Message, OpenCall, Role, ToolCall
 from holdfast.core.runs import StepStatus
 from holdfast.core.turn import AskModel
 from holdfast.engine.answer_facts import AnswerFacts
+from holdfast.engine.attempts import until_answered, with_attempts
 from holdfast.engine.progress import EffectProgress
 from holdfast.engine.state import State, offers_of, prompt_history, with_rows
 from holdfast.engine.telling import Telling
@@ -32,10 +33,15 @@ async def ask_model(
         asked = replace(asked, exchanges=progress.exchanges)
     facts = AnswerFacts(message_id, state.step.id, state.policy)
     started = house.clock.monotonic_ns()
-    async with house.model.ask(asked) as events:
-        answer = await _heard(events, state, facts, telling, progress)
+
+    async def ask() -> Answer:
+        async with house.model.ask(asked) as events:
+            return await _heard(events, state, facts, telling, progress)
+
+    answer = await until_answered(house, state, progress, ask)
     spent = house.clock.monotonic_ns() - started
     log.debug("model.answered", extra={"milliseconds": spent // 1_000_000})
+    state = with_attempts(state, progress)
     return absorb(state, answer, message_id, now=house.clock.now(), llm_ns=spent)
 
 
@@ -67,7 +73,7 @@ async def _heard(
         progress.moved()
         if wants_tokens:
             await telling.tell(list(facts.of(event)))
-    raise ModelError("The provider's stream ended before its answer was complete.")
+    raise ModelError("The provider's stream ended before its answer was complete.", transient=True)
 
 
 def absorb(state: State, answer: Answer, message_id: str, *, now: datetime, llm_ns: int) -> State:

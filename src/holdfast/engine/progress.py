@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 
 from holdfast.core.messages import Part, Text, Thinking, ToolCall, ToolReturn
+from holdfast.core.runs import Attempt
 from holdfast.ports.model import (
     Exchange,
     HiddenThinking,
@@ -27,6 +28,8 @@ class EffectProgress:
         self.returned: dict[str, ToolReturn] = {}
         # What really went to the provider and came back, where that is kept.
         self.exchanges: list[Exchange] = []
+        # What was tried in vain to get an answer.
+        self.attempts: tuple[Attempt, ...] = ()
         # In words, for whoever asks why it takes so long.
         self.doing = doing
         self._monotonic_ns = monotonic_ns
@@ -38,6 +41,11 @@ class EffectProgress:
         """It has got further, and may be quiet for so long now."""
         self.moved_at_ns = self._monotonic_ns()
         self.quiet_seconds = quiet_seconds
+
+    def start_over(self) -> None:
+        """Forget an answer that was cut short: the model is asked again."""
+        self.answer = AnswerSoFar(self.answer.message_id)
+        self.moved()
 
 
 class AnswerSoFar:
@@ -71,6 +79,10 @@ class AnswerSoFar:
             self._parts[-1] = type(more)(last.text + more.text)
         else:
             self._parts.append(more)
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self._parts or self._calls)
 
     def content(self) -> tuple[Part, ...]:
         """What was said and thought; thinking without its signature is never sent back."""

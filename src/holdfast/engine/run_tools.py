@@ -15,9 +15,9 @@ from holdfast.core.messages import (
     ToolReturn,
 )
 from holdfast.core.turn import PlannedCall, RunTools
+from holdfast.engine.on_record import put_on_record
 from holdfast.engine.progress import EffectProgress
 from holdfast.engine.state import State, with_calls, with_rows
-from holdfast.errors import BackendError
 from holdfast.ports.clock import Clock, Ids
 from holdfast.ports.house import House
 from holdfast.ports.toolbox import ToolContext
@@ -64,21 +64,14 @@ async def _carry_out(
 
 
 async def _put_on_record(house: House, state: State, result: ToolReturn) -> None:
-    """Keep one outcome while its siblings are still running: a crash must not lose it. If the store cannot,
-    it is written with the others."""
+    """Keep one outcome while its siblings are still running: a crash must not lose it."""
     item = next(item for item in state.turn.calls if item.call.id == result.call_id)
     settled = replace(item, state=CallState.SETTLED, result=result)
-    writing = asyncio.ensure_future(
-        house.store.write(lambda tx: tx.calls.put(state.run.thread_id, [settled]))
+    await put_on_record(
+        house,
+        lambda tx: tx.calls.put(state.run.thread_id, [settled]),
+        "keeping a tool's result",
     )
-    try:
-        await asyncio.shield(writing)
-    except asyncio.CancelledError:
-        # It is written all the same; it must not be written after the call was closed.
-        await asyncio.wait([writing])
-        raise
-    except BackendError:
-        log.exception("store.unreachable", extra={"while": "keeping a tool's result"})
 
 
 def with_returned(state: State, progress: EffectProgress) -> State:

@@ -12,6 +12,7 @@ from holdfast.core.traces import CallType
 from holdfast.core.turn import AskModel, Command, RunTools
 from holdfast.engine import recovery
 from holdfast.engine.ask_model import ask_model
+from holdfast.engine.attempts import with_attempts
 from holdfast.engine.checkpoint import Advanced, Checkpoints
 from holdfast.engine.exchanges import traces
 from holdfast.engine.interruption import Interrupted, Interruption
@@ -124,7 +125,7 @@ class Runner:
             stop = partial(at.cancel, progress=progress)
             if struck.end is not None:
                 stop = partial(at.stop, progress=progress, end=struck.end)
-            return with_returned(before, progress), stop
+            return _left(before, progress), stop
         except ModelError as error:
             failure = RunFailure(error.kind, error.summary, error.detail)
             reason = StopReason(error.stop_reason)
@@ -135,7 +136,7 @@ class Runner:
             reason = StopReason.ERROR
         else:
             return after, at.advance
-        return with_returned(before, progress), partial(at.fail, failure=failure, reason=reason)
+        return _left(before, progress), partial(at.fail, failure=failure, reason=reason)
 
     async def _is_cancelling(self, state: State) -> bool:
         run = await self._house.store.read(lambda tx: tx.runs.find(state.run.id))
@@ -151,3 +152,8 @@ class Runner:
                 return await run_tools(self._house, state, command, progress)
             case _:
                 raise Bug(f"{type(command).__name__} is a checkpoint's affair.")
+
+
+def _left(before: State, progress: EffectProgress) -> State:
+    """The state as an effect left it that did not come to its end."""
+    return with_attempts(with_returned(before, progress), progress)

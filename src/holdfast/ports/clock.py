@@ -15,6 +15,10 @@ class Clock(Protocol):
         """Nanoseconds that never go backwards; only differences mean anything."""
         ...
 
+    async def sleep(self, seconds: float) -> None:
+        """Wait so long by this clock."""
+        ...
+
 
 class Ids(Protocol):
     def mint(self, kind: Kind) -> str:

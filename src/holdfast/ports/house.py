@@ -23,6 +23,10 @@ class Limits:
     tool_timeout_seconds: float = 180.0
     # How often a run that a dead process left behind is picked up again before it is ended as failed.
     max_recoveries: int = 3
+    # How often the model is asked for one answer while its provider fails for a moment, the first time included.
+    model_attempts: int = 5
+    # How long after the first attempt another may begin.
+    model_retry_seconds: float = 60.0
     # How long a run may make no progress in the middle of its work before it is ended as failed.
     run_stall_seconds: float = 900.0
     # How much of a request to a provider, and of its answer, is kept to be looked at; 0: nothing.

@@ -1,12 +1,15 @@
 """A clock that stands still until a test moves it."""
 
+import threading
 from datetime import UTC, datetime, timedelta
+
+from holdfast.testing.moments import DEFAULT_TIMEOUT_SECONDS, Moment
 
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class FakeClock:
-    """Both times move together, and only by `advance`.
+    """Both times move together, and only by `advance`; who sleeps by this clock wakes up then.
 
     >>> clock = FakeClock()
     >>> clock.advance(90)
@@ -19,6 +22,11 @@ class FakeClock:
             raise ValueError("a FakeClock starts at an aware datetime")
         self._start = start.astimezone(UTC)
         self._elapsed_seconds = 0.0
+        self._lock = threading.Lock()
+        # When each sleeper is due, and how it is woken.
+        self._sleepers: list[tuple[float, Moment]] = []
+        self._sleeps: list[float] = []
+        self._awaited: list[tuple[int, Moment]] = []
 
     def now(self) -> datetime:
         return self._start + timedelta(seconds=self._elapsed_seconds)
@@ -32,4 +40,43 @@ class FakeClock:
     def advance(self, seconds: float) -> None:
         if seconds < 0:
             raise ValueError("time does not go backwards")
-        self._elapsed_seconds += seconds
+        with self._lock:
+            self._elapsed_seconds += seconds
+            for due, awake in self._sleepers:
+                if due <= self._elapsed_seconds:
+                    awake.happen()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait until the test has moved the clock so far."""
+        with self._lock:
+            sleeper = (self._elapsed_seconds + seconds, Moment(f"the end of {seconds} s of sleep"))
+            self._sleepers.append(sleeper)
+            self._sleeps.append(seconds)
+            for number, moment in self._awaited:
+                if number <= len(self._sleeps):
+                    moment.happen()
+        try:
+            await sleeper[1].wait(timeout=None)
+        finally:
+            with self._lock:
+                self._sleepers.remove(sleeper)
+
+    @property
+    def sleeps(self) -> list[float]:
+        """How long each sleeper wanted to sleep, in the order in which they lay down."""
+        with self._lock:
+            return list(self._sleeps)
+
+    async def wait_for_sleep(
+        self,
+        number: int = 1,
+        timeout: float = DEFAULT_TIMEOUT_SECONDS,  # noqa: ASYNC109 - the bound is part of the question, as in the provider's `wait_for_request`
+    ) -> float:
+        """Wait until somebody lies down for the so-manieth time; return for how long."""
+        moment = Moment(f"sleep {number}")
+        with self._lock:
+            self._awaited.append((number, moment))
+            if len(self._sleeps) >= number:
+                moment.happen()
+        await moment.wait(timeout)
+        return self.sleeps[number - 1]

@@ -62,7 +62,7 @@ async def answer_events(
     """
     calls = _Calls(history)
     thought = _Thought()
-    with translation(secrets):
+    with translation(secrets, reading=True):
         async for event in stream_events(stream):
             if isinstance(event, PartDeltaEvent):
                 told = _added(event, calls, thought)
@@ -233,7 +233,7 @@ def _finish(response: ModelResponse, *, called: bool) -> Finish:
     if response.finish_reason is None and not (response.provider_details or {}).get(
         "finish_reason"
     ):
-        raise ModelError(_BROKEN_OFF)
+        raise ModelError(_BROKEN_OFF, transient=True)
     if response.finish_reason == "length":
         return Finish.LENGTH
     # A forced call ends with "stop" at some providers.

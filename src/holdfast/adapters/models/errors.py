@@ -49,17 +49,40 @@ _FAILURES = (
     UnicodeEncodeError,
 )
 
-_LOOKS_LIKE_A_KEY = re.compile(r"\bsk-[\w-]{8,}")
+# What the SDKs trip over when an answer has not the shape that they expect.
+_ODD_ANSWERS = (AttributeError, LookupError, TypeError, ValueError, AssertionError)
+
+# What was refused stays refused; whatever else went wrong may go well the next time.
+_LASTING = (
+    theirs.ModelRequestRejectedError,
+    theirs.ModelQuotaExceededError,
+    theirs.ContentFilterError,
+    theirs.UserError,
+)
+_TRANSIENT_STATUSES = frozenset({408, 409, 429})
+
+# OpenAI's, Anthropic's and Google's keys, and whatever is sent as a bearer token.
+_LOOKS_LIKE_A_KEY = re.compile(r"\bsk-[\w-]{8,}|\bAIza[\w-]{16,}|(?<=Bearer )[\w.~+/=-]{8,}")
+# A provider's words are kept with the run, the step and each attempt; some answer with a whole page.
+_MAX_WORDS_CHARS = 4_000
 _HIDDEN = "[key hidden]"
 
 
 @contextmanager
-def translation(secrets: tuple[str, ...]) -> Iterator[None]:
-    """Turn a provider's failure into a ModelError; ``secrets`` never show in its text."""
+def translation(secrets: tuple[str, ...], *, reading: bool = False) -> Iterator[None]:
+    """Turn a provider's failure into a ModelError; ``secrets`` never show in its text.
+
+    While an answer is read, whatever the SDKs trip over is the provider's failure too. The original is not handed on:
+    a log that shows it would show the provider's words as they came.
+    """
     try:
         yield
     except _FAILURES as error:
-        raise model_error(error, secrets) from error
+        raise model_error(error, secrets) from None
+    except _ODD_ANSWERS as error:
+        if not reading:
+            raise
+        raise model_error(error, secrets) from None
 
 
 def model_error(error: BaseException, secrets: tuple[str, ...] = ()) -> errors.ModelError:
@@ -67,7 +90,19 @@ def model_error(error: BaseException, secrets: tuple[str, ...] = ()) -> errors.M
     kind = _kind(error)
     if kind is errors.ModelRejectedRequest and _OVERFLOW.search(words):
         kind = errors.ContextWindowExceeded
-    return kind(_without_secrets(words, secrets))
+    return kind(
+        _short(_without_secrets(words, secrets)),
+        transient=_is_transient(error),
+        retry_after_seconds=getattr(error, "retry_after", None),
+    )
+
+
+def _is_transient(error: BaseException) -> bool:
+    if isinstance(error, _LASTING) or not isinstance(error, _FAILURES):
+        return False
+    if isinstance(error, theirs.ModelHTTPError):
+        return error.status_code in _TRANSIENT_STATUSES or error.status_code >= 500
+    return not isinstance(error, UnicodeEncodeError)
 
 
 def _kind(error: BaseException) -> type[errors.ModelError]:
@@ -85,6 +120,8 @@ def _provider_words(error: BaseException) -> str:
     if message:
         return message
     told = str(error) or type(error).__name__
+    if isinstance(error, _ODD_ANSWERS) and not isinstance(error, _FAILURES):
+        return f"The provider's answer could not be read ({type(error).__name__}: {told})."
     cause = str(error.__cause__ or "")
     return f"{told} ({cause})" if cause and cause not in told else told
 
@@ -100,6 +137,10 @@ def _message_in(body: object) -> str:
             return body
         case _:
             return ""
+
+
+def _short(words: str) -> str:
+    return words if len(words) <= _MAX_WORDS_CHARS else f"{words[:_MAX_WORDS_CHARS]}…"
 
 
 def _without_secrets(text: str, secrets: tuple[str, ...]) -> str:

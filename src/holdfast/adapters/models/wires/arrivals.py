@@ -7,8 +7,12 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable, I
 from typing import TypeAlias, TypeVar
 
 import httpx2
+import msgspec
 
 E = TypeVar("E")
+
+# So much of an answer that makes no sense is told to the operator.
+_SHOWN_BYTES = 500
 
 # To what an event adds, and what it adds. None: it is more than words, and stays as it is.
 Addition: TypeAlias = tuple[Hashable, str] | None
@@ -18,7 +22,11 @@ async def arrivals(response: httpx2.Response) -> AsyncGenerator[list[bytes], Non
     """The data of the events of each read; comments and event names are of no use here."""
     rest = b""
     lines: list[bytes] = []
+    # What came before the first event: if there is none, the provider said something else.
+    before: bytes | None = b""
     async for received in _body(response):
+        if before is not None and len(before) < _SHOWN_BYTES:
+            before += received
         *complete, rest = (rest + received).split(b"\n")
         events: list[bytes] = []
         for line in complete:
@@ -28,7 +36,19 @@ async def arrivals(response: httpx2.Response) -> AsyncGenerator[list[bytes], Non
                 events.append(b"\n".join(lines))
                 lines = []
         if events:
+            before = None
             yield events
+    if before:
+        raise msgspec.DecodeError(f"The provider's answer is no event stream: {_shown(before)}")
+
+
+def garbled(events: Sequence[bytes], error: msgspec.DecodeError) -> msgspec.DecodeError:
+    """The error with what could not be read."""
+    return msgspec.DecodeError(f"{error}: {_shown(b' '.join(events))}")
+
+
+def _shown(data: bytes) -> str:
+    return data[:_SHOWN_BYTES].decode(errors="replace")
 
 
 def _body(response: httpx2.Response) -> AsyncIterator[bytes]:

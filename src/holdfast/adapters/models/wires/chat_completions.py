@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import msgspec
 from openai import APIError, AsyncStream
 
-from holdfast.adapters.models.wires.arrivals import Addition, arrivals, merged
+from holdfast.adapters.models.wires.arrivals import Addition, arrivals, garbled, merged
 
 _DONE = b"[DONE]"
 _TEXTS = ("content", "reasoning", "reasoning_content")
@@ -80,7 +80,10 @@ class ChunkStream(AsyncStream[Any]):
         complete = False
         try:
             async for events in arrivals(self.response):
-                chunks = [_decoder.decode(data) for data in events if not data.startswith(_DONE)]
+                try:
+                    chunks = [_decoder.decode(data) for data in events if data[:6] != _DONE]
+                except msgspec.DecodeError as error:
+                    raise garbled(events, error) from None
                 complete = complete or len(chunks) < len(events)
                 for chunk in merged(chunks, _addition, _grown):
                     if chunk.error:

@@ -17,7 +17,7 @@ from anthropic.types.beta import (
     BetaThinkingDelta,
 )
 
-from holdfast.adapters.models.wires.arrivals import Addition, arrivals, merged
+from holdfast.adapters.models.wires.arrivals import Addition, arrivals, garbled, merged
 from holdfast.adapters.models.wires.sdk_events import made
 
 
@@ -54,7 +54,10 @@ class MessageStream(AsyncStream[BetaRawMessageStreamEvent]):
     async def __stream__(self) -> AsyncIterator[BetaRawMessageStreamEvent]:
         try:
             async for events in arrivals(self.response):
-                arrived = [(_decoder.decode(data), data) for data in events]
+                try:
+                    arrived = [(_decoder.decode(data), data) for data in events]
+                except msgspec.DecodeError as error:
+                    raise garbled(events, error) from None
                 for event, data in merged(arrived, _addition, _grown):
                     if event.delta is not None and event.delta.type in _WORDS:
                         yield _words(event, event.delta)

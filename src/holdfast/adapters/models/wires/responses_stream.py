@@ -17,7 +17,7 @@ from openai.types.responses import (
     ResponseTextDeltaEvent,
 )
 
-from holdfast.adapters.models.wires.arrivals import Addition, arrivals, merged
+from holdfast.adapters.models.wires.arrivals import Addition, arrivals, garbled, merged
 from holdfast.adapters.models.wires.sdk_events import made
 
 
@@ -60,7 +60,10 @@ class ResponseStream(AsyncStream[ResponseStreamEvent]):
     async def __stream__(self) -> AsyncIterator[ResponseStreamEvent]:
         try:
             async for events in arrivals(self.response):
-                arrived = [(_decoder.decode(data), data) for data in events if data[:1] == b"{"]
+                try:
+                    arrived = [(_decoder.decode(data), data) for data in events if data[:1] == b"{"]
+                except msgspec.DecodeError as error:
+                    raise garbled(events, error) from None
                 for event, data in merged(arrived, _addition, _grown):
                     if event.adds_words:
                         yield _words(event)

@@ -16,6 +16,16 @@ from holdfast.http.letta_v1.schemas.runs import CompletionTokensDetails, PromptT
 Feedback = Literal["positive", "negative"]
 
 
+class Attempt(Struct, frozen=True, kw_only=True):
+    """A try to get the model's answer that failed, and how long is waited after it before the next, if there is one."""
+
+    number: int
+    error_type: str
+    detail: str | None
+    at: datetime
+    wait_seconds: float | None
+
+
 class Step(Struct, frozen=True, kw_only=True):
     id: str
     run_id: str
@@ -49,6 +59,8 @@ class Step(Struct, frozen=True, kw_only=True):
     project_id: str | None
     # Empty since V1 moved them to ``/v1/steps/{step_id}/messages``.
     messages: tuple[()] = ()
+    # Not in V1: what was tried in vain (wire-v1 §5.8).
+    attempts: list[Attempt]
 
 
 class StepMetrics(Struct, frozen=True, kw_only=True):

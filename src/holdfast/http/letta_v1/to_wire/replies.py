@@ -53,14 +53,15 @@ def usage_statistics(ended: RunEnded) -> wire.UsageStatistics:
 def error_message(run_id: str, failure: RunFailure) -> wire.ErrorMessage:
     return wire.ErrorMessage(
         run_id=run_id,
-        error_type=error_type(failure),
+        error_type=error_type(failure.kind),
         message=failure.message,
         detail=(failure.detail + way_out(failure.pending_request_id, failure.pending_calls))
         or None,
     )
 
 
-def error_type(failure: RunFailure) -> str:
-    if failure.kind in ERROR_TYPES:
-        return failure.kind
-    return "llm_error" if failure.kind.startswith("llm_") else "internal_error"
+def error_type(kind: str) -> str:
+    """The one that clients know, for a kind of failure."""
+    if kind in ERROR_TYPES:
+        return kind
+    return "llm_error" if kind.startswith("llm_") else "internal_error"

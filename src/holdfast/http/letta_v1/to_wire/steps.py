@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from holdfast.core.runs import Step
+from holdfast.core.runs import Attempt, Step
 from holdfast.core.traces import ProviderTrace
 from holdfast.http.letta_v1.model_wire import llm_config
 from holdfast.http.letta_v1.schemas import steps as wire
@@ -31,11 +31,22 @@ def api_step(step: Step) -> wire.Step:
         completion_tokens_details=completion_details(usage),
         status=step.status,
         stop_reason=step.stop_reason,
-        error_type=error_type(step.failure) if step.failure else None,
+        error_type=error_type(step.failure.kind) if step.failure else None,
         error_data=_error_data(step),
         feedback=step.feedback,
         tags=list(step.tags),
         project_id=step.project_id,
+        attempts=[_attempt(item) for item in step.attempts],
+    )
+
+
+def _attempt(attempt: Attempt) -> wire.Attempt:
+    return wire.Attempt(
+        number=attempt.number,
+        error_type=error_type(attempt.kind),
+        detail=attempt.detail or None,
+        at=attempt.at,
+        wait_seconds=attempt.wait_seconds,
     )
 
 

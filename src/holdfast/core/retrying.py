@@ -1,0 +1,22 @@
+"""When a model is asked again whose provider failed for a moment. Pure: the time is told."""
+
+from zlib import crc32
+
+# The first pause; each one after it is twice as long.
+FIRST_WAIT_SECONDS = 0.5
+
+
+def wait_before(
+    attempt: int, *, asked_seconds: float | None, left_seconds: float, seed: str
+) -> float | None:
+    """How long to wait before this attempt (the second is 2); None if there is no time for it.
+
+    A wait that the provider asked for is kept to the full. Others are between half of the pause and all of it, so that
+    runs which failed together do not come back together: the chance is in the seed, the random id of the step.
+    """
+    chance = crc32(f"{seed} {attempt}".encode()) / 2**32
+    if asked_seconds is None:
+        wait = FIRST_WAIT_SECONDS * 2.0 ** (attempt - 2) * (1 + chance) / 2
+    else:
+        wait = asked_seconds + FIRST_WAIT_SECONDS * chance
+    return wait if wait <= left_seconds else None

@@ -1,0 +1,260 @@
+"""A provider that fails for a moment: the model is asked again, within a budget and in plain sight."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from tests.engine.rig import ACTOR, Rig, called, said
+from tests.engine.test_cancel import said_in, steps_of
+
+from holdfast.adapters.store.sql_store import SqlStore
+from holdfast.core.agents import Agent
+from holdfast.core.messages import Role
+from holdfast.core.runs import Attempt, Run, RunStatus, Step, StepStatus, StopReason
+from holdfast.engine import worker
+from holdfast.errors import (
+    ModelAuthFailed,
+    ModelError,
+    ModelOverloaded,
+    ModelRateLimited,
+    ModelTimedOut,
+    StoreUnavailable,
+)
+from holdfast.ports.house import Limits
+from holdfast.ports.model import TextDelta
+from holdfast.testing import FakeClock
+from holdfast.usecases import runs
+
+LIMITS = Limits(model_attempts=3, model_retry_seconds=60)
+
+
+def overloaded(retry_after: float | None = None) -> ModelError:
+    return ModelOverloaded("TEST: full", transient=True, retry_after_seconds=retry_after)
+
+
+@pytest.fixture
+def clock(rig: Rig) -> FakeClock:
+    clock = FakeClock()
+    rig.house = replace(rig.house, clock=clock, limits=LIMITS)
+    return clock
+
+
+async def waits(clock: FakeClock, *numbers: int) -> None:
+    """Let each of these waits pass once it has begun."""
+    for number in numbers:
+        clock.advance(await clock.wait_for_sleep(number))
+
+
+async def the_step(rig: Rig, run: Run) -> Step:
+    (step,) = await steps_of(rig, run)
+    return step
+
+
+def facts(attempts: tuple[Attempt, ...]) -> list[tuple[int, str, bool]]:
+    return [(item.number, item.kind, item.wait_seconds is not None) for item in attempts]
+
+
+@pytest.mark.parametrize("stream_tokens", [False, True])
+async def test_the_model_is_asked_again_until_it_answers(
+    rig: Rig, clock: FakeClock, stream_tokens: bool
+) -> None:
+    agent = await rig.make_agent()
+    limited = ModelRateLimited("TEST: slow", transient=True)
+    rig.model.script = [overloaded(), limited, said("Here I am.")]
+    async with rig.working():
+        run = await rig.submit(agent, stream_tokens=stream_tokens)
+        await waits(clock, 1, 2)
+        ended = await rig.ended(run)
+    assert (ended.status, ended.stop_reason) == (RunStatus.COMPLETED, StopReason.END_TURN)
+    assert await said_in(rig, agent) == [(Role.USER, "Hi"), (Role.ASSISTANT, "Here I am.")]
+    step = await the_step(rig, run)
+    assert (step.status, step.failure) == (StepStatus.SUCCESS, None)
+    assert facts(step.attempts) == [(1, "llm_overloaded", True), (2, "llm_rate_limit", True)]
+    assert [item.wait_seconds for item in step.attempts] == clock.sleeps
+    assert step.attempts[0].detail == "TEST: full"
+    assert step.attempts[0].at < step.attempts[1].at
+    # One step, however often it was tried; the same question each time.
+    assert ended.progress.steps_taken == 1
+    assert len({id(item.history) for item in rig.model.questions}) == 1
+
+
+async def test_the_last_attempt_ends_the_run_with_its_error(rig: Rig, clock: FakeClock) -> None:
+    agent = await rig.make_agent()
+    last = ModelTimedOut("TEST: too late", transient=True)
+    rig.model.script = [overloaded(), overloaded(), last]
+    async with rig.working():
+        run = await rig.submit(agent)
+        await waits(clock, 1, 2)
+        ended = await rig.ended(run)
+        assert ended.failure is not None
+        assert (ended.failure.kind, ended.failure.detail) == ("llm_timeout", "TEST: too late")
+        step = await the_step(rig, run)
+        assert step.status is StepStatus.FAILED
+        assert facts(step.attempts) == [
+            (1, "llm_overloaded", True),
+            (2, "llm_overloaded", True),
+            (3, "llm_timeout", False),
+        ]
+        assert (await rig.say(agent, "And now?")).ended.stop_reason is StopReason.END_TURN
+
+
+@pytest.mark.parametrize(
+    ("error", "limits"),
+    [
+        pytest.param(ModelAuthFailed("TEST"), LIMITS, id="what was refused stays refused"),
+        pytest.param(overloaded(), replace(LIMITS, model_attempts=1), id="off"),
+        pytest.param(overloaded(), replace(LIMITS, model_retry_seconds=0), id="no time"),
+        pytest.param(overloaded(61), LIMITS, id="a wait beyond the budget"),
+    ],
+)
+async def test_what_waiting_does_not_cure_fails_at_once(
+    rig: Rig, clock: FakeClock, error: ModelError, limits: Limits
+) -> None:
+    rig.house = replace(rig.house, limits=limits)
+    agent = await rig.make_agent()
+    rig.model.script = [error]
+    async with rig.working():
+        run = await rig.submit(agent)
+        ended = await rig.ended(run)
+    assert ended.status is RunStatus.FAILED
+    assert clock.sleeps == []
+    assert len(rig.model.questions) == 1
+    assert facts((await the_step(rig, run)).attempts) == [(1, error.kind, False)]
+
+
+async def test_the_provider_says_how_long_to_wait(rig: Rig, clock: FakeClock) -> None:
+    agent = await rig.make_agent()
+    rig.model.script = [overloaded(30), overloaded(30)]
+    async with rig.working():
+        run = await rig.submit(agent)
+        await waits(clock, 1)
+        # There is no time for the same again.
+        assert (await rig.ended(run)).status is RunStatus.FAILED
+    (wait,) = clock.sleeps
+    assert 30 <= wait < 31
+
+
+async def test_time_that_an_attempt_took_is_gone(rig: Rig, clock: FakeClock) -> None:
+    """A provider that is silent for minutes is not asked for as long once more."""
+    agent = await rig.make_agent()
+    rig.model.gate = asyncio.Event()
+    rig.model.script = [ModelTimedOut("TEST: silent", transient=True)]
+    async with rig.working():
+        run = await rig.submit(agent)
+        await rig.model.asked.wait()
+        clock.advance(60)
+        rig.model.gate.set()
+        assert (await rig.ended(run)).status is RunStatus.FAILED
+    assert clock.sleeps == []
+
+
+async def test_an_answer_of_which_tokens_were_shown_is_not_asked_for_again(
+    rig: Rig, clock: FakeClock
+) -> None:
+    agent = await rig.make_agent()
+    rig.model.script = [(TextDelta("I was"), overloaded())]
+    async with rig.working():
+        run = await rig.submit(agent, stream_tokens=True)
+        assert (await rig.ended(run)).status is RunStatus.FAILED
+    assert clock.sleeps == []
+
+
+async def test_an_answer_that_nobody_saw_begin_is_asked_for_again_from_the_start(
+    rig: Rig, clock: FakeClock
+) -> None:
+    agent = await rig.make_agent()
+    rig.model.script = [(TextDelta("I was"), overloaded()), said("Here I am.")]
+    async with rig.working():
+        run = await rig.submit(agent)
+        await waits(clock, 1)
+        assert (await rig.ended(run)).status is RunStatus.COMPLETED
+    assert await said_in(rig, agent) == [(Role.USER, "Hi"), (Role.ASSISTANT, "Here I am.")]
+
+
+async def test_each_step_has_attempts_of_its_own(rig: Rig, clock: FakeClock) -> None:
+    agent = await rig.make_agent("roll")
+    rig.model.script = [overloaded(), called(("c1", "roll")), overloaded(), overloaded(), said()]
+    async with rig.working():
+        run = await rig.submit(agent)
+        await waits(clock, 1, 2, 3)
+        assert (await rig.ended(run)).status is RunStatus.COMPLETED
+    steps = sorted(await steps_of(rig, run), key=lambda step: step.created_at)
+    assert [len(step.attempts) for step in steps] == [1, 2]
+
+
+async def test_a_cancel_does_not_wait_for_the_next_attempt(rig: Rig, clock: FakeClock) -> None:
+    agent = await rig.make_agent()
+    rig.model.script = [overloaded(50)]
+    async with rig.working():
+        run = await rig.submit(agent)
+        await clock.wait_for_sleep()
+        await runs.cancel(rig.house, ACTOR, run.id)
+        ended = await rig.ended(run)
+        assert ended.status is RunStatus.CANCELLED
+        step = await the_step(rig, run)
+        assert step.status is StepStatus.CANCELLED
+        assert facts(step.attempts) == [(1, "llm_overloaded", True)]
+        assert len(rig.model.questions) == 1
+        assert (await rig.say(agent, "And now?")).ended.stop_reason is StopReason.END_TURN
+
+
+async def test_waiting_for_the_next_attempt_is_no_stall(
+    rig: Rig, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "LOOK_SECONDS", 0)
+    rig.house = replace(rig.house, limits=replace(LIMITS, run_stall_seconds=1))
+    agent = await rig.make_agent()
+    rig.model.script = [overloaded(50), said()]
+    async with rig.working():
+        run = await rig.submit(agent)
+        wait = await clock.wait_for_sleep()
+        clock.advance(wait - 1)
+        # Others have their turn meanwhile, and the watchdog looks at everything.
+        await rig.say(await rig.make_agent())
+        clock.advance(1)
+        assert (await rig.ended(run)).status is RunStatus.COMPLETED
+
+
+async def test_an_attempt_can_be_seen_while_the_next_is_waited_for_and_after_a_crash(
+    any_store: SqlStore,
+) -> None:
+    rig, clock = Rig(any_store, LIMITS), FakeClock()
+    rig.house = replace(rig.house, clock=clock)
+    agent = await rig.make_agent()
+    rig.model.script = [overloaded(50)]
+    async with rig.working():
+        run = await rig.submit(agent)
+        await clock.wait_for_sleep()
+        step = await the_step(rig, run)
+        assert step.status is StepStatus.PENDING
+        assert facts(step.attempts) == [(1, "llm_overloaded", True)]
+    # The worker is gone; another takes over, asks again, and the record stays.
+    again = Rig(any_store, LIMITS)
+    async with again.working():
+        assert (await again.ended(run)).status is RunStatus.COMPLETED
+    failed, success = sorted(await steps_of(again, run), key=lambda item: item.created_at)
+    assert (failed.status, facts(failed.attempts)) == (
+        StepStatus.FAILED,
+        [(1, "llm_overloaded", True)],
+    )
+    assert (success.status, success.attempts) == (StepStatus.SUCCESS, ())
+
+
+async def test_a_store_that_cannot_note_an_attempt_does_not_stop_the_next(
+    rig: Rig, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent: Agent = await rig.make_agent()
+    rig.model.script = [overloaded(), said("Here I am.")]
+    write = rig.house.store.write
+
+    async def fails_once(work: object) -> object:
+        if len(rig.model.questions) == 1 and not clock.sleeps:
+            raise StoreUnavailable("TEST")
+        return await write(work)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(rig.house.store, "write", fails_once)
+    async with rig.working():
+        run = await rig.submit(agent)
+        await waits(clock, 1)
+        assert (await rig.ended(run)).status is RunStatus.COMPLETED
+    assert facts((await the_step(rig, run)).attempts) == [(1, "llm_overloaded", True)]
