@@ -45,6 +45,7 @@ TRANSITIONS: Final[dict[tuple[RunStatus, Signal], RunStatus]] = {
 LIVE: Final = frozenset({RunStatus.QUEUED, RunStatus.RUNNING, RunStatus.CANCELLING})
 # A run that holds its thread: no other run may start there.
 HOLDING: Final = frozenset({RunStatus.RUNNING, RunStatus.CANCELLING})
+WENT_WRONG: Final = frozenset({RunStatus.FAILED, RunStatus.CANCELLED})
 FINAL: Final = frozenset(
     {RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.ANSWERED}
 )

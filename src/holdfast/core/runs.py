@@ -154,13 +154,17 @@ class Run(Struct, frozen=True, kw_only=True):
     cancellation: Cancellation | None = None
     # What has come of telling the ``callback_url``; the store fills it in for whoever reads runs.
     callback: CallbackOutcome | None = None
+    # What callers attached to the run; the engine never writes it.
     metadata: dict[str, Any] = {}
+    # How many steps the run has, and the ids of the tools that it called.
+    num_steps: int = 0
     tools_used: tuple[str, ...] = ()
     started_at: datetime | None = None
     completed_at: datetime | None = None
     total_duration_ns: int | None = None
     ttft_ns: int | None = None
     project_id: str | None = None
+    base_template_id: str | None = None
     last_event_seq: int = 0
     # Numbers up to here may have been shown to clients before they were durable: after a crash the
     # writer goes on above them, so that none is given twice.
@@ -177,16 +181,46 @@ class Run(Struct, frozen=True, kw_only=True):
         return max(self.last_event_seq, self.reserved_seq)
 
 
+class Comparison(StrEnum):
+    """How a stored number relates to the one that is asked about."""
+
+    EQ = "eq"
+    GT = "gt"
+    GTE = "gte"
+    LT = "lt"
+    LTE = "lte"
+
+
+class Bound(Struct, frozen=True):
+    comparison: Comparison
+    value: int
+
+
 class RunQuery(Struct, frozen=True, kw_only=True):
-    """Which runs a list shows. Conditions combine with AND; None or () means any."""
+    """Which runs a list shows. Conditions combine with AND; None or () means any.
+
+    A list that is sorted by duration, or asks for one, has only runs with a duration (wire-v1 §8.4).
+    """
 
     page: Page
+    run_id: str | None = None
     agent_ids: tuple[str, ...] = ()
     thread_id: str | None = None
-    conversation_id: str | None = None
     statuses: tuple[RunStatus, ...] = ()
     stop_reason: StopReason | None = None
     background: bool | None = None
+    project_id: str | None = None
+    template_family: str | None = None
+    # Both ends are part of the range.
+    start_date: datetime | None = None
+    end_date: datetime | None = None
+    step_count: Bound | None = None
+    # Ids of tools; a run that called any of them is shown.
+    tools_used: tuple[str, ...] = ()
+    # In nanoseconds.
+    duration: Bound | None = None
+    # 0 to 100: only runs at least as long as this share of the runs of the same project, agents and statuses.
+    duration_percentile: int | None = None
 
 
 class StepStatus(StrEnum):

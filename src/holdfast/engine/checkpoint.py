@@ -5,6 +5,7 @@ pending, before the effect begins; the ending of a run commits with its last row
 """
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -45,6 +46,8 @@ from holdfast.ports.store import Transaction
 
 # How many event numbers are reserved at a time; one write of a stream covers many tokens.
 RESERVED_AHEAD = 1_000
+
+_MICROSECOND = timedelta(microseconds=1)
 
 
 class Advanced(Struct, frozen=True):
@@ -103,10 +106,8 @@ class Checkpoints(Struct, frozen=True):
         self, tx: Transaction, state: State, failure: RunFailure, reason: StopReason
     ) -> Advanced:
         """End the run as failed. Rows that were never stored stay out of the history."""
-        step = state.step
-        if step is not None and step.status is StepStatus.PENDING:
-            step = replace(step, status=StepStatus.FAILED, failure=failure)
-        state = replace(state, step=step, run=replace(state.run, failure=failure))
+        state = self._cut_short(state, StepStatus.FAILED, failure)
+        state = replace(state, run=replace(state.run, failure=failure))
         return self.end_early(tx, state, reason, {})
 
     def cancel(self, tx: Transaction, state: State, progress: EffectProgress) -> Advanced:
@@ -123,18 +124,29 @@ class Checkpoints(Struct, frozen=True):
         self, tx: Transaction, state: State, progress: EffectProgress, end: EarlyEnd
     ) -> Advanced:
         """End the run in the middle of an effect, keeping what it had come to."""
-        step = state.step
-        if step is not None and step.status is StepStatus.PENDING:
-            cancelled = end.reason is StopReason.CANCELLED
-            status = StepStatus.CANCELLED if cancelled else StepStatus.FAILED
-            step = replace(step, status=status, failure=end.failure)
-        state = replace(state, step=step, run=replace(state.run, failure=end.failure))
+        cancelled = end.reason is StopReason.CANCELLED
+        status = StepStatus.CANCELLED if cancelled else StepStatus.FAILED
+        state = self._cut_short(state, status, end.failure)
+        state = replace(state, run=replace(state.run, failure=end.failure))
         state = self._with_partial_answer(state, progress.answer)
         outcomes = {
             item.call.id: Outcome.KILLED if item.call.id in progress.began else Outcome.NOT_STARTED
             for item in state.turn.calls
         }
         return self.end_early(tx, state, end.reason, outcomes)
+
+    def _cut_short(
+        self, state: State, status: StepStatus, failure: RunFailure | None = None
+    ) -> State:
+        """The step ends here if its answer was still awaited; how long it took is told all the same."""
+        step = state.step
+        if step is None or step.status is not StepStatus.PENDING:
+            return state
+        spent_ns = (self.clock.now() - step.created_at) // _MICROSECOND * 1_000
+        step = replace(
+            step, status=status, failure=failure, llm_request_ns=spent_ns, step_ns=spent_ns
+        )
+        return replace(state, step=step)
 
     def _with_partial_answer(self, state: State, answer: AnswerSoFar) -> State:
         """What clients saw of an answer that was cut short stays, as if the model had stopped there."""
@@ -196,7 +208,8 @@ class Checkpoints(Struct, frozen=True):
             created_at=self.clock.now(),
             project_id=state.run.project_id,
         )
-        state = replace(state, step=step)
+        run = replace(state.run, num_steps=state.run.num_steps + 1)
+        state = replace(state, step=step, run=run)
         if command.nudge is None:
             return state
         nudge = Message(
@@ -252,7 +265,7 @@ class Checkpoints(Struct, frozen=True):
         run = state.run
         if run.status is RunStatus.QUEUED and signal is not Signal.FAIL:
             run = tx.runs.change(run, Signal.CLAIM)
-        run = replace(endings.ended(run, reason, signal, now), tools_used=_tools_used(state))
+        run = endings.ended(run, reason, signal, now)
         last = endings.told(run, signal, state.context_tokens)
         state, events = _numbered(replace(state, run=run), (*facts, last))
         run = tx.runs.change(state.run, signal)
@@ -287,6 +300,7 @@ def _store_rows(tx: Transaction, state: State) -> tuple[State, tuple[MessageStor
     if state.clear_context:
         tx.messages.set_context(state.run.thread_id, [state.turn.history[0].id])
     tx.messages.append(state.unstored)
+    state = _with_tools_used(tx, state)
     if state.calls_answered:
         tx.calls.close(state.run.thread_id)
     facts = tuple(
@@ -349,7 +363,13 @@ def _numbered(state: State, facts: Sequence[Fact]) -> tuple[State, tuple[Event, 
     return replace(state, run=run), events
 
 
-def _tools_used(state: State) -> tuple[str, ...]:
-    """The ids of the tools that this run called (wire-v1 §3.5)."""
-    called = set(state.turn.progress.called)
-    return tuple(tool.id for tool in state.tools if tool.name in called)
+def _with_tools_used(tx: Transaction, state: State) -> State:
+    """The run with the ids of the tools that its rows call or that it carried out (wire-v1 §3.5)."""
+    called = {call.name for row in state.unstored for call in row.tool_calls}
+    called |= set(state.turn.progress.called)
+    known = state.run.tools_used
+    new = tuple(tool.id for tool in state.tools if tool.name in called and tool.id not in known)
+    if not new:
+        return state
+    tx.runs.note_tools(state.run.id, new)
+    return replace(state, run=replace(state.run, tools_used=known + new))

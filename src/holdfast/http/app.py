@@ -46,6 +46,7 @@ _ROUTERS = (
     approvals.router,
     models.router,
     tags.router,
+    runs.internal_router,
 )
 _ERRORS: dict[int | str, dict[str, Any]] = {
     "4XX": documented(ANY_PROBLEM, description="The request cannot be carried out as sent.")[200],

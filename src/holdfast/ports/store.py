@@ -10,7 +10,7 @@ the previous one (still returned in sort order); an unknown cursor raises NotFou
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from holdfast.core.agents import Agent, AgentQuery, Secret
 from holdfast.core.approvals import ApprovalQuery, Overdue
@@ -296,7 +296,16 @@ class Runs(Protocol):
         ...
 
     def save(self, run: Run) -> None:
-        """Write progress, usage, metadata and the like; the status must be what it was: else RunMoved."""
+        """Write progress, usage and the like; the status must be what it was: else RunMoved."""
+        ...
+
+    def note_tools(self, run_id: str, tool_ids: Sequence[str]) -> None:
+        """The run called these for the first time: it is found by them from now on."""
+        ...
+
+    def annotate(self, organization_id: str, run_id: str, metadata: Mapping[str, Any]) -> Run:
+        """Add the keys to the run's metadata, or replace them. Nothing else writes it, so this is allowed while
+        a worker carries the run."""
         ...
 
     def remove(self, organization_id: str, run_id: str) -> None:

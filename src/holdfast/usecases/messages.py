@@ -187,7 +187,12 @@ def _store(tx: Transaction, run: Run, house: House, new: NewSend) -> Run:
         before = decided(tx.messages.context(run.thread_id))
         raise pending(tx.calls.open(run.thread_id), before)
     request = replace(run.request, override_model=override)
-    run = replace(run, request=request, project_id=agent.project_id)
+    run = replace(
+        run,
+        request=request,
+        project_id=agent.project_id,
+        base_template_id=agent.base_template_id,
+    )
     tx.runs.add(run)
     return run
 

@@ -3,8 +3,9 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
+from typing import Any
 
 from holdfast.core.agents import Actor
 from holdfast.core.cancellation import Action, Cancellation
@@ -34,6 +35,13 @@ async def retrieve(house: House, actor: Actor, run_id: str) -> Run:
 
 async def list_runs(house: House, actor: Actor, query: RunQuery) -> Sequence[Run]:
     return await house.store.read(lambda tx: tx.runs.list(actor.organization_id, query))
+
+
+async def annotate(house: House, actor: Actor, run_id: str, metadata: Mapping[str, Any]) -> Run:
+    """Add keys to the run's metadata, whatever the run is doing."""
+    return await house.store.write(
+        lambda tx: tx.runs.annotate(actor.organization_id, run_id, metadata)
+    )
 
 
 async def remove(house: House, actor: Actor, run_id: str) -> None:

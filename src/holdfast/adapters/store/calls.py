@@ -19,10 +19,10 @@ from sqlalchemy import (
 )
 
 from holdfast.adapters.store import tables
+from holdfast.adapters.store.columns import encoded
 from holdfast.adapters.store.messages import MESSAGE
 from holdfast.adapters.store.paging import Listing
 from holdfast.adapters.store.prepared import Prepared
-from holdfast.adapters.store.rows import encoded
 from holdfast.core.approvals import ApprovalQuery, Overdue
 from holdfast.core.deadlines import Deadline
 from holdfast.core.messages import CallState, Message, OpenCall, ToolCall, ToolReturn

@@ -3,13 +3,19 @@
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+import msgspec
 from sqlalchemy import BigInteger, Text
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 
+from holdfast.errors import InvalidArgument
+
 E = TypeVar("E", bound=StrEnum)
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(dict[str, Any])
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -48,6 +54,35 @@ class Name(TypeDecorator[E], Generic[E]):
         self, _dialect: Dialect, _coltype: object
     ) -> Callable[[str | None], E | None]:
         return self._members.__getitem__
+
+
+class Json(TypeDecorator[dict[str, Any]]):
+    """An object as JSON text."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: dict[str, Any] | None, _dialect: Dialect) -> str | None:
+        return None if value is None else encoded(value)
+
+    def result_processor(
+        self, _dialect: Dialect, _coltype: object
+    ) -> Callable[[str | None], dict[str, Any] | None]:
+        return _object
+
+
+def encoded(value: object) -> str:
+    """JSON text. What JSON cannot hold is the caller's error."""
+    try:
+        return _encoder.encode(value).decode()
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(
+            "The text holds a lone surrogate, which is not a character."
+        ) from error
+
+
+def _object(value: str | None) -> dict[str, Any] | None:
+    return None if value is None else _decoder.decode(value)
 
 
 def _moment(value: int | None) -> datetime | None:

@@ -8,9 +8,9 @@ import msgspec
 from sqlalchemy import Connection, bindparam, insert, select
 
 from holdfast.adapters.store import tables
+from holdfast.adapters.store.columns import encoded
 from holdfast.adapters.store.messages import MESSAGE
 from holdfast.adapters.store.prepared import Prepared
-from holdfast.adapters.store.rows import encoded
 from holdfast.core.events import Event, MessageStored, RunEnded, Streamed
 
 _events = tables.events

@@ -8,8 +8,9 @@ from sqlalchemy import Connection, Select, bindparam, delete, func, insert, or_,
 from sqlalchemy.sql import ColumnElement
 
 from holdfast.adapters.store import tables
+from holdfast.adapters.store.columns import encoded
 from holdfast.adapters.store.prepared import Prepared
-from holdfast.adapters.store.rows import Shape, encoded
+from holdfast.adapters.store.rows import Shape
 from holdfast.adapters.store.threads import missing as thread_missing
 from holdfast.core.messages import Message, Role
 from holdfast.core.paging import Order, Page

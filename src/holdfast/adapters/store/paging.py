@@ -1,6 +1,6 @@
 """A window of a sorted list around cursors (wire-v1 §1.10). The history of messages has its own rule."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import (
@@ -9,14 +9,15 @@ from sqlalchemy import (
     Connection,
     Row,
     Select,
-    and_,
     func,
-    or_,
+    literal,
     select,
+    tuple_,
     type_coerce,
 )
 from sqlalchemy.schema import Column
 
+from holdfast.adapters.store.steering import set_aside
 from holdfast.core.paging import Order, Page
 from holdfast.errors import InvalidArgument, NotFound
 
@@ -27,7 +28,8 @@ Place = tuple[Any, str]
 
 
 class Listing:
-    """One list of objects: what it can be sorted by, and what an unknown cursor means."""
+    """One list of objects: what it can be sorted by, and what an unknown cursor means. Objects that lack the value
+    come last, unless the order is among ``only_with_value``: then they are not in the list."""
 
     def __init__(
         self,
@@ -36,21 +38,33 @@ class Listing:
         *,
         organization_id: Column[str],
         orders: Mapping[str, ColumnElement[Any]],
+        only_with_value: Collection[str] = (),
         ignores_unknown_cursors: bool = False,
     ) -> None:
         self._kind = kind
         self._id = identity
         self._organization_id = organization_id
         self._orders = orders
+        self._only_with_value = only_with_value
         self._lenient = ignores_unknown_cursors
 
     def window(
-        self, connection: Connection, query: Select[Any], organization_id: str, page: Page
+        self,
+        connection: Connection,
+        query: Select[Any],
+        organization_id: str,
+        page: Page,
+        *,
+        found_otherwise: bool = False,
     ) -> Sequence[Row[Any]]:
-        """The rows of ``query`` on this page, in sort order."""
+        """The rows of ``query`` on this page, in sort order. ``found_otherwise``: a condition of the query leads to
+        fewer of them than the organisation does."""
         key = self._key(page)
         falling = page.order is Order.DESC
-        query = query.where(self._organization_id == organization_id)
+        owner = set_aside(self._organization_id) if found_otherwise else self._organization_id
+        query = query.where(owner == organization_id)
+        if page.order_by in self._only_with_value:
+            query = query.where(key.is_not(None))
         after = self._place(connection, organization_id, key, page.after)
         before = self._place(connection, organization_id, key, page.before)
         if after is not None:
@@ -71,7 +85,9 @@ class Listing:
         if column is None:
             names = ", ".join(sorted(self._orders))
             raise InvalidArgument(f"Cannot sort by {page.order_by}; possible are: {names}.")
-        if isinstance(column, Column) and not column.nullable:
+        if isinstance(column, Column) and (
+            not column.nullable or page.order_by in self._only_with_value
+        ):
             return column
         last = _LAST if page.order is Order.ASC else -_LAST
         return func.coalesce(type_coerce(column, BigInteger), last)
@@ -90,7 +106,7 @@ class Listing:
                 self._id == cursor, self._organization_id == organization_id
             )
         ).first()
-        if found is not None:
+        if found is not None and found[0] is not None:
             return found[0], found[1]
         if self._lenient:
             return None
@@ -99,7 +115,8 @@ class Listing:
     def _beyond(
         self, key: ColumnElement[Any], place: Place, *, falling: bool
     ) -> ColumnElement[bool]:
+        here = tuple_(key, self._id)
+        # As one comparison of two columns, an index begins right there.
         value, identity = place
-        if falling:
-            return or_(key < value, and_(key == value, self._id < identity))
-        return or_(key > value, and_(key == value, self._id > identity))
+        there = tuple_(literal(value, key.type), literal(identity, self._id.type))
+        return here < there if falling else here > there

@@ -11,11 +11,10 @@ from typing import Any, Generic, NotRequired, Required, TypedDict, TypeVar
 import msgspec
 from sqlalchemy import Table
 
+from holdfast.adapters.store.columns import encoded
 from holdfast.errors import InvalidArgument
 
 T = TypeVar("T", bound=msgspec.Struct)
-
-_encoder = msgspec.json.Encoder()
 
 _KEPT = frozenset({"id", "organization_id", "agent_id", "thread_id", "run_id", "created_at"})
 
@@ -44,9 +43,17 @@ class Packed(Generic[T]):
 
 
 class Shape(Generic[T]):
-    """One kind of value and its table. ``apart`` names fields that are kept elsewhere."""
+    """One kind of value and its table. ``apart`` names fields that are kept elsewhere, ``kept`` those that saving
+    leaves alone."""
 
-    def __init__(self, kind: type[T], table: Table, *, apart: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        kind: type[T],
+        table: Table,
+        *,
+        apart: Collection[str] = (),
+        kept: Collection[str] = (),
+    ) -> None:
         names = [field.name for field in msgspec.structs.fields(kind)]
         self._kind = kind
         self._names = tuple(name for name in names if name in table.c)
@@ -55,7 +62,7 @@ class Shape(Generic[T]):
         self._texts = tuple(n for n in self._names if table.c[n].type.python_type is str)
         self._body = Packed(kind, [n for n in names if n not in self._names and n not in apart])
         # What saving writes: not what a thing keeps for life, whose indices would be written anew each time.
-        self.changing = tuple(column.name for column in table.c if column.name not in _KEPT)
+        self.changing = tuple(c.name for c in table.c if c.name not in {*_KEPT, *kept})
         # What a query selects, in the order in which ``value`` reads it.
         self.columns = (*(table.c[name] for name in self._names), table.c.body)
 
@@ -84,16 +91,6 @@ def _stored(field: msgspec.structs.FieldInfo) -> tuple[Any, ...]:
     if field.default is not msgspec.NODEFAULT:
         return field.name, field.type, field.default
     return field.name, field.type
-
-
-def encoded(value: object) -> str:
-    """JSON text. What JSON cannot hold is the caller's error."""
-    try:
-        return _encoder.encode(value).decode()
-    except UnicodeEncodeError as error:
-        raise InvalidArgument(
-            "The text holds a lone surrogate, which is not a character."
-        ) from error
 
 
 def refuse_nul(what: str, text: str | None) -> None:

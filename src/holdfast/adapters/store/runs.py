@@ -4,25 +4,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    bindparam,
-    delete,
-    exists,
-    insert,
-    or_,
-    select,
-    text,
-    update,
-)
+from sqlalchemy import Connection, bindparam, delete, exists, insert, or_, select, update
 
-from holdfast.adapters.store import callbacks, tables
-from holdfast.adapters.store.paging import Listing
+from holdfast.adapters.store import callbacks, run_list, tables
+from holdfast.adapters.store.columns import encoded
 from holdfast.adapters.store.prepared import Prepared
-from holdfast.adapters.store.rows import Packed, Shape, encoded
+from holdfast.adapters.store.rows import Packed, Shape
 from holdfast.core.callbacks import CallbackOutcome
-from holdfast.core.lifecycle import HOLDING, LIVE, Signal, advance, is_over
+from holdfast.core.lifecycle import HOLDING, Signal, advance, is_over
 from holdfast.core.runs import Run, RunQuery, RunStatus
 from holdfast.errors import NotFound, RunMoved
 
@@ -30,23 +19,18 @@ _runs = tables.runs
 _requests = tables.run_requests
 
 _ASKED = ("input", "request")
-RUN = Shape(Run, _runs, apart=(*_ASKED, "callback"))
-_asked = Packed(Run, _ASKED)
-
-_listing = Listing(
-    "Run",
-    _runs.c.id,
-    organization_id=_runs.c.organization_id,
-    orders={
-        "created_at": _runs.c.created_at,
-        "completed_at": _runs.c.completed_at,
-        "duration": _runs.c.total_duration_ns,
-    },
+RUN = Shape(
+    Run,
+    _runs,
+    apart=(*_ASKED, "callback"),
+    kept=("metadata", "project_id", "base_template_id"),
 )
+_asked = Packed(Run, _ASKED)
 
 _whole = select(*RUN.columns, _requests.c.body).join(_requests, _requests.c.run_id == _runs.c.id)
 _add = Prepared(insert(_runs))
 _add_asked = Prepared(insert(_requests))
+_add_tool = Prepared(insert(tables.run_tools))
 _this = _whole.where(_runs.c.id == bindparam("this_id"))
 _find = Prepared(_this)
 # SQLite has one writer anyway and leaves the last words out.
@@ -65,10 +49,10 @@ _reserve = Prepared(
     .where(_runs.c.id == bindparam("this_id"))
     .values(reserved_seq=bindparam("reserved"))
 )
-# In the words of the index of live runs: with parameters in their place no database would think of it, and
-# would read all runs instead.
-_is_live = text("status IN ({})".format(", ".join(f"'{status}'" for status in sorted(LIVE))))
-_cancelling = select(_runs.c.id).where(_is_live, _runs.c.status == RunStatus.CANCELLING)
+_cancelling = select(_runs.c.id).where(run_list.IS_LIVE, _runs.c.status == RunStatus.CANCELLING)
+_annotate = (
+    update(_runs).where(_runs.c.id == bindparam("this_id")).values(metadata=bindparam("given"))
+)
 _as_seen = update(_runs).where(
     _runs.c.id == bindparam("this_id"), _runs.c.status == bindparam("seen")
 )
@@ -93,6 +77,7 @@ class SqlRuns:
     def add(self, run: Run) -> None:
         _add.run(self._connection, RUN.row(run))
         _add_asked.run(self._connection, {"run_id": run.id, "body": _asked.text(run)})
+        self.note_tools(run.id, run.tools_used)
 
     def get(self, organization_id: str, run_id: str) -> Run:
         run = self.find(run_id)
@@ -147,12 +132,24 @@ class SqlRuns:
         )
         return gone.rowcount > 0
 
+    def note_tools(self, run_id: str, tool_ids: Sequence[str]) -> None:
+        _add_tool.run_each(
+            self._connection, [{"run_id": run_id, "tool_id": tool_id} for tool_id in tool_ids]
+        )
+
+    def annotate(self, organization_id: str, run_id: str, metadata: Mapping[str, Any]) -> Run:
+        run = self.hold(organization_id, run_id)
+        run = msgspec.structs.replace(run, metadata={**run.metadata, **metadata})
+        self._connection.execute(_annotate, {"this_id": run_id, "given": run.metadata})
+        return run
+
     def list(self, organization_id: str, query: RunQuery) -> Sequence[Run]:
-        wanted = _whole.where(*_conditions(query))
-        rows = _listing.window(self._connection, wanted, organization_id, query.page)
-        found = [_run(row) for row in rows]
-        told = callbacks.outcomes(self._connection, [run.id for run in found if _may_be_told(run)])
-        return [_with_callback(run, told) for run in found]
+        ids = run_list.ids_on_page(self._connection, organization_id, query)
+        rows = self._connection.execute(_whole.where(_runs.c.id.in_(ids))) if ids else ()
+        found = {run.id: run for run in map(_run, rows)}
+        waiting = [run_id for run_id in ids if _may_be_told(found[run_id])]
+        told = callbacks.outcomes(self._connection, waiting)
+        return [_with_callback(found[run_id], told) for run_id in ids]
 
     def _told(self, run: Run) -> Run:
         """The run with what has come of its callback: a look that most runs do not need."""
@@ -161,7 +158,7 @@ class SqlRuns:
         return _with_callback(run, callbacks.outcomes(self._connection, [run.id]))
 
     def live(self) -> Sequence[Run]:
-        wanted = _whole.where(_is_live).order_by(_runs.c.created_at, _runs.c.id)
+        wanted = _whole.where(run_list.IS_LIVE).order_by(_runs.c.created_at, _runs.c.id)
         return [_run(row) for row in self._connection.execute(wanted)]
 
     def cancelling(self) -> Sequence[str]:
@@ -201,20 +198,3 @@ def _with_callback(run: Run, told: Mapping[str, CallbackOutcome]) -> Run:
 
 def _missing(run_id: str) -> NotFound:
     return NotFound(f"Run with ID {run_id} not found")
-
-
-def _conditions(query: RunQuery) -> list[ColumnElement[bool]]:
-    conditions: list[ColumnElement[bool]] = []
-    if query.agent_ids:
-        conditions.append(_runs.c.agent_id.in_(query.agent_ids))
-    if query.thread_id is not None:
-        conditions.append(_runs.c.thread_id == query.thread_id)
-    if query.conversation_id is not None:
-        conditions.append(_runs.c.thread_id == query.conversation_id)
-    if query.statuses:
-        conditions.append(_runs.c.status.in_(query.statuses))
-    if query.stop_reason is not None:
-        conditions.append(_runs.c.stop_reason == query.stop_reason)
-    if query.background is not None:
-        conditions.append(_runs.c.background.is_(query.background))
-    return conditions

@@ -55,9 +55,16 @@ class SqlSteps:
         return STEP.value(row)
 
     def list(self, organization_id: str, query: StepQuery) -> Sequence[Step]:
-        wanted = select(*STEP.columns).where(*_conditions(query))
-        rows = _listing.window(self._connection, wanted, organization_id, query.page)
-        return [STEP.value(row) for row in rows]
+        # First which, by an index that has all that may be asked for; then only those are read.
+        wanted = select(_steps.c.id).where(*_conditions(query))
+        narrow = query.agent_id is not None or query.run_id is not None
+        page = _listing.window(
+            self._connection, wanted, organization_id, query.page, found_otherwise=narrow
+        )
+        ids = [row[0] for row in page]
+        rows = self._connection.execute(select(*STEP.columns).where(_steps.c.id.in_(ids)))
+        found = {step.id: step for step in map(STEP.value, rows)}
+        return [found[step_id] for step_id in ids]
 
     def pending(self, run_id: str) -> Sequence[Step]:
         rows = self._connection.execute(

@@ -19,9 +19,9 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from holdfast.adapters.store.columns import Instant, Name
+from holdfast.adapters.store.columns import Instant, Json, Name
 from holdfast.core.deadlines import OnTimeout
-from holdfast.core.lifecycle import HOLDING, LIVE
+from holdfast.core.lifecycle import HOLDING, LIVE, WENT_WRONG
 from holdfast.core.messages import CallState, Role
 from holdfast.core.runs import RunStatus, StepStatus, StopReason
 from holdfast.core.tools import ToolKind
@@ -248,13 +248,69 @@ runs = Table(
     Column("created_at", Instant, nullable=False),
     Column("completed_at", Instant),
     Column("total_duration_ns", BigInteger),
+    Column("num_steps", Integer, nullable=False),
     Column("project_id", Text),
+    Column("base_template_id", Text),
     # Raised while the run streams, without touching the rest.
     Column("reserved_seq", BigInteger, nullable=False),
+    # Written by callers alone, while the engine writes the rest.
+    Column("metadata", Json, nullable=False),
     Column("body", Text, nullable=False),
-    Index(None, "organization_id", "created_at", "id"),
-    Index(None, "agent_id", "created_at", "id"),
     Index(None, "thread_id", "created_at", "id"),
+)
+
+# What a list of runs may ask for stands in the indexes that it is sorted by: whatever is asked, at most one of
+# them is walked, and only the rows of the page are read (``run_list``).
+_ASKED_FOR = (
+    runs.c.status,
+    runs.c.stop_reason,
+    runs.c.background,
+    runs.c.project_id,
+    runs.c.base_template_id,
+    runs.c.num_steps,
+)
+_has_duration = runs.c.total_duration_ns.is_not(None)
+_went_wrong = runs.c.status.in_(sorted(WENT_WRONG))
+Index(
+    "ix_runs_page",
+    runs.c.organization_id,
+    runs.c.created_at,
+    runs.c.id,
+    *_ASKED_FOR,
+    runs.c.total_duration_ns,
+    runs.c.agent_id,
+)
+Index(
+    "ix_runs_agent",
+    runs.c.agent_id,
+    runs.c.created_at,
+    runs.c.id,
+    *_ASKED_FOR,
+    runs.c.total_duration_ns,
+    runs.c.organization_id,
+)
+Index(
+    "ix_runs_duration",
+    runs.c.organization_id,
+    runs.c.total_duration_ns,
+    runs.c.id,
+    *_ASKED_FOR,
+    runs.c.created_at,
+    runs.c.agent_id,
+    sqlite_where=_has_duration,
+    postgresql_where=_has_duration,
+)
+# Few, and often looked for.
+Index(
+    "ix_runs_went_wrong",
+    runs.c.created_at,
+    runs.c.id,
+    *_ASKED_FOR,
+    runs.c.total_duration_ns,
+    runs.c.agent_id,
+    runs.c.organization_id,
+    sqlite_where=_went_wrong,
+    postgresql_where=_went_wrong,
 )
 
 # Two runs that hold one thread cannot be written.
@@ -309,6 +365,16 @@ callbacks = Table(
 _is_due = callbacks.c.due_at.is_not(None)
 Index("ix_callbacks_due", callbacks.c.due_at, sqlite_where=_is_due, postgresql_where=_is_due)
 
+# No foreign key to the tools: what was called stays true when a tool is gone.
+run_tools = Table(
+    "run_tools",
+    metadata,
+    Column("run_id", ForeignKey("runs.id", ondelete="CASCADE"), nullable=False),
+    Column("tool_id", Text, nullable=False),
+    PrimaryKeyConstraint("run_id", "tool_id"),
+    Index(None, "tool_id", "run_id"),
+)
+
 steps = Table(
     "steps",
     metadata,
@@ -322,9 +388,20 @@ steps = Table(
     Column("project_id", Text),
     Column("created_at", Instant, nullable=False),
     Column("body", Text, nullable=False),
-    Index(None, "organization_id", "created_at", "id"),
     Index(None, "agent_id", "created_at", "id"),
     Index(None, "run_id", "created_at", "id"),
+)
+
+# As for runs; none of these changes while a step is taken.
+Index(
+    "ix_steps_page",
+    steps.c.organization_id,
+    steps.c.created_at,
+    steps.c.id,
+    steps.c.model_handle,
+    steps.c.feedback,
+    steps.c.project_id,
+    steps.c.agent_id,
 )
 
 step_tags = Table(

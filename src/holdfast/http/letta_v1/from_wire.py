@@ -3,6 +3,7 @@
 import base64
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from urllib.parse import unquote_to_bytes
 
 from holdfast.core.approvals import NO_DECISIONS
@@ -290,3 +291,8 @@ def core_statuses(names: Sequence[str]) -> tuple[RunStatus, ...]:
     if unknown:
         raise InvalidArgument(f"'{unknown[0]}' is not a valid RunStatus")
     return tuple(status for status, name in STATUSES.items() if name in names)
+
+
+def aware(moment: datetime | None) -> datetime | None:
+    """A moment without an offset is meant in UTC (wire-v1 §1.9)."""
+    return moment.replace(tzinfo=UTC) if moment and moment.tzinfo is None else moment

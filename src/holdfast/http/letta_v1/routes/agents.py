@@ -25,6 +25,7 @@ from holdfast.http.letta_v1.schemas.agents import (
     ResetMessages,
 )
 from holdfast.http.letta_v1.schemas.context import ContextWindowOverview
+from holdfast.http.letta_v1.schemas.names import MAX_MARK_CHARS
 from holdfast.usecases import agent_context, agents
 from holdfast.usecases.agent_views import Relation
 
@@ -91,7 +92,7 @@ async def create_agent(
     body: AgentCreate,
     house: HouseDep,
     actor: ActorDep,
-    project: Annotated[str | None, Header(alias="X-Project-Id")] = None,
+    project: Annotated[str | None, Header(alias="X-Project-Id", max_length=MAX_MARK_CHARS)] = None,
 ) -> Response:
     view = await agents.create(house, actor, new_agent(body, project))
     return json_response(agent_state(view))

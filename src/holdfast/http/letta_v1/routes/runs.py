@@ -3,18 +3,24 @@
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Response
-from msgspec.structs import replace
 
 from holdfast.core.paging import Order, Page
-from holdfast.core.runs import RunQuery, StopReason
+from holdfast.core.runs import RunQuery
 from holdfast.http.dependencies import ActorDep, HouseDep
 from holdfast.http.json_body import JsonRoute
 from holdfast.http.json_response import documented, json_response
 from holdfast.http.letta_v1.from_wire import core_statuses, cursor
 from holdfast.http.letta_v1.ids import RunId
 from holdfast.http.letta_v1.paging import paging
+from holdfast.http.letta_v1.run_filters import ACTIVE, RunFilters
 from holdfast.http.letta_v1.schemas.messages import ApiMessage
-from holdfast.http.letta_v1.schemas.runs import ResumeBody, Run, RunMetrics, TokenUsage
+from holdfast.http.letta_v1.schemas.runs import (
+    ResumeBody,
+    Run,
+    RunMetrics,
+    RunUpdate,
+    TokenUsage,
+)
 from holdfast.http.letta_v1.schemas.steps import Step
 from holdfast.http.letta_v1.streams import STREAM, resumed_stream
 from holdfast.http.letta_v1.to_wire.messages import api_listing
@@ -24,38 +30,16 @@ from holdfast.usecases import runs
 
 router = APIRouter(prefix="/v1/runs", route_class=JsonRoute, tags=["runs"])
 
-_ACTIVE = ("created", "running")
+# The same list under the name by which V1 had all filters.
+internal_router = APIRouter(prefix="/v1/_internal_runs", route_class=JsonRoute, tags=["runs"])
+
 _ACTIVE_LIMIT = 100
 
 
+@internal_router.get("/", responses=documented(list[Run]), operation_id="list_internal_runs")
 @router.get("/", responses=documented(list[Run]))
-async def list_runs(
-    *,
-    house: HouseDep,
-    actor: ActorDep,
-    page: Annotated[Page, Depends(paging(limit=100))],
-    agent_id: str | None = None,
-    agent_ids: Annotated[list[str] | None, Query(deprecated=True)] = None,
-    statuses: Annotated[list[str] | None, Query(description="Any of these.")] = None,
-    active: Annotated[
-        bool, Query(description="Without statuses: only what is created or running.")
-    ] = False,
-    stop_reason: StopReason | None = None,
-    background: bool | None = None,
-    conversation_id: str | None = None,
-    ascending: Annotated[
-        bool, Query(deprecated=True, description="Oldest first; wins over order.")
-    ] = False,
-) -> Response:
-    names = statuses or (_ACTIVE if active else ())
-    query = RunQuery(
-        page=replace(page, order=Order.ASC) if ascending else page,
-        agent_ids=(agent_id,) if agent_id else tuple(agent_ids or ()),
-        thread_id=conversation_id,
-        statuses=core_statuses(names),
-        stop_reason=stop_reason,
-        background=background,
-    )
+async def list_runs(query: RunFilters, house: HouseDep, actor: ActorDep) -> Response:
+    """Conditions combine with AND. Sorted by duration, or asked for one, it has only runs with a duration."""
     found = await runs.list_runs(house, actor, query)
     return json_response([api_run(run) for run in found])
 
@@ -70,7 +54,7 @@ async def list_active_runs(
     query = RunQuery(
         page=Page(limit=_ACTIVE_LIMIT),
         agent_ids=(agent_id,) if agent_id else (),
-        statuses=core_statuses(_ACTIVE),
+        statuses=core_statuses(ACTIVE),
         background=background,
     )
     found = await runs.list_runs(house, actor, query)
@@ -80,6 +64,12 @@ async def list_active_runs(
 @router.get("/{run_id}", responses=documented(Run))
 async def retrieve_run(run_id: RunId, house: HouseDep, actor: ActorDep) -> Response:
     return json_response(api_run(await runs.retrieve(house, actor, run_id)))
+
+
+@router.patch("/{run_id}", responses=documented(Run))
+async def update_run(run_id: RunId, body: RunUpdate, house: HouseDep, actor: ActorDep) -> Response:
+    """Add keys to the run's metadata, or replace them, whatever the run is doing."""
+    return json_response(api_run(await runs.annotate(house, actor, run_id, body.metadata)))
 
 
 @router.delete("/{run_id}", responses=documented(None))

@@ -1,6 +1,6 @@
 """Steps: one call of the model each, with the tools that its answer asked for (wire-v1 §2.9)."""
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
@@ -10,6 +10,7 @@ from holdfast.core.runs import StepQuery
 from holdfast.http.dependencies import ActorDep, HouseDep
 from holdfast.http.json_body import JsonRoute
 from holdfast.http.json_response import documented, json_response
+from holdfast.http.letta_v1.from_wire import aware
 from holdfast.http.letta_v1.ids import StepId
 from holdfast.http.letta_v1.paging import paging
 from holdfast.http.letta_v1.schemas.messages import ApiMessage
@@ -51,8 +52,8 @@ async def list_steps(
         page=page,
         agent_id=agent_id,
         model=model,
-        start_date=_aware(start_date),
-        end_date=_aware(end_date),
+        start_date=aware(start_date),
+        end_date=aware(end_date),
         feedback=feedback,
         has_feedback=has_feedback,
         tags=tuple(tags or ()),
@@ -100,8 +101,3 @@ async def set_step_feedback(
     tags = None if body.tags is None else tuple(body.tags)
     step = await steps.set_feedback(house, actor, step_id, body.feedback, tags)
     return json_response(api_step(step))
-
-
-def _aware(moment: datetime | None) -> datetime | None:
-    """A moment without an offset is meant in UTC (wire-v1 §1.9)."""
-    return moment.replace(tzinfo=UTC) if moment and moment.tzinfo is None else moment

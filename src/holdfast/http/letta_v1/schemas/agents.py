@@ -20,7 +20,7 @@ from holdfast.http.letta_v1.schemas.model_settings import (
     ResponseFormatInput,
 )
 from holdfast.http.letta_v1.schemas.models import EmbeddingConfig, LlmConfig
-from holdfast.http.letta_v1.schemas.names import Handle, SecretName, Tag
+from holdfast.http.letta_v1.schemas.names import Handle, Mark, SecretName, Tag
 from holdfast.http.letta_v1.schemas.send import MessageCreate, TimeoutOutcome, TimeoutSeconds
 from holdfast.http.letta_v1.schemas.tools import Tool
 
@@ -113,9 +113,9 @@ class AgentFields(BaseModel):
     max_files_open: Positive | None = None
     per_file_view_window_char_limit: Positive | None = None
     hidden: bool | None = None
-    project_id: str | None = None
-    template_id: str | None = None
-    base_template_id: str | None = None
+    project_id: Mark | None = None
+    template_id: Mark | None = None
+    base_template_id: Mark | None = None
     identity_ids: list[str] | None = None
     folder_ids: list[str] | None = None
     # Old names, still honoured (wire-v1 §9.4).

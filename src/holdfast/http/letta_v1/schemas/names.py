@@ -7,8 +7,13 @@ from pydantic import Field
 # Four bytes each at most, and PostgreSQL's index takes 2704.
 MAX_NAME_CHARS = 500
 
+# Several of these stand in one index beside a handle.
+MAX_MARK_CHARS = 100
+
 Tag = Annotated[str, Field(max_length=MAX_NAME_CHARS)]
 Handle = Annotated[
     str, Field(max_length=MAX_NAME_CHARS, description="A handle: provider/model-name.")
 ]
 SecretName = Annotated[str, Field(max_length=MAX_NAME_CHARS)]
+# To which project or template something belongs.
+Mark = Annotated[str, Field(max_length=MAX_MARK_CHARS)]

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from msgspec import Struct
-from pydantic import WithJsonSchema
+from pydantic import BaseModel, ConfigDict, WithJsonSchema
 
 from holdfast.http.letta_v1.schemas.messages import ApiMessage, StopReasonName
 from holdfast.http.letta_v1.schemas.send import Lenient
@@ -18,6 +18,14 @@ class ResumeBody(Lenient):
     # Anything: what cannot be a cursor is refused in words of its own, not as a body of the wrong form.
     starting_after: Annotated[Any, WithJsonSchema({"type": "integer", "minimum": 0})] = 0
     include_pings: bool = True
+
+
+class RunUpdate(BaseModel):
+    """Not in V1: callers' own notes on a run."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    metadata: dict[str, Any]
 
 
 class RequestConfig(Struct, frozen=True, kw_only=True):

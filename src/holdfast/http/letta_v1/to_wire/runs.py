@@ -51,6 +51,7 @@ def api_run(run: Run) -> wire.Run:
         callback_error=told.error,
         ttft_ns=run.ttft_ns,
         total_duration_ns=run.total_duration_ns,
+        base_template_id=run.base_template_id,
         input=api_listing(run.input),
     )
 
@@ -61,9 +62,10 @@ def run_metrics(run: Run) -> wire.RunMetrics:
         agent_id=run.agent_id,
         organization_id=run.organization_id,
         project_id=run.project_id,
+        base_template_id=run.base_template_id,
         run_start_ns=epoch_ns(run.created_at),
         run_ns=run.total_duration_ns,
-        num_steps=run.progress.steps_taken,
+        num_steps=run.num_steps,
         tools_used=list(run.tools_used) or None,
     )
 
@@ -99,7 +101,7 @@ def epoch_ns(moment: datetime) -> int:
 
 
 def _metadata(run: Run) -> dict[str, Any]:
-    shown: dict[str, Any] = {"run_type": run.kind, **run.metadata}
+    shown: dict[str, Any] = {**run.metadata, "run_type": run.kind}
     if run.kind == "send_message_async":
         # V1 wrote the name of its job runner here; clients read past it.
         shown.setdefault("lettuce", None)

@@ -27,6 +27,7 @@ def upgrade() -> None:
     _events()
     _run_requests()
     _callbacks()
+    _run_tools()
     _steps()
     _step_tags()
     _provider_traces()
@@ -284,8 +285,11 @@ def _runs() -> None:
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.Column("completed_at", sa.BigInteger(), nullable=True),
         sa.Column("total_duration_ns", sa.BigInteger(), nullable=True),
+        sa.Column("num_steps", sa.Integer(), nullable=False),
         sa.Column("project_id", sa.Text(), nullable=True),
+        sa.Column("base_template_id", sa.Text(), nullable=True),
         sa.Column("reserved_seq", sa.BigInteger(), nullable=False),
+        sa.Column("metadata", sa.Text(), nullable=False),
         sa.Column("body", sa.Text(), nullable=False),
         sa.ForeignKeyConstraint(
             ["thread_id"], ["threads.id"], name=op.f("fk_runs_thread_id"), ondelete="CASCADE"
@@ -293,23 +297,16 @@ def _runs() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_runs")),
     )
     _run_indices()
+    _run_lists()
 
 
 def _run_indices() -> None:
-    op.create_index(
-        op.f("ix_runs_agent_id_created_at_id"), "runs", ["agent_id", "created_at", "id"]
-    )
     op.create_index(
         "ix_runs_live",
         "runs",
         ["created_at"],
         sqlite_where=sa.text("status IN ('cancelling', 'queued', 'running')"),
         postgresql_where=sa.text("status IN ('cancelling', 'queued', 'running')"),
-    )
-    op.create_index(
-        op.f("ix_runs_organization_id_created_at_id"),
-        "runs",
-        ["organization_id", "created_at", "id"],
     )
     op.create_index(
         op.f("ix_runs_thread_id_created_at_id"), "runs", ["thread_id", "created_at", "id"]
@@ -338,6 +335,47 @@ def _run_indices() -> None:
         sqlite_where=sa.text("request_key IS NOT NULL"),
         postgresql_where=sa.text("request_key IS NOT NULL"),
     )
+
+
+def _run_lists() -> None:
+    asked_for = [
+        "status",
+        "stop_reason",
+        "background",
+        "project_id",
+        "base_template_id",
+        "num_steps",
+    ]
+    newest = ["created_at", "id", *asked_for, "total_duration_ns"]
+    op.create_index("ix_runs_page", "runs", ["organization_id", *newest, "agent_id"])
+    op.create_index("ix_runs_agent", "runs", ["agent_id", *newest, "organization_id"])
+    op.create_index(
+        "ix_runs_duration",
+        "runs",
+        ["organization_id", "total_duration_ns", "id", *asked_for, "created_at", "agent_id"],
+        sqlite_where=sa.text("total_duration_ns IS NOT NULL"),
+        postgresql_where=sa.text("total_duration_ns IS NOT NULL"),
+    )
+    op.create_index(
+        "ix_runs_went_wrong",
+        "runs",
+        [*newest, "agent_id", "organization_id"],
+        sqlite_where=sa.text("status IN ('cancelled', 'failed')"),
+        postgresql_where=sa.text("status IN ('cancelled', 'failed')"),
+    )
+
+
+def _run_tools() -> None:
+    op.create_table(
+        "run_tools",
+        sa.Column("run_id", sa.Text(), nullable=False),
+        sa.Column("tool_id", sa.Text(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["run_id"], ["runs.id"], name=op.f("fk_run_tools_run_id"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("run_id", "tool_id", name=op.f("pk_run_tools")),
+    )
+    op.create_index(op.f("ix_run_tools_tool_id_run_id"), "run_tools", ["tool_id", "run_id"])
 
 
 def _context() -> None:
@@ -446,9 +484,17 @@ def _steps() -> None:
         op.f("ix_steps_agent_id_created_at_id"), "steps", ["agent_id", "created_at", "id"]
     )
     op.create_index(
-        op.f("ix_steps_organization_id_created_at_id"),
+        "ix_steps_page",
         "steps",
-        ["organization_id", "created_at", "id"],
+        [
+            "organization_id",
+            "created_at",
+            "id",
+            "model_handle",
+            "feedback",
+            "project_id",
+            "agent_id",
+        ],
     )
     op.create_index(op.f("ix_steps_run_id_created_at_id"), "steps", ["run_id", "created_at", "id"])
 
