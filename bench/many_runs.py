@@ -27,9 +27,9 @@ _RUNS = f"""
 INSERT INTO runs (id, organization_id, agent_id, thread_id, status, stop_reason, background, created_at,
     completed_at, total_duration_ns, num_steps, project_id, base_template_id, reserved_seq, metadata, body)
 SELECT {{run_id}}, '{DEFAULT_ORGANIZATION_ID}', {{agent}}, {{agent}},
-    CASE WHEN i <= 5 THEN 'queued' WHEN i % 1000 = 1 THEN 'paused' WHEN i % 33 = 2 THEN 'failed'
+    CASE WHEN i <= 5 THEN 'queued' WHEN i IN (11, 13) THEN 'paused' WHEN i % 33 = 2 THEN 'failed'
         WHEN i % 50 = 3 THEN 'cancelled' ELSE 'completed' END,
-    CASE WHEN i <= 5 THEN NULL WHEN i % 1000 = 1 THEN 'requires_approval' WHEN i % 33 = 2 THEN 'llm_api_error'
+    CASE WHEN i <= 5 THEN NULL WHEN i IN (11, 13) THEN 'requires_approval' WHEN i % 33 = 2 THEN 'llm_api_error'
         WHEN i % 50 = 3 THEN 'cancelled' WHEN i % 77 = 4 THEN 'max_steps' ELSE 'end_turn' END,
     i % 5 = 0, :first + i * 1000000, :first + i * 1000000 + 500000,
     CASE WHEN i > 5 THEN (i * 7919) % {_PRIME} * 1000 END,
@@ -71,9 +71,7 @@ def fill(engine: Engine, count: int) -> None:
 
 
 def _write(connection: Connection, statement: str, count: int) -> None:
-    numbers = (
-        f"WITH RECURSIVE n(i) AS (SELECT CAST(1 AS BIGINT) UNION ALL SELECT i + 1 FROM n WHERE i < {count})"
-    )
+    numbers = f"WITH RECURSIVE n(i) AS (SELECT CAST(1 AS BIGINT) UNION ALL SELECT i + 1 FROM n WHERE i < {count})"
     head, _, rest = statement.format(run_id=_RUN_ID, agent=_AGENT).partition("SELECT")
     # Named in each statement alike, whether it takes all of them or not.
     given = {
@@ -95,7 +93,8 @@ def _add_agents(connection: Connection) -> None:
         insert(tables.agents), [{"id": agent_id, "name": agent_id, **owned} for agent_id in ids]
     )
     connection.execute(
-        insert(tables.threads), [{"id": agent_id, "agent_id": agent_id, **owned} for agent_id in ids]
+        insert(tables.threads),
+        [{"id": agent_id, "agent_id": agent_id, **owned} for agent_id in ids],
     )
 
 

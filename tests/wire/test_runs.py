@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 from letta_client import (
+    APIStatusError,
     BadRequestError,
     InternalServerError,
     Letta,
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.slow
 NOWHERE = "00000000-0000-4000-8000-000000000000"
 
 
-@pytest.mark.wire(118, 139)
+@pytest.mark.wire(139)
 def test_a_run_and_its_step_are_there_before_the_model_answers(
     client: Letta,
     http: httpx.Client,
@@ -46,7 +47,7 @@ def test_a_run_and_its_step_are_there_before_the_model_answers(
     assert (run.status, run.stop_reason, run.completed_at) == ("running", None, None)
     assert run.metadata == {"run_type": "send_message"}
     metrics = http.get(f"/v1/runs/{run.id}/metrics").json()
-    assert (metrics["id"], metrics["num_steps"], metrics["run_ns"]) == (run.id, 0, None)
+    assert (metrics["id"], metrics["num_steps"], metrics["run_ns"]) == (run.id, 1, None)
     assert metrics["run_start_ns"] > 0
     assert metrics["project_id"] == "project-7"
     (step,) = client.runs.steps.list(run.id).items
@@ -69,7 +70,7 @@ def test_no_run_is_created_for_an_agent_that_does_not_exist(client: Letta) -> No
     assert client.runs.list(agent_id=agent_id).items == []
 
 
-@pytest.mark.wire(125, 127)
+@pytest.mark.wire(125, 127, 128)
 def test_the_end_of_a_run_is_on_record(
     client: Letta,
     http: httpx.Client,
@@ -287,6 +288,53 @@ def test_runs_are_filtered(
         found(statuses=["tired"])
     with pytest.raises(UnprocessableEntityError):
         found(stop_reason="tired")
+
+
+@pytest.mark.wire(120, 121)
+def test_the_client_asks_for_runs_by_anything(
+    client: Letta, provider: ScriptedProvider, make_agent: "MakeAgent", make_tool: "MakeTool"
+) -> None:
+    tool = make_tool(SHOUT)
+    agent = make_agent(tool_ids=[tool.id], project_id="project-7")
+    conversation = client.conversations.create(agent_id=agent.id)
+    provider.script(Answer(ToolCall("shout", {"text": "a"})), "Done.", "Done.", "Done.")
+    client.agents.messages.create(agent.id, input="Shout")
+    client.agents.messages.create(agent.id, input="Go")
+    list(client.conversations.messages.create(conversation.id, input="Go"))
+    spoken, plain, shouted = client.runs.list(agent_id=agent.id).items
+
+    def found(order: str = "asc", **query: object) -> list[str]:
+        """Walks through all pages as the client does."""
+        pages = client.runs.list(agent_id=agent.id, limit=1, order=order, extra_query=query)  # type: ignore[arg-type]  # one of two words
+        return [run.id for run in pages]
+
+    assert found() == [shouted.id, plain.id, spoken.id]
+    assert found(order="desc") == [spoken.id, plain.id, shouted.id]
+    assert found(tools_used=[tool.id]) == [shouted.id]
+    assert found(step_count=1) == [plain.id, spoken.id]
+    assert found(step_count=1, project_id="project-7", background=False) == [plain.id, spoken.id]
+    assert found(project_id="project-7", tools_used=[tool.id], step_count=1) == []
+    assert found(conversation_id=conversation.id, duration_percentile=0) == [spoken.id]
+    assert found(start_date=str(plain.created_at), end_date=str(plain.created_at)) == [plain.id]
+    by_duration = sorted(
+        (spoken, plain, shouted), key=lambda run: (run.total_duration_ns or 0, run.id)
+    )
+    assert found(order_by="duration") == [run.id for run in by_duration]
+
+
+@pytest.mark.wire(126)
+def test_a_conversation_is_free_once_its_run_has_failed(
+    client: Letta, provider: ScriptedProvider, make_agent: "MakeAgent"
+) -> None:
+    conversation = client.conversations.create(agent_id=make_agent().id)
+    provider.script(HttpError(500, "TEST: broken"), "Done.")
+    with pytest.raises(APIStatusError, match="TEST: broken"):
+        list(client.conversations.messages.create(conversation.id, input="Go"))
+    list(client.conversations.messages.create(conversation.id, input="Go"))
+
+    newest, failed = client.runs.list(conversation_id=conversation.id).items
+
+    assert (failed.status, newest.status) == ("failed", "completed")
 
 
 @pytest.mark.wire(123)

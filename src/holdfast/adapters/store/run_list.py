@@ -10,7 +10,7 @@ from sqlalchemy import Column, ColumnElement, Connection, Select, exists, func, 
 
 from holdfast.adapters.store import tables
 from holdfast.adapters.store.paging import Listing
-from holdfast.adapters.store.steering import set_aside
+from holdfast.adapters.store.steering import set_aside, walk_indexes
 from holdfast.core.lifecycle import LIVE, WENT_WRONG
 from holdfast.core.runs import Bound, Comparison, RunQuery, RunStatus
 
@@ -51,6 +51,7 @@ _WENT_WRONG: Final = _in_words(WENT_WRONG)
 
 def ids_on_page(connection: Connection, organization_id: str, query: RunQuery) -> Sequence[str]:
     """The ids of the runs, in sort order."""
+    walk_indexes(connection)
     few = _few(connection, query)
     if query.tools_used and few is not None and not few:
         return []
@@ -177,6 +178,13 @@ def _percentile(connection: Connection, organization_id: str, query: RunQuery) -
     if count == 0:
         return None
     place = math.ceil(share * (count - 1) / 100)
-    ranked = with_duration(c.total_duration_ns).order_by(c.total_duration_ns).offset(place).limit(1)
+    # From the nearer end: most who ask want the longest.
+    from_end = count - 1 - place
+    order, steps = (
+        (c.total_duration_ns.desc(), from_end)
+        if from_end < place
+        else (c.total_duration_ns.asc(), place)
+    )
+    ranked = with_duration(c.total_duration_ns).order_by(order).offset(steps).limit(1)
     least: int = connection.execute(ranked).scalar_one()
     return least

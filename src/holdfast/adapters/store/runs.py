@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, bindparam, delete, exists, insert, or_, select, update
+from sqlalchemy import Connection, bindparam, delete, exists, insert, or_, select, text, update
 
 from holdfast.adapters.store import callbacks, run_list, tables
 from holdfast.adapters.store.columns import encoded
@@ -35,7 +35,7 @@ _this = _whole.where(_runs.c.id == bindparam("this_id"))
 _find = Prepared(_this)
 # SQLite has one writer anyway and leaves the last words out.
 _hold = Prepared(_this.with_for_update(of=_runs))
-# In the words of the index of waiting runs, of which a thread has one at most: see ``_is_live``.
+# In the words of the index of waiting runs, of which a thread has one at most: see ``run_list``.
 _paused_on = Prepared(
     _whole.where(
         _runs.c.thread_id == bindparam("thread"), text(f"runs.status = '{RunStatus.PAUSED}'")

@@ -1,11 +1,21 @@
-"""Which index a query takes. PostgreSQL knows what is in its tables and chooses well; SQLite guesses from the number of
-conditions, so it is told."""
+"""Which index a query takes. PostgreSQL knows what is in its tables and chooses well, once it may not read a whole
+table; SQLite guesses from the number of conditions, so it is told."""
 
 from typing import Any
 
+from sqlalchemy import Connection, text
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import ReturnTypeFromArgs
+
+_NO_WHOLE_TABLES = text("SET LOCAL enable_seqscan = off")
+
+
+def walk_indexes(connection: Connection) -> None:
+    """For the rest of the transaction: a table is read as a whole only if it has no index that would do. PostgreSQL
+    would rather read a large one than walk its index, since it takes every page of that for a move of a disk's arm."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(_NO_WHOLE_TABLES)
 
 
 class set_aside(ReturnTypeFromArgs[Any]):  # noqa: N801 - it is used as a function

@@ -1,0 +1,187 @@
+"""By which index runs are found, whatever is asked: on PostgreSQL with enough rows for it to choose as it would with a
+million, on SQLite by its own rules, which know nothing of what is in a table."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench.many_runs import BUSY_AGENT, COMMON_TOOL, FIRST_AT, QUIET_AGENT, RARE_TOOL, fill
+from msgspec.structs import replace
+from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
+
+from holdfast.adapters.store import tables
+from holdfast.adapters.store.run_list import ids_on_page
+from holdfast.adapters.store.steering import walk_indexes
+from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
+from holdfast.core.lifecycle import LIVE
+from holdfast.core.paging import Page
+from holdfast.core.runs import Bound, Comparison, RunQuery, RunStatus, StopReason
+
+ORG = DEFAULT_ORGANIZATION_ID
+EQ, GT, GTE = Comparison.EQ, Comparison.GT, Comparison.GTE
+
+NEWEST = Page(limit=100)
+BY_DURATION = Page(limit=100, order_by="duration")
+COMPLETED = (RunStatus.COMPLETED, RunStatus.PAUSED, RunStatus.ANSWERED)
+NEVER = Bound(EQ, 99)
+
+# What is asked, and the index by which SQLite answers. PostgreSQL may know a better one.
+QUESTIONS: dict[str, tuple[dict[str, Any], str]] = {
+    "all": ({}, "ix_runs_page"),
+    "further on": ({"page": Page(limit=100, after="CURSOR")}, "ix_runs_page"),
+    "back": ({"page": Page(limit=100, before="CURSOR")}, "ix_runs_page"),
+    "an agent": ({"agent_ids": (QUIET_AGENT,)}, "ix_runs_agent"),
+    "a busy agent, nothing fits": (
+        {"agent_ids": (BUSY_AGENT,), "step_count": NEVER},
+        "ix_runs_agent",
+    ),
+    "two agents": ({"agent_ids": (BUSY_AGENT, QUIET_AGENT)}, "ix_runs_page"),
+    "a thread": ({"thread_id": QUIET_AGENT}, "ix_runs_thread_id_created_at_id"),
+    "a thread's failures": (
+        {"thread_id": QUIET_AGENT, "statuses": (RunStatus.FAILED,)},
+        "ix_runs_thread_id_created_at_id",
+    ),
+    "failed": ({"statuses": (RunStatus.FAILED,)}, "ix_runs_went_wrong"),
+    "live": ({"statuses": tuple(sorted(LIVE))}, "ix_runs_live"),
+    "completed": ({"statuses": COMPLETED}, "ix_runs_page"),
+    "completed in the background with a rare reason": (
+        {"statuses": COMPLETED, "background": True, "stop_reason": StopReason.MAX_STEPS},
+        "ix_runs_page",
+    ),
+    "a project": ({"project_id": "project-3"}, "ix_runs_page"),
+    "a family": ({"template_family": "family"}, "ix_runs_page"),
+    "nothing fits": ({"background": True, "step_count": NEVER}, "ix_runs_page"),
+    "a day": (
+        {"start_date": FIRST_AT, "end_date": FIRST_AT + timedelta(seconds=60)},
+        "ix_runs_page",
+    ),
+    "long ones, newest first": ({"duration": Bound(GT, 9_000_000_000)}, "ix_runs_page"),
+    "longest first": ({"page": BY_DURATION}, "ix_runs_duration"),
+    "longest first of an agent": (
+        {"page": BY_DURATION, "agent_ids": (BUSY_AGENT,), "start_date": FIRST_AT},
+        "ix_runs_duration",
+    ),
+    "longest first, further on": (
+        {"page": Page(limit=100, order_by="duration", after="CURSOR")},
+        "ix_runs_duration",
+    ),
+    "a rare tool": ({"tools_used": (RARE_TOOL,)}, "sqlite_autoindex_runs_1"),
+    "a common tool": ({"tools_used": (COMMON_TOOL,)}, "ix_runs_page"),
+    "a common tool of an agent": (
+        {"tools_used": (COMMON_TOOL,), "agent_ids": (BUSY_AGENT,)},
+        "ix_runs_agent",
+    ),
+    "a percentile": ({"duration_percentile": 99}, "ix_runs_page"),
+    "everything": (
+        {
+            "agent_ids": (BUSY_AGENT,),
+            "statuses": COMPLETED,
+            "stop_reason": StopReason.END_TURN,
+            "background": True,
+            "project_id": "project-3",
+            "template_family": "family",
+            "start_date": FIRST_AT,
+            "step_count": Bound(GTE, 1),
+            "tools_used": (COMMON_TOOL,),
+            "duration": Bound(GT, 5),
+            "duration_percentile": 10,
+        },
+        "ix_runs_agent",
+    ),
+}
+MANY = 20_000
+# So many may be sorted by themselves: the runs of a rare tool, or of one agent.
+FEW = MANY // 20
+
+
+def asked_of(engine: Engine, name: str, cursor: str) -> Iterator[tuple[str, Any]]:
+    """The queries by which the page is found; that its rows are then read by their ids is plain."""
+    fields, _ = QUESTIONS[name]
+    query = RunQuery(**{"page": NEWEST, **fields})
+    page = query.page
+    page = replace(page, after=page.after and cursor, before=page.before and cursor)
+    with overheard(engine) as heard, engine.connect() as connection:
+        ids_on_page(connection, ORG, replace(query, page=page))
+    yield from (said for said in heard if said[0].startswith("SELECT"))
+
+
+@contextmanager
+def overheard(engine: Engine) -> Iterator[list[tuple[str, Any]]]:
+    """What is asked of the database meanwhile."""
+    heard: list[tuple[str, Any]] = []
+
+    def hear(_c: Connection, _cursor: object, statement: str, given: Any, *_: object) -> None:
+        heard.append((statement, given))
+
+    event.listen(engine, "before_cursor_execute", hear)
+    try:
+        yield heard
+    finally:
+        event.remove(engine, "before_cursor_execute", hear)
+
+
+@contextmanager
+def filled(url: str, count: int) -> Iterator[tuple[Engine, str]]:
+    """A database with many runs, and the id of one in the middle."""
+    engine = create_engine(url)
+    tables.metadata.create_all(engine)
+    fill(engine, count)
+    with engine.connect() as connection:
+        middle = text(f"SELECT id FROM runs ORDER BY created_at LIMIT 1 OFFSET {count // 2}")
+        cursor = str(connection.execute(middle).scalar_one())
+    yield engine, cursor
+    engine.dispose()
+
+
+@pytest.mark.slow
+def test_sqlite_walks_one_index_in_the_order_of_the_list(tmp_path: Path) -> None:
+    """Nothing is sorted but the runs of a rare tool, and all that is asked for stands in the index."""
+    with filled(f"sqlite:///{tmp_path}/many.db", 4_000) as (engine, cursor):
+        for name, (_, index) in QUESTIONS.items():
+            statements = asked_of(engine, name, cursor)
+            plans = [_sqlite_plan(engine, *statement) for statement in statements]
+            about_runs = [line for plan in plans for line in plan if " runs" in line]
+            assert all(" INDEX " in line for line in about_runs), name
+            (how,) = [line for line in plans[-1] if " runs" in line]
+            assert f"INDEX {index}" in how, name
+            assert "COVERING" in how or index in NOT_COVERING, name
+            assert name == "a rare tool" or not any("FOR ORDER BY" in line for line in plans[-1])
+
+
+# Few runs are met there, and each is looked at.
+NOT_COVERING = {"sqlite_autoindex_runs_1", "ix_runs_thread_id_created_at_id", "ix_runs_live"}
+
+
+def _sqlite_plan(engine: Engine, statement: str, given: Any) -> list[str]:
+    with engine.connect() as connection:
+        rows = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", given)
+        return [str(row[3]) for row in rows]
+
+
+@pytest.mark.slow
+def test_postgresql_never_reads_or_sorts_all_runs(postgres_url: str) -> None:
+    url = make_url(postgres_url).set(drivername="postgresql+psycopg")
+    with filled(url.render_as_string(hide_password=False), MANY) as (engine, cursor):
+        for name in QUESTIONS:
+            for statement, given in asked_of(engine, name, cursor):
+                for node in _postgres_plan(engine, statement, given):
+                    reads_all = node["Node Type"] == "Seq Scan" and node["Relation Name"] == "runs"
+                    sorts_many = node["Node Type"] == "Sort" and node["Plan Rows"] > FEW
+                    assert not reads_all, (name, node)
+                    assert not sorts_many, (name, node)
+
+
+def _postgres_plan(engine: Engine, statement: str, given: Any) -> Iterator[dict[str, Any]]:
+    with engine.connect() as connection:
+        walk_indexes(connection)
+        told = connection.exec_driver_sql(f"EXPLAIN (FORMAT JSON) {statement}", given)
+        yield from _nodes(told.scalar_one()[0]["Plan"])
+
+
+def _nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield node
+    for inner in node.get("Plans", ()):
+        yield from _nodes(inner)
