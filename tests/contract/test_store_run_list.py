@@ -203,6 +203,10 @@ def in_order(runs: list[Run], page: Page) -> list[Run]:
     return sorted(runs, key=lambda run: (getattr(run, key), run.id), reverse=falling)
 
 
+def as_query(fields: dict[str, Any]) -> RunQuery:
+    return RunQuery(**fields)
+
+
 def assorted(make: Make, threads: list[Thread]) -> list[Run]:
     """Thirty runs that differ in everything, some of them of one moment."""
     statuses = list(RunStatus)
@@ -212,7 +216,7 @@ def assorted(make: Make, threads: list[Thread]) -> list[Run]:
         live = status in LIVE
         runs.append(
             make.run(
-                threads[number] if live else threads[number % 3],
+                threads[number] if live or status is RunStatus.PAUSED else threads[number % 3],
                 status=status,
                 stop_reason=None if live else list(StopReason)[number % 3],
                 background=number % 2 == 0,
@@ -259,7 +263,7 @@ async def test_any_conditions_combine_in_any_order(any_store: SqlStore, make: Ma
             "tools_used": st.lists(st.sampled_from(TOOLS), max_size=2).map(tuple),
             "duration": bounds,
         },
-    ).map(lambda fields: RunQuery(**fields))
+    ).map(as_query)
 
     @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.lists(queries, min_size=5, max_size=5))

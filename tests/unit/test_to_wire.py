@@ -30,7 +30,6 @@ from holdfast.core.messages import (
 )
 from holdfast.core.models import ModelChoice
 from holdfast.core.runs import (
-    Progress,
     Run,
     RunFailure,
     RunRequest,
@@ -431,7 +430,7 @@ def test_each_failure_has_an_error_type_that_clients_know(kind: str, expected: s
 
 
 def test_metrics_count_from_the_epoch() -> None:
-    metrics = run_metrics(a_run(progress=Progress(steps_taken=2), total_duration_ns=5))
+    metrics = run_metrics(a_run(num_steps=2, total_duration_ns=5))
     assert metrics.run_start_ns == 1_769_719_444_123_456_000
     assert (metrics.run_ns, metrics.num_steps, metrics.tools_used) == (5, 2, None)
     assert run_metrics(a_run(tools_used=("tool-1",))).tools_used == ["tool-1"]
