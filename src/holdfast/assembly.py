@@ -23,6 +23,9 @@ from holdfast.adapters.models.catalogue import ProviderCatalogue
 from holdfast.adapters.models.handles import ProviderSettings
 from holdfast.adapters.models.router import ModelRouter
 from holdfast.adapters.outgoing.guarded import GuardedOutgoing
+from holdfast.adapters.sandbox import confinement, levels
+from holdfast.adapters.sandbox.environments import Environments
+from holdfast.adapters.sandbox.levels import Isolation
 from holdfast.adapters.sandbox.subprocess import SubprocessSandbox
 from holdfast.adapters.store.cipher import FernetCipher, cipher_of_home
 from holdfast.adapters.store.opening import open_store
@@ -33,6 +36,7 @@ from holdfast.core.ids import DEFAULT_ORGANIZATION_ID, DEFAULT_USER_ID
 from holdfast.engine.callbacks import CallbackDelivery
 from holdfast.engine.timekeeper import Timekeeper
 from holdfast.engine.worker import Worker
+from holdfast.errors import CannotStart
 from holdfast.http.app import HttpSettings, build_app
 from holdfast.http.doorkeeper import Doorkeeper
 from holdfast.http.letta_v1.to_wire.callbacks import callback_body
@@ -57,6 +61,7 @@ def serve(settings: Settings, on_ready: Callable[[str], None]) -> None:
     OSError if the address cannot be had, BackendError if the store cannot.
     """
     logs.set_up(settings.log_level, settings.log_format, settings.secrets)
+    confinement.hide_memory()
     with (
         _listening(settings) as listener,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop,
@@ -158,8 +163,7 @@ async def _furnished(settings: Settings, stack: AsyncExitStack) -> tuple[House, 
     )
     store = await open_store(settings.database_url, cipher=cipher)
     stack.push_async_callback(store.close)
-    sandbox = SubprocessSandbox()
-    stack.push_async_callback(sandbox.close)
+    sandbox = await _sandbox(settings, stack)
     providers = ProviderSettings(
         openai_api_key=settings.openai_api_key,
         openai_base_url=settings.openai_base_url,
@@ -190,6 +194,24 @@ async def _furnished(settings: Settings, stack: AsyncExitStack) -> tuple[House, 
     )
     toolbox.move_in(house)
     return house, model
+
+
+async def _sandbox(settings: Settings, stack: AsyncExitStack) -> SubprocessSandbox:
+    """CannotStart if tools are to be isolated and cannot be: they never run with less than was asked for."""
+    isolation = None
+    if settings.sandbox == "isolated":
+        isolation = Isolation(network=settings.sandbox_network, hidden=(str(settings.home),))
+        if reason := await asyncio.to_thread(levels.isolation_refused, isolation):
+            raise CannotStart(reason)
+    sandbox = SubprocessSandbox(
+        limits=settings.sandbox_limits,
+        isolation=isolation,
+        environments=Environments(
+            settings.home / "environments", install_seconds=settings.tool_install_seconds
+        ),
+    )
+    stack.push_async_callback(sandbox.close)
+    return sandbox
 
 
 class _Server(uvicorn.Server):

@@ -18,12 +18,15 @@ from holdfast.core.callbacks import is_usable
 from holdfast.errors import SettingInvalid
 from holdfast.logs import FORMATS, TEXT
 from holdfast.ports.house import Limits
+from holdfast.ports.sandbox import SandboxLimits
 
 GUIDE: Final = "holdfast/guide"
+SANDBOX_LEVELS: Final = ("plain", "isolated")
 LOG_LEVELS: Final = ("critical", "error", "warning", "info", "debug")
 
 _LIMITS = Limits()
 _NOTHING_PRIVATE = Reach()
+_TOOL = SandboxLimits()
 _KEYS = ("openai_api_key", "anthropic_api_key", "google_api_key")
 _DATABASE_URL = re.compile(r"sqlite:///(?!:memory:).+|postgres(?:ql)?(?:\+psycopg)?://.+")
 _REDIS_URL = re.compile(r"(?:rediss?|unix)://\S+")
@@ -207,6 +210,78 @@ class Settings:
             accepts="a number of seconds, 0 or more",
         ),
     ] = _LIMITS.tool_timeout_seconds
+    sandbox: Annotated[
+        str,
+        About(
+            says="How far tools are kept apart from this machine: `plain`, or `isolated`, which needs Linux and bubblewrap. See [the sandbox](sandbox.md).",
+            variables=("HOLDFAST_SANDBOX",),
+            read=_one_of(SANDBOX_LEVELS),
+            accepts=f"one of {', '.join(SANDBOX_LEVELS)}",
+        ),
+    ] = "plain"
+    sandbox_network: Annotated[
+        bool,
+        About(
+            says="Let isolated tools use the network. Plain ones always can.",
+            variables=("HOLDFAST_SANDBOX_NETWORK",),
+            read=_switch,
+            accepts="true or false",
+        ),
+    ] = False
+    tool_memory_bytes: Annotated[
+        int,
+        About(
+            says="How much memory the processes of one tool call may use.",
+            variables=("HOLDFAST_TOOL_MEMORY_BYTES",),
+            read=_whole(64 * 1024**2, 2**50),
+            accepts="a number of bytes, 67108864 or more",
+        ),
+    ] = _TOOL.memory_bytes
+    tool_processes: Annotated[
+        int,
+        About(
+            says="How many processes one tool call may have at once.",
+            variables=("HOLDFAST_TOOL_PROCESSES",),
+            read=_whole(1, 10_000),
+            accepts="a number from 1 to 10000",
+        ),
+    ] = _TOOL.processes
+    tool_open_files: Annotated[
+        int,
+        About(
+            says="How many files and sockets a process of a tool may have open.",
+            variables=("HOLDFAST_TOOL_OPEN_FILES",),
+            read=_whole(16, 2**20),
+            accepts="a number from 16 to 1048576",
+        ),
+    ] = _TOOL.open_files
+    tool_file_bytes: Annotated[
+        int,
+        About(
+            says="How long a file that a tool writes may be; in an isolated tool's `/tmp`, all of them together.",
+            variables=("HOLDFAST_TOOL_FILE_BYTES",),
+            read=_whole(0, 2**50),
+            accepts="a number of bytes, 0 or more",
+        ),
+    ] = _TOOL.file_bytes
+    tool_output_bytes: Annotated[
+        int,
+        About(
+            says="How much a tool call may print before it is ended. Of each stream 1 MiB is kept.",
+            variables=("HOLDFAST_TOOL_OUTPUT_BYTES",),
+            read=_whole(0, 2**50),
+            accepts="a number of bytes, 0 or more",
+        ),
+    ] = _TOOL.output_bytes
+    tool_install_seconds: Annotated[
+        float,
+        About(
+            says="How long the installation of a tool's packages may take.",
+            variables=("HOLDFAST_TOOL_INSTALL_SECONDS",),
+            read=_seconds,
+            accepts="a number of seconds, 0 or more",
+        ),
+    ] = 600.0
     max_recoveries: Annotated[
         int,
         About(
@@ -438,6 +513,16 @@ class Settings:
             run_stall_seconds=self.run_stall_seconds,
             max_trace_bytes=self.max_trace_bytes if self.provider_traces else 0,
             callback_attempts=self.callback_attempts,
+        )
+
+    @property
+    def sandbox_limits(self) -> SandboxLimits:
+        return SandboxLimits(
+            memory_bytes=self.tool_memory_bytes,
+            processes=self.tool_processes,
+            open_files=self.tool_open_files,
+            file_bytes=self.tool_file_bytes,
+            output_bytes=self.tool_output_bytes,
         )
 
 

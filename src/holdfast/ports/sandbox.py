@@ -6,6 +6,17 @@ from typing import Any, Literal, Protocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxLimits:
+    """What one call may use besides time. Docs: docs/sandbox.md."""
+
+    memory_bytes: int = 1024**3
+    processes: int = 64
+    open_files: int = 256
+    file_bytes: int = 256 * 1024**2
+    output_bytes: int = 64 * 1024**2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxCall:
     source: str
     function: str
@@ -13,6 +24,8 @@ class SandboxCall:
     timeout_seconds: float
     env: Mapping[str, str]
     agent_state: Mapping[str, Any] | None = None
+    requirements: tuple[str, ...] = ()
+    """Packages that the source needs, as `core/requirements.py` writes them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,12 +46,14 @@ class Sandbox(Protocol):
 
         The tool sees none of the server's environment but what names paths, language and time zone,
         and works in a folder of its own that is removed afterwards. ``agent_state`` is passed only to
-        a function that asks for it.
+        a function that asks for it. Packages that it requires are installed first, once, in an
+        environment that only tools with the same requirements share.
 
-        Whatever the tool does wrong is a result, never an exception; a machine that cannot start
-        processes is a BackendError. When this returns, and also when
-        it is cancelled, the tool's process group is dead. The time limit starts when the tool does,
-        not while the call waits for its place among those that run at once.
+        Whatever the tool does wrong is a result, never an exception, and so are requirements that cannot
+        be installed and limits that it meets; a machine that cannot start processes is a BackendError.
+        When this returns, and also when it is cancelled, every process that the call started is dead.
+        The time limit starts when the tool does, not while the call waits for its place among those that
+        run at once or for its packages.
         """
         ...
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from holdfast.core import tool_search, tool_source
+from holdfast.core import requirements, tool_search, tool_source
 from holdfast.core.agents import Actor
 from holdfast.core.ids import Kind
 from holdfast.core.messages import ToolReturn
@@ -207,6 +207,8 @@ def _changed(tool: Tool, form: ToolForm, schema: ToolSchema | None) -> Tool:
             f"'{tool.name}' is a built-in tool: its source and schema cannot be changed. "
             "Give your own tool another name."
         )
+    requirements.pip_requirements(form.pip_requirements)
+    requirements.refuse_npm(form.npm_requirements)
     values = {name: getattr(form, name) for name in _PLAIN}
     changes = {name: value for name, value in values.items() if value is not None}
     if schema is not None:

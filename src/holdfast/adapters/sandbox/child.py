@@ -1,7 +1,6 @@
-"""The other side of `subprocess.py`: a warm process that forks once per call, and what the fork does.
+"""What a tool's process does: read one call, carry it out, write its result.
 
-Run as a script in isolated mode; imports only the standard library, and stays single-threaded so that
-forking is safe. Code that users wrote runs in the forks alone.
+Runs in a fork of `fork_server.py`; imports only the standard library.
 """
 
 import asyncio
@@ -9,16 +8,11 @@ import contextlib
 import dataclasses
 import datetime as dt
 import enum
-import gc
 import inspect
 import json
 import linecache
 import math
 import os
-import resource
-import select
-import shutil
-import signal
 import socket
 import struct
 import sys
@@ -29,7 +23,6 @@ import typing
 import uuid
 
 MAX_ERROR_CHARS = 1000
-FDS_PER_CALL = 4
 
 Json = typing.Any
 
@@ -37,101 +30,27 @@ Json = typing.Any
 TOLERANT = contextlib.suppress(AttributeError, OSError, TypeError, ValueError)
 
 
-def serve(control: socket.socket, root: str) -> None:
-    """Fork for each request until the server closes its end, by a crash too; then leave nothing behind."""
-    woken, waker = os.pipe()
-    for fd in (woken, waker):
-        os.set_blocking(fd, False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(waker)
-    gc.freeze()  # the forks share these pages for as long as the collector leaves them alone
-    reports: dict[int, int] = {}
-    watched: list[int | socket.socket] = [control, woken]
-    while True:
-        readable, _, _ = select.select(watched, [], [])
-        if woken in readable:
-            os.read(woken, 4096)
-            reap(reports)
-        if control in readable:
-            data, fds, _, _ = socket.recv_fds(control, 1, FDS_PER_CALL)
-            if not data:
-                break
-            start(fds, reports, [control.fileno(), woken, waker])
-    for pid in reports:
-        kill_group(pid)
-        os.kill(pid, signal.SIGKILL)  # its group exists a moment after the process does
-    shutil.rmtree(root, ignore_errors=True)
-
-
-def start(fds: list[int], reports: dict[int, int], own: list[int]) -> None:
-    channel, stdout, stderr, report = fds
-    try:
-        pid = os.fork()
-    except OSError:  # no more processes for now; the caller sees its descriptors closed
-        for fd in fds:
-            os.close(fd)
-        return
-    if pid == 0:
-        try:
-            os.setsid()
-            signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            os.dup2(stdout, 1)
-            os.dup2(stderr, 2)
-            for fd in (*own, stdout, stderr, report, *reports.values()):
-                os.close(fd)
-            answer(socket.socket(fileno=channel))
-        finally:
-            os._exit(1)  # never back into the loop above
-    for fd in (channel, stdout, stderr):
-        os.close(fd)
-    reports[pid] = report
-    tell(report, pid)
-
-
-def reap(reports: dict[int, int]) -> None:
-    """Report the forks that ended, after killing what they left running."""
-    for pid in list(reports):
-        ended, status = os.waitpid(pid, os.WNOHANG)
-        if ended:
-            kill_group(pid)
-            report = reports.pop(pid)
-            tell(report, os.waitstatus_to_exitcode(status))
-            os.close(report)
-
-
-def tell(report: int, number: int) -> None:
-    with contextlib.suppress(BrokenPipeError):  # the caller gave up
-        os.write(report, struct.pack("!q", number))
-
-
-def kill_group(pid: int) -> None:
-    # PermissionError is how macOS says that only zombies are left.
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
-
-
-def answer(channel: socket.socket) -> None:
-    """Read one call, carry it out, write its result."""
-    os.set_inheritable(channel.fileno(), False)  # not for the programs that the tool starts
+def answer(channel: socket.socket, folder: str) -> None:
+    """Carry out the one call that the channel brings, in the folder. Does not return."""
     with channel.makefile("rwb") as stream:
         header = stream.read(8)
         if len(header) < 8:  # the caller gave up before the call began
             return
         call = json.loads(stream.read(*struct.unpack("!q", header)))
         try:
-            settle(call)
+            settle(call, folder)
             body = encode({"value": jsonable(invoke(call))})
             if len(body) > call["max_result_bytes"]:
                 body = encode(
                     {"error": f"The tool's result is larger than {call['max_result_bytes']} bytes."}
                 )
         except SystemExit as exit_:
+            code = repr(exit_.code)[:MAX_ERROR_CHARS]
             body = encode(
-                {"error": f"The tool called sys.exit({exit_.code!r}) instead of returning a value."}
+                {"error": f"The tool called sys.exit({code}) instead of returning a value."}
             )
         except BaseException as error:  # noqa: BLE001 -- whatever the tool raises is its result
-            body = encode({"error": f"{type(error).__name__}: {error}"[:MAX_ERROR_CHARS]})
+            body = encode({"error": told(error)})
             with TOLERANT:
                 traceback.print_exc(limit=-10)
         with TOLERANT:
@@ -140,16 +59,20 @@ def answer(channel: socket.socket) -> None:
     os._exit(0)
 
 
-def settle(call: dict[str, Json]) -> None:
-    """Become the process that the tool expects: its limits, its environment, its folder."""
+def told(error: BaseException) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"[:MAX_ERROR_CHARS]
+    except Exception:  # noqa: BLE001 -- the tool's own class says so, and may do it wrong
+        return type(error).__name__
+
+
+def settle(call: dict[str, Json], folder: str) -> None:
+    """Become the process that the tool expects: its environment, its folder."""
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # it is a TextIOWrapper
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    with contextlib.suppress(ValueError, OSError):  # macOS knows the limit but refuses to set it
-        resource.setrlimit(resource.RLIMIT_AS, (call["memory_bytes"],) * 2)
     os.environ.clear()
-    os.environ.update(call["env"])
+    os.environ.update({"HOME": folder, "TMPDIR": folder, **call["env"]})
     time.tzset()
-    os.chdir(call["folder"])
+    os.chdir(folder)
 
 
 def invoke(call: dict[str, Json]) -> object:
@@ -303,7 +226,3 @@ def jsonable(value: object) -> Json:
 def encode(body: dict[str, Json]) -> bytes:
     # Lone surrogates have no place in UTF-8; a mark in their stead beats losing the result.
     return json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
-
-
-if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2])

@@ -1,27 +1,26 @@
-"""Custom tools in processes of their own, forked from a warm template (`child.py`).
+"""Custom tools in processes of their own, forked from a warm one (`fork_server.py`).
 
-Each call gets a process group, a folder, a scrubbed environment and a time limit. This side knows
-descriptors and signals; the tool's code, its arguments and return values are `child.py`'s affair.
+This side knows descriptors, output and time; what a process may do is the fork server's affair, the tool's code,
+its arguments and return values are `child.py`'s.
 """
 
 import asyncio
 import contextlib
 import json
 import os
-import shutil
 import signal
 import socket
 import struct
-import subprocess
-import sys
-import tempfile
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from holdfast.errors import BackendError
-from holdfast.ports.sandbox import SandboxCall, SandboxResult
+from holdfast.adapters.sandbox.environments import Environments
+from holdfast.adapters.sandbox.levels import Isolation
+from holdfast.adapters.sandbox.warm import WarmServer, WarmServers, inherited_environment
+from holdfast.errors import BackendError, ToolError
+from holdfast.ports.sandbox import SandboxCall, SandboxLimits, SandboxResult
 
 MAX_OUTPUT_BYTES: Final = 1024 * 1024
 """Kept of each of stdout and stderr; the rest is read and dropped, so that the tool never blocks."""
@@ -29,104 +28,114 @@ MAX_OUTPUT_BYTES: Final = 1024 * 1024
 MAX_RESULT_BYTES: Final = 4 * 1024 * 1024
 """The longest return of wire-v1 §2.5, 1,000,000 characters, at four bytes each."""
 
-MEMORY_BYTES: Final = 2 * 1024**3
-"""Address space of one tool process."""
-
 _REAP_SECONDS: Final = 5.0
 """For a killed process to be gone; only one that hangs inside the kernel takes so long."""
 
 _GRACE_SECONDS: Final = 0.5
-"""For the answer of a process that ended; only one whose offspring fled its group makes us wait."""
+"""For the answer of a process that ended, or the end of one whose answer cannot be read."""
+
+_MAX_REPORT_BYTES: Final = 1000
 
 _T = TypeVar("_T")
 _CHUNK_BYTES: Final = 64 * 1024
-_INHERITED: Final = ("PATH", "LANG", "LANGUAGE", "TZ")
-_SCRIPT: Final = Path(__file__).with_name("child.py")
 
 
 class SubprocessSandbox:
     def __init__(
-        self, *, max_concurrent: int | None = None, memory_bytes: int = MEMORY_BYTES
+        self,
+        *,
+        limits: SandboxLimits | None = None,
+        isolation: Isolation | None = None,
+        environments: Environments | None = None,
+        max_concurrent: int | None = None,
     ) -> None:
+        """Without ``environments`` no requirements can be installed, without ``isolation`` the level is plain."""
         self._slots = asyncio.Semaphore(max_concurrent or 2 * (os.cpu_count() or 1))
-        self._memory_bytes = memory_bytes
-        self._template: _Template | None = None
+        self._limits = limits or SandboxLimits()
+        self._environments = environments
+        self._warm = WarmServers(self._limits, isolation)
 
     async def run(self, call: SandboxCall) -> SandboxResult:
-        async with self._slots:
-            child = await self._fork()
-            try:
-                request = self._request(call, child.folder)
-                return await _outcome(child, request, call.timeout_seconds)
-            finally:
-                child.kill()
-                await _uninterrupted(_clean_up(child))
+        try:
+            environment = await self._environment(call.requirements)
+        except ToolError as error:
+            return SandboxResult(status="failed", error=str(error))
+        async with self._slots, self._forked(environment) as child:
+            return await self._outcome(child, call)
 
     async def close(self) -> None:
-        if self._template is not None:
-            await asyncio.to_thread(self._template.stop)
-            self._template = None
+        if self._environments is not None:
+            await self._environments.close()
+        await self._warm.close()
 
-    async def _fork(self) -> "_Child":
-        """A process that waits for its request. A template that died, by whatever hand, is replaced."""
-        for _ in range(2):
-            if self._template is not None and self._template.process.poll() is not None:
-                self._template.stop()
-                self._template = None
-            if self._template is None:
-                self._template = _Template.start()
+    async def _environment(self, requirements: tuple[str, ...]) -> Path | None:
+        if not requirements:
+            return None
+        if self._environments is None:
+            raise ToolError("This server installs no packages for tools.")
+        return await self._environments.ready(requirements)
+
+    @contextlib.asynccontextmanager
+    async def _forked(self, environment: Path | None) -> AsyncIterator["_Child"]:
+        """A process that waits for its request; dead, with all that it started, at the end."""
+        with contextlib.ExitStack() as lent:
+            child = await self._fork(environment, lent)
+            try:
+                yield child
+            finally:
+                child.end()
+                await _uninterrupted(_clean_up(child))
+
+    async def _fork(self, environment: Path | None, lent: contextlib.ExitStack) -> "_Child":
+        for _ in range(2):  # a fork server that died, by whatever hand, is replaced
+            server = lent.enter_context(self._warm.lent(environment))
             with contextlib.suppress(OSError, EOFError):
-                return await _Child.forked_from(self._template)
+                return await _Child.forked_from(server)
         raise BackendError("The tool sandbox could not start a process.")
 
-    def _request(self, call: SandboxCall, folder: str) -> bytes:
-        body = {
-            "source": call.source,
-            "function": call.function,
-            "arguments": dict(call.arguments),
-            "agent_state": None if call.agent_state is None else dict(call.agent_state),
-            "env": {**_environment(), "HOME": folder, "TMPDIR": folder, **call.env},
-            "folder": folder,
-            "memory_bytes": self._memory_bytes,
-            "max_result_bytes": MAX_RESULT_BYTES,
-        }
-        return json.dumps(body).encode()
-
-
-@dataclass(frozen=True, slots=True)
-class _Template:
-    """The warm process. When its control socket closes it kills its forks, removes `root` and ends."""
-
-    process: subprocess.Popen[bytes]
-    control: socket.socket
-    root: str
-
-    @classmethod
-    def start(cls) -> "_Template":
-        root = tempfile.mkdtemp(prefix="holdfast-tools-")
-        ours, theirs = socket.socketpair()
-        ours.setblocking(False)
-        with theirs:
-            process = subprocess.Popen(  # noqa: S603 -- our own script, run by our own interpreter
-                [sys.executable, "-I", "-X", "utf8", str(_SCRIPT), str(theirs.fileno()), root],
-                pass_fds=[theirs.fileno()],
-                env=_environment(),
-                cwd="/",
-                start_new_session=True,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
+    async def _outcome(self, child: "_Child", call: SandboxCall) -> SandboxResult:
+        loop = asyncio.get_running_loop()
+        started_at = loop.time()
+        asking = asyncio.create_task(child.ask(_request(call)))
+        child.resources.callback(asking.cancel)
+        flooding = asyncio.create_task(child.flood(self._limits.output_bytes))
+        child.resources.callback(flooding.cancel)
+        done, _ = await asyncio.wait(
+            {asking, flooding, child.ending},
+            timeout=call.timeout_seconds,
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        if done and flooding not in done and not (asking.done() and asking.result()):
+            await asyncio.wait({asking, child.ending}, timeout=_GRACE_SECONDS)
+        duration_seconds = loop.time() - started_at
+        child.end()
+        await asyncio.wait({child.ending}, timeout=_REAP_SECONDS)
+        if not done:
+            verdict = _overdue(call.timeout_seconds)
+        elif flooding in done:
+            verdict = _failure(
+                f"The tool wrote more than {self._limits.output_bytes} bytes of output."
             )
-        return cls(process, ours, root)
+        else:
+            verdict = _verdict(_result(asking), _result(child.ending), self._limits)
+        return SandboxResult(
+            **verdict,
+            stdout=child.stdout.lines(),
+            stderr=child.stderr.lines(),
+            duration_seconds=duration_seconds,
+        )
 
-    def stop(self) -> None:
-        self.control.close()
-        try:
-            self.process.wait(_REAP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        shutil.rmtree(self.root, ignore_errors=True)  # of a template that could not do it
+
+def _request(call: SandboxCall) -> bytes:
+    body = {
+        "source": call.source,
+        "function": call.function,
+        "arguments": dict(call.arguments),
+        "agent_state": None if call.agent_state is None else dict(call.agent_state),
+        "env": {**inherited_environment(), **call.env},
+        "max_result_bytes": MAX_RESULT_BYTES,
+    }
+    return json.dumps(body).encode()
 
 
 class _Output:
@@ -135,6 +144,8 @@ class _Output:
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._kept = bytearray()
+        self.written = 0
+        self.on_more: Callable[[], object] = lambda: None
         os.set_blocking(fd, False)
         asyncio.get_running_loop().add_reader(fd, self._read)
 
@@ -156,21 +167,30 @@ class _Output:
         if not data:
             asyncio.get_running_loop().remove_reader(self._fd)
         self._kept += data[: MAX_OUTPUT_BYTES - len(self._kept)]
+        self.written += len(data)
+        self.on_more()
         return bool(data)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    exit_code: int
+    killed_for: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class _Child:
     pid: int
-    folder: str
+    server: WarmServer
     channel: socket.socket
+    report: socket.socket
     stdout: _Output
     stderr: _Output
-    exit_code: asyncio.Task[int | None]
+    ending: asyncio.Task[_Ending | None]
     resources: contextlib.ExitStack
 
     @classmethod
-    async def forked_from(cls, template: _Template) -> "_Child":
+    async def forked_from(cls, server: WarmServer) -> "_Child":
         with contextlib.ExitStack() as ours:
             with contextlib.ExitStack() as theirs:
                 channel, their_channel = _sockets(ours, theirs)
@@ -178,14 +198,13 @@ class _Child:
                 stdout, their_stdout = _pipe(ours, theirs)
                 stderr, their_stderr = _pipe(ours, theirs)
                 given = [their_channel.fileno(), their_stdout, their_stderr, their_report.fileno()]
-                socket.send_fds(template.control, [b"f"], given)
+                socket.send_fds(server.control, [b"f"], given)
             # Tool code runs only once we know whom to kill: the fork waits for its request, and ends
             # when the channel closes without one.
             (pid,) = struct.unpack("!q", await _exactly(report, 8))
-            exit_code = asyncio.create_task(_exit_code(report))
-            ours.callback(exit_code.cancel)
-            folder = tempfile.mkdtemp(dir=template.root)
-            return cls(pid, folder, channel, stdout, stderr, exit_code, ours.pop_all())
+            ending = asyncio.create_task(_ending(report))
+            ours.callback(ending.cancel)
+            return cls(pid, server, channel, report, stdout, stderr, ending, ours.pop_all())
 
     async def ask(self, request: bytes) -> dict[str, Any] | None:
         """The answer, or None: the channel is open to the tool's code, so anything may come."""
@@ -198,39 +217,22 @@ class _Child:
             return None
         return answer if isinstance(answer, dict) else None
 
-    def kill(self) -> None:
-        """Kill the group, unless the template has seen the end: then it has done so itself."""
-        if _result(self.exit_code) is not None:
-            return
-        # The group exists a moment after the process does; EPERM is how macOS says "zombies only".
-        for send in (os.killpg, os.kill):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                send(self.pid, signal.SIGKILL)
+    async def flood(self, most: int) -> None:
+        """Returns when the tool has written more than that."""
+        more = asyncio.Event()
+        for output in (self.stdout, self.stderr):
+            output.on_more = more.set
+        while self.stdout.written + self.stderr.written <= most:
+            await more.wait()
+            more.clear()
 
-
-async def _outcome(child: _Child, request: bytes, timeout_seconds: float) -> SandboxResult:
-    loop = asyncio.get_running_loop()
-    started_at = loop.time()
-    asking = asyncio.create_task(child.ask(request))
-    child.resources.callback(asking.cancel)
-    done, _ = await asyncio.wait(
-        {asking, child.exit_code}, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED
-    )
-    if done and not (asking.done() and asking.result()):
-        await asyncio.wait({asking, child.exit_code}, timeout=_GRACE_SECONDS)
-    duration_seconds = loop.time() - started_at
-    child.kill()
-    await asyncio.wait({child.exit_code}, timeout=_REAP_SECONDS)
-    return SandboxResult(
-        **(
-            _verdict(_result(asking), _result(child.exit_code))
-            if done
-            else _overdue(timeout_seconds)
-        ),
-        stdout=child.stdout.lines(),
-        stderr=child.stderr.lines(),
-        duration_seconds=duration_seconds,
-    )
+    def end(self) -> None:
+        """Have everything killed that the call started, if something is left of it."""
+        if not self.ending.done():
+            with contextlib.suppress(OSError):  # the other side was faster
+                self.report.shutdown(socket.SHUT_WR)
+        elif _result(self.ending) is None:
+            self.server.kill_lost(self.pid)
 
 
 def _overdue(timeout_seconds: float) -> dict[str, Any]:
@@ -238,21 +240,31 @@ def _overdue(timeout_seconds: float) -> dict[str, Any]:
     return {"status": "timed_out", "error": error}
 
 
-def _verdict(answer: dict[str, Any] | None, exit_code: int | None) -> dict[str, Any]:
+def _failure(error: str) -> dict[str, Any]:
+    return {"status": "failed", "error": error}
+
+
+def _verdict(
+    answer: dict[str, Any] | None, ending: _Ending | None, limits: SandboxLimits
+) -> dict[str, Any]:
     if answer is None:
-        return {"status": "failed", "error": _ending(exit_code)}
+        return _failure(_last_words(ending, limits))
     if "value" in answer:
         return {"status": "finished", "value": answer["value"]}
-    return {"status": "failed", "error": str(answer.get("error"))}
+    return _failure(str(answer.get("error")))
 
 
-def _ending(exit_code: int | None) -> str:
-    if exit_code is None:
+def _last_words(ending: _Ending | None, limits: SandboxLimits) -> str:
+    if ending is None:
         return "The tool's process was lost."
-    if exit_code < 0:
-        reason = signal.strsignal(-exit_code)
-        return f"The tool's process was killed by signal {-exit_code} ({reason})."
-    return f"The tool's process ended with exit code {exit_code} before it returned a value."
+    if ending.killed_for == "memory":
+        return f"The tool used more than {limits.memory_bytes} bytes of memory and was killed."
+    if ending.killed_for == "processes":
+        return f"The tool started more than {limits.processes} processes and was killed."
+    if ending.exit_code < 0:
+        reason = signal.strsignal(-ending.exit_code)
+        return f"The tool's process was killed by signal {-ending.exit_code} ({reason})."
+    return f"The tool's process ended with exit code {ending.exit_code} before it returned a value."
 
 
 def _result(task: asyncio.Task[_T | None]) -> _T | None:
@@ -260,9 +272,10 @@ def _result(task: asyncio.Task[_T | None]) -> _T | None:
 
 
 async def _clean_up(child: _Child) -> None:
-    await asyncio.wait({child.exit_code}, timeout=_REAP_SECONDS)
+    await asyncio.wait({child.ending}, timeout=_REAP_SECONDS)
+    if _result(child.ending) is None:
+        child.server.kill_lost(child.pid)
     child.resources.close()
-    await asyncio.to_thread(shutil.rmtree, child.folder, ignore_errors=True)
 
 
 async def _uninterrupted(work: Coroutine[Any, Any, None]) -> None:
@@ -278,13 +291,16 @@ async def _uninterrupted(work: Coroutine[Any, Any, None]) -> None:
         raise cancelled
 
 
-async def _exit_code(report: socket.socket) -> int | None:
-    """How the process ended; None if the template died and nobody knows."""
+async def _ending(report: socket.socket) -> _Ending | None:
+    """How the process ended; None if the fork server died and nobody knows."""
+    loop = asyncio.get_running_loop()
+    words = b""
     try:
-        (code,) = struct.unpack("!q", await _exactly(report, 8))
-    except (OSError, EOFError):
+        while chunk := await loop.sock_recv(report, _MAX_REPORT_BYTES):
+            words += chunk
+    except OSError:
         return None
-    return int(code)
+    return _Ending(**json.loads(words)) if words else None
 
 
 async def _exactly(source: socket.socket, size: int) -> bytes:
@@ -312,12 +328,3 @@ def _pipe(ours: contextlib.ExitStack, theirs: contextlib.ExitStack) -> tuple[_Ou
     output = _Output(readable)
     ours.callback(output.close)
     return output, writable
-
-
-def _environment() -> dict[str, str]:
-    """What a tool may know of the server's environment: never a key."""
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if name in _INHERITED or name.startswith("LC_")
-    }

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from holdfast.adapters.toolbox.builtin import BUILTIN
 from holdfast.adapters.toolbox.specs import Builtin, Hands
 from holdfast.core.messages import Outcome, Text, ToolReturn
+from holdfast.core.requirements import pip_requirements
 from holdfast.core.tools import DEFAULT_RETURN_CHARS, Tool, ToolKind, truncated
 from holdfast.core.turn import PlannedCall
 from holdfast.errors import CallerError, ToolError
@@ -88,6 +89,7 @@ class ToolRouter:
             timeout_seconds=self._timeout_seconds,
             env=context.environment,
             agent_state=context.agent_state,
+            requirements=pip_requirements(tool.pip_requirements),
         )
         return _returned(planned.call.id, tool.name, await self._sandbox.run(call))
 

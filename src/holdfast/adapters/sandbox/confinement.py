@@ -1,0 +1,159 @@
+"""What the kernel is asked to hold against a tool: its limits, its process group, its privileges.
+
+Runs in the sandbox's own processes; imports only the standard library. On systems without the Linux calls the
+limits and the process group are all there is (docs/sandbox.md).
+"""
+
+import ctypes
+import errno
+import os
+import platform
+import resource
+import struct
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+_PR_SET_DUMPABLE: Final = 4
+_PR_SET_SECCOMP: Final = 22
+_PR_CAPBSET_DROP: Final = 24
+_PR_SET_CHILD_SUBREAPER: Final = 36
+_PR_SET_NO_NEW_PRIVS: Final = 38
+_SECCOMP_MODE_FILTER: Final = 2
+_CLONE_NEWNS: Final = 0x00020000
+_MS_NOSUID: Final = 2
+_MS_NODEV: Final = 4
+_SHARED_MEMORY_BYTES: Final = 64 * 1024**2
+_CAPABILITIES_VERSION: Final = 0x20080522
+_LAST_CAPABILITY: Final = 63
+
+# System calls by machine. Those of the first tuple leave the group, those of the second name a process that
+# they reach in their first argument, those of the third name a thread, which we could not tell from ours.
+_CALLS: Final = {
+    "x86_64": (0xC000003E, (112, 109), (62, 129, 234, 297, 302, 434), (200,)),
+    "aarch64": (0xC00000B7, (157, 154), (129, 138, 131, 240, 261, 434), (130,)),
+}
+# setsid setpgid | kill rt_sigqueueinfo tgkill rt_tgsigqueueinfo prlimit64 pidfd_open | tkill
+_X32_BIT: Final = 0x40000000
+
+# The filter's language (linux/filter.h): load a word, compare it, answer.
+_LOAD, _IF_EQUAL, _IF_AT_LEAST, _ANSWER = 0x20, 0x15, 0x35, 0x06
+_NUMBER_AT, _MACHINE_AT, _ARGUMENT_AT = 0, 4, 16
+_ALLOW: Final = 0x7FFF0000
+_REFUSE: Final = 0x00050000
+
+LINUX: Final = sys.platform == "linux"
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _Program(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_char_p))
+
+
+def hide_memory() -> None:
+    """Close this process's memory and environment in /proc to others of the same user, tools among them.
+
+    Costs core dumps; debuggers need root."""
+    if LINUX:
+        _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def adopt_orphans() -> None:
+    """What tools leave behind becomes our child, so that it can be collected and is never a zombie of init."""
+    if LINUX:
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def drop_privileges() -> None:
+    """Give up what the user may do beyond owning files; programs with the setuid bit bring nothing back.
+
+    Root without capabilities cannot look into processes that have them: the server's keys stay its own."""
+    if not LINUX:
+        return
+    _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    for capability in range(_LAST_CAPABILITY + 1):
+        _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
+    _libc.capset(struct.pack("Ii", _CAPABILITIES_VERSION, 0), bytes(24))
+
+
+def make_own_tmp(size_bytes: int) -> None:
+    """Let this process and its children have a /tmp and a /dev/shm of their own, which end with them.
+
+    OSError if mounting is not allowed."""
+    _must(_libc.unshare(_CLONE_NEWNS))
+    for place, size in ((b"/tmp", size_bytes), (b"/dev/shm", _SHARED_MEMORY_BYTES)):
+        options = b"mode=0700,size=%d" % size
+        _must(_libc.mount(b"tmpfs", place, b"tmpfs", _MS_NOSUID | _MS_NODEV, options))
+
+
+def limit(*, data_bytes: int, open_files: int, file_bytes: int) -> None:
+    for what, most in (
+        (resource.RLIMIT_CORE, 0),
+        # Private memory that can be written: unlike the address space it does not count what threads and
+        # numerical libraries only reserve.
+        (resource.RLIMIT_DATA, data_bytes),
+        (resource.RLIMIT_NOFILE, open_files),
+        (resource.RLIMIT_FSIZE, file_bytes),
+    ):
+        _, hard = resource.getrlimit(what)
+        allowed = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(what, (allowed, allowed))
+
+
+def group_filter(protected: Iterable[int]) -> bytes | None:
+    """A filter that keeps whoever has it, and all it starts, in its process group, so that one signal to the
+    group reaches everything; and refuses signals to the protected (pids; negative: groups, -1: everybody).
+
+    Leaving the group looks as if it had worked: programs that detach themselves go on, in the group.
+    None for machines whose system calls we do not know.
+    """
+    if not LINUX or platform.machine() not in _CALLS:
+        return None
+    machine, leaving, reaching, thread_calls = _CALLS[platform.machine()]
+    refused = _refuse(errno.EPERM)
+    code = [
+        _step(_LOAD, _MACHINE_AT),
+        *_answer_unless(_IF_EQUAL, machine, _refuse(errno.ENOSYS)),
+        _step(_LOAD, _NUMBER_AT),
+        *_answer_if(_IF_AT_LEAST, _X32_BIT, _refuse(errno.ENOSYS)),
+    ]
+    for number in leaving:
+        code += _answer_if(_IF_EQUAL, number, _refuse(0))
+    for number in thread_calls:
+        code += _answer_if(_IF_EQUAL, number, refused)
+    for index, number in enumerate(reaching):
+        code.append(_step(_IF_EQUAL, number, then=len(reaching) - index))
+    code += [_step(_ANSWER, _ALLOW), _step(_LOAD, _ARGUMENT_AT)]
+    for pid in protected:
+        code += _answer_if(_IF_EQUAL, pid & 0xFFFFFFFF, refused)
+    return b"".join([*code, _step(_ANSWER, _ALLOW)])
+
+
+def put_on(code: bytes) -> None:
+    """For good: a filter is never taken off, and every child inherits it."""
+    program = _Program(len(code) // 8, code)
+    _must(_libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0))
+
+
+def _step(code: int, value: int, *, then: int = 0, otherwise: int = 0) -> bytes:
+    return struct.pack("HBBI", code, then, otherwise, value)
+
+
+def _answer_if(test: int, value: int, answer: int) -> Sequence[bytes]:
+    return _step(test, value, otherwise=1), _step(_ANSWER, answer)
+
+
+def _answer_unless(test: int, value: int, answer: int) -> Sequence[bytes]:
+    return _step(test, value, then=1), _step(_ANSWER, answer)
+
+
+def _refuse(number: int) -> int:
+    """0: nothing is done, and the caller is told that it was."""
+    return _REFUSE | number
+
+
+def _must(result: int) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))

@@ -1,0 +1,192 @@
+"""Virtual environments for tools with requirements: built once per set, kept, and never used half-made.
+
+An environment is whole when its mark is there; the mark is written last. Whoever builds holds the kernel's lock on
+the set's lock file, which dies with the process, so what lies there unmarked and unlocked is a leftover.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import hashlib
+import logging
+import os
+import platform
+import shutil
+import signal
+import sys
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from holdfast.errors import ToolError
+
+log = logging.getLogger(__name__)
+
+MAX_ERROR_LINES: Final = 8
+"""Of pip's last words, for the model and whoever made the tool."""
+
+RETRY_SECONDS: Final = 60.0
+"""A set that could not be installed is not tried again before that: models repeat failed calls at once."""
+
+_MARK: Final = "holdfast-complete"
+_LOCK_PAUSE_SECONDS: Final = 0.2
+_MAX_LINE_CHARS: Final = 400
+# Names in our environment that pip itself may need: its own settings, and the way to the network.
+_FOR_PIP: Final = ("PATH", "HOME", "LANG", "TMPDIR", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
+_NETWORK: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+_STEPS: Final = ("Collecting", "Downloading", "Installing", "Successfully")
+
+
+class Environments:
+    def __init__(self, folder: Path, *, install_seconds: float) -> None:
+        self._folder = folder
+        self._install_seconds = install_seconds
+        self._builds: dict[Path, asyncio.Task[None]] = {}
+        self._failures: dict[Path, tuple[float, str]] = {}
+
+    async def ready(self, requirements: Sequence[str]) -> Path:
+        """The environment with exactly these. However many ask, it is built once; ToolError if it cannot be."""
+        path = self._folder / _key(requirements)
+        if _is_whole(path):
+            return path
+        self._refuse_repetition(path)
+        build = self._builds.get(path)
+        if build is None:
+            build = self._builds[path] = asyncio.create_task(self._build(path, requirements))
+            build.add_done_callback(lambda _: self._builds.pop(path, None))
+        # One who is cancelled does not take the others' environment away.
+        await asyncio.shield(build)
+        return path
+
+    async def close(self) -> None:
+        builds = list(self._builds.values())
+        for build in builds:
+            build.cancel()
+        await asyncio.gather(*builds, return_exceptions=True)
+
+    async def _build(self, path: Path, requirements: Sequence[str]) -> None:
+        try:
+            async with asyncio.timeout(self._install_seconds), self._locked(path):
+                if not _is_whole(path):
+                    await self._fill(path, requirements)
+        except TimeoutError:
+            failure = f"{_named(requirements)} took longer than {self._install_seconds:g} seconds."
+            raise self._failed(path, failure) from None
+        except OSError as error:
+            raise self._failed(path, f"{_named(requirements)} failed: {error}") from error
+
+    @contextlib.asynccontextmanager
+    async def _locked(self, path: Path) -> AsyncIterator[None]:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(
+            path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+        )
+        try:
+            while not _lock(descriptor):  # noqa: ASYNC110 - the kernel rings no bell of ours
+                await asyncio.sleep(_LOCK_PAUSE_SECONDS)
+            yield
+        finally:
+            os.close(descriptor)
+
+    async def _fill(self, path: Path, requirements: Sequence[str]) -> None:
+        log.info("%s for tools ...", _named(requirements))
+        started_at = time.monotonic()
+        try:
+            await asyncio.to_thread(shutil.rmtree, path, ignore_errors=True)
+            await self._step(path, requirements, sys.executable, "-I", "-m", "venv", str(path))
+            await self._step(
+                path,
+                requirements,
+                str(path / "bin" / "python"),
+                *("-I", "-m", "pip", "install", "--no-input", "--disable-pip-version-check"),
+                *("--progress-bar", "off", "--", *requirements),
+            )
+            (path / _MARK).write_text("\n".join(requirements), encoding="utf-8")
+        except BaseException:
+            shutil.rmtree(path, ignore_errors=True)
+            raise
+        log.info("%s took %.1f s.", _named(requirements), time.monotonic() - started_at)
+
+    async def _step(self, path: Path, requirements: Sequence[str], *command: str) -> None:
+        last: deque[str] = deque(maxlen=MAX_ERROR_LINES)
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            env=_environment(),
+            start_new_session=True,
+        )
+        try:
+            async for line in _lines(process):
+                last.append(line)
+                if line.startswith(_STEPS):
+                    log.info("pip: %s", line)
+            code = await process.wait()
+        finally:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+        if code != 0:
+            raise self._failed(path, f"{_named(requirements)} failed:\n" + "\n".join(last))
+
+    def _failed(self, path: Path, text: str) -> ToolError:
+        log.warning("%s", text)
+        self._failures[path] = (time.monotonic() + RETRY_SECONDS, text)
+        return ToolError(text)
+
+    def _refuse_repetition(self, path: Path) -> None:
+        until, text = self._failures.get(path, (0.0, ""))
+        if time.monotonic() < until:
+            raise ToolError(text)
+        self._failures.pop(path, None)
+
+
+def _key(requirements: Sequence[str]) -> str:
+    """The set and what compiled packages depend on: another Python needs another environment."""
+    python = (sys.implementation.cache_tag, platform.machine(), sys.base_prefix)
+    text = "\n".join([*sorted(requirements), *map(str, python)])
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _named(requirements: Sequence[str]) -> str:
+    return f"Installing {', '.join(requirements)}"
+
+
+def _is_whole(path: Path) -> bool:
+    return (path / _MARK).exists()
+
+
+def _lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+async def _lines(process: asyncio.subprocess.Process) -> AsyncIterator[str]:
+    """What the process says, line by line; a line without end is cut, so that memory stays bounded."""
+    assert process.stdout is not None  # noqa: S101 - asked for above
+    rest = b""
+    while chunk := await process.stdout.read(_MAX_LINE_CHARS):
+        *whole, rest = (rest + chunk).split(b"\n")
+        for line in (*whole, *((rest,) if len(rest) > _MAX_LINE_CHARS else ())):
+            if text := line.decode(errors="replace").strip():
+                yield text[:_MAX_LINE_CHARS]
+        rest = b"" if len(rest) > _MAX_LINE_CHARS else rest
+    if rest.strip():
+        yield rest.decode(errors="replace").strip()[:_MAX_LINE_CHARS]
+
+
+def _environment() -> dict[str, str]:
+    """pip's own settings and no key. Wheels only, unless the operator says otherwise: building a package runs its
+    code, here and outside of the sandbox."""
+    taken = {
+        name: value
+        for name, value in os.environ.items()
+        if name in _FOR_PIP or name.upper() in _NETWORK or name.startswith(("PIP_", "LC_"))
+    }
+    return {"PIP_ONLY_BINARY": ":all:", **taken}

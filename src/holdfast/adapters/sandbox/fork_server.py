@@ -1,0 +1,258 @@
+"""A warm process that forks once per call, keeps what it forked within its limits, and ends it.
+
+The other side of `warm.py`. Imports only the standard library and its neighbours that do the same, and stays
+single-threaded so that forking is safe. Code that users wrote runs in the forks alone (`child.py`).
+"""
+
+import contextlib
+import gc
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import stat
+import struct
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast.adapters.sandbox import child, confinement, group_watch
+
+FDS_PER_CALL: Final = 4
+WATCH_SECONDS: Final = 0.05
+"""Between two looks at what the calls use; shorter calls are never looked at."""
+
+_FIRST_FREE_FD: Final = 4
+_MOST_FDS: Final = 1 << 16
+_CHANNEL_FD: Final = 3
+
+
+@dataclass(slots=True)
+class _Call:
+    """One fork and what is known of it. ``pid`` is also its group."""
+
+    pid: int
+    report: int
+    folder: str | None
+    killed_for: str | None = None
+    is_ending: bool = False
+    exit_code: int | None = None
+    sweeper: int | None = None
+
+
+@dataclass(slots=True)
+class ForkServer:
+    control: socket.socket
+    root: str | None
+    """Where each call gets its folder. None: it has a /tmp of its own, for we may mount."""
+    memory_bytes: int
+    processes: int
+    open_files: int
+    file_bytes: int
+
+    _calls: dict[int, _Call] = field(default_factory=dict)
+    _filter: bytes | None = None
+    _watched_at: float = 0.0
+
+    def serve(self) -> None:
+        """Fork for each request until the server closes its end, by a crash too; then leave nothing behind."""
+        woken = self._settle()
+        while True:
+            reports = {call.report: call for call in self._calls.values() if not call.is_ending}
+            watched = [self.control.fileno(), woken, *reports]
+            ready, _, _ = select.select(watched, [], [], self._pause())
+            if woken in ready:
+                os.read(woken, 4096)
+            for report in reports.keys() & set(ready):
+                self._end(reports[report])  # the server wants it ended, or is gone
+            if self.control.fileno() in ready:
+                data, fds, _, _ = socket.recv_fds(self.control, 1, FDS_PER_CALL)
+                if not data:
+                    break
+                self._start(fds)
+            self._watch()
+            self._reap()
+        self._leave()
+
+    def _settle(self) -> int:
+        confinement.adopt_orphans()
+        confinement.hide_memory()
+        if self.root is not None:  # else the forks do it once they have mounted their /tmp
+            confinement.drop_privileges()
+        self._filter = confinement.group_filter(_out_of_reach())
+        woken, waker = os.pipe()
+        for fd in (woken, waker):
+            os.set_blocking(fd, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(waker)
+        gc.freeze()  # the forks share these pages for as long as the collector leaves them alone
+        return woken
+
+    def _pause(self) -> float | None:
+        return WATCH_SECONDS if self._calls else None
+
+    def _start(self, fds: list[int]) -> None:
+        channel, stdout, stderr, report = fds
+        folder = None
+        try:
+            if self.root is not None:
+                folder = tempfile.mkdtemp(dir=self.root)
+            pid = _forked(lambda: self._become_tool(channel, stdout, stderr, folder))
+        except OSError:  # no more processes or no room; the caller sees its descriptors closed
+            if folder is not None:
+                Path(folder).rmdir()
+            os.close(report)
+        else:
+            self._calls[pid] = _Call(pid, report, folder)
+            _tell(report, struct.pack("!q", pid))
+        for fd in (channel, stdout, stderr):
+            os.close(fd)
+
+    def _become_tool(self, channel: int, stdout: int, stderr: int, folder: str | None) -> None:
+        os.setsid()
+        for source, place in ((stdout, 1), (stderr, 2), (channel, _CHANNEL_FD)):
+            os.dup2(source, place, inheritable=place != _CHANNEL_FD)
+        os.closerange(_FIRST_FREE_FD, _MOST_FDS)
+        if folder is None:
+            confinement.make_own_tmp(self.file_bytes)
+            confinement.drop_privileges()
+        confinement.limit(
+            data_bytes=self.memory_bytes, open_files=self.open_files, file_bytes=self.file_bytes
+        )
+        if self._filter is not None:
+            with contextlib.suppress(OSError):  # a kernel without filters
+                confinement.put_on(self._filter)
+        child.answer(socket.socket(fileno=_CHANNEL_FD), folder or "/tmp")  # noqa: S108 - nobody else's
+
+    def _watch(self) -> None:
+        """End the calls whose processes are too many or hold too much together."""
+        now = time.monotonic()
+        if not self._calls or now < self._watched_at + WATCH_SECONDS:
+            return
+        self._watched_at = now
+        live = {pid for pid, call in self._calls.items() if not call.is_ending}
+        for pid, use in group_watch.use_of_groups(live, enough=self.processes + 1).items():
+            if use.processes > self.processes:
+                self._end(self._calls[pid], "processes")
+            elif use.memory_bytes > self.memory_bytes:
+                self._end(self._calls[pid], "memory")
+
+    def _end(self, call: _Call, killed_for: str | None = None) -> None:
+        if not call.is_ending:
+            call.is_ending = True
+            call.killed_for = killed_for
+        if call.exit_code is None:
+            os.kill(call.pid, signal.SIGKILL)  # it may not have its group yet
+        _kill_group(call.pid)
+
+    def _reap(self) -> None:
+        """Collect everything that ended, orphans too; and finish the calls of which nothing is left."""
+        with contextlib.suppress(ChildProcessError):
+            while ended := os.waitpid(-1, os.WNOHANG):
+                pid, status = ended
+                if pid == 0:
+                    break
+                if pid in self._calls:
+                    self._calls[pid].exit_code = os.waitstatus_to_exitcode(status)
+                    self._end(self._calls[pid])
+                for call in self._calls.values():
+                    if call.sweeper == pid:
+                        call.sweeper = 0
+        for call in [call for call in self._calls.values() if call.exit_code is not None]:
+            self._finish(call)
+
+    def _finish(self, call: _Call) -> None:
+        if call.sweeper is None:
+            if _kill_group(call.pid):
+                return  # some are still dying; the next of them wakes us
+            call.sweeper = _sweep(call.folder)
+        if call.sweeper == 0:
+            del self._calls[call.pid]
+            end = {"exit_code": call.exit_code, "killed_for": call.killed_for}
+            _tell(call.report, json.dumps(end).encode())
+            os.close(call.report)
+
+    def _leave(self) -> None:
+        for call in self._calls.values():
+            self._end(call)
+        if self.root is not None:
+            _remove(self.root)
+
+
+def _out_of_reach() -> list[int]:
+    """Whom a tool may not signal: everybody at once, us, the server. In a pid space of our own there is none."""
+    server = os.getppid()
+    groups = [os.getpgrp(), os.getpgid(server) if server else 0]
+    return [pid for pid in (-1, os.getpid(), server, *(-group for group in groups)) if pid]
+
+
+def _forked(work: Callable[[], None]) -> int:
+    """A process that does the work and nothing else; its pid."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            work()
+        finally:
+            os._exit(1)  # never back into the loop above
+    return pid
+
+
+def _sweep(folder: str | None) -> int:
+    """Remove the folder: at once if it is empty (0), else by a process of its own, for it may take long."""
+    if folder is None:
+        return 0
+    try:
+        Path(folder).rmdir()
+    except OSError:
+        with contextlib.suppress(OSError):
+            return _forked(lambda: _remove_alone(folder))
+    return 0
+
+
+def _remove_alone(folder: str) -> None:
+    os.closerange(_CHANNEL_FD, _MOST_FDS)
+    _remove(folder)
+
+
+def _remove(folder: str) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    if not Path(folder).exists():
+        return
+    # A tool may have made its folders unreadable; they are still ours.
+    for parent, names, _ in os.walk(folder):
+        for path in (Path(parent, name) for name in names):
+            if not path.is_symlink():
+                path.chmod(stat.S_IRWXU)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _tell(report: int, words: bytes) -> None:
+    with contextlib.suppress(OSError):  # the caller gave up
+        os.write(report, words)
+
+
+def _kill_group(pid: int) -> bool:
+    """Whether there was somebody to kill."""
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except (
+        ProcessLookupError,
+        PermissionError,
+    ):  # the second is how macOS says that only zombies are left
+        return False
+    return True
+
+
+def main() -> None:
+    options: dict[str, Any] = json.loads(sys.argv[1])
+    sys.path += [path for path in options.pop("paths") if path not in sys.path]
+    control = socket.socket(fileno=options.pop("control"))
+    ForkServer(control=control, **options).serve()

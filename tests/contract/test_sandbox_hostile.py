@@ -1,0 +1,432 @@
+"""Tools that mean harm: each is contained, told as an error, and leaves nothing running, at each level.
+
+The sandbox is shared by all tests of a level, so each also shows that the one before did it no harm.
+"""
+
+import asyncio
+import os
+import textwrap
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+import pytest
+import pytest_asyncio
+from tests.waiting import WAIT_SECONDS, eventually
+
+from holdfast.adapters.sandbox.confinement import hide_memory
+from holdfast.adapters.sandbox.levels import Isolation, isolation_refused
+from holdfast.adapters.sandbox.subprocess import MAX_OUTPUT_BYTES, SubprocessSandbox
+from holdfast.ports.sandbox import SandboxCall, SandboxLimits, SandboxResult
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+
+LIMITS: Final = SandboxLimits(
+    memory_bytes=256 * 1024**2,
+    processes=12,
+    open_files=64,
+    file_bytes=4 * 1024**2,
+    output_bytes=4 * 1024**2,
+)
+ISOLATION: Final = Isolation(network=False)
+WHY_NOT_ISOLATED: Final = isolation_refused(ISOLATION)
+
+only_isolated = pytest.mark.parametrize("level", ["isolated"], indirect=True, scope="module")
+only_plain = pytest.mark.parametrize("level", ["plain"], indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module", params=["plain", "isolated"])
+def level(request: pytest.FixtureRequest) -> str:
+    if request.param == "isolated" and WHY_NOT_ISOLATED is not None:
+        pytest.skip(WHY_NOT_ISOLATED)
+    return str(request.param)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def sandbox(level: str) -> AsyncIterator[SubprocessSandbox]:
+    made = SubprocessSandbox(limits=LIMITS, isolation=ISOLATION if level == "isolated" else None)
+    yield made
+    await made.close()
+
+
+def call(source: str, *, timeout_seconds: float = WAIT_SECONDS, **arguments: Any) -> SandboxCall:
+    return SandboxCall(
+        source=textwrap.dedent(source),
+        function="tool",
+        arguments=arguments,
+        timeout_seconds=timeout_seconds,
+        env={},
+    )
+
+
+def calls_running(sandbox: SubprocessSandbox) -> int:
+    """Processes below the fork server, zombies too. Orphans stay its children: nothing hides from this."""
+    (server,) = sandbox._warm._servers.values()
+    below = psutil.Process(server.process.pid).children(recursive=True)
+    # In a pid space of its own the fork server is itself a child of bubblewrap.
+    return len(below) - (1 if server.root is None else 0)
+
+
+async def attempt(sandbox: SubprocessSandbox, tried: SandboxCall) -> SandboxResult:
+    """The call's result, once it is certain that nothing is left and that the next call works."""
+    async with asyncio.timeout(WAIT_SECONDS):
+        result = await sandbox.run(tried)
+    assert calls_running(sandbox) == 0
+    after = await sandbox.run(call("def tool(): return 1"))
+    assert (after.status, after.value) == ("finished", 1), after.error
+    return result
+
+
+@pytest.mark.parametrize(
+    ("source", "error"),
+    [
+        ("import sys\ndef tool(): sys.exit('x' * 10_000)", "The tool called sys.exit('xxx"),
+        ("import os\ndef tool(): os._exit(0)", "The tool's process ended with exit code 0"),
+        ("def tool(): return tool()", "RecursionError: "),
+        (
+            "def tool():\n    deep = []\n    for _ in range(10**5): deep = [deep]\n    return deep",
+            "RecursionError: ",
+        ),
+        ("def tool(): return 'x' * 5 * 1024**2", "The tool's result is larger than"),
+        ("def tool(): return 10 ** 10**5", "ValueError: "),
+        (
+            "class Bad(Exception):\n    def __str__(self): raise KeyError\ndef tool(): raise Bad",
+            "Bad",
+        ),
+        (
+            "class Bad:\n    def __str__(self): raise KeyError('no text')\ndef tool(): return Bad()",
+            "KeyError: 'no text'",
+        ),
+        ("def tool(): return len(bytearray(10 * 1024**3))", "MemoryError"),
+        (
+            "import os\ndef tool(): os.closerange(0, 64)",
+            "The tool's process ended with exit code 1",
+        ),
+        ("import os\ndef tool(): os.abort()", "The tool's process was killed by signal 6"),
+        (
+            "import os\ndef tool():\n    os._exit = lambda code: None\n    os.kill(os.getpid(), 9)",
+            "The tool's process was killed by signal 9",
+        ),
+    ],
+    ids=lambda text: text[:40].replace("\n", " "),
+)
+async def test_a_tool_that_breaks_itself_is_told(
+    sandbox: SubprocessSandbox, source: str, error: str
+) -> None:
+    result = await attempt(sandbox, call(source))
+    assert result.status == "failed"
+    assert (result.error or "").startswith(error)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "while True: os.fork()",
+        "while True:\n        if os.fork() == 0: os.setsid()",
+        "while True: subprocess.Popen(['sleep', '600'], start_new_session=True)",
+    ],
+    ids=["forks", "forks that leave", "programs"],
+)
+async def test_a_fork_bomb_is_put_out(sandbox: SubprocessSandbox, body: str) -> None:
+    result = await attempt(sandbox, call(f"import os, subprocess\ndef tool():\n    {body}"))
+    assert result.error == "The tool started more than 12 processes and was killed."
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        # Shared memory, which the kernel's limits for a process do not count.
+        """
+        import mmap
+        def tool():
+            held = mmap.mmap(-1, 10 * 1024**3)
+            for at in range(0, 10 * 1024**3, 1024**2):
+                held[at:at + 1024**2] = b"x" * 1024**2
+        """,
+        # Each process is within the limit.
+        """
+        import os, time
+        def tool():
+            for _ in range(8):
+                if os.fork() == 0: break
+            held = b"x" * (100 * 1024**2)
+            time.sleep(600)
+        """,
+    ],
+    ids=["shared", "spread"],
+)
+async def test_memory_is_counted_over_all_that_a_tool_holds(
+    sandbox: SubprocessSandbox, source: str
+) -> None:
+    result = await attempt(sandbox, call(source))
+    assert (
+        result.error
+        == f"The tool used more than {LIMITS.memory_bytes} bytes of memory and was killed."
+    )
+
+
+async def test_threads_do_not_count_for_what_they_only_reserve(sandbox: SubprocessSandbox) -> None:
+    source = """
+    import threading
+    def tool():
+        gate = threading.Barrier(21)
+        for _ in range(20): threading.Thread(target=gate.wait).start()
+        gate.wait()
+        return "done"
+    """
+    assert (await attempt(sandbox, call(source))).value == "done"
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+async def test_endless_output_ends_the_tool(sandbox: SubprocessSandbox, stream: str) -> None:
+    source = f"import sys\ndef tool():\n    while True: sys.{stream}.write('x' * 1000 + '\\n')"
+    result = await attempt(sandbox, call(source))
+    assert result.error == f"The tool wrote more than {LIMITS.output_bytes} bytes of output."
+    assert 0 < len("\n".join(getattr(result, stream))) <= MAX_OUTPUT_BYTES
+
+
+async def test_a_double_fork_does_not_leave_the_call(sandbox: SubprocessSandbox) -> None:
+    """The classic daemon: fork, new session, fork again, let go of the streams."""
+    source = """
+    import os, time
+    def tool():
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                os.setpgid(0, 0)
+                os.closerange(0, 64)
+                while True: time.sleep(600)
+            os._exit(0)
+        os.wait()
+        return "a daemon is at work"
+    """
+    assert (await attempt(sandbox, call(source))).value == "a daemon is at work"
+
+
+async def test_a_tool_that_ignores_every_signal_that_can_be_ignored_dies_of_its_timeout(
+    sandbox: SubprocessSandbox,
+) -> None:
+    source = """
+    import signal, time
+    def tool():
+        for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+            try: signal.signal(number, signal.SIG_IGN)
+            except OSError: pass
+        while True: time.sleep(600)
+    """
+    result = await attempt(sandbox, call(source, timeout_seconds=0.3))
+    assert (result.status, result.error) == (
+        "timed_out",
+        "The tool did not finish within 0.3 seconds.",
+    )
+
+
+async def test_a_background_thread_neither_delays_nor_outlives_the_result(
+    sandbox: SubprocessSandbox,
+) -> None:
+    source = """
+    import atexit, threading, time
+    def forever():
+        while True: time.sleep(600)
+    def tool():
+        threading.Thread(target=forever).start()
+        atexit.register(print, "after the return")
+        return "done"
+    """
+    result = await attempt(sandbox, call(source))
+    assert (result.value, result.stdout) == ("done", ())
+
+
+async def test_what_a_forked_copy_prints_after_the_return_is_not_waited_for(
+    sandbox: SubprocessSandbox,
+) -> None:
+    source = """
+    import os, time
+    def tool():
+        if os.fork() == 0:
+            time.sleep(600)
+            print("late")
+        return "done"
+    """
+    result = await attempt(sandbox, call(source))
+    assert (result.value, result.stdout) == ("done", ())
+
+
+async def test_a_second_answer_is_not_heard(sandbox: SubprocessSandbox) -> None:
+    """A copy of the tool that returns too has a hand on the same channel."""
+    source = """
+    import os
+    def tool():
+        pid = os.fork()
+        if pid: os.waitpid(pid, 0)
+        return "copy" if pid == 0 else "original"
+    """
+    result = await attempt(sandbox, call(source))
+    assert result.value in ("copy", "original")
+
+
+@pytest.mark.parametrize("target", ["os.getppid()", "-1", "-os.getpgid(os.getppid())", "server"])
+async def test_nobody_outside_the_call_can_be_killed(
+    sandbox: SubprocessSandbox, target: str
+) -> None:
+    source = f"""
+    import os, signal
+    def tool(server: int):
+        try: os.kill({target}, signal.SIGKILL)
+        except OSError as error: return type(error).__name__
+        return "ignored"
+    """
+    (server,) = sandbox._warm._servers.values() or [None]
+    result = await attempt(sandbox, call(source, server=os.getpid()))
+    assert result.value in ("PermissionError", "ProcessLookupError", "ignored")
+    if server is not None:
+        assert list(sandbox._warm._servers.values()) == [server]
+        assert server.is_alive
+
+
+async def test_open_files_and_written_files_are_limited(sandbox: SubprocessSandbox) -> None:
+    many = "def tool():\n    held = [open('/dev/null') for _ in range(100)]"
+    assert (await attempt(sandbox, call(many))).error == (
+        "OSError: [Errno 24] Too many open files: '/dev/null'"
+    )
+    long = "def tool():\n    with open('f', 'wb', 0) as f:\n        while True: f.write(bytes(1024**2))"
+    error = (await attempt(sandbox, call(long))).error or ""
+    assert error.startswith(("OSError: [Errno 27]", "OSError: [Errno 28]"))
+
+
+async def test_a_folder_that_resists_is_removed_all_the_same(sandbox: SubprocessSandbox) -> None:
+    source = """
+    import os
+    def tool():
+        os.makedirs("a/b")
+        open("a/b/c", "w").close()
+        os.chmod("a/b", 0)
+        os.chmod("a", 0)
+        return os.getcwd()
+    """
+    folder = Path((await attempt(sandbox, call(source))).value)
+    assert folder == Path("/tmp") or not folder.exists()
+
+
+async def test_the_servers_keys_cannot_be_read(
+    sandbox: SubprocessSandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither from the environment nor from the memory of any process that can be seen."""
+    monkeypatch.setenv("OPENAI_API_KEY", "the-servers-key")
+    hide_memory()
+    source = """
+    import os, pathlib
+    def tool(server: int):
+        seen = [str(dict(os.environ))]
+        for pid in (server, os.getppid()):
+            for name in ("environ", "mem", "maps", "cwd"):
+                path = pathlib.Path(f"/proc/{pid}/{name}")
+                try: seen.append(path.read_bytes()[:9].hex() if name != "cwd" else os.readlink(path))
+                except OSError as error: seen.append(type(error).__name__)
+        return seen
+    """
+    first, *others = (await attempt(sandbox, call(source, server=os.getpid()))).value
+    assert "the-servers-key" not in first
+    assert set(others) <= {"PermissionError", "FileNotFoundError"}
+
+
+@only_isolated
+async def test_isolated_tools_do_not_see_the_machine(
+    sandbox: SubprocessSandbox, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret.key"
+    secret.write_text("key")
+    source = """
+    import os, pathlib
+    def tool(secret: str):
+        return {
+            "secret": pathlib.Path(secret).exists(),
+            "homes": [str(p) for p in pathlib.Path("/home").glob("*")],
+            "pids": sorted(int(n) for n in os.listdir("/proc") if n.isdigit())[0],
+            "processes": sum(n.isdigit() for n in os.listdir("/proc")),
+            "tmp": os.listdir("/tmp"),
+            "here": [os.getcwd(), os.environ["HOME"], os.environ["TMPDIR"]],
+        }
+    """
+    assert (await attempt(sandbox, call(source, secret=str(secret)))).value == {
+        "secret": False,
+        "homes": [],
+        "pids": 1,
+        "processes": 2,
+        "tmp": [],
+        "here": ["/tmp"] * 3,
+    }
+
+
+@only_isolated
+@pytest.mark.parametrize("path", ["/x", "/usr/x", "/etc/x", "/dev/x", "/proc/sys/kernel/hostname"])
+async def test_isolated_tools_write_nowhere_but_in_their_tmp(
+    sandbox: SubprocessSandbox, path: str
+) -> None:
+    result = await attempt(sandbox, call(f"def tool(): open({path!r}, 'w').write('x')"))
+    assert (result.error or "").startswith(("OSError: [Errno 30]", "PermissionError: "))
+
+
+@only_isolated
+async def test_isolated_calls_leave_nothing_to_each_other(sandbox: SubprocessSandbox) -> None:
+    leave = """
+    import pathlib
+    def tool():
+        for folder in ("/tmp", "/dev/shm"): pathlib.Path(folder, "left").write_text("x")
+    """
+    look = "import os\ndef tool(): return os.listdir('/tmp') + os.listdir('/dev/shm')"
+    assert (await attempt(sandbox, call(leave))).error is None
+    assert (await attempt(sandbox, call(look))).value == []
+
+
+@only_isolated
+async def test_isolated_tools_have_no_network(sandbox: SubprocessSandbox) -> None:
+    source = """
+    import socket
+    def tool(port: int): socket.create_connection(("127.0.0.1", port), 5)
+    """
+    server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        result = await attempt(sandbox, call(source, port=port))
+        assert (result.error or "").startswith("ConnectionRefusedError")
+        allowed = SubprocessSandbox(isolation=Isolation(network=True))
+        assert (await allowed.run(call(source, port=port))).error is None
+        await allowed.close()
+
+
+@only_isolated
+async def test_isolated_tools_cannot_mount_or_make_namespaces(sandbox: SubprocessSandbox) -> None:
+    source = """
+    import ctypes
+    def tool():
+        libc = ctypes.CDLL(None)
+        return [libc.unshare(0x20000), libc.mount(b"tmpfs", b"/usr", b"tmpfs", 0, None), libc.umount(b"/tmp")]
+    """
+    assert (await attempt(sandbox, call(source))).value == [-1, -1, -1]
+
+
+@only_plain
+async def test_plain_tools_run_as_the_server_does_and_this_is_what_the_page_says(
+    sandbox: SubprocessSandbox, tmp_path: Path
+) -> None:
+    """Not a promise but a warning, kept true: files and network are open to plain tools (docs/sandbox.md)."""
+    source = "def tool(path: str): return open(path, 'w').write('x')"
+    assert (await attempt(sandbox, call(source, path=str(tmp_path / "f")))).value == 1
+
+
+async def test_cancelling_kills_the_daemons_too(sandbox: SubprocessSandbox) -> None:
+    source = """
+    import os, time
+    def tool():
+        for _ in range(3):
+            if os.fork() == 0: os.setsid()
+        while True: time.sleep(600)
+    """
+    running = asyncio.create_task(sandbox.run(call(source)))
+    await eventually(lambda: calls_running(sandbox) == 8)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(running, WAIT_SECONDS)
+    assert calls_running(sandbox) == 0
