@@ -2,6 +2,8 @@
 
 An environment is whole when its mark is there; the mark is written last. Whoever builds holds the kernel's lock on
 the set's lock file, which dies with the process, so what lies there unmarked and unlocked is a leftover.
+
+The empty set is the environment that has pip, which fills all others.
 """
 
 import asyncio
@@ -31,6 +33,7 @@ RETRY_SECONDS: Final = 60.0
 """A set that could not be installed is not tried again before that: models repeat failed calls at once."""
 
 _MARK: Final = "holdfast-complete"
+_VENV: Final = (sys.executable, "-I", "-m", "venv")
 _LOCK_PAUSE_SECONDS: Final = 0.2
 _MAX_LINE_CHARS: Final = 400
 # Names in our environment that pip itself may need: its own settings, and the way to the network.
@@ -95,14 +98,12 @@ class Environments:
         started_at = time.monotonic()
         try:
             await asyncio.to_thread(shutil.rmtree, path, ignore_errors=True)
-            await self._step(path, requirements, sys.executable, "-I", "-m", "venv", str(path))
-            await self._step(
-                path,
-                requirements,
-                str(path / "bin" / "python"),
-                *("-I", "-m", "pip", "install", "--no-input", "--disable-pip-version-check"),
-                *("--progress-bar", "off", "--", *requirements),
-            )
+            if requirements:
+                installer = await self.ready(())
+                await self._step(path, requirements, *_VENV, "--without-pip", str(path))
+                await self._step(path, requirements, *_install(installer, path, requirements))
+            else:
+                await self._step(path, requirements, *_VENV, str(path))
             (path / _MARK).write_text("\n".join(requirements), encoding="utf-8")
         except BaseException:
             shutil.rmtree(path, ignore_errors=True)
@@ -144,6 +145,14 @@ class Environments:
         self._failures.pop(path, None)
 
 
+def _install(installer: Path, path: Path, requirements: Sequence[str]) -> list[str]:
+    return [
+        *(str(installer / "bin" / "python"), "-I", "-m", "pip"),
+        *("--python", str(path / "bin" / "python"), "--no-input", "--disable-pip-version-check"),
+        *("install", "--progress-bar", "off", "--", *requirements),
+    ]
+
+
 def _key(requirements: Sequence[str]) -> str:
     """The set and what compiled packages depend on: another Python needs another environment."""
     python = (sys.implementation.cache_tag, platform.machine(), sys.base_prefix)
@@ -152,7 +161,7 @@ def _key(requirements: Sequence[str]) -> str:
 
 
 def _named(requirements: Sequence[str]) -> str:
-    return f"Installing {', '.join(requirements)}"
+    return f"Installing {', '.join(requirements) or 'pip'}"
 
 
 def _is_whole(path: Path) -> bool:

@@ -36,7 +36,7 @@ class Isolation:
 
     network: bool
     hidden: tuple[str, ...] = ()
-    """Folders of the server that lie where programs do."""
+    """Folders of the server: not to be seen even if they lie where programs do."""
 
     def command(self, visible: Sequence[str]) -> list[str]:
         """What to put before a command; it becomes the first process of its pid space."""
@@ -67,6 +67,8 @@ def isolation_refused(isolation: Isolation) -> str | None:
             f"{asked}: bubblewrap (the program bwrap) is not installed. Install the package bubblewrap, or "
             "set it to plain."
         )
+    if covered := [path for path in (*_interpreter(), *isolation.hidden) if _is_in_tmp(path)]:
+        return f"{asked}: {covered[0]} lies in /tmp, of which each tool has its own. Move it."
     command = [*isolation.command(()), sys.executable, "-I", "-c", _PROOF]
     try:
         tried = subprocess.run(  # noqa: S603 - our own command
@@ -83,6 +85,10 @@ def isolation_refused(isolation: Isolation) -> str | None:
         f"{asked}: this machine does not let bubblewrap make namespaces ({words[-1]}). Allow user namespaces "
         "(docs/sandbox.md says how), or set it to plain."
     )
+
+
+def _is_in_tmp(path: str) -> bool:
+    return Path(path).resolve().is_relative_to("/tmp")  # noqa: S108 - a question, not a use
 
 
 def _each(option: str, paths: Sequence[str]) -> list[str]:

@@ -1,0 +1,214 @@
+"""Packages of tools: installed once per set, in an environment of their own, and never used half-made."""
+
+import asyncio
+import fcntl
+import logging
+import os
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.waiting import WAIT_SECONDS, eventually
+
+from holdfast.adapters.sandbox.environments import Environments, _key
+from holdfast.adapters.sandbox.levels import Isolation, isolation_refused
+from holdfast.adapters.sandbox.subprocess import SubprocessSandbox
+from holdfast.adapters.sandbox.warm import WarmServers
+from holdfast.errors import ToolError
+from holdfast.ports.sandbox import SandboxCall, SandboxLimits
+
+pytestmark = pytest.mark.slow
+
+INSTALL_SECONDS = 100.0
+GREETING = ("greeting==1.0",)
+MISSING = ("holdfast-has-no-such-package",)
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheels")
+    with zipfile.ZipFile(folder / "greeting-1.0-py3-none-any.whl", "w") as wheel:
+        info = "greeting-1.0.dist-info"
+        wheel.writestr("greeting.py", "def greet(name): return f'Hello, {name}!'\n")
+        wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: greeting\nVersion: 1.0\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/RECORD", "")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    """Shared by all tests: making pip's own environment takes seconds. Isolated tools have a /tmp of their own."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as home:
+        yield Path(home, "environments")
+
+
+@pytest.fixture(autouse=True)
+def no_network(wheels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pip reads its settings from its own variables; an operator would set them like this."""
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(wheels))
+
+
+def environments(folder: Path, install_seconds: float = INSTALL_SECONDS) -> Environments:
+    return Environments(folder, install_seconds=install_seconds)
+
+
+def call(requirements: tuple[str, ...] = GREETING) -> SandboxCall:
+    return SandboxCall(
+        source="import greeting\ndef tool(): return greeting.greet('Ada')",
+        function="tool",
+        arguments={},
+        timeout_seconds=WAIT_SECONDS,
+        env={},
+        requirements=requirements,
+    )
+
+
+def what_lies_in(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir() if path.suffix != ".lock"}
+
+
+async def test_packages_are_installed_once_for_all_who_ask_at_once(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A builder that was killed has left half an environment behind."""
+    half_made = folder / _key(GREETING) / "bin"
+    half_made.mkdir(parents=True)
+    caplog.set_level(logging.INFO)
+    sandbox = SubprocessSandbox(environments=environments(folder))
+    try:
+        results = await asyncio.gather(*(sandbox.run(call()) for _ in range(3)))
+        without = await sandbox.run(call(()))
+    finally:
+        await sandbox.close()
+
+    assert [result.error for result in results] == [None] * 3
+    assert [result.value for result in results] == ["Hello, Ada!"] * 3
+    assert without.error == "ModuleNotFoundError: No module named 'greeting'"
+    begun = [line for line in caplog.messages if line.endswith("for tools ...")]
+    assert begun == ["Installing greeting==1.0 for tools ...", "Installing pip for tools ..."]
+    assert "pip: Successfully installed greeting-1.0" in caplog.messages
+
+
+@pytest.mark.parametrize("level", ["plain", "isolated"])
+async def test_a_later_server_uses_what_is_there(
+    folder: Path, caplog: pytest.LogCaptureFixture, level: str
+) -> None:
+    isolation = Isolation(network=False, hidden=(str(folder),)) if level == "isolated" else None
+    if isolation is not None and (reason := isolation_refused(isolation)):
+        pytest.skip(reason)
+    await environments(folder).ready(GREETING)
+    caplog.set_level(logging.INFO)
+    caplog.clear()
+    sandbox = SubprocessSandbox(environments=environments(folder), isolation=isolation)
+    try:
+        assert (await sandbox.run(call())).value == "Hello, Ada!"
+    finally:
+        await sandbox.close()
+    assert caplog.messages == []
+
+
+async def test_what_cannot_be_installed_is_told_with_pips_words_and_leaves_nothing(
+    folder: Path,
+) -> None:
+    sandbox = SubprocessSandbox(environments=environments(folder))
+    try:
+        failed = await sandbox.run(call(MISSING))
+        again = await sandbox.run(call(MISSING))
+    finally:
+        await sandbox.close()
+
+    assert failed.status == "failed"
+    assert "No matching distribution found for holdfast-has-no-such-package" in (failed.error or "")
+    assert again.error == failed.error
+    assert _key(MISSING) not in what_lies_in(folder)
+
+
+async def test_one_who_stops_waiting_does_not_stop_the_others(folder: Path) -> None:
+    both = environments(folder)
+    requirements = ("greeting<2",)
+    impatient = asyncio.create_task(both.ready(requirements))
+    patient = asyncio.create_task(both.ready(requirements))
+    await eventually(lambda: _key(requirements) in what_lies_in(folder))
+    impatient.cancel()
+
+    path = await asyncio.wait_for(patient, INSTALL_SECONDS)
+
+    assert impatient.cancelled()
+    assert [found.name for found in path.rglob("greeting.py")] == ["greeting.py"]
+
+
+async def test_closing_ends_a_build_and_removes_its_beginnings(folder: Path) -> None:
+    closed = environments(folder)
+    requirements = ("greeting>=1",)
+    waiting = asyncio.create_task(closed.ready(requirements))
+    await eventually(lambda: _key(requirements) in what_lies_in(folder))
+
+    await asyncio.wait_for(closed.close(), WAIT_SECONDS)
+
+    await asyncio.wait({waiting}, timeout=WAIT_SECONDS)
+    assert waiting.cancelled()
+    assert _key(requirements) not in what_lies_in(folder)
+
+
+async def test_a_build_has_a_time_limit_also_while_another_process_builds(tmp_path: Path) -> None:
+    lock = tmp_path / f"{_key(GREETING)}.lock"
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        with pytest.raises(
+            ToolError, match=r"Installing greeting==1.0 took longer than 0.1 seconds."
+        ):
+            await environments(tmp_path, 0.1).ready(GREETING)
+    finally:
+        os.close(descriptor)
+    assert what_lies_in(tmp_path) == set()
+
+
+async def test_packages_cannot_be_installed_where_there_is_no_place_for_them() -> None:
+    sandbox = SubprocessSandbox()
+    try:
+        assert (await sandbox.run(call())).error == "This server installs no packages for tools."
+    finally:
+        await sandbox.close()
+
+
+def an_environment(folder: Path) -> Path:
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin" / "python").symlink_to(sys.executable)
+    return folder
+
+
+async def test_only_so_many_fork_servers_are_warm_and_none_for_long(tmp_path: Path) -> None:
+    paths = [an_environment(tmp_path / str(number)) for number in range(3)]
+    warm = WarmServers(SandboxLimits(), None, most=2)
+    lent = []
+    for path in paths:
+        with warm.lent(path) as server:
+            lent.append(server)
+    assert [server.environment for server in warm._servers.values()] == paths[1:]
+    await eventually(lambda: not lent[0].is_alive)
+
+    warm.idle_seconds = 0
+    with warm.lent(paths[1]) as server:
+        assert server is lent[1]
+    await eventually(lambda: not lent[1].is_alive)
+    assert [server.environment for server in warm._servers.values()] == paths[2:]
+
+    await warm.close()
+    assert not lent[2].is_alive
+
+
+async def test_a_fork_server_that_is_in_use_stays(tmp_path: Path) -> None:
+    paths = [an_environment(tmp_path / str(number)) for number in range(2)]
+    warm = WarmServers(SandboxLimits(), None, most=1, idle_seconds=0)
+    try:
+        with warm.lent(paths[0]) as first, warm.lent(paths[1]) as second:
+            assert first.is_alive
+            assert second.is_alive
+    finally:
+        await warm.close()
