@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
 
-import psutil
+import psutil  # type: ignore[import-untyped]  # it brings no types
 import pytest
 import pytest_asyncio
 from tests.waiting import WAIT_SECONDS, eventually
