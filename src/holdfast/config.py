@@ -541,6 +541,12 @@ def is_switch(name: str) -> bool:
     return ABOUT[name].read is _switch
 
 
+def has_option(name: str) -> bool:
+    """A provider's own variables have none, and neither have secrets."""
+    about = ABOUT[name]
+    return not about.secret and about.variables[0].startswith("HOLDFAST_")
+
+
 def default_text(name: str) -> str:
     """A setting's default, for people to read."""
     if (words := ABOUT[name].default) is not None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.config import ABOUT, default_text, option
+from holdfast.config import ABOUT, default_text, has_option, option
 from holdfast.core.lifecycle import FINAL, TRANSITIONS
 from holdfast.core.runs import RunStatus
 from holdfast.core.tool_source.parsing import parse
@@ -118,8 +118,7 @@ def settings_table() -> str:
     rows = ["| variable | option | default | meaning |", "|---|---|---|---|"]
     for name, about in ABOUT.items():
         variables = " or ".join(f"`{variable}`" for variable in about.variables)
-        has_option = not about.secret and about.variables[0].startswith("HOLDFAST_")
-        shown = f"`{option(name)}`" if has_option else ""
+        shown = f"`{option(name)}`" if has_option(name) else ""
         rows.append(f"| {variables} | {shown} | {default_text(name)} | {about.says} |")
     return "\n".join(rows)
 

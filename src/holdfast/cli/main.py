@@ -1,15 +1,16 @@
 """The command line: words only. A command imports what it does when it is called, so that ``--help``
 and ``--version`` answer at once."""
 
+import inspect
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
 
 from holdfast import __version__
-from holdfast.config import ABOUT, Settings, default_text, is_switch, option
+from holdfast.config import ABOUT, Settings, default_text, has_option, is_switch, option
 from holdfast.errors import BackendError, CallerError, SettingInvalid
 
 app = typer.Typer(
@@ -70,6 +71,24 @@ def _setting(name: str) -> Any:
     )
 
 
+def _with_settings(command: Callable[..., None]) -> Callable[..., None]:
+    """Give the command an option for each setting that may have one; they come as keyword arguments."""
+    signature = inspect.signature(command)
+    own = [item for item in signature.parameters.values() if item.kind is not item.VAR_KEYWORD]
+    hints = {
+        name: Annotated[(bool if is_switch(name) else str) | None, _setting(name)]
+        for name in ABOUT
+        if has_option(name)
+    }
+    options = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint)
+        for name, hint in hints.items()
+    ]
+    command.__signature__ = signature.replace(parameters=[*own, *options])  # type: ignore[attr-defined]
+    command.__annotations__ = {**command.__annotations__, **hints}
+    return command
+
+
 def _print_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"holdfast {__version__}")
@@ -92,66 +111,11 @@ def holdfast(
 @app.command(
     epilog=f"Secrets have no option, since a command line can be read by every user of the machine: {_SECRETS}."
 )
-def server(
-    *,
-    home: Annotated[str | None, _setting("home")] = None,
-    host: Annotated[str | None, _setting("host")] = None,
-    port: Annotated[str | None, _setting("port")] = None,
-    database_url: Annotated[str | None, _setting("database_url")] = None,
-    redis_url: Annotated[str | None, _setting("redis_url")] = None,
-    insecure: Annotated[bool | None, _setting("insecure")] = None,
-    default_model: Annotated[str | None, _setting("default_model")] = None,
-    busy_wait_seconds: Annotated[str | None, _setting("busy_wait_seconds")] = None,
-    tool_timeout_seconds: Annotated[str | None, _setting("tool_timeout_seconds")] = None,
-    sandbox: Annotated[str | None, _setting("sandbox")] = None,
-    sandbox_network: Annotated[bool | None, _setting("sandbox_network")] = None,
-    tool_memory_bytes: Annotated[str | None, _setting("tool_memory_bytes")] = None,
-    tool_processes: Annotated[str | None, _setting("tool_processes")] = None,
-    tool_open_files: Annotated[str | None, _setting("tool_open_files")] = None,
-    tool_file_bytes: Annotated[str | None, _setting("tool_file_bytes")] = None,
-    tool_output_bytes: Annotated[str | None, _setting("tool_output_bytes")] = None,
-    tool_install_seconds: Annotated[str | None, _setting("tool_install_seconds")] = None,
-    max_recoveries: Annotated[str | None, _setting("max_recoveries")] = None,
-    callback_attempts: Annotated[str | None, _setting("callback_attempts")] = None,
-    drain_seconds: Annotated[str | None, _setting("drain_seconds")] = None,
-    max_body_bytes: Annotated[str | None, _setting("max_body_bytes")] = None,
-    allowed_private_hosts: Annotated[str | None, _setting("allowed_private_hosts")] = None,
-    provider_traces: Annotated[bool | None, _setting("provider_traces")] = None,
-    max_trace_bytes: Annotated[str | None, _setting("max_trace_bytes")] = None,
-    log_level: Annotated[str | None, _setting("log_level")] = None,
-    log_format: Annotated[str | None, _setting("log_format")] = None,
-) -> None:
+@_with_settings
+def server(**given: str | bool | None) -> None:
     """Start the server; it runs until it is stopped (Ctrl-C)."""
     with _refusals_in_a_sentence():
-        settings = Settings.read(
-            os.environ,
-            home=home,
-            host=host,
-            port=port,
-            database_url=database_url,
-            redis_url=redis_url,
-            insecure=insecure,
-            default_model=default_model,
-            busy_wait_seconds=busy_wait_seconds,
-            tool_timeout_seconds=tool_timeout_seconds,
-            sandbox=sandbox,
-            sandbox_network=sandbox_network,
-            tool_memory_bytes=tool_memory_bytes,
-            tool_processes=tool_processes,
-            tool_open_files=tool_open_files,
-            tool_file_bytes=tool_file_bytes,
-            tool_output_bytes=tool_output_bytes,
-            tool_install_seconds=tool_install_seconds,
-            max_recoveries=max_recoveries,
-            callback_attempts=callback_attempts,
-            drain_seconds=drain_seconds,
-            max_body_bytes=max_body_bytes,
-            allowed_private_hosts=allowed_private_hosts,
-            provider_traces=provider_traces,
-            max_trace_bytes=max_trace_bytes,
-            log_level=log_level,
-            log_format=log_format,
-        )
+        settings = Settings.read(os.environ, **given)
         from holdfast.cli.server import run  # noqa: PLC0415 - a second's worth of imports
 
         run(settings)
