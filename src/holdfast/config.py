@@ -213,7 +213,7 @@ class Settings:
     sandbox: Annotated[
         str,
         About(
-            says="How far tools are kept apart from this machine: `plain`, or `isolated`, which needs Linux and bubblewrap. See [the sandbox](sandbox.md).",
+            says="How far tools are kept apart from this machine: `plain`, or `isolated`, which needs Linux and bubblewrap.",
             variables=("HOLDFAST_SANDBOX",),
             read=_one_of(SANDBOX_LEVELS),
             accepts=f"one of {', '.join(SANDBOX_LEVELS)}",

@@ -89,9 +89,16 @@ async def test_packages_are_installed_once_for_all_who_ask_at_once(
     assert [result.error for result in results] == [None] * 3
     assert [result.value for result in results] == ["Hello, Ada!"] * 3
     assert without.error == "ModuleNotFoundError: No module named 'greeting'"
-    begun = [line for line in caplog.messages if line.endswith("for tools ...")]
-    assert begun == ["Installing greeting==1.0 for tools ...", "Installing pip for tools ..."]
-    assert "pip: Successfully installed greeting-1.0" in caplog.messages
+    begun = [
+        vars(record)["requirements"]
+        for record in caplog.records
+        if record.message == "packages.installing"
+    ]
+    assert begun == ["greeting==1.0", "pip"]
+    said = [
+        vars(record)["pip"] for record in caplog.records if record.message == "packages.progress"
+    ]
+    assert "Successfully installed greeting-1.0" in said
 
 
 @pytest.mark.parametrize("level", ["plain", "isolated"])

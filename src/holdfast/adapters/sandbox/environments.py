@@ -94,7 +94,8 @@ class Environments:
             os.close(descriptor)
 
     async def _fill(self, path: Path, requirements: Sequence[str]) -> None:
-        log.info("%s for tools ...", _named(requirements))
+        told = {"requirements": ",".join(requirements) or "pip"}
+        log.info("packages.installing", extra=told)
         started_at = time.monotonic()
         try:
             await asyncio.to_thread(shutil.rmtree, path, ignore_errors=True)
@@ -108,7 +109,8 @@ class Environments:
         except BaseException:
             shutil.rmtree(path, ignore_errors=True)
             raise
-        log.info("%s took %.1f s.", _named(requirements), time.monotonic() - started_at)
+        spent = {"milliseconds": round((time.monotonic() - started_at) * 1000)}
+        log.info("packages.installed", extra=told | spent)
 
     async def _step(self, path: Path, requirements: Sequence[str], *command: str) -> None:
         last: deque[str] = deque(maxlen=MAX_ERROR_LINES)
@@ -124,7 +126,7 @@ class Environments:
             async for line in _lines(process):
                 last.append(line)
                 if line.startswith(_STEPS):
-                    log.info("pip: %s", line)
+                    log.info("packages.progress", extra={"pip": line})
             code = await process.wait()
         finally:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -134,7 +136,7 @@ class Environments:
             raise self._failed(path, f"{_named(requirements)} failed:\n" + "\n".join(last))
 
     def _failed(self, path: Path, text: str) -> ToolError:
-        log.warning("%s", text)
+        log.warning("packages.failed", extra={"reason": text})
         self._failures[path] = (time.monotonic() + RETRY_SECONDS, text)
         return ToolError(text)
 
