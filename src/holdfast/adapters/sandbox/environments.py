@@ -110,7 +110,7 @@ class Environments:
             shutil.rmtree(path, ignore_errors=True)
             raise
         spent = {"milliseconds": round((time.monotonic() - started_at) * 1000)}
-        log.info("packages.installed", extra=told | spent)
+        log.info("packages.installed", extra={**told, **spent})
 
     async def _step(self, path: Path, requirements: Sequence[str], *command: str) -> None:
         last: deque[str] = deque(maxlen=MAX_ERROR_LINES)
