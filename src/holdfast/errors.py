@@ -10,7 +10,8 @@
     │   ├── Unauthorized           └── Conflict ── PendingApproval, ThreadBusy, AlreadyExists
     ├── ModelError             the provider failed; ends the run with a stop reason
     │   ├── ModelTimedOut  ModelRateLimited  ModelAuthFailed  ModelOutOfCredits
-    │   └── ModelRejectedRequest  ModelOverloaded  ModelAnswerEmpty  ContextWindowExceeded
+    │   ├── ModelRejectedRequest  ModelOverloaded  ModelAnswerEmpty
+    │   └── ContextWindowExceeded  SystemPromptTooLarge
     ├── ToolError              goes back to the model; never ends the run
     ├── BackendError           the operator must act (503)
     │   └── StoreUnavailable  StoreIsNewer  HomeInUse  SettingInvalid  CannotStart  ServerStopping
@@ -188,6 +189,15 @@ class ModelAnswerEmpty(ModelError):
 class ContextWindowExceeded(ModelError):
     kind = "llm_context_window_exceeded"
     summary = "The conversation does not fit the model's context window."
+
+
+class SystemPromptTooLarge(ModelError):
+    kind = "context_window_overflow_in_system_prompt"
+    stop_reason = "context_window_overflow_in_system_prompt"
+    summary = (
+        "Compaction failed because the system prompt is too large for the model's context window. "
+        "Shorten the system prompt or the memory blocks, or raise context_window_limit."
+    )
 
 
 class ToolError(HoldfastError):

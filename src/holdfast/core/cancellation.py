@@ -56,9 +56,13 @@ def result_of(item: OpenCall, outcome: Outcome) -> ToolReturn:
 
 def without(context: Sequence[Message], run_id: str) -> list[str]:
     """The ids of the context when the run is forgotten: all but its rows. What answers the calls of another
-    run is that run's as well, and stays."""
+    run is that run's as well, and stays; so does a summary, which tells of what others said."""
     foreign = {call.id for row in context if row.run_id != run_id for call in row.tool_calls}
-    return [row.id for row in context if row.run_id != run_id or _answers(row) & foreign]
+    return [
+        row.id
+        for row in context
+        if row.run_id != run_id or row.role is Role.SUMMARY or _answers(row) & foreign
+    ]
 
 
 def _answers(row: Message) -> set[str]:

@@ -27,6 +27,9 @@ _SUMMARY_MODELS = {
     "google_ai": "google_ai/gemini-2.5-flash",
 }
 SLIDING_WINDOW = "sliding_window"
+# Modes that keep the end of a conversation, and modes whose summary the agent's own model writes.
+SLIDING_WINDOWS = (SLIDING_WINDOW, "self_compact_sliding_window")
+SELF_COMPACTING = ("self_compact_all", "self_compact_sliding_window")
 _SUMMARY_PROMPT = (
     "Summarise the conversation below for the assistant who has to go on with it and will no longer see it. "
     "Keep who the user is and what they want, decisions and their reasons, results of tool calls that still "

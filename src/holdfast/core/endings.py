@@ -41,7 +41,7 @@ def summary(run: Run) -> dict[str, str | int]:
     return {key: value for key, value in told.items() if value is not None}
 
 
-def told(run: Run, signal: Signal, context_tokens: int = 0) -> RunEnded:
+def told(run: Run, signal: Signal) -> RunEnded:
     """The last fact of a run that ends by this signal."""
     if run.stop_reason is None:
         raise ValueError("A run that has no stop reason has not ended.")
@@ -50,6 +50,6 @@ def told(run: Run, signal: Signal, context_tokens: int = 0) -> RunEnded:
         stop_reason=run.stop_reason,
         usage=run.usage,
         step_count=run.progress.steps_taken,
-        context_tokens=context_tokens,
+        context_tokens=run.progress.context_tokens,
         failure=run.failure,
     )

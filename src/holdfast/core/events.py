@@ -57,6 +57,15 @@ class MessageStored(Struct, frozen=True, tag="message_stored"):
     piece: int = 0
 
 
+class CompactionBegan(Struct, frozen=True, tag="compaction_began"):
+    """The context is being made smaller. Told only where it was asked for."""
+
+    id: str
+    trigger: str
+    context_tokens: int
+    context_window: int
+
+
 class RunEnded(Struct, frozen=True, tag="run_ended"):
     """Nothing follows. A run that waits for a person has ended too: its answer is another run."""
 
@@ -69,7 +78,7 @@ class RunEnded(Struct, frozen=True, tag="run_ended"):
 
 
 Streamed = ThoughtStreamed | HiddenThoughtStreamed | TextStreamed | CallStreamed
-Fact = Streamed | MessageStored | RunEnded
+Fact = Streamed | MessageStored | CompactionBegan | RunEnded
 
 
 class Event(Struct, frozen=True):

@@ -107,6 +107,8 @@ class RunRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     approval_on_timeout: OnTimeout | None = None
     # Where in a trace the request was, as W3C ``traceparent``, if anybody follows it.
     trace_parent: str | None = None
+    # Nothing is asked of the model: the run only makes its thread's context smaller, by these settings.
+    compaction: dict[str, Any] | None = None
 
     @property
     def trace_id(self) -> str | None:
@@ -121,6 +123,10 @@ class Progress(Struct, frozen=True, kw_only=True, omit_defaults=True):
     input_stored: bool = False
     # How often a dead process left this run behind.
     recoveries: int = 0
+    # How full the window was after the last answer, or is by estimate since it was made smaller.
+    context_tokens: int = 0
+    # How the run ends once its context has been made smaller.
+    ending: StopReason | None = None
 
 
 class RunFailure(Struct, frozen=True, omit_defaults=True):
@@ -241,6 +247,10 @@ class Attempt(Struct, frozen=True, kw_only=True, omit_defaults=True):
     wait_seconds: float | None = None
 
 
+# Where a step comes from that answers nobody: it wrote a summary.
+COMPACTION = "compaction"
+
+
 class Step(Struct, frozen=True, kw_only=True):
     """One call of the model and the tools that its answer asked for."""
 
@@ -251,6 +261,7 @@ class Step(Struct, frozen=True, kw_only=True):
     model: ModelChoice
     created_at: datetime
     status: StepStatus = StepStatus.PENDING
+    origin: str | None = None
     usage: Usage = Usage()
     stop_reason: StopReason | None = None
     failure: RunFailure | None = None

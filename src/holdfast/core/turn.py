@@ -12,7 +12,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.core import tool_rules
+from holdfast.core import compaction, tool_rules
+from holdfast.core.compaction import Trigger
 from holdfast.core.messages import (
     CallState,
     Decision,
@@ -51,6 +52,10 @@ class Policy(Struct, frozen=True, kw_only=True):
     # Names whose calls wait for a person or for the client.
     held: frozenset[str] = frozenset()
     parallel: bool = False
+    # How many tokens the model can take; 0: nobody counts them.
+    context_window: int = 0
+    # The model is asked nothing: the context is made smaller, and that is all.
+    only_compacts: bool = False
     parameters: dict[str, dict[str, Any]] = {}
 
     def properties(self, tool: str) -> dict[str, Any]:
@@ -70,6 +75,10 @@ class Turn(Struct, frozen=True, kw_only=True):
     silent: bool = False
     # The last calls made it impossible to go on; the run ends once they have their results.
     stop: StopReason | None = None
+    # How often the provider has refused this question because it does not fit.
+    overflows: int = 0
+    # The context was made smaller, or could not be, since the model last answered or refused.
+    compacted: bool = False
 
 
 class AskModel(Struct, frozen=True):
@@ -102,16 +111,42 @@ class RequestApproval(Struct, frozen=True):
     automatic: tuple[ToolCall, ...]
 
 
+class Compact(Struct, frozen=True):
+    """Make the context smaller. ``ending``: the run ends after it, and so."""
+
+    trigger: Trigger
+    ending: StopReason | None = None
+
+
 class EndTurn(Struct, frozen=True):
     reason: StopReason
 
 
-Command = AskModel | RunTools | RequestApproval | EndTurn
+Command = AskModel | RunTools | RequestApproval | Compact | EndTurn
 
 
 def next_command(turn: Turn, policy: Policy) -> Command:
+    if policy.only_compacts:
+        done = turn.compacted or not compaction.evictable(turn.history)
+        return EndTurn(StopReason.END_TURN) if done else Compact(Trigger.REQUESTED)
+    command = _without_compaction(turn, policy)
+    if turn.compacted or not isinstance(command, AskModel | EndTurn):
+        return command
+    if turn.overflows:
+        return Compact(Trigger.OVERFLOW)
+    window = policy.context_window
+    if window and compaction.is_full(turn.history, turn.progress.context_tokens, window):
+        return Compact(
+            Trigger.FULL, ending=command.reason if isinstance(command, EndTurn) else None
+        )
+    return command
+
+
+def _without_compaction(turn: Turn, policy: Policy) -> Command:
     if turn.calls:
         return _after_calls(turn, policy)
+    if turn.progress.ending is not None:
+        return EndTurn(turn.progress.ending)
     if turn.stop is not None:
         return EndTurn(turn.stop)
     last = turn.history[-1] if turn.history else None

@@ -11,10 +11,11 @@ from holdfast.core.runs import StepStatus
 from holdfast.core.turn import AskModel
 from holdfast.engine.answer_facts import AnswerFacts
 from holdfast.engine.attempts import until_answered, with_attempts
+from holdfast.engine.compact import overflowed
 from holdfast.engine.progress import EffectProgress
-from holdfast.engine.state import State, offers_of, prompt_history, with_rows
+from holdfast.engine.state import State, offers_of, prompt_history, with_progress, with_rows
 from holdfast.engine.telling import Telling
-from holdfast.errors import Bug, ModelAnswerEmpty, ModelError
+from holdfast.errors import Bug, ContextWindowExceeded, ModelAnswerEmpty, ModelError
 from holdfast.ports.house import House
 from holdfast.ports.model import Answer, ModelEvent, Question
 
@@ -38,7 +39,12 @@ async def ask_model(
         async with house.model.ask(asked) as events:
             return await _heard(events, state, facts, telling, progress)
 
-    answer = await until_answered(house, state, progress, ask)
+    try:
+        answer = await until_answered(house, state, progress, ask)
+    except ContextWindowExceeded as error:
+        if not progress.answer.is_empty:
+            raise
+        return overflowed(with_attempts(state, progress), error)
     spent = house.clock.monotonic_ns() - started
     log.debug("model.answered", extra={"milliseconds": spent // 1_000_000})
     state = with_attempts(state, progress)
@@ -85,18 +91,22 @@ def absorb(state: State, answer: Answer, message_id: str, *, now: datetime, llm_
         raise ModelAnswerEmpty(
             f"The model {state.choice.handle} gave neither text nor a tool call."
         )
-    progress = replace(state.turn.progress, steps_taken=state.turn.progress.steps_taken + 1)
+    step = replace(
+        state.step,
+        status=StepStatus.SUCCESS,
+        usage=answer.usage,
+        llm_request_ns=llm_ns,
+        step_ns=llm_ns,
+    )
     state = replace(
         state,
-        step=replace(
-            state.step,
-            status=StepStatus.SUCCESS,
-            usage=answer.usage,
-            llm_request_ns=llm_ns,
-            step_ns=llm_ns,
-        ),
-        run=replace(state.run, usage=state.run.usage + answer.usage, progress=progress),
-        turn=replace(state.turn, progress=progress, finish=answer.finish, silent=empty),
+        step=step,
+        run=replace(state.run, usage=state.run.usage + answer.usage),
+        turn=replace(state.turn, finish=answer.finish, silent=empty, overflows=0, compacted=False),
+    )
+    state = with_progress(
+        state,
+        steps_taken=state.turn.progress.steps_taken + 1,
         context_tokens=answer.usage.total_tokens,
     )
     return state if empty else _with_answer(state, answer, message_id, now)

@@ -14,7 +14,7 @@ from holdfast.core import endings, lifecycle
 from holdfast.core.approvals import pending, without_heartbeat
 from holdfast.core.cancellation import Action, result_of, without
 from holdfast.core.endings import EarlyEnd
-from holdfast.core.events import Event, Fact, MessageStored
+from holdfast.core.events import CompactionBegan, Event, Fact, MessageStored
 from holdfast.core.expiry import deadline_of
 from holdfast.core.ids import Kind, sibling_id
 from holdfast.core.lifecycle import Signal
@@ -28,18 +28,28 @@ from holdfast.core.messages import (
     decided,
 )
 from holdfast.core.pieces import pieces
-from holdfast.core.runs import Run, RunFailure, RunStatus, Step, StepStatus, StopReason
+from holdfast.core.runs import (
+    COMPACTION,
+    Run,
+    RunFailure,
+    RunStatus,
+    Step,
+    StepStatus,
+    StopReason,
+)
 from holdfast.core.turn import (
     AskModel,
     Command,
+    Compact,
     EndTurn,
     RequestApproval,
     RunTools,
     next_command,
 )
+from holdfast.engine.compact import store_compaction, tokens_before
 from holdfast.engine.progress import AnswerSoFar, EffectProgress
 from holdfast.engine.run_tools import absorb
-from holdfast.engine.state import State, load, with_calls, with_rows
+from holdfast.engine.state import State, load, with_calls, with_progress, with_rows
 from holdfast.errors import RunMoved
 from holdfast.ports.clock import Clock, Ids
 from holdfast.ports.store import Transaction
@@ -85,18 +95,22 @@ class Checkpoints(Struct, frozen=True):
         command = next_command(state.turn, state.policy)
         finished_step = state.step
         state = _store_traces(tx, state)
-        state = self._prepare(state, command)
+        summary = _told_summary(state)
+        state = store_compaction(tx, self._prepare(state, command), self.clock.now())
         if isinstance(command, RunTools | RequestApproval):
             tx.calls.put(state.run.thread_id, state.turn.calls)
-        state, facts = _store_rows(tx, state)
+        state, stored = _store_rows(tx, state)
+        facts: tuple[Fact, ...] = summary + stored
         if isinstance(command, EndTurn):
             return self._end(tx, state, command.reason, facts)
         if isinstance(command, RequestApproval):
             return self._end(tx, state, StopReason.REQUIRES_APPROVAL, facts)
         if finished_step is not None:
-            tx.steps.save(finished_step)
-        if isinstance(command, AskModel) and state.step is not None:
+            tx.steps.save(replace(finished_step, stop_reason=state.run.progress.ending))
+        if isinstance(command, AskModel | Compact) and state.step is not None:
             tx.steps.add(state.step)
+        if isinstance(command, Compact):
+            facts += self._announced(state, command)
         state, events = _numbered(state, facts)
         tx.events.append(state.unwritten + events)
         state = replace(state, run=_saved(tx, state), unwritten=())
@@ -191,6 +205,8 @@ class Checkpoints(Struct, frozen=True):
         match command:
             case AskModel():
                 return self._prepare_step(state, command)
+            case Compact(ending=ending):
+                return with_progress(self._with_step(state, origin=COMPACTION), ending=ending)
             case RunTools():
                 return _prepare_calls(state, command)
             case RequestApproval():
@@ -198,7 +214,7 @@ class Checkpoints(Struct, frozen=True):
             case _:
                 return state
 
-    def _prepare_step(self, state: State, command: AskModel) -> State:
+    def _with_step(self, state: State, origin: str | None = None) -> State:
         step = Step(
             id=self.ids.mint(Kind.STEP),
             organization_id=state.run.organization_id,
@@ -206,11 +222,23 @@ class Checkpoints(Struct, frozen=True):
             run_id=state.run.id,
             model=state.choice,
             created_at=self.clock.now(),
+            origin=origin,
             project_id=state.run.project_id,
         )
         run = replace(state.run, num_steps=state.run.num_steps + 1)
-        state = replace(state, step=step, run=run)
-        if command.nudge is None:
+        return replace(state, step=step, run=run)
+
+    def _announced(self, state: State, command: Compact) -> tuple[Fact, ...]:
+        """That the context is being made smaller is told to those who asked for it (wire-v1 §7.9)."""
+        if not state.run.request.include_compaction_messages:
+            return ()
+        tokens = tokens_before(state, command.trigger)
+        window = state.choice.context_window
+        return (CompactionBegan(self.ids.otid(), command.trigger, tokens, window),)
+
+    def _prepare_step(self, state: State, command: AskModel) -> State:
+        state = self._with_step(state)
+        if command.nudge is None or state.step is None:
             return state
         nudge = Message(
             id=self.ids.mint(Kind.MESSAGE),
@@ -220,7 +248,7 @@ class Checkpoints(Struct, frozen=True):
             created_at=self.clock.now(),
             content=(Text(command.nudge),),
             run_id=state.run.id,
-            step_id=step.id,
+            step_id=state.step.id,
             hidden=True,
         )
         return with_rows(state, nudge)
@@ -266,17 +294,19 @@ class Checkpoints(Struct, frozen=True):
         if run.status is RunStatus.QUEUED and signal is not Signal.FAIL:
             run = tx.runs.change(run, Signal.CLAIM)
         run = endings.ended(run, reason, signal, now)
-        last = endings.told(run, signal, state.context_tokens)
+        last = endings.told(run, signal)
         state, events = _numbered(replace(state, run=run), (*facts, last))
         run = tx.runs.change(state.run, signal)
         if state.step is not None:
             tx.steps.save(replace(state.step, stop_reason=reason))
-        tx.agents.note_run_end(
-            run.agent_id,
-            stop_reason=reason,
-            completed_at=now,
-            duration_ms=(run.total_duration_ns or 0) // 1_000_000,
-        )
+        if run.request.compaction is None:
+            # The agent's own last words: housekeeping has none, and a thread that waits goes on waiting.
+            tx.agents.note_run_end(
+                run.agent_id,
+                stop_reason=reason,
+                completed_at=now,
+                duration_ms=(run.total_duration_ns or 0) // 1_000_000,
+            )
         tx.events.append(state.unwritten + events)
         return Advanced(replace(state, run=run, unwritten=()), None, events)
 
@@ -329,17 +359,30 @@ def _store_traces(tx: Transaction, state: State) -> State:
     return replace(state, traces=())
 
 
+def _told_summary(state: State) -> tuple[Fact, ...]:
+    """What a compaction wrote is for the model; it is told to those who asked for it (wire-v1 §7.9)."""
+    if state.compacted is None or not state.run.request.include_compaction_messages:
+        return ()
+    return (MessageStored(state.compacted.row),)
+
+
 def _with_receipt(tx: Transaction, state: State, outcomes: Mapping[str, Outcome]) -> State:
     """The run with its receipt filled in; a roll-back makes the thread forget what the run said."""
     receipt = state.run.cancellation
     if receipt is None:
         return state
-    phase = "tools" if outcomes else "model" if state.step is not None else "start"
+    phase = "tools" if outcomes else _phase(state.step)
     receipt = replace(receipt, phase=phase, calls=dict(outcomes))
     if receipt.action is Action.ROLLBACK:
         context = tx.messages.context(state.run.thread_id)
         tx.messages.set_context(state.run.thread_id, without(context, state.run.id))
     return replace(state, run=replace(state.run, cancellation=receipt))
+
+
+def _phase(step: Step | None) -> str:
+    if step is None:
+        return "start"
+    return "compaction" if step.origin == COMPACTION else "model"
 
 
 def _is_news(row: Message, state: State) -> bool:

@@ -4,7 +4,7 @@ import logging
 
 from holdfast import logs
 from holdfast.core.endings import summary
-from holdfast.core.turn import AskModel
+from holdfast.core.turn import AskModel, Compact
 from holdfast.engine.checkpoint import Advanced
 from holdfast.ports.house import House
 
@@ -37,7 +37,7 @@ class Report:
             self._ended = True
             self._telemetry.run_ended(at.state.run, step)
             log.info("run.ended", extra=summary(at.state.run))
-        elif isinstance(at.command, AskModel) and step is not None:
+        elif isinstance(at.command, AskModel | Compact) and step is not None:
             logs.bind(step_id=step.id)
             self._telemetry.step_began(step)
             log.debug("step.began", extra={"model": step.model.handle})

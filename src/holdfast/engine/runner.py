@@ -9,11 +9,12 @@ from msgspec.structs import replace
 from holdfast.core.ids import Kind
 from holdfast.core.runs import RunFailure, RunStatus, StopReason
 from holdfast.core.traces import CallType
-from holdfast.core.turn import AskModel, Command, RunTools
+from holdfast.core.turn import AskModel, Command, Compact, RunTools
 from holdfast.engine import recovery
 from holdfast.engine.ask_model import ask_model
 from holdfast.engine.attempts import with_attempts
 from holdfast.engine.checkpoint import Advanced, Checkpoints
+from holdfast.engine.compact import compact
 from holdfast.engine.exchanges import traces
 from holdfast.engine.interruption import Interrupted, Interruption
 from holdfast.engine.progress import EffectProgress
@@ -90,7 +91,7 @@ class Runner:
         progress = self._begun(command)
         after, checkpoint = await self._effect(before, command, telling, progress, interruption)
         if progress.exchanges:
-            kept = traces(self._house, after, progress.exchanges, CallType.AGENT_STEP)
+            kept = traces(self._house, after, progress.exchanges, _call_type(command))
             after = replace(after, traces=kept)
         state = await telling.hand_over(after)
         try:
@@ -104,7 +105,7 @@ class Runner:
         )
 
     def _begun(self, command: Command) -> EffectProgress:
-        doing = ASKING if isinstance(command, AskModel) else RUNNING_TOOLS
+        doing = RUNNING_TOOLS if isinstance(command, RunTools) else ASKING
         answer_id = self._house.ids.mint(Kind.MESSAGE)
         return EffectProgress(answer_id, doing=doing, monotonic_ns=self._house.clock.monotonic_ns)
 
@@ -150,6 +151,8 @@ class Runner:
                 return await ask_model(self._house, state, command, telling, progress)
             case RunTools():
                 return await run_tools(self._house, state, command, progress)
+            case Compact():
+                return await compact(self._house, state, command, progress)
             case _:
                 raise Bug(f"{type(command).__name__} is a checkpoint's affair.")
 
@@ -157,3 +160,7 @@ class Runner:
 def _left(before: State, progress: EffectProgress) -> State:
     """The state as an effect left it that did not come to its end."""
     return with_attempts(with_returned(before, progress), progress)
+
+
+def _call_type(command: Command) -> CallType:
+    return CallType.SUMMARIZATION if isinstance(command, Compact) else CallType.AGENT_STEP

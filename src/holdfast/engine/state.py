@@ -1,6 +1,7 @@
 """The state of a run while a worker holds it: what the store said, and what it does not know yet."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,6 +20,13 @@ from holdfast.ports.model import ToolOffer
 from holdfast.ports.store import Transaction
 
 _NO_PARAMETERS = {"type": "object", "properties": {}}
+
+
+class Compacted(Struct, frozen=True):
+    """A summary that is written and not stored yet, and the ids of the rows that it stands for."""
+
+    row: Message
+    evicted: frozenset[str]
 
 
 class State(Struct, frozen=True, kw_only=True):
@@ -44,7 +52,8 @@ class State(Struct, frozen=True, kw_only=True):
     step: Step | None = None
     # What the provider was sent and answered in this step, where that is kept.
     traces: tuple[ProviderTrace, ...] = ()
-    context_tokens: int = 0
+    # The context is smaller than the store knows yet.
+    compacted: Compacted | None = None
 
 
 def load(tx: Transaction, run: Run) -> State:
@@ -57,7 +66,9 @@ def load(tx: Transaction, run: Run) -> State:
     context = tuple(tx.messages.context(run.thread_id))
     unstored, follow_up = _input_of(run)
     # What answers calls stays with them; what the agent forgets is forgotten when it is spoken to again.
-    clear = agent.message_buffer_autoclear and not (run.progress.input_stored or run.answers)
+    clear = bool(run.input) and agent.message_buffer_autoclear
+    clear = clear and not (run.progress.input_stored or run.answers)
+    compacts = run.request.compaction is not None
     return State(
         run=run,
         agent=agent,
@@ -67,7 +78,8 @@ def load(tx: Transaction, run: Run) -> State:
         policy=policy_of(run, agent, tools, choice),
         turn=Turn(
             history=(context[:1] if clear else context) + unstored,
-            calls=tuple(tx.calls.open(run.thread_id)),
+            # A run that only compacts leaves calls alone: they are another run's.
+            calls=() if compacts else tuple(tx.calls.open(run.thread_id)),
             progress=run.progress,
         ),
         unstored=unstored,
@@ -103,6 +115,8 @@ def policy_of(run: Run, agent: Agent, tools: Sequence[Tool], choice: ModelChoice
         held=frozenset(needs_person | {tool.name for tool in client}),
         parallel=bool(choice.settings.parallel_tool_calls)
         and tool_rules.allows_parallel(agent.tool_rules),
+        context_window=choice.context_window,
+        only_compacts=run.request.compaction is not None,
         parameters={name: offer.parameters for name, offer in offers.items()},
     )
 
@@ -134,6 +148,13 @@ def with_rows(state: State, *rows: Message) -> State:
     """The state after new rows at the end of the history."""
     turn = replace(state.turn, history=state.turn.history + rows)
     return replace(state, turn=turn, unstored=state.unstored + rows)
+
+
+def with_progress(state: State, **changes: Any) -> State:
+    """The state with these fields of its progress changed: the run keeps it, the turn decides by it."""
+    progress = replace(state.turn.progress, **changes)
+    turn, run = replace(state.turn, progress=progress), replace(state.run, progress=progress)
+    return replace(state, turn=turn, run=run)
 
 
 def with_calls(state: State, calls: tuple[OpenCall, ...]) -> State:

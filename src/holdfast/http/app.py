@@ -17,6 +17,7 @@ from holdfast.http.letta_v1.routes import (
     approvals,
     blocks,
     cancel,
+    compaction,
     conversations,
     health,
     messages,
@@ -45,6 +46,7 @@ _ROUTERS = (
     blocks.router,
     approvals.router,
     models.router,
+    compaction.router,
     tags.router,
     runs.internal_router,
 )

@@ -70,6 +70,7 @@ ERROR_STATUS: Mapping[type[errors.HoldfastError], Row] = {
     errors.ModelOverloaded: Row(503),
     errors.ModelAnswerEmpty: Row(500),
     errors.ContextWindowExceeded: Row(400, "CONTEXT_WINDOW_EXCEEDED: "),
+    errors.SystemPromptTooLarge: Row(400, "CONTEXT_WINDOW_EXCEEDED: "),
     errors.ToolError: Row(400),
     errors.BackendError: Row(503),
     errors.StoreUnavailable: Row(503, headers=TRY_AGAIN_SOON),
@@ -86,7 +87,11 @@ ERROR_STATUS: Mapping[type[errors.HoldfastError], Row] = {
 }
 
 # V1 answers these provider failures in its plain family.
-_PLAIN_MODEL_ERRORS = (errors.ModelOverloaded, errors.ContextWindowExceeded)
+_PLAIN_MODEL_ERRORS = (
+    errors.ModelOverloaded,
+    errors.ContextWindowExceeded,
+    errors.SystemPromptTooLarge,
+)
 
 _MODEL_ERRORS = {
     error.kind: error for error in ERROR_STATUS if issubclass(error, errors.ModelError)

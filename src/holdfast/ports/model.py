@@ -9,6 +9,7 @@ from msgspec import Struct
 from holdfast.core.messages import Message, Part, ToolCall
 from holdfast.core.models import EmbeddingInfo, ModelChoice, ModelInfo
 from holdfast.core.runs import Usage
+from holdfast.core.traces import CallType
 from holdfast.core.turn import Finish
 
 
@@ -40,6 +41,7 @@ class Question(Struct, frozen=True, kw_only=True):
     # The model must call one of ``tools``.
     force_tool: bool = False
     parallel_tool_calls: bool = False
+    call_type: CallType = CallType.AGENT_STEP
     # Where each exchange with the provider is added when it is over, however it ended. None: nobody wants to know.
     exchanges: list[Exchange] | None = None
 

@@ -24,7 +24,8 @@ Stop an answer where the test wants it, without a sleep::
 
 Break things: ``provider.script(HttpError(429), Answer("Once", HangUp()), NoAnswer())``; then see
 how the client took it: ``provider.requests[-1].closed_early``. Several agents at once have lanes of
-their own: ``provider.script("For you.", when=lambda request: request.model == "yours")``.
+their own: ``provider.script("For you.", when=lambda request: request.model == "yours")``. So has a
+summary that makes a conversation smaller: ``when=lambda request: request.asks_for_summary``.
 
 A history that the real provider would refuse, such as a tool call without its result, is refused
 here with the same status and words. From code without a loop: ``with ScriptedProvider.in_thread()

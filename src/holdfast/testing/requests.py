@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast.core.summaries import TRANSCRIPT_BEGINS
 from holdfast.testing.moments import Moment
 from holdfast.testing.wires.wire import Body, WireName
 
@@ -63,6 +64,11 @@ class ProviderRequest:
     def api_key(self) -> str:
         bearer = self.headers.get("authorization", "").removeprefix("Bearer ")
         return self.headers.get("x-api-key") or self.headers.get("x-goog-api-key") or bearer
+
+    @property
+    def asks_for_summary(self) -> bool:
+        """Whether Holdfast asks for a summary, to make a conversation smaller, rather than for an answer."""
+        return self.user_text.startswith(TRANSCRIPT_BEGINS)
 
     @property
     def user_text(self) -> str:

@@ -7,9 +7,9 @@ from typing import Any
 
 from msgspec import Struct
 
+from holdfast.core import prompts
 from holdfast.core.tool_rules import ToolRule
 from holdfast.errors import Unprocessable
-from holdfast.usecases import system_prompt
 from holdfast.usecases.blocks import NewBlock
 from holdfast.usecases.messages import MessageInput
 from holdfast.usecases.model_choice import NO_WISH, ModelWish
@@ -94,7 +94,7 @@ def check_name(name: str) -> None:
 
 
 def check_timezone(name: str) -> None:
-    if not system_prompt.is_timezone(name):
+    if not prompts.is_timezone(name):
         raise Unprocessable(
             f"Unknown timezone {name[:_SHOWN_CHARS]!r}: an IANA name such as 'Europe/Rome' is needed."
         )

@@ -74,7 +74,9 @@ def answering(tx: Transaction, run: Run, choice: ModelChoice, manner: Manner) ->
         decisions=tuple(clipped(item, choice.context_window) for item in decisions),
         step_id=held(calls)[0].step_id,
     )
-    return replace(run, input=(answer, *rest))
+    # The model filled the window before it paused: that is looked at when it goes on.
+    progress = replace(run.progress, context_tokens=paused.progress.context_tokens)
+    return replace(run, input=(answer, *rest), progress=progress)
 
 
 def _repeated(tx: Transaction, run: Run, manner: Manner) -> Run:

@@ -183,7 +183,7 @@ def _store(tx: Transaction, run: Run, house: House, new: NewSend) -> Run:
     if run.answers:
         manner = next(item.manner for item in new.input if isinstance(item, ApprovalInput))
         run = answering(tx, run, override or own, manner)
-    elif run.kind != ASYNC and tx.runs.paused_on(run.thread_id) is not None:
+    elif _speaks_now(run) and tx.runs.paused_on(run.thread_id) is not None:
         before = decided(tx.messages.context(run.thread_id))
         raise pending(tx.calls.open(run.thread_id), before)
     request = replace(run.request, override_model=override)
@@ -195,6 +195,11 @@ def _store(tx: Transaction, run: Run, house: House, new: NewSend) -> Run:
     )
     tx.runs.add(run)
     return run
+
+
+def _speaks_now(run: Run) -> bool:
+    """Whoever only has the context made smaller says nothing, so it may be done while the thread waits."""
+    return run.kind != ASYNC and run.request.compaction is None
 
 
 def _agent(tx: Transaction, run: Run) -> Agent:

@@ -1,41 +1,21 @@
 """The stored system message of a thread: compiled once, rewritten in place, never per step (wire-v1 §7.1).
 
-The text itself is made by ``core.memory``; here is what it is made from and where it is kept.
+The text itself is made by ``core.prompts``; here is what it is made from and where it is kept.
 """
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, tzinfo
-from zoneinfo import ZoneInfo
+from datetime import datetime
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.core import memory, messages
+from holdfast.core import memory, messages, prompts
 from holdfast.core.agents import Agent
-from holdfast.core.memory import Block, Prompt
+from holdfast.core.memory import Block
 from holdfast.core.messages import Message, Text
+from holdfast.core.prompts import human_time
 from holdfast.core.threads import Thread
 from holdfast.ports.store import Transaction
-
-DEFAULT_CONVERSATION = "default"
-
-
-def human_time(moment: datetime, timezone: str) -> str:
-    """A moment as people in the agent's timezone write it (wire-v1 §1.9)."""
-    return moment.astimezone(_zone(timezone)).strftime("%Y-%m-%d %I:%M:%S %p %Z%z")
-
-
-def is_timezone(name: str) -> bool:
-    try:
-        _zone(name)
-    except (KeyError, ValueError, OSError):  # no such zone, not a relative path, a folder of zones
-        return False
-    return True
-
-
-def _zone(name: str) -> tzinfo:
-    # UTC must work on machines without a timezone database too.
-    return UTC if name == "UTC" else ZoneInfo(name)
 
 
 def first_compiled(agent: Agent, blocks: tuple[Block, ...], now: datetime) -> str:
@@ -98,14 +78,4 @@ def _known(tx: Transaction, agent: Agent) -> _Known:
 
 
 def _text(agent: Agent, thread_id: str, known: _Known, stamp: str) -> str:
-    return memory.compile_system(
-        Prompt(
-            agent_id=agent.id,
-            conversation=messages.conversation_id(thread_id, agent.id) or DEFAULT_CONVERSATION,
-            system=agent.system,
-            compiled_at=stamp,
-            recall_count=known.recall_count,
-            blocks=known.blocks,
-            rules=agent.tool_rules,
-        )
-    )
+    return prompts.compiled(agent, thread_id, known.blocks, known.recall_count, stamp)

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from holdfast.adapters.models import guide_arguments
 from holdfast.core.messages import Message, Outcome, Role, ToolReturn
+from holdfast.core.traces import CallType
 from holdfast.ports.model import Question, ToolOffer
 
 _I_AM = "I am the guide: a script inside Holdfast, not an LLM, so I only know a few tricks."
@@ -21,6 +22,9 @@ _MEMORY = re.compile(
 )
 _ASKS_FOR_A_CALL = re.compile(r"\b(?:call|use|run|invoke|try|execute|roll|flip)\b", re.IGNORECASE)
 _BLOCK = re.compile(r"<([\w/-]+)>\n<description>.*?<value>\n(.*?)\n</value>", re.DOTALL)
+
+_USER_SAID = re.compile(r"^user: (.+)$", re.MULTILINE)
+_SUMMARY_CHARS = 80
 
 DEFAULT_COUNT = 30
 MAX_COUNT = 1000
@@ -51,6 +55,8 @@ Plan = Say | Count | CallTools
 
 def decide(question: Question) -> Plan:
     history = question.history
+    if question.call_type is CallType.SUMMARIZATION:
+        return Say(_summary(history[-1].text))
     spoken = [place for place, row in enumerate(history) if _is_spoken(row)]
     text = history[spoken[-1]].text if spoken else ""
     since = history[spoken[-1] + 1 :] if spoken else history
@@ -64,6 +70,13 @@ def decide(question: Question) -> Plan:
     if returned:
         return Say(" ".join(_told(item) for item in returned))
     return _converse(text, question)
+
+
+def _summary(transcript: str) -> str:
+    """What a script can make of a transcript: the beginning of everything that the user said."""
+    said = [found.strip()[:_SUMMARY_CHARS] for found in _USER_SAID.findall(transcript)]
+    told = "; ".join(f"“{words}”" for words in said) or "nothing"
+    return f"The user said: {told}."
 
 
 def _is_spoken(row: Message) -> bool:

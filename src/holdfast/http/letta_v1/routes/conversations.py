@@ -221,12 +221,6 @@ async def recompile_conversation(
     return json_response(await conversations.recompile(house, actor, wanted, dry_run=dry_run))
 
 
-@router.post("/{conversation_id}/compact", responses=documented(Problem, 501))
-async def compact_conversation(conversation_id: ThreadName) -> Response:
-    del conversation_id
-    return _not_yet("Compacting a conversation")
-
-
 def _not_yet(what: str) -> Response:
     detail = f"{what} is not possible yet: it comes with a later release of Holdfast."
     return json_response(Problem(detail=detail), 501, DO_NOT_RETRY)

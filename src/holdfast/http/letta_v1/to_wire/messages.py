@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from holdfast.core.ids import derived_otid
 from holdfast.core.messages import (
@@ -20,6 +20,7 @@ from holdfast.core.messages import (
     ToolReturn,
 )
 from holdfast.core.pieces import Piece, Sort, pieces
+from holdfast.core.summaries import unpack
 from holdfast.http.letta_v1.schemas import messages as wire
 
 
@@ -46,6 +47,17 @@ def api_listing(
     if types is None:
         return shown
     return [message for message in shown if message_type(message) in types]
+
+
+def summary_message(row: Message) -> wire.SummaryMessage:
+    """A compaction's row, for those who asked to see it as what it is (wire-v1 §7.9)."""
+    packed = unpack(row)
+    stats = packed.compaction_stats
+    return wire.SummaryMessage(
+        **_shown(row, derived_otid(row.id, 0)),
+        summary=packed.message,
+        compaction_stats=wire.CompactionStats(**asdict(stats)) if stats else None,
+    )
 
 
 def message_type(message: wire.ShownMessage) -> str:

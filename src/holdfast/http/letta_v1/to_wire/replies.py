@@ -1,12 +1,17 @@
 """How a run's end is told: the answer to a send, its usage, and what went wrong (wire-v1 §3.9, §4.6)."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from holdfast.core.events import RunEnded
-from holdfast.core.messages import Role
+from holdfast.core.messages import Message, Role
 from holdfast.core.runs import RunFailure
 from holdfast.http.letta_v1.schemas import messages as wire
-from holdfast.http.letta_v1.to_wire.messages import api_listing
+from holdfast.http.letta_v1.to_wire.messages import (
+    api_messages,
+    message_type,
+    summary_message,
+)
 from holdfast.http.letta_v1.to_wire.way_out import way_out
 from holdfast.usecases.messages import Reply
 
@@ -28,12 +33,17 @@ ERROR_TYPES: Final = frozenset(
 
 
 def letta_response(reply: Reply) -> wire.LettaResponse:
-    rows = [row for row in reply.messages if row.role is not Role.SUMMARY]
+    types = reply.run.request.include_return_message_types
+    shown = [message for row in reply.messages for message in _shown(row)]
     return wire.LettaResponse(
-        messages=api_listing(rows, reply.run.request.include_return_message_types),
+        messages=[item for item in shown if types is None or message_type(item) in types],
         stop_reason=wire.StopReasonItem(reply.ended.stop_reason),
         usage=usage_statistics(reply.ended),
     )
+
+
+def _shown(row: Message) -> Sequence[wire.ApiMessage]:
+    return [summary_message(row)] if row.role is Role.SUMMARY else api_messages(row)
 
 
 def usage_statistics(ended: RunEnded) -> wire.UsageStatistics:

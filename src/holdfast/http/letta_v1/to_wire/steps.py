@@ -17,6 +17,7 @@ def api_step(step: Step) -> wire.Step:
         run_id=step.run_id,
         agent_id=step.agent_id,
         organization_id=step.organization_id,
+        origin=step.origin,
         provider_name=step.model.provider,
         model=step.model.name,
         model_handle=step.model.handle,

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from holdfast.core import ids
 from holdfast.core.events import (
     CallStreamed,
+    CompactionBegan,
     Event,
     HiddenThoughtStreamed,
     MessageStored,
@@ -26,7 +27,11 @@ from holdfast.core.messages import Role
 from holdfast.core.runs import Run, StopReason
 from holdfast.errors import CallerError
 from holdfast.http.letta_v1.schemas import messages as wire
-from holdfast.http.letta_v1.to_wire.messages import api_messages, message_type
+from holdfast.http.letta_v1.to_wire.messages import (
+    api_messages,
+    message_type,
+    summary_message,
+)
 from holdfast.http.letta_v1.to_wire.replies import error_message, usage_statistics
 from holdfast.http.letta_v1.to_wire.way_out import explained
 
@@ -54,12 +59,8 @@ def stream_items(events: Sequence[Event], view: View, now: datetime) -> Iterator
         if isinstance(fact, RunEnded):
             yield from _ending(event, fact, view)
             continue
-        message = (
-            _stored(event, fact, view)
-            if isinstance(fact, MessageStored)
-            else _chunk(fact, _common(event, fact, view, date))
-        )
-        if message is not None and (view.types is None or message_type(message) in view.types):
+        message = _message(event, fact, view, date)
+        if view.types is None or message_type(message) in view.types:
             yield message
 
 
@@ -80,12 +81,38 @@ def _whole_seconds(moment: datetime) -> str:
     return moment.isoformat(timespec="seconds")
 
 
-def _stored(event: Event, fact: MessageStored, view: View) -> wire.ShownMessage | None:
-    # What a compaction wrote is for the model; V1 shows it only where it was asked for (wire-v1 §7.9).
-    if fact.message.role is Role.SUMMARY:
-        return None
-    message = api_messages(fact.message)[fact.piece]
+def _message(
+    event: Event, fact: Streamed | MessageStored | CompactionBegan, view: View, date: str
+) -> wire.ShownMessage:
+    if isinstance(fact, MessageStored):
+        return _stored(event, fact, view)
+    if isinstance(fact, CompactionBegan):
+        return _compaction(event, fact, view, date)
+    return _chunk(fact, _common(event, fact, view, date))
+
+
+def _stored(event: Event, fact: MessageStored, view: View) -> wire.ShownMessage:
+    # A summary is in the log only where it was asked for (wire-v1 §7.9).
+    is_summary = fact.message.role is Role.SUMMARY
+    message = (
+        summary_message(fact.message) if is_summary else api_messages(fact.message)[fact.piece]
+    )
     return replace(message, run_id=event.run_id, seq_id=event.seq if view.numbered else None)
+
+
+def _compaction(event: Event, fact: CompactionBegan, view: View, date: str) -> wire.ShownMessage:
+    return wire.EventMessage(
+        id=fact.id,
+        date=date,
+        run_id=event.run_id,
+        seq_id=event.seq if view.numbered else None,
+        event_type="compaction",
+        event_data={
+            "trigger": fact.trigger,
+            "context_token_estimate": fact.context_tokens,
+            "context_window": fact.context_window,
+        },
+    )
 
 
 def _common(event: Event, fact: Streamed, view: View, date: str) -> dict[str, Any]:

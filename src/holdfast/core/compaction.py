@@ -1,0 +1,112 @@
+"""Making a context smaller: when it has to be, and which rows may leave it. Pure; ``engine/compact`` does it.
+
+A context may only be cut where no tool call is open: so a result is never without its call, and calls that
+wait for a person are never hidden (wire-v1 §7.9).
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct
+
+from holdfast.core.context import SLIDING_WINDOWS, estimate_tokens, message_tokens
+from holdfast.core.messages import Message, Role
+
+# A step that filled more of the window than this is followed by a compaction.
+FULL_SHARE = 0.9
+# How often one question is made smaller and asked again before the provider's refusal stands.
+MAX_OVERFLOWS = 3
+# A sliding window lets go of this much more of the rows, again and again, until what stays fits.
+_STEP_SHARE = 0.1
+
+
+class Trigger(StrEnum):
+    """Why a context is made smaller; the words are part of the wire (wire-v1 §7.9)."""
+
+    OVERFLOW = "context_window_exceeded"
+    FULL = "post_step_context_check"
+    REQUESTED = "manual"
+
+
+class CompactionStats(Struct, frozen=True, kw_only=True):
+    trigger: str
+    context_window: int
+    messages_count_before: int
+    messages_count_after: int
+    context_tokens_before: int | None = None
+    context_tokens_after: int | None = None
+
+
+class Eviction(Struct, frozen=True):
+    """Which rows leave the context, and which stay behind the system message and the summary."""
+
+    evicted: tuple[Message, ...]
+    kept: tuple[Message, ...]
+
+    @property
+    def shrinks(self) -> bool:
+        """There are fewer rows afterwards, the summary counted."""
+        return len(self.evicted) > 1
+
+
+def is_full(history: Sequence[Message], tokens: int, window: int) -> bool:
+    """The window is nearly full, and not of the system message alone: that cannot be helped here."""
+    limit = FULL_SHARE * window
+    return tokens > limit and system_tokens(history) <= limit and evictable(history) > 0
+
+
+def system_tokens(history: Sequence[Message]) -> int:
+    return estimate_tokens(history[0].text) if history else 0
+
+
+def evictable(history: Sequence[Message], new: int = 0) -> int:
+    """How many rows after the system message may leave; 0 if nothing would be gained. The ``new`` ones at the
+    end have not been answered yet and stay."""
+    cuts = list(_cuts(history[1 : len(history) - new]))
+    return cuts[-1] if cuts else 0
+
+
+def eviction(
+    history: Sequence[Message], *, settings: Mapping[str, Any], room: int, new: int = 0
+) -> Eviction | None:
+    """What to hide. A sliding window keeps as much of the end as fits ``room`` tokens, beginning with an answer;
+    every other mode, and a window in which nothing fits, hides all that may go. None: nothing may."""
+    said = history[1 : len(history) - new]
+    cuts = list(_cuts(said))
+    if not cuts:
+        return None
+    chosen = cuts[-1]
+    if settings.get("mode") in SLIDING_WINDOWS:
+        share = float(settings.get("sliding_window_percentage") or 0)
+        sizes = [message_tokens(row) for row in history[1:]]
+        answers = [cut for cut in cuts if cut > 1 and cut < len(said) and _answers(said[cut])]
+        fitting = (cut for cut in _sliding(answers, len(said), share) if sum(sizes[cut:]) <= room)
+        chosen = next(fitting, chosen)
+    return Eviction(tuple(said[:chosen]), tuple(history[1 + chosen :]))
+
+
+def _sliding(cuts: Sequence[int], rows: int, share: float) -> Iterator[int]:
+    """The first cut of each step: 40 % of the rows by default, then 50 %, and so on."""
+    share += _STEP_SHARE
+    while share < 1:
+        least = math.ceil(round(share * rows, 6))
+        yield from [cut for cut in cuts if cut >= least][:1]
+        share += _STEP_SHARE
+
+
+def _cuts(said: Sequence[Message]) -> Iterator[int]:
+    """After how many rows no call is open; not before there is more than an old summary to hide."""
+    waiting: set[str] = set()
+    news = False
+    for count, row in enumerate(said, 1):
+        waiting |= {call.id for call in row.tool_calls}
+        waiting -= {item.call_id for item in row.tool_returns}
+        news = news or row.role is not Role.SUMMARY
+        if news and not waiting:
+            yield count
+
+
+def _answers(row: Message) -> bool:
+    return row.role is Role.ASSISTANT or (row.role is Role.APPROVAL and bool(row.tool_calls))

@@ -1,0 +1,122 @@
+"""What a summary is made from, and the row that it becomes. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.core.compaction import CompactionStats
+from holdfast.core.messages import Image, Message, Role, ToolCall, ToolReturn
+from holdfast.core.models import ModelSettings
+
+# Where a transcript is too long, no single thing that was said keeps more than this.
+_PIECE_CHARS = 1_000
+# Of what is still too long the middle is left out; the end matters more than the beginning.
+_HEAD_SHARE = 1 / 3
+TRANSCRIPT_BEGINS = "<transcript>"
+_TRANSCRIPT_ENDS = "</transcript>"
+
+_FOLLOWS = "The following is a summary of the previous messages:\n "
+_ALL_HIDDEN = "Note: prior messages have been hidden from view to save space."
+_SOME_HIDDEN = "Note: {count} messages from the beginning of the conversation have been hidden from view to save space."
+
+
+class Packed(Struct, frozen=True, kw_only=True):
+    """The text of a summary row, as V1 packs it (wire-v1 §7.9)."""
+
+    type: str
+    message: str
+    time: str
+    compaction_stats: CompactionStats | None = None
+
+    @property
+    def summary(self) -> str:
+        """The summary alone, without the note to the model."""
+        _, found, summary = self.message.partition(_FOLLOWS)
+        return summary if found else self.message
+
+
+def pack(summary: str, hidden: int, time: str, stats: CompactionStats, *, some_stay: bool) -> str:
+    note = _SOME_HIDDEN.format(count=hidden) if some_stay else _ALL_HIDDEN
+    packed = Packed(
+        type="system_alert",
+        message=f"{note} {_FOLLOWS}{summary}",
+        time=time,
+        compaction_stats=stats,
+    )
+    return msgspec.json.encode(packed).decode()
+
+
+def unpack(row: Message) -> Packed:
+    """What a summary row says; one that comes from elsewhere is its own text."""
+    try:
+        return msgspec.json.decode(row.text, type=Packed)
+    except msgspec.DecodeError:
+        return Packed(type="system_alert", message=row.text, time="")
+
+
+def latest(context: Sequence[Message]) -> str:
+    """The newest summary that the model is shown; empty if there is none."""
+    rows = [row for row in context if row.role is Role.SUMMARY]
+    return unpack(rows[-1]).summary if rows else ""
+
+
+def clipped(summary: str, chars: int | None) -> str:
+    """No more of a summary than was asked for; None and 0 ask for all of it."""
+    summary = summary.strip()
+    return summary if not chars or len(summary) <= chars else f"{summary[:chars]}…"
+
+
+def transcript(rows: Sequence[Message], max_chars: int) -> str:
+    """What was said, to be read by whoever summarises it; cut so that it fits."""
+    pieces = [piece for row in rows for piece in _pieces(row)]
+    if sum(map(len, pieces)) > max_chars:
+        pieces = [_cut(piece, _PIECE_CHARS) for piece in pieces]
+    text = _cut("\n\n".join(pieces), max_chars)
+    return f"{TRANSCRIPT_BEGINS}\n{text}\n{_TRANSCRIPT_ENDS}"
+
+
+def _pieces(row: Message) -> Iterator[str]:
+    if row.hidden or (row.role is Role.APPROVAL and not row.tool_calls):
+        # Our own notes, and who allowed what: neither is part of what was said.
+        return
+    if row.role is Role.SUMMARY:
+        yield f"summary of what was said before: {unpack(row).summary}"
+        return
+    words = [row.text] if row.text else []
+    pictures = sum(isinstance(part, Image) for part in row.content)
+    words += [f"[{pictures} pictures]"] if pictures else []
+    if words:
+        who = Role.ASSISTANT if row.role is Role.APPROVAL else row.role
+        yield f"{who}: {' '.join(words)}"
+    yield from (_called(call) for call in row.tool_calls)
+    yield from (_returned(item) for item in row.tool_returns)
+
+
+def _called(call: ToolCall) -> str:
+    return f"assistant calls {call.name}: {call.arguments}"
+
+
+def _returned(item: ToolReturn) -> str:
+    return f"{item.name or 'tool'} {item.outcome}: {item.text}"
+
+
+def _cut(text: str, chars: int) -> str:
+    lost = len(text) - chars
+    if lost <= 0:
+        return text
+    head = int(chars * _HEAD_SHARE)
+    return f"{text[:head]} [… {lost} characters left out …] {text[len(text) - (chars - head) :]}"
+
+
+def summary_settings(given: Mapping[str, Any] | None) -> ModelSettings:
+    """What a caller's model settings say that is of use for a summary."""
+    given = given or {}
+    reasoning = given.get("reasoning") or {}
+    return ModelSettings(
+        max_output_tokens=given.get("max_output_tokens"),
+        temperature=given.get("temperature"),
+        reasoning_effort=reasoning.get("reasoning_effort") or given.get("effort"),
+        verbosity=given.get("verbosity"),
+    )

@@ -1,0 +1,284 @@
+"""The effect of Compact: a summary is written, and takes the place of the rows that it tells of.
+
+Nothing is changed before the summary is there; then one transaction changes everything (``store_compaction``).
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from msgspec.structs import replace
+
+from holdfast.core import compaction, context, prompts, summaries
+from holdfast.core.compaction import CompactionStats, Eviction, Trigger
+from holdfast.core.ids import Kind
+from holdfast.core.messages import Message, Role, Text
+from holdfast.core.models import ModelChoice
+from holdfast.core.runs import RunFailure, StepStatus, Usage
+from holdfast.core.traces import CallType
+from holdfast.core.turn import Compact
+from holdfast.engine.progress import EffectProgress
+from holdfast.engine.state import Compacted, State, offers_of, prompt_history, with_progress
+from holdfast.errors import (
+    Bug,
+    CallerError,
+    ContextWindowExceeded,
+    ModelAnswerEmpty,
+    ModelError,
+    ModelRejectedRequest,
+    SystemPromptTooLarge,
+)
+from holdfast.ports.house import House
+from holdfast.ports.model import Answer, Question
+from holdfast.ports.store import Transaction
+
+log = logging.getLogger(__name__)
+
+# How much of a summariser's window a transcript may take; less if the provider says that it was too much.
+_WINDOW_SHARES = (0.7, 0.35, 0.15)
+# These will not go away by themselves: a thread that does not fit must not wait for them.
+_HOPELESS = (ModelRejectedRequest, ModelAnswerEmpty, ContextWindowExceeded)
+_UNWRITTEN = "(No summary could be written. The messages are still on record; conversation_search finds them.)"
+_READY = ("Summarise what I send you next. Write the summary and nothing else.", "I will.")
+
+
+def overflowed(state: State, error: ContextWindowExceeded) -> State:
+    """The state in which the context has to be made smaller before the question is asked again; raises if that
+    would be of no use."""
+    if _fixed_tokens(state) > state.choice.context_window:
+        raise SystemPromptTooLarge(error.detail) from error
+    turn = state.turn
+    may_go = compaction.evictable(turn.history, len(state.unstored))
+    if state.step is None or turn.overflows >= compaction.MAX_OVERFLOWS or not may_go:
+        raise error
+    step = replace(state.step, status=StepStatus.FAILED, failure=_failure(error))
+    turn = replace(turn, overflows=turn.overflows + 1, compacted=False)
+    return replace(state, step=step, turn=turn)
+
+
+def tokens_before(state: State, trigger: Trigger) -> int:
+    """How full the window is: as the provider counted it, else by estimate."""
+    if trigger is Trigger.FULL:
+        return state.turn.progress.context_tokens
+    return _estimate(state, state.turn.history)
+
+
+async def compact(house: House, state: State, command: Compact, progress: EffectProgress) -> State:
+    """The state with a summary in the place of its oldest rows. A window that is only nearly full stays as it is
+    if no summary can be had; where there is no way on without one, the summariser's error ends the run."""
+    settings = _settings(state)
+    planned = _planned(state, settings)
+    writer = _Summariser(house, state, settings, progress)
+    started = house.clock.monotonic_ns()
+    failure: RunFailure | None = None
+    try:
+        summary = await writer.write(planned.evicted)
+    except ModelError as error:
+        failure, summary = _failure(error), _UNWRITTEN
+        if command.trigger is Trigger.FULL:
+            return _spent(state, writer, house.clock.monotonic_ns() - started, failure)
+        if command.trigger is Trigger.REQUESTED or not isinstance(error, _HOPELESS):
+            raise
+    state = _spent(state, writer, house.clock.monotonic_ns() - started, failure)
+    summary = summaries.clipped(summary, settings.get("clip_chars"))
+    return _compacted(house, state, command.trigger, planned, summary)
+
+
+def _settings(state: State) -> dict[str, Any]:
+    """The request's settings, else the agent's; a question that was refused twice spares nothing."""
+    given = state.run.request.compaction or state.agent.compaction_settings
+    settings = context.compaction_settings(state.agent.model.handle, given)
+    return settings | {"mode": "all"} if state.turn.overflows > 1 else settings
+
+
+def _planned(state: State, settings: Mapping[str, Any]) -> Eviction:
+    share = 1 - float(settings["sliding_window_percentage"])
+    planned = compaction.eviction(
+        state.turn.history,
+        settings=settings,
+        room=int(share * state.choice.context_window) - _fixed_tokens(state),
+        new=len(state.unstored),
+    )
+    if planned is None:
+        raise Bug("A context is to be made smaller that has nothing to spare.")
+    return planned
+
+
+def _spent(state: State, writer: "_Summariser", ns: int, failure: RunFailure | None) -> State:
+    """The state after the summariser was asked: what it took, and that it need not be asked again now."""
+    if state.step is None:
+        raise Bug("A summary was written without a step.")
+    step = replace(
+        state.step,
+        status=StepStatus.FAILED if failure else StepStatus.SUCCESS,
+        failure=failure,
+        model=writer.choice,
+        usage=writer.usage,
+        llm_request_ns=ns,
+        step_ns=ns,
+    )
+    run = replace(state.run, usage=state.run.usage + writer.usage)
+    return replace(state, step=step, run=run, turn=replace(state.turn, compacted=True))
+
+
+def _compacted(
+    house: House, state: State, trigger: Trigger, planned: Eviction, summary: str
+) -> State:
+    now = house.clock.now()
+    system, *_ = state.turn.history
+    stats = CompactionStats(
+        trigger=trigger,
+        context_window=state.choice.context_window,
+        messages_count_before=len(state.turn.history),
+        messages_count_after=len(planned.kept) + 2,
+        context_tokens_before=tokens_before(state, trigger),
+        context_tokens_after=_estimate(state, (system, *planned.kept))
+        + context.estimate_tokens(summary),
+    )
+    text = summaries.pack(
+        summary,
+        len(planned.evicted),
+        prompts.human_time(now, state.agent.timezone),
+        stats,
+        some_stay=bool(planned.kept),
+    )
+    row = Message(
+        id=house.ids.mint(Kind.MESSAGE),
+        agent_id=state.agent.id,
+        thread_id=state.run.thread_id,
+        role=Role.SUMMARY,
+        created_at=now,
+        content=(Text(text),),
+        run_id=state.run.id,
+        step_id=state.step.id if state.step else None,
+    )
+    state = with_progress(state, context_tokens=stats.context_tokens_after)
+    return replace(
+        state,
+        turn=replace(state.turn, history=(system, row, *planned.kept)),
+        compacted=Compacted(row, frozenset(gone.id for gone in planned.evicted)),
+    )
+
+
+def store_compaction(tx: Transaction, state: State, now: datetime) -> State:
+    """Show the summary in the place of the rows that leave, and compile the system message again."""
+    if state.compacted is None:
+        return state
+    thread_id, row = state.run.thread_id, state.compacted.row
+    # As it is now: while a thread waits for a person, somebody may answer for them meanwhile.
+    shown, *rest = tx.messages.context(thread_id)
+    system = replace(shown, content=(Text(_compiled(tx, state, now)),))
+    tx.messages.rewrite(system)
+    tx.messages.append([row])
+    kept = [said.id for said in rest if said.id not in state.compacted.evicted]
+    tx.messages.set_context(thread_id, [system.id, row.id, *kept])
+    turn = replace(state.turn, history=(system, *state.turn.history[1:]))
+    return replace(state, turn=turn, compacted=None)
+
+
+def _compiled(tx: Transaction, state: State, now: datetime) -> str:
+    agent = state.agent
+    blocks = tuple(tx.agents.blocks([agent.id]).get(agent.id, ()))
+    # One row of each thread is its system message, which nobody said.
+    said = max(tx.messages.count(agent.id) - len(tx.threads.of_agent(agent.id)), 0)
+    stamp = prompts.human_time(now, agent.timezone)
+    return prompts.compiled(agent, state.run.thread_id, blocks, said, stamp)
+
+
+def _estimate(state: State, rows: Sequence[Message]) -> int:
+    return _fixed_tokens(state) + sum(map(context.message_tokens, rows[1:]))
+
+
+def _fixed_tokens(state: State) -> int:
+    """What every question takes: the system message and the tools."""
+    offers = offers_of(state.tools, state.run.request.client_tools).values()
+    schemas = [{"name": o.name, "text": o.description, "takes": o.parameters} for o in offers]
+    return compaction.system_tokens(prompt_history(state)) + context.schema_tokens(schemas)
+
+
+def _failure(error: ModelError) -> RunFailure:
+    return RunFailure(error.kind, error.summary, error.detail)
+
+
+class _Summariser:
+    """Asks the chosen model for a summary, and if that cannot the agent's own; counts what it took."""
+
+    def __init__(
+        self, house: House, state: State, settings: Mapping[str, Any], progress: EffectProgress
+    ) -> None:
+        self._house = house
+        self._state = state
+        self._settings = settings
+        self._progress = progress
+        self.choice = state.choice
+        self.usage = Usage()
+
+    async def write(self, rows: Sequence[Message]) -> str:
+        *first, own = self._choices()
+        for choice in first:
+            try:
+                return await self._by(choice, rows)
+            except ModelError as error:
+                told = {"model": choice.handle, "why": str(error)}
+                log.warning("compaction.summariser_failed", extra=told)
+        return await self._by(own, rows)
+
+    def _choices(self) -> list[ModelChoice]:
+        """The summariser that was chosen, if it can be reached, and the model that answers in the thread."""
+        own = self._state.choice
+        own = replace(own, settings=replace(own.settings, response_format=None))
+        handle, given = self._settings["model"], self._settings.get("model_settings")
+        is_own = handle == own.handle and not given
+        if is_own or self._settings["mode"] in context.SELF_COMPACTING:
+            return [own]
+        try:
+            info = self._house.catalogue.find(handle)
+        except CallerError:
+            return [own]
+        wanted = summaries.summary_settings(given)
+        chosen = ModelChoice(handle=handle, context_window=info.context_window, settings=wanted)
+        return [chosen, own]
+
+    async def _by(self, choice: ModelChoice, rows: Sequence[Message]) -> str:
+        self.choice = choice
+        *shares, last = _WINDOW_SHARES
+        for share in shares:
+            try:
+                return await self._answer(choice, rows, share)
+            except ContextWindowExceeded:
+                continue
+        return await self._answer(choice, rows, last)
+
+    async def _answer(self, choice: ModelChoice, rows: Sequence[Message], share: float) -> str:
+        asked = Question(
+            choice=choice,
+            history=self._history(choice, rows, share),
+            call_type=CallType.SUMMARIZATION,
+            exchanges=self._progress.exchanges if self._house.limits.max_trace_bytes else None,
+        )
+        self._progress.moved()
+        async with self._house.model.ask(asked) as events:
+            async for event in events:
+                if isinstance(event, Answer):
+                    return self._text(event)
+                self._progress.moved()
+        raise ModelError("The provider's stream ended before its summary was complete.")
+
+    def _text(self, answer: Answer) -> str:
+        self.usage += answer.usage
+        text = "\n".join(part.text for part in answer.content if isinstance(part, Text))
+        if not text.strip():
+            raise ModelAnswerEmpty(f"The model {self.choice.handle} wrote no summary.")
+        return text
+
+    def _history(
+        self, choice: ModelChoice, rows: Sequence[Message], share: float
+    ) -> tuple[Message, ...]:
+        chars = int(share * choice.context_window) * context.BYTES_PER_TOKEN
+        said = [(Role.SYSTEM, str(self._settings["prompt"]))]
+        if self._settings.get("prompt_acknowledgement"):
+            said += [(Role.USER, _READY[0]), (Role.ASSISTANT, _READY[1])]
+        said.append((Role.USER, summaries.transcript(rows, chars)))
+        blank = self._state.turn.history[0]
+        return tuple(replace(blank, role=role, content=(Text(text),)) for role, text in said)

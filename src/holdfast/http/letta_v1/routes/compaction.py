@@ -1,0 +1,62 @@
+"""Making a context smaller on demand (wire-v1 §7.9)."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Body, Response
+
+from holdfast.core.agents import Actor
+from holdfast.core.messages import default_thread_id
+from holdfast.core.runs import RunFailure
+from holdfast.http.dependencies import ActorDep, HouseDep
+from holdfast.http.error_status import failure_response
+from holdfast.http.json_body import JsonRoute
+from holdfast.http.json_response import documented, json_response
+from holdfast.http.letta_v1.conversations_wire import ThreadName, thread_id
+from holdfast.http.letta_v1.ids import AgentId
+from holdfast.http.letta_v1.model_wire import sent
+from holdfast.http.letta_v1.schemas.compaction import (
+    CompactBody,
+    CompactConversationBody,
+    CompactionResponse,
+)
+from holdfast.ports.house import House
+from holdfast.usecases import agents, compaction, conversations
+
+router = APIRouter(prefix="/v1", route_class=JsonRoute, tags=["messages"])
+
+
+@router.post("/agents/{agent_id}/summarize", responses=documented(CompactionResponse))
+async def summarize_agent(
+    agent_id: AgentId,
+    house: HouseDep,
+    actor: ActorDep,
+    body: Annotated[CompactBody | None, Body()] = None,
+) -> Response:
+    """Hide the oldest messages of the agent's default thread behind a summary. The history keeps them all."""
+    await agents.retrieve(house, actor, agent_id, ())
+    return await _compacted(house, actor, default_thread_id(agent_id), body or CompactBody())
+
+
+@router.post("/conversations/{conversation_id}/compact", responses=documented(CompactionResponse))
+async def compact_conversation(
+    conversation_id: ThreadName,
+    house: HouseDep,
+    actor: ActorDep,
+    body: Annotated[CompactConversationBody | None, Body()] = None,
+) -> Response:
+    """Hide the oldest messages of a conversation behind a summary. The history keeps them all."""
+    wish = body or CompactConversationBody()
+    thread = await conversations.find(house, actor, thread_id(conversation_id, wish.agent_id))
+    return await _compacted(house, actor, thread.id, wish)
+
+
+async def _compacted(house: House, actor: Actor, thread: str, wish: CompactBody) -> Response:
+    done = await compaction.compact(house, actor, thread, sent(wish.compaction_settings))
+    if isinstance(done, RunFailure):
+        return failure_response(done)
+    shown = CompactionResponse(
+        summary=done.summary,
+        num_messages_before=done.messages_before,
+        num_messages_after=done.messages_after,
+    )
+    return json_response(shown)
