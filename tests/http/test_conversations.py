@@ -197,16 +197,6 @@ async def test_recompiling_shows_what_the_blocks_say_now(
     assert still.json()["in_context_message_ids"] == made["in_context_message_ids"]
 
 
-async def test_compacting_says_that_it_cannot_be_done_yet(
-    client: AsyncClient, converse: Converse
-) -> None:
-    made = await converse()
-    refused = await client.post(f"/v1/conversations/{made['id']}/compact", json={})
-    assert refused.status_code == 501
-    assert refused.headers["x-should-retry"] == "false"
-    assert "later release" in refused.json()["detail"]
-
-
 @pytest.mark.parametrize(
     ("method", "path"),
     [

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from letta_client.types.agents import LettaStreamingResponse
 from pydantic import TypeAdapter
 
+from holdfast.core.compaction import CompactionStats
 from holdfast.core.events import (
     CallStreamed,
+    CompactionBegan,
     Event,
     Fact,
     HiddenThoughtStreamed,
@@ -33,6 +35,7 @@ from holdfast.core.messages import (
 )
 from holdfast.core.pieces import pieces
 from holdfast.core.runs import Run, RunFailure, RunRequest, RunStatus, StopReason, Usage
+from holdfast.core.summaries import pack
 from holdfast.errors import PendingApproval
 from holdfast.http.letta_v1.schemas import messages as wire
 from holdfast.http.letta_v1.to_wire.messages import api_messages
@@ -104,11 +107,29 @@ def test_a_stored_row_is_streamed_as_it_is_listed(row: Message) -> None:
     ]
 
 
-def test_what_a_compaction_wrote_is_not_streamed() -> None:
-    row = Message(
-        id=ROW, agent_id="a", thread_id="a", role=Role.SUMMARY, created_at=NOW, content=(Text("x"),)
+def test_a_compaction_is_an_event_and_a_summary() -> None:
+    stats = CompactionStats(
+        trigger="manual", context_window=10, messages_count_before=5, messages_count_after=2
     )
-    assert shown(MessageStored(row)) == []
+    text = pack("They met.", 3, "then", stats, some_stay=False)
+    row = Message(
+        id=ROW,
+        agent_id="a",
+        thread_id="a",
+        role=Role.SUMMARY,
+        created_at=NOW,
+        content=(Text(text),),
+    )
+    (began,) = shown(CompactionBegan("some-uuid", "manual", 12, 10))
+    (summary,) = shown(MessageStored(row))
+    assert (began["message_type"], began["id"]) == ("event_message", "some-uuid")
+    assert (began["event_type"], began["event_data"]) == (
+        "compaction",
+        {"trigger": "manual", "context_token_estimate": 12, "context_window": 10},
+    )
+    assert (summary["message_type"], summary["id"]) == ("summary_message", ROW)
+    assert summary["summary"].endswith(" They met.")
+    assert summary["compaction_stats"]["messages_count_after"] == 2
 
 
 def test_a_token_has_the_ids_of_the_row_that_it_will_be_part_of() -> None:

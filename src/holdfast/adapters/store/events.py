@@ -11,11 +11,11 @@ from holdfast.adapters.store import tables
 from holdfast.adapters.store.columns import encoded
 from holdfast.adapters.store.messages import MESSAGE
 from holdfast.adapters.store.prepared import Prepared
-from holdfast.core.events import Event, MessageStored, RunEnded, Streamed
+from holdfast.core.events import CompactionBegan, Event, MessageStored, RunEnded, Streamed
 
 _events = tables.events
 
-_decoder = msgspec.json.Decoder(list[Streamed | RunEnded])
+_decoder = msgspec.json.Decoder(list[Streamed | CompactionBegan | RunEnded])
 
 _append = Prepared(insert(_events))
 _after = Prepared(

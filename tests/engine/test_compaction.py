@@ -1,0 +1,683 @@
+"""Making a context smaller: what the model is shown afterwards, and what a failure, a cancel or a crash leaves."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from tests.engine.rig import ACTOR, WAIT_SECONDS, Rig, ScriptedModel, assert_answered, called, said
+from tests.engine.test_cancel import (
+    HangingModel,
+    assert_cancelled,
+    facts,
+    steps_of,
+    with_model,
+    within,
+)
+from tests.engine.test_recovery import DyingStore, assert_sound, killed
+
+from holdfast.adapters.store.sqlite import SqliteStore
+from holdfast.core import summaries
+from holdfast.core import tool_rules as rules
+from holdfast.core.agents import Agent
+from holdfast.core.cancellation import Action, Cancellation
+from holdfast.core.events import CompactionBegan, MessageStored, RunEnded
+from holdfast.core.messages import Decision, Message, Role, Text
+from holdfast.core.paging import Page
+from holdfast.core.runs import (
+    Run,
+    RunFailure,
+    RunQuery,
+    RunStatus,
+    Step,
+    StepStatus,
+    StopReason,
+    Usage,
+)
+from holdfast.core.traces import CallType
+from holdfast.errors import (
+    CallerError,
+    Conflict,
+    ContextWindowExceeded,
+    ModelAnswerEmpty,
+    ModelAuthFailed,
+    ModelOverloaded,
+    ModelRateLimited,
+    ModelRejectedRequest,
+)
+from holdfast.ports.model import Answer, ModelEvent, Question, TextDelta
+from holdfast.ports.store import Transaction
+from holdfast.usecases import cancellation, compaction, messages, runs
+from holdfast.usecases.compaction import Compaction
+from holdfast.usecases.messages import ApprovalInput, NewSend
+
+ALL = {"mode": "all"}
+TOO_LONG = ContextWindowExceeded("11 tokens > 10 maximum")
+
+
+def filling(text: str = "Hello", tokens: int = 127_000) -> Answer:
+    """An answer after which the window is nearly full."""
+    return replace(said(text), usage=Usage(tokens, 5))
+
+
+async def talked(rig: Rig, rounds: int = 3, **fields: Any) -> Agent:
+    """An agent that has talked for a while."""
+    agent = await rig.make_agent(*fields.pop("tools", ()), compaction_settings=ALL, **fields)
+    for number in range(rounds):
+        rig.model.script.append(said(f"answer {number}"))
+        await rig.say(agent, f"question {number}")
+    return agent
+
+
+def shape(rows: Sequence[Message]) -> list[str]:
+    """The rows as a reader wants them: roles and words."""
+    return [summaries.unpack(row).summary if row.role is Role.SUMMARY else row.text for row in rows]
+
+
+async def shown(rig: Rig, agent: Agent) -> list[str]:
+    return shape((await rig.context(agent))[1:])
+
+
+def asked_for_summary(rig: Rig) -> list[Question]:
+    return [asked for asked in rig.model.questions if asked.call_type is CallType.SUMMARIZATION]
+
+
+async def steps(rig: Rig, run: Run) -> list[Step]:
+    return sorted(await steps_of(rig, run), key=lambda step: step.created_at)
+
+
+async def test_a_question_that_does_not_fit_is_made_smaller_and_asked_again(rig: Rig) -> None:
+    async with rig.working():
+        agent = await talked(rig)
+        rig.model.script = [TOO_LONG, said("They talked."), said("Here I am.")]
+        reply = await rig.say(agent, "and now?")
+    assert reply.ended.stop_reason is StopReason.END_TURN
+    assert await shown(rig, agent) == ["They talked.", "and now?", "Here I am."]
+    summary, again = rig.model.questions[-2:]
+    assert summary.call_type is CallType.SUMMARIZATION
+    assert "user: question 0" in summary.history[-1].text
+    assert "and now?" not in summary.history[-1].text
+    assert [row.role for row in again.history] == [Role.SYSTEM, Role.SUMMARY, Role.USER]
+    # Nothing is lost: what left the context stays in the history.
+    rows = await rig.read(lambda tx: tx.messages.count(agent.id))
+    assert rows == 1 + 6 + 1 + 2
+
+
+async def test_each_question_to_a_provider_is_a_step_and_all_of_them_are_paid_for(rig: Rig) -> None:
+    async with rig.working():
+        agent = await talked(rig)
+        rig.model.script = [TOO_LONG, said("They talked."), said("Here I am.")]
+        reply = await rig.say(agent, "and now?")
+        refused, summary, answered = await steps(rig, reply.run)
+    assert refused.failure is not None
+    assert (refused.status, refused.failure.kind) == (
+        StepStatus.FAILED,
+        "llm_context_window_exceeded",
+    )
+    assert (summary.status, summary.origin, summary.usage) == (
+        StepStatus.SUCCESS,
+        "compaction",
+        Usage(10, 5),
+    )
+    assert (answered.status, answered.origin) == (StepStatus.SUCCESS, None)
+    assert reply.ended.usage.total_tokens == 30
+    # Only answers count: a summary takes no step of the budget.
+    assert reply.ended.step_count == 1
+
+
+async def test_a_question_that_never_fits_is_given_up_after_three_times(rig: Rig) -> None:
+    async with rig.working():
+        agent = await talked(rig, rounds=8)
+        agent = await settle(rig, agent, mode="sliding_window")
+        rig.model.otherwise = refuses_answers
+        reply = await rig.say(agent, "and now?")
+        run = await rig.ended(reply.run)
+        assert run.failure is not None
+        assert (run.stop_reason, run.failure.kind) == (
+            StopReason.LLM_API_ERROR,
+            "llm_context_window_exceeded",
+        )
+        # The first one spares the end of the talk, the second one nothing; then there is nothing to spare.
+        assert len(asked_for_summary(rig)) == 2
+        assert await shown(rig, agent) == ["Short."]
+        rig.model.otherwise = lambda _: said()
+        assert (await rig.say(agent)).ended.stop_reason is StopReason.END_TURN
+
+
+def refuses_answers(question: Question) -> Answer:
+    if question.call_type is CallType.SUMMARIZATION:
+        return said("Short.")
+    raise TOO_LONG
+
+
+async def settle(rig: Rig, agent: Agent, **settings: Any) -> Agent:
+    agent = replace(agent, compaction_settings=settings)
+    await rig.house.store.write(lambda tx: tx.agents.save(agent))
+    return agent
+
+
+async def test_a_message_that_is_too_long_by_itself_is_refused_as_the_provider_did(
+    rig: Rig,
+) -> None:
+    agent = await rig.make_agent()
+    rig.model.script = [TOO_LONG]
+    async with rig.working():
+        reply = await rig.say(agent, "very long")
+    assert reply.ended.failure == RunFailure(TOO_LONG.kind, TOO_LONG.summary, TOO_LONG.detail)
+    assert asked_for_summary(rig) == []
+
+
+async def test_a_system_prompt_that_is_too_large_is_told_as_such(rig: Rig) -> None:
+    async with rig.working():
+        agent = await talked(rig)
+        await widen(rig, agent, "word " * 200_000)
+        before = await rig.context(agent)
+        rig.model.script = [TOO_LONG]
+        reply = await rig.say(agent)
+    assert reply.ended.stop_reason is StopReason.CONTEXT_OVERFLOW
+    assert reply.ended.failure is not None
+    assert reply.ended.failure.kind == "context_window_overflow_in_system_prompt"
+    assert reply.ended.failure.message.startswith(
+        "Compaction failed because the system prompt is too large"
+    )
+    assert await rig.context(agent) == before
+    assert asked_for_summary(rig) == []
+
+
+async def widen(rig: Rig, agent: Agent, text: str) -> None:
+    system = replace((await rig.context(agent))[0], content=(Text(text),))
+    await rig.house.store.write(lambda tx: tx.messages.rewrite(system))
+
+
+async def test_an_answer_that_fills_the_window_is_followed_by_a_compaction(rig: Rig) -> None:
+    async with rig.working():
+        agent = await talked(rig)
+        rig.model.script = [filling("The last one."), said("They talked.")]
+        reply = await rig.say(agent, "and now?")
+        answered, summary = await steps(rig, reply.run)
+        system = (await rig.context(agent))[0]
+    assert (reply.ended.stop_reason, reply.ended.step_count) == (StopReason.END_TURN, 1)
+    assert await shown(rig, agent) == ["They talked."]
+    assert answered.stop_reason is StopReason.END_TURN
+    assert summary.origin == "compaction"
+    # Recompiled: it names the agent now, which the one that was made by hand does not.
+    assert f"- AGENT_ID: {agent.id}" in system.text
+    assert 0 < reply.ended.context_tokens < 127_000
+    assert [row.role for row in reply.messages] == [Role.ASSISTANT]
+
+
+async def test_between_two_steps_the_model_goes_on_from_the_summary(rig: Rig) -> None:
+    agent = await rig.make_agent("roll", compaction_settings=ALL)
+    rolls = replace(called(("c1", "roll")), usage=Usage(127_000, 5))
+    rig.model.script = [rolls, said("A die was rolled."), said("Done.")]
+    async with rig.working():
+        reply = await rig.say(agent)
+    assert reply.ended.stop_reason is StopReason.END_TURN
+    assert await shown(rig, agent) == ["A die was rolled.", "Done."]
+    assert "roll finished: done" in asked_for_summary(rig)[0].history[-1].text
+
+
+async def test_a_run_still_ends_as_it_was_going_to(rig: Rig) -> None:
+    agent = await rig.make_agent("roll", compaction_settings=ALL, rules=(EXIT,))
+    rolls = replace(called(("c1", "roll")), usage=Usage(127_000, 5))
+    rig.model.script = [rolls, said("A die was rolled.")]
+    async with rig.working():
+        reply = await rig.say(agent)
+    assert reply.ended.stop_reason is StopReason.TOOL_RULE
+    assert len(rig.model.questions) == 2
+
+
+EXIT = rules.ExitLoop(tool_name="roll")
+
+
+async def test_a_paused_thread_is_made_smaller_when_it_goes_on(rig: Rig) -> None:
+    agent = await rig.make_agent("ask", compaction_settings=ALL, rules=(HELD,))
+    asks = replace(called(("c1", "ask")), usage=Usage(127_000, 5))
+    rig.model.script = [asks, said("They asked."), said("Done.")]
+    async with rig.working():
+        assert (await rig.say(agent)).ended.stop_reason is StopReason.REQUIRES_APPROVAL
+        assert asked_for_summary(rig) == []
+        reply = await answered(rig, agent, "c1")
+    assert reply.ended.stop_reason is StopReason.END_TURN
+    assert await shown(rig, agent) == ["They asked.", "Done."]
+
+
+HELD = rules.RequiresApproval(tool_name="ask")
+
+
+async def answered(rig: Rig, agent: Agent, call_id: str) -> messages.Reply:
+    item = ApprovalInput(decisions=(Decision(call_id, approve=True),))
+    new = NewSend(agent_id=agent.id, input=(item,))
+    run = await messages.send(rig.house, ACTOR, new)
+    return await asyncio.wait_for(messages.wait(rig.house, run), WAIT_SECONDS)
+
+
+async def test_the_next_compaction_starts_from_the_last_summary(rig: Rig) -> None:
+    async with rig.working():
+        agent = await talked(rig)
+        rig.model.script = [filling(), said("They talked.")]
+        await rig.say(agent, "one")
+        rig.model.script = [filling(), said("And went on.")]
+        await rig.say(agent, "two")
+    assert await shown(rig, agent) == ["And went on."]
+    last = asked_for_summary(rig)[-1].history[-1].text
+    assert "summary of what was said before: They talked." in last
+
+
+# -- who is told -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stream_tokens", [True, False])
+async def test_it_is_told_to_those_who_asked_for_it_alone(rig: Rig, stream_tokens: bool) -> None:
+    async with rig.working():
+        agent = await talked(rig)
+        for wanted in (True, False):
+            rig.model.script = [filling(), said("They talked.")]
+            run = await rig.submit(
+                agent, include_compaction_messages=wanted, stream_tokens=stream_tokens
+            )
+            told = await facts(rig, run)
+            begun = [fact for fact in told if isinstance(fact, CompactionBegan)]
+            rows = [fact.message for fact in told if isinstance(fact, MessageStored)]
+            summed = [row for row in rows if row.role is Role.SUMMARY]
+            assert (len(begun), len(summed)) == ((1, 1) if wanted else (0, 0))
+            if wanted:
+                assert (begun[0].trigger, begun[0].context_tokens, begun[0].context_window) == (
+                    "post_step_context_check",
+                    127_005,
+                    128_000,
+                )
+                stats = summaries.unpack(summed[0]).compaction_stats
+                assert stats is not None
+                assert (stats.messages_count_before, stats.messages_count_after) == (9, 2)
+
+
+# -- a summariser that fails -----------------------------------------------------------------
+
+TEMPORARY = (ModelRateLimited("slow"), ModelOverloaded("full"), ModelAuthFailed("key"))
+HOPELESS = (ModelRejectedRequest("no"), said(""), TOO_LONG, ModelAnswerEmpty())
+
+
+@pytest.mark.parametrize("failure", TEMPORARY, ids=lambda error: type(error).__name__)
+async def test_a_failure_that_may_pass_is_told_and_changes_nothing(
+    rig: Rig, failure: Exception
+) -> None:
+    async with rig.working():
+        agent = await talked(rig)
+        before = await rig.context(agent)
+        rig.model.script = [TOO_LONG, failure]
+        reply = await rig.say(agent, "and now?")
+        assert reply.ended.failure is not None
+        assert reply.ended.failure.kind == getattr(failure, "kind", None)
+        assert await rig.context(agent) == before
+        rig.model.script = [TOO_LONG, said("They talked."), said("Here I am.")]
+        assert (await rig.say(agent)).ended.stop_reason is StopReason.END_TURN
+
+
+@pytest.mark.parametrize("failure", HOPELESS, ids=["rejected", "empty", "too long", "silent"])
+async def test_a_failure_that_stays_does_not_keep_the_agent_from_answering(
+    rig: Rig, failure: Answer | Exception
+) -> None:
+    async with rig.working():
+        agent = await talked(rig)
+        tries = 3 if failure is TOO_LONG else 1
+        rig.model.script = [TOO_LONG, *[failure] * tries, said("Here I am.")]
+        reply = await rig.say(agent, "and now?")
+        (_, summary, _) = await steps(rig, reply.run)
+    assert reply.ended.stop_reason is StopReason.END_TURN
+    assert (await shown(rig, agent))[0].startswith("(No summary could be written.")
+    assert summary.status is StepStatus.FAILED
+
+
+async def test_a_window_that_is_only_nearly_full_can_wait_for_a_summary(rig: Rig) -> None:
+    async with rig.working():
+        agent = await talked(rig)
+        rig.model.script = [filling("All is well."), ModelRejectedRequest("no")]
+        reply = await rig.say(agent)
+        (_, summary) = await steps(rig, reply.run)
+    assert reply.ended.stop_reason is StopReason.END_TURN
+    assert len(await rig.context(agent)) == 9
+    assert summary.status is StepStatus.FAILED
+    assert summary.failure is not None
+    assert (summary.failure.kind, summary.origin) == ("llm_bad_request", "compaction")
+
+
+async def test_the_agents_own_model_steps_in_for_a_summariser_that_fails(rig: Rig) -> None:
+    # The rig knows the guide alone, so another model of its provider is not to be had at all.
+    async with rig.working():
+        agent = await talked(rig)
+        agent = await settle(rig, agent, mode="all", model="openai/gpt-5-mini")
+        rig.model.script = [filling(), said("They talked.")]
+        reply = await rig.say(agent)
+        (_, summary) = await steps(rig, reply.run)
+    assert summary.model.handle == "holdfast/guide"
+    assert await shown(rig, agent) == ["They talked."]
+
+
+async def test_a_transcript_that_is_too_long_for_its_reader_is_shortened(rig: Rig) -> None:
+    async with rig.working():
+        agent = await rig.make_agent(compaction_settings=ALL)
+        rig.model.otherwise = lambda _: said("long " * 400)
+        for _ in range(4):
+            await rig.say(agent)
+        agent = replace(agent, model=replace(agent.model, context_window=1_000))
+        await rig.house.store.write(lambda tx: tx.agents.save(agent))
+        rig.model.script = [filling(tokens=950), TOO_LONG, said()]
+        await rig.say(agent)
+    lengths = [len(asked.history[-1].text) for asked in asked_for_summary(rig)]
+    assert len(lengths) == 2
+    # 70 % of the window at four characters per token, then half of that.
+    assert 3_000 > lengths[0] > 2_000 > lengths[1]
+
+
+# -- stopped in the middle -------------------------------------------------------------------
+
+
+class Summariser(ScriptedModel):
+    """Answers by script, and summarises as the test wants it."""
+
+    def __init__(self, summarise: Callable[[], AsyncIterator[ModelEvent]]) -> None:
+        super().__init__()
+        self._summarise = summarise
+
+    @asynccontextmanager
+    async def ask(self, question: Question) -> AsyncIterator[AsyncIterator[ModelEvent]]:
+        if question.call_type is CallType.SUMMARIZATION:
+            yield self._summarise()
+        else:
+            async with super().ask(question) as events:
+                yield events
+
+
+@pytest.mark.parametrize("heard", [(), (TextDelta("They "),)], ids=["before", "in the middle"])
+@pytest.mark.parametrize("trigger", ["overflow", "full", "requested"])
+async def test_a_cancel_stops_the_summariser_and_leaves_the_context_as_it_was(
+    rig: Rig, heard: tuple[ModelEvent, ...], trigger: str
+) -> None:
+    async with rig.working():
+        agent = await talked(rig)
+    hanging = HangingModel(*heard)
+    with_model(rig, Summariser(hanging._speak))
+    async with rig.working():
+        before = len(await rig.context(agent))
+        rig.model.script = [TOO_LONG if trigger == "overflow" else filling("All is well.")]
+        if trigger == "requested":
+            waiting = asyncio.create_task(compaction.compact(rig.house, ACTOR, agent.id))
+            await within(hanging.silent)
+            (run,) = await rig.read(lambda tx: list(tx.runs.live()))
+        else:
+            run = await rig.submit(agent)
+            await within(hanging.silent)
+        stopped = await runs.cancel(rig.house, ACTOR, run.id)
+        assert stopped.status is RunStatus.CANCELLED
+        if trigger == "requested":
+            with pytest.raises(Conflict, match="nothing was changed"):
+                await waiting
+        (pending, *_) = [s for s in await steps(rig, run) if s.origin == "compaction"]
+    assert pending.status is StepStatus.CANCELLED
+    assert stopped.cancellation is not None
+    assert stopped.cancellation.phase == "compaction"
+    rows = await rig.context(agent)
+    assert len(rows) == before + (2 if trigger == "full" else 0)
+    assert all(row.role is not Role.SUMMARY for row in rows)
+    if trigger != "requested":
+        await assert_cancelled(rig, agent, run)
+
+
+async def test_a_cancel_that_comes_just_before_the_commit_wins(rig: Rig) -> None:
+    async with rig.working():
+        agent = await talked(rig)
+
+    async def summarise() -> AsyncIterator[ModelEvent]:
+        (run,) = await rig.read(lambda tx: list(tx.runs.live()))
+        # On record, and nobody has heard of it yet.
+        await rig.house.store.write(lambda tx: on_record(tx, run))
+        yield said("They talked.")
+
+    def on_record(tx: Transaction, run: Run) -> None:
+        now = rig.house.clock.now()
+        receipt = Cancellation(requested_at=now, requested_by=ACTOR.user_id)
+        held = tx.runs.hold(ACTOR.organization_id, run.id)
+        cancellation.put_on_record(tx, held, receipt, rig.house.ids)
+
+    with_model(rig, Summariser(summarise))
+    async with rig.working():
+        rig.model.script = [TOO_LONG]
+        run = await rig.submit(agent)
+        ended = await rig.ended(run)
+    assert ended.status is RunStatus.CANCELLED
+    assert len(await rig.context(agent)) == 7
+    await assert_cancelled(rig, agent, run)
+
+
+async def test_a_run_that_is_rolled_back_leaves_the_summary(rig: Rig) -> None:
+    """What the summary tells of was said by others too, and is shown nowhere else."""
+    async with rig.working():
+        agent = await talked(rig)
+    model = ScriptedModel()
+    model.script = [TOO_LONG, said("They talked."), (asyncio.Event(),)]
+    with_model(rig, model)
+    async with rig.working():
+        run = await rig.submit(agent, "forget this")
+        async with asyncio.timeout(WAIT_SECONDS):
+            while len(model.questions) < 3:
+                model.asked.clear()
+                await model.asked.wait()
+        await runs.cancel(rig.house, ACTOR, run.id, action=Action.ROLLBACK)
+        await rig.ended(run)
+    assert await shown(rig, agent) == ["They talked."]
+
+
+# Claim, refusal, summary and answer; or claim, answer, and the summary with the end.
+WRITES = [("overflow", at) for at in range(4)] + [("full", at) for at in range(3)]
+
+
+@pytest.mark.parametrize("after_commit", [False, True])
+@pytest.mark.parametrize(("trigger", "at"), WRITES)
+async def test_a_crash_at_any_write_leaves_one_summary_and_a_run_that_ends(
+    store: SqliteStore, at: int, after_commit: bool, trigger: str
+) -> None:
+    first, second = Rig(store), Rig(store)
+    async with first.working():
+        agent = await talked(first)
+    first.model.otherwise = second.model.otherwise = overflowing if trigger == "overflow" else full
+    run = await killed(first, agent, DyingStore(store, at, after_commit=after_commit))
+    async with second.working():
+        ended = await second.ended(run)
+        assert (ended.status, ended.stop_reason) == (RunStatus.COMPLETED, StopReason.END_TURN)
+        await assert_sound(second, agent, run)
+        rows = await second.context(agent)
+        assert [row.role for row in rows].count(Role.SUMMARY) == 1
+        assert shape(rows[1:])[0] == "They talked."
+        assert_answered(rows)
+
+
+def overflowing(question: Question) -> Answer:
+    """Takes no more than a few rows."""
+    if question.call_type is CallType.SUMMARIZATION:
+        return said("They talked.")
+    if len(question.history) > 5:
+        raise TOO_LONG
+    return said("Here I am.")
+
+
+def full(question: Question) -> Answer:
+    return said("They talked.") if question.call_type is CallType.SUMMARIZATION else filling()
+
+
+# -- on demand -------------------------------------------------------------------------------
+
+
+async def compacted(rig: Rig, agent: Agent, **wish: Any) -> Compaction | RunFailure:
+    asked = compaction.compact(rig.house, ACTOR, agent.id, wish or None)
+    return await asyncio.wait_for(asked, WAIT_SECONDS)
+
+
+async def test_a_thread_is_made_smaller_on_demand(rig: Rig) -> None:
+    async with rig.working():
+        agent = await talked(rig)
+        rig.model.script = [said(" They talked.\n")]
+        assert await compacted(rig, agent) == Compaction("They talked.", 7, 2)
+        # There is nothing left to do, and nobody is asked.
+        assert await compacted(rig, agent) == Compaction("They talked.", 2, 2)
+        run = await newest(rig)
+        (step,) = await steps(rig, run)
+        stored = await rig.read(lambda tx: tx.agents.get(ACTOR.organization_id, agent.id))
+    assert (run.kind, run.status, run.usage.total_tokens) == (
+        "compaction",
+        RunStatus.COMPLETED,
+        15,
+    )
+    assert (step.origin, step.usage) == ("compaction", Usage(10, 5))
+    assert stored.last_stop_reason == StopReason.END_TURN
+    assert rig.model.script == []
+
+
+async def newest(rig: Rig) -> Run:
+    query = RunQuery(page=Page(limit=50))
+    found = await rig.read(lambda tx: tx.runs.list(ACTOR.organization_id, query))
+    return max(found, key=lambda run: run.created_at)
+
+
+async def test_a_wish_goes_over_the_agents_own_settings(rig: Rig) -> None:
+    async with rig.working():
+        agent = await talked(rig, rounds=5)
+        rig.model.script = [said("abcdefghij")]
+        done = await compacted(
+            rig, agent, mode="sliding_window", clip_chars=5, prompt="Be brief.",
+            prompt_acknowledgement=True,
+        )  # fmt: skip
+        (asked,) = asked_for_summary(rig)
+    assert done == Compaction("abcde…", 11, 7)
+    assert (await shown(rig, agent))[1] == "answer 2"
+    assert [row.role for row in asked.history] == [
+        Role.SYSTEM,
+        Role.USER,
+        Role.ASSISTANT,
+        Role.USER,
+    ]
+    assert asked.history[0].text == "Be brief."
+
+
+@pytest.mark.parametrize("mode", ["self_compact_all", "self_compact_sliding_window"])
+async def test_the_agents_own_model_writes_its_own_summary(rig: Rig, mode: str) -> None:
+    async with rig.working():
+        agent = await talked(rig)
+        done = await compacted(rig, agent, mode=mode, model="openai/gpt-5-mini")
+        (asked,) = asked_for_summary(rig)
+    assert isinstance(done, Compaction)
+    assert asked.choice.handle == agent.model.handle
+
+
+async def test_what_cannot_shrink_is_refused_and_no_run_is_made(rig: Rig) -> None:
+    agent = await rig.make_agent("ask", rules=(HELD,), compaction_settings=ALL)
+    rig.model.script = [called(("c1", "ask"))]
+    async with rig.working():
+        assert await compacted(rig, agent) == Compaction("", 1, 1)
+        await rig.say(agent)
+        before = await newest(rig)
+        with pytest.raises(CallerError, match="failed to reduce the number of messages"):
+            await compacted(rig, agent)
+        assert (await newest(rig)).id == before.id
+
+
+async def waiting_in_line(rig: Rig, count: int) -> None:
+    async with asyncio.timeout(WAIT_SECONDS):
+        while len(await rig.read(lambda tx: list(tx.runs.live()))) < count:
+            pass
+
+
+async def test_it_waits_for_its_turn_and_others_wait_for_it(rig: Rig) -> None:
+    async with rig.working():
+        agent = await talked(rig)
+        rig.model.gate = asyncio.Event()
+        rig.model.asked.clear()
+        rig.model.script = [said("answer"), said("They talked."), said("after")]
+        first = await rig.submit(agent, "before")
+        await within(rig.model.asked)
+        wish = asyncio.create_task(compacted(rig, agent))
+        await waiting_in_line(rig, 2)
+        last = await rig.submit(agent, "later")
+        rig.model.gate.set()
+        assert await wish == Compaction("They talked.", 9, 2)
+        await rig.ended(first)
+        await rig.ended(last)
+    assert await shown(rig, agent) == ["They talked.", "later", "after"]
+
+
+async def test_while_a_person_is_asked_their_calls_stay_in_view(rig: Rig) -> None:
+    async with rig.working():
+        agent = await talked(rig, tools=("ask", "roll"), rules=(HELD,))
+        rig.model.script = [called(("c1", "ask"), ("c2", "roll")), said("They talked.")]
+        paused = await rig.say(agent, "do it")
+        assert await compacted(rig, agent) == Compaction("They talked.", 10, 4)
+        rows = await rig.context(agent)
+        assert [row.role for row in rows[1:]] == [Role.SUMMARY, Role.ASSISTANT, Role.APPROVAL]
+        waiting = await rig.read(lambda tx: tx.runs.paused_on(agent.id))
+        assert waiting is not None
+        assert waiting.id == paused.run.id
+        stored = await rig.read(lambda tx: tx.agents.get(ACTOR.organization_id, agent.id))
+        assert stored.last_stop_reason == StopReason.REQUIRES_APPROVAL
+        assert (await answered(rig, agent, "c1")).ended.stop_reason is StopReason.END_TURN
+    assert_answered(await rig.context(agent))
+    assert sorted(rig.toolbox.started) == ["c1", "c2"]
+
+
+async def test_a_person_who_is_no_longer_asked_meanwhile_is_not_forgotten(rig: Rig) -> None:
+    """The paused run is cancelled while a summary is written: its denials come to the context, and stay."""
+    gate, writing = asyncio.Event(), asyncio.Event()
+
+    async def summarise() -> AsyncIterator[ModelEvent]:
+        writing.set()
+        await gate.wait()
+        yield said("They talked.")
+
+    with_model(rig, Summariser(summarise))
+    async with rig.working():
+        agent = await talked(rig, tools=("ask",), rules=(HELD,))
+        rig.model.script = [called(("c1", "ask"))]
+        paused = await rig.say(agent, "do it")
+        wish = asyncio.create_task(compacted(rig, agent))
+        await within(writing)
+        await runs.cancel(rig.house, ACTOR, paused.run.id)
+        gate.set()
+        await wish
+        rows = await rig.context(agent)
+        assert [row.role for row in rows[1:]] == [
+            Role.SUMMARY,
+            Role.APPROVAL,
+            Role.APPROVAL,
+            Role.TOOL,
+        ]
+        assert_answered(rows)
+        assert (await rig.say(agent)).ended.stop_reason is StopReason.END_TURN
+
+
+async def test_a_failure_is_told_to_whoever_asked(rig: Rig) -> None:
+    async with rig.working():
+        agent = await talked(rig)
+        rig.model.script = [ModelRejectedRequest("no")]
+        failed = await compacted(rig, agent)
+        assert isinstance(failed, RunFailure)
+        assert (failed.kind, failed.detail) == ("llm_bad_request", "no")
+        assert len(await rig.context(agent)) == 7
+
+
+async def test_it_goes_on_after_a_crash(store: SqliteStore) -> None:
+    first, second = Rig(store), Rig(store)
+    async with first.working():
+        agent = await talked(first)
+        first.model.gate = asyncio.Event()
+        first.model.asked.clear()
+        wish = asyncio.create_task(compacted(first, agent))
+        await within(first.model.asked)
+        (run,) = await first.read(lambda tx: list(tx.runs.live()))
+    wish.cancel()
+    second.model.script = [said("They talked.")]
+    async with second.working():
+        assert (await second.ended(run)).status is RunStatus.COMPLETED
+    assert await shown(second, agent) == ["They talked."]
+    told = await facts(second, run)
+    assert [type(fact) for fact in told].count(RunEnded) == 1
