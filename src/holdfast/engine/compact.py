@@ -18,6 +18,7 @@ from holdfast.core.models import ModelChoice
 from holdfast.core.runs import RunFailure, StepStatus, Usage
 from holdfast.core.traces import CallType
 from holdfast.core.turn import Compact
+from holdfast.engine.attempts import until_answered, with_attempts
 from holdfast.engine.progress import EffectProgress
 from holdfast.engine.state import Compacted, State, offers_of, prompt_history, with_progress
 from holdfast.errors import (
@@ -70,17 +71,16 @@ async def compact(house: House, state: State, command: Compact, progress: Effect
     settings = _settings(state)
     planned = _planned(state, settings)
     writer = _Summariser(house, state, settings, progress)
-    started = house.clock.monotonic_ns()
     failure: RunFailure | None = None
     try:
         summary = await writer.write(planned.evicted)
     except ModelError as error:
         failure, summary = _failure(error), _UNWRITTEN
         if command.trigger is Trigger.FULL:
-            return _spent(state, writer, house.clock.monotonic_ns() - started, failure)
+            return _spent(with_attempts(state, progress), writer, failure)
         if command.trigger is Trigger.REQUESTED or not isinstance(error, _HOPELESS):
             raise
-    state = _spent(state, writer, house.clock.monotonic_ns() - started, failure)
+    state = _spent(with_attempts(state, progress), writer, failure)
     summary = summaries.clipped(summary, settings.get("clip_chars"))
     return _compacted(house, state, command.trigger, planned, summary)
 
@@ -105,7 +105,7 @@ def _planned(state: State, settings: Mapping[str, Any]) -> Eviction:
     return planned
 
 
-def _spent(state: State, writer: "_Summariser", ns: int, failure: RunFailure | None) -> State:
+def _spent(state: State, writer: "_Summariser", failure: RunFailure | None) -> State:
     """The state after the summariser was asked: what it took, and that it need not be asked again now."""
     if state.step is None:
         raise Bug("A summary was written without a step.")
@@ -115,8 +115,8 @@ def _spent(state: State, writer: "_Summariser", ns: int, failure: RunFailure | N
         failure=failure,
         model=writer.choice,
         usage=writer.usage,
-        llm_request_ns=ns,
-        step_ns=ns,
+        llm_request_ns=writer.spent_ns,
+        step_ns=writer.spent_ns,
     )
     run = replace(state.run, usage=state.run.usage + writer.usage)
     return replace(state, step=step, run=run, turn=replace(state.turn, compacted=True))
@@ -213,6 +213,11 @@ class _Summariser:
         self._progress = progress
         self.choice = state.choice
         self.usage = Usage()
+        self._began_ns = house.clock.monotonic_ns()
+
+    @property
+    def spent_ns(self) -> int:
+        return self._house.clock.monotonic_ns() - self._began_ns
 
     async def write(self, rows: Sequence[Message]) -> str:
         *first, own = self._choices()
@@ -220,7 +225,7 @@ class _Summariser:
             try:
                 return await self._by(choice, rows)
             except ModelError as error:
-                told = {"model": choice.handle, "why": str(error)}
+                told = {"model": choice.handle, "failure": error.kind}
                 log.warning("compaction.summariser_failed", extra=told)
         return await self._by(own, rows)
 
@@ -257,20 +262,23 @@ class _Summariser:
             call_type=CallType.SUMMARIZATION,
             exchanges=self._progress.exchanges if self._house.limits.max_trace_bytes else None,
         )
-        self._progress.moved()
-        async with self._house.model.ask(asked) as events:
-            async for event in events:
-                if isinstance(event, Answer):
-                    return self._text(event)
-                self._progress.moved()
-        raise ModelError("The provider's stream ended before its summary was complete.")
-
-    def _text(self, answer: Answer) -> str:
+        answer = await until_answered(
+            self._house, self._state, self._progress, lambda: self._heard(asked)
+        )
         self.usage += answer.usage
         text = "\n".join(part.text for part in answer.content if isinstance(part, Text))
         if not text.strip():
             raise ModelAnswerEmpty(f"The model {self.choice.handle} wrote no summary.")
         return text
+
+    async def _heard(self, asked: Question) -> Answer:
+        self._progress.moved()
+        async with self._house.model.ask(asked) as events:
+            async for event in events:
+                if isinstance(event, Answer):
+                    return event
+                self._progress.moved()
+        raise ModelError("The provider's stream ended before its summary was complete.")
 
     def _history(
         self, choice: ModelChoice, rows: Sequence[Message], share: float
