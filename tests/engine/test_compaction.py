@@ -1,6 +1,7 @@
 """Making a context smaller: what the model is shown afterwards, and what a failure, a cancel or a crash leaves."""
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -49,6 +50,7 @@ from holdfast.errors import (
 )
 from holdfast.ports.model import Answer, ModelEvent, Question, TextDelta
 from holdfast.ports.store import Transaction
+from holdfast.testing import FakeClock
 from holdfast.usecases import cancellation, compaction, messages, runs
 from holdfast.usecases.compaction import Compaction
 from holdfast.usecases.messages import ApprovalInput, NewSend
@@ -681,3 +683,19 @@ async def test_it_goes_on_after_a_crash(store: SqliteStore) -> None:
     assert await shown(second, agent) == ["They talked."]
     told = await facts(second, run)
     assert [type(fact) for fact in told].count(RunEnded) == 1
+
+
+async def test_a_summariser_that_fails_for_a_moment_is_asked_again(rig: Rig) -> None:
+    async with rig.working():
+        agent = await talked(rig)
+    clock = FakeClock()
+    rig.house = dataclasses.replace(rig.house, clock=clock)
+    async with rig.working():
+        passing = ModelOverloaded("TEST: full", transient=True)
+        rig.model.script = [filling(), passing, said("They talked.")]
+        run = await rig.submit(agent)
+        clock.advance(await clock.wait_for_sleep(1))
+        await rig.ended(run)
+        (summary,) = [step for step in await steps(rig, run) if step.origin]
+    assert await shown(rig, agent) == ["They talked."]
+    assert [attempt.kind for attempt in summary.attempts] == ["llm_overloaded"]
