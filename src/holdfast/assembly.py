@@ -7,9 +7,10 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import uvicorn
 import uvloop
@@ -29,6 +30,7 @@ from holdfast.adapters.sandbox.levels import Isolation
 from holdfast.adapters.sandbox.subprocess import SubprocessSandbox
 from holdfast.adapters.store.cipher import FernetCipher, cipher_of_home
 from holdfast.adapters.store.opening import open_store
+from holdfast.adapters.telemetry.opening import open_telemetry
 from holdfast.adapters.toolbox.router import ToolRouter
 from holdfast.config import Settings
 from holdfast.core.agents import Actor
@@ -41,7 +43,11 @@ from holdfast.http.app import HttpSettings, build_app
 from holdfast.http.doorkeeper import Doorkeeper
 from holdfast.http.letta_v1.to_wire.callbacks import callback_body
 from holdfast.ports.house import House
+from holdfast.ports.telemetry import Requests
 from holdfast.usecases import approvals, tools
+
+if TYPE_CHECKING:
+    from holdfast.adapters.telemetry.otel import OtelTelemetry
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +85,9 @@ async def _serve(
                 password=settings.password,
                 max_body_bytes=settings.max_body_bytes,
                 loopback_only_hosts=not settings.insecure,
+                telemetry=shift.telemetry,
+                metrics=settings.metrics != "off",
+                open_metrics=settings.metrics == "open",
             ),
         )
         doorkeeper = Doorkeeper(app)
@@ -112,6 +121,7 @@ class Shift:
     worker: Worker
     working: asyncio.Task[None]
     keeping_time: asyncio.Task[None]
+    telemetry: Requests | None
 
     async def end(self, drain_seconds: float) -> None:
         """Let runs end for so long, leave the others to the next start, and let all readers go: by then they
@@ -127,9 +137,18 @@ async def working_house(settings: Settings) -> AsyncIterator[Shift]:
     """The house with its worker at work; everything is given back at the end."""
     async with AsyncExitStack() as stack:
         # Before the group: what goes wrong here is for the operator, bare and not in an ExceptionGroup.
-        house, model = await _furnished(settings, stack)
+        telemetry = open_telemetry(
+            settings.otlp_endpoint,
+            metrics=settings.metrics != "off",
+            with_content=settings.telemetry_content,
+        )
+        if telemetry is not None:
+            stack.push_async_callback(telemetry.aclose)
+        house, model = await _furnished(settings, stack, telemetry)
         await tools.add_builtin(house, _EVERYBODY)
         worker = Worker(house)
+        if telemetry is not None:
+            telemetry.look_up(live=lambda: worker.live, waiting=house.dispatch.waiting)
         await worker.look_back()
         async with asyncio.TaskGroup() as side_tasks:
             working = side_tasks.create_task(worker.run(), name="worker")
@@ -141,7 +160,7 @@ async def working_house(settings: Settings) -> AsyncIterator[Shift]:
             )
             warming = side_tasks.create_task(_settle_in(model), name="settle-in")
             try:
-                yield Shift(house, worker, working, keeping_time)
+                yield Shift(house, worker, working, keeping_time, telemetry)
             finally:
                 for task in (working, keeping_time, telling, warming):
                     task.cancel()
@@ -156,7 +175,9 @@ async def _settle_in(model: ModelRouter) -> None:
     gc.set_threshold(GC_THRESHOLD)
 
 
-async def _furnished(settings: Settings, stack: AsyncExitStack) -> tuple[House, ModelRouter]:
+async def _furnished(
+    settings: Settings, stack: AsyncExitStack, telemetry: "OtelTelemetry | None"
+) -> tuple[House, ModelRouter]:
     clock = SystemClock()
     cipher = (
         FernetCipher(settings.secret_key) if settings.secret_key else cipher_of_home(settings.home)
@@ -192,6 +213,8 @@ async def _furnished(settings: Settings, stack: AsyncExitStack) -> tuple[House, 
         ids=RandomIds(),
         limits=settings.limits,
     )
+    if telemetry is not None:
+        house = _watched(house, telemetry)
     toolbox.move_in(house)
     return house, model
 
@@ -212,6 +235,15 @@ async def _sandbox(settings: Settings, stack: AsyncExitStack) -> SubprocessSandb
     )
     stack.push_async_callback(sandbox.close)
     return sandbox
+
+
+def _watched(house: House, telemetry: "OtelTelemetry") -> House:
+    return replace(
+        house,
+        model=telemetry.model(house.model),
+        toolbox=telemetry.toolbox(house.toolbox),
+        telemetry=telemetry,
+    )
 
 
 class _Server(uvicorn.Server):

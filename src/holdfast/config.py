@@ -22,6 +22,7 @@ from holdfast.ports.sandbox import SandboxLimits
 
 GUIDE: Final = "holdfast/guide"
 SANDBOX_LEVELS: Final = ("plain", "isolated")
+METRICS: Final = ("off", "on", "open")
 LOG_LEVELS: Final = ("critical", "error", "warning", "info", "debug")
 
 _LIMITS = Limits()
@@ -410,6 +411,33 @@ class Settings:
             accepts=f"one of {', '.join(FORMATS)}",
         ),
     ] = TEXT
+    otlp_endpoint: Annotated[
+        str | None,
+        About(
+            says="An OpenTelemetry collector that gets traces and metrics over OTLP/HTTP; needs `pip install 'holdfast[otel]'`.",
+            variables=("HOLDFAST_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"),
+            read=_matching(_HTTP_URL),
+            accepts="an address that begins with http:// or https://",
+        ),
+    ] = field(default=None, repr=False)
+    metrics: Annotated[
+        str,
+        About(
+            says="Figures for Prometheus at `/metrics`: off, on (for those who may call the API) or open (for everybody who can reach the port); needs `pip install 'holdfast[otel]'`.",
+            variables=("HOLDFAST_METRICS",),
+            read=_one_of(METRICS),
+            accepts=f"one of {', '.join(METRICS)}",
+        ),
+    ] = "off"
+    telemetry_content: Annotated[
+        bool,
+        About(
+            says="Put what people, models and tools say into the traces.",
+            variables=("HOLDFAST_TELEMETRY_CONTENT",),
+            read=_switch,
+            accepts="true or false",
+        ),
+    ] = False
     secret_key: Annotated[
         str | None,
         About(

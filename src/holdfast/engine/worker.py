@@ -39,6 +39,11 @@ class Worker:
         self._interrupted: set[str] = set()
         self._looked_back = False
 
+    @property
+    def live(self) -> int:
+        """How many runs it carries now."""
+        return len(self._live)
+
     async def look_back(self) -> None:
         """Put what a dead process left behind in line. Whoever takes messages does this before: a new run
         that comes first would stand in the way of the one that holds its thread."""

@@ -10,7 +10,7 @@ from starlette.middleware import Middleware
 
 from holdfast import __version__
 from holdfast.http import error_status
-from holdfast.http.auth import BodyLimit, LoopbackGate, PasswordGate
+from holdfast.http.auth import OPEN_PATHS, BodyLimit, LoopbackGate, PasswordGate
 from holdfast.http.json_response import documented, fill_in
 from holdfast.http.letta_v1.routes import (
     agents,
@@ -29,7 +29,9 @@ from holdfast.http.letta_v1.routes import (
 )
 from holdfast.http.letta_v1.schemas.errors import ANY_PROBLEM
 from holdfast.http.paths import CanonicalPath
+from holdfast.http.watched import METRICS_PATH, WatchedRequests, metrics_route
 from holdfast.ports.house import House
+from holdfast.ports.telemetry import Requests
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
@@ -62,6 +64,10 @@ class HttpSettings:
     max_body_bytes: int = 32 * 1024 * 1024
     # Without a password, answer only to loopback names. Off if something else guards the port.
     loopback_only_hosts: bool = True
+    # Who watches the requests, if anybody does; whether it may be asked for its figures, and by everybody.
+    telemetry: Requests | None = None
+    metrics: bool = False
+    open_metrics: bool = False
     version: str = __version__
 
 
@@ -95,16 +101,22 @@ def build_app(
     app.include_router(health.router, prefix="/latest", include_in_schema=False)
     for router in _ROUTERS:
         app.include_router(router)
+    if settings.telemetry is not None and settings.metrics:
+        app.router.routes.append(metrics_route(settings.telemetry))
     return app
 
 
 def _gates(settings: HttpSettings) -> list[Middleware]:
     """From the outside in."""
+    open_paths = OPEN_PATHS | {METRICS_PATH} if settings.open_metrics else OPEN_PATHS
     if settings.password:
-        gate = Middleware(PasswordGate, password=settings.password)
+        gate = Middleware(PasswordGate, password=settings.password, open_paths=open_paths)
     else:
-        gate = Middleware(LoopbackGate, any_host=not settings.loopback_only_hosts)
+        any_host = not settings.loopback_only_hosts
+        gate = Middleware(LoopbackGate, any_host=any_host, open_paths=open_paths)
+    telemetry = settings.telemetry
     return [
+        *([Middleware(WatchedRequests, telemetry=telemetry)] if telemetry is not None else ()),
         gate,
         Middleware(BodyLimit, max_bytes=settings.max_body_bytes),
         Middleware(CanonicalPath),

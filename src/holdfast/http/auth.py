@@ -27,14 +27,15 @@ _BEARER = "bearer "
 
 
 class PasswordGate:
-    def __init__(self, app: ASGIApp, password: str) -> None:
+    def __init__(self, app: ASGIApp, password: str, open_paths: frozenset[str]) -> None:
         self._app = app
+        self._open_paths = open_paths
         self._password = password.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if (
             scope["type"] == "http"
-            and not _is_open(scope)
+            and not _is_among(self._open_paths, scope)
             and not self._knows(Headers(scope=scope))
         ):
             await error_response(Unauthorized())(scope, receive, send)
@@ -53,12 +54,13 @@ class PasswordGate:
 class LoopbackGate:
     """For a server without a password. ``any_host`` leaves the Host header to whatever guards the port."""
 
-    def __init__(self, app: ASGIApp, *, any_host: bool) -> None:
+    def __init__(self, app: ASGIApp, *, any_host: bool, open_paths: frozenset[str]) -> None:
         self._app = app
+        self._open_paths = open_paths
         self._any_host = any_host
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not _is_open(scope):
+        if scope["type"] == "http" and not _is_among(self._open_paths, scope):
             refusal = self._refusal(Headers(scope=scope))
             if refusal is not None:
                 await json_response(Problem(detail=refusal), 403)(scope, receive, send)
@@ -112,8 +114,8 @@ def _after(word: str, text: str) -> str:
     return text[len(word) :] if text[: len(word)].lower() == word else ""
 
 
-def _is_open(scope: Scope) -> bool:
-    return str(scope["path"]).removesuffix("/") in OPEN_PATHS
+def _is_among(paths: frozenset[str], scope: Scope) -> bool:
+    return str(scope["path"]).removesuffix("/") in paths
 
 
 class BodyLimit:

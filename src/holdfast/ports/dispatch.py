@@ -26,6 +26,10 @@ class Dispatch(Protocol):
         """The run of this ticket no longer needs its thread."""
         ...
 
+    def waiting(self) -> int:
+        """How many tickets were submitted here and not taken yet. May be asked from any thread."""
+        ...
+
     async def turn(self, run_id: str) -> None:
         """Return once the run no longer waits for its thread."""
         ...

@@ -3,6 +3,8 @@
 Every call is a fact. None waits, fails or changes anything, and none may be made per token.
 """
 
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Final, Protocol
 
 from holdfast.core.agents import Agent
@@ -29,6 +31,26 @@ class Telemetry(Protocol):
 
     def run_left(self) -> None:
         """This task carries its run no longer, and it is not over: somebody else has it, or the next start will."""
+        ...
+
+
+class RequestSpan(Protocol):
+    def answered(self, status: int, route: str | None) -> None:
+        """The answer begins. ``route`` is the pattern of the path, if there is one."""
+        ...
+
+
+class Requests(Protocol):
+    """For the door: who comes in, and what is answered."""
+
+    def request(
+        self, method: str, path: str, headers: Mapping[str, str]
+    ) -> AbstractContextManager[RequestSpan]:
+        """Around all that is done for a request. It goes on in the trace that its ``traceparent`` names."""
+        ...
+
+    def scrape(self) -> tuple[bytes, str]:
+        """All figures as they are now in Prometheus' text form, and its media type. Blocks."""
         ...
 
 

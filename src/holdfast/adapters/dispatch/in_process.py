@@ -43,6 +43,9 @@ class InProcessDispatch:
         if not line:
             del self._lines[ticket.thread_id]
 
+    def waiting(self) -> int:
+        return len(self._turns) + len(self._ready)
+
     async def turn(self, run_id: str) -> None:
         waiting = self._turns.get(run_id)
         if waiting is not None:

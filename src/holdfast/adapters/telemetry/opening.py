@@ -1,0 +1,25 @@
+"""Which telemetry the settings mean."""
+
+from typing import TYPE_CHECKING
+
+from holdfast.errors import SettingInvalid
+
+if TYPE_CHECKING:
+    from holdfast.adapters.telemetry.otel import OtelTelemetry
+
+
+def open_telemetry(
+    endpoint: str | None, *, metrics: bool, with_content: bool
+) -> "OtelTelemetry | None":
+    """None if nobody watches: then nothing of it is loaded."""
+    if endpoint is None and not metrics:
+        return None
+    try:
+        # Imported here because OpenTelemetry's SDK is an extra that most servers do without.
+        from holdfast.adapters.telemetry.otel import OtelTelemetry  # noqa: PLC0415 - see above
+    except ModuleNotFoundError as error:
+        raise SettingInvalid(
+            "HOLDFAST_METRICS and OTEL_EXPORTER_OTLP_ENDPOINT need OpenTelemetry: "
+            "pip install 'holdfast[otel]'"
+        ) from error
+    return OtelTelemetry.exporting(endpoint, with_content=with_content)

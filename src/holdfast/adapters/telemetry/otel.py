@@ -1,0 +1,183 @@
+"""Telemetry by OpenTelemetry: traces and figures to a collector, and figures for Prometheus to fetch.
+
+The providers are this server's own and not the process's: no library finds them, and nothing but what is written here is
+sent. What people, models and tools say goes out only where the operator asked for it.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from time import perf_counter
+
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.exporter.prometheus import PrometheusMetricReader
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
+from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import Span, SpanKind, StatusCode
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
+from holdfast import __version__
+from holdfast.adapters.telemetry import figures, spans
+from holdfast.adapters.telemetry.figures import Figures
+from holdfast.adapters.telemetry.spans import RunSpans
+from holdfast.adapters.telemetry.watched import WatchedModel, WatchedToolbox
+from holdfast.core.agents import Agent
+from holdfast.core.runs import Run, RunStatus, Step, StepStatus
+from holdfast.ports.model import Model
+from holdfast.ports.toolbox import Toolbox
+
+# How long a collector may take to accept what it is sent, also when the server stops.
+_EXPORT_SECONDS = 5
+
+_carried: ContextVar[RunSpans | None] = ContextVar("carried", default=None)
+
+
+class OtelTelemetry:
+    def __init__(
+        self,
+        *,
+        spans: Sequence[SpanProcessor] = (),
+        readers: Sequence[MetricReader] = (),
+        with_content: bool = False,
+    ) -> None:
+        self._registry = CollectorRegistry()
+        prometheus = PrometheusMetricReader(
+            disable_target_info=True, scope_info_enabled=False, registry=self._registry
+        )
+        resource = _resource()
+        self._traces = TracerProvider(resource=resource, shutdown_on_exit=False)
+        for processor in spans:
+            self._traces.add_span_processor(processor)
+        self._meters = MeterProvider(
+            [prometheus, *readers], resource=resource, shutdown_on_exit=False
+        )
+        self._tracer = self._traces.get_tracer("holdfast", __version__)
+        self._figures = Figures(self._meters.get_meter("holdfast", __version__))
+        self._with_content = with_content
+
+    @classmethod
+    def exporting(cls, endpoint: str | None, *, with_content: bool = False) -> "OtelTelemetry":
+        """Send to the collector at this address, if there is one."""
+        if endpoint is None:
+            return cls(with_content=with_content)
+        base = endpoint.rstrip("/")
+        traces = OTLPSpanExporter(endpoint=f"{base}/v1/traces", timeout=_EXPORT_SECONDS)
+        metrics = OTLPMetricExporter(endpoint=f"{base}/v1/metrics", timeout=_EXPORT_SECONDS)
+        return cls(
+            spans=[BatchSpanProcessor(traces)],
+            readers=[PeriodicExportingMetricReader(metrics)],
+            with_content=with_content,
+        )
+
+    async def aclose(self) -> None:
+        """Send what has not been sent yet."""
+        await asyncio.to_thread(self._traces.shutdown)
+        await asyncio.to_thread(self._meters.shutdown)
+
+    def model(self, model: Model) -> Model:
+        return WatchedModel(model, self._tracer, self._figures, with_content=self._with_content)
+
+    def toolbox(self, toolbox: Toolbox) -> Toolbox:
+        return WatchedToolbox(toolbox, self._tracer, self._figures, with_content=self._with_content)
+
+    def look_up(self, *, live: Callable[[], int], waiting: Callable[[], int]) -> None:
+        """Where the figures are found that change by themselves."""
+        self._figures.look_up(figures.LIVE, live)
+        self._figures.look_up(figures.WAITING, waiting)
+
+    # what the engine tells
+
+    def trace_parent(self) -> str | None:
+        return spans.here()
+
+    def run_began(self, run: Run, agent: Agent) -> None:
+        _carried.set(RunSpans(self._tracer, run, agent))
+
+    def step_began(self, step: Step) -> None:
+        carried = _carried.get()
+        if carried is None:
+            return
+        if carried.step_over(StepStatus.SUCCESS):
+            self._figures.count(figures.STEPS, status=StepStatus.SUCCESS)
+        carried.step_began(step)
+
+    def run_ended(self, run: Run, step: Step | None = None) -> None:
+        carried = _carried.get()
+        if carried is not None and carried.run_id == run.id:
+            self._end_step(carried, step)
+            carried.run_over(run)
+            _carried.set(None)
+        stop = run.stop_reason
+        self._figures.count(figures.RUNS, status=run.status, stop_reason=stop)
+        seconds = (run.total_duration_ns or 0) / 1e9
+        self._figures.measure(figures.RUN_SECONDS, seconds, status=run.status)
+        cancel = run.cancellation
+        if run.status is RunStatus.CANCELLED and cancel is not None and run.completed_at:
+            waited = (run.completed_at - cancel.requested_at).total_seconds()
+            self._figures.measure(figures.CANCEL_SECONDS, waited)
+
+    def _end_step(self, carried: RunSpans, step: Step | None) -> None:
+        status = step.status if step is not None else StepStatus.SUCCESS
+        failure = step.failure.kind if step is not None and step.failure else None
+        if carried.step_over(status, failure):
+            self._figures.count(figures.STEPS, status=status)
+
+    def run_left(self) -> None:
+        carried = _carried.get()
+        if carried is not None:
+            carried.left()
+            _carried.set(None)
+
+    # what the door tells
+
+    @contextmanager
+    def request(self, method: str, path: str, headers: Mapping[str, str]) -> Iterator["_Request"]:
+        about = {"http.request.method": method, "url.path": path}
+        sent_in = spans.context_of(headers.get("traceparent"))
+        began = perf_counter()
+        with spans.within(self._tracer, method, SpanKind.SERVER, about, sent_in) as span:
+            answer = _Request(span, method)
+            try:
+                yield answer
+            finally:
+                self._figures.measure(
+                    figures.REQUEST_SECONDS,
+                    perf_counter() - began,
+                    http__request__method=method,
+                    http__route=answer.route,
+                    http__response__status_code=answer.status,
+                )
+
+    def scrape(self) -> tuple[bytes, str]:
+        return generate_latest(self._registry), CONTENT_TYPE_LATEST
+
+
+def _resource() -> Resource:
+    """Who we are; ``OTEL_SERVICE_NAME`` and ``OTEL_RESOURCE_ATTRIBUTES`` say more."""
+    known = Resource.create({SERVICE_VERSION: __version__})
+    if str(known.attributes.get(SERVICE_NAME)).startswith("unknown_service"):
+        return known.merge(Resource({SERVICE_NAME: "holdfast"}))
+    return known
+
+
+class _Request:
+    def __init__(self, span: Span, method: str) -> None:
+        self._span = span
+        self._method = method
+        self.status: int | None = None
+        self.route: str | None = None
+
+    def answered(self, status: int, route: str | None) -> None:
+        self.status, self.route = status, route
+        self._span.set_attribute("http.response.status_code", status)
+        if route is not None:
+            self._span.set_attribute("http.route", route)
+            self._span.update_name(f"{self._method} {route}")
+        if status >= 500:
+            self._span.set_attribute("error.type", str(status))
+            self._span.set_status(StatusCode.ERROR)

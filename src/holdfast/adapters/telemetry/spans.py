@@ -1,0 +1,144 @@
+"""Spans by OpenTelemetry's conventions: a request, the run that it sent, its steps, their model and tool calls.
+
+What is being carried is a matter of the task: a span that begins in it belongs to the one that it is in.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from opentelemetry import context as contexts
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.trace import Link, Span, SpanKind, StatusCode, Tracer
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from opentelemetry.util.types import AttributeValue
+
+from holdfast.core.agents import Agent
+from holdfast.core.runs import Run, RunStatus, Step, StepStatus, Usage
+
+_propagator = TraceContextTextMapPropagator()
+
+_BAD_ENDS = (RunStatus.FAILED, RunStatus.CANCELLED)
+
+
+class RunSpans:
+    """What this task carries: the run's span, and that of its step."""
+
+    def __init__(self, tracer: Tracer, run: Run, agent: Agent) -> None:
+        self._tracer = tracer
+        self.run_id = run.id
+        sent_in = context_of(run.request.trace_parent)
+        self._run = tracer.start_span(
+            f"invoke_agent {agent.name}", sent_in, attributes=_about(run, agent), links=_links(run)
+        )
+        self._context = trace.set_span_in_context(self._run)
+        self._step: Span | None = None
+        self._token = contexts.attach(self._context)
+
+    def step_began(self, step: Step) -> None:
+        self.step_over(StepStatus.SUCCESS)
+        about = {"holdfast.step.id": step.id, "gen_ai.request.model": step.model.name}
+        self._step = self._tracer.start_span("step", self._context, attributes=about)
+        contexts.detach(self._token)
+        self._token = contexts.attach(trace.set_span_in_context(self._step, self._context))
+
+    def step_over(self, status: StepStatus, failure: str | None = None) -> bool:
+        """Whether there was one."""
+        if self._step is None:
+            return False
+        self._step.set_attribute("holdfast.step.status", status)
+        if status is not StepStatus.SUCCESS:
+            _fail(self._step, failure or status)
+        self._step.end()
+        self._step = None
+        return True
+
+    def run_over(self, run: Run) -> None:
+        self._run.set_attributes({"holdfast.run.status": run.status, **usage(run.usage)})
+        if run.stop_reason is not None:
+            self._run.set_attribute("holdfast.run.stop_reason", run.stop_reason)
+        if run.status in _BAD_ENDS:
+            _fail(self._run, run.failure.kind if run.failure else run.status)
+        self._close()
+
+    def left(self) -> None:
+        """It is not over, but this process does no more of it."""
+        if self._step is not None:
+            _fail(self._step, "interrupted")
+            self._step.end()
+        _fail(self._run, "interrupted")
+        self._close()
+
+    def _close(self) -> None:
+        self._run.end()
+        contexts.detach(self._token)
+
+
+def _about(run: Run, agent: Agent) -> dict[str, AttributeValue]:
+    return {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.agent.id": agent.id,
+        "gen_ai.agent.name": agent.name,
+        "gen_ai.conversation.id": run.thread_id,
+        "holdfast.run.id": run.id,
+        "holdfast.organization.id": run.organization_id,
+        "holdfast.run.recoveries": run.progress.recoveries,
+    }
+
+
+def _links(run: Run) -> list[Link]:
+    """A run that was interrupted is linked to the request, whose own span ended in another process."""
+    sent_in = trace.get_current_span(context_of(run.request.trace_parent)).get_span_context()
+    return [Link(sent_in)] if run.progress.recoveries and sent_in.is_valid else []
+
+
+def context_of(trace_parent: str | None) -> Context:
+    """The place in a trace that it names; a place of its own if it names none."""
+    named = {"traceparent": trace_parent} if trace_parent else {}
+    return _propagator.extract(named, Context())
+
+
+def here() -> str | None:
+    named: dict[str, str] = {}
+    _propagator.inject(named)
+    return named.get("traceparent")
+
+
+def usage(tokens: Usage) -> dict[str, AttributeValue]:
+    told = {
+        "gen_ai.usage.input_tokens": tokens.prompt_tokens,
+        "gen_ai.usage.output_tokens": tokens.completion_tokens,
+        "gen_ai.usage.cache_read.input_tokens": tokens.cached_input_tokens,
+        "gen_ai.usage.cache_creation.input_tokens": tokens.cache_write_tokens,
+        "gen_ai.usage.details.reasoning_tokens": tokens.reasoning_tokens,
+    }
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def _fail(span: Span, kind: str) -> None:
+    span.set_attribute("error.type", kind)
+    span.set_status(StatusCode.ERROR)
+
+
+@contextmanager
+def within(
+    tracer: Tracer,
+    name: str,
+    kind: SpanKind,
+    attributes: Mapping[str, AttributeValue],
+    parent: Context | None = None,
+) -> Iterator[Span]:
+    """A span around a piece of work. Of an error it tells the class, not the words: they may be somebody's."""
+    with tracer.start_as_current_span(
+        name,
+        parent,
+        kind,
+        attributes,
+        record_exception=False,
+        set_status_on_exception=False,
+    ) as span:
+        try:
+            yield span
+        except BaseException as error:
+            _fail(span, type(error).__name__)
+            raise

@@ -1,0 +1,149 @@
+"""Requests are watched and figures are told over HTTP, to those who may ask and only where an operator wants it."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from fastapi import FastAPI
+from httpx import AsyncClient
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from tests.engine.rig import ACTOR, Rig, called, said
+
+from holdfast.adapters.store.sqlite import SqliteStore
+from holdfast.adapters.telemetry.figures import LOOKED_UP, MEASURED
+from holdfast.adapters.telemetry.otel import OtelTelemetry
+from holdfast.http.app import HttpSettings, build_app
+from holdfast.ports.model import TextDelta
+from holdfast.usecases import runs
+
+Connect = Callable[[FastAPI], AsyncClient]
+
+SENT_IN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+PAGE = Path(__file__).parents[2] / "docs" / "watching.md"
+
+
+@pytest.fixture
+def memory() -> InMemorySpanExporter:
+    return InMemorySpanExporter()
+
+
+@pytest.fixture
+async def telemetry(memory: InMemorySpanExporter) -> AsyncIterator[OtelTelemetry]:
+    telemetry = OtelTelemetry(spans=[SimpleSpanProcessor(memory)])
+    yield telemetry
+    await telemetry.aclose()
+
+
+@pytest.fixture
+def rig(store: SqliteStore, telemetry: OtelTelemetry) -> Rig:
+    rig = Rig(store)
+    house = rig.house
+    rig.house = replace(
+        house,
+        telemetry=telemetry,
+        model=telemetry.model(house.model),
+        toolbox=telemetry.toolbox(house.toolbox),
+    )
+    telemetry.look_up(live=lambda: 0, waiting=house.dispatch.waiting)
+    return rig
+
+
+async def test_a_turn_shows_in_all_figures(
+    rig: Rig, telemetry: OtelTelemetry, connect: Connect
+) -> None:
+    app = build_app(rig.house, HttpSettings(telemetry=telemetry, metrics=True))
+    rig.model.script = [called(("call_1", "slow")), (TextDelta("Done."), said("Done."))]
+    async with rig.working(), connect(app) as client:
+        agent = await rig.make_agent("slow")
+        body = {"messages": [{"role": "user", "content": "Hi"}]}
+        answer = await client.post(f"/v1/agents/{agent.id}/messages", json=body)
+        assert answer.status_code == 200, answer.text
+        rig.model.gate = asyncio.Event()
+        cancelled = await rig.submit(agent)
+        await runs.cancel(rig.house, ACTOR, cancelled.id)
+        scraped = await client.get("/metrics")
+    assert scraped.headers["content-type"].startswith("text/plain; version=")
+    text = scraped.text
+    assert 'holdfast_runs_total{status="completed",stop_reason="end_turn"} 1.0' in text
+    route = 'http_route="/v1/agents/{agent_id}/messages"'
+    assert re.search(rf"http_server_request_duration_seconds_count{{.*{route}.*}} 1\.0", text)
+    assert 'gen_ai_token_type="input"' in text
+    # Every name of the page is there, and no other.
+    told = set(re.findall(r"^# TYPE (\w+) ", text, re.MULTILINE))
+    assert {name for _, name in documented()} == told
+
+
+def test_the_page_names_every_figure() -> None:
+    assert [name for name, _ in documented()] == [item.name for item in (*MEASURED, *LOOKED_UP)]
+
+
+def documented() -> list[tuple[str, str]]:
+    page = PAGE.read_text(encoding="utf-8")
+    return re.findall(r"^\| `([a-z_.]+)` \| `([a-z_]+)` \|", page, re.MULTILINE)
+
+
+async def test_a_request_goes_on_in_the_callers_trace(
+    rig: Rig, telemetry: OtelTelemetry, memory: InMemorySpanExporter, connect: Connect
+) -> None:
+    app = build_app(rig.house, HttpSettings(telemetry=telemetry))
+    async with rig.working(), connect(app) as client:
+        agent = await rig.make_agent()
+        body = {"messages": [{"role": "user", "content": "Hi"}]}
+        path = f"/v1/agents/{agent.id}/messages"
+        await client.post(path, json=body, headers={"traceparent": SENT_IN})
+        await client.get("/v1/health/")
+        missing = await client.get("/v1/nothing/here")
+    assert missing.status_code == 404
+    *ours, request, lost = memory.get_finished_spans()
+    assert request.name == "POST /v1/agents/{agent_id}/messages"
+    assert dict(request.attributes or {}) == {
+        "http.request.method": "POST",
+        "url.path": path,
+        "http.route": "/v1/agents/{agent_id}/messages",
+        "http.response.status_code": 200,
+    }
+    trace_ids = {span.context.trace_id for span in (request, *ours) if span.context}
+    assert {f"{trace_id:032x}" for trace_id in trace_ids} == {SENT_IN.split("-")[1]}
+    assert request.parent is not None
+    assert f"{request.parent.span_id:016x}" == SENT_IN.split("-")[2]
+    # A path that is nobody's is no name: callers could make up as many as they like.
+    assert lost.name == "GET"
+
+
+@pytest.mark.parametrize(
+    ("settings", "without", "with_password"),
+    [
+        (HttpSettings(password="key"), 401, 404),
+        (HttpSettings(password="key", metrics=True), 401, 200),
+        (HttpSettings(password="key", metrics=True, open_metrics=True), 200, 200),
+    ],
+)
+async def test_figures_are_for_those_who_may_ask(
+    rig: Rig,
+    telemetry: OtelTelemetry,
+    connect: Connect,
+    settings: HttpSettings,
+    without: int,
+    with_password: int,
+) -> None:
+    app = build_app(rig.house, replace(settings, telemetry=telemetry))
+    async with connect(app) as client:
+        assert (await client.get("/metrics")).status_code == without
+        known = await client.get("/metrics", headers={"authorization": "Bearer key"})
+        assert known.status_code == with_password
+
+
+async def test_without_a_password_figures_are_for_this_machine_unless_opened(
+    rig: Rig, telemetry: OtelTelemetry, connect: Connect
+) -> None:
+    abroad = {"host": "example.org"}
+    for is_open, status in ((False, 403), (True, 200)):
+        settings = HttpSettings(telemetry=telemetry, metrics=True, open_metrics=is_open)
+        async with connect(build_app(rig.house, settings)) as client:
+            assert (await client.get("/metrics", headers=abroad)).status_code == status
+            assert (await client.get("/metrics")).status_code == 200
+            assert (await client.get("/v1/agents/", headers=abroad)).status_code == 403
