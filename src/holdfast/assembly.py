@@ -24,6 +24,7 @@ from holdfast.adapters.models.catalogue import ProviderCatalogue
 from holdfast.adapters.models.handles import ProviderSettings
 from holdfast.adapters.models.router import ModelRouter
 from holdfast.adapters.outgoing.guarded import GuardedOutgoing
+from holdfast.adapters.prices.genai import GenaiPrices
 from holdfast.adapters.sandbox import confinement, levels
 from holdfast.adapters.sandbox.environments import Environments
 from holdfast.adapters.sandbox.levels import Isolation
@@ -209,6 +210,9 @@ async def _furnished(
         catalogue=ProviderCatalogue(providers, default=settings.default_model),
         toolbox=toolbox,
         outgoing=GuardedOutgoing(settings.allowed_private_hosts),
+        prices=GenaiPrices(
+            {name: account.base_url for name, account in providers.accounts.items()}, clock
+        ),
         clock=clock,
         ids=RandomIds(),
         limits=settings.limits,

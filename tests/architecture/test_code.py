@@ -27,6 +27,7 @@ LAZY_IMPORTS = {
     "adapters/models/router.py",
     "adapters/models/bridge.py",
     "adapters/outgoing/guarded.py",
+    "adapters/prices/genai.py",
     "adapters/store/cipher.py",
     "adapters/store/migrate.py",
     "adapters/store/opening.py",

@@ -18,6 +18,7 @@ from holdfast.core.approvals import Overdue
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID, DEFAULT_USER_ID, Kind
 from holdfast.core.messages import Message, Outcome, Role, Text, ToolCall, ToolReturn
 from holdfast.core.models import ModelChoice, ModelSettings
+from holdfast.core.prices import Price
 from holdfast.core.runs import Run, RunRequest, Usage
 from holdfast.core.threads import Thread
 from holdfast.core.tool_rules import ToolRule
@@ -100,6 +101,16 @@ async def _streamed(moments: tuple[Moment, ...]) -> AsyncIterator[ModelEvent]:
             yield moment
 
 
+class ScriptedPrices:
+    """What every model costs, if it is known."""
+
+    def __init__(self) -> None:
+        self.price: Price | None = None
+
+    async def of(self, choice: ModelChoice) -> Price | None:
+        return self.price
+
+
 class ScriptedToolbox:
     def __init__(self) -> None:
         self.started: list[str] = []
@@ -150,6 +161,7 @@ class Rig:
     ) -> None:
         self.model = ScriptedModel()
         self.toolbox = ScriptedToolbox()
+        self.prices = ScriptedPrices()
         self.expired: asyncio.Queue[Run] = asyncio.Queue()
         bell = LocalBell()
         self.house = House(
@@ -161,6 +173,7 @@ class Rig:
             catalogue=ProviderCatalogue(ProviderSettings()),
             toolbox=self.toolbox,
             outgoing=GuardedOutgoing(Reach()),
+            prices=self.prices,
             clock=clock or SystemClock(),
             ids=RandomIds(),
             limits=limits or Limits(),

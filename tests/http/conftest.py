@@ -17,6 +17,7 @@ from holdfast.adapters.clock import RandomIds, SystemClock
 from holdfast.adapters.dispatch.in_process import InProcessDispatch
 from holdfast.adapters.event_log.sql import SqlEventLog
 from holdfast.adapters.outgoing.guarded import GuardedOutgoing
+from holdfast.adapters.prices.genai import GenaiPrices
 from holdfast.adapters.store.cipher import FernetCipher
 from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.core.addresses import Reach
@@ -133,6 +134,7 @@ async def _opened(home: Path) -> AsyncIterator[House]:
         catalogue=TwoModels(),
         toolbox=EchoToolbox(),
         outgoing=GuardedOutgoing(Reach()),
+        prices=GenaiPrices({}, SystemClock()),
         clock=SystemClock(),
         ids=RandomIds(),
     )

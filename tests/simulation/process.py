@@ -19,6 +19,7 @@ from holdfast.adapters.event_log.sql import SqlEventLog
 from holdfast.adapters.models.catalogue import ProviderCatalogue
 from holdfast.adapters.models.handles import ProviderSettings
 from holdfast.adapters.outgoing.guarded import GuardedOutgoing
+from holdfast.adapters.prices.genai import GenaiPrices
 from holdfast.core.addresses import Reach
 from holdfast.core.agents import Actor
 from holdfast.core.cancellation import Action
@@ -98,6 +99,7 @@ class Process:
             catalogue=_CATALOGUE,
             toolbox=Toolbox(nature, ledger),
             outgoing=GuardedOutgoing(Reach()),
+            prices=GenaiPrices({}, clock),
             clock=clock,
             ids=ids,
             limits=Limits(busy_wait_seconds=20, max_recoveries=3),

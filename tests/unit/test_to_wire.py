@@ -29,6 +29,7 @@ from holdfast.core.messages import (
     ToolReturn,
 )
 from holdfast.core.models import ModelChoice
+from holdfast.core.prices import Costs
 from holdfast.core.runs import (
     Run,
     RunFailure,
@@ -437,14 +438,18 @@ def test_metrics_count_from_the_epoch() -> None:
 
 
 def test_usage_details_stay_null_until_a_provider_reports_them() -> None:
-    assert on_the_wire(token_usage(Usage(10, 2))) == {
+    costs = Costs(cost=1_500_000, steps=3, unpriced=1)
+    assert on_the_wire(token_usage(Usage(10, 2), costs)) == {
         "completion_tokens": 2,
         "prompt_tokens": 10,
         "total_tokens": 12,
         "prompt_tokens_details": None,
         "completion_tokens_details": None,
+        "cost": 0.0015,
+        "unpriced_steps": 1,
     }
-    reported = on_the_wire(token_usage(Usage(10, 2, cached_input_tokens=0, reasoning_tokens=1)))
+    used = Usage(10, 2, cached_input_tokens=0, reasoning_tokens=1)
+    reported = on_the_wire(token_usage(used, costs))
     assert reported["prompt_tokens_details"] == {
         "cached_tokens": 0,
         "cache_read_tokens": 0,

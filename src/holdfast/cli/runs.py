@@ -75,6 +75,7 @@ def _facts(api: Api, run: Run, usage: Mapping[str, Any]) -> Iterator[tuple[str, 
         "ended": run["completed_at"] and _moment(run["completed_at"]),
         "duration": _duration(run),
         "tokens": f"{usage['prompt_tokens']} in, {usage['completion_tokens']} out",
+        "cost": _cost(usage),
         "error": _error(run),
     }
     yield from ((label, text) for label, text in known.items() if text)
@@ -156,6 +157,15 @@ def _error(run: Run) -> str | None:
         return None
     words = " ".join(filter(None, (error["message"], error.get("detail"))))
     return f"{error['error_type']}: {words}"
+
+
+def _cost(usage: Mapping[str, Any]) -> str | None:
+    """None where nothing is known: a local model has no price."""
+    if usage["cost"] is None:
+        return None
+    missing = usage["unpriced_steps"]
+    more = f", without {missing} of its steps, whose price is not known" if missing else ""
+    return f"${usage['cost']:.9f}".rstrip("0").rstrip(".") + more
 
 
 def _duration(run: Run) -> str | None:

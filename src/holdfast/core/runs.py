@@ -64,13 +64,13 @@ class Usage(Struct, frozen=True, omit_defaults=True):
         return Usage(
             prompt_tokens=self.prompt_tokens + other.prompt_tokens,
             completion_tokens=self.completion_tokens + other.completion_tokens,
-            cached_input_tokens=_sum_known(self.cached_input_tokens, other.cached_input_tokens),
-            cache_write_tokens=_sum_known(self.cache_write_tokens, other.cache_write_tokens),
-            reasoning_tokens=_sum_known(self.reasoning_tokens, other.reasoning_tokens),
+            cached_input_tokens=sum_known(self.cached_input_tokens, other.cached_input_tokens),
+            cache_write_tokens=sum_known(self.cache_write_tokens, other.cache_write_tokens),
+            reasoning_tokens=sum_known(self.reasoning_tokens, other.reasoning_tokens),
         )
 
 
-def _sum_known(left: int | None, right: int | None) -> int | None:
+def sum_known(left: int | None, right: int | None) -> int | None:
     if left is None and right is None:
         return None
     return (left or 0) + (right or 0)
@@ -152,6 +152,8 @@ class Run(Struct, frozen=True, kw_only=True):
     request: RunRequest = RunRequest()
     progress: Progress = Progress()
     usage: Usage = Usage()
+    # Of the steps whose price is known, in billionths of a US dollar (``prices``).
+    cost: int | None = None
     background: bool = False
     # What a repetition of the same request has in common with it; one run of a thread has it.
     request_key: str | None = None
@@ -263,6 +265,8 @@ class Step(Struct, frozen=True, kw_only=True):
     status: StepStatus = StepStatus.PENDING
     origin: str | None = None
     usage: Usage = Usage()
+    # In billionths of a US dollar; None: not known.
+    cost: int | None = None
     stop_reason: StopReason | None = None
     failure: RunFailure | None = None
     attempts: tuple[Attempt, ...] = ()

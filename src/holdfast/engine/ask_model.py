@@ -7,7 +7,7 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from holdfast.core.messages import CallState, Message, OpenCall, Role, ToolCall
-from holdfast.core.runs import StepStatus
+from holdfast.core.runs import StepStatus, sum_known
 from holdfast.core.turn import AskModel
 from holdfast.engine.answer_facts import AnswerFacts
 from holdfast.engine.attempts import until_answered, with_attempts
@@ -48,7 +48,9 @@ async def ask_model(
     spent = house.clock.monotonic_ns() - started
     log.debug("model.answered", extra={"milliseconds": spent // 1_000_000})
     state = with_attempts(state, progress)
-    return absorb(state, answer, message_id, now=house.clock.now(), llm_ns=spent)
+    price = await house.prices.of(state.choice)
+    cost = None if price is None else price.cost(answer.usage)
+    return absorb(state, answer, message_id, now=house.clock.now(), llm_ns=spent, cost=cost)
 
 
 def question(state: State, command: AskModel) -> Question:
@@ -82,7 +84,15 @@ async def _heard(
     raise ModelError("The provider's stream ended before its answer was complete.", transient=True)
 
 
-def absorb(state: State, answer: Answer, message_id: str, *, now: datetime, llm_ns: int) -> State:
+def absorb(
+    state: State,
+    answer: Answer,
+    message_id: str,
+    *,
+    now: datetime,
+    llm_ns: int,
+    cost: int | None = None,
+) -> State:
     """The state with the answer in it: a row, its calls, the step's and the run's figures."""
     if state.step is None:
         raise Bug("An answer arrived without a step.")
@@ -95,13 +105,19 @@ def absorb(state: State, answer: Answer, message_id: str, *, now: datetime, llm_
         state.step,
         status=StepStatus.SUCCESS,
         usage=answer.usage,
+        cost=cost,
         llm_request_ns=llm_ns,
         step_ns=llm_ns,
+    )
+    run = replace(
+        state.run,
+        usage=state.run.usage + answer.usage,
+        cost=sum_known(state.run.cost, cost),
     )
     state = replace(
         state,
         step=step,
-        run=replace(state.run, usage=state.run.usage + answer.usage),
+        run=run,
         turn=replace(state.turn, finish=answer.finish, silent=empty, overflows=0, compacted=False),
     )
     state = with_progress(

@@ -8,6 +8,7 @@ from holdfast.ports.dispatch import Dispatch
 from holdfast.ports.event_log import EventLog
 from holdfast.ports.model import Catalogue, Model
 from holdfast.ports.outgoing import Outgoing
+from holdfast.ports.prices import Prices
 from holdfast.ports.store import Store
 from holdfast.ports.telemetry import NOBODY_WATCHES, Telemetry
 from holdfast.ports.toolbox import Toolbox
@@ -45,6 +46,7 @@ class House:
     catalogue: Catalogue
     toolbox: Toolbox
     outgoing: Outgoing
+    prices: Prices
     clock: Clock
     ids: Ids
     limits: Limits = Limits()

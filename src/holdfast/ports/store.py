@@ -21,6 +21,7 @@ from holdfast.core.lifecycle import Signal
 from holdfast.core.memory import Block, BlockQuery
 from holdfast.core.messages import Message, OpenCall
 from holdfast.core.paging import Page
+from holdfast.core.prices import Costs
 from holdfast.core.runs import Run, RunQuery, Step, StepQuery
 from holdfast.core.threads import Thread, ThreadQuery
 from holdfast.core.tools import Tool, ToolQuery
@@ -388,6 +389,10 @@ class Steps(Protocol):
     def list(self, organization_id: str, query: StepQuery) -> Sequence[Step]: ...
 
     def pending(self, run_id: str) -> Sequence[Step]: ...
+
+    def costs(self, organization_id: str, query: StepQuery) -> Costs:
+        """What all steps that the query means cost, on whatever page they are."""
+        ...
 
 
 class Traces(Protocol):

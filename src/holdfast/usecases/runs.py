@@ -13,6 +13,7 @@ from holdfast.core.endings import summary
 from holdfast.core.lifecycle import LIVE, is_over
 from holdfast.core.messages import Message
 from holdfast.core.paging import Page
+from holdfast.core.prices import Costs
 from holdfast.core.runs import Run, RunQuery, RunStatus, Step, StepQuery, Usage
 from holdfast.errors import CallerError, Conflict, NotFound, RunMoved
 from holdfast.ports.bell import CALLBACKS, CANCELS
@@ -70,9 +71,15 @@ async def steps(house: House, actor: Actor, run_id: str, page: Page) -> Sequence
     return await house.store.read(load)
 
 
-async def usage(house: House, actor: Actor, run_id: str) -> Usage:
-    """The tokens of all steps of the run."""
-    return (await retrieve(house, actor, run_id)).usage
+async def usage(house: House, actor: Actor, run_id: str) -> tuple[Usage, Costs]:
+    """The tokens of all steps of the run, and what they cost."""
+
+    def load(tx: Transaction) -> tuple[Usage, Costs]:
+        run = tx.runs.get(actor.organization_id, run_id)
+        query = StepQuery(page=Page(limit=1), run_id=run_id)
+        return run.usage, tx.steps.costs(actor.organization_id, query)
+
+    return await house.store.read(load)
 
 
 async def cancel(

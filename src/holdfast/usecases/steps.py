@@ -1,12 +1,14 @@
 """Reading steps, and what people think of them."""
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from msgspec.structs import replace
 
 from holdfast.core.agents import Actor
 from holdfast.core.messages import Message
 from holdfast.core.paging import Page
+from holdfast.core.prices import Costs
 from holdfast.core.runs import Step, StepQuery
 from holdfast.core.traces import ProviderTrace
 from holdfast.ports.house import House
@@ -19,6 +21,25 @@ async def retrieve(house: House, actor: Actor, step_id: str) -> Step:
 
 async def list_steps(house: House, actor: Actor, query: StepQuery) -> Sequence[Step]:
     return await house.store.read(lambda tx: tx.steps.list(actor.organization_id, query))
+
+
+async def costs(
+    house: House,
+    actor: Actor,
+    agent_id: str,
+    start_date: datetime | None,
+    end_date: datetime | None,
+) -> Costs:
+    """What the steps of an agent cost together."""
+    query = StepQuery(
+        page=Page(limit=1), agent_id=agent_id, start_date=start_date, end_date=end_date
+    )
+
+    def load(tx: Transaction) -> Costs:
+        tx.agents.get(actor.organization_id, agent_id)
+        return tx.steps.costs(actor.organization_id, query)
+
+    return await house.store.read(load)
 
 
 async def messages(house: House, actor: Actor, step_id: str, page: Page) -> Sequence[Message]:

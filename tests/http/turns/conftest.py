@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from httpx import AsyncClient
+from tests.engine.rig import ScriptedPrices
 
 from holdfast.core.messages import Outcome, Part, Text, Thinking, ToolCall, ToolReturn
 from holdfast.core.models import ModelChoice
@@ -141,6 +142,11 @@ def model() -> ScriptedModel:
 
 
 @pytest.fixture
+def prices() -> ScriptedPrices:
+    return ScriptedPrices()
+
+
+@pytest.fixture
 def busy_wait_seconds() -> float:
     """How long a send waits for its turn; a test that waits for this to pass chooses less."""
     return 30.0
@@ -148,11 +154,12 @@ def busy_wait_seconds() -> float:
 
 @pytest.fixture
 async def house(
-    house: House, model: ScriptedModel, busy_wait_seconds: float
+    house: House, model: ScriptedModel, prices: ScriptedPrices, busy_wait_seconds: float
 ) -> AsyncIterator[House]:
     working = replace(
         house,
         model=model,
+        prices=prices,
         toolbox=Dice(house.toolbox),
         limits=Limits(busy_wait_seconds=busy_wait_seconds),
     )

@@ -2,13 +2,24 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import ColumnElement, Connection, bindparam, delete, insert, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    bindparam,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 
 from holdfast.adapters.store import tables
 from holdfast.adapters.store.paging import Listing
 from holdfast.adapters.store.prepared import Prepared
 from holdfast.adapters.store.rows import Shape, refuse_nul
 from holdfast.adapters.store.tagged import has_tags
+from holdfast.core.prices import Costs
 from holdfast.core.runs import Step, StepQuery, StepStatus
 from holdfast.errors import NotFound
 
@@ -73,6 +84,17 @@ class SqlSteps:
             .order_by(_steps.c.created_at, _steps.c.id)
         )
         return [STEP.value(row) for row in rows]
+
+    def costs(self, organization_id: str, query: StepQuery) -> Costs:
+        row = self._connection.execute(
+            select(func.sum(_steps.c.cost), func.count(), func.count(_steps.c.cost)).where(
+                _steps.c.organization_id == organization_id, *_conditions(query)
+            )
+        ).one()
+        total, steps, priced = row
+        return Costs(
+            cost=None if total is None else int(total), steps=steps, unpriced=steps - priced
+        )
 
     def _index_tags(self, step: Step) -> None:
         for tag in step.tags:

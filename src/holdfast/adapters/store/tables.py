@@ -384,6 +384,7 @@ steps = Table(
     Column("run_id", ForeignKey("runs.id", ondelete="CASCADE"), nullable=False),
     Column("status", Name(StepStatus), nullable=False),
     Column("model_handle", Text, nullable=False),
+    Column("cost", BigInteger),
     Column("feedback", Text),
     Column("project_id", Text),
     Column("created_at", Instant, nullable=False),

@@ -1,6 +1,5 @@
 """Conversations between wire and core (wire-v1 §2.7, §3.13), and the three ways to name one."""
 
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import Path
@@ -57,7 +56,9 @@ def new_conversation(body: ConversationCreate) -> NewConversation:
 
 def conversation_changes(body: ConversationUpdate) -> ConversationChanges:
     return ConversationChanges(
-        last_message_at=_aware(body.last_message_at), archived=body.archived, **_shared(body)
+        last_message_at=from_wire.aware(body.last_message_at),
+        archived=body.archived,
+        **_shared(body),
     )
 
 
@@ -71,10 +72,6 @@ def _shared(body: ConversationFields) -> dict[str, Any]:
         "model_settings": model_wire.sent(given),
         "context_window_limit": body.context_window_limit,
     }
-
-
-def _aware(moment: datetime | None) -> datetime | None:
-    return moment.replace(tzinfo=UTC) if moment and moment.tzinfo is None else moment
 
 
 def new_send(thread: Thread, body: ConversationSend) -> NewSend:

@@ -1,5 +1,6 @@
 """Agents (wire-v1 §2.2). Their tools and blocks are in ``agent_relations``."""
 
+from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query, Response
@@ -13,6 +14,7 @@ from holdfast.http.json_body import JsonRoute
 from holdfast.http.json_response import documented, json_response
 from holdfast.http.letta_v1.agents_wire import agent_changes, agent_state, new_agent, relations
 from holdfast.http.letta_v1.context_wire import overview
+from holdfast.http.letta_v1.from_wire import aware
 from holdfast.http.letta_v1.ids import AgentId, BlockId
 from holdfast.http.letta_v1.paging import paging
 from holdfast.http.letta_v1.routes import agent_relations
@@ -26,7 +28,9 @@ from holdfast.http.letta_v1.schemas.agents import (
 )
 from holdfast.http.letta_v1.schemas.context import ContextWindowOverview
 from holdfast.http.letta_v1.schemas.names import MAX_MARK_CHARS
-from holdfast.usecases import agent_context, agents
+from holdfast.http.letta_v1.schemas.runs import AgentCost
+from holdfast.http.letta_v1.to_wire.runs import agent_cost
+from holdfast.usecases import agent_context, agents, steps
 from holdfast.usecases.agent_views import Relation
 
 router = APIRouter(prefix="/v1", tags=["agents"], route_class=JsonRoute)
@@ -160,6 +164,19 @@ async def retrieve_context(
     is_default = conversation_id in (None, _DEFAULT_CONVERSATION)
     thread_id = default_thread_id(agent_id) if is_default else conversation_id
     return json_response(overview(await agent_context.window(house, actor, agent_id, thread_id)))
+
+
+@router.get("/agents/{agent_id}/cost", responses=documented(AgentCost))
+async def retrieve_cost(
+    agent_id: AgentId,
+    house: HouseDep,
+    actor: ActorDep,
+    start_date: datetime | None = None,
+    end_date: datetime | None = None,
+) -> Response:
+    """Not in V1: what the agent's steps have cost, in all or between two moments."""
+    costs = await steps.costs(house, actor, agent_id, aware(start_date), aware(end_date))
+    return json_response(agent_cost(costs))
 
 
 @router.patch("/agents/{agent_id}/reset-messages", responses=documented(None))

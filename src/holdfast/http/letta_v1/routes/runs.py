@@ -104,7 +104,8 @@ async def stream_run(
 
 @router.get("/{run_id}/usage", responses=documented(TokenUsage))
 async def retrieve_run_usage(run_id: RunId, house: HouseDep, actor: ActorDep) -> Response:
-    return json_response(token_usage(await runs.usage(house, actor, run_id)))
+    usage, costs = await runs.usage(house, actor, run_id)
+    return json_response(token_usage(usage, costs))
 
 
 @router.get("/{run_id}/steps", responses=documented(list[Step]))

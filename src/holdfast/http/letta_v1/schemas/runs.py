@@ -91,3 +91,14 @@ class TokenUsage(Struct, frozen=True, kw_only=True):
     total_tokens: int
     prompt_tokens_details: PromptTokensDetails | None
     completion_tokens_details: CompletionTokensDetails | None
+    # Not in V1: US dollars, of the steps whose price is known, and how many it is not known of.
+    cost: float | None
+    unpriced_steps: int
+
+
+class AgentCost(Struct, frozen=True, kw_only=True):
+    """What an agent's steps cost together, as far as prices are known: US dollars."""
+
+    cost: float | None
+    steps: int
+    unpriced_steps: int

@@ -42,6 +42,8 @@ class Step(Struct, frozen=True, kw_only=True):
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
+    # Not in V1: US dollars; null if the price of the model is not known.
+    cost: float | None
     cached_input_tokens: int | None
     cache_write_tokens: int | None
     reasoning_tokens: int | None

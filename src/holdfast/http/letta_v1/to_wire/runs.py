@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from holdfast.core.callbacks import CallbackOutcome
 from holdfast.core.messages import conversation_id
+from holdfast.core.prices import NANOS_PER_DOLLAR, Costs
 from holdfast.core.runs import Run, RunStatus, Usage
 from holdfast.http.letta_v1.schemas import runs as wire
 from holdfast.http.letta_v1.to_wire.messages import api_listing
@@ -70,14 +71,26 @@ def run_metrics(run: Run) -> wire.RunMetrics:
     )
 
 
-def token_usage(usage: Usage) -> wire.TokenUsage:
+def token_usage(usage: Usage, costs: Costs) -> wire.TokenUsage:
     return wire.TokenUsage(
         completion_tokens=usage.completion_tokens,
         prompt_tokens=usage.prompt_tokens,
         total_tokens=usage.total_tokens,
         prompt_tokens_details=prompt_details(usage),
         completion_tokens_details=completion_details(usage),
+        cost=dollars(costs.cost),
+        unpriced_steps=costs.unpriced,
     )
+
+
+def agent_cost(costs: Costs) -> wire.AgentCost:
+    return wire.AgentCost(
+        cost=dollars(costs.cost), steps=costs.steps, unpriced_steps=costs.unpriced
+    )
+
+
+def dollars(nanos: int | None) -> float | None:
+    return None if nanos is None else nanos / NANOS_PER_DOLLAR
 
 
 def prompt_details(usage: Usage) -> wire.PromptTokensDetails | None:

@@ -7,7 +7,12 @@ from holdfast.core.traces import ProviderTrace
 from holdfast.http.letta_v1.model_wire import llm_config
 from holdfast.http.letta_v1.schemas import steps as wire
 from holdfast.http.letta_v1.to_wire.replies import error_type
-from holdfast.http.letta_v1.to_wire.runs import completion_details, epoch_ns, prompt_details
+from holdfast.http.letta_v1.to_wire.runs import (
+    completion_details,
+    dollars,
+    epoch_ns,
+    prompt_details,
+)
 
 
 def api_step(step: Step) -> wire.Step:
@@ -25,6 +30,7 @@ def api_step(step: Step) -> wire.Step:
         prompt_tokens=usage.prompt_tokens,
         completion_tokens=usage.completion_tokens,
         total_tokens=usage.total_tokens,
+        cost=dollars(step.cost),
         cached_input_tokens=usage.cached_input_tokens,
         cache_write_tokens=usage.cache_write_tokens,
         reasoning_tokens=usage.reasoning_tokens,

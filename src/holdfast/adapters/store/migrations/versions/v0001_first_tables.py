@@ -471,6 +471,7 @@ def _steps() -> None:
         sa.Column("run_id", sa.Text(), nullable=False),
         sa.Column("status", sa.Text(), nullable=False),
         sa.Column("model_handle", sa.Text(), nullable=False),
+        sa.Column("cost", sa.BigInteger(), nullable=True),
         sa.Column("feedback", sa.Text(), nullable=True),
         sa.Column("project_id", sa.Text(), nullable=True),
         sa.Column("created_at", sa.BigInteger(), nullable=False),

@@ -1,0 +1,108 @@
+"""Prices from pydantic-ai's own collection, genai-prices.
+
+Its calculation takes 0.2 ms, of which most is checking its tables. So each table is read once, as rates: what is left is
+a few multiplications. Reading its data the first time takes 50 ms, in a thread.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import TYPE_CHECKING, Final
+
+from holdfast.core.models import ModelChoice
+from holdfast.core.prices import Price, Rates
+from holdfast.ports.clock import Clock
+
+if TYPE_CHECKING:
+    from genai_prices.data_snapshot import DataSnapshot
+    from genai_prices.types import ModelPrice
+
+_NAMES: Final = {"google_ai": "google", "google_vertex": "google"}
+_MILLION: Final = 1_000_000
+
+
+class GenaiPrices:
+    def __init__(self, base_urls: Mapping[str, str | None], clock: Clock) -> None:
+        """``base_urls``: where each configured provider is reached; None is its own address. Another address is
+        only priced if the collection knows it."""
+        self._base_urls = base_urls
+        self._clock = clock
+        self._snapshot: DataSnapshot | None = None
+        # By table: a model may have several, for different days or hours.
+        self._read: dict[int, tuple[ModelPrice, Price]] = {}
+
+    async def of(self, choice: ModelChoice) -> Price | None:
+        if choice.provider not in self._base_urls:
+            return None
+        if self._snapshot is None:
+            self._snapshot = await asyncio.to_thread(_loaded)
+        table = self._table(self._snapshot, choice)
+        if table is None:
+            return None
+        if (known := self._read.get(id(table))) is None:
+            # With the table, so that its id stays its own.
+            known = self._read[id(table)] = (table, _price(table))
+        return known[1]
+
+    def _table(self, snapshot: "DataSnapshot", choice: ModelChoice) -> "ModelPrice | None":
+        base_url = self._base_urls[choice.provider]
+        name = None if base_url else _NAMES.get(choice.provider, choice.provider)
+        try:
+            _, model = snapshot.find_provider_model(choice.name, None, name, base_url)
+        except LookupError:
+            return None
+        return model.get_prices(self._clock.now())
+
+
+def _loaded() -> "DataSnapshot":
+    from genai_prices.data_snapshot import (  # noqa: PLC0415 - 1.5 MB of tables
+        get_snapshot,
+    )
+
+    snapshot = get_snapshot()
+    # The tables themselves are only read when something is looked for.
+    snapshot.find_provider_model("gpt-4o-mini", None, "openai", None)
+    return snapshot
+
+
+def _price(table: "ModelPrice") -> Price:
+    from genai_prices.types import TieredPrices  # noqa: PLC0415 - see above
+
+    tiered = [value for value in vars(table).values() if isinstance(value, TieredPrices)]
+    starts = {tier.start for value in tiered for tier in value.tiers}
+    bands = [(start, _rates(table, start + 1)) for start in sorted(starts, reverse=True)]
+    return Price((*bands, (-1, _rates(table, 0))))
+
+
+def _rates(table: "ModelPrice", prompt: int) -> Rates:
+    """The rates for a prompt of this length, as the differences that single kinds of tokens make."""
+    # Without a prompt no band is reached; any small prompt is as good to see what its tokens cost.
+    size = prompt or 1
+    request, plain = _dollars(table), _dollars(table, prompt=size)
+    rates = {
+        "input": plain - request,
+        "cache_read": _dollars(table, prompt=size, cache_read=size) - request,
+        "cache_write": _dollars(table, prompt=size, cache_write=size) - request,
+    }
+    output = _dollars(table, prompt=prompt, output=_MILLION) - _dollars(table, prompt=prompt)
+    per_million = {name: dollars * _MILLION / size for name, dollars in rates.items()}
+    return Rates(**per_million, output=output, request=request)
+
+
+def _dollars(
+    table: "ModelPrice",
+    *,
+    prompt: int = 0,
+    cache_read: int = 0,
+    cache_write: int = 0,
+    output: int = 0,
+) -> Decimal:
+    from genai_prices import Usage  # noqa: PLC0415 - see above
+
+    used = Usage(
+        input_tokens=prompt,
+        cache_read_tokens=cache_read,
+        cache_write_tokens=cache_write,
+        output_tokens=output,
+    )
+    return table.calc_price(used)["total_price"]

@@ -1,0 +1,49 @@
+"""What a model costs. Money is whole billionths of a US dollar: exact, and a sum stays exact."""
+
+from decimal import ROUND_HALF_EVEN, Decimal
+
+from msgspec import Struct
+
+from holdfast.core.runs import Usage
+
+NANOS_PER_DOLLAR = 1_000_000_000
+# Rates are dollars for a million tokens, so a token at a rate of 1 is so many billionths.
+_NANOS_PER_TOKEN = NANOS_PER_DOLLAR // 1_000_000
+
+
+class Rates(Struct, frozen=True, kw_only=True):
+    """US dollars for a million tokens. ``request`` is dollars for the question itself, where one is charged."""
+
+    input: Decimal
+    cache_read: Decimal
+    cache_write: Decimal
+    output: Decimal
+    request: Decimal = Decimal(0)
+
+
+class Price(Struct, frozen=True):
+    """What a model's provider charges. With a long prompt every token may cost more: ``bands`` are the rates for
+    prompts longer than so many tokens, the longest first, the last for all others."""
+
+    bands: tuple[tuple[int, Rates], ...]
+
+    def cost(self, usage: Usage) -> int:
+        """What the tokens cost, in billionths of a dollar."""
+        rates = next(rates for start, rates in self.bands if usage.prompt_tokens > start)
+        read, write = usage.cached_input_tokens or 0, usage.cache_write_tokens or 0
+        tokens = (
+            max(usage.prompt_tokens - read - write, 0) * rates.input
+            + read * rates.cache_read
+            + write * rates.cache_write
+            + usage.completion_tokens * rates.output
+        )
+        nanos = tokens * _NANOS_PER_TOKEN + rates.request * NANOS_PER_DOLLAR
+        return int(nanos.to_integral_value(ROUND_HALF_EVEN))
+
+
+class Costs(Struct, frozen=True, kw_only=True):
+    """What some steps cost together. ``unpriced`` of them have no known cost, so the sum is without them."""
+
+    cost: int | None
+    steps: int
+    unpriced: int
