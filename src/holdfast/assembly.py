@@ -7,7 +7,7 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from ipaddress import ip_address
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -187,13 +187,7 @@ async def _furnished(
     stack.push_async_callback(store.close)
     sandbox = await _sandbox(settings, stack)
     providers = ProviderSettings(
-        openai_api_key=settings.openai_api_key,
-        openai_base_url=settings.openai_base_url,
-        anthropic_api_key=settings.anthropic_api_key,
-        anthropic_base_url=settings.anthropic_base_url,
-        google_api_key=settings.google_api_key,
-        google_base_url=settings.google_base_url,
-        silence_seconds=settings.model_silence_seconds,
+        **settings.named(fields(ProviderSettings)), silence_seconds=settings.model_silence_seconds
     )
     model = ModelRouter(providers)
     stack.push_async_callback(model.aclose)

@@ -6,8 +6,8 @@ docs/configuration.md are made from them. What a setting brings about is ``assem
 
 import math
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import Field, dataclass, field, fields
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Final, Self, get_type_hints
@@ -28,10 +28,10 @@ LOG_LEVELS: Final = ("critical", "error", "warning", "info", "debug")
 _LIMITS = Limits()
 _NOTHING_PRIVATE = Reach()
 _TOOL = SandboxLimits()
-_KEYS = ("openai_api_key", "anthropic_api_key", "google_api_key")
 _DATABASE_URL = re.compile(r"sqlite:///(?!:memory:).+|postgres(?:ql)?(?:\+psycopg)?://.+")
 _REDIS_URL = re.compile(r"(?:rediss?|unix)://\S+")
 _HTTP_URL = re.compile(r"https?://\S+")
+_AN_ADDRESS = "an address that begins with http:// or https://"
 _HANDLE = re.compile(r"[^/\s]+/\S+")
 # Up to the last @: a password that is not quoted as it should be may have one of its own.
 _CREDENTIALS = re.compile(r"://[^:/@]*:.*@")
@@ -114,6 +114,36 @@ class About:
     default: str | None = None
     # Never an option: every user of a machine can read the command lines of all others.
     secret: bool = False
+
+
+def _addresses(text: str) -> tuple[str, ...]:
+    return tuple(_matching(_HTTP_URL)(item.strip()) for item in text.split(",") if item.strip())
+
+
+def _key(provider: str, *variables: str, extra: str | None = None, if_asked: bool = False) -> About:
+    needs = f", which need `pip install 'holdfast[{extra}]'`" if extra else ""
+    asked = ", if its server asks for one" if if_asked else ""
+    says = f"The key for `{provider}/…` models{needs}{asked}."
+    return About(says=says, variables=variables, secret=True)
+
+
+def _address(api: str, *variables: str, default: str) -> About:
+    return About(
+        says=f"Another server that speaks {api}.",
+        variables=variables,
+        read=_matching(_HTTP_URL),
+        accepts=_AN_ADDRESS,
+        default=default,
+    )
+
+
+def _server(provider: str, *variables: str) -> About:
+    return About(
+        says=f"Your own server for `{provider}/…` models.",
+        variables=variables,
+        read=_matching(_HTTP_URL),
+        accepts=_AN_ADDRESS,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -447,54 +477,167 @@ class Settings:
             secret=True,
         ),
     ] = field(default=None, repr=False)
-    openai_api_key: Annotated[
-        str | None,
-        About(says="The key for `openai/…` models.", variables=("OPENAI_API_KEY",), secret=True),
-    ] = field(default=None, repr=False)
+    openai_api_key: Annotated[str | None, _key("openai", "OPENAI_API_KEY")] = field(
+        default=None, repr=False
+    )
     openai_base_url: Annotated[
-        str | None,
-        About(
-            says="Another server that speaks OpenAI's API.",
-            variables=("OPENAI_BASE_URL",),
-            read=_matching(_HTTP_URL),
-            accepts="an address that begins with http:// or https://",
-            default="OpenAI's own",
-        ),
+        str | None, _address("OpenAI's API", "OPENAI_BASE_URL", default="OpenAI's own")
     ] = field(default=None, repr=False)
-    anthropic_api_key: Annotated[
-        str | None,
-        About(
-            says="The key for `anthropic/…` models.", variables=("ANTHROPIC_API_KEY",), secret=True
-        ),
-    ] = field(default=None, repr=False)
+    anthropic_api_key: Annotated[str | None, _key("anthropic", "ANTHROPIC_API_KEY")] = field(
+        default=None, repr=False
+    )
     anthropic_base_url: Annotated[
-        str | None,
-        About(
-            says="Another server that speaks Anthropic's API.",
-            variables=("ANTHROPIC_BASE_URL",),
-            read=_matching(_HTTP_URL),
-            accepts="an address that begins with http:// or https://",
-            default="Anthropic's own",
-        ),
+        str | None, _address("Anthropic's API", "ANTHROPIC_BASE_URL", default="Anthropic's own")
     ] = field(default=None, repr=False)
     google_api_key: Annotated[
-        str | None,
-        About(
-            says="The key for `google_ai/…` models, which need `pip install 'holdfast[google]'`.",
-            variables=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
-            secret=True,
-        ),
+        str | None, _key("google_ai", "GEMINI_API_KEY", "GOOGLE_API_KEY", extra="google")
     ] = field(default=None, repr=False)
     google_base_url: Annotated[
         str | None,
+        _address("Google's Gemini API", "GOOGLE_GEMINI_BASE_URL", default="Google's own"),
+    ] = field(default=None, repr=False)
+    google_cloud_project: Annotated[
+        str | None,
         About(
-            says="Another server that speaks Google's Gemini API.",
-            variables=("GOOGLE_GEMINI_BASE_URL",),
+            says="The project for `google_vertex/…` models, which need `pip install 'holdfast[google]'` and Google's application default credentials.",
+            variables=("GOOGLE_CLOUD_PROJECT",),
+        ),
+    ] = None
+    google_cloud_location: Annotated[
+        str | None,
+        About(
+            says="The region for `google_vertex/…` models.",
+            variables=("GOOGLE_CLOUD_LOCATION",),
+            default="us-central1",
+        ),
+    ] = None
+    google_vertex_base_url: Annotated[
+        str | None,
+        _address("the Vertex AI API", "GOOGLE_VERTEX_BASE_URL", default="the region's own"),
+    ] = field(default=None, repr=False)
+    azure_api_key: Annotated[str | None, _key("azure", "AZURE_OPENAI_API_KEY", "AZURE_API_KEY")] = (
+        field(default=None, repr=False)
+    )
+    azure_base_url: Annotated[
+        str | None,
+        About(
+            says="The Azure OpenAI resource for `azure/…` models, whose names are those of its deployments.",
+            variables=("AZURE_OPENAI_ENDPOINT", "AZURE_BASE_URL"),
             read=_matching(_HTTP_URL),
-            accepts="an address that begins with http:// or https://",
-            default="Google's own",
+            accepts=_AN_ADDRESS,
         ),
     ] = field(default=None, repr=False)
+    azure_api_version: Annotated[
+        str | None,
+        About(
+            says="A dated version of Azure's API, for resources without the v1 API.",
+            variables=("AZURE_API_VERSION", "OPENAI_API_VERSION"),
+            default="the v1 API",
+        ),
+    ] = None
+    bedrock_api_key: Annotated[
+        str | None, _key("bedrock", "AWS_BEARER_TOKEN_BEDROCK", extra="bedrock")
+    ] = field(default=None, repr=False)
+    aws_access_key_id: Annotated[
+        str | None,
+        About(
+            says="The access key for `bedrock/…` models, in the place of a Bedrock API key.",
+            variables=("AWS_ACCESS_KEY_ID",),
+            secret=True,
+        ),
+    ] = field(default=None, repr=False)
+    aws_secret_access_key: Annotated[
+        str | None,
+        About(
+            says="The secret of that access key.",
+            variables=("AWS_SECRET_ACCESS_KEY",),
+            secret=True,
+        ),
+    ] = field(default=None, repr=False)
+    aws_session_token: Annotated[
+        str | None,
+        About(
+            says="The session token of that access key, if it is a temporary one.",
+            variables=("AWS_SESSION_TOKEN",),
+            secret=True,
+        ),
+    ] = field(default=None, repr=False)
+    aws_region: Annotated[
+        str | None,
+        About(
+            says="The region for `bedrock/…` models.",
+            variables=("AWS_REGION", "AWS_DEFAULT_REGION"),
+        ),
+    ] = None
+    bedrock_base_url: Annotated[
+        str | None,
+        _address(
+            "Bedrock's runtime API", "AWS_ENDPOINT_URL_BEDROCK_RUNTIME", default="the region's own"
+        ),
+    ] = field(default=None, repr=False)
+    groq_api_key: Annotated[str | None, _key("groq", "GROQ_API_KEY")] = field(
+        default=None, repr=False
+    )
+    groq_base_url: Annotated[
+        str | None, _address("Groq's API", "GROQ_BASE_URL", default="Groq's own")
+    ] = field(default=None, repr=False)
+    mistral_api_key: Annotated[str | None, _key("mistral", "MISTRAL_API_KEY", extra="mistral")] = (
+        field(default=None, repr=False)
+    )
+    mistral_base_url: Annotated[
+        str | None, _address("Mistral's API", "MISTRAL_BASE_URL", default="Mistral's own")
+    ] = field(default=None, repr=False)
+    openrouter_api_key: Annotated[str | None, _key("openrouter", "OPENROUTER_API_KEY")] = field(
+        default=None, repr=False
+    )
+    openrouter_base_url: Annotated[
+        str | None,
+        _address("OpenRouter's API", "OPENROUTER_BASE_URL", default="OpenRouter's own"),
+    ] = field(default=None, repr=False)
+    xai_api_key: Annotated[str | None, _key("xai", "XAI_API_KEY")] = field(default=None, repr=False)
+    xai_base_url: Annotated[
+        str | None, _address("xAI's API", "XAI_BASE_URL", default="xAI's own")
+    ] = field(default=None, repr=False)
+    deepseek_api_key: Annotated[str | None, _key("deepseek", "DEEPSEEK_API_KEY")] = field(
+        default=None, repr=False
+    )
+    deepseek_base_url: Annotated[
+        str | None, _address("DeepSeek's API", "DEEPSEEK_BASE_URL", default="DeepSeek's own")
+    ] = field(default=None, repr=False)
+    together_api_key: Annotated[str | None, _key("together", "TOGETHER_API_KEY")] = field(
+        default=None, repr=False
+    )
+    together_base_url: Annotated[
+        str | None, _address("Together's API", "TOGETHER_BASE_URL", default="Together's own")
+    ] = field(default=None, repr=False)
+    ollama_base_url: Annotated[str | None, _server("ollama", "OLLAMA_BASE_URL")] = field(
+        default=None, repr=False
+    )
+    ollama_api_key: Annotated[str | None, _key("ollama", "OLLAMA_API_KEY", if_asked=True)] = field(
+        default=None, repr=False
+    )
+    lmstudio_base_url: Annotated[str | None, _server("lmstudio_openai", "LMSTUDIO_BASE_URL")] = (
+        field(default=None, repr=False)
+    )
+    lmstudio_api_key: Annotated[
+        str | None, _key("lmstudio_openai", "LMSTUDIO_API_KEY", if_asked=True)
+    ] = field(default=None, repr=False)
+    vllm_base_url: Annotated[str | None, _server("vllm", "VLLM_BASE_URL", "VLLM_API_BASE")] = field(
+        default=None, repr=False
+    )
+    vllm_api_key: Annotated[str | None, _key("vllm", "VLLM_API_KEY", if_asked=True)] = field(
+        default=None, repr=False
+    )
+    allowed_model_endpoints: Annotated[
+        tuple[str, ...],
+        About(
+            says="Addresses that a request's `llm_config.model_endpoint` may name besides its provider's own, separated by commas. They receive the provider's key.",
+            variables=("HOLDFAST_ALLOWED_MODEL_ENDPOINTS",),
+            read=_addresses,
+            accepts="addresses that begin with http:// or https://, separated by commas",
+            default="none",
+        ),
+    ] = ()
 
     def __post_init__(self) -> None:
         if not (self.password or self.insecure or is_loopback(self.host)):
@@ -518,9 +661,13 @@ class Settings:
                 values[name] = _read(about, source, text)
                 break
         values.setdefault("database_url", f"sqlite:///{values['home']}/holdfast.db")
-        if not any(values.get(key) for key in _KEYS):
+        if not values.keys() & _OPENERS:
             values.setdefault("default_model", GUIDE)
         return cls(**values)
+
+    def named(self, wanted: Iterable[Field[Any]]) -> dict[str, Any]:
+        """The settings of these names, for a part of the house that has fields of the same names."""
+        return {item.name: getattr(self, item.name) for item in wanted if item.name in ABOUT}
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -557,6 +704,14 @@ class Settings:
 ABOUT: Final[Mapping[str, About]] = {
     name: hint.__metadata__[0]
     for name, hint in get_type_hints(Settings, include_extras=True).items()
+}
+
+
+# With one of these there is a provider; keys and regions of whole clouds are often set for something else.
+_OPENERS: Final = {name for name in ABOUT if name.endswith("_api_key")} | {
+    "lmstudio_base_url",
+    "ollama_base_url",
+    "vllm_base_url",
 }
 
 

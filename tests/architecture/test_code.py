@@ -26,6 +26,8 @@ LAZY_IMPORTS = {
     "adapters/event_log/opening.py",
     "adapters/models/router.py",
     "adapters/models/bridge.py",
+    "adapters/models/catalogue.py",
+    "adapters/models/inquiry.py",
     "adapters/outgoing/guarded.py",
     "adapters/prices/genai.py",
     "adapters/store/cipher.py",

@@ -1,9 +1,13 @@
-"""A real Redis for the suites that need one."""
+"""What the suites of the ports share: a real Redis, and a model with a scripted provider."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
+from tests.contract.asking import KEYS, provider_settings
 from tests.redis_server import RedisServer
+
+from holdfast.adapters.models.router import ModelRouter
+from holdfast.testing import ScriptedProvider
 
 
 @pytest.fixture(scope="session")
@@ -25,3 +29,21 @@ def redis_server() -> Iterator[RedisServer]:
     """One of the test's own, to be stopped and started again."""
     with RedisServer() as server:
         yield server
+
+
+@pytest.fixture
+async def provider() -> AsyncIterator[ScriptedProvider]:
+    async with ScriptedProvider() as running:
+        yield running
+
+
+@pytest.fixture
+async def model(provider: ScriptedProvider) -> AsyncIterator[ModelRouter]:
+    router = ModelRouter(provider_settings(provider))
+    yield router
+    await router.aclose()
+
+
+@pytest.fixture(params=[*KEYS], ids=["chat", "responses", "anthropic", "google"])
+def handle(request: pytest.FixtureRequest) -> str:
+    return str(request.param)

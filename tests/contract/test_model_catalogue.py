@@ -2,34 +2,46 @@
 
 import subprocess
 import sys
+from collections.abc import Iterable
 
 import pytest
 
 from holdfast.adapters.models.catalogue import ProviderCatalogue
-from holdfast.adapters.models.handles import ProviderSettings
+from holdfast.adapters.models.handles import Account, ProviderSettings
+from holdfast.adapters.models.inquiry import Inquiry
 from holdfast.errors import InvalidArgument, UnknownModel
 
 NOTHING = ProviderSettings()
 BOTH = ProviderSettings(openai_api_key="sk-one", anthropic_api_key="sk-two")
 
 
-def _handles(settings: ProviderSettings) -> list[str]:
-    return [model.handle for model in ProviderCatalogue(settings).models()]
+class Unasked(Inquiry):
+    """Nobody is asked: what is published holds."""
+
+    async def ask(self, accounts: Iterable[Account]) -> None: ...
 
 
-def test_without_any_key_there_is_the_guide() -> None:
+def _catalogue(settings: ProviderSettings) -> ProviderCatalogue:
+    return ProviderCatalogue(settings, inquiry=Unasked())
+
+
+async def _handles(settings: ProviderSettings) -> list[str]:
+    return [model.handle for model in await _catalogue(settings).models()]
+
+
+async def test_without_any_key_there_is_the_guide() -> None:
     catalogue = ProviderCatalogue(NOTHING)
-    assert _handles(NOTHING) == ["holdfast/guide"]
+    assert await _handles(NOTHING) == ["holdfast/guide"]
     assert catalogue.find("holdfast/guide").provider == "holdfast"
-    assert list(catalogue.embeddings()) == []
+    assert list(await catalogue.embeddings()) == []
 
 
-def test_a_key_brings_the_models_of_its_provider() -> None:
-    handles = _handles(ProviderSettings(anthropic_api_key="sk-two"))
+async def test_a_key_brings_the_models_of_its_provider() -> None:
+    handles = await _handles(ProviderSettings(anthropic_api_key="sk-two"))
     assert "anthropic/claude-haiku-4-5" in handles
     assert not [handle for handle in handles if handle.startswith("openai/")]
-    assert "openai/gpt-4o" in _handles(BOTH)
-    assert "google_ai/gemini-2.5-flash" in _handles(ProviderSettings(google_api_key="three"))
+    assert "openai/gpt-4o" in await _handles(BOTH)
+    assert "google_ai/gemini-2.5-flash" in await _handles(ProviderSettings(google_api_key="three"))
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]"])
@@ -84,8 +96,9 @@ def test_a_handle_has_two_sides(handle: str) -> None:
         ProviderCatalogue(BOTH).find(handle)
 
 
-def test_embeddings_come_with_openai() -> None:
-    dimensions = {model.name: model.dimensions for model in ProviderCatalogue(BOTH).embeddings()}
+async def test_embeddings_come_with_openai() -> None:
+    found = await _catalogue(BOTH).embeddings()
+    dimensions = {model.name: model.dimensions for model in found}
     assert dimensions == {
         "text-embedding-3-large": 3072,
         "text-embedding-3-small": 1536,

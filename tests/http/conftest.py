@@ -44,39 +44,52 @@ class SilentModel:
         pass
 
 
-class TwoModels:
-    def models(self) -> Sequence[ModelInfo]:
-        return [_model("anthropic", "claude-x", 200_000), _model("openai", "gpt-x", 128_000)]
+_MODELS = ("anthropic/claude-x", 200_000), ("openai/gpt-x", 128_000)
 
-    def embeddings(self) -> Sequence[EmbeddingInfo]:
-        return [
-            EmbeddingInfo(
-                handle="openai/embed-x",
-                provider="openai",
-                name="embed-x",
-                dimensions=1536,
-                display_name="Embed X",
-            )
-        ]
+
+class TwoModels:
+    async def models(self) -> Sequence[ModelInfo]:
+        return [_model(handle, window) for handle, window in _MODELS]
+
+    async def embeddings(self) -> Sequence[EmbeddingInfo]:
+        return [_EMBEDDING]
+
+    async def prepare(self, handle: str, *, settings: bool = False) -> None: ...
 
     def find(self, handle: str) -> ModelInfo:
         if "/" not in handle:
             raise InvalidArgument("The model handle should be in the format provider/model-name")
-        for model in self.models():
-            if model.handle == handle:
-                return model
+        for known, window in _MODELS:
+            if known == handle:
+                return _model(handle, window)
         raise UnknownModel(f"Handle {handle} not found, must be one of []")
 
+    def check(self, choice: ModelChoice) -> None:
+        self.find(choice.handle)
+
+    def judged(self, choice: ModelChoice) -> ModelChoice:
+        return choice
+
     def find_embedding(self, handle: str) -> EmbeddingInfo | None:
-        return next((item for item in self.embeddings() if item.handle == handle), None)
+        return _EMBEDDING if handle == _EMBEDDING.handle else None
 
     def default_handle(self) -> str | None:
         return "openai/gpt-x"
 
 
-def _model(provider: str, name: str, window: int) -> ModelInfo:
+_EMBEDDING = EmbeddingInfo(
+    handle="openai/embed-x",
+    provider="openai",
+    name="embed-x",
+    dimensions=1536,
+    display_name="Embed X",
+)
+
+
+def _model(handle: str, window: int) -> ModelInfo:
+    provider, name = handle.split("/")
     return ModelInfo(
-        handle=f"{provider}/{name}",
+        handle=handle,
         provider=provider,
         name=name,
         context_window=window,

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from holdfast.core.models import ModelChoice, ModelInfo, ModelSettings
 from holdfast.errors import InvalidArgument, UnknownModel
@@ -17,11 +18,18 @@ class OpenModels:
     def __init__(self, default: str | None = None) -> None:
         self._default = default
 
-    def models(self) -> list[ModelInfo]:
+    async def models(self) -> list[ModelInfo]:
         return []
 
-    def embeddings(self) -> list[Any]:
+    async def embeddings(self) -> list[Any]:
         return []
+
+    async def prepare(self, handle: str, *, settings: bool = False) -> None: ...
+
+    def check(self, choice: ModelChoice) -> None: ...
+
+    def judged(self, choice: ModelChoice) -> ModelChoice:
+        return choice
 
     def find_embedding(self, handle: str) -> None:
         del handle
@@ -105,7 +113,6 @@ def test_settings_that_were_sent_come_back_and_take_effect() -> None:
             "thinking": {"type": "enabled", "budget_tokens": 1500},
             "effort": "low",
             "parallel_tool_calls": False,
-            "something_new": [1],
         },
     )
     assert choice.settings == ModelSettings(
@@ -120,7 +127,45 @@ def test_settings_that_were_sent_come_back_and_take_effect() -> None:
     assert shown["thinking"] == {"type": "enabled", "budget_tokens": 1500}
     assert shown["effort"] == "low"
     assert shown["parallel_tool_calls"] is False
-    assert shown["something_new"] == [1]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"something_new": [1]},
+        {"reasoning": {"effort": "high"}},
+        {"thinking": {"type": "enabled", "tokens": 7}},
+        {"thinking_config": {"budget": 7}},
+        {"temperature": -1},
+        {"temperature": 2.5},
+        {"frequency_penalty": 3},
+        {"verbosity": "loud"},
+        {"response_format": {"type": "yaml"}},
+        {"response_format": {"type": "json_schema"}},
+    ],
+)
+def test_a_setting_that_nobody_knows_is_refused_by_its_name(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError) as raised:
+        AgentCreate.model_validate({"model_settings": settings})
+    (name,) = settings
+    assert name in str(raised.value)
+
+
+def test_what_an_old_configuration_asks_of_v1_alone_is_told() -> None:
+    choice = chosen(llm_config=OLD_CONFIG | {"return_logprobs": True, "flux": 3, "tier": "free"})
+    assert choice.ignored == (
+        "llm_config.return_logprobs has no effect here: it was for a server of V1's own.",
+        "llm_config.flux is not known here and has no effect.",
+    )
+
+
+def test_settings_for_servers_that_are_not_spoken_to_are_told() -> None:
+    settings = {"tool_call_parser": "hermes", "thinking": {"clear_thinking": True}}
+    choice = chosen(model="openai/gpt-4o", model_settings=settings)
+    assert [told.split(" ")[0] for told in choice.ignored] == [
+        "model_settings.tool_call_parser",
+        "model_settings.thinking.clear_thinking",
+    ]
 
 
 def test_thinking_can_be_switched_off() -> None:

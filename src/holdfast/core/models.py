@@ -20,6 +20,7 @@ class ModelSettings(Struct, frozen=True, kw_only=True, omit_defaults=True):
     response_format: dict[str, Any] | None = None
     strict: bool | None = None
     verbosity: str | None = None
+    frequency_penalty: float | None = None
 
 
 class ModelChoice(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -28,6 +29,10 @@ class ModelChoice(Struct, frozen=True, kw_only=True, omit_defaults=True):
     handle: str
     context_window: int
     settings: ModelSettings = ModelSettings()
+    # An address that the operator allowed, instead of the provider's as it is configured.
+    endpoint: str | None = None
+    # What was asked for and this model cannot do, in sentences.
+    ignored: tuple[str, ...] = ()
     # The caller's own words, echoed back as they came (wire-v1 §3.11).
     model_settings: dict[str, Any] | None = None
     llm_config: dict[str, Any] | None = None

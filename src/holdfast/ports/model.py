@@ -101,17 +101,34 @@ class Model(Protocol):
 class Catalogue(Protocol):
     """Which models there are."""
 
-    def models(self) -> Sequence[ModelInfo]:
-        """All models of all configured providers, by handle."""
+    async def models(self) -> Sequence[ModelInfo]:
+        """What the configured providers and servers have, by handle: as they say it, else as it is published.
+
+        They are asked side by side, for two seconds at most; what they say is kept for a minute.
+        """
         ...
 
-    def embeddings(self) -> Sequence[EmbeddingInfo]:
-        """All embedding models of all configured providers."""
+    async def embeddings(self) -> Sequence[EmbeddingInfo]:
+        """The embedding models of all configured providers, asked in the same way."""
+        ...
+
+    async def prepare(self, handle: str, *, settings: bool = False) -> None:
+        """Learn what must be known of this model before it is chosen: above all what context its server
+        really serves; if ``settings`` will be judged, what is needed for that. Raises nothing."""
         ...
 
     def find(self, handle: str) -> ModelInfo:
         """The model of this handle. InvalidArgument if it is not ``provider/name``; UnknownModel if
         its provider is not configured."""
+        ...
+
+    def check(self, choice: ModelChoice) -> None:
+        """Whether the choice can be asked now: raises as ``find`` does, and if its address is not allowed."""
+        ...
+
+    def judged(self, choice: ModelChoice) -> ModelChoice:
+        """The choice with its address judged (InvalidArgument if the operator did not allow it; None if the
+        provider as configured is meant), and with a sentence for each setting that the model cannot heed."""
         ...
 
     def find_embedding(self, handle: str) -> EmbeddingInfo | None:

@@ -54,6 +54,7 @@ class _BaseToolsMissing(Exception):
 
 async def create(house: House, actor: Actor, new: NewAgent) -> AgentView:
     """The agent, its default thread and the compiled system message, its blocks and links: all or nothing."""
+    await model_choice.prepare(house.catalogue, new.model)
     agent = _agent(house, actor, new)
     made = tuple(blocks.made(house, actor, item) for item in new.new_blocks)
     try:
@@ -110,6 +111,7 @@ async def update(house: House, actor: Actor, agent_id: str, changes: AgentChange
     if changes.timezone is not None:
         check_timezone(changes.timezone)
     check_secrets(changes.secrets or {})
+    await model_choice.prepare(house.catalogue, changes.model)
 
     def work(tx: Transaction) -> AgentView:
         agent = tx.agents.get(actor.organization_id, agent_id)

@@ -62,6 +62,7 @@ async def create(
     house: House, actor: Actor, agent_id: str, new: NewConversation
 ) -> ConversationView:
     if new.model is not None:
+        await house.catalogue.prepare(new.model)
         house.catalogue.find(new.model)
 
     def work(tx: Transaction) -> ConversationView:
@@ -115,6 +116,7 @@ async def update(
     house: House, actor: Actor, conversation_id: str, changes: ConversationChanges
 ) -> ConversationView:
     if changes.model is not None:
+        await house.catalogue.prepare(changes.model)
         house.catalogue.find(changes.model)
 
     def work(tx: Transaction) -> ConversationView:

@@ -84,6 +84,8 @@ async def send(house: House, actor: Actor, new: NewSend) -> Run:
     away meanwhile, both are done or neither."""
     if new.request.callback_url is not None:
         house.outgoing.check(new.request.callback_url)
+    if new.override_model is not None:
+        await house.catalogue.prepare(new.override_model)
     return await asyncio.shield(_hand_over(house, _new_run(house, actor, new), new))
 
 
@@ -179,7 +181,7 @@ def _store(tx: Transaction, run: Run, house: House, new: NewSend) -> Run:
     if new.override_model is not None:
         override = _overriding(house, own, new.override_model)
     else:
-        house.catalogue.find(own.handle)
+        house.catalogue.check(own)
     if run.answers:
         manner = next(item.manner for item in new.input if isinstance(item, ApprovalInput))
         run = answering(tx, run, override or own, manner)
@@ -222,7 +224,8 @@ def _overriding(house: House, own: ModelChoice, handle: str) -> ModelChoice:
     settings = own.settings
     if info.provider != own.provider:
         settings = ModelSettings(parallel_tool_calls=settings.parallel_tool_calls)
-    return ModelChoice(handle=handle, context_window=info.context_window, settings=settings)
+    choice = ModelChoice(handle=handle, context_window=info.context_window, settings=settings)
+    return house.catalogue.judged(choice)
 
 
 def _new_run(house: House, actor: Actor, new: NewSend) -> Run:

@@ -19,6 +19,10 @@ class ModelWish(Struct, frozen=True, kw_only=True):
     # Single settings: each replaces its own value only, and gives way to ``settings``.
     knobs: ModelSettings = ModelSettings()
     clear_max_output_tokens: bool = False
+    # Where the model is to be asked, as a legacy config names it.
+    endpoint: str | None = None
+    # What the caller said and we do not know; it is told back.
+    unknown: tuple[str, ...] = ()
     # The caller's own words, to be echoed.
     model_settings: dict[str, Any] | None = None
     llm_config: dict[str, Any] | None = None
@@ -32,13 +36,23 @@ def choose(catalogue: Catalogue, wish: ModelWish) -> ModelChoice:
     handle = wish.handle or catalogue.default_handle()
     if handle is None:
         raise InvalidArgument("Must specify either model or llm_config in request")
-    return ModelChoice(
+    choice = ModelChoice(
         handle=handle,
         context_window=_window(catalogue, handle, wish),
         settings=_settings(ModelSettings(), wish),
+        endpoint=wish.endpoint,
         model_settings=wish.model_settings,
         llm_config=wish.llm_config,
     )
+    return _judged(catalogue, choice, wish)
+
+
+async def prepare(catalogue: Catalogue, wish: ModelWish) -> None:
+    """Learn what the choice will need."""
+    handle = wish.handle or catalogue.default_handle()
+    if handle is not None and wish != NO_WISH:
+        asked = wish.settings is not None or wish.knobs != ModelSettings()
+        await catalogue.prepare(handle, settings=asked)
 
 
 def change(catalogue: Catalogue, current: ModelChoice, wish: ModelWish) -> ModelChoice:
@@ -48,13 +62,20 @@ def change(catalogue: Catalogue, current: ModelChoice, wish: ModelWish) -> Model
     if wish.handle not in (None, current.handle):
         return choose(catalogue, wish)
     base = current.settings if wish.settings is None else ModelSettings()
-    return structs.replace(
+    changed = structs.replace(
         current,
+        endpoint=current.endpoint if wish.llm_config is None else wish.endpoint,
         context_window=wish.context_window or current.context_window,
         settings=_settings(base, wish),
         model_settings=wish.model_settings or current.model_settings,
         llm_config=wish.llm_config or current.llm_config,
     )
+    return _judged(catalogue, changed, wish)
+
+
+def _judged(catalogue: Catalogue, choice: ModelChoice, wish: ModelWish) -> ModelChoice:
+    judged = catalogue.judged(choice)
+    return structs.replace(judged, ignored=(*wish.unknown, *judged.ignored))
 
 
 def _window(catalogue: Catalogue, handle: str, wish: ModelWish) -> int:

@@ -7,9 +7,9 @@ from holdfast.ports.house import House
 
 
 async def list_models(house: House, provider: str | None = None) -> Sequence[ModelInfo]:
-    models = house.catalogue.models()
+    models = await house.catalogue.models()
     return [model for model in models if provider is None or model.provider == provider]
 
 
 async def list_embeddings(house: House) -> Sequence[EmbeddingInfo]:
-    return house.catalogue.embeddings()
+    return await house.catalogue.embeddings()

@@ -54,7 +54,10 @@ _REASONING = ("reasoning_tokens", "thinking_tokens", "thoughts_tokens")
 
 
 async def answer_events(
-    stream: StreamedResponse, history: tuple[Message, ...], secrets: tuple[str, ...]
+    stream: StreamedResponse,
+    history: tuple[Message, ...],
+    secrets: tuple[str, ...],
+    failures: tuple[type[Exception], ...] = (),
 ) -> AsyncGenerator[ModelEvent, None]:
     """The deltas of the stream, then the answer. Call ids of the history are not given again.
 
@@ -62,7 +65,7 @@ async def answer_events(
     """
     calls = _Calls(history)
     thought = _Thought()
-    with translation(secrets, reading=True):
+    with translation(secrets, failures, reading=True):
         async for event in stream_events(stream):
             if isinstance(event, PartDeltaEvent):
                 told = _added(event, calls, thought)

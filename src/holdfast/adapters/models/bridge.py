@@ -10,43 +10,28 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from contextvars import ContextVar
 from functools import lru_cache
 from importlib import import_module
-from typing import cast
+from typing import TypeAlias, cast
 from urllib.request import getproxies
 
 import httpx2
+from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model, ModelRequestParameters
+from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.tools import ToolDefinition
 
 from holdfast.adapters.models.answers import answer_events
 from holdfast.adapters.models.errors import translation
-from holdfast.adapters.models.handles import (
-    ANTHROPIC,
-    GOOGLE,
-    OPENAI,
-    Account,
-    ProviderSettings,
-    thinks,
-)
+from holdfast.adapters.models.handles import Account, ProviderSettings, thinks
 from holdfast.adapters.models.history import to_messages
+from holdfast.adapters.models.providers import PROVIDERS, WIRES
 from holdfast.adapters.models.transport import StreamTransport
 from holdfast.adapters.models.wires.wire import Wire
 from holdfast.adapters.models.wiretap import listening, tap_request, tap_response
 from holdfast.core.models import ModelChoice
 from holdfast.ports.model import ModelEvent, Question, ToolOffer
 
-# Each provider's wires are imported when first needed: together the SDKs take a second and 50 MB.
-_WIRES = {
-    OPENAI: {
-        "chat": ("holdfast.adapters.models.wires.openai_chat", "OpenAiChatWire"),
-        "responses": ("holdfast.adapters.models.wires.openai_responses", "OpenAiResponsesWire"),
-    },
-    ANTHROPIC: {
-        "messages": ("holdfast.adapters.models.wires.anthropic_messages", "AnthropicMessagesWire"),
-    },
-    GOOGLE: {
-        "content": ("holdfast.adapters.models.wires.google_content", "GoogleContentWire"),
-    },
-}
+# Who is spoken to, where, and in which language.
+_Line: TypeAlias = tuple[str, str | None, str]
 
 # Callers name any model they like; this many are kept ready.
 _MODELS_KEPT = 256
@@ -64,48 +49,53 @@ _opened: ContextVar[list[httpx2.Response]] = ContextVar("opened")
 class PydanticAiBridge:
     def __init__(self, settings: ProviderSettings) -> None:
         self._settings = settings
-        self._accounts = settings.accounts
-        self._secrets = tuple(account.api_key for account in self._accounts.values())
+        self._secrets = tuple(
+            secret for account in settings.accounts.values() for secret in account.secrets
+        )
         self._clients: dict[tuple[bool, bool], httpx2.AsyncClient] = {}
-        self._wires: dict[str, Wire] = {}
+        self._wires: dict[_Line, Wire] = {}
         self._model = lru_cache(maxsize=_MODELS_KEPT)(self._make_model)
 
-    def load(self, provider: str) -> None:
-        """Import the provider's SDK and make its client; blocks."""
-        account = self._accounts[provider]
-        for spoken, (module, name) in _WIRES[provider].items():
-            if spoken not in self._wires:
-                make = cast(
-                    "Callable[[Account, httpx2.AsyncClient], Wire]",
-                    getattr(import_module(module), name),
-                )
-                self._wires[spoken] = make(account, self._client(account))
+    def load(self, account: Account) -> None:
+        """Import the provider's SDK and make its clients; blocks."""
+        for spoken in PROVIDERS[account.provider].speaks:
+            line = account.provider, account.base_url, spoken
+            if line not in self._wires:
+                module, name = WIRES[spoken]
+                kind = getattr(import_module(module), name)
+                make = cast("Callable[[Account, httpx2.AsyncClient], Wire]", kind)
+                with translation(account.secrets, kind.failures):
+                    self._wires[line] = make(account, self._client(account))
 
     @asynccontextmanager
-    async def ask(self, question: Question) -> AsyncIterator[AsyncIterator[ModelEvent]]:
+    async def ask(
+        self, question: Question, account: Account
+    ) -> AsyncIterator[AsyncIterator[ModelEvent]]:
         choice = question.choice
-        spoken = _spoken(choice)
-        wire = self._wires[spoken]
-        model = self._model(spoken, choice.name, bool(choice.settings.strict))
+        line = account.provider, account.base_url, _spoken(choice)
+        wire = self._wires[line]
+        rewritten = bool(choice.settings.strict or choice.settings.response_format)
+        model = self._model(line, choice.name, rewritten)
         async with AsyncExitStack() as stack:
             stack.enter_context(listening(question.exchanges, self._secrets))
             opened: list[httpx2.Response] = []
             _opened.set(opened)
             stack.push_async_callback(_close, opened)
-            with translation(self._secrets):
-                history = to_messages(question.history, wire.thought)
+            with translation(self._secrets, wire.failures):
+                parameters = _parameters(question, wire.form(model, question))
+                history = _readable(model, question, wire, parameters)
                 settings = wire.settings(model, question, history)
-                request = model.request_stream(history, settings, _parameters(question))
+                request = model.request_stream(history, settings, parameters)
                 stream = await stack.enter_async_context(request)
-            events = answer_events(stream, question.history, self._secrets)
+            events = answer_events(stream, question.history, self._secrets, wire.failures)
             yield await stack.enter_async_context(aclosing(events))
 
     async def aclose(self) -> None:
         for client in self._clients.values():
             await client.aclose()
 
-    def _make_model(self, spoken: str, name: str, strict: bool) -> Model:
-        return self._wires[spoken].model(name, strict=strict)
+    def _make_model(self, line: _Line, name: str, strict: bool) -> Model:
+        return self._wires[line].model(name, strict=strict)
 
     def _client(self, account: Account) -> httpx2.AsyncClient:
         """Providers share a client where they can: loading certificates takes 20 ms."""
@@ -130,9 +120,20 @@ async def _close(responses: list[httpx2.Response]) -> None:
 
 
 def _spoken(choice: ModelChoice) -> str:
-    if choice.provider == OPENAI:
-        return "responses" if thinks(choice.name) else "chat"
-    return next(iter(_WIRES[choice.provider]))
+    speaks = PROVIDERS[choice.provider].speaks
+    return speaks[-1] if thinks(choice.name) else speaks[0]
+
+
+def _readable(
+    model: Model, question: Question, wire: Wire, parameters: ModelRequestParameters
+) -> list[ModelMessage]:
+    """The history as this model can take it."""
+    sees = model.profile.get("supports_image_input", True)
+    history = to_messages(question.history, wire.thought, sees=sees)
+    if model.profile.get("tool_call_id_length"):
+        # Mistral's models accept no ids but their own kind's.
+        return model.prepare_messages(history, parameters)
+    return history
 
 
 def _transport(account: Account) -> httpx2.AsyncBaseTransport | None:
@@ -144,9 +145,12 @@ def _transport(account: Account) -> httpx2.AsyncBaseTransport | None:
     return StreamTransport(None if account.is_plain_http else httpx2.create_ssl_context())
 
 
-def _parameters(question: Question) -> ModelRequestParameters:
+def _parameters(question: Question, form: OutputObjectDefinition | None) -> ModelRequestParameters:
     strict = bool(question.choice.settings.strict)
+    formed = form is not None and not question.force_tool
     return ModelRequestParameters(
+        output_mode="native" if formed else "text",
+        output_object=form if formed else None,
         function_tools=[_definition(tool, strict=strict) for tool in question.tools],
         # Where a provider cannot be forced (Anthropic while it thinks), pydantic-ai then lets it choose.
         allow_text_output=not (question.force_tool and question.tools),

@@ -1,14 +1,26 @@
 """The models that are known by name. A provider's other models work too: they only have no line here."""
 
-from collections.abc import Sequence
+import asyncio
+import sys
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from holdfast.adapters.models import handles
-from holdfast.core.models import DEFAULT_CONTEXT_WINDOW, EmbeddingInfo, ModelInfo
+from msgspec.structs import replace
+
+from holdfast.adapters.models import handles, providers
+from holdfast.adapters.models.inquiry import Inquiry
+from holdfast.adapters.models.listed import ListedModel
+from holdfast.core.models import (
+    DEFAULT_CONTEXT_WINDOW,
+    EmbeddingInfo,
+    ModelChoice,
+    ModelInfo,
+    ModelSettings,
+)
 
 # Context windows in tokens, as the providers publish them.
 _WINDOWS: Final[dict[str, dict[str, int]]] = {
-    handles.ANTHROPIC: {
+    providers.ANTHROPIC: {
         "claude-haiku-4-5": 200_000,
         "claude-haiku-5-5": 1_000_000,
         "claude-opus-4-1": 200_000,
@@ -23,7 +35,7 @@ _WINDOWS: Final[dict[str, dict[str, int]]] = {
         "claude-sonnet-5": 1_000_000,
         "claude-sonnet-5-5": 1_000_000,
     },
-    handles.GOOGLE: {
+    providers.GOOGLE: {
         "gemini-2.5-flash": 1_048_576,
         "gemini-2.5-flash-lite": 1_000_000,
         "gemini-2.5-pro": 1_048_576,
@@ -39,7 +51,7 @@ _WINDOWS: Final[dict[str, dict[str, int]]] = {
         "gemini-4-argon": 1_048_576,
     },
     handles.HOLDFAST: {"guide": DEFAULT_CONTEXT_WINDOW},
-    handles.OPENAI: {
+    providers.OPENAI: {
         "gpt-3.5-turbo": 16_385,
         "gpt-4": 8_192,
         "gpt-4-turbo": 128_000,
@@ -73,62 +85,140 @@ _WINDOWS: Final[dict[str, dict[str, int]]] = {
 }
 
 _DIMENSIONS: Final[dict[str, dict[str, int]]] = {
-    handles.OPENAI: {
+    providers.OPENAI: {
         "text-embedding-3-large": 3072,
         "text-embedding-3-small": 1536,
         "text-embedding-ada-002": 1536,
     },
+    providers.GOOGLE: {"gemini-embedding-001": 3072, "text-embedding-004": 768},
+    providers.MISTRAL: {"mistral-embed": 1024},
 }
+
+
+_HEEDING: Final = "holdfast.adapters.models.heeding"
 
 
 class ProviderCatalogue:
     """The models of the configured providers. ``default`` is the operator's choice."""
 
-    def __init__(self, settings: handles.ProviderSettings, *, default: str | None = None) -> None:
+    def __init__(
+        self,
+        settings: handles.ProviderSettings,
+        *,
+        default: str | None = None,
+        inquiry: Inquiry | None = None,
+    ) -> None:
         self._default = default
-        self._providers = settings.providers
-        self._models = tuple(
+        self._settings = settings
+        self._inquiry = inquiry or Inquiry()
+
+    async def models(self) -> Sequence[ModelInfo]:
+        await self._inquiry.ask(self._settings.accounts.values())
+        return [
             _model(provider, name, window)
-            for provider in sorted(self._providers)
-            for name, window in _WINDOWS[provider].items()
-        )
-        self._embeddings = tuple(
+            for provider in sorted(self._settings.providers)
+            for name, window in self._offered(provider)
+        ]
+
+    async def embeddings(self) -> Sequence[EmbeddingInfo]:
+        await self._inquiry.ask(self._settings.accounts.values())
+        return [
             _embedding(provider, name, dimensions)
-            for provider in sorted(self._providers & _DIMENSIONS.keys())
-            for name, dimensions in _DIMENSIONS[provider].items()
-        )
+            for provider in sorted(self._settings.accounts)
+            for name, dimensions in self._embedding(provider)
+        ]
 
-    def models(self) -> Sequence[ModelInfo]:
-        return self._models
-
-    def embeddings(self) -> Sequence[EmbeddingInfo]:
-        return self._embeddings
+    async def prepare(self, handle: str, *, settings: bool = False) -> None:
+        provider, _, name = handle.partition("/")
+        account = self._settings.accounts.get(provider)
+        if settings and _HEEDING not in sys.modules:
+            await asyncio.to_thread(_load_heeding)
+        if account is not None and _known_window(provider, name) is None:
+            await self._inquiry.ask([account])
 
     def find(self, handle: str) -> ModelInfo:
         provider, name = handles.split(handle)
-        offered = provider in self._providers
+        offered = provider in self._settings.providers
         if not offered or (provider == handles.HOLDFAST and handle != handles.GUIDE_HANDLE):
-            raise handles.unknown(handle, [model.handle for model in self._models])
-        return _model(provider, name, _window(provider, name))
+            raise handles.unknown(handle, self._handles())
+        return _model(provider, name, self._window(provider, name))
+
+    def check(self, choice: ModelChoice) -> None:
+        if choice.endpoint is None:
+            self.find(choice.handle)
+        else:
+            self._settings.account(choice)
+
+    def judged(self, choice: ModelChoice) -> ModelChoice:
+        endpoint = self._settings.endpoint(choice.provider, choice.endpoint)
+        return replace(choice, endpoint=endpoint, ignored=_unheeded(choice))
 
     def find_embedding(self, handle: str) -> EmbeddingInfo | None:
         provider, _, name = handle.partition("/")
-        dimensions = _DIMENSIONS.get(provider, {}).get(name)
+        dimensions = dict(self._embedding(provider)).get(name) or _DIMENSIONS.get(provider, {}).get(
+            name
+        )
         return None if dimensions is None else _embedding(provider, name, dimensions)
 
     def default_handle(self) -> str | None:
         return self._default
 
+    def _handles(self) -> list[str]:
+        return [
+            f"{provider}/{name}"
+            for provider in sorted(self._settings.providers)
+            for name, _ in self._offered(provider)
+        ]
 
-def _window(provider: str, name: str) -> int:
+    def _offered(self, provider: str) -> list[tuple[str, int]]:
+        """What the provider said, else what is known of it."""
+        listed = self._inquiry.known(provider)
+        if listed is None:
+            return list(_WINDOWS.get(provider, {}).items())
+        return [(model.name, self._window(provider, model.name)) for model in listed.models]
+
+    def _window(self, provider: str, name: str) -> int:
+        """The window as the provider says it, else as it is published."""
+        listed = self._inquiry.known(provider)
+        models: Sequence[ListedModel] = listed.models if listed else ()
+        said = next((model.window for model in models if model.name == name), None)
+        return said or _known_window(provider, name) or DEFAULT_CONTEXT_WINDOW
+
+    def _embedding(self, provider: str) -> list[tuple[str, int]]:
+        known = _DIMENSIONS.get(provider, {})
+        listed = self._inquiry.known(provider)
+        if listed is None:
+            return list(known.items()) if provider in self._settings.accounts else []
+        return [
+            (model.name, dimensions)
+            for model in listed.embeddings
+            if (dimensions := model.dimensions or known.get(model.name)) is not None
+        ]
+
+
+def _load_heeding() -> Callable[[ModelChoice], tuple[str, ...]]:
+    from holdfast.adapters.models.heeding import (  # noqa: PLC0415 - pydantic-ai takes 0.7 s to import
+        unheeded,
+    )
+
+    return unheeded
+
+
+def _unheeded(choice: ModelChoice) -> tuple[str, ...]:
+    if choice.settings == ModelSettings(parallel_tool_calls=choice.settings.parallel_tool_calls):
+        return ()
+    return _load_heeding()(choice)
+
+
+def _known_window(provider: str, name: str) -> int | None:
     """The window of a model, or of the one that its name is a dated edition of."""
-    windows = _WINDOWS[provider]
+    windows = _WINDOWS.get(provider, {})
     stem = name
     while stem:
         if stem in windows:
             return windows[stem]
         stem = stem.rpartition("-")[0]
-    return DEFAULT_CONTEXT_WINDOW
+    return None
 
 
 def _model(provider: str, name: str, window: int) -> ModelInfo:

@@ -41,7 +41,7 @@ _OVERFLOW = re.compile(
     re.IGNORECASE,
 )
 
-_FAILURES = (
+_FAILURES: tuple[type[Exception], ...] = (
     theirs.AgentRunError,
     theirs.UserError,
     httpx2.HTTPError,
@@ -69,15 +69,18 @@ _HIDDEN = "[key hidden]"
 
 
 @contextmanager
-def translation(secrets: tuple[str, ...], *, reading: bool = False) -> Iterator[None]:
-    """Turn a provider's failure into a ModelError; ``secrets`` never show in its text.
+def translation(
+    secrets: tuple[str, ...], also: tuple[type[Exception], ...] = (), *, reading: bool = False
+) -> Iterator[None]:
+    """Turn a provider's failure into a ModelError; ``secrets`` never show in its text. ``also`` are failures of its
+    SDK that pydantic-ai leaves as they are.
 
     While an answer is read, whatever the SDKs trip over is the provider's failure too. The original is not handed on:
     a log that shows it would show the provider's words as they came.
     """
     try:
         yield
-    except _FAILURES as error:
+    except (*_FAILURES, *also) as error:
         raise model_error(error, secrets) from None
     except _ODD_ANSWERS as error:
         if not reading:

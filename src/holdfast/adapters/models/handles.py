@@ -1,16 +1,36 @@
 """Which providers are configured, and what a handle (``provider/name``) means. Reads no environment."""
 
 import re
-from dataclasses import dataclass, field
-from importlib.util import find_spec
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from ipaddress import ip_address
+from typing import Final
 from urllib.parse import urlsplit
 
+from holdfast.adapters.models.providers import (
+    ANTHROPIC,
+    AZURE,
+    BEDROCK,
+    DEEPSEEK,
+    GOOGLE,
+    GROQ,
+    LMSTUDIO,
+    MISTRAL,
+    OLLAMA,
+    OPENAI,
+    OPENAI_PROXY,
+    OPENROUTER,
+    PROVIDERS,
+    PUBLIC_ADDRESSES,
+    TOGETHER,
+    VERTEX,
+    VLLM,
+    XAI,
+)
+from holdfast.core.models import ModelChoice
 from holdfast.errors import InvalidArgument, UnknownModel
 
-OPENAI = "openai"
-ANTHROPIC = "anthropic"
-GOOGLE = "google_ai"
 HOLDFAST = "holdfast"
 GUIDE_HANDLE = "holdfast/guide"
 
@@ -20,16 +40,12 @@ MAX_HANDLE_CHARS = 500
 # A server on this machine asks for no key, but the SDKs insist on sending one.
 _NO_KEY_NEEDED = "no-key-needed"
 
+_DEFAULT_LOCATION: Final = "us-central1"
+
 # OpenAI's models that think: the o-series, and gpt-5 and all that came after it.
 _THINKS = re.compile(r"(ft:)?(o\d|gpt-([5-9]|\d\d))(?!.*-chat)")
 
-_HINTS = {
-    OPENAI: "Set OPENAI_API_KEY (and OPENAI_BASE_URL for a compatible server) to use openai/… models.",
-    ANTHROPIC: "Set ANTHROPIC_API_KEY to use anthropic/… models.",
-    GOOGLE: "Set GEMINI_API_KEY to use google_ai/… models.",
-}
-_NO_SUCH_PROVIDER = "The providers are openai, anthropic, google_ai and holdfast."
-_NO_GOOGLE_SDK = "For google_ai/… models Holdfast needs an extra: pip install 'holdfast[google]'."
+_NO_SUCH_PROVIDER = f"The providers are {', '.join(PROVIDERS)} and {HOLDFAST}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +54,9 @@ class Account:
 
     api_key: str = field(repr=False)
     base_url: str | None
+    provider: str = OPENAI
+    # What some need besides: a region, a project, another half of a key.
+    more: Mapping[str, str | None] = field(default_factory=dict, repr=False)
 
     @property
     def is_loopback(self) -> bool:
@@ -47,8 +66,14 @@ class Account:
     def is_plain_http(self) -> bool:
         return urlsplit(self.base_url or "").scheme == "http"
 
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What must not show in an error."""
+        hidden = (self.api_key, self.more.get("secret"), self.more.get("session"))
+        return tuple(item for item in hidden if item and item != _NO_KEY_NEEDED)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@dataclass(frozen=True, kw_only=True)
 class ProviderSettings:
     """What the operator said about providers; keys never show in its repr."""
 
@@ -58,22 +83,134 @@ class ProviderSettings:
     anthropic_base_url: str | None = None
     google_api_key: str | None = field(default=None, repr=False)
     google_base_url: str | None = None
+    google_cloud_project: str | None = None
+    google_cloud_location: str | None = None
+    google_vertex_base_url: str | None = None
+    azure_api_key: str | None = field(default=None, repr=False)
+    azure_base_url: str | None = None
+    azure_api_version: str | None = None
+    bedrock_api_key: str | None = field(default=None, repr=False)
+    aws_access_key_id: str | None = field(default=None, repr=False)
+    aws_secret_access_key: str | None = field(default=None, repr=False)
+    aws_session_token: str | None = field(default=None, repr=False)
+    aws_region: str | None = None
+    bedrock_base_url: str | None = None
+    groq_api_key: str | None = field(default=None, repr=False)
+    groq_base_url: str | None = None
+    mistral_api_key: str | None = field(default=None, repr=False)
+    mistral_base_url: str | None = None
+    openrouter_api_key: str | None = field(default=None, repr=False)
+    openrouter_base_url: str | None = None
+    xai_api_key: str | None = field(default=None, repr=False)
+    xai_base_url: str | None = None
+    deepseek_api_key: str | None = field(default=None, repr=False)
+    deepseek_base_url: str | None = None
+    together_api_key: str | None = field(default=None, repr=False)
+    together_base_url: str | None = None
+    ollama_base_url: str | None = None
+    ollama_api_key: str | None = field(default=None, repr=False)
+    lmstudio_base_url: str | None = None
+    lmstudio_api_key: str | None = field(default=None, repr=False)
+    vllm_base_url: str | None = None
+    vllm_api_key: str | None = field(default=None, repr=False)
+    allowed_model_endpoints: tuple[str, ...] = ()
     # The longest silence of a provider that is borne. Reasoning models are silent for minutes.
     silence_seconds: float = 600.0
 
-    @property
+    @cached_property
     def accounts(self) -> dict[str, Account]:
         """The configured providers that are asked over the network."""
         known = {
-            OPENAI: _account(self.openai_api_key, self.openai_base_url),
-            ANTHROPIC: _account(self.anthropic_api_key, self.anthropic_base_url),
-            GOOGLE: _account(self.google_api_key, self.google_base_url) if has_google() else None,
+            OPENAI: _keyed(self.openai_api_key, self.openai_base_url),
+            ANTHROPIC: _keyed(self.anthropic_api_key, self.anthropic_base_url),
+            GOOGLE: _keyed(self.google_api_key, self.google_base_url),
+            VERTEX: self._vertex(),
+            AZURE: self._azure(),
+            BEDROCK: self._bedrock(),
+            GROQ: _keyed(self.groq_api_key, self.groq_base_url),
+            MISTRAL: _keyed(self.mistral_api_key, self.mistral_base_url),
+            OPENROUTER: _keyed(self.openrouter_api_key, self.openrouter_base_url),
+            XAI: _keyed(self.xai_api_key, self.xai_base_url),
+            DEEPSEEK: _keyed(self.deepseek_api_key, self.deepseek_base_url),
+            TOGETHER: _keyed(self.together_api_key, self.together_base_url),
+            OLLAMA: _own(self.ollama_api_key, self.ollama_base_url),
+            LMSTUDIO: _own(self.lmstudio_api_key, self.lmstudio_base_url),
+            VLLM: _own(self.vllm_api_key, self.vllm_base_url),
+            OPENAI_PROXY: self._proxy(),
         }
-        return {name: account for name, account in known.items() if account is not None}
+        return {
+            name: replace(account, provider=name)
+            for name, account in known.items()
+            if account is not None and PROVIDERS[name].is_installed
+        }
 
     @property
     def providers(self) -> frozenset[str]:
         return frozenset({HOLDFAST, *self.accounts})
+
+    def endpoint(self, provider: str, address: str | None) -> str | None:
+        """The address to use instead of the provider's as it is configured; None if that is meant.
+
+        Whoever names an address would be sent the provider's key there: InvalidArgument unless allowed.
+        """
+        named = (address or "").rstrip("/")
+        account = self.accounts.get(provider)
+        configured = (account and account.base_url) or ""
+        row = PROVIDERS.get(provider)
+        public = (row and row.address, *PUBLIC_ADDRESSES.get(provider, ()), configured.rstrip("/"))
+        if not named or row is None or named in public or f"{named}/v1" == configured:
+            return None
+        if named in {allowed.rstrip("/") for allowed in self.allowed_model_endpoints}:
+            return named
+        raise InvalidArgument(
+            f"model_endpoint {named} is not {provider}'s own. The server's key would be sent there: the "
+            "operator must allow it with HOLDFAST_ALLOWED_MODEL_ENDPOINTS"
+        )
+
+    def account(self, choice: ModelChoice) -> Account:
+        """How the chosen model is reached. UnknownModel if it cannot be, InvalidArgument if it may not."""
+        provider, _ = split(choice.handle)
+        account = self.accounts.get(provider)
+        endpoint = self.endpoint(provider, choice.endpoint)
+        if account is None and endpoint is not None and PROVIDERS[provider].speaks[0] == "chat":
+            return Account(_NO_KEY_NEEDED, endpoint, provider)
+        if account is None:
+            raise unknown(choice.handle, sorted(f"{name}/…" for name in self.providers))
+        return account if endpoint is None else replace(account, base_url=endpoint)
+
+    def _vertex(self) -> Account | None:
+        if not self.google_cloud_project:
+            return None
+        place = {
+            "project": self.google_cloud_project,
+            "location": self.google_cloud_location or _DEFAULT_LOCATION,
+        }
+        return Account("", self.google_vertex_base_url, more=place)
+
+    def _azure(self) -> Account | None:
+        if not (self.azure_api_key and self.azure_base_url):
+            return None
+        version = {"api_version": self.azure_api_version}
+        return Account(self.azure_api_key, self.azure_base_url.rstrip("/"), more=version)
+
+    def _bedrock(self) -> Account | None:
+        signed = self.aws_access_key_id and self.aws_secret_access_key
+        if not self.aws_region or not (self.bedrock_api_key or signed):
+            return None
+        more = {
+            "region": self.aws_region,
+            "access": self.aws_access_key_id,
+            "secret": self.aws_secret_access_key,
+            "session": self.aws_session_token,
+        }
+        return Account(self.bedrock_api_key or "", self.bedrock_base_url, more=more)
+
+    def _proxy(self) -> Account | None:
+        """OpenAI's own address is no proxy."""
+        url = (self.openai_base_url or "").rstrip("/")
+        if not url or url == PROVIDERS[OPENAI].address:
+            return None
+        return _keyed(self.openai_api_key, self.openai_base_url)
 
 
 def split(handle: str) -> tuple[str, str]:
@@ -93,31 +230,29 @@ def thinks(openai_name: str) -> bool:
     return _THINKS.match(openai_name) is not None
 
 
-def has_google() -> bool:
-    """Whether Google's SDK is installed; it is an extra."""
-    try:
-        return find_spec("google.genai") is not None
-    except ModuleNotFoundError:
-        return False
-
-
 def unknown(handle: str, known: list[str]) -> UnknownModel:
     """The refusal of a handle, in V1's words (wire-v1 §1.11), with what the operator can do."""
-    provider = handle.partition("/")[0]
-    hint = _HINTS.get(provider, _NO_SUCH_PROVIDER)
-    if provider == GOOGLE and not has_google():
-        hint = _NO_GOOGLE_SDK
+    row = PROVIDERS.get(handle.partition("/")[0])
+    hint = row.hint if row else _NO_SUCH_PROVIDER
     listed = ", ".join(known)
     return UnknownModel(f"Handle {handle} not found, must be one of [{listed}]. {hint}")
 
 
-def _account(api_key: str | None, base_url: str | None) -> Account | None:
+def _keyed(api_key: str | None, base_url: str | None) -> Account | None:
     key = (api_key or "").strip()
     if key:
         return Account(key, base_url or None)
     if _is_loopback(base_url):
         return Account(_NO_KEY_NEEDED, base_url)
     return None
+
+
+def _own(api_key: str | None, base_url: str | None) -> Account | None:
+    """A server of the operator's own, named with or without the path of its API."""
+    if not base_url:
+        return None
+    root = base_url.rstrip("/").removesuffix("/v1")
+    return Account((api_key or "").strip() or _NO_KEY_NEEDED, f"{root}/v1")
 
 
 def _is_loopback(base_url: str | None) -> bool:

@@ -5,7 +5,9 @@ The rows are valid already (every call has its result); here they only get a for
 
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
+from msgspec.structs import replace
 from pydantic_ai.messages import (
     BinaryContent,
     ModelMessage,
@@ -35,13 +37,18 @@ from holdfast.core.messages import (
     VisiblePart,
 )
 
+AnyPart = TypeVar("AnyPart", bound=Part)
+
 # Providers refuse a conversation that does not begin with the user, and blank text.
 _OPENING = "(The conversation begins.)"
 _BLANK = "(no text)"
 
 
-def to_messages(rows: Sequence[Message], is_own: Callable[[Thinking], bool]) -> list[ModelMessage]:
-    """The history as it is sent; thinking that is not its reader's own stays out."""
+def to_messages(
+    rows: Sequence[Message], is_own: Callable[[Thinking], bool], *, sees: bool = True
+) -> list[ModelMessage]:
+    """The history as it is sent; thinking that is not its reader's own stays out, and so do pictures if it
+    cannot see."""
     messages: list[ModelMessage] = []
     step_id: str | None = None
     for row in rows:
@@ -54,7 +61,7 @@ def to_messages(rows: Sequence[Message], is_own: Callable[[Thinking], bool]) -> 
             )
             step_id = row.step_id
         else:
-            _add_request(messages, row)
+            _add_request(messages, row if sees else without_pictures(row))
     return _opened_by_the_user(_without_trailing_thoughts(messages))
 
 
@@ -122,6 +129,21 @@ def _request_parts(row: Message) -> list[ModelRequestPart]:
     if row.role is Role.TOOL:
         return [_returned(item) for item in row.tool_returns]
     return [UserPromptPart(content=_user_content(row.content))]
+
+
+def without_pictures(row: Message) -> Message:
+    """The row for a model that cannot see: it is told that there was something to be seen (wire-v1 §3.8)."""
+    returns = tuple(replace(item, content=_worded(item.content)) for item in row.tool_returns)
+    return replace(row, content=_worded(row.content), tool_returns=returns)
+
+
+def _worded(parts: Sequence[AnyPart]) -> tuple[AnyPart | Text, ...]:
+    pictures = sum(isinstance(part, Image) for part in parts)
+    said = tuple(part for part in parts if not isinstance(part, Image))
+    if not pictures:
+        return said
+    note = "[Image omitted]" if pictures == 1 else f"[{pictures} images omitted]"
+    return (*said, Text(note))
 
 
 def _user_content(parts: Sequence[Part]) -> str | list[UserContent]:

@@ -4,6 +4,7 @@ This module is cheap to import. pydantic-ai and the SDKs are loaded when first n
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -11,19 +12,21 @@ from typing import TYPE_CHECKING
 from holdfast.adapters.models import handles
 from holdfast.adapters.models.guide import Guide
 from holdfast.core.models import ModelChoice
+from holdfast.errors import ModelError
 from holdfast.ports.model import ModelEvent, Question
 
 if TYPE_CHECKING:
     from holdfast.adapters.models.bridge import PydanticAiBridge
 
+log = logging.getLogger(__name__)
+
 
 class ModelRouter:
     def __init__(self, settings: handles.ProviderSettings, *, guide: Guide | None = None) -> None:
         self._settings = settings
-        self._accounts = settings.accounts
         self._guide = guide or Guide()
         self._bridge: PydanticAiBridge | None = None
-        self._ready: set[str] = set()
+        self._ready: set[tuple[str, str | None]] = set()
         self._loading = asyncio.Lock()
 
     @asynccontextmanager
@@ -32,43 +35,40 @@ class ModelRouter:
         if choice.handle == handles.GUIDE_HANDLE:
             answering = self._guide.ask(question)
         else:
-            answering = (await self._bridge_for(choice)).ask(question)
+            account = self._settings.account(choice)
+            answering = (await self._load(account)).ask(question, account)
         async with answering as events:
             yield events
 
     async def ready(self, choice: ModelChoice) -> None:
         if choice.handle != handles.GUIDE_HANDLE:
-            await self._bridge_for(choice)
+            await self._load(self._settings.account(choice))
 
     async def warm(self) -> None:
         """Load every configured provider, for a start in the background."""
-        for provider in self._accounts:
-            await self._load(provider)
+        for account in self._settings.accounts.values():
+            try:
+                await self._load(account)
+            except ModelError as error:
+                log.warning("The models of %s cannot be asked: %s", account.provider, error)
 
     async def aclose(self) -> None:
         if self._bridge is not None:
             await self._bridge.aclose()
 
-    async def _bridge_for(self, choice: ModelChoice) -> "PydanticAiBridge":
-        provider, _ = handles.split(choice.handle)
-        if provider not in self._accounts:
-            raise handles.unknown(
-                choice.handle, sorted(f"{name}/…" for name in self._settings.providers)
-            )
-        return await self._load(provider)
-
-    async def _load(self, provider: str) -> "PydanticAiBridge":
-        if self._bridge is None or provider not in self._ready:
+    async def _load(self, account: handles.Account) -> "PydanticAiBridge":
+        place = account.provider, account.base_url
+        if self._bridge is None or place not in self._ready:
             async with self._loading:
                 self._bridge = await asyncio.to_thread(
-                    _loaded, self._bridge, self._settings, provider
+                    _loaded, self._bridge, self._settings, account
                 )
-                self._ready.add(provider)
+                self._ready.add(place)
         return self._bridge
 
 
 def _loaded(
-    bridge: "PydanticAiBridge | None", settings: handles.ProviderSettings, provider: str
+    bridge: "PydanticAiBridge | None", settings: handles.ProviderSettings, account: handles.Account
 ) -> "PydanticAiBridge":
     if bridge is None:
         from holdfast.adapters.models.bridge import (  # noqa: PLC0415 - pydantic-ai takes 0.7 s to import
@@ -76,5 +76,5 @@ def _loaded(
         )
 
         bridge = PydanticAiBridge(settings)
-    bridge.load(provider)
+    bridge.load(account)
     return bridge

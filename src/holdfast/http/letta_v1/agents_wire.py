@@ -195,6 +195,7 @@ def agent_state(view: AgentView) -> AgentState:
         last_updated_by_id=agent.last_updated_by_id,
         created_at=agent.created_at,
         updated_at=agent.updated_at,
+        model_warnings=list(agent.model.ignored),
     )
 
 

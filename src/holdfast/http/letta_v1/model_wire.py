@@ -1,5 +1,6 @@
 """Models between wire and core: what a caller asks for, and how a choice is shown (wire-v1 §3.11)."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from msgspec.structs import replace
@@ -17,6 +18,15 @@ from holdfast.usecases.model_choice import ModelWish
 _GOOGLE = ("google_ai", "google_vertex")
 # Keys of model_settings that are shown as they are in force, whatever was sent.
 _IN_FORCE = frozenset(ModelSettingsInput.model_fields) - {"provider_type"}
+# What only V1's own loops and servers did with a configuration.
+_ONLY_V1 = (
+    "put_inner_thoughts_in_kwargs",
+    "return_logprobs",
+    "top_logprobs",
+    "return_token_ids",
+    "tool_call_parser",
+)
+_NO_EFFECT = "{} has no effect here: it was for a server of V1's own."
 _EMBEDDING_DIMENSIONS = {"text-embedding-3-large": 3072}
 _DEFAULT_EMBEDDING_DIMENSIONS = 1536
 
@@ -36,6 +46,7 @@ def wish(body: AgentFields) -> ModelWish:
         settings=settings,
         knobs=_knobs(body),
         clear_max_output_tokens="max_tokens" in body.model_fields_set and body.max_tokens is None,
+        unknown=tuple(_not_for_anybody(body.model_settings)),
         model_settings=sent(body.model_settings),
     )
     if config is None:
@@ -45,8 +56,28 @@ def wish(body: AgentFields) -> ModelWish:
         handle=config.handle or f"{config.model_endpoint_type}/{config.model}",
         context_window=body.context_window_limit or config.context_window,
         settings=settings or _settings_of_config(config),
+        endpoint=config.model_endpoint,
+        unknown=(*told.unknown, *_not_taken_up(config)),
         llm_config=sent(config),
     )
+
+
+def _not_for_anybody(given: ModelSettingsInput | None) -> Iterator[str]:
+    """V1's settings for servers that are not spoken to here."""
+    if given is None:
+        return
+    if given.tool_call_parser is not None:
+        yield _NO_EFFECT.format("model_settings.tool_call_parser")
+    if given.thinking is not None and given.thinking.clear_thinking is not None:
+        yield _NO_EFFECT.format("model_settings.thinking.clear_thinking")
+
+
+def _not_taken_up(config: LlmConfigInput) -> Iterator[str]:
+    for name in _ONLY_V1:
+        if getattr(config, name):
+            yield _NO_EFFECT.format(f"llm_config.{name}")
+    for name in config.model_extra or ():
+        yield f"llm_config.{name} is not known here and has no effect."
 
 
 def core_settings(given: ModelSettingsInput) -> ModelSettings:
@@ -63,6 +94,7 @@ def core_settings(given: ModelSettingsInput) -> ModelSettings:
         response_format=sent(given.response_format or given.response_schema),
         strict=given.strict,
         verbosity=given.verbosity,
+        frequency_penalty=given.frequency_penalty,
     )
 
 
@@ -89,6 +121,7 @@ def _settings_of_config(config: LlmConfigInput) -> ModelSettings:
         response_format=sent(config.response_format),
         strict=config.strict,
         verbosity=config.verbosity,
+        frequency_penalty=config.frequency_penalty,
     )
 
 
@@ -159,6 +192,7 @@ def _in_force(provider: str, settings: ModelSettings) -> dict[str, Any]:
         "temperature": settings.temperature,
         "strict": settings.strict,
         "verbosity": settings.verbosity,
+        "frequency_penalty": settings.frequency_penalty,
         "response_schema" if provider in _GOOGLE else "response_format": settings.response_format,
     }
     if settings.reasoning_effort is not None:
@@ -198,6 +232,7 @@ def llm_config(choice: ModelChoice) -> LlmConfig:
         "response_format": settings.response_format,
         "strict": settings.strict,
         "verbosity": settings.verbosity,
+        "frequency_penalty": settings.frequency_penalty,
     }
     named = {
         "model": choice.name,

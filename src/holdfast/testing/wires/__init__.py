@@ -5,20 +5,21 @@ import re
 from holdfast.testing.wires import anthropic, google, openai_chat, openai_responses
 from holdfast.testing.wires.wire import Body, Wire
 
-_WIRES: dict[str, Wire] = {
-    wire.path: wire for wire in (openai_chat.WIRE, openai_responses.WIRE, anthropic.WIRE)
-}
+_WIRES = (openai_chat.WIRE, openai_responses.WIRE, anthropic.WIRE)
 
-# Its SDK asks for different editions, which are alike in all that is spoken here.
+# Its SDK asks for different editions, and Vertex below a project: all are alike in what is spoken here.
 _GOOGLE = re.compile(
-    r"/v1(beta|alpha)?/models/(?P<model>[^:]+):(?P<how>streamGenerateContent|generateContent)"
+    r"/v1(beta\d?|alpha)?/(projects/[^/]+/locations/[^/]+/publishers/google/)?"
+    r"models/(?P<model>[^:]+):(?P<how>streamGenerateContent|generateContent)"
 )
 
 
 def wire_at(path: str) -> tuple[Wire, Body] | None:
     """The API that is asked at this path, and what the path says of the request."""
-    if path in _WIRES:
-        return _WIRES[path], {}
+    for wire in _WIRES:
+        # Compatible servers have the same API below paths of their own.
+        if path.endswith(wire.path.removeprefix("/v1")):
+            return wire, {}
     asked = _GOOGLE.fullmatch(path)
     if asked is None:
         return None

@@ -1,6 +1,6 @@
 """Anthropic's messages, with thinking."""
 
-from typing import cast
+from typing import ClassVar, cast
 
 import httpx2
 from pydantic_ai.messages import (
@@ -12,6 +12,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models import Model
 from pydantic_ai.models.anthropic import AnthropicModel, AnthropicModelSettings
+from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.profiles.anthropic import (
     ANTHROPIC_THINKING_BUDGET_MAP,
     AnthropicModelProfile,
@@ -20,6 +21,7 @@ from pydantic_ai.providers.anthropic import AnthropicProvider
 from pydantic_ai.settings import ModelSettings
 
 from holdfast.adapters.models.handles import Account
+from holdfast.adapters.models.wires.forms import asked_form
 from holdfast.adapters.models.wires.messages_stream import DirectAnthropic
 from holdfast.adapters.models.wires.thinking import thinking_level
 from holdfast.core.messages import Thinking
@@ -31,6 +33,8 @@ _MIN_BUDGET_TOKENS = 1024
 
 
 class AnthropicMessagesWire:
+    failures: ClassVar[tuple[type[Exception], ...]] = ()
+
     def __init__(self, account: Account, http: httpx2.AsyncClient) -> None:
         client = DirectAnthropic(
             api_key=account.api_key,
@@ -49,11 +53,21 @@ class AnthropicMessagesWire:
         profile = None if strict else AnthropicModelProfile(json_schema_transformer=None)
         return AnthropicModel(name, provider=self._provider, profile=profile)
 
+    def form(self, model: Model, question: Question) -> OutputObjectDefinition | None:
+        if not model.profile.get("supports_json_schema_output", False):
+            return None
+        return asked_form(question.choice.settings)
+
     def settings(
         self, model: Model, question: Question, history: list[ModelMessage]
     ) -> ModelSettings:
         asked = question.choice.settings
-        settings = AnthropicModelSettings()
+        # The end of the tools, of the system message and of the conversation: what stays is read from the cache.
+        settings = AnthropicModelSettings(
+            anthropic_cache_tool_definitions=True,
+            anthropic_cache_instructions=True,
+            anthropic_cache_messages=True,
+        )
         if question.tools:
             settings["parallel_tool_calls"] = question.parallel_tool_calls
         if asked.max_output_tokens is not None:

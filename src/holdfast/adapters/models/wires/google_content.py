@@ -1,31 +1,57 @@
 """Google's generateContent. Its SDK is an extra, and reads the stream: Google sends sentences, not tokens."""
 
+from typing import ClassVar
+
 import httpx2
+from google.auth.exceptions import GoogleAuthError
+from google.genai import Client
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 from pydantic_ai.models.google import GoogleModel, GoogleModelSettings
+from pydantic_ai.output import OutputObjectDefinition
+from pydantic_ai.providers import Provider
 from pydantic_ai.providers.google import GoogleProvider
+from pydantic_ai.providers.google_cloud import GoogleCloudProvider
 from pydantic_ai.settings import ModelSettings
 
 from holdfast.adapters.models.handles import Account
+from holdfast.adapters.models.providers import GOOGLE, PROVIDERS, VERTEX
+from holdfast.adapters.models.wires.forms import asked_form
+from holdfast.adapters.models.wires.plain import with_plain
 from holdfast.adapters.models.wires.thinking import thinking_level
 from holdfast.core.messages import Thinking
 from holdfast.ports.model import Question
 
 
 class GoogleContentWire:
+    failures: ClassVar[tuple[type[Exception], ...]] = (GoogleAuthError,)
+
     def __init__(self, account: Account, http: httpx2.AsyncClient) -> None:
-        self._provider = GoogleProvider(
-            api_key=account.api_key,
-            base_url=account.base_url or "https://generativelanguage.googleapis.com",
-            http_client=http,
-        )
+        if account.provider == VERTEX:
+            self._provider: Provider[Client] = GoogleCloudProvider(
+                project=account.more["project"],
+                location=account.more["location"],
+                base_url=account.base_url,
+                http_client=http,
+            )
+        else:
+            self._provider = GoogleProvider(
+                api_key=account.api_key,
+                base_url=account.base_url or PROVIDERS[GOOGLE].address,
+                http_client=http,
+            )
 
     def thought(self, thinking: Thinking) -> bool:
-        return thinking.provider == "google"
+        return thinking.provider == self._provider.name
 
     def model(self, name: str, *, strict: bool) -> Model:  # noqa: ARG002 - Google knows no strict schemas
         return GoogleModel(name, provider=self._provider)
+
+    def form(self, model: Model, question: Question) -> OutputObjectDefinition | None:
+        if question.tools and not model.profile.get("google_supports_tool_combination", False):
+            # The older ones refuse a form beside tools.
+            return None
+        return asked_form(question.choice.settings, anything={"type": "object"})
 
     def settings(
         self,
@@ -34,11 +60,7 @@ class GoogleContentWire:
         history: list[ModelMessage],  # noqa: ARG002 - other wires need it
     ) -> ModelSettings:
         asked = question.choice.settings
-        settings = GoogleModelSettings()
-        if asked.max_output_tokens is not None:
-            settings["max_tokens"] = asked.max_output_tokens
-        if asked.temperature is not None:
-            settings["temperature"] = asked.temperature
+        settings = with_plain(GoogleModelSettings(), asked)
         level = thinking_level(asked)
         if level and asked.thinking_budget:
             settings["google_thinking_config"] = {

@@ -1,9 +1,11 @@
 """OpenAI and every server that speaks its chat completions. OpenAI's responses are a wire of their own."""
 
 import re
-from typing import Literal, TypeAlias, cast
+from typing import ClassVar, Literal, TypeAlias, cast
 
 import httpx2
+from openai import AsyncOpenAI
+from openai.types import ReasoningEffort
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 from pydantic_ai.models.openai import (
@@ -11,16 +13,23 @@ from pydantic_ai.models.openai import (
     OpenAIChatModelSettings,
     OpenAIStreamedResponse,
 )
+from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.profiles.openai import OpenAIModelProfile
+from pydantic_ai.providers import Provider
 from pydantic_ai.providers.openai import OpenAIProvider
+from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
 from holdfast.adapters.models.handles import Account
+from holdfast.adapters.models.providers import OPENAI
 from holdfast.adapters.models.wires.chat_completions import Chunk
+from holdfast.adapters.models.wires.compatible import PROFILES, RETURNS_THOUGHTS
 from holdfast.adapters.models.wires.openai_client import direct_client
+from holdfast.adapters.models.wires.plain import with_plain
 from holdfast.adapters.models.wires.thinking import thinking_level
 from holdfast.core.messages import Thinking
+from holdfast.core.models import ModelSettings as Asked
 from holdfast.ports.model import Question
 
 _Verbosity: TypeAlias = Literal["low", "medium", "high"]
@@ -30,17 +39,30 @@ _O_SERIES = re.compile(r"o\d")
 
 
 class OpenAiChatWire:
+    failures: ClassVar[tuple[type[Exception], ...]] = ()
+
     def __init__(self, account: Account, http: httpx2.AsyncClient) -> None:
-        self._provider = OpenAIProvider(openai_client=direct_client(account, http))
+        self._name = account.provider
+        client = direct_client(account, http)
+        if account.provider == OPENAI:
+            self._provider: Provider[AsyncOpenAI] = OpenAIProvider(openai_client=client)
+        else:
+            self._provider = OpenAICompatibleProvider(
+                account.provider, openai_client=client, profile=PROFILES.get(account.provider)
+            )
 
     def thought(self, thinking: Thinking) -> bool:
         # What was encrypted was thought over the responses wire.
-        return thinking.provider == "openai" and not thinking.signature
+        own = thinking.provider == self._name and not thinking.signature
+        return own and self._name in RETURNS_THOUGHTS
 
     def model(self, name: str, *, strict: bool) -> Model:
         # Only strict schemas need rewriting, and rewriting costs 0.1 ms per tool and request.
         profile = None if strict else OpenAIModelProfile(json_schema_transformer=None)
         return _ChatModel(name, provider=self._provider, profile=profile)
+
+    def form(self, model: Model, question: Question) -> OutputObjectDefinition | None:  # noqa: ARG002 - see settings
+        return None
 
     def settings(
         self,
@@ -49,11 +71,7 @@ class OpenAiChatWire:
         history: list[ModelMessage],  # noqa: ARG002 - other wires need it
     ) -> ModelSettings:
         asked = question.choice.settings
-        settings = OpenAIChatModelSettings()
-        if asked.max_output_tokens is not None:
-            settings["max_tokens"] = asked.max_output_tokens
-        if asked.temperature is not None:
-            settings["temperature"] = asked.temperature
+        settings = with_plain(OpenAIChatModelSettings(), asked)
         if asked.verbosity in ("low", "medium", "high"):
             settings["openai_text_verbosity"] = cast("_Verbosity", asked.verbosity)
         if asked.response_format is not None:
@@ -63,7 +81,15 @@ class OpenAiChatWire:
         level = thinking_level(asked)
         if level is not None:
             settings["thinking"] = level
+        if self._name != OPENAI and not model.profile.get("supports_thinking", False):
+            # Nobody knows what a server of somebody's own has loaded: it is asked as it was said.
+            _ask_effort(settings, asked)
         return settings
+
+
+def _ask_effort(settings: OpenAIChatModelSettings, asked: Asked) -> None:
+    if asked.reasoning_effort is not None:
+        settings["openai_reasoning_effort"] = cast("ReasoningEffort", asked.reasoning_effort)
 
 
 class _StreamedChat(OpenAIStreamedResponse):

@@ -8,6 +8,7 @@ Headers, errors and authentication stay the SDK's.
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
+from urllib.parse import quote
 
 import httpx2
 import msgspec
@@ -16,12 +17,15 @@ from openai.resources.chat import AsyncChat, AsyncCompletions
 from openai.resources.responses import AsyncResponses
 
 from holdfast.adapters.models.handles import Account
+from holdfast.adapters.models.providers import AZURE, PROVIDERS
 from holdfast.adapters.models.wires.chat_completions import ChunkStream
 from holdfast.adapters.models.wires.responses_stream import ResponseStream
 
 
 def direct_client(account: Account, http: httpx2.AsyncClient) -> "DirectOpenAI":
-    base_url = account.base_url or "https://api.openai.com/v1"
+    if account.provider == AZURE:
+        return _DirectAzure(account, http)
+    base_url = account.base_url or PROVIDERS[account.provider].address or ""
     return DirectOpenAI(api_key=account.api_key, base_url=base_url, http_client=http)
 
 
@@ -45,6 +49,9 @@ class DirectOpenAI(AsyncOpenAI):
         every = self.default_headers | self.auth_headers
         return {name: value for name, value in every.items() if isinstance(value, str)}
 
+    def address(self, path: str, _body: Mapping[str, Any]) -> httpx2.URL | str:
+        return self.base_url.join(path)
+
     async def send(self, path: str, fields: Mapping[str, Any]) -> httpx2.Response:
         """The response, its body still to come; the SDK's errors where there is none."""
         body = {
@@ -56,7 +63,7 @@ class DirectOpenAI(AsyncOpenAI):
         body |= body.pop("extra_body", None) or {}
         request = self._http.build_request(
             "POST",
-            self.base_url.join(path),
+            self.address(path, body),
             headers={**self._headers, **headers},
             content=msgspec.json.encode(body),
         )
@@ -70,6 +77,29 @@ class DirectOpenAI(AsyncOpenAI):
             await response.aread()
             raise self._make_status_error_from_response(response)
         return response
+
+
+class _DirectAzure(DirectOpenAI):
+    """Azure's OpenAI: another header for the key, and another path if a dated version of its API is wanted."""
+
+    def __init__(self, account: Account, http_client: httpx2.AsyncClient) -> None:
+        self._root = (account.base_url or "").removesuffix("/openai/v1")
+        self._dated = account.more.get("api_version")
+        super().__init__(
+            api_key=account.api_key, base_url=f"{self._root}/openai/v1", http_client=http_client
+        )
+
+    @property
+    def auth_headers(self) -> dict[str, str]:
+        return {"api-key": self.api_key}
+
+    def address(self, path: str, body: Mapping[str, Any]) -> httpx2.URL | str:
+        if not self._dated:
+            return super().address(path, body)
+        where = path
+        if path == "chat/completions":
+            where = f"deployments/{quote(str(body['model']), safe='')}/{path}"
+        return f"{self._root}/openai/{where}?api-version={quote(self._dated, safe='')}"
 
 
 class _DirectChat(AsyncChat):

@@ -1,18 +1,25 @@
 """OpenAI's responses, for its models that think. Nothing is kept there: thoughts come encrypted and go back so."""
 
 import re
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx2
+from openai import AsyncOpenAI
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 from pydantic_ai.models.openai import OpenAIResponsesModel, OpenAIResponsesModelSettings
+from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.profiles.openai import OpenAIModelProfile
+from pydantic_ai.providers import Provider
 from pydantic_ai.providers.openai import OpenAIProvider
+from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 from pydantic_ai.settings import ModelSettings
 
 from holdfast.adapters.models.handles import Account
+from holdfast.adapters.models.providers import OPENAI
+from holdfast.adapters.models.wires.compatible import PROFILES
 from holdfast.adapters.models.wires.openai_client import direct_client
+from holdfast.adapters.models.wires.plain import with_plain
 from holdfast.adapters.models.wires.thinking import thinking_level
 from holdfast.core.messages import Thinking
 from holdfast.core.models import ModelSettings as Asked
@@ -24,16 +31,28 @@ _SUMS_NOTHING_UP = re.compile(r"(ft:)?o1")
 
 
 class OpenAiResponsesWire:
+    failures: ClassVar[tuple[type[Exception], ...]] = ()
+
     def __init__(self, account: Account, http: httpx2.AsyncClient) -> None:
-        self._provider = OpenAIProvider(openai_client=direct_client(account, http))
+        self._name = account.provider
+        client = direct_client(account, http)
+        if account.provider == OPENAI:
+            self._provider: Provider[AsyncOpenAI] = OpenAIProvider(openai_client=client)
+        else:
+            self._provider = OpenAICompatibleProvider(
+                account.provider, openai_client=client, profile=PROFILES.get(account.provider)
+            )
 
     def thought(self, thinking: Thinking) -> bool:
-        return thinking.provider == "openai" and bool(thinking.signature)
+        return thinking.provider == self._name and bool(thinking.signature)
 
     def model(self, name: str, *, strict: bool) -> Model:
         # Only strict schemas need rewriting, and rewriting costs 0.1 ms per tool and request.
         profile = None if strict else OpenAIModelProfile(json_schema_transformer=None)
         return OpenAIResponsesModel(name, provider=self._provider, profile=profile)
+
+    def form(self, model: Model, question: Question) -> OutputObjectDefinition | None:  # noqa: ARG002 - see settings
+        return None
 
     def settings(
         self,
@@ -42,11 +61,7 @@ class OpenAiResponsesWire:
         history: list[ModelMessage],  # noqa: ARG002 - other wires need it
     ) -> ModelSettings:
         asked = question.choice.settings
-        settings = OpenAIResponsesModelSettings(openai_store=False)
-        if asked.max_output_tokens is not None:
-            settings["max_tokens"] = asked.max_output_tokens
-        if asked.temperature is not None:
-            settings["temperature"] = asked.temperature
+        settings = with_plain(OpenAIResponsesModelSettings(openai_store=False), asked)
         if question.tools and not _O_SERIES.match(model.model_name):
             settings["parallel_tool_calls"] = question.parallel_tool_calls
         text = _text(asked)

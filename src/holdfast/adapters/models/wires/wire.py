@@ -1,9 +1,10 @@
 """What the bridge must know of a provider besides pydantic-ai's own model class."""
 
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
+from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.settings import ModelSettings
 
 from holdfast.core.messages import Thinking
@@ -11,12 +12,20 @@ from holdfast.ports.model import Question
 
 
 class Wire(Protocol):
+    # What its SDK raises that pydantic-ai does not translate.
+    failures: ClassVar[tuple[type[Exception], ...]]
+
     def thought(self, thinking: Thinking) -> bool:
         """Whether this thinking came over this wire: nobody else can read it."""
         ...
 
     def model(self, name: str, *, strict: bool) -> Model:
         """A model to ask; the bridge keeps it."""
+        ...
+
+    def form(self, model: Model, question: Question) -> OutputObjectDefinition | None:
+        """The form that the answer must have, where pydantic-ai tells the provider; None where
+        ``settings`` does."""
         ...
 
     def settings(

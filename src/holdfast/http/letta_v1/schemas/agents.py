@@ -228,6 +228,8 @@ class AgentState(Struct, frozen=True, kw_only=True):
     last_updated_by_id: str | None
     created_at: datetime
     updated_at: datetime
+    # What was asked of the model and has no effect, in sentences; not V1's.
+    model_warnings: list[str]
     # Not here yet, or leftovers of the V1 cloud: always empty.
     sources: list[dict[str, Any]] = []
     identity_ids: list[str] = []

@@ -1,9 +1,10 @@
 """What a caller may say about a model (wire-v1 §3.11). Every provider's settings in one form: each has the
-fields that it knows, and what we do not know is kept and echoed."""
+fields that it knows, and what nobody knows is refused. An old full configuration was made by a server: what we
+do not know of it is kept, and told."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 # What a PostgreSQL integer holds.
 _MAX_INTEGER = 2**31 - 1
@@ -13,6 +14,9 @@ Count = Annotated[int, Field(ge=0, le=_MAX_INTEGER)]
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 Effort = Literal["low", "medium", "high", "xhigh", "max"]
 Verbosity = Literal["low", "medium", "high"]
+# As far as any provider goes.
+Temperature = Annotated[float, Field(ge=0, le=2)]
+Penalty = Annotated[float, Field(ge=-2, le=2)]
 
 
 class ResponseFormatInput(BaseModel):
@@ -23,34 +27,41 @@ class ResponseFormatInput(BaseModel):
     type: Literal["text", "json_schema", "json_object"]
     json_schema: dict[str, Any] | None = None
 
+    @model_validator(mode="after")
+    def _has_its_schema(self) -> Self:
+        if self.type == "json_schema" and not self.json_schema:
+            raise ValueError("a response format of type json_schema needs its json_schema")
+        return self
+
 
 class ReasoningInput(BaseModel):
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="forbid")
 
     reasoning_effort: ReasoningEffort | None = None
 
 
 class ThinkingInput(BaseModel):
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="forbid")
 
     type: Literal["enabled", "disabled"] | None = None
     budget_tokens: Count | None = None
+    clear_thinking: bool | None = None
 
 
 class ThinkingConfigInput(BaseModel):
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="forbid")
 
     include_thoughts: bool | None = None
     thinking_budget: Count | None = None
 
 
 class ModelSettingsInput(BaseModel):
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="forbid")
 
     provider_type: str | None = None
     max_output_tokens: Positive | None = None
     parallel_tool_calls: bool | None = None
-    temperature: float | None = None
+    temperature: Temperature | None = None
     reasoning: ReasoningInput | None = None
     thinking: ThinkingInput | None = None
     thinking_config: ThinkingConfigInput | None = None
@@ -59,18 +70,21 @@ class ModelSettingsInput(BaseModel):
     response_format: ResponseFormatInput | None = None
     response_schema: ResponseFormatInput | None = None
     strict: bool | None = None
+    frequency_penalty: Penalty | None = None
+    tool_call_parser: str | None = None
 
 
 class LlmConfigInput(BaseModel):
-    """The old full configuration. ``model_endpoint`` is not used: the provider is as the operator set it."""
+    """The old full configuration. ``model_endpoint`` is used if the operator allowed it."""
 
     model_config = ConfigDict(extra="allow")
 
     model: str
     model_endpoint_type: str
     context_window: Positive
+    model_endpoint: str | None = None
     handle: str | None = None
-    temperature: float | None = None
+    temperature: Temperature | None = None
     max_tokens: Positive | None = None
     parallel_tool_calls: bool | None = None
     enable_reasoner: bool | None = None
@@ -80,6 +94,20 @@ class LlmConfigInput(BaseModel):
     verbosity: Verbosity | None = None
     response_format: ResponseFormatInput | None = None
     strict: bool | None = None
+    frequency_penalty: Penalty | None = None
+    # For people and price lists; they ask nothing of the model.
+    display_name: str | None = None
+    provider_name: str | None = None
+    provider_category: str | None = None
+    tier: str | None = None
+    compatibility_type: str | None = None
+    model_wrapper: str | None = None
+    # Asked of V1's own loops and servers.
+    put_inner_thoughts_in_kwargs: bool | None = None
+    return_logprobs: bool | None = None
+    top_logprobs: int | None = None
+    return_token_ids: bool | None = None
+    tool_call_parser: str | None = None
 
 
 class EmbeddingConfigInput(BaseModel):

@@ -1,0 +1,73 @@
+"""What the configured providers say of their models: asked side by side, not for long, and not often.
+
+Cheap to import; what asks is loaded in a thread when first needed.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable
+
+from holdfast.adapters.models.handles import Account
+from holdfast.adapters.models.listed import Listed
+from holdfast.adapters.models.providers import AZURE, BEDROCK, VERTEX
+
+# How long one provider may take to say what it has; whoever is slower is left out.
+ANSWER_SECONDS = 2.0
+# How long an answer holds. A server that could not be reached is asked again sooner.
+FRESH_SECONDS = 60.0
+MISSING_FRESH_SECONDS = 10.0
+
+# Whoever has a key here cannot be told what it opens: names are those of deployments, regions and contracts.
+_CANNOT_SAY = frozenset({AZURE, BEDROCK, VERTEX})
+
+
+class Inquiry:
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._known: dict[str, tuple[float, Listed | None]] = {}
+        self._asking: dict[str, asyncio.Task[Listed | None]] = {}
+
+    def known(self, provider: str) -> Listed | None:
+        """What was said last, however long ago."""
+        return self._known.get(provider, (0.0, None))[1]
+
+    async def ask(self, accounts: Iterable[Account]) -> None:
+        """See to it that what these providers have is known, as far as they say it."""
+        due = [account for account in accounts if self._is_due(account)]
+        if due:
+            await asyncio.gather(*map(self._once, due))
+
+    def _is_due(self, account: Account) -> bool:
+        until, _ = self._known.get(account.provider, (self._now(), None))
+        return account.provider not in _CANNOT_SAY and until <= self._now()
+
+    async def _once(self, account: Account) -> None:
+        """Those who ask for the same at the same time ask once."""
+        asking = self._asking.get(account.provider)
+        if asking is None:
+            asking = asyncio.create_task(_asked(account), name=f"models-of-{account.provider}")
+            self._asking[account.provider] = asking
+            asking.add_done_callback(lambda _: self._asking.pop(account.provider, None))
+        found = await asyncio.shield(asking)
+        fresh = MISSING_FRESH_SECONDS if found is None else FRESH_SECONDS
+        # A server that has just gone away had these models a moment ago.
+        kept = found or self.known(account.provider)
+        self._known[account.provider] = self._now() + fresh, kept
+
+
+async def _asked(account: Account) -> Listed | None:
+    """Nothing if the provider does not answer in time, or not with a list."""
+    listing = await asyncio.to_thread(_loaded)
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            return await listing(account)
+    except TimeoutError:
+        return None
+
+
+def _loaded() -> "Callable[[Account], Awaitable[Listed | None]]":
+    from holdfast.adapters.models.listing import (  # noqa: PLC0415 - the HTTP client takes 0.2 s to import
+        ask,
+    )
+
+    return ask

@@ -1,0 +1,23 @@
+"""What a provider says of its models."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ListedModel:
+    """``window`` None: the provider does not say."""
+
+    name: str
+    window: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ListedEmbedding:
+    name: str
+    dimensions: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    models: tuple[ListedModel, ...] = ()
+    embeddings: tuple[ListedEmbedding, ...] = ()

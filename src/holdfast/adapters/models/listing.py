@@ -1,0 +1,196 @@
+"""Asking providers and servers which models they have, and what context length they really serve.
+
+Importing this module imports the HTTP client: the catalogue does that in a thread.
+"""
+
+import asyncio
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, TypeAlias
+
+import httpx2
+import msgspec
+
+from holdfast.adapters.models import providers
+from holdfast.adapters.models.handles import Account
+from holdfast.adapters.models.listed import Listed, ListedEmbedding, ListedModel
+
+_Json: TypeAlias = Mapping[str, Any]
+
+# An answer that is larger is no list of models.
+_MAX_BYTES = 16 * 1024 * 1024
+_PAGE = "1000"
+
+# What a context window is called, by all that list models with one.
+_WINDOWS: Final = (
+    "loaded_context_length",
+    "max_model_len",
+    "context_length",
+    "context_window",
+    "max_context_length",
+    "max_input_tokens",
+    "inputTokenLimit",
+)
+
+# What a local server loads a model with if nothing else was said, as far as anybody can know beforehand.
+_UNLOADED_WINDOW = 4096
+
+_SAYS_NOTHING = (httpx2.HTTPError, ValueError, LookupError, TypeError, AttributeError)
+
+_EMBEDS = re.compile(r"embed|minilm|bge-", re.IGNORECASE)
+_DOES_NOT_CHAT = re.compile(
+    r"whisper|tts|dall-e|image|audio|realtime|moderation|transcribe|davinci|babbage|sora|rerank|ocr",
+    re.IGNORECASE,
+)
+
+
+async def ask(account: Account) -> Listed | None:
+    """What the provider says; None if it cannot be reached, or says something else."""
+    try:
+        async with httpx2.AsyncClient(trust_env=not account.is_loopback) as client:
+            return await _listed(account, client)
+    except _SAYS_NOTHING:
+        return None
+
+
+async def _listed(account: Account, client: httpx2.AsyncClient) -> Listed:
+    match account.provider:
+        case providers.OLLAMA:
+            return await _ollama(account, client)
+        case providers.LMSTUDIO:
+            return await _lmstudio(account, client)
+        case providers.ANTHROPIC:
+            root = (account.base_url or "https://api.anthropic.com").removesuffix("/v1")
+            headers = {"x-api-key": account.api_key, "anthropic-version": "2023-06-01"}
+            found = await _get(client, f"{root}/v1/models", headers, limit=_PAGE)
+            return _sorted(found["data"])
+        case providers.GOOGLE:
+            root = account.base_url or "https://generativelanguage.googleapis.com"
+            headers = {"x-goog-api-key": account.api_key}
+            found = await _get(client, f"{root}/v1beta/models", headers, pageSize=_PAGE)
+            return _sorted(_google(found["models"]))
+        case _:
+            return await _openai(account, client)
+
+
+async def _openai(account: Account, client: httpx2.AsyncClient) -> Listed:
+    """OpenAI's list, which vLLM, llama.cpp and most others know too."""
+    public = providers.PROVIDERS[account.provider].address or ""
+    base_url = (account.base_url or public).rstrip("/")
+    if account.provider == providers.MISTRAL:
+        base_url = f"{base_url.removesuffix('/v1')}/v1"
+    found = await _get(client, f"{base_url}/models", _bearer(account))
+    # Together's is a bare list.
+    rows = found if isinstance(found, list) else found["data"]
+    if account.base_url and not any(map(_window, rows)):
+        window = await _llama_cpp(base_url.removesuffix("/v1"), account, client)
+        rows = [{"max_model_len": window, **row} for row in rows]
+    return _sorted(rows)
+
+
+async def _llama_cpp(root: str, account: Account, client: httpx2.AsyncClient) -> int | None:
+    """The context that a llama.cpp server was started with; None if it is another server."""
+    try:
+        props = await _get(client, f"{root}/props", _bearer(account))
+        return int(props["default_generation_settings"]["n_ctx"])
+    except _SAYS_NOTHING:
+        return None
+
+
+async def _ollama(account: Account, client: httpx2.AsyncClient) -> Listed:
+    root = (account.base_url or "").removesuffix("/v1")
+    headers = _bearer(account)
+    tags, running = await asyncio.gather(
+        _get(client, f"{root}/api/tags", headers), _get(client, f"{root}/api/ps", headers)
+    )
+    names = [str(row["name"]) for row in tags["models"]]
+    served = {str(row["name"]): _window(row) for row in running["models"]}
+    shown = await asyncio.gather(*(_shown(client, root, headers, name) for name in names))
+    models = []
+    embeddings = []
+    for name, details in zip(names, shown, strict=True):
+        about = details.get("model_info") or {}
+        # "llama3.2:latest" is called "llama3.2" by everybody.
+        called = name.removesuffix(":latest")
+        if "embedding" in (details.get("capabilities") or ()):
+            embeddings.append(ListedEmbedding(called, _ending(about, ".embedding_length")))
+        else:
+            window = served.get(name) or _ollama_window(details, about)
+            models.append(ListedModel(called, window))
+    return Listed(tuple(models), tuple(embeddings))
+
+
+async def _shown(
+    client: httpx2.AsyncClient, root: str, headers: dict[str, str], name: str
+) -> _Json:
+    answer = await client.post(f"{root}/api/show", json={"model": name}, headers=headers)
+    details: _Json = _parsed(answer)
+    return details
+
+
+def _ollama_window(details: _Json, about: _Json) -> int:
+    """What Ollama will load the model with: its ``num_ctx`` if it has one, else hardly more than a page."""
+    chosen = re.search(r"^num_ctx\s+(\d+)", str(details.get("parameters") or ""), re.MULTILINE)
+    trained = _ending(about, ".context_length") or _UNLOADED_WINDOW
+    return int(chosen[1]) if chosen else min(trained, _UNLOADED_WINDOW)
+
+
+async def _lmstudio(account: Account, client: httpx2.AsyncClient) -> Listed:
+    root = (account.base_url or "").removesuffix("/v1")
+    found = await _get(client, f"{root}/api/v0/models", _bearer(account))
+    models = []
+    embeddings = []
+    for row in found["data"]:
+        if row.get("type") == "embeddings":
+            embeddings.append(ListedEmbedding(row["id"], None))
+            continue
+        window = _window(row)
+        if window and "loaded_context_length" not in row:
+            window = min(window, _UNLOADED_WINDOW)
+        models.append(ListedModel(row["id"], window))
+    return Listed(tuple(models), tuple(embeddings))
+
+
+def _google(rows: Iterable[_Json]) -> Iterator[_Json]:
+    for row in rows:
+        methods = row.get("supportedGenerationMethods") or ()
+        if "generateContent" in methods or "embedContent" in methods:
+            yield {**row, "id": str(row["name"]).removeprefix("models/")}
+
+
+def _sorted(rows: Iterable[_Json]) -> Listed:
+    """Models that talk, and models that embed."""
+    models = []
+    embeddings = []
+    for row in rows:
+        name = str(row["id"])
+        if row.get("type") == "embedding" or _EMBEDS.search(name):
+            embeddings.append(ListedEmbedding(name, None))
+        elif not _DOES_NOT_CHAT.search(name):
+            models.append(ListedModel(name, _window(row)))
+    return Listed(tuple(models), tuple(embeddings))
+
+
+def _window(row: _Json) -> int | None:
+    found = (row.get(name) for name in _WINDOWS)
+    return next((window for window in found if isinstance(window, int) and window > 0), None)
+
+
+def _ending(about: _Json, end: str) -> int | None:
+    found = (value for name, value in about.items() if name.endswith(end))
+    return next((value for value in found if isinstance(value, int)), None)
+
+
+def _bearer(account: Account) -> dict[str, str]:
+    return {"authorization": f"Bearer {account.api_key}"}
+
+
+async def _get(client: httpx2.AsyncClient, url: str, headers: dict[str, str], **query: str) -> Any:
+    return _parsed(await client.get(url, headers=headers, params=query))
+
+
+def _parsed(answer: httpx2.Response) -> Any:
+    answer.raise_for_status()
+    if len(answer.content) > _MAX_BYTES:
+        raise ValueError("This is no list of models.")
+    return msgspec.json.decode(answer.content)

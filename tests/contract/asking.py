@@ -1,0 +1,125 @@
+"""Asking a model in tests: the wires that each suite is run over, questions, and rows of a history."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any
+
+from holdfast.adapters.models.handles import ProviderSettings
+from holdfast.adapters.models.router import ModelRouter
+from holdfast.core.messages import (
+    Message,
+    Outcome,
+    Part,
+    Role,
+    Text,
+    ToolCall,
+    ToolReturn,
+)
+from holdfast.core.models import ModelChoice, ModelSettings
+from holdfast.ports.model import (
+    Answer,
+    ModelEvent,
+    Question,
+    TextDelta,
+    ToolCallDelta,
+    ToolOffer,
+)
+from holdfast.testing import ScriptedProvider
+
+OPENAI = "openai/gpt-4o"
+RESPONSES = "openai/gpt-5"
+ANTHROPIC = "anthropic/claude-haiku-4-5"
+GOOGLE = "google_ai/gemini-2.5-flash"
+KEYS = {
+    OPENAI: "sk-openai-secret-key",
+    RESPONSES: "sk-openai-secret-key",
+    ANTHROPIC: "sk-ant-secret-key",
+    GOOGLE: "google-secret-key",
+}
+ROLL = ToolOffer(
+    "roll_dice",
+    "Roll.",
+    {"type": "object", "properties": {"num_sides": {"type": "integer"}}, "required": ["num_sides"]},
+)
+FLIP = ToolOffer("flip_coin", "Flip.", {"type": "object", "properties": {}})
+# One red pixel.
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
+
+
+def provider_settings(provider: ScriptedProvider, **more: Any) -> ProviderSettings:
+    return ProviderSettings(
+        openai_api_key=KEYS[OPENAI],
+        openai_base_url=provider.openai_url,
+        anthropic_api_key=KEYS[ANTHROPIC],
+        anthropic_base_url=provider.url,
+        google_api_key=KEYS[GOOGLE],
+        google_base_url=provider.url,
+        **more,
+    )
+
+
+def row(role: Role, text: str = "", *parts: Part, **more: Any) -> Message:
+    content = (*parts, Text(text)) if text else parts
+    return Message(
+        id="message-1",
+        agent_id="agent-1",
+        thread_id="agent-1",
+        role=role,
+        created_at=datetime(2026, 1, 1, tzinfo=UTC),
+        content=content,
+        **more,
+    )
+
+
+SYSTEM = row(Role.SYSTEM, "You are terse.")
+HELLO = row(Role.USER, "Hello.")
+
+
+def ask(handle: str, *rows: Message, **more: Any) -> Question:
+    settings = more.pop("settings", ModelSettings())
+    choice = ModelChoice(handle=handle, context_window=128_000, settings=settings)
+    return Question(choice=choice, history=(SYSTEM, *(rows or (HELLO,))), **more)
+
+
+async def told(model: ModelRouter, question: Question) -> list[ModelEvent]:
+    async with model.ask(question) as events:
+        return [event async for event in events]
+
+
+async def collect(events: AsyncIterator[ModelEvent], into: list[ModelEvent]) -> None:
+    async for event in events:
+        into.append(event)  # noqa: PERF401 - what came before an error is kept
+
+
+async def answered(model: ModelRouter, question: Question) -> Answer:
+    last = (await told(model, question))[-1]
+    assert isinstance(last, Answer)
+    return last
+
+
+def arguments_of(events: list[ModelEvent]) -> list[str]:
+    return [event.arguments for event in events if isinstance(event, ToolCallDelta)]
+
+
+def said_in(events: list[ModelEvent]) -> list[str]:
+    return [event.text for event in events if isinstance(event, TextDelta)]
+
+
+def result(call_id: str, text: str = "heads", outcome: Outcome = Outcome.FINISHED) -> ToolReturn:
+    return ToolReturn(call_id, "flip_coin", outcome, (Text(text),) if text else ())
+
+
+def settled(answer: Answer) -> tuple[Message, Message]:
+    """The rows of an answer with one call, and of its result."""
+    call = answer.tool_calls[0]
+    return (
+        row(Role.ASSISTANT, "", *answer.content, tool_calls=answer.tool_calls, step_id="step-1"),
+        row(Role.TOOL, tool_returns=(result(call.id),), step_id="step-1"),
+    )
+
+
+def settled_call(call_id: str) -> tuple[Message, Message]:
+    return (
+        row(Role.ASSISTANT, tool_calls=(ToolCall(call_id, "flip_coin", "{}"),), step_id=call_id),
+        row(Role.TOOL, tool_returns=(result(call_id),), step_id=call_id),
+    )

@@ -1,0 +1,174 @@
+"""What can go wrong at a provider, and what it is called."""
+
+import pytest
+from tests.contract.asking import (
+    KEYS,
+    OPENAI,
+    answered,
+    ask,
+    collect,
+    provider_settings,
+    row,
+    said_in,
+)
+
+from holdfast import errors, testing
+from holdfast.adapters.models.router import ModelRouter
+from holdfast.core.messages import (
+    Role,
+)
+from holdfast.ports.model import (
+    ModelEvent,
+)
+from holdfast.testing import ScriptedProvider
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        (400, errors.ModelRejectedRequest),
+        (401, errors.ModelAuthFailed),
+        (402, errors.ModelOutOfCredits),
+        (403, errors.ModelAuthFailed),
+        (404, errors.ModelRejectedRequest),
+        (408, errors.ModelTimedOut),
+        (409, errors.ModelError),
+        (413, errors.ModelRejectedRequest),
+        (422, errors.ModelRejectedRequest),
+        (429, errors.ModelRateLimited),
+        (500, errors.ModelError),
+        (502, errors.ModelError),
+        (503, errors.ModelOverloaded),
+        (504, errors.ModelTimedOut),
+        (529, errors.ModelOverloaded),
+    ],
+)
+async def test_each_status_has_its_error_and_keeps_the_providers_words(
+    provider: ScriptedProvider,
+    model: ModelRouter,
+    handle: str,
+    status: int,
+    expected: type[errors.ModelError],
+) -> None:
+    provider.script(testing.HttpError(status, "The dog ate it."))
+    with pytest.raises(errors.ModelError) as raised:
+        await answered(model, ask(handle))
+    assert type(raised.value) is expected
+    assert "The dog ate it." in raised.value.detail
+    assert len(provider.requests) == 1  # the engine retries, nobody else
+    assert raised.value.transient is (status in (408, 409, 429) or status >= 500)
+
+
+async def test_a_provider_may_say_when_to_ask_again(
+    provider: ScriptedProvider, model: ModelRouter, handle: str
+) -> None:
+    provider.script(testing.HttpError(429, "Slow down.", headers={"retry-after": "7"}))
+    with pytest.raises(errors.ModelRateLimited) as raised:
+        await answered(model, ask(handle))
+    assert (raised.value.transient, raised.value.retry_after_seconds) == (True, 7)
+
+
+async def test_an_account_without_credit_is_not_asked_again(
+    provider: ScriptedProvider, model: ModelRouter
+) -> None:
+    provider.script(
+        testing.HttpError(429, "You exceeded your quota.", code="insufficient_quota"),
+    )
+    with pytest.raises(errors.ModelOutOfCredits) as raised:
+        await answered(model, ask(OPENAI))
+    assert not raised.value.transient
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "This model's maximum context length is 128000 tokens.",
+        "prompt is too long: 210000 tokens > 200000 maximum",
+        "input length and `max_tokens` exceed context limit: 199000 + 4096 > 200000",
+    ],
+)
+async def test_a_history_that_does_not_fit_has_its_own_error(
+    provider: ScriptedProvider, model: ModelRouter, handle: str, words: str
+) -> None:
+    provider.script(testing.HttpError(400, words))
+    with pytest.raises(errors.ContextWindowExceeded) as raised:
+        await answered(model, ask(handle))
+    assert raised.value.detail == words
+
+
+async def test_a_key_never_shows_in_an_error(
+    provider: ScriptedProvider, model: ModelRouter, handle: str
+) -> None:
+    provider.script(testing.HttpError(401, f"Incorrect API key provided: {KEYS[handle]}."))
+    with pytest.raises(errors.ModelAuthFailed) as raised:
+        await answered(model, ask(handle))
+    assert KEYS[handle] not in str(raised.value)
+    assert "Incorrect API key provided" in raised.value.detail
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        testing.MalformedJson(),
+        testing.MalformedSse(),
+        testing.EmptyAnswer(),
+        testing.ResetConnection(),
+        testing.Answer("Half an", testing.HangUp()),
+        testing.TruncatedStream(3, testing.Answer("One two three four.")),
+    ],
+    ids=["no stream", "malformed", "nothing", "reset", "hung up", "truncated"],
+)
+async def test_a_broken_stream_is_a_model_error(
+    provider: ScriptedProvider, model: ModelRouter, handle: str, fault: testing.Scripted
+) -> None:
+    provider.script(fault)
+    with pytest.raises(errors.ModelError) as raised:
+        await answered(model, ask(handle))
+    assert type(raised.value) is errors.ModelError
+    assert raised.value.detail
+    assert raised.value.transient
+
+
+async def test_what_came_before_the_break_is_handed_on(
+    provider: ScriptedProvider, model: ModelRouter, handle: str
+) -> None:
+    provider.script(testing.Answer("Half an", testing.HangUp()))
+    async with model.ask(ask(handle)) as events:
+        said: list[ModelEvent] = []
+        with pytest.raises(errors.ModelError):
+            await collect(events, said)
+    assert "".join(said_in(said)) == "Half an"
+
+
+async def test_a_provider_that_says_nothing_times_out(
+    provider: ScriptedProvider, handle: str
+) -> None:
+    impatient = ModelRouter(provider_settings(provider, silence_seconds=0.05))
+    for fault in (testing.NoAnswer(), testing.Answer("Well", testing.Hang())):
+        provider.script(fault)
+        with pytest.raises(errors.ModelTimedOut):
+            await answered(impatient, ask(handle))
+    await impatient.aclose()
+
+
+async def test_a_provider_that_is_not_there_is_a_model_error(handle: str) -> None:
+    async with ScriptedProvider() as gone:
+        settings = provider_settings(gone)
+    router = ModelRouter(settings)
+    with pytest.raises(errors.ModelError) as raised:
+        await answered(router, ask(handle))
+    assert raised.value.detail
+    await router.aclose()
+
+
+async def test_an_error_of_the_caller_is_not_taken_for_the_providers(
+    provider: ScriptedProvider, model: ModelRouter, handle: str
+) -> None:
+    with pytest.raises(ZeroDivisionError):
+        async with model.ask(ask(handle)):
+            raise ZeroDivisionError
+
+
+async def test_half_a_character_is_refused_not_a_crash(model: ModelRouter, handle: str) -> None:
+    with pytest.raises(errors.ModelRejectedRequest):
+        await answered(model, ask(handle, row(Role.USER, "\ud800")))

@@ -1,0 +1,423 @@
+"""What a handle means: whom it reaches, with which key, and what is said if it reaches nobody."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from tests.contract.asking import (
+    FLIP,
+    GOOGLE,
+    HELLO,
+    answered,
+    ask,
+    settled_call,
+)
+
+from holdfast import errors, testing
+from holdfast.adapters.models import providers
+from holdfast.adapters.models.handles import ProviderSettings
+from holdfast.adapters.models.providers import PROVIDERS
+from holdfast.adapters.models.router import ModelRouter
+from holdfast.core.messages import Text
+from holdfast.core.models import ModelChoice
+from holdfast.ports.model import Question
+from holdfast.testing import ScriptedProvider
+
+KEY = "a-secret-key"
+
+# handle; the settings that open it, with {url} for the provider; the path, and the header with the key
+REACHED: list[tuple[str, dict[str, str], str, tuple[str, str]]] = [
+    (
+        "openai/gpt-4o",
+        {"openai_api_key": KEY, "openai_base_url": "{url}/v1"},
+        "/v1/chat/completions",
+        ("authorization", f"Bearer {KEY}"),
+    ),
+    (
+        "openai/o3",
+        {"openai_api_key": KEY, "openai_base_url": "{url}/v1"},
+        "/v1/responses",
+        ("authorization", f"Bearer {KEY}"),
+    ),
+    (
+        "openai-proxy/gpt-5",
+        {"openai_api_key": KEY, "openai_base_url": "{url}/v1"},
+        "/v1/chat/completions",
+        ("authorization", f"Bearer {KEY}"),
+    ),
+    (
+        "anthropic/claude-opus-4-5",
+        {"anthropic_api_key": KEY, "anthropic_base_url": "{url}"},
+        "/v1/messages",
+        ("authorization", f"Bearer {KEY}"),
+    ),
+    (
+        "google_ai/gemini-2.5-pro",
+        {"google_api_key": KEY, "google_base_url": "{url}"},
+        "/v1/models/gemini-2.5-pro:streamGenerateContent",
+        ("x-goog-api-key", KEY),
+    ),
+    (
+        "google_vertex/gemini-2.5-pro",
+        {
+            "google_cloud_project": "my-project",
+            "google_cloud_location": "europe-west4",
+            "google_vertex_base_url": "{url}",
+        },
+        "/v1beta1/projects/my-project/locations/europe-west4/publishers/google/models/gemini-2.5-pro:streamGenerateContent",
+        ("authorization", "Bearer token-of-the-machine"),
+    ),
+    (
+        "azure/my-deployment",
+        {"azure_api_key": KEY, "azure_base_url": "{url}/"},
+        "/openai/v1/chat/completions",
+        ("api-key", KEY),
+    ),
+    (
+        "azure/my deployment",
+        {"azure_api_key": KEY, "azure_base_url": "{url}", "azure_api_version": "2024-10-21"},
+        "/openai/deployments/my%20deployment/chat/completions",
+        ("api-key", KEY),
+    ),
+    (
+        "azure/gpt-5",
+        {"azure_api_key": KEY, "azure_base_url": "{url}/openai/v1"},
+        "/openai/v1/responses",
+        ("api-key", KEY),
+    ),
+    (
+        "groq/openai/gpt-oss-120b",
+        {"groq_api_key": KEY, "groq_base_url": "{url}/openai/v1"},
+        "/openai/v1/chat/completions",
+        ("authorization", f"Bearer {KEY}"),
+    ),
+    (
+        "mistral/mistral-large-latest",
+        {"mistral_api_key": KEY, "mistral_base_url": "{url}"},
+        "/v1/chat/completions",
+        ("authorization", f"Bearer {KEY}"),
+    ),
+    (
+        "openrouter/meta-llama/llama-4-scout",
+        {"openrouter_api_key": KEY, "openrouter_base_url": "{url}/api/v1"},
+        "/api/v1/chat/completions",
+        ("authorization", f"Bearer {KEY}"),
+    ),
+    (
+        "xai/grok-4.5",
+        {"xai_api_key": KEY, "xai_base_url": "{url}/v1"},
+        "/v1/chat/completions",
+        ("authorization", f"Bearer {KEY}"),
+    ),
+    (
+        "deepseek/deepseek-chat",
+        {"deepseek_api_key": KEY, "deepseek_base_url": "{url}"},
+        "/chat/completions",
+        ("authorization", f"Bearer {KEY}"),
+    ),
+    (
+        "together/moonshotai/Kimi-K2",
+        {"together_api_key": KEY, "together_base_url": "{url}/v1"},
+        "/v1/chat/completions",
+        ("authorization", f"Bearer {KEY}"),
+    ),
+    (
+        "ollama/llama3.2:3b",
+        {"ollama_base_url": "{url}"},
+        "/v1/chat/completions",
+        ("authorization", "Bearer no-key-needed"),
+    ),
+    (
+        "ollama/llama3.2",
+        {"ollama_base_url": "{url}/v1/", "ollama_api_key": KEY},
+        "/v1/chat/completions",
+        ("authorization", f"Bearer {KEY}"),
+    ),
+    (
+        "lmstudio_openai/qwen2.5-7b-instruct",
+        {"lmstudio_base_url": "{url}"},
+        "/v1/chat/completions",
+        ("authorization", "Bearer no-key-needed"),
+    ),
+    (
+        "vllm/Qwen/Qwen3-8B",
+        {"vllm_base_url": "{url}", "vllm_api_key": KEY},
+        "/v1/chat/completions",
+        ("authorization", f"Bearer {KEY}"),
+    ),
+]
+
+
+def _settings(provider: ScriptedProvider, given: dict[str, str]) -> ProviderSettings:
+    filled: dict[str, Any] = {name: text.format(url=provider.url) for name, text in given.items()}
+    return ProviderSettings(**filled)
+
+
+@asynccontextmanager
+async def _router(settings: ProviderSettings) -> AsyncIterator[ModelRouter]:
+    router = ModelRouter(settings)
+    yield router
+    await router.aclose()
+
+
+@pytest.fixture
+def _signed_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Google's SDK finds the credentials of the machine."""
+    import google.auth
+    from google.oauth2.credentials import Credentials
+
+    found = Credentials(token="token-of-the-machine"), "my-project"  # type: ignore[no-untyped-call]
+    monkeypatch.setattr(google.auth, "default", lambda **_: found)
+
+
+@pytest.mark.usefixtures("_signed_in")
+@pytest.mark.parametrize(("handle", "given", "path", "header"), REACHED, ids=lambda value: None)
+async def test_every_handle_reaches_its_provider(
+    provider: ScriptedProvider,
+    handle: str,
+    given: dict[str, str],
+    path: str,
+    header: tuple[str, str],
+) -> None:
+    provider.script(testing.Answer("It is I."))
+    async with _router(_settings(provider, given)) as router:
+        answer = await answered(router, ask(handle))
+    assert [part.text for part in answer.content if isinstance(part, Text)] == ["It is I."]
+    (request,) = provider.requests
+    assert request.refused is None
+    assert request.path == path
+    assert request.model == handle.partition("/")[2]
+    assert request.headers[header[0]] == header[1]
+
+
+@pytest.mark.usefixtures("_signed_in")
+@pytest.mark.parametrize(("handle", "given"), [row[:2] for row in REACHED], ids=lambda value: None)
+async def test_every_handle_can_call_tools_after_others_did(
+    provider: ScriptedProvider, handle: str, given: dict[str, str]
+) -> None:
+    call = testing.ToolCall("flip_coin", {"coin": "dime"})
+    # Mistral sends a call in one piece, which the scripted provider cannot.
+    said = [] if handle.startswith("mistral/") else [call]
+    provider.script(testing.Answer("I do.", *said))
+    async with _router(_settings(provider, given)) as router:
+        rows = (HELLO, *settled_call("toolu_of_another_provider"), HELLO)
+        answer = await answered(router, ask(handle, *rows, tools=(FLIP,)))
+    assert provider.requests[0].refused is None
+    assert provider.requests[0].tool_names == ["flip_coin"]
+    assert [(call.name, call.arguments) for call in answer.tool_calls] == [
+        (call.name, '{"coin":"dime"}') for call in said
+    ]
+
+
+async def test_mistral_gets_ids_of_its_own_kind(provider: ScriptedProvider) -> None:
+    settings = ProviderSettings(mistral_api_key=KEY, mistral_base_url=provider.url)
+    async with _router(settings) as router:
+        rows = (HELLO, *settled_call("toolu_of_another_provider"), HELLO)
+        await answered(router, ask("mistral/mistral-large-latest", *rows, tools=(FLIP,)))
+    called, returned = provider.requests[0].messages[2:4]
+    given = called["tool_calls"][0]["id"]
+    assert re.fullmatch("[a-zA-Z0-9]{9}", given)
+    assert returned["tool_call_id"] == given
+
+
+def test_every_provider_is_reached_above() -> None:
+    assert {row[0].partition("/")[0] for row in REACHED} | {"bedrock"} == set(PROVIDERS)
+
+
+@asynccontextmanager
+async def _listening(heard: list[bytes]) -> AsyncIterator[str]:
+    """A server that says no to whatever it hears."""
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.append(await reader.readuntil(b"\r\n\r\n"))
+        body = b'{"message": "You may not."}'
+        head = b"HTTP/1.1 403 Forbidden\r\nx-amzn-errortype: AccessDeniedException\r\nconnection: close\r\n"
+        writer.write(head + b"content-length: %d\r\n\r\n" % len(body) + body)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(refuse, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+async def test_bedrock_is_reached_with_a_signature() -> None:
+    heard: list[bytes] = []
+    keys = {"aws_access_key_id": "AKIDEXAMPLE", "aws_secret_access_key": KEY}
+    async with _listening(heard) as url:
+        settings = ProviderSettings(aws_region="eu-west-1", bedrock_base_url=url, **keys)  # type: ignore[arg-type]
+        async with _router(settings) as router:
+            with pytest.raises(errors.ModelAuthFailed, match="You may not") as raised:
+                await answered(router, ask("bedrock/amazon.nova-lite-v1:0"))
+    (request,) = heard  # the engine retries, nobody else
+    line, *headers = request.decode().splitlines()
+    assert line == "POST /model/amazon.nova-lite-v1%3A0/converse-stream HTTP/1.1"
+    pairs = (header.partition(": ") for header in headers)
+    sent = {name.lower(): value for name, _, value in pairs}
+    assert sent["authorization"].startswith("AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/")
+    assert KEY not in str(raised.value)
+
+
+async def test_bedrocks_key_is_not_sent_in_the_clear() -> None:
+    heard: list[bytes] = []
+    async with _listening(heard) as url:
+        settings = ProviderSettings(
+            aws_region="eu-west-1", bedrock_base_url=url, bedrock_api_key=KEY
+        )
+        async with _router(settings) as router:
+            with pytest.raises(errors.ModelError, match="Bearer authorization requires an HTTPS"):
+                await answered(router, ask("bedrock/amazon.nova-lite-v1:0"))
+    assert heard == []
+
+
+async def test_a_provider_that_cannot_be_set_up_does_not_stop_the_start(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    settings = ProviderSettings(aws_region="no region!", bedrock_api_key=KEY)
+    async with _router(settings) as router:
+        await router.warm()
+        with pytest.raises(errors.ModelError, match="no region!"):
+            await answered(router, ask("bedrock/amazon.nova-lite-v1:0"))
+    assert "The models of bedrock cannot be asked" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("handle", "variable"),
+    [
+        ("openai/gpt-4o", "OPENAI_API_KEY"),
+        ("openai-proxy/llama", "OPENAI_BASE_URL"),
+        ("anthropic/claude-opus-4-5", "ANTHROPIC_API_KEY"),
+        ("google_ai/gemini-2.5-pro", "GEMINI_API_KEY"),
+        ("google_vertex/gemini-2.5-pro", "GOOGLE_CLOUD_PROJECT"),
+        ("azure/gpt-4o", "AZURE_OPENAI_ENDPOINT"),
+        ("bedrock/amazon.nova-lite-v1:0", "AWS_REGION"),
+        ("groq/llama", "GROQ_API_KEY"),
+        ("mistral/mistral-large-latest", "MISTRAL_API_KEY"),
+        ("openrouter/x/y", "OPENROUTER_API_KEY"),
+        ("xai/grok-4", "XAI_API_KEY"),
+        ("deepseek/deepseek-chat", "DEEPSEEK_API_KEY"),
+        ("together/x/y", "TOGETHER_API_KEY"),
+        ("ollama/llama3", "OLLAMA_BASE_URL"),
+        ("lmstudio_openai/x", "LMSTUDIO_BASE_URL"),
+        ("vllm/x", "VLLM_BASE_URL"),
+        ("nobody/x", "The providers are openai, anthropic"),
+    ],
+)
+async def test_a_provider_that_is_not_configured_names_its_variable(
+    handle: str, variable: str
+) -> None:
+    router = ModelRouter(ProviderSettings())
+    with pytest.raises(errors.UnknownModel, match=variable):
+        await answered(router, ask(handle))
+
+
+@pytest.mark.parametrize(
+    ("handle", "given", "extra"),
+    [
+        (GOOGLE, {"google_api_key": KEY}, "google"),
+        ("google_vertex/gemini-2.5-pro", {"google_cloud_project": "p"}, "google"),
+        ("mistral/mistral-large-latest", {"mistral_api_key": KEY}, "mistral"),
+        ("bedrock/x", {"bedrock_api_key": KEY, "aws_region": "us-east-1"}, "bedrock"),
+    ],
+)
+async def test_without_its_sdk_a_provider_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch, handle: str, given: dict[str, Any], extra: str
+) -> None:
+    monkeypatch.setattr(providers, "find_spec", lambda _name: None)
+    router = ModelRouter(ProviderSettings(**given))
+    await router.warm()
+    with pytest.raises(errors.UnknownModel, match=rf"pip install 'holdfast\[{extra}\]'"):
+        await answered(router, ask(handle))
+
+
+async def test_a_loopback_server_needs_no_key(provider: ScriptedProvider) -> None:
+    async with _router(ProviderSettings(openai_base_url=provider.openai_url)) as router:
+        assert (await answered(router, ask("openai/llama"))).content
+
+
+# addresses that callers name
+
+
+def _at(handle: str, endpoint: str) -> Question:
+    choice = ModelChoice(handle=handle, context_window=1000, endpoint=endpoint)
+    return Question(choice=choice, history=ask(handle).history)
+
+
+@pytest.mark.parametrize(
+    ("provider_name", "address"),
+    [
+        ("openai", None),
+        ("openai", "https://api.openai.com/v1"),
+        ("openai", "https://api.openai.com/v1/"),
+        ("openai", "http://127.0.0.1:1/v1"),
+        ("anthropic", "https://api.anthropic.com/v1"),
+        ("anthropic", "https://api.anthropic.com"),
+        ("google_ai", "https://generativelanguage.googleapis.com"),
+        ("ollama", "http://127.0.0.1:2"),
+        ("ollama", "http://127.0.0.1:2/v1"),
+        ("holdfast", "http://anything.example"),
+    ],
+)
+def test_a_providers_own_address_means_the_provider_as_it_is_configured(
+    provider_name: str, address: str | None
+) -> None:
+    settings = ProviderSettings(
+        openai_api_key=KEY,
+        openai_base_url="http://127.0.0.1:1/v1",
+        ollama_base_url="http://127.0.0.1:2",
+    )
+    assert settings.endpoint(provider_name, address) is None
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://elsewhere.example/v1",
+        "https://api.openai.com.elsewhere.example/v1",
+        "http://api.openai.com/v1",
+        "https://api.openai.com@elsewhere.example/v1",
+        "https://allowed.example/v1/../../other",
+    ],
+)
+def test_another_address_is_refused_with_the_setting_that_allows_it(address: str) -> None:
+    settings = ProviderSettings(
+        openai_api_key=KEY, allowed_model_endpoints=("https://allowed.example/v1",)
+    )
+    with pytest.raises(errors.InvalidArgument, match="HOLDFAST_ALLOWED_MODEL_ENDPOINTS"):
+        settings.endpoint("openai", address)
+
+
+async def test_an_allowed_address_is_asked_with_the_providers_key(
+    provider: ScriptedProvider,
+) -> None:
+    settings = ProviderSettings(
+        openai_api_key=KEY,
+        openai_base_url="http://127.0.0.1:1/v1",
+        allowed_model_endpoints=(provider.openai_url,),
+    )
+    async with _router(settings) as router:
+        await answered(router, _at("openai/gpt-4o", provider.openai_url))
+    assert provider.requests[0].api_key == KEY
+
+
+async def test_an_allowed_server_of_a_provider_without_a_key_is_asked_without(
+    provider: ScriptedProvider,
+) -> None:
+    settings = ProviderSettings(allowed_model_endpoints=(provider.openai_url,))
+    async with _router(settings) as router:
+        await answered(router, _at("vllm/qwen", f"{provider.openai_url}/"))
+        with pytest.raises(errors.UnknownModel, match="ANTHROPIC_API_KEY"):
+            await answered(router, _at("anthropic/claude", provider.openai_url))
+    assert provider.requests[0].api_key == "no-key-needed"
+
+
+async def test_an_address_that_is_no_longer_allowed_is_not_asked(
+    provider: ScriptedProvider,
+) -> None:
+    async with _router(ProviderSettings(openai_api_key=KEY)) as router:
+        with pytest.raises(errors.InvalidArgument):
+            await answered(router, _at("openai/gpt-4o", provider.openai_url))
+    assert provider.requests == []
