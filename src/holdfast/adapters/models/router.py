@@ -50,7 +50,8 @@ class ModelRouter:
             try:
                 await self._load(account)
             except ModelError as error:
-                log.warning("The models of %s cannot be asked: %s", account.provider, error)
+                told = {"provider": account.provider, "error": str(error)}
+                log.warning("model.not_loaded", extra=told)
 
     async def aclose(self) -> None:
         if self._bridge is not None:
