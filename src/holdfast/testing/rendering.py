@@ -35,17 +35,18 @@ def render(scripted: Scripted, wire: Wire, response_id: str, body: Body) -> Repl
             return [Pause(seconds), *_answer(answer, wire, response_id, body)]
         case TruncatedStream(after=after, answer=Answer() as answer):
             return _truncated(answer, after, wire, response_id, body)
+        case MalformedJson(body=text):
+            return [replies.whole(200, text.encode())]
+        case MalformedSse(data=data):
+            # Google's events have no names.
+            name = "" if wire.name == "google" else "event: message_start\n"
+            event = f"{name}data: {data}\n\n".encode()
+            return [replies.whole(200, event, content_type=replies.EVENT_STREAM)]
         case _:
             return _FIXED[type(scripted)]
 
 
 _FIXED: dict[type[object], Reply] = {
-    MalformedJson: [replies.whole(200, b'{"id": "malformed", "model": "scri')],
-    MalformedSse: [
-        replies.whole(
-            200, b"event: message_start\ndata: {not json\n\n", content_type=replies.EVENT_STREAM
-        )
-    ],
     EmptyAnswer: [replies.whole(200, b"")],
     NoAnswer: [Hang()],
     ResetConnection: [ResetConnection()],
@@ -83,4 +84,7 @@ def _truncated(answer: Answer, after: int, wire: Wire, response_id: str, body: B
 
 
 def _error(fault: HttpError, wire: Wire) -> bytes:
+    if fault.page is not None:
+        page = fault.page.encode()
+        return replies.whole(fault.status, page, content_type="text/html", headers=fault.headers)
     return replies.whole(fault.status, wire.error(fault), headers=fault.headers)

@@ -141,7 +141,8 @@ class HttpError:
     """An error status with the wire's own error body; `type` and `code` default to the provider's.
 
     Inside an answer it is the provider failing in the middle: a stream that has begun with status
-    200 ends with the wire's error event.
+    200 ends with the wire's error event. With a `page` the body is that instead, as from a proxy in
+    between that knows nothing of the wire.
     """
 
     status: int
@@ -149,6 +150,7 @@ class HttpError:
     type: str | None = None
     code: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    page: str | None = None
 
 
 Part: TypeAlias = (
@@ -206,10 +208,14 @@ class Answer:
 class MalformedJson:
     """Status 200 and a body that breaks off inside its JSON."""
 
+    body: str = '{"id": "malformed", "model": "scri'
+
 
 @dataclass(frozen=True, slots=True)
 class MalformedSse:
-    """Status 200 and an event stream whose data is no JSON."""
+    """Status 200 and an event stream whose data is no JSON, or not what the wire has there."""
+
+    data: str = "{not json"
 
 
 @dataclass(frozen=True, slots=True)

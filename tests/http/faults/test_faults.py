@@ -1,0 +1,180 @@
+"""Whatever a provider does wrong, on whatever wire and way: the caller is told, the run has failed and says why, and the
+next message works (wire-v1 §1.11, §4.6, §5.3, §5.7)."""
+
+import asyncio
+from dataclasses import dataclass
+
+import pytest
+from tests.http.faults.conftest import PATHS, SILENCE_SECONDS, WIRES, Site, Told, as_stream, opened
+
+from holdfast.adapters.store.sql_store import SqlStore
+from holdfast.http.error_status import DO_NOT_RETRY
+from holdfast.testing import (
+    Answer,
+    EmptyAnswer,
+    Hang,
+    HangUp,
+    HttpError,
+    MalformedJson,
+    MalformedSse,
+    NoAnswer,
+    ResetConnection,
+    Scripted,
+    SlowHeaders,
+    TruncatedStream,
+)
+
+on_one_site = pytest.mark.asyncio(loop_scope="module")
+ANSWER = Answer("One two three four five six.")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What the provider does; the HTTP status of a JSON send, the type on the run, and what of its words is in detail."""
+
+    scripted: Scripted
+    status: int
+    error_type: str = "llm_error"
+    words: str = ""
+    stop_reason: str = "llm_api_error"
+
+
+def error(status: int, told: int, error_type: str = "llm_error") -> Fault:
+    return Fault(HttpError(status, "TEST: the dog ate it"), told, error_type, "the dog ate it")
+
+
+FAULTS = {
+    "401": error(401, 401, "llm_authentication"),
+    "403": error(403, 401, "llm_authentication"),
+    "404": error(404, 400),
+    "408": error(408, 504, "llm_timeout"),
+    "409": error(409, 500),
+    "413": error(413, 400),
+    "429": error(429, 429, "llm_rate_limit"),
+    "500": error(500, 500),
+    "503": error(503, 503),
+    "529": error(529, 503),
+    "a proxy's page": Fault(
+        HttpError(502, page="<html>TEST: bad gateway</html>"), 500, words="TEST: bad gateway"
+    ),
+    "malformed JSON": Fault(MalformedJson("{'TEST': no"), 500, words="{'TEST': no"),
+    "malformed SSE": Fault(MalformedSse("{TEST: no"), 500, words="{TEST: no"),
+    "an odd event": Fault(MalformedSse('{"choices": 7, "type": [], "candidates": "TEST"}'), 500),
+    "a truncated stream": Fault(TruncatedStream(3, ANSWER), 500, words="ended in the middle"),
+    "hung up": Fault(Answer("One ", HangUp()), 500, words="hung up"),
+    "fails in the middle": Fault(Answer("One ", HttpError(500, "TEST: oops")), 500, words="oops"),
+    "falls silent": Fault(Answer("One ", Hang()), 504, "llm_timeout"),
+    "no body": Fault(EmptyAnswer(), 500),
+    "says nothing": Fault(
+        Answer(), 500, "llm_empty_response", "neither text nor", "invalid_llm_response"
+    ),
+    "no answer": Fault(NoAnswer(), 504, "llm_timeout"),
+    "slow headers": Fault(SlowHeaders(5 * SILENCE_SECONDS, ANSWER), 504, "llm_timeout"),
+    "reset": Fault(ResetConnection(), 500),
+}
+
+
+async def assert_on_record(site: Site, told: Told, fault: Fault) -> None:
+    """The run and its step tell the same, on every way."""
+    run = await site.get(f"/v1/runs/{told.run_id}")
+    assert (run["status"], run["stop_reason"]) == ("failed", fault.stop_reason)
+    problem = run["metadata"]["error"]
+    assert problem["error_type"] == fault.error_type
+    assert problem["run_id"] == told.run_id
+    assert problem["message_type"] == "error_message"
+    assert problem["message"]
+    assert fault.words in problem["detail"]
+    assert problem["detail"]
+    (step,) = await site.get(f"/v1/runs/{told.run_id}/steps")
+    assert (step["status"], step["error_type"]) == ("failed", fault.error_type)
+    assert step["error_data"]["details"] == problem["detail"]
+    assert step["stop_reason"] == fault.stop_reason
+
+
+def assert_told(told: Told, fault: Fault) -> None:
+    """Who waited was told so, in the manner of its way."""
+    if told.stream:
+        *chunks, stop, problem = told.stream
+        assert told.status == 200
+        assert stop == {"message_type": "stop_reason", "stop_reason": fault.stop_reason}
+        assert problem["message_type"] == "error_message"
+        assert (problem["error_type"], problem["run_id"]) == (fault.error_type, told.run_id)
+        assert fault.words in problem["detail"]
+        assert told.text.endswith("\n\ndata: [DONE]\n\n")
+        assert {chunk["message_type"] for chunk in chunks} <= {"assistant_message"}
+    elif told.text:
+        assert told.status == fault.status
+        assert fault.words in told.text
+
+
+@pytest.mark.wire(57, 149)
+@on_one_site
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
+async def test_every_fault_is_told_on_every_way_and_harms_nothing(site: Site, fault: Fault) -> None:
+    agent_id = await site.agent(WIRES["chat"])
+    site.provider.respond_with(lambda _: fault.scripted)
+    for send in PATHS:
+        async with asyncio.timeout(10):
+            told = await send(site, agent_id)
+        assert_told(told, fault)
+        await assert_on_record(site, told, fault)
+    await assert_unharmed(site, agent_id)
+
+
+@on_one_site
+@pytest.mark.parametrize("wire", ["responses", "anthropic", "google"])
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
+async def test_every_fault_is_told_on_every_wire_and_harms_nothing(
+    site: Site, wire: str, fault: Fault
+) -> None:
+    agent_id = await site.agent(WIRES[wire])
+    # Each time: a connection that was kept open and is reset is replaced once, by the transport.
+    site.provider.respond_with(lambda _: fault.scripted)
+    async with asyncio.timeout(10):
+        told = await as_stream(site, agent_id)
+    assert_told(told, fault)
+    await assert_on_record(site, told, fault)
+    await assert_unharmed(site, agent_id)
+
+
+async def assert_unharmed(site: Site, agent_id: str) -> None:
+    """Nothing of the failed runs is in the history, and the next message works."""
+    assert await site.said(agent_id) == []
+    site.provider.respond_with(None)
+    site.provider.script("Here I am.")
+    answer = await site.http.post(f"/v1/agents/{agent_id}/messages", json={"input": "And now?"})
+    assert answer.status_code == 200, answer.text
+    assert await site.said(agent_id) == ["And now?", "Here I am."]
+    assert site.provider.requests[-1].refused is None
+
+
+@pytest.mark.wire(50, 51, 52, 53, 54, 55, 57)
+@pytest.mark.parametrize("name", ["500", "no answer", "429", "401"])
+async def test_failures_are_on_record_in_every_database(any_store: SqlStore, name: str) -> None:
+    async with opened(any_store) as site:
+        agent_id = await site.agent(WIRES["chat"])
+        site.provider.respond_with(lambda _: FAULTS[name].scripted)
+        for send in PATHS:
+            told = await send(site, agent_id)
+            assert_told(told, FAULTS[name])
+            await assert_on_record(site, told, FAULTS[name])
+
+
+@pytest.mark.wire(56, 57)
+async def test_what_is_nobodys_fault_but_ours_is_an_internal_error_on_every_way(
+    any_store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("TEST: a bug")
+
+    monkeypatch.setattr("holdfast.adapters.models.bridge.to_messages", broken)
+    bug = Fault(Answer(), 500, "internal_error", "TEST: a bug", "error")
+    async with opened(any_store) as site:
+        agent_id = await site.agent(WIRES["chat"])
+        for send in PATHS:
+            told = await send(site, agent_id)
+            assert_told(told, bug)
+            await assert_on_record(site, told, bug)
+        # The turn may have done things already: a client must not send it again by itself.
+        answer = await site.http.post(f"/v1/agents/{agent_id}/messages", json={"input": "Hi"})
+        assert answer.headers.items() >= DO_NOT_RETRY.items()
