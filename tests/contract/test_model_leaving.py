@@ -30,7 +30,7 @@ async def test_leaving_closes_the_providers_socket(
 async def test_cancelling_closes_the_providers_socket(
     provider: ScriptedProvider, model: ModelRouter, handle: str, scripted: testing.Scripted
 ) -> None:
-    await model.ready(ask(handle).choice)
+    await model.warm()
     provider.script(scripted)
     asking = asyncio.create_task(answered(model, ask(handle)))
     request = await provider.wait_for_request(timeout=10)

@@ -86,8 +86,6 @@ class ScriptedModel:
         else:
             yield _streamed((answer if isinstance(answer, Answer) else answer(question),))
 
-    async def ready(self, choice: ModelChoice) -> None: ...
-
 
 async def _streamed(moments: tuple[Moment, ...]) -> AsyncIterator[ModelEvent]:
     for moment in moments:

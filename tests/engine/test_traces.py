@@ -36,8 +36,6 @@ class Heard:
             if question.exchanges is not None:
                 question.exchanges.append(exchange(len(self._model.questions), **self._fields))
 
-    async def ready(self, choice: object) -> None: ...
-
 
 def exchange(number: int, **fields: object) -> Exchange:
     values: dict[str, object] = {

@@ -40,9 +40,6 @@ class SilentModel:
     def ask(self, question: Question) -> AbstractAsyncContextManager[AsyncIterator[ModelEvent]]:
         raise AssertionError(question)
 
-    async def ready(self, choice: ModelChoice) -> None:
-        pass
-
 
 _MODELS = ("anthropic/claude-x", 200_000), ("openai/gpt-x", 128_000)
 

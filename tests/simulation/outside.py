@@ -10,7 +10,6 @@ from tests.simulation.ledger import Ledger
 from tests.simulation.nature import Nature
 
 from holdfast.core.messages import Outcome, Part, Role, Text, Thinking, ToolCall, ToolReturn
-from holdfast.core.models import ModelChoice
 from holdfast.core.runs import Usage
 from holdfast.core.tools import Tool
 from holdfast.core.turn import Finish, PlannedCall
@@ -52,8 +51,6 @@ class Provider:
                     await asyncio.sleep(0)
             finally:
                 self._ledger.asking.discard(thread_id)
-
-    async def ready(self, choice: ModelChoice) -> None: ...
 
     async def _speak(self, question: Question) -> AsyncIterator[ModelEvent]:
         for event in self._planned(question):

@@ -294,7 +294,6 @@ async def test_leaving_ends_the_counting() -> None:
 async def test_the_router_needs_no_key_for_the_guide() -> None:
     router = ModelRouter(ProviderSettings())
     question = _question("Hello")
-    await router.ready(question.choice)
     async with router.ask(question) as events:
         answers = [event async for event in events if isinstance(event, Answer)]
     assert len(answers) == 1

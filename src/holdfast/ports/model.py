@@ -93,10 +93,6 @@ class Model(Protocol):
         """
         ...
 
-    async def ready(self, choice: ModelChoice) -> None:
-        """Load what ``ask`` will need (a provider's SDK), so that the first turn is quick."""
-        ...
-
 
 class Catalogue(Protocol):
     """Which models there are."""

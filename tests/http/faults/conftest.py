@@ -165,7 +165,7 @@ def site(running: Site) -> Site:
     return running
 
 
-@pytest.fixture(params=WIRES.values(), ids=WIRES.keys())
+@pytest.fixture(params=list(WIRES.values()), ids=list(WIRES))
 def model(request: pytest.FixtureRequest) -> str:
     """A model on each wire in turn."""
     return str(request.param)

@@ -13,7 +13,6 @@ from httpx import AsyncClient
 from tests.engine.rig import ScriptedPrices
 
 from holdfast.core.messages import Outcome, Part, Text, Thinking, ToolCall, ToolReturn
-from holdfast.core.models import ModelChoice
 from holdfast.core.runs import Usage
 from holdfast.core.tools import Tool
 from holdfast.core.turn import Finish, PlannedCall
@@ -81,9 +80,6 @@ class ScriptedModel:
         if isinstance(answer, Exception):
             raise answer
         yield self._told(answer)
-
-    async def ready(self, choice: ModelChoice) -> None:
-        pass
 
     async def _told(self, answer: Answer | BrokenOff) -> AsyncIterator[ModelEvent]:
         if isinstance(answer, BrokenOff):

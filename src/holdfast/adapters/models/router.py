@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from holdfast.adapters.models import handles
 from holdfast.adapters.models.guide import Guide
-from holdfast.core.models import ModelChoice
 from holdfast.errors import ModelError
 from holdfast.ports.model import ModelEvent, Question
 
@@ -39,10 +38,6 @@ class ModelRouter:
             answering = (await self._load(account)).ask(question, account)
         async with answering as events:
             yield events
-
-    async def ready(self, choice: ModelChoice) -> None:
-        if choice.handle != handles.GUIDE_HANDLE:
-            await self._load(self._settings.account(choice))
 
     async def warm(self) -> None:
         """Load every configured provider, for a start in the background."""

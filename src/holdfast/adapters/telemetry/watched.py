@@ -45,9 +45,6 @@ class WatchedModel:
             ):
                 yield heard
 
-    async def ready(self, choice: ModelChoice) -> None:
-        await self._model.ready(choice)
-
     async def _heard(
         self, events: AsyncIterator[ModelEvent], span: Span, call: "_Call"
     ) -> AsyncGenerator[ModelEvent, None]:
