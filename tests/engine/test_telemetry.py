@@ -14,7 +14,7 @@ from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.adapters.telemetry.otel import OtelTelemetry
 from holdfast.core.messages import Role, Text
 from holdfast.core.runs import Run
-from holdfast.errors import ModelRejectedRequest
+from holdfast.errors import ContextWindowExceeded, ModelRejectedRequest
 from holdfast.ports.model import TextDelta
 from holdfast.usecases import messages, runs
 from holdfast.usecases.messages import MessageInput, NewSend
@@ -150,6 +150,22 @@ async def test_a_failed_call_shows_in_all_that_it_was_part_of(watched: Watched) 
     figures = watched.figures()
     assert figures['holdfast_runs_total{status="failed",stop_reason="llm_api_error"}'] == 1
     assert figures['holdfast_steps_total{status="failed"}'] == 1
+
+
+async def test_a_step_that_failed_shows_so_though_its_run_went_on(watched: Watched) -> None:
+    rig = watched.rig
+    async with rig.working():
+        agent = await rig.make_agent()
+        for _ in range(3):
+            await rig.say(agent)
+        watched.memory.clear()
+        rig.model.script = [ContextWindowExceeded("too long")]
+        reply = await rig.say(agent)
+    assert reply.ended.failure is None
+    steps = [dict(span.attributes or {}) for span in watched.named("step")]
+    assert [step["holdfast.step.status"] for step in steps] == ["failed", "success", "success"]
+    assert steps[0]["error.type"] == ContextWindowExceeded.kind
+    assert watched.figures()['holdfast_steps_total{status="failed"}'] == 1
 
 
 async def test_a_cancelled_run_shows_where_it_was_stopped(watched: Watched) -> None:

@@ -97,6 +97,12 @@ async def test_a_request_goes_on_in_the_callers_trace(
         await client.post(path, json=body, headers={"traceparent": SENT_IN})
         await client.get("/v1/health/")
         missing = await client.get("/v1/nothing/here")
+        trace_id = SENT_IN.split("-")[1]
+        quiet = build_app(rig.house, HttpSettings())
+    async with connect(quiet) as client:
+        (step,) = (await client.get("/v1/steps/", params={"trace_ids": [trace_id]})).json()
+        assert (await client.get("/v1/steps/", params={"trace_ids": ["other"]})).json() == []
+    assert step["trace_id"] == trace_id
     assert missing.status_code == 404
     *ours, request, lost = memory.get_finished_spans()
     assert request.name == "POST /v1/agents/{agent_id}/messages"

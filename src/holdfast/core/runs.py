@@ -276,6 +276,8 @@ class Step(Struct, frozen=True, kw_only=True):
     llm_request_ns: int | None = None
     tool_execution_ns: int | None = None
     step_ns: int | None = None
+    # The trace that the run's request was part of, if anybody followed it.
+    trace_id: str | None = None
 
 
 class StepQuery(Struct, frozen=True, kw_only=True):
@@ -289,3 +291,4 @@ class StepQuery(Struct, frozen=True, kw_only=True):
     has_feedback: bool | None = None
     tags: tuple[str, ...] = ()
     project_id: str | None = None
+    trace_ids: tuple[str, ...] = ()

@@ -66,6 +66,8 @@ class Advanced(Struct, frozen=True):
     state: State
     command: Command | None
     events: tuple[Event, ...]
+    # The step before the one that begins now, as it was written.
+    finished: Step | None = None
 
 
 class Checkpoints(Struct, frozen=True):
@@ -106,7 +108,8 @@ class Checkpoints(Struct, frozen=True):
         if isinstance(command, RequestApproval):
             return self._end(tx, state, StopReason.REQUIRES_APPROVAL, facts)
         if finished_step is not None:
-            tx.steps.save(replace(finished_step, stop_reason=state.run.progress.ending))
+            finished_step = replace(finished_step, stop_reason=state.run.progress.ending)
+            tx.steps.save(finished_step)
         if isinstance(command, AskModel | Compact) and state.step is not None:
             tx.steps.add(state.step)
         if isinstance(command, Compact):
@@ -114,7 +117,7 @@ class Checkpoints(Struct, frozen=True):
         state, events = _numbered(state, facts)
         tx.events.append(state.unwritten + events)
         state = replace(state, run=_saved(tx, state), unwritten=())
-        return Advanced(state, command, events)
+        return Advanced(state, command, events, finished_step)
 
     def fail(
         self, tx: Transaction, state: State, failure: RunFailure, reason: StopReason
@@ -224,6 +227,7 @@ class Checkpoints(Struct, frozen=True):
             created_at=self.clock.now(),
             origin=origin,
             project_id=state.run.project_id,
+            trace_id=state.run.request.trace_id,
         )
         run = replace(state.run, num_steps=state.run.num_steps + 1)
         return replace(state, step=step, run=run)

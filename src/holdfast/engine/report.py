@@ -35,9 +35,13 @@ class Report:
         step = at.state.step
         if at.command is None:
             self._ended = True
-            self._telemetry.run_ended(at.state.run, step)
+            if step is not None:
+                self._telemetry.step_ended(step)
+            self._telemetry.run_ended(at.state.run)
             log.info("run.ended", extra=summary(at.state.run))
         elif isinstance(at.command, AskModel | Compact) and step is not None:
+            if at.finished is not None:
+                self._telemetry.step_ended(at.finished)
             logs.bind(step_id=step.id)
             self._telemetry.step_began(step)
             log.debug("step.began", extra={"model": step.model.handle})

@@ -22,11 +22,15 @@ class Telemetry(Protocol):
         ...
 
     def step_began(self, step: Step) -> None:
-        """The run that this task carries has a new step; the one before is over, and was a success."""
+        """The run that this task carries has a new step."""
         ...
 
-    def run_ended(self, run: Run, step: Step | None = None) -> None:
-        """A run is over, or waits for a person: that of this task with its last step, or one that nobody carried."""
+    def step_ended(self, step: Step) -> None:
+        """It is over, as its status says. A step that another process began may end here."""
+        ...
+
+    def run_ended(self, run: Run) -> None:
+        """A run is over, or waits for a person: that of this task, or one that nobody carried."""
         ...
 
     def run_left(self) -> None:
@@ -64,7 +68,9 @@ class Silence:
 
     def step_began(self, step: Step) -> None: ...
 
-    def run_ended(self, run: Run, step: Step | None = None) -> None: ...
+    def step_ended(self, step: Step) -> None: ...
+
+    def run_ended(self, run: Run) -> None: ...
 
     def run_left(self) -> None: ...
 

@@ -82,7 +82,25 @@ async def test_a_run_tells_its_usage_and_metrics(
     assert (metrics["id"], metrics["num_steps"]) == (run_id, 2)
     assert metrics["run_ns"] > 0
     assert metrics["tools_used"] == [roll_id]
-    assert await get(client, f"runs/{run_id}/trace") == []
+
+
+async def test_a_run_is_shown_as_spans(client: AsyncClient, run_id: str) -> None:
+    """From what is on record: nobody watched while it ran."""
+    spans = await get(client, f"runs/{run_id}/trace")
+    assert [span["name"] for span in spans] == [
+        "invoke_agent",
+        *("step", "chat gpt-x", "execute_tool"),
+        *("step", "chat gpt-x"),
+    ]
+    run, first, chat, tool, second, _ = spans
+    assert {span["trace_id"] for span in spans} == {run["trace_id"]}
+    assert len({span["span_id"] for span in spans}) == len(spans)
+    parents = [span["parent_span_id"] for span in spans]
+    owners = (first, first, run, second)
+    assert parents == [None, run["span_id"], *(owner["span_id"] for owner in owners)]
+    assert None not in (run["duration_ns"], chat["duration_ns"], tool["duration_ns"])
+    assert {span["status"] for span in spans} == {"ok"}
+    assert await get(client, f"runs/{run_id}/trace", limit=2) == spans[:2]
 
 
 async def test_steps_of_a_run_come_newest_first(client: AsyncClient, run_id: str) -> None:

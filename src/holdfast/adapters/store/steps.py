@@ -68,7 +68,7 @@ class SqlSteps:
     def list(self, organization_id: str, query: StepQuery) -> Sequence[Step]:
         # First which, by an index that has all that may be asked for; then only those are read.
         wanted = select(_steps.c.id).where(*_conditions(query))
-        narrow = query.agent_id is not None or query.run_id is not None
+        narrow = bool(query.agent_id or query.run_id or query.trace_ids)
         page = _listing.window(
             self._connection, wanted, organization_id, query.page, found_otherwise=narrow
         )
@@ -132,6 +132,8 @@ def _conditions(query: StepQuery) -> list[ColumnElement[bool]]:
     if query.has_feedback is not None:
         unset = _steps.c.feedback.is_(None)
         conditions.append(~unset if query.has_feedback else unset)
+    if query.trace_ids:
+        conditions.append(_steps.c.trace_id.in_(query.trace_ids))
     if query.tags:
         conditions.append(has_tags(_steps.c.id, _tags.c.step_id, query.tags, every=False))
     return conditions

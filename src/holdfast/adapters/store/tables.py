@@ -387,11 +387,15 @@ steps = Table(
     Column("cost", BigInteger),
     Column("feedback", Text),
     Column("project_id", Text),
+    Column("trace_id", Text),
     Column("created_at", Instant, nullable=False),
     Column("body", Text, nullable=False),
     Index(None, "agent_id", "created_at", "id"),
     Index(None, "run_id", "created_at", "id"),
 )
+
+_is_followed = steps.c.trace_id.is_not(None)
+Index("ix_steps_trace", steps.c.trace_id, sqlite_where=_is_followed, postgresql_where=_is_followed)
 
 # As for runs; none of these changes while a step is taken.
 Index(

@@ -27,7 +27,7 @@ from holdfast.adapters.telemetry.figures import Figures
 from holdfast.adapters.telemetry.spans import RunSpans
 from holdfast.adapters.telemetry.watched import WatchedModel, WatchedToolbox
 from holdfast.core.agents import Agent
-from holdfast.core.runs import Run, RunStatus, Step, StepStatus
+from holdfast.core.runs import Run, RunStatus, Step
 from holdfast.ports.model import Model
 from holdfast.ports.toolbox import Toolbox
 
@@ -100,17 +100,19 @@ class OtelTelemetry:
 
     def step_began(self, step: Step) -> None:
         carried = _carried.get()
-        if carried is None:
-            return
-        if carried.step_over(StepStatus.SUCCESS):
-            self._figures.count(figures.STEPS, status=StepStatus.SUCCESS)
-        carried.step_began(step)
+        if carried is not None:
+            carried.step_began(step)
 
-    def run_ended(self, run: Run, step: Step | None = None) -> None:
+    def step_ended(self, step: Step) -> None:
+        self._figures.count(figures.STEPS, status=step.status)
+        carried = _carried.get()
+        if carried is not None:
+            carried.step_ended(step)
+
+    def run_ended(self, run: Run) -> None:
         carried = _carried.get()
         if carried is not None and carried.run_id == run.id:
-            self._end_step(carried, step)
-            carried.run_over(run)
+            carried.run_ended(run)
             _carried.set(None)
         stop = run.stop_reason
         self._figures.count(figures.RUNS, status=run.status, stop_reason=stop)
@@ -120,12 +122,6 @@ class OtelTelemetry:
         if run.status is RunStatus.CANCELLED and cancel is not None and run.completed_at:
             waited = (run.completed_at - cancel.requested_at).total_seconds()
             self._figures.measure(figures.CANCEL_SECONDS, waited)
-
-    def _end_step(self, carried: RunSpans, step: Step | None) -> None:
-        status = step.status if step is not None else StepStatus.SUCCESS
-        failure = step.failure.kind if step is not None and step.failure else None
-        if carried.step_over(status, failure):
-            self._figures.count(figures.STEPS, status=status)
 
     def run_left(self) -> None:
         carried = _carried.get()

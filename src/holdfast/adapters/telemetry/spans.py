@@ -36,24 +36,21 @@ class RunSpans:
         self._token = contexts.attach(self._context)
 
     def step_began(self, step: Step) -> None:
-        self.step_over(StepStatus.SUCCESS)
         about = {"holdfast.step.id": step.id, "gen_ai.request.model": step.model.name}
         self._step = self._tracer.start_span("step", self._context, attributes=about)
         contexts.detach(self._token)
         self._token = contexts.attach(trace.set_span_in_context(self._step, self._context))
 
-    def step_over(self, status: StepStatus, failure: str | None = None) -> bool:
-        """Whether there was one."""
+    def step_ended(self, step: Step) -> None:
         if self._step is None:
-            return False
-        self._step.set_attribute("holdfast.step.status", status)
-        if status is not StepStatus.SUCCESS:
-            _fail(self._step, failure or status)
+            return
+        self._step.set_attribute("holdfast.step.status", step.status)
+        if step.status is not StepStatus.SUCCESS:
+            _fail(self._step, step.failure.kind if step.failure else step.status)
         self._step.end()
         self._step = None
-        return True
 
-    def run_over(self, run: Run) -> None:
+    def run_ended(self, run: Run) -> None:
         self._run.set_attributes({"holdfast.run.status": run.status, **usage(run.usage)})
         if run.stop_reason is not None:
             self._run.set_attribute("holdfast.run.stop_reason", run.stop_reason)

@@ -1,6 +1,7 @@
 """Runs: what was asked of an agent, and what became of it (wire-v1 §2.8)."""
 
-from typing import Annotated, Any
+from itertools import islice
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
 
@@ -26,6 +27,7 @@ from holdfast.http.letta_v1.streams import STREAM, resumed_stream
 from holdfast.http.letta_v1.to_wire.messages import api_listing
 from holdfast.http.letta_v1.to_wire.runs import api_run, run_metrics, token_usage
 from holdfast.http.letta_v1.to_wire.steps import api_step
+from holdfast.http.letta_v1.to_wire.traces import Span, run_spans
 from holdfast.usecases import runs
 
 router = APIRouter(prefix="/v1/runs", route_class=JsonRoute, tags=["runs"])
@@ -124,14 +126,14 @@ async def retrieve_run_metrics(run_id: RunId, house: HouseDep, actor: ActorDep) 
     return json_response(run_metrics(await runs.retrieve(house, actor, run_id)))
 
 
-@router.get("/{run_id}/trace", responses=documented(list[dict[str, Any]]))
+@router.get("/{run_id}/trace", responses=documented(list[Span]))
 async def retrieve_run_trace(
     run_id: RunId,
     house: HouseDep,
     actor: ActorDep,
     limit: Annotated[int, Query(ge=1, le=5_000)] = 1_000,
 ) -> Response:
-    """No spans are kept, so there are none to show; a run that does not exist is still not found."""
-    del limit
-    await runs.retrieve(house, actor, run_id)
-    return json_response([])
+    """The run, its steps and their calls as spans, from what is on record."""
+    run = await runs.retrieve(house, actor, run_id)
+    taken = await runs.steps(house, actor, run_id, Page(limit=limit, order=Order.ASC))
+    return json_response(list(islice(run_spans(run, taken), limit)))

@@ -45,9 +45,6 @@ async def list_steps(
     tags: Annotated[list[str] | None, Query()] = None,
     project_id: str | None = None,
 ) -> Response:
-    if trace_ids:
-        # No step has a trace, so none can be asked for.
-        return json_response([])
     query = StepQuery(
         page=page,
         agent_id=agent_id,
@@ -58,6 +55,7 @@ async def list_steps(
         has_feedback=has_feedback,
         tags=tuple(tags or ()),
         project_id=project_id,
+        trace_ids=tuple(trace_ids or ()),
     )
     found = await steps.list_steps(house, actor, query)
     return json_response([api_step(step) for step in found])

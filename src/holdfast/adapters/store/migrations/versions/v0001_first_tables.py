@@ -474,6 +474,7 @@ def _steps() -> None:
         sa.Column("cost", sa.BigInteger(), nullable=True),
         sa.Column("feedback", sa.Text(), nullable=True),
         sa.Column("project_id", sa.Text(), nullable=True),
+        sa.Column("trace_id", sa.Text(), nullable=True),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.Column("body", sa.Text(), nullable=False),
         sa.ForeignKeyConstraint(
@@ -498,6 +499,10 @@ def _steps() -> None:
         ],
     )
     op.create_index(op.f("ix_steps_run_id_created_at_id"), "steps", ["run_id", "created_at", "id"])
+    followed = sa.text("trace_id IS NOT NULL")
+    op.create_index(
+        "ix_steps_trace", "steps", ["trace_id"], sqlite_where=followed, postgresql_where=followed
+    )
 
 
 def _step_tags() -> None:
