@@ -47,6 +47,9 @@ class Ledger:
         self.logs: dict[str, Log] = {}
         # By thread: the calls that wait for a person.
         self.held: dict[str, Sequence[OpenCall]] = {}
+        # By thread: what its model was shown last. And what a summary stands for since.
+        self.shown_rows: dict[str, Sequence[str]] = {}
+        self.hidden: set[str] = set()
         # By call: what the toolbox did. ``running`` is only what this process runs.
         self.started: dict[str, str] = {}
         self.running: dict[str, str] = {}
@@ -240,9 +243,11 @@ class Ledger:
         own = {call.id for row in rows for call in row.tool_calls}
         shown = {row.id for row in context}
         for row in rows:
+            if row.id in self.hidden:
+                continue
             answers = {item.call_id for item in row.tool_returns}
             answers |= {decision.call_id for decision in row.decisions}
-            stays = receipt.action is Action.KEEP or answers - own
+            stays = receipt.action is Action.KEEP or answers - own or row.role is Role.SUMMARY
             self.expect(
                 (row.id in shown) == bool(stays),
                 f"{run.id}: {receipt.action}, but {row.role} {row.id} in context: {row.id in shown}",
@@ -258,6 +263,7 @@ class Ledger:
         )
         self.expect(len(ids) == len(set(ids)), f"{thread_id} shows a row twice")
         self.expect(context[0].role is Role.SYSTEM, f"{thread_id} lost its system message")
+        self._summary(tx, thread_id, context)
         calls = tx.calls.open(thread_id)
         unanswered = self._unanswered(context)
         self.expect(
@@ -272,6 +278,21 @@ class Ledger:
             owned = self._has_owner(thread_id, held)
             self.expect(owned, "{}: nobody owns {}", thread_id, calls)
         self.held[thread_id] = held if tx.runs.paused_on(thread_id) else ()
+
+    def _summary(self, tx: Transaction, thread_id: str, context: Sequence[Message]) -> None:
+        """There is at most one, where the rows were that it stands for; those are still on record."""
+        before, now = self.shown_rows.get(thread_id, ()), [row.id for row in context]
+        self.shown_rows[thread_id] = now
+        places = [place for place, row in enumerate(context) if row.role is Role.SUMMARY]
+        self.expect(places in ([], [1]), f"{thread_id} has summaries at {places}")
+        if not places or now[1] in before:
+            return
+        gone = set(before) - set(now)
+        self.expect(gone, f"{thread_id} has a summary of nothing")
+        self.hidden |= gone
+        page = Page(limit=1_000, order=Order.ASC)
+        rows = tx.messages.list(DEFAULT_ORGANIZATION_ID, page, thread_id=thread_id)
+        self.expect(gone <= {row.id for row in rows}, f"{thread_id} lost rows for good")
 
     def _has_owner(self, thread_id: str, held: Sequence[OpenCall]) -> bool:
         """Open calls are a live run's, or wait for a person; a person's answer may wait for its turn."""

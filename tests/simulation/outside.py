@@ -6,14 +6,16 @@ from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
 
+from msgspec.structs import replace
 from tests.simulation.ledger import Ledger
 from tests.simulation.nature import Nature
 
 from holdfast.core.messages import Outcome, Part, Role, Text, Thinking, ToolCall, ToolReturn
 from holdfast.core.runs import Usage
 from holdfast.core.tools import Tool
+from holdfast.core.traces import CallType
 from holdfast.core.turn import Finish, PlannedCall
-from holdfast.errors import ModelOverloaded, ModelTimedOut
+from holdfast.errors import ContextWindowExceeded, ModelOverloaded, ModelTimedOut
 from holdfast.ports.model import (
     Answer,
     HiddenThinking,
@@ -43,6 +45,8 @@ class Provider:
             await self._nature.dawdle()
             if self._nature.happens(0.06):
                 raise ModelOverloaded("before the first token", transient=self._nature.happens(0.7))
+            if self._nature.happens(0.05):
+                raise ContextWindowExceeded("too long")
             yield self._speak(question)
         finally:
             # To hang up takes a moment too, and may be interrupted.
@@ -68,6 +72,8 @@ class Provider:
         nature, chance = self._nature, self._nature.chance
         if nature.happens(0.04):
             return [_answer([], [])]
+        if question.call_type is CallType.SUMMARIZATION:
+            return [TextDelta("They "), TextDelta("talked."), _answer([Text("They talked.")], [])]
         events: list[ModelEvent] = []
         content: list[Part] = []
         calls: list[ToolCall] = []
@@ -85,7 +91,10 @@ class Provider:
         if wants_tools:
             calls = self._calls(question)
             events += _deltas(calls, chance)
-        return [*events, _answer(content, calls, length=nature.happens(0.05))]
+        answer = _answer(content, calls, length=nature.happens(0.05))
+        if nature.happens(0.1):
+            answer = replace(answer, usage=Usage(question.choice.context_window, 5))
+        return [*events, answer]
 
     def _calls(self, question: Question) -> list[ToolCall]:
         nature, chance = self._nature, self._nature.chance

@@ -30,7 +30,7 @@ from holdfast.engine.worker import Worker
 from holdfast.errors import BackendError, CallerError, StoreUnavailable
 from holdfast.ports.house import House, Limits
 from holdfast.ports.store import Store
-from holdfast.usecases import messages, runs
+from holdfast.usecases import compaction, messages, runs
 from holdfast.usecases.messages import NewSend
 
 ACTOR = Actor(DEFAULT_USER_ID, DEFAULT_ORGANIZATION_ID)
@@ -174,6 +174,9 @@ class Process:
     def cancel(self, run_id: str, action: Action) -> None:
         self._serve(partial(self._cancel, run_id, action), f"cancel {run_id}")
 
+    def compact(self, thread_id: str) -> None:
+        self._serve(partial(self._compact, thread_id), f"compact {thread_id}")
+
     def _serve(self, client: Callable[[], Awaitable[None]], name: str) -> None:
         self._served_so_far += 1
         name = f"client {self._served_so_far}: {name}"
@@ -230,6 +233,10 @@ class Process:
         self._ledger.note(f"cancel of {run_id} found it {run.status}")
         over = run.status is not RunStatus.CANCELLING
         self._ledger.expect(over or not self._is_prompt(), f"the cancel of {run_id} is not heard")
+
+    async def _compact(self, thread_id: str) -> None:
+        done = await compaction.compact(self.house, ACTOR, thread_id)
+        self._ledger.note(f"compact of {thread_id}: {done}")
 
     def _is_prompt(self) -> bool:
         """Nothing that happened is a reason to be late."""

@@ -98,6 +98,10 @@ class Scenario:
             self._cancel()
         elif kind < 0.65 and self._process.clients:
             self._process.hang_up(self._chance)
+        elif kind < 0.7:
+            thread_id = self._chance.choice(list(self._threads))
+            self.note(f"ACT compact {thread_id}")
+            self._process.compact(thread_id)
         else:
             self._send(self._chance.choice(list(self._threads)))
 
@@ -255,6 +259,7 @@ class Scenario:
                 tool_rules.RequiresApproval(tool_name=name) for name in TOOLS if "held" in name
             ),
             message_buffer_autoclear=self._chance.random() < 0.15,
+            compaction_settings={"mode": self._chance.choice(["all", "sliding_window"])},
         )
         tx.agents.add(agent)
         tx.agents.attach_tools(agent.id, [tool.id for tool in tools])

@@ -9,10 +9,15 @@ from tests.simulation.ledger import Ledger
 from tests.simulation.scenario import Scenario
 from tests.simulation.seeds import disks, play_all
 
+from holdfast.core import compaction
+from holdfast.core.compaction import Trigger
 from holdfast.core.lifecycle import TRANSITIONS
+from holdfast.engine import compact
 from holdfast.engine.interruption import Interruption
 
 SEEDS = range(40)
+# For what is rare: so many at a time, until it is seen.
+MANY_SEEDS = [range(first, first + 20) for first in range(0, 400, 20)]
 
 
 def story(seed: int, disk: Disk) -> list[str]:
@@ -31,7 +36,7 @@ def test_a_seed_always_tells_the_same_story() -> None:
 
 def test_a_cancel_that_is_not_heard_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Interruption, "strike", lambda _: None)
-    found = play_all(SEEDS)
+    found = next(filter(None, map(play_all, MANY_SEEDS)))
     assert any("is not heard" in story and "make simulate SEED=" in story for story in found)
 
 
@@ -62,3 +67,24 @@ def test_most_changes_of_the_lifecycle_are_seen(monkeypatch: pytest.MonkeyPatch)
     assert play_all(SEEDS) == []
     wanted = {f"{before} {after}" for (before, _), after in TRANSITIONS.items()}
     assert wanted <= seen
+
+
+def test_contexts_are_made_smaller_for_every_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: set[str] = set()
+    plain = compact._compacted
+
+    def noted(house: object, state: object, trigger: Trigger, *rest: object) -> object:
+        seen.add(trigger)
+        return plain(house, state, trigger, *rest)  # type: ignore[arg-type] # passed on as it came
+
+    monkeypatch.setattr(compact, "_compacted", noted)
+    for seeds in MANY_SEEDS:
+        assert play_all(seeds) == []
+        if seen == set(Trigger):
+            return
+    pytest.fail(f"only {seen} are seen")
+
+
+def test_a_context_that_is_cut_in_the_wrong_place_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "_cuts", lambda said: range(1, len(said)))
+    assert any(map(play_all, MANY_SEEDS))
