@@ -283,6 +283,15 @@ def test_a_run_that_waits_for_a_person_shows_for_what_until_somebody_decides(
     run_id = served.ended(served.tell(agent_id, "call shout with text hey"))
     (call_id,) = re.findall(r"\((.+)\)", facts(said("show", run_id))["waits for"])
     assert facts(said("show", run_id))["waits for"] == f"an approval of shout ({call_id})"
+    sentence, *explained = said("explain", run_id).splitlines()
+    assert f"a person's decision on shout ({call_id})" in sentence
+    assert "By itself: Nothing: it waits until somebody answers or cancels it." in explained
+    (approval_id,) = {
+        line.split("/")[-1].split()[0]
+        for line in explained
+        if line.startswith("POST /v1/approvals")
+    }
+    assert f'POST /v1/approvals/{approval_id} {{"approve": true}}' in explained
 
     decision: Any = {"type": "approval", "approve": True, "tool_call_id": call_id}
     served.client.agents.messages.create(
@@ -302,6 +311,8 @@ def test_a_run_is_cancelled_with_a_receipt_and_the_next_in_line_goes_on(
         with door.knocked():
             queued = served.tell(agent_id, "Hello")
             assert facts(said("show", queued))["waits for"] == f"its turn, after {running}"
+            assert f"which {running} holds" in said("explain", queued)
+            assert "knock" in said("explain", running).splitlines()[0]
 
             sentence, *receipt = said("cancel", running, "--reason", "too slow").splitlines()
 

@@ -22,19 +22,22 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+# What commands have in common that ask a server.
+_ASKING: Any = {
+    "no_args_is_help": True,
+    "rich_markup_mode": None,
+    "epilog": "If the server has a password, put it into HOLDFAST_PASSWORD or LETTA_API_KEY.",
+}
+
 _runs = typer.Typer(
-    help="See what runs there are and what became of them, and stop one: on a server that is running.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    epilog="If the server has a password, put it into HOLDFAST_PASSWORD or LETTA_API_KEY.",
+    help="See what runs there are, what they wait for and what became of them, and stop one: on a server that is running.",
+    **_ASKING,
 )
 app.add_typer(_runs, name="runs")
 
 _approvals = typer.Typer(
     help="See which tool calls wait for a person, and decide on them: on a server that is running.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    epilog="If the server has a password, put it into HOLDFAST_PASSWORD or LETTA_API_KEY.",
+    **_ASKING,
 )
 app.add_typer(_approvals, name="approvals")
 
@@ -52,6 +55,10 @@ Reason = Annotated[
 DecidedBy = Annotated[
     str | None, typer.Option("--by", metavar="NAME", help="Who decides; it is kept.")
 ]
+Agent = Annotated[
+    str | None, typer.Option("--agent", metavar="ID", help="Only what belongs to this agent.")
+]
+Limit = Annotated[int, typer.Option(metavar="N", min=1, max=1_000, help="How many at most.")]
 Json = Annotated[bool, typer.Option("--json", help="Print what the server says, for scripts.")]
 
 DEFAULT_URL = "http://127.0.0.1:8283"
@@ -124,9 +131,7 @@ def server(**given: str | bool | None) -> None:
 @_runs.command("list")
 def list_runs(
     *,
-    agent: Annotated[
-        str | None, typer.Option("--agent", metavar="ID", help="Only runs of this agent.")
-    ] = None,
+    agent: Agent = None,
     status: Annotated[
         list[str] | None,
         typer.Option(
@@ -135,9 +140,7 @@ def list_runs(
             help="Only runs that are created (they wait for their turn), running, completed, failed or cancelled. May be given more than once.",
         ),
     ] = None,
-    limit: Annotated[
-        int, typer.Option(metavar="N", min=1, max=1_000, help="How many at most.")
-    ] = 20,
+    limit: Limit = 20,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
@@ -158,6 +161,15 @@ def show_run(*, run_id: RunId, url: Url = DEFAULT_URL, as_json: Json = False) ->
         from holdfast.cli import api, runs  # noqa: PLC0415 - as above
 
         typer.echo(runs.report(api.Api(url, os.environ), run_id, as_json=as_json))
+
+
+@_runs.command("explain")
+def explain_run(*, run_id: RunId, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """Say in a sentence what a run is doing or how it ended; what it waits for, and what would unblock it."""
+    with _refusals_in_a_sentence():
+        from holdfast.cli import api, runs  # noqa: PLC0415 - as above
+
+        typer.echo(runs.explanation(api.Api(url, os.environ), run_id, as_json=as_json))
 
 
 @_runs.command("cancel")
@@ -184,15 +196,11 @@ def cancel_run(
 @_approvals.command("list")
 def list_approvals(
     *,
-    agent: Annotated[
-        str | None, typer.Option("--agent", metavar="ID", help="Only of this agent.")
-    ] = None,
+    agent: Agent = None,
     tool: Annotated[
         str | None, typer.Option("--tool", metavar="NAME", help="Only calls of this tool.")
     ] = None,
-    limit: Annotated[
-        int, typer.Option(metavar="N", min=1, max=1_000, help="How many at most.")
-    ] = 20,
+    limit: Limit = 20,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:

@@ -34,6 +34,17 @@ def report(api: Api, run_id: str, *, as_json: bool) -> str:
     return _aligned([*_facts(api, run, usage), *_attempts(steps)])
 
 
+def explanation(api: Api, run_id: str, *, as_json: bool) -> str:
+    """What the run is doing or how it ended, and what would help."""
+    told = api.get("runs", run_id, "explain")
+    if as_json:
+        return _json(told)
+    parts = [told["summary"], _aligned(list(_circumstances(told)))]
+    if told["by_itself"]:
+        parts.append(f"By itself: {told['by_itself']}")
+    return "\n\n".join([*parts, *map(_request, told["unblock"])])
+
+
 def cancel(api: Api, run_id: str, *, reason: str | None, rollback: bool, as_json: bool) -> str:
     """Stop the run, and say what became of it."""
     asked = {"reason": reason, "action": "rollback" if rollback else "keep"}
@@ -50,6 +61,33 @@ def cancel(api: Api, run_id: str, *, reason: str | None, rollback: bool, as_json
             return (
                 f"{run['id']} had ended before: {ended}, {run['stop_reason']}. Nothing was changed."
             )
+
+
+def _circumstances(told: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    known = {
+        "run": told["run_id"],
+        "phase": told["phase"].replace("_", " "),
+        "since": told["since"] and _moment(told["since"]),
+        "status": told["status"],
+        "stop reason": told["stop_reason"],
+        "waits for": _what_it_waits_for(told),
+        "steps": str(told["num_steps"]),
+        "tokens": "{prompt_tokens} in, {completion_tokens} out".format_map(told["usage"]),
+        "cost": _cost(told["usage"]),
+        "recoveries": told["recoveries"] and str(told["recoveries"]),
+    }
+    yield from ((label, text) for label, text in known.items() if text)
+    for call in told["waits_for"]["tool_calls"]:
+        if call["expires_at"]:
+            yield "expires", f"{_moment(call['expires_at'])}: {call['name']}, {call['on_timeout']}"
+    for attempt in told["failed_attempts"]:
+        words = filter(None, (attempt["error_type"], attempt["detail"]))
+        yield "failed try", f"{_moment(attempt['at'])}: {' '.join(words)}"
+
+
+def _request(call: Mapping[str, Any]) -> str:
+    body = json.dumps(call["body"], ensure_ascii=False)
+    return f"{call['method']} {call['path']} {body}\n  {call['effect']}"
 
 
 def _row(run: Run) -> tuple[str, ...]:
@@ -70,7 +108,7 @@ def _facts(api: Api, run: Run, usage: Mapping[str, Any]) -> Iterator[tuple[str, 
         "conversation": run["conversation_id"],
         "status": run["status"],
         "stop reason": run["stop_reason"],
-        "waits for": _what_it_waits_for(api, run),
+        "waits for": _what_it_waits_for(api.get("runs", run["id"], "explain")),
         "created": _moment(run["created_at"]),
         "ended": run["completed_at"] and _moment(run["completed_at"]),
         "duration": _duration(run),
@@ -108,39 +146,20 @@ def _receipt(api: Api, run: Run) -> Iterator[tuple[str, str]]:
         yield "call", f"{call_id} {names.get(call_id, '')}".strip() + f": {outcome}"
 
 
-def _what_it_waits_for(api: Api, run: Run) -> str | None:
-    if run["status"] == "created":
-        return _whose_turn_it_is(api, run)
-    if run["status"] == "completed" and run["stop_reason"] == "requires_approval":
-        return _held_calls(api, run)
-    return None
-
-
-def _whose_turn_it_is(api: Api, run: Run) -> str:
-    """Runs of one conversation take turns, in the order in which they were asked for."""
-    live = api.get("runs", "", agent_id=run["agent_id"], active=True, order="asc", limit=1_000)
-    ahead = [
-        other["id"]
-        for other in live
-        if other["conversation_id"] == run["conversation_id"]
-        and other["created_at"] < run["created_at"]
-    ]
-    return f"its turn, after {', '.join(ahead)}" if ahead else "its turn"
-
-
-def _held_calls(api: Api, run: Run) -> str | None:
-    """The calls that a person must decide on. None once somebody has: then something was said after them."""
-    thread = run["conversation_id"] or "default"
-    newest = api.get(
-        "conversations", thread, "messages", agent_id=run["agent_id"], order="desc", limit=1
-    )
-    held = [
-        message
-        for message in newest
-        if message["message_type"] == "approval_request_message" and message["run_id"] == run["id"]
-    ]
-    calls = ", ".join(f"{name} ({call_id})" for call_id, name in _tool_names(held).items())
-    return f"an approval of {calls}" if calls else None
+def _what_it_waits_for(explained: Mapping[str, Any]) -> str | None:
+    awaited = explained["waits_for"]
+    if explained["phase"] == "queued":
+        return f"its turn, after {', '.join(awaited['runs'])}" if awaited["runs"] else "its turn"
+    calls = ", ".join(f"{call['name']} ({call['tool_call_id']})" for call in awaited["tool_calls"])
+    match explained["phase"]:
+        case "waiting_for_approval":
+            return f"an approval of {calls}"
+        case "running_tools":
+            return f"the tools {calls}"
+        case "asking_model":
+            return f"the model {awaited['model']}"
+        case _:
+            return None
 
 
 def _tool_names(messages: Sequence[Mapping[str, Any]]) -> dict[str, str]:

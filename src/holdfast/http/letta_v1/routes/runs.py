@@ -14,6 +14,7 @@ from holdfast.http.letta_v1.from_wire import core_statuses, cursor
 from holdfast.http.letta_v1.ids import RunId
 from holdfast.http.letta_v1.paging import paging
 from holdfast.http.letta_v1.run_filters import ACTIVE, RunFilters
+from holdfast.http.letta_v1.schemas.explanation import Explanation
 from holdfast.http.letta_v1.schemas.messages import ApiMessage
 from holdfast.http.letta_v1.schemas.runs import (
     ResumeBody,
@@ -24,11 +25,13 @@ from holdfast.http.letta_v1.schemas.runs import (
 )
 from holdfast.http.letta_v1.schemas.steps import Step
 from holdfast.http.letta_v1.streams import STREAM, resumed_stream
+from holdfast.http.letta_v1.to_wire.explanation import api_explanation
 from holdfast.http.letta_v1.to_wire.messages import api_listing
 from holdfast.http.letta_v1.to_wire.runs import api_run, run_metrics, token_usage
 from holdfast.http.letta_v1.to_wire.steps import api_step
 from holdfast.http.letta_v1.to_wire.traces import Span, run_spans
 from holdfast.usecases import runs
+from holdfast.usecases.explaining import explained
 
 router = APIRouter(prefix="/v1/runs", route_class=JsonRoute, tags=["runs"])
 
@@ -124,6 +127,12 @@ async def list_run_steps(
 @router.get("/{run_id}/metrics", responses=documented(RunMetrics))
 async def retrieve_run_metrics(run_id: RunId, house: HouseDep, actor: ActorDep) -> Response:
     return json_response(run_metrics(await runs.retrieve(house, actor, run_id)))
+
+
+@router.get("/{run_id}/explain", responses=documented(Explanation))
+async def explain_run(run_id: RunId, house: HouseDep, actor: ActorDep) -> Response:
+    """What the run does or how it ended, what it waits for and since when, and the request that would unblock it."""
+    return json_response(api_explanation(await explained(house, actor, run_id)))
 
 
 @router.get("/{run_id}/trace", responses=documented(list[Span]))

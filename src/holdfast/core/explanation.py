@@ -1,0 +1,386 @@
+"""What a run is doing, what it waits for, what would help: the facts in, one answer out.
+
+Every run has an explanation in every state; ``usecases/explaining`` gathers the facts.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
+from msgspec import Struct
+
+from holdfast.core.cancellation import Action, Cancellation
+from holdfast.core.deadlines import Deadline, OnTimeout
+from holdfast.core.messages import CallState, Decision, OpenCall
+from holdfast.core.runs import Run, RunStatus, Step, StopReason
+
+
+class Phase(StrEnum):
+    QUEUED = "queued"
+    STARTING = "starting"
+    ASKING_MODEL = "asking_model"
+    RUNNING_TOOLS = "running_tools"
+    WAITING_FOR_APPROVAL = "waiting_for_approval"
+    CANCELLING = "cancelling"
+    ENDED = "ended"
+
+
+class Facts(Struct, frozen=True, kw_only=True):
+    """What was true at one moment, ``now``."""
+
+    run: Run
+    now: datetime
+    # The runs of the thread that come before this one while it is queued, the one that holds the thread first.
+    ahead: tuple[str, ...] = ()
+    # The step whose answer is awaited.
+    step: Step | None = None
+    # The thread's calls without a result row; when the model asked for them; what was decided on them so far.
+    calls: tuple[OpenCall, ...] = ()
+    called_at: datetime | None = None
+    decisions: Mapping[str, Decision] = {}
+    # The run that took this one's place, once somebody had answered.
+    followed_by: str | None = None
+    # The operator's bounds.
+    stall_seconds: float
+    tool_timeout_seconds: float
+
+
+class AwaitedCall(Struct, frozen=True, kw_only=True):
+    id: str
+    name: str
+    # Whether its result is there, and only others are waited for.
+    settled: bool = False
+    # Only the client that offered the tool can run it.
+    by_client: bool = False
+    deadline: Deadline | None = None
+
+
+class Cancel(Struct, frozen=True):
+    """Stop this run."""
+
+    run_id: str
+    effect: str
+
+
+class Decide(Struct, frozen=True):
+    """Answer what a request asks for."""
+
+    request_id: str
+    approve: bool
+    effect: str
+
+
+class Return(Struct, frozen=True):
+    """Send the results of calls that only the client can run, and approve the others."""
+
+    request_id: str
+    call_ids: tuple[str, ...]
+    approved_ids: tuple[str, ...]
+    effect: str
+
+
+Remedy = Cancel | Decide | Return
+
+
+class Explanation(Struct, frozen=True, kw_only=True):
+    """``by_itself`` is what happens if nobody does anything; ``remedies`` is what somebody can do, the likeliest
+    first."""
+
+    phase: Phase
+    summary: str
+    since: datetime | None = None
+    behind: tuple[str, ...] = ()
+    model: str | None = None
+    calls: tuple[AwaitedCall, ...] = ()
+    request_id: str | None = None
+    by_itself: str | None = None
+    remedies: tuple[Remedy, ...] = ()
+
+
+def explain(facts: Facts) -> Explanation:
+    match facts.run.status:
+        case RunStatus.QUEUED:
+            return _queued(facts)
+        case RunStatus.RUNNING:
+            return _running(facts)
+        case RunStatus.CANCELLING:
+            return _cancelling(facts)
+        case RunStatus.PAUSED:
+            return _paused(facts)
+        case _:
+            return _ended(facts)
+
+
+def _queued(facts: Facts) -> Explanation:
+    run = facts.run
+    waited = _for_how_long(facts, run.created_at)
+    if not facts.ahead:
+        return Explanation(
+            phase=Phase.QUEUED,
+            summary=f"The run is the next of its conversation and waits {waited} to be taken.",
+            since=run.created_at,
+            by_itself="A worker takes it as soon as one is free; after a restart too.",
+            remedies=(Cancel(run.id, "ends the run before it has begun"),),
+        )
+    holder, *others = facts.ahead
+    more = f", with {len(others)} more before it" if others else ""
+    return Explanation(
+        phase=Phase.QUEUED,
+        summary=f"The run waits {waited} for its turn in the conversation, which {holder} holds{more}.",
+        since=run.created_at,
+        behind=facts.ahead,
+        by_itself="It begins once those before it have ended.",
+        remedies=(
+            Cancel(holder, "ends the run that holds the conversation"),
+            Cancel(run.id, "ends the run before it has begun"),
+        ),
+    )
+
+
+def _running(facts: Facts) -> Explanation:
+    if facts.step is not None:
+        return _asking(facts, facts.step)
+    if any(item.state is CallState.STARTED for item in facts.calls):
+        return _tools(facts)
+    since = facts.run.started_at
+    return Explanation(
+        phase=Phase.STARTING,
+        summary=f"The run has been taken and decides what comes next, {_for_how_long(facts, since)}.",
+        since=since,
+        by_itself=_when_it_stalls(facts),
+        remedies=(_stop(facts),),
+    )
+
+
+def _asking(facts: Facts, step: Step) -> Explanation:
+    failed = ""
+    if step.attempts:
+        times = "once" if len(step.attempts) == 1 else f"{len(step.attempts)} times"
+        failed = f" Its provider failed {times} meanwhile and is asked again."
+    return Explanation(
+        phase=Phase.ASKING_MODEL,
+        summary=(
+            f"The run has been asking {step.model.handle} {_for_how_long(facts, step.created_at)}, "
+            f"in its step {facts.run.num_steps}.{failed}"
+        ),
+        since=step.created_at,
+        model=step.model.handle,
+        by_itself=_when_it_stalls(facts),
+        remedies=(_stop(facts),),
+    )
+
+
+def _tools(facts: Facts) -> Explanation:
+    calls = tuple(_awaited(facts, item) for item in facts.calls)
+    running = [call for call in calls if not call.settled]
+    since = max(filter(None, (facts.called_at, facts.run.started_at)), default=None)
+    returned = len(calls) - len(running)
+    rest = f"; {returned} of {len(calls)} calls returned" if returned else ""
+    return Explanation(
+        phase=Phase.RUNNING_TOOLS,
+        summary=f"The run has been running {_named(running)} {_for_how_long(facts, since)}{rest}.",
+        since=since,
+        calls=calls,
+        by_itself=f"A custom tool is killed after {facts.tool_timeout_seconds:g} seconds, and the model is told.",
+        remedies=(Cancel(facts.run.id, "kills the tools and ends the run"),),
+    )
+
+
+def _paused(facts: Facts) -> Explanation:
+    run = facts.run
+    held = [item for item in facts.calls if item.state is CallState.HELD]
+    calls = tuple(_awaited(facts, item) for item in held if item.call.id not in facts.decisions)
+    by_client = [call for call in calls if call.by_client]
+    by_person = [call for call in calls if not call.by_client]
+    wanted = [
+        f"a person's decision on {_named(by_person)}" if by_person else "",
+        f"the client's result of {_named(by_client)}" if by_client else "",
+    ]
+    request_id = held[0].message_id if held else None
+    return Explanation(
+        phase=Phase.WAITING_FOR_APPROVAL,
+        summary=(
+            f"The run has waited {_for_how_long(facts, run.completed_at)} for "
+            f"{' and '.join(filter(None, wanted)) or 'an answer'}."
+        ),
+        since=run.completed_at,
+        calls=calls,
+        request_id=request_id,
+        by_itself=_when_it_expires(calls),
+        remedies=(
+            *_answers(request_id, by_person, by_client),
+            Cancel(run.id, "denies the calls and frees the conversation"),
+        ),
+    )
+
+
+def _answers(
+    request_id: str | None, by_person: Sequence[AwaitedCall], by_client: Sequence[AwaitedCall]
+) -> tuple[Remedy, ...]:
+    if request_id is None:
+        return ()
+    if by_client:
+        return (
+            Return(
+                request_id,
+                tuple(call.id for call in by_client),
+                tuple(call.id for call in by_person),
+                effect="hands the results to the model; the run goes on",
+            ),
+        )
+    if by_person:
+        return (
+            Decide(request_id, approve=True, effect="runs the calls; the run goes on"),
+            Decide(request_id, approve=False, effect="refuses the calls; the model is told"),
+        )
+    return ()
+
+
+def _cancelling(facts: Facts) -> Explanation:
+    receipt = facts.run.cancellation
+    since = receipt.requested_at if receipt else None
+    who = f" by {receipt.requested_by}" if receipt else ""
+    doing = _running(facts)
+    return Explanation(
+        phase=Phase.CANCELLING,
+        summary=f"The run was cancelled{who} {_ago(facts, since)}; what is under way is being stopped.",
+        since=since,
+        model=doing.model,
+        calls=doing.calls,
+        by_itself="It ends as cancelled as soon as its model call or its tools have stopped.",
+    )
+
+
+# Why a run ended that did not fail, in words; what is not here has a failure that says it.
+_ENDINGS: Final = {
+    StopReason.END_TURN: "the model had said all it had to say",
+    StopReason.TOOL_RULE: "a rule of one of its tools ended it",
+    StopReason.MAX_STEPS: "it had taken all the steps that it was allowed",
+    StopReason.REQUIRES_APPROVAL: "it asked for an approval",
+}
+
+
+def _ended(facts: Facts) -> Explanation:
+    run = facts.run
+    return Explanation(
+        phase=Phase.ENDED,
+        summary=_how_it_ended(facts),
+        since=run.completed_at,
+        remedies=_after_the_end(facts),
+    )
+
+
+def _how_it_ended(facts: Facts) -> str:
+    run = facts.run
+    steps = f"{run.num_steps} step{'' if run.num_steps == 1 else 's'}"
+    spent = f"after {_spent(run)} and {steps}"
+    if run.status is RunStatus.CANCELLED:
+        return _how_it_was_cancelled(run.cancellation, spent)
+    if run.failure is not None:
+        why = " ".join(filter(None, (run.failure.message, run.failure.detail)))
+        return f"The run failed {spent} ({run.failure.kind}): {why}"
+    if run.status is RunStatus.ANSWERED:
+        by = f"; {facts.followed_by} went on with it" if facts.followed_by else ""
+        return f"The run paused {spent}, since it asked for an approval. It was answered{by}."
+    reason = _ENDINGS.get(run.stop_reason) if run.stop_reason else None
+    return f"The run {run.status} {spent}: {reason or run.stop_reason}."
+
+
+def _how_it_was_cancelled(receipt: Cancellation | None, spent: str) -> str:
+    if receipt is None:
+        return f"The run was cancelled {spent}."
+    words = [f"The run was cancelled {spent}, by {receipt.requested_by}"]
+    if receipt.reason:
+        words.append(f" ({receipt.reason})")
+    if receipt.phase:
+        words.append(f", {_STOPPED_IN.get(receipt.phase, receipt.phase)}")
+    if receipt.calls:
+        told = ", ".join(f"{call_id} {outcome}" for call_id, outcome in receipt.calls.items())
+        words.append(f"; its calls: {told}")
+    kept = receipt.action is not Action.ROLLBACK
+    words.append(". What it said was kept." if kept else ". What it said was taken back.")
+    return "".join(words)
+
+
+# The phases of a receipt: see ``engine/checkpoint`` and ``usecases/cancellation``.
+_STOPPED_IN: Final = {
+    "tools": "while its tools ran",
+    "model": "while it asked the model",
+    "start": "before it had done anything",
+    "queue": "while it waited for its turn",
+    "approval": "while it waited for an approval",
+}
+
+
+def _after_the_end(facts: Facts) -> tuple[Remedy, ...]:
+    """A run that failed since somebody else's calls wait: those can be answered."""
+    failure = facts.run.failure
+    if failure is None or failure.pending_request_id is None:
+        return ()
+    waits = any(item.message_id == failure.pending_request_id for item in facts.calls)
+    effect = "answers what stands in the way; then send the message again"
+    return (Decide(failure.pending_request_id, approve=True, effect=effect),) if waits else ()
+
+
+def _awaited(facts: Facts, item: OpenCall) -> AwaitedCall:
+    names = {tool.name for tool in facts.run.request.client_tools}
+    return AwaitedCall(
+        id=item.call.id,
+        name=item.call.name,
+        settled=item.state is CallState.SETTLED,
+        by_client=item.call.name in names,
+        deadline=item.deadline if item.state is CallState.HELD else None,
+    )
+
+
+_EXPIRED: Final = {
+    OnTimeout.DENY: "denied",
+    OnTimeout.APPROVE: "approved",
+    OnTimeout.FAIL: "given up, and the model is told",
+}
+
+
+def _when_it_expires(calls: Sequence[AwaitedCall]) -> str:
+    due = sorted(
+        (call.deadline.at, call.name, call.deadline.outcome) for call in calls if call.deadline
+    )
+    if not due:
+        return "Nothing: it waits until somebody answers or cancels it."
+    return " ".join(
+        f"At {at.isoformat(timespec='seconds')} the call of {name} is {_EXPIRED[outcome]}."
+        for at, name, outcome in due
+    )
+
+
+def _when_it_stalls(facts: Facts) -> str:
+    return f"It is ended as failed if nothing is heard for {facts.stall_seconds:g} seconds."
+
+
+def _stop(facts: Facts) -> Cancel:
+    return Cancel(facts.run.id, "stops it and keeps what has been said")
+
+
+def _named(calls: Sequence[AwaitedCall]) -> str:
+    return ", ".join(f"{call.name} ({call.id})" for call in calls)
+
+
+def _for_how_long(facts: Facts, since: datetime | None) -> str:
+    return "for a moment" if since is None else f"for {_span(facts.now - since)}"
+
+
+def _ago(facts: Facts, since: datetime | None) -> str:
+    return "just now" if since is None else f"{_span(facts.now - since)} ago"
+
+
+def _spent(run: Run) -> str:
+    return _span(timedelta(microseconds=(run.total_duration_ns or 0) // 1_000))
+
+
+def _span(span: timedelta) -> str:
+    """Two digits are enough to know where one is."""
+    seconds = max(span.total_seconds(), 0.0)
+    for unit, length in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} seconds" if seconds >= 10 else f"{seconds:.1f} seconds"

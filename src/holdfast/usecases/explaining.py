@@ -1,0 +1,98 @@
+"""Asking a run what it does and what it waits for: all facts from one moment. What they mean is in
+``core.explanation``."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from msgspec import Struct
+
+from holdfast.core.agents import Actor
+from holdfast.core.explanation import Explanation, Facts, explain
+from holdfast.core.lifecycle import LIVE
+from holdfast.core.messages import OpenCall, decided
+from holdfast.core.paging import Order, Page
+from holdfast.core.prices import Costs
+from holdfast.core.runs import Run, RunQuery, RunStatus, Step, StepQuery
+from holdfast.errors import NotFound
+from holdfast.ports.house import House
+from holdfast.ports.store import Transaction
+
+# More than this are not counted one by one.
+_MOST_AHEAD = 100
+# The run that answers comes right after the one that asked, unless others were sent meanwhile.
+_NEXT_RUNS = 20
+
+
+class Explained(Struct, frozen=True):
+    """The run, what is to be said of it, its newest step, and what all of them cost."""
+
+    run: Run
+    explanation: Explanation
+    step: Step | None
+    costs: Costs
+
+
+async def explained(house: House, actor: Actor, run_id: str) -> Explained:
+    def load(tx: Transaction) -> Explained:
+        run = tx.runs.get(actor.organization_id, run_id)
+        newest = StepQuery(page=Page(limit=1), run_id=run_id)
+        step = next(iter(tx.steps.list(run.organization_id, newest)), None)
+        costs = tx.steps.costs(run.organization_id, newest)
+        return Explained(run, explain(_facts(tx, house, run)), step, costs)
+
+    return await house.store.read(load)
+
+
+def _facts(tx: Transaction, house: House, run: Run) -> Facts:
+    calls = tx.calls.open(run.thread_id) if _may_have_calls(run) else ()
+    paused = run.status is RunStatus.PAUSED
+    return Facts(
+        run=run,
+        now=house.clock.now(),
+        ahead=_ahead(tx, run) if run.status is RunStatus.QUEUED else (),
+        step=next(iter(tx.steps.pending(run.id)), None) if run.status in LIVE else None,
+        calls=tuple(calls),
+        called_at=_called_at(tx, run, calls),
+        decisions=decided(tx.messages.context(run.thread_id)) if paused else {},
+        followed_by=_follower(tx, run) if run.status is RunStatus.ANSWERED else None,
+        stall_seconds=house.limits.run_stall_seconds,
+        tool_timeout_seconds=house.limits.tool_timeout_seconds,
+    )
+
+
+def _may_have_calls(run: Run) -> bool:
+    holds = run.status in (RunStatus.RUNNING, RunStatus.CANCELLING, RunStatus.PAUSED)
+    return holds or (run.failure is not None and run.failure.pending_request_id is not None)
+
+
+def _ahead(tx: Transaction, run: Run) -> tuple[str, ...]:
+    """Whoever holds the thread comes first, whenever it was sent; the others in the order in which they came."""
+    query = RunQuery(
+        page=Page(limit=_MOST_AHEAD, order=Order.ASC),
+        thread_id=run.thread_id,
+        statuses=tuple(sorted(LIVE)),
+        end_date=run.created_at,
+    )
+    before = [other for other in tx.runs.list(run.organization_id, query) if other.id != run.id]
+    before.sort(key=lambda other: other.status is RunStatus.QUEUED)
+    return tuple(other.id for other in before)
+
+
+def _called_at(tx: Transaction, run: Run, calls: Sequence[OpenCall]) -> datetime | None:
+    """When the model asked for the calls."""
+    if not calls:
+        return None
+    try:
+        return tx.messages.get(run.organization_id, calls[0].message_id).created_at
+    except NotFound:
+        # Asked for by an answer that is not stored before its calls have ended.
+        return None
+
+
+def _follower(tx: Transaction, run: Run) -> str | None:
+    """The run that was sent to answer this one's calls."""
+    query = RunQuery(
+        page=Page(limit=_NEXT_RUNS, order=Order.ASC, after=run.id), thread_id=run.thread_id
+    )
+    later = tx.runs.list(run.organization_id, query)
+    return next((other.id for other in later if other.answers), None)

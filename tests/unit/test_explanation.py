@@ -1,0 +1,281 @@
+"""Every state of a run has an explanation that says what is so and what would help."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.values import Make, moment
+
+from holdfast.core.cancellation import Action, Cancellation
+from holdfast.core.deadlines import Deadline, OnTimeout
+from holdfast.core.explanation import Cancel, Decide, Facts, Phase, Remedy, Return, explain
+from holdfast.core.messages import CallState, Decision, OpenCall, Outcome, ToolCall
+from holdfast.core.runs import (
+    Attempt,
+    ClientTool,
+    Run,
+    RunFailure,
+    RunRequest,
+    RunStatus,
+    StopReason,
+)
+
+make = Make()
+THREAD = make.thread(make.agent())
+NOW = moment(10_000)
+AGO = NOW - timedelta(seconds=5)
+LONG_AGO = NOW - timedelta(hours=3)
+
+
+def run(status: RunStatus, **fields: Any) -> Run:
+    values = {"created_at": AGO, "started_at": AGO, "num_steps": 2}
+    return make.run(THREAD, id="run-1", status=status, **values | fields)
+
+
+def call(number: int, state: CallState, **fields: Any) -> OpenCall:
+    asked = ToolCall(id=f"call_{number}", name=f"tool_{number}", arguments="{}")
+    return OpenCall(call=asked, message_id="message-1", step_id="step-1", state=state, **fields)
+
+
+def over(status: RunStatus, reason: StopReason, **fields: Any) -> Run:
+    spent: dict[str, Any] = {"completed_at": NOW, "total_duration_ns": 1_500_000_000}
+    return run(status, stop_reason=reason, **spent | fields)
+
+
+STEP = make.step(run(RunStatus.RUNNING), created_at=AGO)
+HELD = call(1, CallState.HELD)
+PAUSED = over(RunStatus.PAUSED, StopReason.REQUIRES_APPROVAL, completed_at=LONG_AGO)
+STOP_SECONDS = "It is ended as failed if nothing is heard for 900 seconds."
+WAITS_ON = "Nothing: it waits until somebody answers or cancels it."
+
+# The facts; then the phase, the sentence, since when, what happens by itself, and what somebody can do.
+CASES: dict[str, tuple[dict[str, Any], Phase, str, str | None, list[Remedy]]] = {
+    "queued, the next": (
+        {"run": run(RunStatus.QUEUED)},
+        Phase.QUEUED,
+        "The run is the next of its conversation and waits for 5.0 seconds to be taken.",
+        "A worker takes it as soon as one is free; after a restart too.",
+        [Cancel("run-1", "ends the run before it has begun")],
+    ),
+    "queued behind others": (
+        {"run": run(RunStatus.QUEUED), "ahead": ("run-8", "run-9")},
+        Phase.QUEUED,
+        "The run waits for 5.0 seconds for its turn in the conversation, which run-8 holds, with 1 more before it.",
+        "It begins once those before it have ended.",
+        [
+            Cancel("run-8", "ends the run that holds the conversation"),
+            Cancel("run-1", "ends the run before it has begun"),
+        ],
+    ),
+    "starting": (
+        {"run": run(RunStatus.RUNNING)},
+        Phase.STARTING,
+        "The run has been taken and decides what comes next, for 5.0 seconds.",
+        STOP_SECONDS,
+        [Cancel("run-1", "stops it and keeps what has been said")],
+    ),
+    "asking the model": (
+        {"run": run(RunStatus.RUNNING), "step": STEP},
+        Phase.ASKING_MODEL,
+        "The run has been asking openai/gpt-x for 5.0 seconds, in its step 2.",
+        STOP_SECONDS,
+        [Cancel("run-1", "stops it and keeps what has been said")],
+    ),
+    "asking the model again": (
+        {
+            "run": run(RunStatus.RUNNING),
+            "step": make.step(
+                run(RunStatus.RUNNING),
+                created_at=LONG_AGO,
+                attempts=(Attempt(number=1, kind="llm_overloaded", at=AGO),),
+            ),
+        },
+        Phase.ASKING_MODEL,
+        (
+            "The run has been asking openai/gpt-x for 3 hours, in its step 2. Its provider failed once meanwhile and is "
+            "asked again."
+        ),
+        STOP_SECONDS,
+        [Cancel("run-1", "stops it and keeps what has been said")],
+    ),
+    "running tools": (
+        {
+            "run": run(RunStatus.RUNNING, started_at=LONG_AGO),
+            "calls": (call(1, CallState.STARTED), call(2, CallState.SETTLED)),
+            "called_at": AGO,
+        },
+        Phase.RUNNING_TOOLS,
+        "The run has been running tool_1 (call_1) for 5.0 seconds; 1 of 2 calls returned.",
+        "A custom tool is killed after 180 seconds, and the model is told.",
+        [Cancel("run-1", "kills the tools and ends the run")],
+    ),
+    "waiting for a person": (
+        {"run": PAUSED, "calls": (HELD, call(2, CallState.READY))},
+        Phase.WAITING_FOR_APPROVAL,
+        "The run has waited for 3 hours for a person's decision on tool_1 (call_1).",
+        WAITS_ON,
+        [
+            Decide("message-1", approve=True, effect="runs the calls; the run goes on"),
+            Decide("message-1", approve=False, effect="refuses the calls; the model is told"),
+            Cancel("run-1", "denies the calls and frees the conversation"),
+        ],
+    ),
+    "waiting for the rest, until some time": (
+        {
+            "run": PAUSED,
+            "calls": (HELD, call(2, CallState.HELD, deadline=Deadline(NOW, OnTimeout.DENY))),
+            "decisions": {"call_1": Decision("call_1", approve=True)},
+        },
+        Phase.WAITING_FOR_APPROVAL,
+        "The run has waited for 3 hours for a person's decision on tool_2 (call_2).",
+        f"At {NOW.isoformat(timespec='seconds')} the call of tool_2 is denied.",
+        [
+            Decide("message-1", approve=True, effect="runs the calls; the run goes on"),
+            Decide("message-1", approve=False, effect="refuses the calls; the model is told"),
+            Cancel("run-1", "denies the calls and frees the conversation"),
+        ],
+    ),
+    "waiting for the client and a person": (
+        {
+            "run": over(
+                RunStatus.PAUSED,
+                StopReason.REQUIRES_APPROVAL,
+                completed_at=LONG_AGO,
+                request=RunRequest(client_tools=(ClientTool("tool_2"),)),
+            ),
+            "calls": (HELD, call(2, CallState.HELD)),
+        },
+        Phase.WAITING_FOR_APPROVAL,
+        (
+            "The run has waited for 3 hours for a person's decision on tool_1 (call_1) and the client's result of "
+            "tool_2 (call_2)."
+        ),
+        WAITS_ON,
+        [
+            Return(
+                "message-1",
+                ("call_2",),
+                ("call_1",),
+                effect="hands the results to the model; the run goes on",
+            ),
+            Cancel("run-1", "denies the calls and frees the conversation"),
+        ],
+    ),
+    "cancelling": (
+        {
+            "run": run(
+                RunStatus.CANCELLING,
+                cancellation=Cancellation(requested_at=AGO, requested_by="user-1"),
+            ),
+            "step": STEP,
+        },
+        Phase.CANCELLING,
+        "The run was cancelled by user-1 5.0 seconds ago; what is under way is being stopped.",
+        "It ends as cancelled as soon as its model call or its tools have stopped.",
+        [],
+    ),
+    "completed": (
+        {"run": over(RunStatus.COMPLETED, StopReason.END_TURN)},
+        Phase.ENDED,
+        "The run completed after 1.5 seconds and 2 steps: the model had said all it had to say.",
+        None,
+        [],
+    ),
+    "answered": (
+        {
+            "run": over(RunStatus.ANSWERED, StopReason.REQUIRES_APPROVAL, num_steps=1),
+            "followed_by": "run-2",
+        },
+        Phase.ENDED,
+        (
+            "The run paused after 1.5 seconds and 1 step, since it asked for an approval. It was answered; run-2 went on "
+            "with it."
+        ),
+        None,
+        [],
+    ),
+    "failed": (
+        {
+            "run": over(
+                RunStatus.FAILED,
+                StopReason.LLM_API_ERROR,
+                failure=RunFailure("llm_timeout", "It took too long.", "60 s"),
+            )
+        },
+        Phase.ENDED,
+        "The run failed after 1.5 seconds and 2 steps (llm_timeout): It took too long. 60 s",
+        None,
+        [],
+    ),
+    "failed, since others wait": (
+        {
+            "run": over(
+                RunStatus.FAILED,
+                StopReason.ERROR,
+                failure=RunFailure("pending_approval", "Something waits.", "", "message-1"),
+            ),
+            "calls": (HELD,),
+        },
+        Phase.ENDED,
+        "The run failed after 1.5 seconds and 2 steps (pending_approval): Something waits.",
+        None,
+        [
+            Decide(
+                "message-1",
+                approve=True,
+                effect="answers what stands in the way; then send the message again",
+            )
+        ],
+    ),
+    "cancelled": (
+        {
+            "run": over(
+                RunStatus.CANCELLED,
+                StopReason.CANCELLED,
+                cancellation=Cancellation(
+                    requested_at=AGO,
+                    requested_by="user-1",
+                    reason="too slow",
+                    action=Action.ROLLBACK,
+                    phase="tools",
+                    calls={"call_1": Outcome.KILLED, "call_2": Outcome.NOT_STARTED},
+                ),
+            )
+        },
+        Phase.ENDED,
+        (
+            "The run was cancelled after 1.5 seconds and 2 steps, by user-1 (too slow), while its tools ran; its calls: "
+            "call_1 killed, call_2 not_started. What it said was taken back."
+        ),
+        None,
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_run_explains_itself(name: str) -> None:
+    facts, phase, summary, by_itself, remedies = CASES[name]
+    told = explain(Facts(now=NOW, stall_seconds=900, tool_timeout_seconds=180, **facts))
+    assert (told.phase, told.summary) == (phase, summary)
+    assert told.by_itself == by_itself
+    assert list(told.remedies) == remedies
+    assert told.since is not None
+
+
+def test_every_status_and_every_phase_has_its_case() -> None:
+    assert {facts["run"].status for facts, *_ in CASES.values()} == set(RunStatus)
+    assert {phase for _, phase, *_ in CASES.values()} == set(Phase)
+
+
+@pytest.mark.parametrize("reason", StopReason)
+@pytest.mark.parametrize(
+    "status", [RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.ANSWERED]
+)
+def test_however_a_run_ends_the_words_say_it(status: RunStatus, reason: StopReason) -> None:
+    """Also with less on record than the engine writes."""
+    told = explain(
+        Facts(run=over(status, reason), now=NOW, stall_seconds=1, tool_timeout_seconds=1)
+    )
+    assert told.phase is Phase.ENDED
+    assert "None" not in told.summary
