@@ -10,15 +10,19 @@ import pytest
 from tests.engine.rig import ACTOR, WAIT_SECONDS, Rig, assert_answered, called, said
 from tests.engine.test_cancel import HangingModel, steps_of, with_model, within
 
+from holdfast.adapters.store.sql_store import SqlStore
 from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.core.agents import Agent
 from holdfast.core.events import RunEnded
 from holdfast.core.lifecycle import Signal
 from holdfast.core.messages import Outcome, Role
 from holdfast.core.runs import Run, RunStatus, StepStatus, StopReason
+from holdfast.engine import recovery
+from holdfast.engine.checkpoint import Checkpoints
 from holdfast.ports.house import Limits
 from holdfast.ports.model import Answer, HiddenThinking, Question, TextDelta
 from holdfast.ports.store import Store, Transaction
+from holdfast.usecases import runs
 
 T = TypeVar("T")
 
@@ -227,3 +231,37 @@ async def test_a_commit_that_fails_once_does_not_lose_the_run(store: SqliteStore
     async with rig.working():
         assert (await rig.ended(run)).status is RunStatus.COMPLETED
         await assert_sound(rig, agent, run)
+
+
+@pytest.mark.parametrize("cancelling", [False, True])
+async def test_a_run_that_no_try_can_carry_on_is_ended_and_its_thread_is_free(
+    any_store: SqlStore, monkeypatch: pytest.MonkeyPatch, cancelling: bool
+) -> None:
+    """A mistake of ours in a checkpoint, and in whatever reads the run again."""
+    rig = Rig(any_store, Limits(max_recoveries=1))
+    agent = await rig.make_agent("roll")
+    rig.model.script = [called(("c1", "roll"), ("c2", "roll"))]
+    rig.toolbox.gate = asyncio.Event()
+
+    def broken(*_: object, **__: object) -> None:
+        raise ValueError("TEST: a bug")
+
+    async with rig.working():
+        run = await rig.submit(agent, stream_tokens=True)
+        await within(rig.toolbox.running)
+        with monkeypatch.context() as patched:
+            patched.setattr(Checkpoints, "advance", broken)
+            patched.setattr(Checkpoints, "cancel", broken)
+            patched.setattr(recovery, "load", broken)
+            if cancelling:
+                await runs.cancel(rig.house, ACTOR, run.id)
+            rig.toolbox.gate.set()
+            ended = await rig.ended(run)
+        status = RunStatus.CANCELLED if cancelling else RunStatus.FAILED
+        assert ended.status is status
+        if not cancelling:
+            assert ended.failure is not None
+            assert (ended.failure.kind, ended.failure.detail) == ("internal_error", "TEST: a bug")
+        assert_answered(await rig.context(agent))
+        assert await rig.read(lambda tx: tx.steps.pending(run.id)) == []
+        assert (await rig.say(agent, "And now?")).ended.stop_reason is StopReason.END_TURN

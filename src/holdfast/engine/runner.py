@@ -6,6 +6,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from holdfast.core.endings import summary
 from holdfast.core.ids import Kind
 from holdfast.core.runs import RunFailure, RunStatus, StopReason
 from holdfast.core.traces import CallType
@@ -17,6 +18,7 @@ from holdfast.engine.checkpoint import Advanced, Checkpoints
 from holdfast.engine.compact import compact
 from holdfast.engine.exchanges import traces
 from holdfast.engine.interruption import Interrupted, Interruption
+from holdfast.engine.last_resort import give_up
 from holdfast.engine.progress import EffectProgress
 from holdfast.engine.report import Report
 from holdfast.engine.run_tools import run_tools, with_returned
@@ -60,6 +62,17 @@ class Runner:
         at = await self._house.store.write(again)
         if at is not None:
             await self._drive(at, interruption)
+
+    async def give_up(self, run_id: str, why: str) -> None:
+        """End a run that no try could carry on."""
+        house = self._house
+        end = partial(give_up, run_id=run_id, why=why, clock=house.clock, ids=house.ids)
+        given_up = await house.store.write(end)
+        if given_up is not None:
+            run, events = given_up
+            log.error("run.given_up", extra=summary(run))
+            house.events.publish(events)
+            house.bell.ring(CALLBACKS)
 
     async def _drive(self, at: Advanced, interruption: Interruption) -> None:
         """Carry a run on from a checkpoint. Every way out of here leaves the run ended, except that the

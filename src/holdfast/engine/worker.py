@@ -138,7 +138,7 @@ class Worker:
 
     async def _carry(self, ticket: Ticket, begin: Begin) -> None:
         """See one run through, whatever happens to it: no error of a run may reach the other runs."""
-        tries_left = self._house.limits.max_recoveries + 1
+        tries_left, why = self._house.limits.max_recoveries + 1, ""
         interruption = self._live[ticket.run_id] = Interruption()
         logs.bind(run_id=ticket.run_id)
         while tries_left:
@@ -149,11 +149,26 @@ class Worker:
             except BackendError:
                 log.exception("store.unreachable", extra={"while": "carrying the run"})
                 await asyncio.sleep(STORE_RETRY_SECONDS)
-            except Exception:
+            except Exception as error:
                 log.exception("run.interrupted")
-                tries_left -= 1
+                tries_left, why = tries_left - 1, str(error)
             begin = self._runner.resume
-        return log.error("run.lost")
+        return await self._give_up(ticket.run_id, why)
+
+    async def _give_up(self, run_id: str, why: str) -> None:
+        """All that can be done for the run is to end it: nobody may wait for it for ever."""
+        while True:
+            try:
+                return await self._runner.give_up(run_id, why)
+            except RunMoved:
+                # A cancel was put on record in the same moment: it is ended as that.
+                continue
+            except BackendError:
+                log.exception("store.unreachable", extra={"while": "giving a run up"})
+                await asyncio.sleep(STORE_RETRY_SECONDS)
+            except Exception:
+                log.exception("run.lost")
+                return None
 
     def _let_go(self, ticket: Ticket, task: asyncio.Task[None]) -> None:
         self._carried.discard(task)
