@@ -8,6 +8,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from ipaddress import ip_address
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -21,15 +22,18 @@ from holdfast.adapters.clock import RandomIds, SystemClock
 from holdfast.adapters.dispatch.in_process import InProcessDispatch
 from holdfast.adapters.event_log.opening import open_event_log
 from holdfast.adapters.models.catalogue import ProviderCatalogue
+from holdfast.adapters.models.examination import examine_providers
 from holdfast.adapters.models.handles import ProviderSettings
 from holdfast.adapters.models.router import ModelRouter
 from holdfast.adapters.outgoing.guarded import GuardedOutgoing
 from holdfast.adapters.prices.genai import GenaiPrices
 from holdfast.adapters.sandbox import confinement, levels
+from holdfast.adapters.sandbox import examination as sandbox_examination
 from holdfast.adapters.sandbox.environments import Environments
 from holdfast.adapters.sandbox.levels import Isolation
 from holdfast.adapters.sandbox.subprocess import SubprocessSandbox
 from holdfast.adapters.store.cipher import FernetCipher, cipher_of_home
+from holdfast.adapters.store.examination import examine_home, examine_store
 from holdfast.adapters.store.opening import open_store
 from holdfast.adapters.telemetry.opening import open_telemetry
 from holdfast.adapters.toolbox.router import ToolRouter
@@ -43,6 +47,7 @@ from holdfast.errors import CannotStart
 from holdfast.http.app import HttpSettings, build_app
 from holdfast.http.doorkeeper import Doorkeeper
 from holdfast.http.letta_v1.to_wire.callbacks import callback_body
+from holdfast.ports.finding import Finding
 from holdfast.ports.house import House
 from holdfast.ports.telemetry import Requests
 from holdfast.usecases import approvals, tools
@@ -186,9 +191,7 @@ async def _furnished(
     store = await open_store(settings.database_url, cipher=cipher)
     stack.push_async_callback(store.close)
     sandbox = await _sandbox(settings, stack)
-    providers = ProviderSettings(
-        **settings.named(fields(ProviderSettings)), silence_seconds=settings.model_silence_seconds
-    )
+    providers = _providers(settings)
     model = ModelRouter(providers)
     stack.push_async_callback(model.aclose)
     events = open_event_log(store, settings.redis_url)
@@ -217,13 +220,42 @@ async def _furnished(
     return house, model
 
 
+async def examine(settings: Settings, *, check_providers: bool) -> list[Finding]:
+    """How a server with these settings would find things here. Nothing is changed."""
+    isolation = _isolation(settings)
+    sandbox = partial(
+        sandbox_examination.examine,
+        isolation,
+        network=settings.sandbox_network,
+        home=settings.home,
+    )
+    return [
+        *examine_home(settings.home),
+        await examine_store(settings.database_url),
+        *await examine_providers(_providers(settings), ask=check_providers),
+        *await asyncio.to_thread(lambda: list(sandbox())),
+    ]
+
+
+def _providers(settings: Settings) -> ProviderSettings:
+    return ProviderSettings(
+        **settings.named(fields(ProviderSettings)), silence_seconds=settings.model_silence_seconds
+    )
+
+
+def _isolation(settings: Settings) -> Isolation | None:
+    if settings.sandbox != "isolated":
+        return None
+    return Isolation(network=settings.sandbox_network, hidden=(str(settings.home),))
+
+
 async def _sandbox(settings: Settings, stack: AsyncExitStack) -> SubprocessSandbox:
     """CannotStart if tools are to be isolated and cannot be: they never run with less than was asked for."""
-    isolation = None
-    if settings.sandbox == "isolated":
-        isolation = Isolation(network=settings.sandbox_network, hidden=(str(settings.home),))
-        if reason := await asyncio.to_thread(levels.isolation_refused, isolation):
-            raise CannotStart(reason)
+    isolation = _isolation(settings)
+    if isolation is not None and (
+        reason := await asyncio.to_thread(levels.isolation_refused, isolation)
+    ):
+        raise CannotStart(reason)
     sandbox = SubprocessSandbox(
         limits=settings.sandbox_limits,
         isolation=isolation,

@@ -20,6 +20,8 @@ from holdfast.logs import FORMATS, TEXT
 from holdfast.ports.house import Limits
 from holdfast.ports.sandbox import SandboxLimits
 
+# Where commands find a server that is running; the server itself does not read it.
+URL_VARIABLE: Final = "HOLDFAST_URL"
 GUIDE: Final = "holdfast/guide"
 SANDBOX_LEVELS: Final = ("plain", "isolated")
 METRICS: Final = ("off", "on", "open")
@@ -669,6 +671,23 @@ class Settings:
         """The settings of these names, for a part of the house that has fields of the same names."""
         return {item.name: getattr(self, item.name) for item in wanted if item.name in ABOUT}
 
+    @classmethod
+    def problems(cls, environ: Mapping[str, str], **options: object) -> list[str]:
+        """Every sentence that ``read`` could refuse these with, not only the first."""
+        found = []
+        for name, about in ABOUT.items():
+            for source, text in _given(name, about, environ, options)[:1]:
+                try:
+                    _read(about, source, text)
+                except SettingInvalid as error:
+                    found.append(str(error))
+        if not found:
+            try:
+                cls.read(environ, **options)
+            except SettingInvalid as error:
+                found.append(str(error))
+        return found
+
     @property
     def secrets(self) -> tuple[str, ...]:
         """What must never be read in a log line."""
@@ -713,6 +732,13 @@ _OPENERS: Final = {name for name in ABOUT if name.endswith("_api_key")} | {
     "ollama_base_url",
     "vllm_base_url",
 }
+
+
+def unknown_variables(environ: Mapping[str, str]) -> list[str]:
+    """Variables that look like settings and are none: most likely misspelt."""
+    known = {variable for about in ABOUT.values() for variable in about.variables}
+    known.add(URL_VARIABLE)
+    return sorted(name for name in environ if name.startswith("HOLDFAST_") and name not in known)
 
 
 def option(name: str) -> str:

@@ -110,6 +110,8 @@ async def test_given_parameters_leave_name_and_description_to_the_source(
         ({"source_code": ROLL, "json_schema": {"name": "two words"}}, 400, "two words"),
         ({"source_code": "export", "source_type": "typescript"}, 400, "Python"),
         ({"source_code": ROLL, "source_type": "cobol"}, 422, "source_type"),
+        ({"source_code": ROLL, "pip_requirements": [{"name": "-r x"}]}, 400, "pip_requirements"),
+        ({"source_code": ROLL, "npm_requirements": [{"name": "x"}]}, 400, "npm_requirements"),
     ],
 )
 async def test_a_tool_that_cannot_be_is_refused(

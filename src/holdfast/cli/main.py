@@ -10,7 +10,15 @@ from typing import Annotated, Any
 import typer
 
 from holdfast import __version__
-from holdfast.config import ABOUT, Settings, default_text, has_option, is_switch, option
+from holdfast.config import (
+    ABOUT,
+    URL_VARIABLE,
+    Settings,
+    default_text,
+    has_option,
+    is_switch,
+    option,
+)
 from holdfast.errors import BackendError, CallerError, SettingInvalid
 
 app = typer.Typer(
@@ -43,7 +51,7 @@ app.add_typer(_approvals, name="approvals")
 
 Url = Annotated[
     str,
-    typer.Option("--url", metavar="URL", envvar="HOLDFAST_URL", help="The address of the server."),
+    typer.Option("--url", metavar="URL", envvar=URL_VARIABLE, help="The address of the server."),
 ]
 RunId = Annotated[str, typer.Argument(metavar="ID", help="The run's id.", show_default=False)]
 RequestId = Annotated[
@@ -126,6 +134,26 @@ def server(**given: str | bool | None) -> None:
         from holdfast.cli.server import run  # noqa: PLC0415 - a second's worth of imports
 
         run(settings)
+
+
+@app.command(
+    epilog="The exit code is 0 if nothing is wrong, else 1. What it finds depends on the settings: give it those of the server."
+)
+@_with_settings
+def doctor(
+    *,
+    check_providers: Annotated[
+        bool,
+        typer.Option("--check-providers", help="Also ask each configured provider for its models."),
+    ] = False,
+    **given: str | bool | None,
+) -> None:
+    """Say whether the server would work here: settings, home, database, providers, sandbox. Changes nothing."""
+    from holdfast.cli import doctor as examination  # noqa: PLC0415 - a second's worth of imports
+
+    findings = examination.findings(os.environ, given, check_providers=check_providers)
+    typer.echo(examination.report(findings))
+    raise typer.Exit(examination.exit_code(findings))
 
 
 @_runs.command("list")

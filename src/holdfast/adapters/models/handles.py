@@ -120,6 +120,15 @@ class ProviderSettings:
     @cached_property
     def accounts(self) -> dict[str, Account]:
         """The configured providers that are asked over the network."""
+        return {
+            name: account
+            for name, account in self.configured.items()
+            if PROVIDERS[name].is_installed
+        }
+
+    @cached_property
+    def configured(self) -> dict[str, Account]:
+        """Those that the operator has opened, also if the extra that speaks to them is missing."""
         known = {
             OPENAI: _keyed(self.openai_api_key, self.openai_base_url),
             ANTHROPIC: _keyed(self.anthropic_api_key, self.anthropic_base_url),
@@ -141,7 +150,7 @@ class ProviderSettings:
         return {
             name: replace(account, provider=name)
             for name, account in known.items()
-            if account is not None and PROVIDERS[name].is_installed
+            if account is not None
         }
 
     @property

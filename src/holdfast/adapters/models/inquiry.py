@@ -18,7 +18,7 @@ FRESH_SECONDS = 60.0
 MISSING_FRESH_SECONDS = 10.0
 
 # Whoever has a key here cannot be told what it opens: names are those of deployments, regions and contracts.
-_CANNOT_SAY = frozenset({AZURE, BEDROCK, VERTEX})
+CANNOT_SAY = frozenset({AZURE, BEDROCK, VERTEX})
 
 
 class Inquiry:
@@ -39,7 +39,7 @@ class Inquiry:
 
     def _is_due(self, account: Account) -> bool:
         until, _ = self._known.get(account.provider, (self._now(), None))
-        return account.provider not in _CANNOT_SAY and until <= self._now()
+        return account.provider not in CANNOT_SAY and until <= self._now()
 
     async def _once(self, account: Account) -> None:
         """Those who ask for the same at the same time ask once."""

@@ -7,7 +7,6 @@ limits and the process group are all there is (docs/sandbox.md).
 import ctypes
 import errno
 import os
-import platform
 import resource
 import struct
 import sys
@@ -108,9 +107,9 @@ def group_filter(protected: Iterable[int]) -> bytes | None:
     Leaving the group looks as if it had worked: programs that detach themselves go on, in the group.
     None for machines whose system calls we do not know.
     """
-    if not LINUX or platform.machine() not in _CALLS:
+    if not LINUX or os.uname().machine not in _CALLS:
         return None
-    machine, leaving, reaching, thread_calls = _CALLS[platform.machine()]
+    machine, leaving, reaching, thread_calls = _CALLS[os.uname().machine]
     refused = _refuse(errno.EPERM)
     code = [
         _step(_LOAD, _MACHINE_AT),

@@ -15,7 +15,6 @@ import socket
 import stat
 import struct
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -59,6 +58,7 @@ class ForkServer:
     _calls: dict[int, _Call] = field(default_factory=dict)
     _filter: bytes | None = None
     _watched_at: float = 0.0
+    _folders: int = 0
 
     def serve(self) -> None:
         """Fork for each request until the server closes its end, by a crash too; then leave nothing behind."""
@@ -102,7 +102,9 @@ class ForkServer:
         folder = None
         try:
             if self.root is not None:
-                folder = tempfile.mkdtemp(dir=self.root)
+                self._folders += 1
+                folder = f"{self.root}/{self._folders}"
+                Path(folder).mkdir(stat.S_IRWXU)
             pid = _forked(lambda: self._become_tool(channel, stdout, stderr, folder))
         except OSError:  # no more processes or no room; the caller sees its descriptors closed
             if folder is not None:

@@ -105,9 +105,10 @@ class SubprocessSandbox:
             timeout=call.timeout_seconds,
             return_when=asyncio.FIRST_COMPLETED,
         )
-        if done and flooding not in done and not (asking.done() and asking.result()):
-            await asyncio.wait({asking, child.ending}, timeout=_GRACE_SECONDS)
         duration_seconds = loop.time() - started_at
+        if done and flooding not in done:
+            # The answer and the end come together, as a rule in this order; few need to be told to end.
+            await asyncio.wait({asking, child.ending}, timeout=_GRACE_SECONDS)
         child.end()
         await asyncio.wait({child.ending}, timeout=_REAP_SECONDS)
         if not done:

@@ -38,8 +38,8 @@ _version: Final = Table(
 
 def sqlite_file(path: Path, engine: Callable[[], Engine]) -> None:
     """Upgrade the file if need be; first a copy is made of one that holds something."""
-    revision = _revision_of_file(path)
-    if not _needs_upgrade(revision, str(path)):
+    revision = revision_of_file(path)
+    if not needs_upgrade(revision, str(path)):
         return
     if revision is not None:
         _copy(path, path.with_name(f"{path.name}.before-{HEAD}.bak"))
@@ -59,13 +59,13 @@ def sqlite_file(path: Path, engine: Callable[[], Engine]) -> None:
 
 def database(connection: Connection, where: str) -> None:
     """Upgrade the database if need be. Copies of a database server's data are its operator's affair."""
-    revision = _revision_of(connection)
-    if _needs_upgrade(revision, where):
+    revision = revision_of(connection)
+    if needs_upgrade(revision, where):
         _bring_up(connection, revision)
         connection.commit()
 
 
-def _needs_upgrade(revision: str | None, where: str) -> bool:
+def needs_upgrade(revision: str | None, where: str) -> bool:
     if revision is not None and revision not in REVISIONS:
         raise StoreIsNewer(
             f"{where} was written by a newer Holdfast (revision {revision}; this one knows up to "
@@ -95,7 +95,7 @@ def upgrade(connection: Connection) -> None:
     command.upgrade(config, HEAD)
 
 
-def _revision_of_file(path: Path) -> str | None:
+def revision_of_file(path: Path) -> str | None:
     """Read without a trace: a store of a newer version must stay as it is, byte by byte."""
     if not path.exists() or path.stat().st_size == 0:
         return None
@@ -110,7 +110,7 @@ def _revision_of_file(path: Path) -> str | None:
     return None if found is None else str(found[0])
 
 
-def _revision_of(connection: Connection) -> str | None:
+def revision_of(connection: Connection) -> str | None:
     if not inspect(connection).has_table(VERSION_TABLE):
         return None
     found = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()

@@ -11,10 +11,15 @@ _SQLITE = "sqlite:///"
 _POSTGRES = ("postgresql://", "postgres://", "postgresql+psycopg://")
 
 
+def sqlite_path(url: str) -> Path | None:
+    """The file that the address means; None if it means another kind of database."""
+    return Path(url.removeprefix(_SQLITE)) if url.startswith(_SQLITE) else None
+
+
 async def open_store(url: str, *, cipher: Cipher) -> SqlStore:
     """``sqlite:///relative``, ``sqlite:////absolute`` or ``postgresql://user:password@host/name``."""
-    if url.startswith(_SQLITE):
-        return await SqliteStore.open(Path(url.removeprefix(_SQLITE)), cipher=cipher)
+    if (path := sqlite_path(url)) is not None:
+        return await SqliteStore.open(path, cipher=cipher)
     if url.startswith(_POSTGRES):
         # Imported here because the driver takes long to load and most servers use SQLite.
         from holdfast.adapters.store.postgres import PostgresStore  # noqa: PLC0415

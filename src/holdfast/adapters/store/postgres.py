@@ -60,6 +60,17 @@ class PostgresStore(SqlStore):
         )
 
 
+def revision(url: str) -> tuple[str, str | None]:
+    """The database's address without its password, and the revision of the store in it."""
+    address = _address(url)
+    engine = _engine(address, lonely=True)
+    try:
+        with engine.connect() as connection:
+            return address.render_as_string(hide_password=True), migrate.revision_of(connection)
+    finally:
+        engine.dispose()
+
+
 def _address(url: str) -> URL:
     try:
         return make_url(url).set(drivername="postgresql+psycopg")

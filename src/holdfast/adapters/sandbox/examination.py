@@ -1,0 +1,124 @@
+"""What this machine can do for the sandbox, found out by trying it in a process of its own."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from holdfast.adapters.sandbox import group_watch
+from holdfast.adapters.sandbox.levels import BWRAP, Isolation, isolation_refused, own_folder
+from holdfast.ports.finding import Finding, Verdict
+
+_TRY_SECONDS: Final = 10.0
+_TRY: Final = """
+import ctypes, json, os, sys
+sys.path.append(sys.argv[1])
+from holdfast.adapters.sandbox import confinement
+namespaces = confinement.LINUX and ctypes.CDLL(None).unshare(0x10000000) == 0
+code = confinement.group_filter(())
+held = False
+if code is not None:
+    pid = os.fork()
+    if pid == 0:
+        confinement.drop_privileges()
+        confinement.put_on(code)
+        group = os.getpgrp()
+        os.setsid()
+        os._exit(0 if os.getpgrp() == group else 1)
+    held = os.waitpid(pid, 0)[1] == 0
+print(json.dumps({"group": held, "user_namespaces": namespaces}))
+"""
+
+
+def examine(isolation: Isolation | None, *, network: bool, home: Path) -> Iterator[Finding]:
+    """The level that the settings ask for, whether it can be had, and what there is to have."""
+    refusal = isolation_refused(isolation or Isolation(network=network, hidden=(str(home),)))
+    if isolation is not None:
+        yield _isolated(isolation, refusal)
+    else:
+        yield _plain(refusal)
+    features = _tried()
+    yield _group(held=features["group"])
+    yield _watch()
+    yield _bubblewrap()
+    yield _user_namespaces(allowed=features["user_namespaces"])
+    yield _cgroup()
+
+
+def _isolated(isolation: Isolation, refusal: str | None) -> Finding:
+    if refusal is not None:
+        return Finding(Verdict.PROBLEM, "sandbox", refusal)
+    network = "with the network" if isolation.network else "without network"
+    words = f"Level isolated, {network}: HOLDFAST_SANDBOX asks for it, and it works here."
+    return Finding(Verdict.GOOD, "sandbox", words)
+
+
+def _plain(refusal: str | None) -> Finding:
+    could = "It would work here." if refusal is None else refusal
+    words = f"Level plain: HOLDFAST_SANDBOX does not ask for isolated. {could}"
+    return Finding(Verdict.NOTE, "sandbox", words)
+
+
+def _group(*, held: bool) -> Finding:
+    if held:
+        words = "Tools cannot leave their process group: all that they start ends with them."
+        return Finding(Verdict.GOOD, "process group", words)
+    words = "Tools can leave their process group here (no seccomp filter): a daemon may outlive its call."
+    return Finding(Verdict.NOTE, "process group", words)
+
+
+def _watch() -> Finding:
+    if group_watch.is_possible():
+        words = "Processes and memory of a call are counted together."
+        return Finding(Verdict.GOOD, "tool limits", words)
+    words = "This system does not tell whose child a process is: limits count per process only."
+    return Finding(Verdict.NOTE, "tool limits", words)
+
+
+def _bubblewrap() -> Finding:
+    path = shutil.which(BWRAP)
+    if path is None:
+        return Finding(Verdict.NOTE, "bubblewrap", "Not installed.")
+    return Finding(Verdict.GOOD, "bubblewrap", f"{_version(path)} at {path}.")
+
+
+def _version(path: str) -> str:
+    said = subprocess.run(  # noqa: S603 - the program that we use
+        [path, "--version"], capture_output=True, text=True, timeout=_TRY_SECONDS, check=False
+    )
+    found = re.search(r"\d+(\.\d+)+", said.stdout)
+    return found.group() if found else "A version that it does not tell"
+
+
+def _user_namespaces(*, allowed: bool) -> Finding:
+    verdict = Verdict.GOOD if allowed else Verdict.NOTE
+    return Finding(verdict, "user namespaces", "Allowed." if allowed else "Not allowed.")
+
+
+def _cgroup() -> Finding:
+    """What the machine allows the server as a whole, if it is the newer kind of control group."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+        own = next(line.removeprefix("0::") for line in lines if line.startswith("0::"))
+        folder = Path("/sys/fs/cgroup") / own.lstrip("/")
+        memory = (folder / "memory.max").read_text(encoding="utf-8").strip()
+        processes = (folder / "pids.max").read_text(encoding="utf-8").strip()
+    except (OSError, StopIteration):
+        return Finding(Verdict.NOTE, "cgroup", "No limits on the server as a whole can be seen.")
+    words = f"The server as a whole has {memory} bytes of memory and {processes} processes."
+    return Finding(Verdict.GOOD, "cgroup", words.replace("max ", "unlimited "))
+
+
+def _tried() -> dict[str, bool]:
+    tried = subprocess.run(  # noqa: S603 - our own code
+        [sys.executable, "-I", "-c", _TRY, str(own_folder())],
+        capture_output=True,
+        timeout=_TRY_SECONDS,
+        check=False,
+    )
+    found: dict[str, bool] = json.loads(tried.stdout) if tried.returncode == 0 else {}
+    return {"group": False, "user_namespaces": False} | found

@@ -1,0 +1,88 @@
+"""`holdfast doctor` as an operator meets it, and the sandbox that it speaks of."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from letta_client import Letta
+from tests.acceptance.conftest import Command, StartServer
+
+from holdfast.adapters.sandbox.levels import Isolation, isolation_refused
+
+pytestmark = pytest.mark.slow
+
+WHY_NOT_ISOLATED = isolation_refused(Isolation(network=False))
+
+LOOK = '''
+def look() -> dict:
+    """See where the tool is."""
+    import os
+    return {"here": os.getcwd(), "home": os.listdir("/home") if os.path.exists("/home") else []}
+'''
+
+
+@pytest.fixture
+def far_home() -> Iterator[Path]:
+    """Isolated tools have a /tmp of their own, so a server's home cannot be in it."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        yield Path(folder)
+
+
+def test_a_fresh_machine_is_well(holdfast: Command, tmp_path: Path) -> None:
+    told = holdfast("doctor", HOLDFAST_TYPO="1")
+
+    assert told.returncode == 0
+    assert (
+        "note   settings         HOLDFAST_TYPO is set, but there is no such setting." in told.stdout
+    )
+    assert "note   sandbox          Level plain: " in told.stdout
+    assert told.stdout.endswith("\nNothing is wrong.\n")
+    assert not (tmp_path / ".holdfast").exists()
+
+
+def test_every_bad_setting_is_told_at_once(holdfast: Command) -> None:
+    told = holdfast("doctor", "--port", "http", HOLDFAST_LOG_LEVEL="loud", OPENAI_API_KEY="the-key")
+
+    assert told.returncode == 1
+    assert "WRONG  settings  --port is 'http'" in told.stdout
+    assert "WRONG  settings  HOLDFAST_LOG_LEVEL is 'loud'" in told.stdout
+    assert told.stdout.endswith("\n2 things are wrong.\n")
+    assert "the-key" not in told.stdout
+
+
+def test_what_cannot_be_isolated_does_not_start_and_the_doctor_says_the_same(
+    holdfast: Command, far_home: Path, tmp_path: Path
+) -> None:
+    reason = "HOLDFAST_SANDBOX=isolated is not possible here: bubblewrap (the program bwrap) is not"
+    settings = {
+        "HOLDFAST_SANDBOX": "isolated",
+        "PATH": str(tmp_path),
+        "HOLDFAST_HOME": str(far_home),
+    }
+
+    refused = holdfast("server", "--port", "0", **settings)
+    told = holdfast("doctor", **settings)
+
+    assert (refused.returncode, refused.stderr.startswith(f"holdfast: {reason}")) == (1, True)
+    assert told.returncode == 1
+    assert reason in " ".join(told.stdout.split())
+
+
+@pytest.mark.skipif(WHY_NOT_ISOLATED is not None, reason=str(WHY_NOT_ISOLATED))
+def test_a_server_that_isolates_runs_tools_that_see_nothing(
+    start_server: StartServer, far_home: Path
+) -> None:
+    server = start_server(HOLDFAST_SANDBOX="isolated", HOLDFAST_HOME=str(far_home))
+    client = Letta(base_url=server.address, api_key="none")
+
+    tool = client.tools.create(source_code=LOOK)
+    agent = client.agents.create(model="holdfast/guide", tool_ids=[tool.id])
+    answer = client.agents.messages.create(agent.id, input="Please call look.")
+
+    returned = [
+        message.tool_return
+        for message in answer.messages
+        if message.message_type == "tool_return_message"
+    ]
+    assert returned == ['{"here": "/tmp", "home": []}']
