@@ -9,7 +9,7 @@ from pathlib import Path
 from holdfast.adapters.store import migrate
 from holdfast.adapters.store.cipher import KEY_FILE
 from holdfast.adapters.store.file_lock import owner
-from holdfast.adapters.store.opening import sqlite_path
+from holdfast.adapters.store.opening import revision_at, sqlite_path
 from holdfast.errors import BackendError
 from holdfast.ports.finding import Finding, Verdict
 
@@ -31,13 +31,7 @@ async def examine_store(url: str) -> Finding:
 def _examine_store(url: str) -> Finding:
     path = sqlite_path(url)
     try:
-        if path is None:
-            # Imported here because the driver takes long to load and most servers use SQLite.
-            from holdfast.adapters.store.postgres import revision  # noqa: PLC0415 - see above
-
-            where, found = revision(url)
-        else:
-            where, found = str(path), migrate.revision_of_file(path)
+        where, found = revision_at(url)
         migrate.needs_upgrade(found, where)
     except BackendError as error:
         return Finding(Verdict.PROBLEM, "database", str(error))

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from holdfast.adapters.store import migrate
 from holdfast.adapters.store.cipher import Cipher
 from holdfast.adapters.store.sql_store import SqlStore
 from holdfast.adapters.store.sqlite import SqliteStore
@@ -14,6 +15,15 @@ _POSTGRES = ("postgresql://", "postgres://", "postgresql+psycopg://")
 def sqlite_path(url: str) -> Path | None:
     """The file that the address means; None if it means another kind of database."""
     return Path(url.removeprefix(_SQLITE)) if url.startswith(_SQLITE) else None
+
+
+def revision_at(url: str) -> tuple[str, str | None]:
+    """The place without its password, and the revision of the store there: None if there is none yet."""
+    if (path := sqlite_path(url)) is not None:
+        return str(path), migrate.revision_of_file(path)
+    from holdfast.adapters.store.postgres import revision  # noqa: PLC0415 - see below
+
+    return revision(url)
 
 
 async def open_store(url: str, *, cipher: Cipher) -> SqlStore:
