@@ -8,7 +8,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
-from tests.engine.rig import ACTOR, Rig, called, said
+from tests.engine.rig import ACTOR, WAIT_SECONDS, Rig, called, said
 
 from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.adapters.telemetry.otel import OtelTelemetry
@@ -274,3 +274,12 @@ async def test_runs_at_once_do_not_mix(watched: Watched) -> None:
     assert len(replies) == 5
     assert len({span.context.trace_id for span in watched.spans if span.context}) == 5
     assert len(watched.spans) == 15
+
+
+@pytest.mark.slow
+async def test_a_collector_that_is_not_there_holds_nobody_up() -> None:
+    telemetry = OtelTelemetry.exporting("http://127.0.0.1:1")
+    with telemetry.request("GET", "/v1/x", {}) as request:
+        request.answered(200, "/v1/x")
+    async with asyncio.timeout(WAIT_SECONDS):
+        await telemetry.aclose()

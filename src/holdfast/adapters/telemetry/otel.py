@@ -32,7 +32,7 @@ from holdfast.ports.model import Model
 from holdfast.ports.toolbox import Toolbox
 
 # How long a collector may take to accept what it is sent, also when the server stops.
-_EXPORT_SECONDS = 5
+_EXPORT_SECONDS = 3
 
 _carried: ContextVar[RunSpans | None] = ContextVar("carried", default=None)
 
@@ -76,8 +76,8 @@ class OtelTelemetry:
 
     async def aclose(self) -> None:
         """Send what has not been sent yet."""
-        await asyncio.to_thread(self._traces.shutdown)
-        await asyncio.to_thread(self._meters.shutdown)
+        ends = (self._traces.shutdown, self._meters.shutdown)
+        await asyncio.gather(*(asyncio.to_thread(end) for end in ends))
 
     def model(self, model: Model) -> Model:
         return WatchedModel(model, self._tracer, self._figures, with_content=self._with_content)
