@@ -21,9 +21,10 @@ from holdfast.core.messages import (
 DENIED_ON_CANCEL = "The user cancelled the request, so the tool call was denied."
 
 _WHAT_BECAME = {
-    Outcome.NOT_STARTED: "The run was cancelled before this tool was started.",
-    Outcome.KILLED: "The run was cancelled while this tool was running; it was killed.",
+    Outcome.NOT_STARTED: "The run {how} before this tool was started.",
+    Outcome.KILLED: "The run {how} while this tool was running; it was killed.",
 }
+_NOT_KNOWN = "The run ended before this tool returned: {outcome}."
 
 
 class Action(StrEnum):
@@ -44,11 +45,11 @@ class Cancellation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     calls: Mapping[str, Outcome] = {}
 
 
-def result_of(item: OpenCall, outcome: Outcome) -> ToolReturn:
-    """The result on record, or one that says what became of the call."""
+def result_of(item: OpenCall, outcome: Outcome, how: str = "was cancelled") -> ToolReturn:
+    """The result on record, or one that says what became of the call, and how the run ended."""
     if item.result is not None:
         return item.result
-    text = _WHAT_BECAME.get(outcome, f"The run ended before this tool returned: {outcome}.")
+    text = _WHAT_BECAME.get(outcome, _NOT_KNOWN).format(how=how, outcome=outcome)
     return ToolReturn(
         call_id=item.call.id, name=item.call.name, outcome=outcome, content=(Text(text),)
     )

@@ -6,6 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core import lifecycle
+from holdfast.core.budgets import Overrun
 from holdfast.core.events import RunEnded
 from holdfast.core.lifecycle import Signal
 from holdfast.core.runs import Run, RunFailure, StopReason
@@ -16,6 +17,14 @@ class EarlyEnd(Struct, frozen=True):
 
     reason: StopReason
     failure: RunFailure | None = None
+    overrun: Overrun | None = None
+
+
+def over_budget(overrun: Overrun) -> EarlyEnd:
+    """V1 has words for too many tokens and for too many steps; time is what steps take."""
+    is_time = overrun.limit == "max_seconds"
+    reason = StopReason.MAX_STEPS if is_time else StopReason.MAX_TOKENS_EXCEEDED
+    return EarlyEnd(reason, overrun=overrun)
 
 
 def ended(run: Run, reason: StopReason, signal: Signal, now: datetime) -> Run:

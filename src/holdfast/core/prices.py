@@ -1,12 +1,12 @@
-"""What a model costs. Money is whole billionths of a US dollar: exact, and a sum stays exact."""
+"""What a model costs, in ``money``."""
 
 from decimal import ROUND_HALF_EVEN, Decimal
 
 from msgspec import Struct
 
+from holdfast.core.money import NANOS_PER_DOLLAR
 from holdfast.core.runs import Usage
 
-NANOS_PER_DOLLAR = 1_000_000_000
 # Rates are dollars for a million tokens, so a token at a rate of 1 is so many billionths.
 _NANOS_PER_TOKEN = NANOS_PER_DOLLAR // 1_000_000
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from holdfast.core.budgets import Budget, Overrun
 from holdfast.core.callbacks import CallbackOutcome
 from holdfast.core.cancellation import Cancellation
 from holdfast.core.deadlines import OnTimeout
@@ -100,6 +101,7 @@ class RunRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     assistant_message_tool_name: str = "send_message"
     assistant_message_tool_kwarg: str = "message"
     callback_url: str | None = None
+    budget: Budget | None = None
     # The agents that wait for this run's answer, the one that asked first of all first.
     asked_by: tuple[str, ...] = ()
     # How long a call waits for a person, and what becomes of it then: before what the agent's rules say.
@@ -152,7 +154,7 @@ class Run(Struct, frozen=True, kw_only=True):
     request: RunRequest = RunRequest()
     progress: Progress = Progress()
     usage: Usage = Usage()
-    # Of the steps whose price is known, in billionths of a US dollar (``prices``).
+    # Of the steps whose price is known, in billionths of a US dollar (``money``).
     cost: int | None = None
     background: bool = False
     # What a repetition of the same request has in common with it; one run of a thread has it.
@@ -160,6 +162,8 @@ class Run(Struct, frozen=True, kw_only=True):
     stop_reason: StopReason | None = None
     failure: RunFailure | None = None
     cancellation: Cancellation | None = None
+    # What of the request's budget has run out, if that is why it ended.
+    overrun: Overrun | None = None
     # What has come of telling the ``callback_url``; the store fills it in for whoever reads runs.
     callback: CallbackOutcome | None = None
     # What callers attached to the run; the engine never writes it.

@@ -11,6 +11,7 @@ from holdfast.core.runs import StepStatus, sum_known
 from holdfast.core.turn import AskModel
 from holdfast.engine.answer_facts import AnswerFacts
 from holdfast.engine.attempts import until_answered, with_attempts
+from holdfast.engine.budget import Meter, prompt_tokens
 from holdfast.engine.compact import overflowed
 from holdfast.engine.progress import EffectProgress
 from holdfast.engine.state import State, offers_of, prompt_history, with_progress, with_rows
@@ -32,12 +33,17 @@ async def ask_model(
     asked = question(state, command)
     if house.limits.max_trace_bytes:
         asked = replace(asked, exchanges=progress.exchanges)
+    price = await house.prices.of(state.choice)
+    budget = state.run.request.budget
     facts = AnswerFacts(message_id, state.step.id, state.policy)
     started = house.clock.monotonic_ns()
 
     async def ask() -> Answer:
+        meter = None
+        if budget is not None:
+            meter = Meter(budget, state.run, price, prompt_tokens(state, asked.tools))
         async with house.model.ask(asked) as events:
-            return await _heard(events, state, facts, telling, progress)
+            return await _heard(events, state, facts, telling, progress, meter=meter)
 
     try:
         answer = await until_answered(house, state, progress, ask)
@@ -48,7 +54,6 @@ async def ask_model(
     spent = house.clock.monotonic_ns() - started
     log.debug("model.answered", extra={"milliseconds": spent // 1_000_000})
     state = with_attempts(state, progress)
-    price = await house.prices.of(state.choice)
     cost = None if price is None else price.cost(answer.usage)
     return absorb(state, answer, message_id, now=house.clock.now(), llm_ns=spent, cost=cost)
 
@@ -70,6 +75,8 @@ async def _heard(
     facts: AnswerFacts,
     telling: Telling,
     progress: EffectProgress,
+    *,
+    meter: Meter | None,
 ) -> Answer:
     wants_tokens = state.run.request.stream_tokens
     async for event in events:
@@ -81,6 +88,8 @@ async def _heard(
         progress.moved()
         if wants_tokens:
             await telling.tell(list(facts.of(event)))
+        if meter is not None:
+            meter.heard(event)
     raise ModelError("The provider's stream ended before its answer was complete.", transient=True)
 
 

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from holdfast.core import endings, lifecycle
 from holdfast.core.approvals import pending, without_heartbeat
+from holdfast.core.budgets import Overrun, overrun
 from holdfast.core.cancellation import Action, result_of, without
 from holdfast.core.endings import EarlyEnd
 from holdfast.core.events import CompactionBegan, Event, Fact, MessageStored
@@ -95,6 +96,12 @@ class Checkpoints(Struct, frozen=True):
     def advance(self, tx: Transaction, state: State) -> Advanced:
         """Write what the last effect produced, decide what comes next, and write that it begins."""
         command = next_command(state.turn, state.policy)
+        if (over := _overrun(state)) is not None:
+            if isinstance(command, Compact) and command.ending is not None:
+                # It has said what it had to say; making its context smaller is left to the next run.
+                command = EndTurn(command.ending)
+            elif isinstance(command, AskModel | RunTools | Compact):
+                return self.stop(tx, state, EffectProgress(""), endings.over_budget(over))
         finished_step = state.step
         state = _store_traces(tx, state)
         summary = _told_summary(state)
@@ -141,10 +148,9 @@ class Checkpoints(Struct, frozen=True):
         self, tx: Transaction, state: State, progress: EffectProgress, end: EarlyEnd
     ) -> Advanced:
         """End the run in the middle of an effect, keeping what it had come to."""
-        cancelled = end.reason is StopReason.CANCELLED
-        status = StepStatus.CANCELLED if cancelled else StepStatus.FAILED
+        status = StepStatus.CANCELLED if end.failure is None else StepStatus.FAILED
         state = self._cut_short(state, status, end.failure)
-        state = replace(state, run=replace(state.run, failure=end.failure))
+        state = replace(state, run=replace(state.run, failure=end.failure, overrun=end.overrun))
         state = self._with_partial_answer(state, progress.answer)
         outcomes = {
             item.call.id: Outcome.KILLED if item.call.id in progress.began else Outcome.NOT_STARTED
@@ -191,8 +197,11 @@ class Checkpoints(Struct, frozen=True):
     ) -> Advanced:
         """End a run that was not done. Its open calls get their results first: what is known, else their
         outcome (unknown, if it is not given), so that the history stays valid."""
+        how = "was cancelled" if reason is StopReason.CANCELLED else "was stopped"
+        if state.run.overrun is not None:
+            how = f"had used up its {state.run.overrun.limit}"
         results = tuple(
-            result_of(item, outcomes.get(item.call.id, Outcome.UNKNOWN))
+            result_of(item, outcomes.get(item.call.id, Outcome.UNKNOWN), how)
             for item in state.turn.calls
         )
         if results:
@@ -387,6 +396,14 @@ def _phase(step: Step | None) -> str:
     if step is None:
         return "start"
     return "compaction" if step.origin == COMPACTION else "model"
+
+
+def _overrun(state: State) -> Overrun | None:
+    """What the steps that are complete have used too much of."""
+    run = state.run
+    if run.request.budget is None:
+        return None
+    return overrun(run.request.budget, run.usage.total_tokens, run.cost)
 
 
 def _is_news(row: Message, state: State) -> bool:

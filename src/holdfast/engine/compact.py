@@ -15,7 +15,7 @@ from holdfast.core.compaction import CompactionStats, Eviction, Trigger
 from holdfast.core.ids import Kind
 from holdfast.core.messages import Message, Role, Text
 from holdfast.core.models import ModelChoice
-from holdfast.core.runs import RunFailure, StepStatus, Usage
+from holdfast.core.runs import RunFailure, StepStatus, Usage, sum_known
 from holdfast.core.traces import CallType
 from holdfast.core.turn import Compact
 from holdfast.engine.attempts import until_answered, with_attempts
@@ -115,10 +115,15 @@ def _spent(state: State, writer: "_Summariser", failure: RunFailure | None) -> S
         failure=failure,
         model=writer.choice,
         usage=writer.usage,
+        cost=writer.cost,
         llm_request_ns=writer.spent_ns,
         step_ns=writer.spent_ns,
     )
-    run = replace(state.run, usage=state.run.usage + writer.usage)
+    run = replace(
+        state.run,
+        usage=state.run.usage + writer.usage,
+        cost=sum_known(state.run.cost, writer.cost),
+    )
     return replace(state, step=step, run=run, turn=replace(state.turn, compacted=True))
 
 
@@ -213,6 +218,7 @@ class _Summariser:
         self._progress = progress
         self.choice = state.choice
         self.usage = Usage()
+        self.cost: int | None = None
         self._began_ns = house.clock.monotonic_ns()
 
     @property
@@ -266,6 +272,8 @@ class _Summariser:
             self._house, self._state, self._progress, lambda: self._heard(asked)
         )
         self.usage += answer.usage
+        if (price := await self._house.prices.of(choice)) is not None:
+            self.cost = sum_known(self.cost, price.cost(answer.usage))
         text = "\n".join(part.text for part in answer.content if isinstance(part, Text))
         if not text.strip():
             raise ModelAnswerEmpty(f"The model {self.choice.handle} wrote no summary.")

@@ -14,6 +14,7 @@ from holdfast.core.turn import AskModel, Command, Compact, RunTools
 from holdfast.engine import recovery
 from holdfast.engine.ask_model import ask_model
 from holdfast.engine.attempts import with_attempts
+from holdfast.engine.budget import in_time
 from holdfast.engine.checkpoint import Advanced, Checkpoints
 from holdfast.engine.compact import compact
 from holdfast.engine.exchanges import traces
@@ -81,11 +82,12 @@ class Runner:
         telling = Telling(self._house, at.state.run)
         report = Report(self._house, at)
         try:
-            while at.command is not None:
-                at = await self._one_step(at.state, at.command, telling, interruption)
-                telling.take_back(at.state.run)
-                self._house.events.publish(at.events)
-                report.advanced(at)
+            with in_time(at.state.run, self._house.clock, interruption):
+                while at.command is not None:
+                    at = await self._one_step(at.state, at.command, telling, interruption)
+                    telling.take_back(at.state.run)
+                    self._house.events.publish(at.events)
+                    report.advanced(at)
             self._announce_deadline(at.state)
             if at.state.run.request.callback_url is not None:
                 self._house.bell.ring(CALLBACKS)

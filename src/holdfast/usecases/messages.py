@@ -24,7 +24,7 @@ from holdfast.core.models import ModelChoice, ModelSettings
 from holdfast.core.paging import Page
 from holdfast.core.runs import Run, RunRequest, RunStatus
 from holdfast.core.threads import Thread
-from holdfast.errors import NotFound, ServerStopping, ThreadBusy
+from holdfast.errors import InvalidArgument, NotFound, ServerStopping, ThreadBusy
 from holdfast.ports.dispatch import Ticket
 from holdfast.ports.house import House
 from holdfast.ports.store import Transaction
@@ -86,7 +86,10 @@ async def send(house: House, actor: Actor, new: NewSend) -> Run:
         house.outgoing.check(new.request.callback_url)
     if new.override_model is not None:
         await house.catalogue.prepare(new.override_model)
-    return await asyncio.shield(_hand_over(house, _new_run(house, actor, new), new))
+    run = _new_run(house, actor, new)
+    if new.request.budget is not None and new.request.budget.cost is not None:
+        await _refuse_unpriced(house, run, new)
+    return await asyncio.shield(_hand_over(house, run, new))
 
 
 async def _hand_over(house: House, run: Run, new: NewSend) -> Run:
@@ -165,6 +168,23 @@ async def everywhere(
     return await house.store.read(
         lambda tx: tx.messages.list(actor.organization_id, page, thread_id=thread_id)
     )
+
+
+async def _refuse_unpriced(house: House, run: Run, new: NewSend) -> None:
+    """What cannot be measured cannot be kept within bounds."""
+
+    def load(tx: Transaction) -> ModelChoice:
+        own = _agent(tx, run).model
+        if run.thread_id != default_thread_id(run.agent_id):
+            own = _thread(tx, run).choice(own)
+        return _overriding(house, own, new.override_model) if new.override_model else own
+
+    choice = await house.store.read(load)
+    if await house.prices.of(choice) is None:
+        raise InvalidArgument(
+            f"'max_cost' cannot be kept: the price of {choice.handle} is not known. Use "
+            "'max_total_tokens' instead."
+        )
 
 
 def _store(tx: Transaction, run: Run, house: House, new: NewSend) -> Run:

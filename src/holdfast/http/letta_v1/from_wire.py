@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from urllib.parse import unquote_to_bytes
 
 from holdfast.core.approvals import NO_DECISIONS
+from holdfast.core.budgets import Budget
 from holdfast.core.messages import (
     Decision,
     Image,
@@ -16,6 +17,7 @@ from holdfast.core.messages import (
     ToolReturn,
     VisiblePart,
 )
+from holdfast.core.money import NANOS_PER_DOLLAR
 from holdfast.core.runs import ClientTool, RunRequest, RunStatus
 from holdfast.errors import InvalidArgument, Unprocessable
 from holdfast.http.letta_v1.schemas import send as wire
@@ -71,7 +73,18 @@ def run_request(body: wire.SendBody, *, streaming: bool = False) -> RunRequest:
         approval_timeout_seconds=body.approval_timeout_seconds,
         approval_on_timeout=body.approval_on_timeout,
         callback_url=body.callback_url or None,
+        budget=_budget(body),
     )
+
+
+def _budget(body: wire.SendBody) -> Budget | None:
+    cost = body.max_cost
+    budget = Budget(
+        total_tokens=body.max_total_tokens,
+        cost=None if cost is None else max(round(cost * NANOS_PER_DOLLAR), 1),
+        seconds=body.max_seconds,
+    )
+    return None if budget == Budget() else budget
 
 
 def refuse_streaming_options(body: wire.SendBody) -> None:

@@ -229,6 +229,20 @@ class SendBody(Lenient):
     callback_url: str | None = None
     approval_timeout_seconds: TimeoutSeconds | None = None
     approval_on_timeout: TimeoutOutcome | None = None
+    max_total_tokens: Annotated[
+        int | None,
+        Field(ge=1, le=10**15, description="Not in V1: tokens, in and out, of all steps together."),
+    ] = None
+    max_cost: Annotated[
+        float | None,
+        Field(gt=0, le=10**6, description="Not in V1: US dollars, of all steps together."),
+    ] = None
+    max_seconds: Annotated[
+        float | None,
+        Field(
+            gt=0, le=10**6, description="Not in V1: how long the run may take once it has begun."
+        ),
+    ] = None
     on_disconnect: Annotated[
         Literal["continue", "cancel"],
         Field(description="Not in V1: what becomes of the run if the reader of its stream leaves."),

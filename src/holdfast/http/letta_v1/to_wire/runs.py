@@ -5,7 +5,8 @@ from typing import Any, Final
 
 from holdfast.core.callbacks import CallbackOutcome
 from holdfast.core.messages import conversation_id
-from holdfast.core.prices import NANOS_PER_DOLLAR, Costs
+from holdfast.core.money import NANOS_PER_DOLLAR
+from holdfast.core.prices import Costs
 from holdfast.core.runs import Run, RunStatus, Usage
 from holdfast.http.letta_v1.schemas import runs as wire
 from holdfast.http.letta_v1.to_wire.messages import api_listing
@@ -122,4 +123,6 @@ def _metadata(run: Run) -> dict[str, Any]:
         shown["error"] = error_message(run.id, run.failure)
     if run.cancellation is not None:
         shown["cancellation"] = run.cancellation
+    if run.overrun is not None:
+        shown["budget"] = run.overrun
     return shown

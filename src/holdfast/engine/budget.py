@@ -1,0 +1,100 @@
+"""Keeping a run within what its request may use up: an answer is measured while it comes, and a clock runs."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from holdfast.core import budgets, context, endings
+from holdfast.core.budgets import Budget
+from holdfast.core.endings import EarlyEnd
+from holdfast.core.messages import Role
+from holdfast.core.prices import Price
+from holdfast.core.runs import Run, RunFailure, StopReason, Usage, sum_known
+from holdfast.engine.interruption import Interrupted, Interruption
+from holdfast.engine.state import State
+from holdfast.ports.clock import Clock
+from holdfast.ports.model import ModelEvent, TextDelta, ThinkingDelta, ToolCallDelta, ToolOffer
+
+
+class Meter:
+    """One answer as it comes. Providers say what it took when it is complete; until then it is estimated, as are
+    its prompt's tokens, at four bytes each. Whoever goes beyond the budget is stopped by ``Interrupted``."""
+
+    def __init__(self, budget: Budget, run: Run, price: Price | None, prompt_tokens: int) -> None:
+        if budget.cost is not None and price is None:
+            raise Interrupted(_UNPRICED)
+        self._budget = budget
+        self._tokens = run.usage.total_tokens
+        self._cost = run.cost
+        self._price = price
+        self._prompt_tokens = prompt_tokens
+        self._bytes = 0
+        self._check()
+
+    def heard(self, event: ModelEvent) -> None:
+        match event:
+            case TextDelta(text=text) | ThinkingDelta(text=text):
+                self._bytes += len(text.encode())
+            case ToolCallDelta(arguments=arguments):
+                self._bytes += len(arguments.encode())
+        self._check()
+
+    def _check(self) -> None:
+        so_far = Usage(self._prompt_tokens, -(-self._bytes // context.BYTES_PER_TOKEN))
+        cost = None if self._price is None else self._price.cost(so_far)
+        over = budgets.overrun(
+            self._budget,
+            self._tokens + so_far.total_tokens,
+            sum_known(self._cost, cost),
+            estimated=True,
+        )
+        if over is not None:
+            raise Interrupted(endings.over_budget(over))
+
+
+_UNPRICED = EarlyEnd(
+    StopReason.ERROR,
+    RunFailure(
+        "unpriced_model",
+        "The run was stopped before it could cost anything.",
+        "It has a max_cost, and the price of its model is not known.",
+    ),
+)
+
+
+def prompt_tokens(state: State, offers: tuple[ToolOffer, ...]) -> int:
+    """About how many tokens the next question takes: what the provider counted the last time and what has come
+    since, or all of it by estimate."""
+    history = state.turn.history
+    counted = state.turn.progress.context_tokens if state.turn.progress.steps_taken else 0
+    if counted:
+        answers = [place for place, row in enumerate(history) if row.role is Role.ASSISTANT]
+        since = history[answers[-1] + 1 :] if answers else ()
+        return counted + sum(map(context.message_tokens, since))
+    tools = sum(
+        context.estimate_tokens(f"{offer.name}{offer.description}{offer.parameters}")
+        for offer in offers
+    )
+    return tools + sum(map(context.message_tokens, history))
+
+
+@contextmanager
+def in_time(run: Run, clock: Clock, interruption: Interruption) -> Iterator[None]:
+    """Stops the run when its time is over, whatever it does then. A process that picks it up goes on counting."""
+    budget, started_at = run.request.budget, run.started_at
+    if budget is None or budget.seconds is None or started_at is None:
+        yield
+        return
+    seconds = budget.seconds
+
+    def used() -> float:
+        return (clock.now() - started_at).total_seconds()
+
+    def stop() -> None:
+        interruption.strike(endings.over_budget(budgets.out_of_time(seconds, used())))
+
+    timer = asyncio.get_running_loop().call_later(max(seconds - used(), 0), stop)
+    try:
+        yield
+    finally:
+        timer.cancel()

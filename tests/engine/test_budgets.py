@@ -1,0 +1,287 @@
+"""What a request may use up: an answer is stopped in its middle, what there is stays, and the agent goes on."""
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from msgspec import structs
+from tests.engine.rig import Rig, ScriptedModel, assert_answered, called, said
+from tests.engine.test_cancel import HangingModel, said_in, steps_of, with_model, within
+from tests.engine.test_cost import OF_ONE_ANSWER, PRICE
+
+from holdfast.core.agents import Agent
+from holdfast.core.budgets import Budget, Overrun
+from holdfast.core.messages import Outcome, Role
+from holdfast.core.runs import Run, RunStatus, StepStatus, StopReason, Usage
+from holdfast.core.tool_rules import RequiresApproval
+from holdfast.errors import InvalidArgument
+from holdfast.ports.model import Answer, TextDelta, ThinkingDelta, ToolCallDelta
+from holdfast.testing import FakeClock
+
+# What the rig's agent and a greeting come to, by estimate.
+PROMPT_TOKENS = 5
+
+
+async def stopped(rig: Rig, agent: Agent, run: Run) -> tuple[Run, Overrun]:
+    """What holds of every run that is stopped so: it says why, its history is valid, and the agent answers."""
+    ended = await rig.ended(run)
+    assert ended.overrun is not None
+    assert ended.failure is None
+    is_time = ended.overrun.limit == "max_seconds"
+    status = RunStatus.COMPLETED if is_time else RunStatus.FAILED
+    reason = StopReason.MAX_STEPS if is_time else StopReason.MAX_TOKENS_EXCEEDED
+    assert (ended.status, ended.stop_reason) == (status, reason)
+    assert_answered(await rig.context(agent))
+    assert await rig.read(lambda tx: tx.calls.open(agent.id)) == []
+    assert await rig.read(lambda tx: tx.steps.pending(run.id)) == []
+    model, rig.house = rig.house.model, replace(rig.house, model=ScriptedModel())
+    async with rig.working():
+        assert (await rig.say(agent, "and now?")).ended.stop_reason is StopReason.END_TURN
+    rig.house = replace(rig.house, model=model)
+    return ended, ended.overrun
+
+
+def dear(answer: Answer) -> Answer:
+    """The provider says that it took more than anybody could see."""
+    return structs.replace(answer, usage=Usage(1_000, 5))
+
+
+def words(*texts: str) -> HangingModel:
+    return HangingModel(*map(TextDelta, texts))
+
+
+@pytest.mark.parametrize("stream_tokens", [False, True])
+async def test_an_answer_that_takes_too_many_tokens_is_stopped_in_its_middle(
+    rig: Rig, stream_tokens: bool
+) -> None:
+    """Four bytes are a token. What was shown is kept, also the words that were too many."""
+    model = words("One two ", "three ", "four ", "and so on.")
+    with_model(rig, model)
+    agent = await rig.make_agent()
+    budget = Budget(total_tokens=PROMPT_TOKENS + 3)
+    async with rig.working():
+        run = await rig.submit(agent, budget=budget, stream_tokens=stream_tokens)
+        await within(model.hung_up)
+        await rig.ended(run)
+    _, over = await stopped(rig, agent, run)
+
+    assert over == Overrun("max_total_tokens", PROMPT_TOKENS + 3, PROMPT_TOKENS + 4, estimated=True)
+    assert (await said_in(rig, agent))[:2] == [
+        (Role.USER, "Hi"),
+        (Role.ASSISTANT, "One two three "),
+    ]
+    assert [step.status for step in await steps_of(rig, run)] == [StepStatus.CANCELLED]
+
+
+async def test_thoughts_and_arguments_count_too(rig: Rig) -> None:
+    model = HangingModel(
+        ThinkingDelta("Let me see."),
+        ToolCallDelta("call-1", "tool", ""),
+        ToolCallDelta("call-1", "tool", '{"text": "a long story that is told'),
+    )
+    with_model(rig, model)
+    agent = await rig.make_agent("tool")
+    async with rig.working():
+        run = await rig.submit(agent, budget=Budget(total_tokens=24))
+        await rig.ended(run)
+    await stopped(rig, agent, run)
+
+    # Half a call is none.
+    assert [row.tool_calls for row in (await rig.context(agent))[1:3]] == [(), ()]
+
+
+async def test_a_question_that_is_too_long_already_is_not_asked(rig: Rig) -> None:
+    agent = await rig.make_agent()
+    async with rig.working():
+        run = await rig.submit(agent, "word " * 100, budget=Budget(total_tokens=50))
+        await rig.ended(run)
+    asked = len(rig.model.questions)
+    await stopped(rig, agent, run)
+
+    assert asked == 0
+    assert await said_in(rig, agent) == [(Role.USER, "and now?"), (Role.ASSISTANT, "Hello")]
+
+
+async def test_tools_are_not_started_when_the_answer_has_used_it_up(rig: Rig) -> None:
+    """The provider's own count stands, once it is known."""
+    rig.model.script = [dear(called(("call-1", "tool"), ("call-2", "fast")))]
+    agent = await rig.make_agent("tool", "fast")
+    async with rig.working():
+        run = await rig.submit(agent, budget=Budget(total_tokens=1_000))
+        await rig.ended(run)
+    _, over = await stopped(rig, agent, run)
+
+    assert over == Overrun("max_total_tokens", 1_000, 1_005)
+    assert rig.toolbox.started == []
+    results = (await rig.context(agent))[3]
+    assert [item.outcome for item in results.tool_returns] == [Outcome.NOT_STARTED] * 2
+    assert results.tool_returns[0].text == (
+        "The run had used up its max_total_tokens before this tool was started."
+    )
+    assert [step.status for step in await steps_of(rig, run)] == [StepStatus.SUCCESS]
+
+
+async def test_an_answer_that_is_complete_is_the_end_whatever_it_took(rig: Rig) -> None:
+    rig.model.script = [dear(said())]
+    agent = await rig.make_agent()
+    async with rig.working():
+        run = await rig.submit(agent, budget=Budget(total_tokens=1_000))
+        ended = await rig.ended(run)
+
+    assert (ended.stop_reason, ended.overrun) == (StopReason.END_TURN, None)
+
+
+async def test_a_call_that_waits_for_a_person_goes_on_waiting(rig: Rig) -> None:
+    """Waiting takes no tokens; the answer to it is another run."""
+    rig.model.script = [dear(called(("call-1", "careful")))]
+    agent = await rig.make_agent("careful", rules=(RequiresApproval(tool_name="careful"),))
+    async with rig.working():
+        run = await rig.submit(agent, budget=Budget(total_tokens=1_000))
+        ended = await rig.ended(run)
+
+    assert (ended.status, ended.overrun) == (RunStatus.PAUSED, None)
+
+
+async def test_steps_are_added_up(rig: Rig) -> None:
+    rig.model.script = [dear(called(("call-1", "tool"))), dear(called(("call-2", "tool")))]
+    agent = await rig.make_agent("tool")
+    async with rig.working():
+        run = await rig.submit(agent, budget=Budget(total_tokens=3_000))
+        await rig.ended(run)
+    _, over = await stopped(rig, agent, run)
+
+    # Two answers, and by estimate the prompt of a third: the second one's and what its tool returned.
+    assert over == Overrun("max_total_tokens", 3_000, 3_016, estimated=True)
+    assert rig.toolbox.started == ["call-1", "call-2"]
+
+
+@pytest.mark.parametrize("limit", range(1, 60, 3))
+async def test_wherever_it_is_stopped_the_history_is_valid(rig: Rig, limit: int) -> None:
+    rig.model.script = [
+        (
+            ThinkingDelta("First "),
+            TextDelta("I call "),
+            ToolCallDelta("call-1", "tool", ""),
+            ToolCallDelta("call-1", "tool", "{}"),
+            called(("call-1", "tool")),
+        ),
+        called(("call-2", "tool"), ("call-3", "fast")),
+        (TextDelta("And that is "), TextDelta("all there is to say."), said("Done.")),
+    ]
+    agent = await rig.make_agent("tool", "fast")
+    async with rig.working():
+        run = await rig.submit(agent, budget=Budget(total_tokens=limit), stream_tokens=True)
+        ended = await rig.ended(run)
+        assert_answered(await rig.context(agent))
+        rig.model.script = []
+        assert (await rig.say(agent, "Next")).ended.stop_reason is StopReason.END_TURN
+
+    is_over = ended.stop_reason is StopReason.MAX_TOKENS_EXCEEDED
+    assert is_over is (ended.overrun is not None)
+    assert is_over or limit >= 45
+
+
+async def test_an_answer_that_costs_too_much_is_stopped_in_its_middle(rig: Rig) -> None:
+    """1 dollar for a million tokens in, 2 out: 5 tokens in and 3 out are 11,000 billionths."""
+    rig.prices.price = PRICE
+    model = words("One two ", "three", "four")
+    with_model(rig, model)
+    agent = await rig.make_agent()
+    async with rig.working():
+        run = await rig.submit(agent, budget=Budget(cost=10_000))
+        await within(model.hung_up)
+        await rig.ended(run)
+    _, over = await stopped(rig, agent, run)
+
+    assert over == Overrun("max_cost", 0.000_01, 0.000_013, estimated=True)
+
+
+async def test_what_the_steps_before_have_cost_counts(rig: Rig) -> None:
+    rig.prices.price = PRICE
+    rig.model.script = [called(("call-1", "tool"))]
+    agent = await rig.make_agent("tool")
+    async with rig.working():
+        run = await rig.submit(agent, budget=Budget(cost=OF_ONE_ANSWER - 1))
+        ended = await rig.ended(run)
+    await stopped(rig, agent, run)
+
+    assert (ended.cost, rig.toolbox.started) == (OF_ONE_ANSWER, [])
+
+
+async def test_a_cost_that_cannot_be_known_cannot_be_kept(rig: Rig) -> None:
+    agent = await rig.make_agent()
+
+    with pytest.raises(InvalidArgument, match="the price of holdfast/guide is not known"):
+        await rig.submit(agent, budget=Budget(cost=1))
+
+    # Or it was known when the message was sent.
+    rig.prices.price = PRICE
+    run = await rig.submit(agent, budget=Budget(cost=1_000_000))
+    rig.prices.price = None
+    async with rig.working():
+        ended = await rig.ended(run)
+    assert ended.failure is not None
+    assert ended.failure.kind == "unpriced_model"
+    assert rig.model.questions == []
+
+
+async def test_time_is_up_while_the_model_speaks(rig: Rig) -> None:
+    model = words("One two")
+    with_model(rig, model)
+    agent = await rig.make_agent()
+    async with rig.working():
+        run = await rig.submit(agent, budget=Budget(seconds=0.05))
+        await within(model.hung_up)
+        await rig.ended(run)
+    _, over = await stopped(rig, agent, run)
+
+    assert (over.limit, over.value, over.estimated) == ("max_seconds", 0.05, False)
+    assert over.used >= 0.05
+    assert (await said_in(rig, agent))[1] == (Role.ASSISTANT, "One two")
+
+
+async def test_time_is_up_while_a_tool_runs(rig: Rig) -> None:
+    rig.model.script = [called(("call-1", "tool"))]
+    rig.toolbox.gate = asyncio.Event()
+    agent = await rig.make_agent("tool")
+    async with rig.working():
+        run = await rig.submit(agent, budget=Budget(seconds=0.05))
+        await rig.ended(run)
+    rig.toolbox.gate = None
+    await stopped(rig, agent, run)
+
+    (result,) = (await rig.context(agent))[3].tool_returns
+    assert result.outcome is Outcome.KILLED
+    assert result.text == (
+        "The run had used up its max_seconds while this tool was running; it was killed."
+    )
+
+
+async def test_the_time_that_a_dead_process_took_counts(rig: Rig) -> None:
+    model = HangingModel()
+    with_model(rig, model)
+    agent = await rig.make_agent()
+    async with rig.working():
+        run = await rig.submit(agent, budget=Budget(seconds=1_000))
+        await within(model.silent)
+    later = Rig(rig.house.store)
+    now = rig.house.clock.now() + timedelta(seconds=1_001)
+    later.house = replace(later.house, model=rig.model, clock=FakeClock(now))
+
+    async with later.working():
+        await later.ended(run)
+
+    _, over = await stopped(later, agent, run)
+    assert over.used >= 1_001
+
+
+async def test_a_run_without_a_budget_is_not_measured(rig: Rig, monkeypatch: Any) -> None:
+    def fail(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("holdfast.engine.ask_model.Meter", fail)
+    agent = await rig.make_agent()
+    async with rig.working():
+        assert (await rig.say(agent)).ended.stop_reason is StopReason.END_TURN
