@@ -23,7 +23,7 @@ from holdfast.core.messages import (
 )
 from holdfast.core.paging import Order, Page
 from holdfast.core.threads import Thread
-from holdfast.errors import NotFound
+from holdfast.errors import Bug, NotFound
 from holdfast.ports.store import Store, Transaction
 
 ORG = DEFAULT_ORGANIZATION_ID
@@ -93,6 +93,39 @@ async def test_a_message_needs_its_thread(any_store: Store, make: Make) -> None:
     lost = make.message(make.thread(make.agent()))
     with pytest.raises(NotFound, match="Conversation with ID"):
         await append(any_store, lost)
+
+
+async def test_a_row_stands_in_for_its_neighbours(any_store: Store, make: Make) -> None:
+    thread, other = await add_thread(any_store, make), await add_thread(any_store, make)
+    system, *rows = await append(any_store, *(make.message(thread) for _ in range(5)))
+    await append(any_store, make.message(other))
+    summary = make.message(thread, role=Role.SUMMARY)
+
+    async def shown() -> list[str]:
+        found = await any_store.read(lambda tx: tx.messages.context(thread.id))
+        return [row.id for row in found]
+
+    stored = await any_store.write(lambda tx: tx.messages.stand_in(summary, rows[0].id, rows[2].id))
+    (new,) = await append(any_store, make.message(thread))
+    assert stored == msgspec.structs.replace(summary, position=stored.position)
+    assert rows[-1].position < stored.position < new.position
+    assert await shown() == [system.id, summary.id, rows[3].id, new.id]
+    page = Page(limit=10, order=Order.ASC)
+    history = await any_store.read(lambda tx: tx.messages.list(ORG, page, thread_id=thread.id))
+    assert [row.id for row in history] == [row.id for row in (system, *rows, stored, new)]
+    # Once more, the row itself among those that leave, and after a context that was set.
+    await any_store.write(
+        lambda tx: tx.messages.set_context(thread.id, [system.id, summary.id, rows[3].id])
+    )
+    again = make.message(thread, role=Role.SUMMARY)
+    await any_store.write(lambda tx: tx.messages.stand_in(again, summary.id, rows[3].id))
+    (last,) = await append(any_store, make.message(thread))
+    assert await shown() == [system.id, again.id, last.id]
+    assert len(await any_store.read(lambda tx: tx.messages.context(other.id))) == 1
+    lost = make.message(thread)
+    with pytest.raises(Bug):
+        await any_store.write(lambda tx: tx.messages.stand_in(lost, rows[0].id, last.id))
+    assert await shown() == [system.id, again.id, last.id]
 
 
 async def test_the_context_shows_what_it_is_set_to(any_store: Store, make: Make) -> None:

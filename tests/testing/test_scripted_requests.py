@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.core.summaries import transcript
 from holdfast.testing import ProviderRequest
 from holdfast.testing.wires.wire import WireName
 
@@ -65,3 +66,10 @@ def test_tools_are_named_alike_on_every_wire() -> None:
     flat = request("anthropic", tools=[{"name": "roll"}])
     declared = request("google", tools=[{"functionDeclarations": [{"name": "roll"}]}])
     assert nested.tool_names == flat.tool_names == declared.tool_names == ["roll"]
+
+
+def test_a_question_for_a_summary_is_told_apart() -> None:
+    told = transcript([], 100)
+    assert request("openai-chat", messages=[{"role": "user", "content": told}]).asks_for_summary
+    said = f"Look: {told}"
+    assert not request("openai-responses", input=said).asks_for_summary

@@ -14,6 +14,8 @@ from holdfast.adapters.models.router import ModelRouter
 from holdfast.core.memory import Block, render_blocks
 from holdfast.core.messages import Message, Outcome, Role, Text, ToolCall, ToolReturn
 from holdfast.core.models import ModelChoice
+from holdfast.core.summaries import transcript
+from holdfast.core.traces import CallType
 from holdfast.core.turn import Finish
 from holdfast.ports.model import Answer, ModelEvent, Question, TextDelta, ToolCallDelta, ToolOffer
 
@@ -298,3 +300,12 @@ async def test_the_router_needs_no_key_for_the_guide() -> None:
         answers = [event async for event in events if isinstance(event, Answer)]
     assert len(answers) == 1
     await router.aclose()
+
+
+def test_the_guide_can_summarise() -> None:
+    rows = [_row(Role.USER, "count to 3"), _row(Role.ASSISTANT, "1, 2, 3."), _row(Role.USER, "hi")]
+    told = transcript(rows, 1_000)
+    asked = _question(told, call_type=CallType.SUMMARIZATION, tools=(FLIP,))
+    assert decide(asked) == Say("The user said: “count to 3”; “hi”.")
+    nothing = _question(transcript([], 10), call_type=CallType.SUMMARIZATION)
+    assert decide(nothing) == Say("The user said: nothing.")

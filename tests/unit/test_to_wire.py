@@ -520,6 +520,17 @@ def test_a_reply_has_the_filtered_messages_and_the_whole_usage() -> None:
     }
 
 
+@pytest.mark.parametrize("wanted", [True, False])
+def test_a_reply_tells_of_a_compaction_only_who_asked_for_it(*, wanted: bool) -> None:
+    """Also where all rows of the run are at hand, as for a callback."""
+    rows = (a_row(Role.SUMMARY, content=(Text("They met."),)),)
+    ended = RunEnded(RunStatus.COMPLETED, StopReason.END_TURN, Usage(10, 2), 1, 12)
+    run = a_run(request=RunRequest(include_compaction_messages=wanted))
+    response = on_the_wire(letta_response(Reply(run, rows, ended)))
+    shown = [message["message_type"] for message in response["messages"]]
+    assert shown == ["summary_message"] * wanted
+
+
 texts = st.text(max_size=20)
 visible = st.builds(Text, texts) | st.builds(Image, st.just("image/png"), st.just("aGk="))
 thinking = st.builds(Thinking, texts, signature=st.none() | texts, redacted=st.booleans())

@@ -162,22 +162,19 @@ def _compacted(
     return replace(
         state,
         turn=replace(state.turn, history=(system, row, *planned.kept)),
-        compacted=Compacted(row, frozenset(gone.id for gone in planned.evicted)),
+        compacted=Compacted(row, planned.evicted[0].id, planned.evicted[-1].id),
     )
 
 
 def store_compaction(tx: Transaction, state: State, now: datetime) -> State:
     """Show the summary in the place of the rows that leave, and compile the system message again."""
-    if state.compacted is None:
+    done = state.compacted
+    if done is None:
         return state
-    thread_id, row = state.run.thread_id, state.compacted.row
-    # As it is now: while a thread waits for a person, somebody may answer for them meanwhile.
-    shown, *rest = tx.messages.context(thread_id)
-    system = replace(shown, content=(Text(_compiled(tx, state, now)),))
+    # What was added at the end meanwhile stays: somebody may have answered for a person who is waited for.
+    tx.messages.stand_in(done.row, done.first_id, done.last_id)
+    system = replace(state.turn.history[0], content=(Text(_compiled(tx, state, now)),))
     tx.messages.rewrite(system)
-    tx.messages.append([row])
-    kept = [said.id for said in rest if said.id not in state.compacted.evicted]
-    tx.messages.set_context(thread_id, [system.id, row.id, *kept])
     turn = replace(state.turn, history=(system, *state.turn.history[1:]))
     return replace(state, turn=turn, compacted=None)
 

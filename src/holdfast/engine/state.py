@@ -23,10 +23,11 @@ _NO_PARAMETERS = {"type": "object", "properties": {}}
 
 
 class Compacted(Struct, frozen=True):
-    """A summary that is written and not stored yet, and the ids of the rows that it stands for."""
+    """A summary that is written and not stored yet, and the first and the last row that it stands for."""
 
     row: Message
-    evicted: frozenset[str]
+    first_id: str
+    last_id: str
 
 
 class State(Struct, frozen=True, kw_only=True):

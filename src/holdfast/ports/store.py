@@ -201,6 +201,12 @@ class Messages(Protocol):
         """Show just these rows from now on, in this order. Rows stay in the history."""
         ...
 
+    def stand_in(self, message: Message, first_id: str, last_id: str) -> Message:
+        """Store a row that is shown in the place of those from the first to the last of its thread's context.
+        They stay in the history. Rows that others add at the end meanwhile are not touched. Bug if these two
+        are not shown."""
+        ...
+
     def share(self, source_id: str, thread_id: str, message_ids: Sequence[str]) -> None:
         """Make rows that the source shows part of this thread's history too, for as long as it lives."""
         ...

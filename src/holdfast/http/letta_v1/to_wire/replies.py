@@ -33,8 +33,10 @@ ERROR_TYPES: Final = frozenset(
 
 
 def letta_response(reply: Reply) -> wire.LettaResponse:
-    types = reply.run.request.include_return_message_types
-    shown = [message for row in reply.messages for message in _shown(row)]
+    request = reply.run.request
+    types, summaries = request.include_return_message_types, request.include_compaction_messages
+    rows = [row for row in reply.messages if summaries or row.role is not Role.SUMMARY]
+    shown = [message for row in rows for message in _shown(row)]
     return wire.LettaResponse(
         messages=[item for item in shown if types is None or message_type(item) in types],
         stop_reason=wire.StopReasonItem(reply.ended.stop_reason),
