@@ -167,19 +167,6 @@ async def test_several_calls_of_one_answer_are_told_apart(
     assert len({call.id for call in answer.tool_calls}) == 3
 
 
-@pytest.mark.parametrize("parallel", [True, False])
-async def test_parallel_calls_are_allowed_or_forbidden(
-    provider: ScriptedProvider, model: ModelRouter, handle: str, parallel: bool
-) -> None:
-    await answered(model, ask(handle, tools=(ROLL,), parallel_tool_calls=parallel))
-    body = provider.requests[0].body
-    if handle in (OPENAI, RESPONSES):
-        assert body["parallel_tool_calls"] is parallel
-    elif handle == ANTHROPIC:
-        assert body["tool_choice"]["disable_parallel_tool_use"] is not parallel
-    # Google cannot be told; the engine keeps the first call.
-
-
 async def test_a_model_can_be_forced_to_call_a_tool(
     provider: ScriptedProvider, model: ModelRouter, handle: str
 ) -> None:

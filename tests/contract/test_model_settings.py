@@ -1,77 +1,409 @@
-"""What is asked of a model reaches its provider, or is told."""
+"""What is asked of a model reaches its provider, or is told: one table for both."""
 
-from tests.contract.asking import (
-    KEYS,
-    OPENAI,
-    RESPONSES,
-    ROLL,
-    answered,
-    ask,
-)
+from collections.abc import AsyncIterator
+from itertools import pairwise
+from typing import Any
 
+import pytest
+from tests.contract.asking import HELLO, OPENAI, PNG, ROLL, answered, ask, row, settled_call
+
+from holdfast.adapters.models.catalogue import ProviderCatalogue
+from holdfast.adapters.models.handles import ProviderSettings
 from holdfast.adapters.models.router import ModelRouter
-from holdfast.core.models import ModelSettings
+from holdfast.core.messages import Image, Outcome, Role, Text, ToolCall, ToolReturn
+from holdfast.core.models import ModelChoice
+from holdfast.core.models import ModelSettings as Asked
 from holdfast.testing import ScriptedProvider
 
+CHAT = "openai/gpt-4o"
+RESPONSES = "openai/gpt-5"
+RESPONSES_QUIET = "openai/gpt-5.1"
+CLAUDE = "anthropic/claude-haiku-4-5"
+CLAUDE_ADAPTIVE = "anthropic/claude-opus-4-8"
+CLAUDE_EAGER = "anthropic/claude-sonnet-5-5"
+GEMINI = "google_ai/gemini-2.5-flash"
+GEMINI_3 = "google_ai/gemini-3-pro-preview"
+MISTRAL = "mistral/mistral-large-latest"
+GROQ = "groq/openai/gpt-oss-120b"
+VLLM = "vllm/some-model"
+OPENROUTER = "openrouter/anthropic/claude-opus-4.5"
 
-async def test_the_question_reaches_the_provider_as_asked(
-    provider: ScriptedProvider, model: ModelRouter, handle: str
+SCHEMA = {
+    "type": "object",
+    "properties": {"a": {"type": "string"}},
+    "required": ["a"],
+    "additionalProperties": False,
+}
+JSON_SCHEMA = {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}
+JSON_OBJECT = {"type": "json_object"}
+MISSING = "(nothing)"
+
+# What was asked; for each model the place in the request and what must be there, or which setting is told.
+Sent = tuple[str, Any]
+TABLE: list[tuple[Asked, dict[str, Sent | str | tuple[Sent, str]]]] = [
+    (
+        Asked(temperature=0.25),
+        {
+            CHAT: ("temperature", 0.25),
+            RESPONSES: "temperature",
+            RESPONSES_QUIET: ("temperature", 0.25),
+            CLAUDE: ("temperature", 0.25),
+            CLAUDE_ADAPTIVE: "temperature",
+            GEMINI: ("generationConfig.temperature", 0.25),
+            MISTRAL: ("temperature", 0.25),
+            GROQ: ("temperature", 0.25),
+            VLLM: ("temperature", 0.25),
+            OPENROUTER: ("temperature", 0.25),
+        },
+    ),
+    (
+        Asked(temperature=0.25, thinking=True),
+        {
+            RESPONSES_QUIET: (("reasoning.effort", "medium"), "temperature"),
+            CLAUDE: (("thinking.type", "enabled"), "temperature"),
+            GEMINI: ("generationConfig.temperature", 0.25),
+        },
+    ),
+    (
+        Asked(max_output_tokens=77),
+        {
+            CHAT: ("max_completion_tokens", 77),
+            RESPONSES: ("max_output_tokens", 77),
+            CLAUDE: ("max_tokens", 77),
+            GEMINI: ("generationConfig.maxOutputTokens", 77),
+            MISTRAL: ("max_tokens", 77),
+            GROQ: ("max_completion_tokens", 77),
+            VLLM: ("max_completion_tokens", 77),
+            OPENROUTER: ("max_tokens", 77),
+        },
+    ),
+    (
+        Asked(reasoning_effort="low"),
+        {
+            CHAT: "reasoning_effort",
+            RESPONSES: ("reasoning.effort", "low"),
+            CLAUDE: ("thinking.budget_tokens", 2048),
+            CLAUDE_ADAPTIVE: ("output_config.effort", "low"),
+            GEMINI: ("generationConfig.thinkingConfig.thinking_budget", 2048),
+            GEMINI_3: ("generationConfig.thinkingConfig.thinking_level", "LOW"),
+            MISTRAL: "reasoning_effort",
+            GROQ: ("reasoning_effort", "low"),
+            VLLM: ("reasoning_effort", "low"),
+            OPENROUTER: ("reasoning.effort", "low"),
+        },
+    ),
+    (
+        Asked(thinking=True),
+        {
+            CHAT: "thinking",
+            RESPONSES: ("reasoning.effort", "medium"),
+            CLAUDE: ("thinking.type", "enabled"),
+            CLAUDE_ADAPTIVE: ("thinking.type", "adaptive"),
+            GEMINI: ("generationConfig.thinkingConfig.include_thoughts", True),
+            MISTRAL: "thinking",
+            GROQ: ("reasoning_effort", "medium"),
+            VLLM: "thinking",
+            OPENROUTER: ("reasoning.enabled", True),
+        },
+    ),
+    (
+        Asked(thinking=True, thinking_budget=3000),
+        {
+            RESPONSES: "thinking_budget",
+            CLAUDE: ("thinking", {"type": "enabled", "budget_tokens": 3000}),
+            CLAUDE_ADAPTIVE: "thinking_budget",
+            GEMINI: ("generationConfig.thinkingConfig.thinking_budget", 3000),
+            GROQ: "thinking_budget",
+            OPENROUTER: "thinking_budget",
+        },
+    ),
+    (
+        Asked(thinking=False),
+        {
+            CHAT: ("reasoning_effort", MISSING),
+            RESPONSES: (("reasoning.effort", "minimal"), "thinking"),
+            RESPONSES_QUIET: ("reasoning.effort", "none"),
+            CLAUDE: ("thinking", MISSING),
+            # This one thinks unless it is told not to, in a way of its own.
+            CLAUDE_EAGER: ("thinking.type", "between_tools"),
+            GEMINI: ("generationConfig.thinkingConfig.thinking_budget", 0),
+            GEMINI_3: (("generationConfig.thinkingConfig.thinking_level", "LOW"), "thinking"),
+            GROQ: (("reasoning_effort", "low"), "thinking"),
+            OPENROUTER: ("reasoning.effort", "none"),
+        },
+    ),
+    (
+        Asked(response_format={"type": "text"}),
+        {
+            CHAT: ("response_format", {"type": "text"}),
+            RESPONSES: ("text.format", {"type": "text"}),
+            CLAUDE: ("output_config", MISSING),
+            GEMINI: ("generationConfig.responseMimeType", MISSING),
+        },
+    ),
+    (
+        Asked(response_format=JSON_OBJECT),
+        {
+            CHAT: ("response_format", JSON_OBJECT),
+            RESPONSES: ("text.format", JSON_OBJECT),
+            CLAUDE: "response_format",
+            GEMINI: "response_format",
+            GEMINI_3: ("generationConfig.responseJsonSchema", {"type": "object"}),
+            MISTRAL: "response_format",
+            GROQ: ("response_format", JSON_OBJECT),
+            VLLM: ("response_format", JSON_OBJECT),
+            OPENROUTER: ("response_format", JSON_OBJECT),
+        },
+    ),
+    (
+        Asked(response_format=JSON_SCHEMA),
+        {
+            CHAT: ("response_format", JSON_SCHEMA),
+            RESPONSES: ("text.format", {"type": "json_schema", "name": "x", "schema": SCHEMA}),
+            CLAUDE: ("output_config.format", {"type": "json_schema", "schema": SCHEMA}),
+            GEMINI: "response_format",
+            GEMINI_3: ("generationConfig.responseJsonSchema", SCHEMA | {"title": "x"}),
+            MISTRAL: "response_format",
+            GROQ: ("response_format", JSON_SCHEMA),
+            VLLM: ("response_format", JSON_SCHEMA),
+            OPENROUTER: ("response_format", JSON_SCHEMA),
+        },
+    ),
+    (
+        Asked(strict=True),
+        {
+            CHAT: ("tools.0.function.strict", True),
+            RESPONSES: ("tools.0.strict", True),
+            CLAUDE: ("tools.0.strict", True),
+            GEMINI: ("toolConfig.functionCallingConfig.mode", "VALIDATED"),
+            MISTRAL: "strict",
+            GROQ: ("tools.0.function.parameters.additionalProperties", False),
+            VLLM: ("tools.0.function.strict", True),
+            OPENROUTER: ("tools.0.function.strict", True),
+            "ollama/llama3": "strict",
+        },
+    ),
+    (
+        Asked(verbosity="low"),
+        {
+            CHAT: ("verbosity", "low"),
+            RESPONSES: ("text.verbosity", "low"),
+            CLAUDE: "verbosity",
+            GEMINI: "verbosity",
+            MISTRAL: "verbosity",
+            GROQ: ("verbosity", "low"),
+            VLLM: ("verbosity", "low"),
+            OPENROUTER: ("verbosity", "low"),
+        },
+    ),
+    (
+        Asked(frequency_penalty=0.5),
+        {
+            CHAT: ("frequency_penalty", 0.5),
+            RESPONSES: "frequency_penalty",
+            RESPONSES_QUIET: "frequency_penalty",
+            CLAUDE: "frequency_penalty",
+            GEMINI: ("generationConfig.frequencyPenalty", 0.5),
+            MISTRAL: ("frequency_penalty", 0.5),
+            GROQ: ("frequency_penalty", 0.5),
+            VLLM: ("frequency_penalty", 0.5),
+            OPENROUTER: ("frequency_penalty", 0.5),
+        },
+    ),
+]
+CELLS = [(handle, asked, cell) for asked, cells in TABLE for handle, cell in cells.items()]
+
+
+def _settings(provider: ScriptedProvider) -> ProviderSettings:
+    return ProviderSettings(
+        openai_api_key="k",
+        openai_base_url=provider.openai_url,
+        anthropic_api_key="k",
+        anthropic_base_url=provider.url,
+        google_api_key="k",
+        google_base_url=provider.url,
+        mistral_api_key="k",
+        mistral_base_url=provider.url,
+        groq_api_key="k",
+        groq_base_url=provider.openai_url,
+        openrouter_api_key="k",
+        openrouter_base_url=provider.openai_url,
+        vllm_base_url=provider.url,
+        ollama_base_url=provider.url,
+    )
+
+
+@pytest.fixture
+async def model(provider: ScriptedProvider) -> AsyncIterator[ModelRouter]:
+    router = ModelRouter(_settings(provider))
+    yield router
+    await router.aclose()
+
+
+def _at(body: Any, place: str) -> Any:
+    for name in place.split("."):
+        if isinstance(body, list):
+            body = body[int(name)]
+        else:
+            body = body.get(name, MISSING) if isinstance(body, dict) else MISSING
+    return body
+
+
+@pytest.mark.filterwarnings("ignore:Sampling parameters")
+@pytest.mark.parametrize(
+    ("handle", "asked", "cell"),
+    CELLS,
+    ids=[f"{cell[0]}-{number}" for number, cell in enumerate(CELLS)],
+)
+async def test_a_setting_reaches_the_provider_or_is_told(
+    provider: ScriptedProvider,
+    model: ModelRouter,
+    handle: str,
+    asked: Asked,
+    cell: Sent | str | tuple[Sent, str],
 ) -> None:
-    settings = ModelSettings(temperature=0.25, max_output_tokens=77)
-    await answered(model, ask(handle, settings=settings))
-    (request,) = provider.requests
-    assert request.stream
-    assert request.api_key == KEYS[handle]
-    assert request.model == handle.split("/")[1]
-    assert request.user_text == "Hello."
-    body = request.body
-    match handle:
-        case "openai/gpt-4o":
-            sent = (
-                body["max_completion_tokens"],
-                body["temperature"],
-                request.messages[0]["content"],
-            )
-        case "openai/gpt-5":
-            # A model that thinks knows no temperature.
-            sent = body["max_output_tokens"], 0.25, request.messages[0]["content"]
-            assert "temperature" not in body
-        case "anthropic/claude-haiku-4-5":
-            sent = body["max_tokens"], body["temperature"], body["system"][0]["text"]
-        case _:
-            options = body["generationConfig"]
-            system = body["systemInstruction"]["parts"][0]["text"]
-            sent = options["maxOutputTokens"], options["temperature"], system
-    assert sent == (77, 0.25, "You are terse.")
+    match cell:
+        case str():
+            sent, told = None, [cell]
+        case ((str() as place, value), str() as named):
+            sent, told = (place, value), [named]
+        case (str() as place, value):
+            sent, told = (place, value), []
+    question = ask(handle, tools=(ROLL,), settings=asked)
+    judged = ProviderCatalogue(_settings(provider)).judged(question.choice)
+    assert [sentence.split(" ")[0] for sentence in judged.ignored] == told
+    await answered(model, question)
+    assert provider.requests[0].refused is None
+    if sent is not None:
+        assert _at(provider.requests[0].body, sent[0]) == sent[1]
 
 
-async def test_a_response_format_goes_to_openai_as_it_is(
-    provider: ScriptedProvider, model: ModelRouter
+@pytest.mark.parametrize("parallel", [True, False])
+@pytest.mark.parametrize(
+    ("handle", "place", "inverted"),
+    [
+        (CHAT, "parallel_tool_calls", False),
+        (RESPONSES, "parallel_tool_calls", False),
+        (CLAUDE, "tool_choice.disable_parallel_tool_use", True),
+        (MISTRAL, "parallel_tool_calls", False),
+        (GROQ, "parallel_tool_calls", False),
+        (OPENROUTER, "parallel_tool_calls", False),
+        # Google cannot be told; the engine keeps the first call.
+    ],
+)
+async def test_parallel_calls_are_allowed_or_forbidden(
+    provider: ScriptedProvider,
+    model: ModelRouter,
+    handle: str,
+    place: str,
+    inverted: bool,
+    parallel: bool,
 ) -> None:
-    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}}
-    await answered(model, ask(OPENAI, settings=ModelSettings(response_format=form)))
-    assert provider.requests[0].body["response_format"] == form
+    await answered(model, ask(handle, tools=(ROLL,), parallel_tool_calls=parallel))
+    assert _at(provider.requests[0].body, place) is (parallel is not inverted)
 
 
-async def test_a_response_format_goes_to_responses_in_their_form(
-    provider: ScriptedProvider, model: ModelRouter
-) -> None:
-    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}}
-    settings = ModelSettings(response_format=form, verbosity="low")
-    await answered(model, ask(RESPONSES, settings=settings))
-    assert provider.requests[0].body["text"] == {
-        "format": {"type": "json_schema", "name": "x", "schema": {"type": "object"}},
-        "verbosity": "low",
-    }
+def test_a_setting_that_is_told_says_on_which_model_and_why() -> None:
+    choice = ModelChoice(handle=CLAUDE, context_window=1000, settings=Asked(verbosity="low"))
+    judged = ProviderCatalogue(ProviderSettings()).judged(choice)
+    assert judged.ignored == (
+        "verbosity has no effect on anthropic/claude-haiku-4-5: there is no such setting.",
+    )
 
 
 async def test_a_tools_schema_is_rewritten_only_if_it_must_be_strict(
     provider: ScriptedProvider, model: ModelRouter
 ) -> None:
     for strict in (None, True):
-        settings = ModelSettings(strict=strict)
-        await answered(model, ask(OPENAI, tools=(ROLL,), settings=settings))
+        await answered(model, ask(OPENAI, tools=(ROLL,), settings=Asked(strict=strict)))
     loose, strict_one = (request.tools[0]["function"] for request in provider.requests)
     assert loose == {"name": "roll_dice", "description": "Roll.", "parameters": ROLL.parameters}
     assert strict_one["strict"] is True
     assert strict_one["parameters"]["additionalProperties"] is False
+
+
+async def test_older_geminis_give_a_form_without_tools(
+    provider: ScriptedProvider, model: ModelRouter
+) -> None:
+    await answered(model, ask(GEMINI, settings=Asked(response_format=JSON_SCHEMA)))
+    sent = provider.requests[0].body["generationConfig"]
+    assert sent["responseMimeType"] == "application/json"
+
+
+# what the provider may keep
+
+
+def _marks(value: Any) -> int:
+    """How many cache markers there are."""
+    if isinstance(value, dict):
+        return ("cache_control" in value) + sum(map(_marks, value.values()))
+    return sum(map(_marks, value)) if isinstance(value, list) else 0
+
+
+async def test_anthropic_is_told_what_to_keep(
+    provider: ScriptedProvider, model: ModelRouter
+) -> None:
+    rows = (HELLO, *settled_call("call_1"))
+    await answered(model, ask(CLAUDE, *rows, tools=(ROLL,)))
+    body = provider.requests[0].body
+    assert "cache_control" in body["system"][-1]
+    assert "cache_control" in body["tools"][-1]
+    assert "cache_control" in body["messages"][-1]["content"][-1]
+    # Four is all that Anthropic takes.
+    assert _marks(body) == 3
+
+
+def _without_marks(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_marks(one) for name, one in value.items() if name != "cache_control"}
+    return [_without_marks(one) for one in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("handle", [CHAT, RESPONSES, CLAUDE, GEMINI, VLLM])
+async def test_what_was_sent_once_is_sent_again_in_the_same_words(
+    provider: ScriptedProvider, model: ModelRouter, handle: str
+) -> None:
+    """Else the provider would find nothing in its cache."""
+    rows = [HELLO]
+    for turn in range(3):
+        rows += settled_call(f"call_{turn}")
+        await answered(model, ask(handle, *rows, tools=(ROLL,)))
+        rows += [row(Role.ASSISTANT, f"Turn {turn}."), HELLO]
+    sent = [_without_marks(request.body) for request in provider.requests]
+    for earlier, later in pairwise(sent):
+        history = next(name for name in ("messages", "input", "contents") if name in earlier)
+        before, after = earlier.pop(history), dict(later)[history]
+        assert after[: len(before)] == before
+        assert earlier == {name: value for name, value in later.items() if name != history}
+
+
+# pictures
+
+
+async def test_a_model_that_cannot_see_is_told_that_there_was_a_picture(
+    provider: ScriptedProvider, model: ModelRouter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    picture = Image("image/png", PNG)
+    calls = (ToolCall("call_1", "flip_coin", "{}"),)
+    returned = ToolReturn("call_1", "flip_coin", Outcome.FINISHED, (picture, picture))
+    rows = (
+        row(Role.USER, "What is it?", picture),
+        row(Role.ASSISTANT, tool_calls=calls, step_id="step-1"),
+        row(Role.TOOL, tool_returns=(returned,)),
+        row(Role.USER, "", Text("Well?")),
+    )
+    from holdfast.adapters.models.wires.openai_chat import OpenAiChatWire
+
+    made = OpenAiChatWire.model
+
+    def blind(self: OpenAiChatWire, name: str, *, strict: bool) -> Any:
+        found = made(self, name, strict=strict)
+        found.__dict__["profile"] = {**found.profile, "supports_image_input": False}
+        return found
+
+    monkeypatch.setattr(OpenAiChatWire, "model", blind)
+    await answered(model, ask(CHAT, *rows, tools=(ROLL,)))
+    sent = str(provider.requests[0].messages)
+    assert PNG not in sent
+    assert "[Image omitted]" in sent
+    assert "[2 images omitted]" in sent

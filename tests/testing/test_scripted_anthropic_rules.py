@@ -13,6 +13,7 @@ USER: Message = {"role": "user", "content": "hi"}
 TEXT: Block = {"type": "text", "text": "hello"}
 THINKING: Block = {"type": "thinking", "thinking": "hm", "signature": "sig"}
 REDACTED: Block = {"type": "redacted_thinking", "data": "x"}
+MARKED = {"cache_control": {"type": "ephemeral"}}
 ENABLED = {"type": "enabled", "budget_tokens": 1024}
 
 
@@ -22,6 +23,11 @@ def use(call_id: str) -> Block:
 
 def result(call_id: str) -> Block:
     return {"type": "tool_result", "tool_use_id": call_id, "content": "7"}
+
+
+def image(media_type: str) -> Block:
+    source = {"type": "base64", "media_type": media_type, "data": "AAAA"}
+    return {"type": "image", "source": source}
 
 
 def user(*blocks: Block) -> Message:
@@ -100,6 +106,15 @@ def test_a_sound_history_is_accepted(history: list[Message]) -> None:
         (
             [USER, assistant(THINKING | {"signature": ""}, TEXT), USER],
             "Invalid `signature` in `thinking` block",
+        ),
+        ([user(TEXT | MARKED) for _ in range(5)], "A maximum of 4 blocks with cache_control"),
+        (
+            [USER, assistant(THINKING | MARKED, TEXT), USER],
+            "messages.1.content.0.thinking.cache_control: Extra inputs are not permitted",
+        ),
+        (
+            [user(image("image/bmp"))],
+            "image.source.base64.media_type: Input should be 'image/jpeg'",
         ),
         (
             [USER, {"role": "assistant", "content": "The answer is "}],

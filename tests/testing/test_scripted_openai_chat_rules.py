@@ -64,6 +64,7 @@ def test_arguments_that_are_no_json_are_accepted_as_long_as_they_are_text() -> N
         ([USER, calling(call("a", arguments={})), result("a")], "arguments': expected a string"),
         ([USER, calling(call("a", name="no spaces")), result("a")], "does not match pattern"),
         ([USER, calling(call("a", name="n" * 65)), result("a")], "maximum length 64"),
+        ([USER, calling(call("i" * 41)), result("i" * 41)], "maximum length 40"),
     ],
 )
 def test_a_broken_history_is_refused_with_its_reason(history: list[Message], reason: str) -> None:

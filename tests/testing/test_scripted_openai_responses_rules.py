@@ -26,7 +26,7 @@ def judged(*items: Item, **fields: Any) -> str:
         [USER, SAID, USER],
         [USER, CALL, OUTPUT],
         [USER, REASONING, CALL, OUTPUT],
-        [USER, REASONING, REASONING, SAID, USER],
+        [USER, REASONING, REASONING | {"id": "rs_2"}, SAID, USER],
     ],
 )
 def test_a_sound_input_is_accepted(items: list[Item]) -> None:
@@ -51,6 +51,10 @@ def test_plain_text_is_accepted() -> None:
         ([USER, CALL, REASONING, OUTPUT], "'rs_1' of type 'reasoning' was provided without"),
         ([USER, CALL | {"arguments": {}}, OUTPUT], "arguments': expected a string"),
         ([USER, CALL | {"name": "no spaces"}, OUTPUT], "does not match pattern"),
+        ([USER, CALL | {"id": "call_1"}, OUTPUT], "Expected an ID that begins with 'fc'"),
+        ([USER, SAID | {"id": "fc_1"}, USER], "Expected an ID that begins with 'msg'"),
+        ([USER, CALL | {"call_id": "c" * 65}], "call_id': string too long"),
+        ([USER, REASONING, REASONING, SAID], "Duplicate item found with id rs_1"),
     ],
 )
 def test_a_broken_input_is_refused_with_its_reason(items: list[Item], reason: str) -> None:
@@ -68,3 +72,9 @@ def test_a_tool_with_a_bad_name_is_refused() -> None:
 
 def test_a_request_without_a_model_is_refused() -> None:
     assert refusal({"input": "hi"}) == "Missing required parameter: 'model'."
+
+
+def test_thoughts_that_were_not_to_be_kept_come_back_whole() -> None:
+    assert "Item with id 'rs_1' not found" in judged(USER, REASONING, SAID, store=False)
+    whole = REASONING | {"encrypted_content": "x"}
+    assert judged(USER, whole, SAID, store=False) == "accepted"

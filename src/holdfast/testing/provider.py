@@ -25,6 +25,7 @@ from holdfast.testing.script import (
     TruncatedStream,
 )
 from holdfast.testing.server import Exchange, HttpRequest, Server
+from holdfast.testing.signatures import Signatures
 from holdfast.testing.wires import openai_chat, wire_at
 from holdfast.testing.wires.wire import Body, Wire
 
@@ -78,6 +79,7 @@ class ScriptedProvider:
         self._awaited: list[tuple[int, Moment]] = []
         self._answers = 0
         self._calls = 0
+        self._signatures = Signatures()
 
     # where it is
 
@@ -219,6 +221,7 @@ class ScriptedProvider:
                 scripted: Scripted = HttpError(400, request.refused)
             else:
                 scripted = self._with_ids(self._choose(request), wire)
+                self._signatures.note(wire.name, scripted)
             self._answers += 1
             response_id = f"{wire.response_prefix}{self._answers:08d}"
         return Exchange(
@@ -230,7 +233,7 @@ class ScriptedProvider:
         if not self._strict:
             return None
         try:
-            return wire.refusal(body)
+            return wire.refusal(body) or self._signatures.refusal(wire.name, body)
         except (AttributeError, KeyError, TypeError):
             # The rules read the body as the API describes it; the API refuses what is otherwise.
             return _WRONG_SHAPE

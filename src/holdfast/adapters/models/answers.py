@@ -1,6 +1,5 @@
 """From pydantic-ai's stream to our events: deltas as they come, then the whole answer."""
 
-import re
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from secrets import token_hex
 from typing import Any
@@ -21,6 +20,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import StreamedResponse
 from pydantic_ai.usage import RequestUsage
 
+from holdfast.adapters.models.call_ids import is_usable
 from holdfast.adapters.models.errors import translation
 from holdfast.adapters.models.places import placed
 from holdfast.adapters.models.stream_events import stream_events
@@ -39,8 +39,6 @@ from holdfast.ports.model import (
 
 _BROKEN_OFF = "The provider's stream ended in the middle of the answer."
 
-# What every provider accepts as the id of a call.
-_USABLE_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 # So pydantic-ai marks ids that it made up.
 _MADE_UP = "pyd_ai_"
 _REDACTED_IDS = ("redacted_thinking", "redacted_content")
@@ -100,7 +98,7 @@ class _Calls:
     def id(self, index: int, proposed: str) -> str:
         """The provider's id, or one of ours if it gave none, an unusable one, or one used before."""
         if index not in self._given:
-            usable = _USABLE_ID.fullmatch(proposed) and not proposed.startswith(_MADE_UP)
+            usable = is_usable(proposed) and not proposed.startswith(_MADE_UP)
             taken = not usable or proposed in self._given.values() or self._was_used(proposed)
             self._given[index] = f"call_{token_hex(4)}" if taken else proposed
         return self._given[index]

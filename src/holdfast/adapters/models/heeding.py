@@ -70,10 +70,9 @@ def _thinking(profile: ModelProfile, choice: ModelChoice) -> _Unheeded:
     asked = choice.settings
     level = thinking_level(asked)
     able = profile.get("supports_thinking", False)
-    if asked.reasoning_effort is not None and not able and not _is_asked_anyway(choice):
-        yield "reasoning_effort", "the model does not reason"
-    elif level is True and not able:
-        yield "thinking", "the model does not reason"
+    if level and not able and not (asked.reasoning_effort and _is_asked_anyway(choice)):
+        named = "thinking" if level is True else "reasoning_effort"
+        yield named, "the model does not reason"
     if level is False and profile.get("thinking_always_enabled", False):
         yield "thinking", "the model cannot do without; it thinks as little as it can"
 

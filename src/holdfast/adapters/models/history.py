@@ -24,6 +24,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
+from holdfast.adapters.models.call_ids import usable
 from holdfast.adapters.models.places import in_order
 from holdfast.core.messages import (
     Image,
@@ -106,7 +107,7 @@ def _call(call: ToolCall) -> ToolCallPart:
     return ToolCallPart(
         tool_name=call.name,
         args=call.arguments,
-        tool_call_id=call.id,
+        tool_call_id=usable(call.id),
         id=call.item_id,
         provider_name=call.provider,
         provider_details=call.details,
@@ -163,7 +164,7 @@ def _returned(item: ToolReturn) -> ToolReturnPart:
     return ToolReturnPart(
         tool_name=item.name or "unknown_tool",
         content=_contents(item.content) if pictured else item.text,
-        tool_call_id=item.call_id,
+        tool_call_id=usable(item.call_id),
         outcome="success" if item.ok else "failed",
     )
 

@@ -57,17 +57,19 @@ class Inquiry:
 
 async def _asked(account: Account) -> Listed | None:
     """Nothing if the provider does not answer in time, or not with a list."""
-    listing = await asyncio.to_thread(_loaded)
+    ask = await asyncio.to_thread(_loaded, verifying=not account.is_plain_http)
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
-            return await listing(account)
+            return await ask(account)
     except TimeoutError:
         return None
 
 
-def _loaded() -> "Callable[[Account], Awaitable[Listed | None]]":
-    from holdfast.adapters.models.listing import (  # noqa: PLC0415 - the HTTP client takes 0.2 s to import
-        ask,
+def _loaded(*, verifying: bool) -> Callable[[Account], Awaitable[Listed | None]]:
+    from holdfast.adapters.models import (  # noqa: PLC0415 - the HTTP client takes 0.2 s to import
+        listing,
     )
 
-    return ask
+    if verifying:
+        listing.certificates()
+    return listing.ask

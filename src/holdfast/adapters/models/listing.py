@@ -5,7 +5,9 @@ Importing this module imports the HTTP client: the catalogue does that in a thre
 
 import asyncio
 import re
+import ssl
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 import httpx2
@@ -14,6 +16,7 @@ import msgspec
 from holdfast.adapters.models import providers
 from holdfast.adapters.models.handles import Account
 from holdfast.adapters.models.listed import Listed, ListedEmbedding, ListedModel
+from holdfast.adapters.models.transport import StreamTransport
 
 _Json: TypeAlias = Mapping[str, Any]
 
@@ -47,10 +50,24 @@ _DOES_NOT_CHAT = re.compile(
 async def ask(account: Account) -> Listed | None:
     """What the provider says; None if it cannot be reached, or says something else."""
     try:
-        async with httpx2.AsyncClient(trust_env=not account.is_loopback) as client:
+        async with _client(account) as client:
             return await _listed(account, client)
     except _SAYS_NOTHING:
         return None
+
+
+@lru_cache(maxsize=1)
+def certificates() -> ssl.SSLContext:
+    """Loading them takes 20 ms: once, and in a thread."""
+    return httpx2.create_ssl_context()
+
+
+def _client(account: Account) -> httpx2.AsyncClient:
+    if account.is_plain_http:
+        # There is nothing to verify.
+        transport = StreamTransport(None)
+        return httpx2.AsyncClient(transport=transport, trust_env=not account.is_loopback)
+    return httpx2.AsyncClient(verify=certificates())
 
 
 async def _listed(account: Account, client: httpx2.AsyncClient) -> Listed:

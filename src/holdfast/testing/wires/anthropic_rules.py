@@ -15,6 +15,8 @@ _ROLES = ("user", "assistant", "system")
 _ID = re.compile(r"[a-zA-Z0-9_-]+")
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _MIN_THINKING_BUDGET_TOKENS = 1024
+_MAX_CACHE_MARKS = 4
+_IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 _THINKING_TYPES = ("thinking", "redacted_thinking")
 _THINKING_DOCS = (
     "Please consult our documentation at "
@@ -52,12 +54,25 @@ def _refusals(body: Body) -> Iterator[str]:
         if message.get("role") not in _ROLES:
             yield f"messages.{index}.role: Input should be 'user' or 'assistant'"
     yield from _content_refusals(body["messages"])
+    marked = _marked(body)
+    if marked > _MAX_CACHE_MARKS:
+        yield (
+            f"A maximum of {_MAX_CACHE_MARKS} blocks with cache_control may be provided. "
+            f"Found {marked}."
+        )
     turns = _turns(body["messages"])
     if not turns or turns[0].role != "user":
         yield 'messages: first message must use the "user" role'
     yield from _pairing_refusals(turns)
     if _thinks(body):
         yield from _thinking_start_refusals(turns)
+
+
+def _marked(value: object) -> int:
+    if isinstance(value, dict):
+        own = value.get("cache_control") is not None
+        return own + sum(_marked(inner) for inner in value.values())
+    return sum(map(_marked, value)) if isinstance(value, list) else 0
 
 
 def _option_refusals(body: Body) -> Iterator[str]:
@@ -104,20 +119,47 @@ def _content_refusals(messages: list[dict[str, Any]]) -> Iterator[str]:
 def _block_refusals(where: str, block: dict[str, Any]) -> Iterator[str]:
     match block.get("type"):
         case "text":
-            if not block.get("text"):
-                yield "messages: text content blocks must be non-empty"
-            elif not block["text"].strip():
-                yield "messages: text content blocks must contain non-whitespace text"
-        case "thinking":
-            if block.get("signature") is None:
-                yield f"{where}.thinking.signature: Field required"
-            elif not block["signature"]:
-                yield f"{where}: Invalid `signature` in `thinking` block"
+            yield from _text_refusals(block)
+        case "thinking" | "redacted_thinking" as kind:
+            if block.get("cache_control"):
+                yield f"{where}.{kind}.cache_control: Extra inputs are not permitted"
+            if kind == "thinking":
+                yield from _thinking_refusals(where, block)
+        case "image":
+            yield from _image_refusals(where, block.get("source") or {})
+        case "tool_result":
+            yield from _id_refusals(f"{where}.tool_result.tool_use_id", block["tool_use_id"])
         case "tool_use":
-            if not _ID.fullmatch(block["id"]):
-                yield f"{where}.tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'"
+            yield from _id_refusals(f"{where}.tool_use.id", block["id"])
             if not isinstance(block.get("input"), dict):
                 yield f"{where}.tool_use.input: Input should be a valid dictionary"
+
+
+def _text_refusals(block: dict[str, Any]) -> Iterator[str]:
+    if not block.get("text"):
+        yield "messages: text content blocks must be non-empty"
+    elif not block["text"].strip():
+        yield "messages: text content blocks must contain non-whitespace text"
+
+
+def _thinking_refusals(where: str, block: dict[str, Any]) -> Iterator[str]:
+    if block.get("signature") is None:
+        yield f"{where}.thinking.signature: Field required"
+    elif not block["signature"]:
+        yield f"{where}: Invalid `signature` in `thinking` block"
+
+
+def _id_refusals(where: str, call_id: str) -> Iterator[str]:
+    if not _ID.fullmatch(call_id):
+        yield f"{where}: String should match pattern '^[a-zA-Z0-9_-]+$'"
+
+
+def _image_refusals(where: str, source: dict[str, Any]) -> Iterator[str]:
+    if source.get("type") == "base64" and source.get("media_type") not in _IMAGES:
+        known = ", ".join(f"'{kind}'" for kind in _IMAGES[:-1])
+        yield (
+            f"{where}.image.source.base64.media_type: Input should be {known} or '{_IMAGES[-1]}'"
+        )
 
 
 def _pairing_refusals(turns: list[_Turn]) -> Iterator[str]:

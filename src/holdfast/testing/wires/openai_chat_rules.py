@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast.testing.wires.openai_names import name_refusals
+from holdfast.testing.wires.openai_names import length_refusals, name_refusals
 from holdfast.testing.wires.wire import Body
 
+_MAX_ID_CHARS = 40
 _ROLES = ("system", "assistant", "user", "function", "tool", "developer")
 
 
@@ -62,6 +63,7 @@ def _assistant_refusals(index: int, message: dict[str, Any]) -> Iterator[str]:
         if call["id"] in seen:
             yield f"Duplicate value for 'tool_call_id' of '{call['id']}' in 'messages[{index}]'."
         seen.add(call["id"])
+        yield from length_refusals(f"{where}.id", call["id"], _MAX_ID_CHARS)
         yield from name_refusals(f"{where}.function.name", call["function"]["name"])
         if not isinstance(call["function"].get("arguments"), str):
             yield f"Invalid type for '{where}.function.arguments': expected a string."

@@ -1,4 +1,4 @@
-"""How a function may be called, on both OpenAI wires. Pure."""
+"""What functions and their calls may be called, on both OpenAI wires. Pure."""
 
 import re
 from collections.abc import Iterator
@@ -14,8 +14,12 @@ def name_refusals(where: str, name: str) -> Iterator[str]:
             f"Invalid '{where}': string does not match pattern. "
             f"Expected a string that matches the pattern '{_PATTERN}'."
         )
-    if len(name) > _MAX_CHARS:
+    yield from length_refusals(where, name, _MAX_CHARS)
+
+
+def length_refusals(where: str, text: str, most: int) -> Iterator[str]:
+    if len(text) > most:
         yield (
             f"Invalid '{where}': string too long. Expected a string with maximum length "
-            f"{_MAX_CHARS}, but got a string with length {len(name)} instead."
+            f"{most}, but got a string with length {len(text)} instead."
         )

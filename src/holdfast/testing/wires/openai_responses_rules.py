@@ -3,9 +3,11 @@
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast.testing.wires.openai_names import name_refusals
+from holdfast.testing.wires.openai_names import length_refusals, name_refusals
 from holdfast.testing.wires.wire import Body
 
+_MAX_ID_CHARS = 64
+_ID_PREFIXES = {"message": "msg", "function_call": "fc", "reasoning": "rs"}
 _ROLES = ("assistant", "system", "developer", "user")
 # With one of these the calls may be in the part of the history that the provider keeps.
 _STORED_HISTORY = ("previous_response_id", "conversation")
@@ -33,7 +35,10 @@ def _refusals(body: Body) -> Iterator[str]:
         return
     for index, item in enumerate(items):
         yield from _shape_refusals(index, item)
+    yield from _id_refusals(items)
     yield from _reasoning_refusals(items)
+    if body.get("store") is False:
+        yield from _forgotten_refusals(items)
     yield from _pairing_refusals(items, stored=stored)
 
 
@@ -50,6 +55,40 @@ def _shape_refusals(index: int, item: dict[str, Any]) -> Iterator[str]:
             yield from name_refusals(f"input[{index}].name", item["name"])
             if not isinstance(item.get("arguments"), str):
                 yield f"Invalid type for 'input[{index}].arguments': expected a string."
+
+
+def _id_refusals(items: list[dict[str, Any]]) -> Iterator[str]:
+    seen: set[str] = set()
+    for index, item in enumerate(items):
+        given, kind = item.get("id"), item.get("type", "message")
+        if "call_id" in item:
+            yield from length_refusals(f"input[{index}].call_id", item["call_id"], _MAX_ID_CHARS)
+        if given is None:
+            continue
+        yield from length_refusals(f"input[{index}].id", given, _MAX_ID_CHARS)
+        prefix = _ID_PREFIXES.get(kind)
+        if prefix and not given.startswith(prefix):
+            yield (
+                f"Invalid 'input[{index}].id': '{given}'. "
+                f"Expected an ID that begins with '{prefix}'."
+            )
+        if given in seen:
+            yield (
+                f"Duplicate item found with id {given}. "
+                "Remove duplicate items from your input and try again."
+            )
+        seen.add(given)
+
+
+def _forgotten_refusals(items: list[dict[str, Any]]) -> Iterator[str]:
+    """What the provider was told not to keep must come back whole."""
+    for item in items:
+        if item.get("type") == "reasoning" and not item.get("encrypted_content"):
+            yield (
+                f"Item with id '{item.get('id')}' not found. Items are not persisted when `store` "
+                "is set to false. Try again with `store` set to true, or remove this item from your "
+                "input."
+            )
 
 
 def _reasoning_refusals(items: list[dict[str, Any]]) -> Iterator[str]:

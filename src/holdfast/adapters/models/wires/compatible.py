@@ -6,7 +6,7 @@ from typing import TypeAlias
 from pydantic_ai.profiles import ModelProfile, merge_profile
 from pydantic_ai.profiles.grok import GrokModelProfile, grok_model_profile
 from pydantic_ai.profiles.groq import GroqModelProfile, groq_model_profile
-from pydantic_ai.profiles.openai import OpenAIModelProfile
+from pydantic_ai.profiles.openai import OpenAIJsonSchemaTransformer, OpenAIModelProfile
 from pydantic_ai.providers.azure import AzureProvider
 from pydantic_ai.providers.deepseek import DeepSeekProvider
 from pydantic_ai.providers.ollama import OllamaProvider
@@ -24,7 +24,9 @@ _OLD_LIMIT = OpenAIModelProfile(openai_chat_supports_max_completion_tokens=False
 
 def _groq(name: str) -> ModelProfile | None:
     known: GroqModelProfile = groq_model_profile(name)  # type: ignore[assignment]  # made as one
-    efforts = OpenAIModelProfile(openai_chat_thinking_field="reasoning")
+    efforts = OpenAIModelProfile(
+        openai_chat_thinking_field="reasoning", json_schema_transformer=OpenAIJsonSchemaTransformer
+    )
     if known.get("groq_supports_graded_reasoning_effort"):
         efforts["openai_reasoning_efforts"] = frozenset({"low", "medium", "high"})
     elif known.get("groq_supports_reasoning_disable"):
@@ -36,7 +38,10 @@ def _groq(name: str) -> ModelProfile | None:
 def _xai(name: str) -> ModelProfile | None:
     known: GrokModelProfile | None = grok_model_profile(name)  # type: ignore[assignment]  # made as one
     efforts = frozenset((known or {}).get("grok_reasoning_efforts", ()))
-    return merge_profile(known, OpenAIModelProfile(openai_reasoning_efforts=efforts))
+    more = OpenAIModelProfile(
+        openai_reasoning_efforts=efforts, json_schema_transformer=OpenAIJsonSchemaTransformer
+    )
+    return merge_profile(known, more)
 
 
 def _with(profile: Profile, more: ModelProfile) -> Profile:

@@ -2,14 +2,17 @@
 
 import httpx2
 from openai import AsyncOpenAI
+from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 from pydantic_ai.models.openrouter import OpenRouterModel
 from pydantic_ai.providers.openrouter import OpenRouterProvider
+from pydantic_ai.settings import ModelSettings
 
 from holdfast.adapters.models.handles import Account
 from holdfast.adapters.models.providers import OPENROUTER, PROVIDERS
 from holdfast.adapters.models.wires.openai_chat import OpenAiChatWire
 from holdfast.core.messages import Thinking
+from holdfast.ports.model import Question
 
 
 class OpenRouterWire(OpenAiChatWire):
@@ -30,3 +33,11 @@ class OpenRouterWire(OpenAiChatWire):
     def model(self, name: str, *, strict: bool) -> Model:
         del strict
         return OpenRouterModel(name, provider=self._router)
+
+    def settings(
+        self, model: Model, question: Question, history: list[ModelMessage]
+    ) -> ModelSettings:
+        settings = super().settings(model, question, history)
+        # Where the provider behind it wants to be told what to keep.
+        settings["cache"] = True
+        return settings

@@ -1,0 +1,354 @@
+"""Servers and providers are asked what they have, and what context they really serve."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from holdfast.adapters.models import inquiry
+from holdfast.adapters.models.catalogue import ProviderCatalogue
+from holdfast.adapters.models.handles import ProviderSettings
+from holdfast.adapters.models.inquiry import Inquiry
+
+KEY = "a-secret-key"
+
+
+class Server:
+    """Says what it was given, path by path; a path that it was not given is not there."""
+
+    def __init__(self, pages: dict[str, Any]) -> None:
+        self.pages = pages
+        self.url = ""
+        self.heard: list[tuple[str, dict[str, str]]] = []
+        self.bodies: list[bytes] = []
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        target = head[0].split(" ")[1]
+        lines = (line.partition(": ") for line in head[1:] if line)
+        headers = {name.lower(): value for name, _, value in lines}
+        body = await reader.readexactly(int(headers.get("content-length", "0")))
+        self.heard.append((target, headers))
+        page = self.pages.get(target.partition("?")[0])
+        if callable(page):
+            page = page(json.loads(body))
+        status = "404 Not Found" if page is None else "200 OK"
+        said = json.dumps(page).encode()
+        writer.write(
+            f"HTTP/1.1 {status}\r\ncontent-length: {len(said)}\r\nconnection: close\r\n\r\n".encode()
+        )
+        writer.write(said)
+        await writer.drain()
+        writer.close()
+
+
+@asynccontextmanager
+async def serving(pages: dict[str, Any]) -> AsyncIterator[Server]:
+    server = Server(pages)
+    listening = await asyncio.start_server(server.answer, "127.0.0.1", 0)
+    async with listening:
+        server.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+        yield server
+
+
+async def _windows(catalogue: ProviderCatalogue, provider: str) -> dict[str, int]:
+    models = await catalogue.models()
+    return {model.name: model.context_window for model in models if model.provider == provider}
+
+
+async def _dimensions(catalogue: ProviderCatalogue) -> dict[str, int]:
+    return {model.handle: model.dimensions for model in await catalogue.embeddings()}
+
+
+def _ollama_show(body: dict[str, Any]) -> dict[str, Any]:
+    about = {"general.architecture": "llama", "llama.context_length": 131_072}
+    match body["model"]:
+        case "loaded:latest" | "unloaded:7b":
+            return {"model_info": about, "parameters": 'stop "<|eot|>"', "capabilities": ["tools"]}
+        case "chosen:latest":
+            return {"model_info": about, "parameters": "temperature 0.7\nnum_ctx    16384"}
+        case "tiny:latest":
+            return {"model_info": {"llama.context_length": 2048}}
+        case _:
+            embeds = {"bert.embedding_length": 768}
+            return {"model_info": embeds, "capabilities": ["embedding"]}
+
+
+OLLAMA = {
+    "/api/tags": {
+        "models": [
+            {"name": name}
+            for name in (
+                "loaded:latest",
+                "unloaded:7b",
+                "chosen:latest",
+                "tiny:latest",
+                "nomic-embed-text:latest",
+            )
+        ]
+    },
+    "/api/ps": {"models": [{"name": "loaded:latest", "context_length": 32_768}]},
+    "/api/show": _ollama_show,
+}
+
+
+async def test_ollama_is_asked_what_it_serves() -> None:
+    async with serving(OLLAMA) as server:
+        catalogue = ProviderCatalogue(ProviderSettings(ollama_base_url=server.url))
+        # Loaded: what it was loaded with. Else what its file says, else what Ollama takes by default.
+        assert await _windows(catalogue, "ollama") == {
+            "loaded": 32_768,
+            "unloaded:7b": 4_096,
+            "chosen": 16_384,
+            "tiny": 2_048,
+        }
+        assert await _dimensions(catalogue) == {"ollama/nomic-embed-text": 768}
+
+
+async def test_lm_studio_is_asked_what_it_serves() -> None:
+    models = [
+        {
+            "id": "loaded",
+            "type": "llm",
+            "max_context_length": 131_072,
+            "loaded_context_length": 8192,
+        },
+        {"id": "unloaded", "type": "vlm", "max_context_length": 131_072},
+        {"id": "nomic", "type": "embeddings", "max_context_length": 2048},
+    ]
+    async with serving({"/api/v0/models": {"data": models}}) as server:
+        catalogue = ProviderCatalogue(ProviderSettings(lmstudio_base_url=f"{server.url}/v1"))
+        found = await _windows(catalogue, "lmstudio_openai")
+    assert found == {"loaded": 8192, "unloaded": 4096}
+
+
+async def test_vllm_is_asked_what_it_serves() -> None:
+    models = [{"id": "Qwen/Qwen3-8B", "object": "model", "max_model_len": 40_960}]
+    async with serving({"/v1/models": {"data": models}}) as server:
+        settings = ProviderSettings(vllm_base_url=server.url, vllm_api_key=KEY)
+        found = await _windows(ProviderCatalogue(settings), "vllm")
+    assert found == {"Qwen/Qwen3-8B": 40_960}
+    assert server.heard[0][1]["authorization"] == f"Bearer {KEY}"
+
+
+async def test_llama_cpp_is_asked_what_it_serves() -> None:
+    pages = {
+        "/v1/models": {"data": [{"id": "gemma.gguf", "meta": {"n_ctx_train": 131_072}}]},
+        "/props": {"default_generation_settings": {"n_ctx": 12_288}},
+    }
+    async with serving(pages) as server:
+        settings = ProviderSettings(openai_base_url=f"{server.url}/v1")
+        catalogue = ProviderCatalogue(settings)
+        assert await _windows(catalogue, "openai-proxy") == {"gemma.gguf": 12_288}
+        assert catalogue.find("openai-proxy/gemma.gguf").context_window == 12_288
+
+
+async def test_a_server_that_says_no_window_has_the_usual_one() -> None:
+    async with serving({"/v1/models": {"data": [{"id": "mystery"}]}}) as server:
+        settings = ProviderSettings(vllm_base_url=server.url)
+        assert await _windows(ProviderCatalogue(settings), "vllm") == {"mystery": 128_000}
+
+
+LISTS: list[tuple[str, str, str, Any, dict[str, int]]] = [
+    (
+        "groq",
+        "groq",
+        "/models",
+        {"data": [{"id": "llama-3.3", "context_window": 131_072}, {"id": "whisper-3"}]},
+        {"llama-3.3": 131_072},
+    ),
+    (
+        "openrouter",
+        "openrouter",
+        "/models",
+        {"data": [{"id": "x/y", "context_length": 65_536}]},
+        {"x/y": 65_536},
+    ),
+    (
+        "together",
+        "together",
+        "/models",
+        [{"id": "x/z", "type": "chat", "context_length": 32_768}],
+        {"x/z": 32_768},
+    ),
+    (
+        "mistral",
+        "mistral",
+        "/v1/models",
+        {"data": [{"id": "mistral-x", "max_context_length": 262_144}]},
+        {"mistral-x": 262_144},
+    ),
+    ("xai", "xai", "/models", {"data": [{"id": "grok-9"}]}, {"grok-9": 128_000}),
+    (
+        "deepseek",
+        "deepseek",
+        "/models",
+        {"data": [{"id": "deepseek-chat"}]},
+        {"deepseek-chat": 128_000},
+    ),
+    (
+        "anthropic",
+        "anthropic",
+        "/v1/models",
+        {
+            "data": [
+                {"id": "claude-x", "max_input_tokens": 500_000},
+                {"id": "claude-opus-4-5-20251101"},
+            ]
+        },
+        {"claude-x": 500_000, "claude-opus-4-5-20251101": 200_000},
+    ),
+    (
+        "google",
+        "google_ai",
+        "/v1beta/models",
+        {
+            "models": [
+                {
+                    "name": "models/gemini-x",
+                    "inputTokenLimit": 99,
+                    "supportedGenerationMethods": ["generateContent"],
+                },
+                {"name": "models/veo", "supportedGenerationMethods": ["predict"]},
+            ]
+        },
+        {"gemini-x": 99},
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("field", "provider", "path", "page", "windows"), LISTS, ids=lambda value: None
+)
+async def test_a_key_lists_what_it_can_reach(
+    field: str, provider: str, path: str, page: Any, windows: dict[str, int]
+) -> None:
+    async with serving({path: page}) as server:
+        given: dict[str, Any] = {f"{field}_api_key": KEY, f"{field}_base_url": server.url}
+        found = await _windows(ProviderCatalogue(ProviderSettings(**given)), provider)
+    assert found == windows
+    assert KEY in str(server.heard[0][1])
+
+
+async def test_openai_lists_models_that_talk_and_models_that_embed() -> None:
+    names = [
+        "gpt-4o",
+        "gpt-4o-mini-tts",
+        "dall-e-3",
+        "gpt-image-1",
+        "text-embedding-3-small",
+        "omni-moderation",
+        "o4-mini",
+    ]
+    pages = {"/v1/models": {"data": [{"id": name} for name in names]}}
+    async with serving(pages) as server:
+        settings = ProviderSettings(openai_api_key=KEY, openai_base_url=f"{server.url}/v1")
+        catalogue = ProviderCatalogue(settings)
+        assert await _windows(catalogue, "openai") == {"gpt-4o": 128_000, "o4-mini": 200_000}
+        found = await _dimensions(catalogue)
+    assert found == {"openai/text-embedding-3-small": 1536}
+
+
+async def test_who_cannot_say_what_a_key_opens_is_not_asked() -> None:
+    async with serving({}) as server:
+        settings = ProviderSettings(
+            azure_api_key=KEY,
+            azure_base_url=server.url,
+            google_cloud_project="p",
+            google_vertex_base_url=server.url,
+            aws_region="us-east-1",
+            bedrock_api_key=KEY,
+            bedrock_base_url=server.url,
+        )
+        handles = [model.handle for model in await ProviderCatalogue(settings).models()]
+    assert handles == ["holdfast/guide"]
+    assert server.heard == []
+
+
+# how they are asked
+
+
+async def _never(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read()
+    writer.close()
+
+
+async def test_a_server_that_does_not_answer_is_left_out_after_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(inquiry, "ANSWER_SECONDS", 0.4)
+    silent = await asyncio.start_server(_never, "127.0.0.1", 0)
+    async with serving({"/v1/models": {"data": [{"id": "there", "max_model_len": 7}]}}) as server:
+        port = silent.sockets[0].getsockname()[1]
+        settings = ProviderSettings(
+            vllm_base_url=server.url,
+            ollama_base_url=f"http://127.0.0.1:{port}",
+            anthropic_api_key=KEY,
+            anthropic_base_url=f"http://127.0.0.1:{port}",
+        )
+        async with asyncio.timeout(10):
+            models = await ProviderCatalogue(settings).models()
+        silent.close()
+    handles = [model.handle for model in models]
+    assert "vllm/there" in handles
+    # What is published of a provider holds while it cannot be asked.
+    assert "anthropic/claude-opus-4-5" in handles
+    assert not [handle for handle in handles if handle.startswith("ollama/")]
+
+
+@pytest.mark.parametrize(
+    "page", ["no list", {"data": "none"}, {"data": [{"name": "x"}]}, [1], None]
+)
+async def test_an_answer_that_makes_no_sense_breaks_nothing(page: Any) -> None:
+    async with serving({"/v1/models": page}) as server:
+        catalogue = ProviderCatalogue(ProviderSettings(vllm_base_url=server.url))
+        assert [model.handle for model in await catalogue.models()] == ["holdfast/guide"]
+
+
+async def test_what_was_said_holds_for_a_while() -> None:
+    pages = {"/v1/models": {"data": [{"id": "one"}]}}
+    async with serving(pages) as server:
+        settings = ProviderSettings(vllm_base_url=server.url)
+        now = [0.0]
+        catalogue = ProviderCatalogue(settings, inquiry=Inquiry(lambda: now[0]))
+        for _ in range(3):
+            await catalogue.models()
+        asked = len(server.heard)
+        server.pages["/v1/models"] = {"data": [{"id": "two"}]}
+        now[0] = inquiry.FRESH_SECONDS
+        assert await _windows(catalogue, "vllm") == {"two": 128_000}
+        # A server that has just gone away is not forgotten at once.
+        del server.pages["/v1/models"]
+        now[0] = 2 * inquiry.FRESH_SECONDS
+        assert await _windows(catalogue, "vllm") == {"two": 128_000}
+    assert asked == 2  # the list, and whether it is a llama.cpp
+
+
+async def test_whoever_asks_at_the_same_time_asks_once() -> None:
+    async with serving({"/v1/models": {"data": [{"id": "m", "max_model_len": 9}]}}) as server:
+        catalogue = ProviderCatalogue(ProviderSettings(vllm_base_url=server.url))
+        await asyncio.gather(*(catalogue.models() for _ in range(5)))
+    assert len(server.heard) == 1
+
+
+# one model
+
+
+async def test_a_model_is_prepared_by_asking_its_server_alone() -> None:
+    async with serving(OLLAMA) as server, serving({}) as other:
+        settings = ProviderSettings(ollama_base_url=server.url, vllm_base_url=other.url)
+        catalogue = ProviderCatalogue(settings)
+        assert catalogue.find("ollama/loaded").context_window == 128_000
+        await catalogue.prepare("ollama/loaded")
+        assert catalogue.find("ollama/loaded").context_window == 32_768
+    assert other.heard == []
+
+
+async def test_a_model_whose_window_is_published_needs_no_asking() -> None:
+    async with serving({}) as server:
+        settings = ProviderSettings(openai_api_key=KEY, openai_base_url=server.url)
+        await ProviderCatalogue(settings).prepare("openai/gpt-4o-2024-11-20")
+    assert server.heard == []

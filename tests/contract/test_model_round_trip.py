@@ -1,0 +1,170 @@
+"""A history that one provider made is accepted by each of the others, whatever happened in it.
+
+The scripted provider refuses what the real ones would: foreign signatures, orphaned results, odd ids.
+"""
+
+from base64 import b64encode
+
+import pytest
+from tests.contract.asking import FLIP, KEYS, PNG, ROLL, answered, ask, row
+
+from holdfast import testing
+from holdfast.adapters.models.router import ModelRouter
+from holdfast.core.messages import (
+    Decision,
+    Image,
+    Message,
+    Outcome,
+    Role,
+    Text,
+    ToolCall,
+    ToolReturn,
+)
+from holdfast.core.models import ModelSettings
+from holdfast.ports.model import Answer, Question
+from holdfast.testing import ScriptedProvider
+
+THINKING = ModelSettings(thinking=True, thinking_budget=2000)
+PICTURE = Image("image/png", PNG)
+
+MAKERS = [*KEYS, "google_ai/gemini-3-pro-preview"]
+READERS = [*KEYS, "google_ai/gemini-3-pro-preview", "anthropic/claude-opus-4-8"]
+
+
+def _signed(by: str, number: int) -> str:
+    return b64encode(f"{by} {number}".encode()).decode()
+
+
+def _script(maker: str) -> tuple[testing.Answer, ...]:
+    """Two turns; each wire signs its thoughts with a signature of its own."""
+    return (
+        testing.Answer(
+            testing.Thinking("First I think.", signature=_signed(maker, 1)),
+            testing.RedactedThinking(_signed(maker, 2)),
+            "I do both.",
+            testing.ToolCall("flip_coin"),
+            testing.ToolCall("roll_dice", {"num_sides": 6}),
+            testing.ToolCall("flip_coin"),
+        ),
+        testing.Answer(
+            testing.Thinking("So I say.", signature=_signed(maker, 3)), "Heads, and a 4."
+        ),
+        testing.Answer(
+            testing.Thinking("Again.", signature=_signed(maker, 4)), testing.ToolCall("flip_coin")
+        ),
+    )
+
+
+def _asked(handle: str, rows: list[Message], settings: ModelSettings) -> Question:
+    tools = (ROLL, FLIP)
+    return ask(handle, *rows, tools=tools, settings=settings, parallel_tool_calls=True)
+
+
+def _said(answer: Answer, step_id: str, *, held: int = 0) -> list[Message]:
+    """The rows of an answer, whose last ``held`` calls wait for a person."""
+    free = answer.tool_calls[: len(answer.tool_calls) - held]
+    rows = [row(Role.ASSISTANT, "", *answer.content, tool_calls=free, step_id=step_id)]
+    if held:
+        waiting = answer.tool_calls[-held:]
+        rows.append(row(Role.APPROVAL, tool_calls=waiting, step_id=step_id))
+    return rows
+
+
+async def _history(
+    provider: ScriptedProvider, model: ModelRouter, maker: str
+) -> tuple[list[Message], list[Message]]:
+    """All that can happen; and the same with a tool loop that is not over."""
+    provider.script(*_script(maker))
+    rows = [row(Role.USER, "Flip, roll, and look.", PICTURE)]
+    first = await answered(model, _asked(maker, rows, THINKING))
+    flip, roll, denied = first.tool_calls
+    rows += _said(first, "step-1", held=2)
+    rows += [
+        row(
+            Role.APPROVAL,
+            decisions=(
+                Decision(roll.id, approve=True, arguments={"num_sides": 20}),
+                Decision(denied.id, approve=False, reason="No."),
+            ),
+        ),
+        row(
+            Role.TOOL,
+            tool_returns=(
+                # A client's own return, with a picture in it.
+                ToolReturn(flip.id, "flip_coin", Outcome.FINISHED, (Text("heads"), PICTURE)),
+                ToolReturn(roll.id, "roll_dice", Outcome.FINISHED, (Text("4"),)),
+                ToolReturn(denied.id, "flip_coin", Outcome.DENIED, (Text("Denied: No."),)),
+            ),
+            step_id="step-1",
+        ),
+    ]
+    second = await answered(model, _asked(maker, rows, THINKING))
+    rows += _said(second, "step-2")
+    # An answer that was cancelled: half a word, and once not even that.
+    rows += [row(Role.USER, "Tell me more."), row(Role.ASSISTANT, "Well, it", step_id="step-3")]
+    rows += [row(Role.USER, "Go on."), row(Role.ASSISTANT, step_id="step-4")]
+    rows += [row(Role.USER, "And again.")]
+    over = list(rows)
+    third = await answered(model, _asked(maker, rows, THINKING))
+    rows += _said(third, "step-5")
+    call = third.tool_calls[0]
+    killed = ToolReturn(call.id, "flip_coin", Outcome.KILLED, (Text("It was stopped."),))
+    rows.append(row(Role.TOOL, tool_returns=(killed,), step_id="step-5"))
+    assert [request.refused for request in provider.requests] == [None] * 3
+    return over, rows
+
+
+@pytest.mark.parametrize("settings", [ModelSettings(), THINKING], ids=["plain", "thinking"])
+@pytest.mark.parametrize("maker", MAKERS)
+async def test_a_history_made_on_one_provider_is_accepted_by_all(
+    provider: ScriptedProvider, model: ModelRouter, maker: str, settings: ModelSettings
+) -> None:
+    over, in_the_middle = await _history(provider, model, maker)
+    for reader in READERS:
+        for rows in (over, in_the_middle):
+            asked = len(provider.requests)
+            await answered(model, _asked(reader, rows, settings))
+            (request,) = provider.requests[asked:]
+            assert request.refused is None, (reader, request.refused)
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+async def test_a_history_may_change_hands_in_every_turn(
+    provider: ScriptedProvider, model: ModelRouter, maker: str
+) -> None:
+    """Each answer is from another provider than the last, in the middle of one tool loop."""
+    rows, _ = await _history(provider, model, maker)
+    for number, reader in enumerate(READERS):
+        provider.script(
+            testing.Answer(
+                testing.Thinking("Mine.", signature=_signed(reader, number)),
+                testing.ToolCall("flip_coin"),
+            )
+        )
+        answer = await answered(model, _asked(reader, rows, THINKING))
+        rows += _said(answer, f"step-turn-{number}")
+        call = answer.tool_calls[0]
+        returned = ToolReturn(call.id, "flip_coin", Outcome.FINISHED, (Text("tails"),))
+        rows.append(row(Role.TOOL, tool_returns=(returned,)))
+    assert [request.refused for request in provider.requests] == [None] * (3 + len(READERS))
+
+
+@pytest.mark.parametrize(
+    "call_id", ["x" * 41, "functions.flip:0", "ünïcode", "a b", "call-" + "9" * 80]
+)
+async def test_ids_from_elsewhere_are_made_acceptable(
+    provider: ScriptedProvider, model: ModelRouter, handle: str, call_id: str
+) -> None:
+    rows = (
+        row(Role.USER, "Flip."),
+        row(Role.ASSISTANT, tool_calls=(ToolCall(call_id, "flip_coin", "{}"),), step_id="step-1"),
+        row(
+            Role.TOOL,
+            tool_returns=(ToolReturn(call_id, "flip_coin", Outcome.FINISHED, (Text("heads"),)),),
+        ),
+    )
+    for _ in range(2):
+        await answered(model, ask(handle, *rows, tools=(FLIP,)))
+    once, again = provider.requests
+    assert (once.refused, again.refused) == (None, None)
+    assert once.messages == again.messages
