@@ -127,6 +127,7 @@ async def test_a_broken_stream_is_a_model_error(
     assert type(raised.value) is errors.ModelError
     assert raised.value.detail
     assert raised.value.transient
+    assert len(provider.requests) == 1
 
 
 async def test_what_came_before_the_break_is_handed_on(

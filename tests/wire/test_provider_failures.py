@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from letta_client import APIStatusError, Letta
+from tests.server_process import ServerProcess
 from tests.wire.reading import history, listed, shown, spoken
 from tests.wire.sources import SHOUT
 
@@ -201,3 +202,22 @@ def test_the_key_of_the_provider_is_never_told(
         client.agents.messages.create(agent.id, input="Hello?")
 
     assert "sk-abcdefghijkl" not in caught.value.response.text
+
+
+@pytest.mark.parametrize("answer", [HttpError(500, "TEST"), HttpError(429, "TEST")])
+def test_a_client_that_tries_again_by_itself_makes_no_second_run(
+    server: ServerProcess,
+    client: Letta,
+    provider: ScriptedProvider,
+    make_agent: "MakeAgent",
+    answer: HttpError,
+) -> None:
+    """The server has asked the provider again already, and the turn may have done things."""
+    agent = make_agent()
+    provider.respond_with(lambda _request: answer)
+
+    with Letta(base_url=server.address) as patient, pytest.raises(APIStatusError):
+        patient.agents.messages.create(agent.id, input="Hello?")
+
+    assert len(client.runs.list(agent_id=agent.id).items) == 1
+    assert len(provider.requests) == 1

@@ -104,16 +104,15 @@ def error_response(error: errors.HoldfastError) -> Response:
 
 
 def failure_response(failure: RunFailure) -> Response:
-    """The answer to a caller who waited for a run that failed."""
+    """The answer to a caller who waited for a run that failed. The SDK must not send the message again by itself: the
+    engine has asked the model as often as it may, and the turn may have done things already."""
     error = _MODEL_ERRORS.get(failure.kind)
     if error is None:
-        # The turn may have done things already: doing them twice is the caller's decision.
         text = f"{failure.message} {failure.detail}".strip()
         return json_response(Problem(detail=text or UNKNOWN), 500, DO_NOT_RETRY)
     row = ERROR_STATUS[error]
-    return json_response(
-        _model_body(error, row, failure.message, failure.detail), row.status, row.headers
-    )
+    body = _model_body(error, row, failure.message, failure.detail)
+    return json_response(body, row.status, DO_NOT_RETRY)
 
 
 def _body(error: errors.HoldfastError, row: Row) -> object:
