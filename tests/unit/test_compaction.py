@@ -324,7 +324,17 @@ def test_a_summary_from_elsewhere_is_its_own_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("chars", "left"), [(None, "abcdef"), (0, "abcdef"), (6, "abcdef"), (3, "abc…")]
+    ("chars", "left"),
+    [(None, "abcdefgh"), (0, "abcdefgh"), (8, "abcdefgh"), (3, "abc…"), (100, "abcdefgh")],
 )
 def test_a_summary_is_clipped_as_asked(chars: int | None, left: str) -> None:
-    assert summaries.clipped(" abcdef\n", chars) == left
+    assert summaries.clipped(" abcdefgh\n", chars, WIDE) == left
+
+
+def test_a_summary_leaves_room_for_a_talk() -> None:
+    # A quarter of the window, at four characters per token.
+    assert summaries.clipped("abcdefgh", 50_000, 4) == "abcd…"
+
+
+def test_half_a_character_is_replaced() -> None:
+    assert summaries.clipped("a\ud800b", None, WIDE) == "a?b"

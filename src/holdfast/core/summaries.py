@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.core.compaction import CompactionStats
+from holdfast.core.context import BYTES_PER_TOKEN
 from holdfast.core.messages import Image, Message, Role, ToolCall, ToolReturn
 from holdfast.core.models import ModelSettings
 
@@ -14,6 +15,8 @@ from holdfast.core.models import ModelSettings
 _PIECE_CHARS = 1_000
 # Of what is still too long the middle is left out; the end matters more than the beginning.
 _HEAD_SHARE = 1 / 3
+# A summary cannot be made smaller by itself: it must leave room for a talk.
+_MOST_OF_WINDOW = 0.25
 TRANSCRIPT_BEGINS = "<transcript>"
 _TRANSCRIPT_ENDS = "</transcript>"
 
@@ -62,10 +65,13 @@ def latest(context: Sequence[Message]) -> str:
     return unpack(rows[-1]).summary if rows else ""
 
 
-def clipped(summary: str, chars: int | None) -> str:
-    """No more of a summary than was asked for; None and 0 ask for all of it."""
-    summary = summary.strip()
-    return summary if not chars or len(summary) <= chars else f"{summary[:chars]}…"
+def clipped(summary: str, chars: int | None, window: int) -> str:
+    """No more of a summary than was asked for (None and 0 ask for all of it), and never so much that the window
+    is full of it. Half a character, which no store and no provider takes, is replaced."""
+    summary = summary.strip().encode(errors="replace").decode()
+    most = int(_MOST_OF_WINDOW * window) * BYTES_PER_TOKEN
+    most = min(chars or most, most)
+    return summary if len(summary) <= most else f"{summary[:most]}…"
 
 
 def transcript(rows: Sequence[Message], max_chars: int) -> str:

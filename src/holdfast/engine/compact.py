@@ -81,7 +81,7 @@ async def compact(house: House, state: State, command: Compact, progress: Effect
         if command.trigger is Trigger.REQUESTED or not isinstance(error, _HOPELESS):
             raise
     state = _spent(with_attempts(state, progress), writer, failure)
-    summary = summaries.clipped(summary, settings.get("clip_chars"))
+    summary = summaries.clipped(summary, settings.get("clip_chars"), state.choice.context_window)
     return _compacted(house, state, command.trigger, planned, summary)
 
 
