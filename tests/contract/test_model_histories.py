@@ -1,5 +1,7 @@
 """A valid history is accepted by every provider."""
 
+import json
+
 import pytest
 from tests.contract.asking import (
     FLIP,
@@ -22,7 +24,9 @@ from holdfast.core.messages import (
     Message,
     Outcome,
     Role,
+    Text,
     ToolCall,
+    ToolReturn,
 )
 from holdfast.core.models import ModelChoice
 from holdfast.ports.model import (
@@ -74,6 +78,35 @@ async def test_calls_that_were_held_belong_to_the_same_answer(
     else:
         roles = [message["role"] for message in request.messages]
         assert sum(role in ("assistant", "model") for role in roles) == 1
+
+
+async def test_a_result_says_which_tool_it_is_of_and_what_a_person_changed(
+    provider: ScriptedProvider, model: ModelRouter, handle: str
+) -> None:
+    """What a client ran has no name in its result; and the model remembers its own arguments only."""
+    calls = (
+        ToolCall("call_1", "roll_dice", '{"num_sides": 6}'),
+        ToolCall("call_2", "flip_coin", "{}"),
+    )
+    edited = Decision("call_1", approve=True, arguments={"num_sides": 20})
+    rolled = ToolReturn("call_1", "roll_dice", Outcome.FINISHED, (Text("17"),))
+    mine = ToolReturn("call_2", None, Outcome.FINISHED, (Text("heads"),))
+    rows = (
+        HELLO,
+        row(Role.APPROVAL, tool_calls=calls, step_id="step-1"),
+        row(Role.APPROVAL, decisions=(edited, Decision("call_2", approve=False, returned=mine))),
+        row(Role.TOOL, tool_returns=(rolled, mine)),
+    )
+    await answered(model, ask(handle, *rows, tools=(ROLL, FLIP)))
+    (request,) = provider.requests
+    assert request.refused is None
+    results = json.dumps(request.messages[-2:])
+    assert "A person changed the arguments of this call" in results
+    assert "20" in results
+    assert "17" in results
+    if handle.startswith("google"):
+        names = [part["functionResponse"]["name"] for part in request.messages[-1]["parts"]]
+        assert names == ["roll_dice", "flip_coin"]
 
 
 async def test_a_failed_call_is_marked_as_an_error(

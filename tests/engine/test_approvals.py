@@ -158,6 +158,33 @@ async def test_a_model_that_fails_after_the_answer_costs_nothing_but_its_words(r
     assert sorted(rig.toolbox.started) == ["c1", "c2"]
 
 
+async def test_a_cancel_lets_stand_what_was_decided_before(rig: Rig) -> None:
+    agent = await make_agent(rig)
+    async with rig.working():
+        await pause(
+            rig, agent, ("c1", "ask"), ("c2", "ask"), ("c3", "look"), ("c4", "ask"), ("c5", "roll")
+        )
+        run = await rig.ended(
+            await submit(rig, agent, allow("c1"), deny("c2"), did("c3"), partial=True)
+        )
+        run = await runs.cancel(rig.house, ACTOR, run.id)
+        await assert_not_stuck(rig, agent)
+    assert rig.toolbox.started == []
+    rows = await rig.context(agent)
+    made = [(item.call_id, item.approve) for row in rows for item in row.decisions]
+    assert made == [("c1", True), ("c2", False), ("c3", False), ("c4", False)]
+    outcomes = {
+        "c1": Outcome.NOT_STARTED,
+        "c2": Outcome.DENIED,
+        "c3": Outcome.FINISHED,
+        "c4": Outcome.DENIED,
+        "c5": Outcome.DENIED,
+    }
+    assert {item.call_id: item.outcome for row in rows for item in row.tool_returns} == outcomes
+    assert run.cancellation is not None
+    assert run.cancellation.calls == outcomes
+
+
 # The answer's run writes: begin with the write-ahead, the outcome of each call, the results, the end.
 @pytest.mark.parametrize("after_commit", [False, True])
 @pytest.mark.parametrize("at", range(4))

@@ -122,12 +122,25 @@ def test_who_contradicts_is_told_who_was_first_and_who_agrees_is_welcome(
 def test_a_cancel_in_between_lets_go_of_everything(
     client: Letta, provider: ScriptedProvider, agent: AgentState, request_id: str
 ) -> None:
-    send(client, agent.id, partly(allow("t1")))
+    send(client, agent.id, partly(allow("t1"), decided_by="Ada"))
+    send(client, agent.id, partly(deny("t2", reason="Too loud.")))
 
     client.agents.messages.cancel(agent.id)
 
-    result = history(client, agent.id)[-1]
+    # What was decided stands; only what nobody has decided is denied by the cancel.
+    *_, ada, other, cancelled, result = history(client, agent.id)
+    assert [entry["tool_call_id"] for entry in ada["approvals"]] == ["t1"]
+    assert ada["approvals"][0]["decided_by"] == "Ada"
+    assert [entry["reason"] for entry in other["approvals"]] == ["Too loud."]
+    assert [entry["tool_call_id"] for entry in cancelled["approvals"]] == ["t3"]
     assert {entry["status"] for entry in result["tool_returns"]} == {"error"}
+    texts = {entry["tool_call_id"]: entry["tool_return"] for entry in result["tool_returns"]}
+    assert texts["t1"] == "The run was cancelled before this tool was started."
+    assert texts["t2"].endswith("Too loud.")
+    assert texts["t3"].endswith("The user cancelled the request, so the tool call was denied.")
+    # Nor does the first answer count as carried out when it comes again.
+    with pytest.raises(BadRequestError, match="No tool call is currently awaiting approval"):
+        answer(client, agent.id, allow("t1"))
     assert_answers(client, provider, agent.id)
 
 

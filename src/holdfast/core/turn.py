@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core import compaction, tool_rules
+from holdfast.core.cancellation import denied
 from holdfast.core.compaction import Trigger
 from holdfast.core.messages import (
     CallState,
@@ -222,11 +223,7 @@ def _settled_without_running(item: OpenCall, decision: Decision | None) -> ToolR
         return None
     if decision.returned is not None:
         return decision.returned
-    return _error(
-        item.call,
-        f"Error: request to call tool denied. User reason: {decision.reason}",
-        Outcome.DENIED,
-    )
+    return denied(item.call, decision.reason)
 
 
 def _refused(call: ToolCall, policy: Policy, allowed: Sequence[str]) -> ToolReturn | None:

@@ -11,7 +11,7 @@ from holdfast.core.cancellation import Action, Cancellation, denial_rows, withou
 from holdfast.core.events import Event
 from holdfast.core.ids import Kind
 from holdfast.core.lifecycle import Signal
-from holdfast.core.messages import CallState, Outcome
+from holdfast.core.messages import CallState, decided
 from holdfast.core.runs import Run, RunStatus, StopReason
 from holdfast.ports.clock import Ids
 from holdfast.ports.store import Transaction
@@ -62,14 +62,19 @@ def _end_paused(tx: Transaction, run: Run, receipt: Cancellation, ids: Ids) -> C
 
 
 def _with_denials(tx: Transaction, run: Run, receipt: Cancellation, ids: Ids) -> Cancellation:
-    """The receipt when all open calls of the thread are denied, in the name of this run."""
+    """The receipt when no open call of the thread is carried out, in the name of this run. Those that nobody
+    answered are denied."""
     calls = tx.calls.open(run.thread_id)
+    before = decided(tx.messages.context(run.thread_id))
     held = next(item for item in calls if item.state is CallState.HELD)
     home = tx.messages.get(run.organization_id, held.message_id)
     row_ids = (ids.mint(Kind.MESSAGE), ids.mint(Kind.MESSAGE))
-    tx.messages.append(denial_rows(calls, run.id, row_ids, receipt.requested_at, home))
+    now = receipt.requested_at
+    rows = denial_rows(calls, run.id, row_ids, now, home=home, before=before)
+    tx.messages.append(rows)
     tx.calls.close(run.thread_id)
-    return replace(receipt, calls={item.call.id: Outcome.DENIED for item in calls})
+    outcomes = {item.call_id: item.outcome for row in rows for item in row.tool_returns}
+    return replace(receipt, calls=outcomes)
 
 
 def _ended(run: Run, receipt: Cancellation) -> Run:

@@ -3,6 +3,7 @@
 The rows are valid already (every call has its result); here they only get a form that every provider accepts.
 """
 
+import json
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
@@ -43,6 +44,8 @@ AnyPart = TypeVar("AnyPart", bound=Part)
 # Providers refuse a conversation that does not begin with the user, and blank text.
 _OPENING = "(The conversation begins.)"
 _BLANK = "(no text)"
+# A result that does not belong to the arguments which the model remembers would mislead it.
+_EDITED = "[A person changed the arguments of this call before it ran, to: {}]"
 
 
 def to_messages(
@@ -52,6 +55,7 @@ def to_messages(
     cannot see."""
     messages: list[ModelMessage] = []
     step_id: str | None = None
+    results = _Results(rows)
     for row in rows:
         if row.role is Role.APPROVAL and not row.tool_calls:
             # A person's answer: the model sees what became of the call, not who allowed it.
@@ -62,7 +66,10 @@ def to_messages(
             )
             step_id = row.step_id
         else:
-            _add_request(messages, row if sees else without_pictures(row))
+            shown = row if sees else without_pictures(row)
+            _add_request(
+                messages, [*map(results.part, shown.tool_returns)] or [_request_part(shown)]
+            )
     return _opened_by_the_user(_without_trailing_thoughts(messages))
 
 
@@ -114,9 +121,8 @@ def _call(call: ToolCall) -> ToolCallPart:
     )
 
 
-def _add_request(messages: list[ModelMessage], row: Message) -> None:
+def _add_request(messages: list[ModelMessage], parts: Sequence[ModelRequestPart]) -> None:
     """What comes between two answers is one request: Anthropic wants all results in one message."""
-    parts = _request_parts(row)
     last = messages[-1] if messages else None
     if isinstance(last, ModelRequest):
         last.parts = [*last.parts, *parts]
@@ -124,12 +130,10 @@ def _add_request(messages: list[ModelMessage], row: Message) -> None:
         messages.append(ModelRequest(parts=parts))
 
 
-def _request_parts(row: Message) -> list[ModelRequestPart]:
+def _request_part(row: Message) -> ModelRequestPart:
     if row.role is Role.SYSTEM:
-        return [SystemPromptPart(content=row.text)]
-    if row.role is Role.TOOL:
-        return [_returned(item) for item in row.tool_returns]
-    return [UserPromptPart(content=_user_content(row.content))]
+        return SystemPromptPart(content=row.text)
+    return UserPromptPart(content=_user_content(row.content))
 
 
 def without_pictures(row: Message) -> Message:
@@ -159,14 +163,32 @@ def _user_content(parts: Sequence[Part]) -> str | list[UserContent]:
             return said
 
 
-def _returned(item: ToolReturn) -> ToolReturnPart:
-    pictured = any(isinstance(part, Image) for part in item.content)
-    return ToolReturnPart(
-        tool_name=item.name or "unknown_tool",
-        content=_contents(item.content) if pictured else item.text,
-        tool_call_id=usable(item.call_id),
-        outcome="success" if item.ok else "failed",
-    )
+class _Results:
+    """Results of calls, with what the rows say of the calls: the tool's name, which some providers want, and the
+    arguments that it really got if a person gave others than the model."""
+
+    def __init__(self, rows: Sequence[Message]) -> None:
+        self._names = {call.id: call.name for row in rows for call in row.tool_calls}
+        self._edited = {
+            decision.call_id: decision.arguments
+            for row in rows
+            for decision in row.decisions
+            if decision.arguments is not None
+        }
+
+    def part(self, item: ToolReturn) -> ToolReturnPart:
+        content = item.content
+        if (arguments := self._edited.get(item.call_id)) is not None:
+            given = json.dumps(arguments, ensure_ascii=False)
+            content = (Text(_EDITED.format(given)), *content)
+        pictured = any(isinstance(part, Image) for part in content)
+        texts = (part.text for part in content if isinstance(part, Text))
+        return ToolReturnPart(
+            tool_name=item.name or self._names[item.call_id],
+            content=_contents(content) if pictured else "\n".join(texts),
+            tool_call_id=usable(item.call_id),
+            outcome="success" if item.ok else "failed",
+        )
 
 
 def _contents(parts: Sequence[VisiblePart]) -> list[UserContent]:
