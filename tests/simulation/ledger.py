@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from tests.simulation.shown import assert_shown_is_stored
 
 from holdfast.core.cancellation import Action
+from holdfast.core.deadlines import Deadline
 from holdfast.core.events import Event, Fact, MessageStored, RunEnded
+from holdfast.core.expiry import by_clock
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
 from holdfast.core.lifecycle import FINAL, HOLDING, LIVE, TRANSITIONS
-from holdfast.core.messages import CallState, Message, OpenCall, Outcome, Role
+from holdfast.core.messages import CallState, Decision, Message, OpenCall, Outcome, Role, decided
 from holdfast.core.paging import Order, Page
 from holdfast.core.runs import Run, RunQuery, RunStatus, StepQuery, StepStatus, StopReason
 from holdfast.ports.store import Transaction
@@ -45,8 +47,12 @@ class Ledger:
         self.note = note
         self.runs: dict[str, Run] = {}
         self.logs: dict[str, Log] = {}
-        # By thread: the calls that wait for a person.
+        # By thread: the calls that wait for a person, and those beside them that do no more.
         self.held: dict[str, Sequence[OpenCall]] = {}
+        self.answered: dict[str, Sequence[OpenCall]] = {}
+        # By call: the answer that was accepted, and until when it could be.
+        self.decided: dict[str, Decision] = {}
+        self.deadlines: dict[str, Deadline | None] = {}
         # By thread: what its model was shown last. And what a summary stands for since.
         self.shown_rows: dict[str, Sequence[str]] = {}
         self.hidden: set[str] = set()
@@ -57,7 +63,6 @@ class Ledger:
         self.killed: set[str] = set()
         self.broken: set[str] = set()
         self.asking: set[str] = set()
-        self.approved: set[str] = set()
         self.ended_at: dict[str, float] = {}
         self.violations: list[str] = []
 
@@ -96,8 +101,9 @@ class Ledger:
         self.expect(call_id not in self.started, f"{call_id} was started twice")
         run = self.runs.get(run_id or "")
         self.expect(run is not None and run.status in HOLDING, f"{call_id} started without a run")
+        decision = self.decided.get(call_id)
         self.expect(
-            not name.startswith("held") or call_id in self.approved,
+            decision.approve if decision else not name.startswith("held"),
             f"{call_id} was started and nobody approved it",
         )
         self.started[call_id] = self.running[call_id] = run_id or ""
@@ -148,6 +154,9 @@ class Ledger:
 
     def _changes(self, tx: Transaction, before: Run | None, after: Run) -> None:
         was = before.status if before else RunStatus.QUEUED
+        if before is None:
+            for decision in (item for row in after.input for item in row.decisions):
+                self._decides(after, decision)
         self.expect(was not in FINAL, f"{after.id} has ended {was} and changed")
         self.expect(after.status in _reachable(was), f"{after.id}: {was} became {after.status}")
         if was is not after.status:
@@ -167,6 +176,28 @@ class Ledger:
             self._just_ended(after, rows, cut_short)
         if after.status is RunStatus.CANCELLED:
             self._cancelled(after, rows, tx.messages.context(after.thread_id))
+
+    def _decides(self, run: Run, new: Decision) -> None:
+        """Of two answers to a call one wins. The same may come again, but not the clock's."""
+        old = self.decided.setdefault(new.call_id, new)
+        same_again = (old.approve, old.returned, old.arguments) == (
+            new.approve,
+            new.returned,
+            new.arguments,
+        )
+        nobody = by_clock(old) or by_clock(new)
+        self.expect(
+            old is new or (same_again and not nobody),
+            "{} was decided twice: {}, {}",
+            run.id,
+            old,
+            new,
+        )
+        deadline = self.deadlines.get(new.call_id)
+        if by_clock(new):
+            in_time = deadline is not None and run.created_at >= deadline.at
+            self.expect(in_time, "{} expired too early: {}", new, deadline)
+        self.note(f"{new.call_id} is decided by {new.decided_by or 'a person'}: {new.approve}")
 
     def _read_log(self, tx: Transaction, run: Run) -> None:
         log = self.logs.setdefault(run.id, Log())
@@ -204,14 +235,19 @@ class Ledger:
         crashed = run.progress.recoveries > 0 or call_id in self.broken
         match outcome:
             case Outcome.FINISHED | Outcome.FAILED:
-                true = self.returned.get(call_id) is outcome
+                true = self._result_of(call_id) is outcome
             case Outcome.NOT_STARTED | Outcome.DENIED:
                 true = not began
             case Outcome.KILLED:
                 true = crashed or (call_id in self.killed and call_id not in self.returned)
             case Outcome.UNKNOWN:
-                true = crashed or bool(self.broken)
+                true = crashed or bool(self.broken) or self._result_of(call_id) is outcome
         self.expect(true, f"{run.id}: {call_id} is told as {outcome}, started: {began}")
+
+    def _result_of(self, call_id: str) -> Outcome | None:
+        """What its tool returned, or its client."""
+        given = self.decided[call_id].returned if call_id in self.decided else None
+        return given.outcome if given else self.returned.get(call_id)
 
     def _just_ended(self, run: Run, rows: Sequence[Message], cut_short: Collection[str]) -> None:
         self.expect(
@@ -277,7 +313,20 @@ class Ledger:
         if calls:
             owned = self._has_owner(thread_id, held)
             self.expect(owned, "{}: nobody owns {}", thread_id, calls)
-        self.held[thread_id] = held if tx.runs.paused_on(thread_id) else ()
+        waits = tx.runs.paused_on(thread_id) is not None
+        made = decided(context)
+        self.held[thread_id] = [i for i in held if waits and i.call.id not in made]
+        self.answered[thread_id] = [i for i in held if waits and i.call.id in made]
+        for item in calls:
+            self._clock_runs(item)
+
+    def _clock_runs(self, item: OpenCall) -> None:
+        """A deadline stays what it was until the call is answered; then there is none."""
+        call_id = item.call.id
+        wanted = self.deadlines.setdefault(call_id, item.deadline)
+        if call_id in self.decided or item.state is not CallState.HELD:
+            wanted = None
+        self.expect(item.deadline == wanted, "{}: {} became {}", call_id, wanted, item.deadline)
 
     def _summary(self, tx: Transaction, thread_id: str, context: Sequence[Message]) -> None:
         """There is at most one, where the rows were that it stands for; those are still on record."""

@@ -14,6 +14,8 @@ class Nature:
         self.in_order = self.chance.random() < 0.5
         # A store that is out of reach now and then: few scenarios have one.
         self._shaky_store = self.chance.random() < 0.15
+        # A model that mostly wants what a person must allow, and time for persons to do so.
+        self.asks_persons = self.chance.random() < 0.4
         self.outages = 0
         self._calls = 0
 

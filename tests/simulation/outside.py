@@ -27,7 +27,10 @@ from holdfast.ports.model import (
 )
 from holdfast.ports.toolbox import BuiltinSpec, ToolContext
 
+# What a client may offer to run itself.
+CLIENT_TOOL = "mine"
 TOOLS = ("fast_a", "fast_b", "slow_a", "slow_b", "held_a", "held_b")
+HELD = (*(name for name in TOOLS if name.startswith("held")), CLIENT_TOOL)
 # No question leads to more rounds of tools than this.
 MOST_ROUNDS = 3
 
@@ -98,7 +101,10 @@ class Provider:
 
     def _calls(self, question: Question) -> list[ToolCall]:
         nature, chance = self._nature, self._nature.chance
-        names = [offer.name for offer in question.tools] + ["unheard_of"] * nature.happens(0.05)
+        names = [offer.name for offer in question.tools]
+        if nature.asks_persons and nature.happens(0.7):
+            names = [name for name in names if name in HELD] or names
+        names += ["unheard_of"] * nature.happens(0.05)
         # A provider may give several calls where only one is wanted.
         several = question.parallel_tool_calls or nature.happens(0.2)
         count = chance.randint(1, 3) if several else 1
@@ -177,8 +183,9 @@ class Toolbox:
         raise NotImplementedError
 
     async def _work(self) -> None:
-        if self._nature.happens(0.15):
-            await asyncio.sleep(60)
+        if self._nature.happens(0.3):
+            # Longer than anybody waits for a cancel, or for a turn.
+            await asyncio.sleep(25)
         elif self._nature.happens(0.3):
             await asyncio.sleep(self._nature.chance.uniform(0.5, 5))
         else:

@@ -26,11 +26,12 @@ from holdfast.core.cancellation import Action
 from holdfast.core.events import Event, RunEnded
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID, DEFAULT_USER_ID, Kind
 from holdfast.core.runs import Run, RunStatus
+from holdfast.engine.timekeeper import Timekeeper
 from holdfast.engine.worker import Worker
 from holdfast.errors import BackendError, CallerError, StoreUnavailable
 from holdfast.ports.house import House, Limits
 from holdfast.ports.store import Store
-from holdfast.usecases import compaction, messages, runs
+from holdfast.usecases import approvals, compaction, messages, runs
 from holdfast.usecases.messages import NewSend
 
 ACTOR = Actor(DEFAULT_USER_ID, DEFAULT_ORGANIZATION_ID)
@@ -105,6 +106,7 @@ class Process:
             limits=Limits(busy_wait_seconds=20, max_recoveries=3),
         )
         self._worker = Worker(self.house)
+        self._timekeeper = Timekeeper(self.house, approvals.expire)
         # Whoever starts a process is none of its tasks.
         self._outlives_it = asyncio.current_task()
         self.clients: set[asyncio.Task[None]] = set()
@@ -117,6 +119,7 @@ class Process:
         await self._worker.look_back()
         self._nature.calm = calm
         self._working = asyncio.create_task(self._worker.run(), name="worker")
+        self._keeping_time = asyncio.create_task(self._timekeeper.run(), name="timekeeper")
 
     def _committed(self) -> None:
         self._disk.read(self._ledger.look)
@@ -138,6 +141,7 @@ class Process:
     async def stop(self) -> None:
         """The way of SIGTERM: runs are left as they are, what was accepted is written."""
         self._stopping = True
+        self._keeping_time.cancel()
         self._worker.drain(self._nature.chance.choice([0.0, 0.5, 10.0]))
         await asyncio.wait([self._working])
         self.house.events.hang_up()
@@ -162,9 +166,10 @@ class Process:
         self._ledger.expect(None, f"tasks that cannot be cancelled: {left}")
 
     def check(self) -> None:
-        if self._working.done() and not self._stopping:
-            why = None if self._working.cancelled() else self._working.exception()
-            self._ledger.expect(None, f"the worker has ended: {why!r}")
+        for task in (self._working, self._keeping_time):
+            if task.done() and not self._stopping:
+                why = None if task.cancelled() else task.exception()
+                self._ledger.expect(None, f"the {task.get_name()} has ended: {why!r}")
 
     # -- its clients -------------------------------------------------------------------------
 

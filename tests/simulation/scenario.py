@@ -3,29 +3,35 @@
 import asyncio
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from tests.simulation import loop
 from tests.simulation.disk import Disk
 from tests.simulation.ledger import Ledger, Violation
 from tests.simulation.nature import Nature
-from tests.simulation.outside import TOOLS
+from tests.simulation.outside import CLIENT_TOOL, TOOLS
 from tests.simulation.process import ACTOR, LoopClock, Process, SeededIds
 
 from holdfast.core import tool_rules
 from holdfast.core.agents import Agent
 from holdfast.core.cancellation import Action
+from holdfast.core.deadlines import OnTimeout
 from holdfast.core.ids import UUID4, Kind
 from holdfast.core.lifecycle import LIVE
 from holdfast.core.messages import Decision, Message, OpenCall, Outcome, Role, Text, ToolReturn
 from holdfast.core.models import ModelChoice, ModelSettings
-from holdfast.core.runs import RunRequest, RunStatus, StopReason
+from holdfast.core.runs import ClientTool, RunRequest, RunStatus, StopReason
 from holdfast.core.threads import Thread
 from holdfast.core.tools import Tool
+from holdfast.engine.timekeeper import LOOK_SECONDS
 from holdfast.ports.store import Transaction
+from holdfast.usecases.answering import Manner
 from holdfast.usecases.messages import ApprovalInput, Input, MessageInput, NewSend
 
 # In the time of the loop: much longer than the slowest tool.
 PATIENCE_SECONDS = 300
+# How long a call that does not wait for ever waits at most.
+LONGEST_PATIENCE_SECONDS = 5.0
 _MODEL = "holdfast/guide"
 
 
@@ -92,11 +98,11 @@ class Scenario:
         """Somebody wants something of the process."""
         kind = self._chance.random()
         held = [thread for thread, calls in self.ledger.held.items() if calls]
-        if kind < 0.35 and held:
+        if held and kind < (0.5 if self._nature.asks_persons else 0.35):
             self._answer(self._chance.choice(held))
-        elif kind < 0.6 and self.ledger.runs:
+        elif kind < 0.65 and self.ledger.runs:
             self._cancel()
-        elif kind < 0.65 and self._process.clients:
+        elif kind < 0.7 and self._process.clients:
             self._process.hang_up(self._chance)
         elif kind < 0.7:
             thread_id = self._chance.choice(list(self._threads))
@@ -108,7 +114,7 @@ class Scenario:
     async def _lull(self) -> None:
         """Little or much may happen before the next one acts."""
         kind = self._chance.random()
-        if kind < 0.8:
+        if kind < (0.4 if self._nature.asks_persons else 0.8):
             for _ in range(self._chance.randrange(6 if kind < 0.4 else 50)):
                 await asyncio.sleep(0)
         else:
@@ -126,30 +132,44 @@ class Scenario:
         self._process.send(self._new(thread_id, said), self._manner())
 
     def _answer(self, thread_id: str) -> None:
-        decisions = tuple(self._decision(item) for item in self.ledger.held[thread_id])
-        items: list[Input] = [ApprovalInput(decisions=decisions)]
+        """All that is open, some of it, or what was answered before."""
+        calls = list(self.ledger.held[thread_id])
+        partial = self._nature.happens(0.5)
+        if partial:
+            calls += self.ledger.answered[thread_id]
+            calls = self._chance.sample(calls, self._chance.randint(1, len(calls)))
+        decisions = tuple(self._decision(item) for item in calls)
+        items: list[Input] = [ApprovalInput(decisions=decisions, manner=Manner(partial=partial))]
         if self._nature.happens(0.2):
             items.append(MessageInput(role=Role.USER, content=(Text("and"),)))
-        self.note(f"ACT answer on {thread_id}: {[(d.call_id, d.approve) for d in decisions]}")
+        told = [(d.call_id, d.approve) for d in decisions]
+        self.note(f"ACT answer on {thread_id}: {told}{' in part' * partial}")
         self._process.send(self._new(thread_id, *items), self._manner())
 
     def _decision(self, item: OpenCall) -> Decision:
         call = item.call
         if self._nature.happens(0.1):
-            self.ledger.returned.setdefault(call.id, Outcome.FINISHED)
             given = ToolReturn(call.id, call.name, Outcome.FINISHED, (Text("by the client"),))
             return Decision(call.id, approve=False, returned=given)
         approve = self._chance.random() < 0.7
-        if approve:
-            self.ledger.approved.add(call.id)
-        return Decision(call.id, approve=approve, reason="because")
+        edited: dict[str, Any] | None = {} if approve and self._nature.happens(0.1) else None
+        return Decision(call.id, approve=approve, reason="because", arguments=edited)
 
     def _new(self, thread_id: str, *items: Input) -> NewSend:
         request = RunRequest(
-            stream_tokens=self._chance.random() < 0.5, max_steps=self._chance.randint(2, 6)
+            stream_tokens=self._chance.random() < 0.5,
+            max_steps=self._chance.randint(2, 6),
+            client_tools=(ClientTool(CLIENT_TOOL),) if self._nature.happens(0.2) else (),
+            approval_timeout_seconds=self._patience(0.2),
+            approval_on_timeout=self._chance.choice([None, OnTimeout.DENY, OnTimeout.APPROVE]),
         )
         agent = self._threads[thread_id]
         return NewSend(agent_id=agent.id, thread_id=thread_id, input=items, request=request)
+
+    def _patience(self, probability: float) -> float | None:
+        """In the time of the loop: little enough to be over before the scenario is."""
+        longest = LONGEST_PATIENCE_SECONDS
+        return self._chance.uniform(0.05, longest) if self._chance.random() < probability else None
 
     def _manner(self) -> str:
         return self._chance.choice(["wait", "follow", "go"])
@@ -186,6 +206,8 @@ class Scenario:
             await self._drain()
         await self._restart()
         await self._drain()
+        if self._chance.random() < 0.5:
+            await self._let_time_pass()
         for thread_id in self._threads:
             while self.ledger.held[thread_id]:
                 self._answer(thread_id)
@@ -205,11 +227,19 @@ class Scenario:
             await asyncio.sleep(0.5)
         self._check()
 
+    async def _let_time_pass(self) -> None:
+        """Nobody answers: only what waits for ever is left in the end."""
+        await asyncio.sleep(LONGEST_PATIENCE_SECONDS + LOOK_SECONDS)
+        await self._drain()
+        left = [item for calls in self.ledger.held.values() for item in calls if item.deadline]
+        self.ledger.expect(not left, "{} have not expired", left)
+
     async def _still_there(self, thread_id: str) -> None:
         before = set(self.ledger.runs)
         self._send(thread_id)
         await self._drain()
-        (run,) = [run for key, run in self.ledger.runs.items() if key not in before]
+        new = [run for key, run in self.ledger.runs.items() if key not in before]
+        (run,) = [run for run in new if run.thread_id == thread_id]
         answered = run.stop_reason is StopReason.END_TURN
         self.ledger.expect(
             answered, f"{thread_id} does not answer: {run.stop_reason} {run.failure}"
@@ -255,9 +285,7 @@ class Scenario:
             model=ModelChoice(handle=_MODEL, context_window=128_000, settings=settings),
             created_at=now,
             updated_at=now,
-            tool_rules=tuple(
-                tool_rules.RequiresApproval(tool_name=name) for name in TOOLS if "held" in name
-            ),
+            tool_rules=tuple(self._rule(name) for name in TOOLS if "held" in name),
             message_buffer_autoclear=self._chance.random() < 0.15,
             compaction_settings={"mode": self._chance.choice(["all", "sliding_window"])},
         )
@@ -266,6 +294,15 @@ class Scenario:
         self._add_thread(tx, agent, agent.id)
         if self._chance.random() < 0.4:
             self._add_thread(tx, agent, self._ids.mint(Kind.CONVERSATION))
+
+    def _rule(self, name: str) -> tool_rules.RequiresApproval:
+        outcome = self._chance.choice([OnTimeout.DENY, OnTimeout.APPROVE])
+        seconds = self._patience(0.5)
+        if seconds is None:
+            return tool_rules.RequiresApproval(tool_name=name)
+        return tool_rules.RequiresApproval(
+            tool_name=name, approval_timeout_seconds=seconds, approval_on_timeout=outcome
+        )
 
     def _add_thread(self, tx: Transaction, agent: Agent, thread_id: str) -> None:
         now = self._clock.now()

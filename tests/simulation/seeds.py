@@ -41,16 +41,19 @@ def _quiet() -> Iterator[None]:
         logging.disable(logging.NOTSET)
 
 
-def play_all(seeds: Iterable[int]) -> list[str]:
-    """What these seeds have found, each with its story."""
-    found: list[str] = []
+def stories(seeds: Iterable[int]) -> Iterator[str]:
+    """What these seeds find, one after the other."""
     with disks() as disk, _quiet():
         for seed in seeds:
             try:
                 play(seed, disk)
             except Found as error:
-                found.append(str(error))
-    return found
+                yield str(error)
+
+
+def play_all(seeds: Iterable[int]) -> list[str]:
+    """What these seeds have found, each with its story."""
+    return list(stories(seeds))
 
 
 def assert_nothing_found(seeds: Iterable[int]) -> None:

@@ -3,7 +3,7 @@
 Of two answers one gets the calls; the other is told, or is the same answer again (wire-v1 §6.6).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -20,7 +20,7 @@ from holdfast.core.approvals import (
     told,
 )
 from holdfast.core.arguments import fault
-from holdfast.core.expiry import overdue
+from holdfast.core.expiry import by_clock, overdue
 from holdfast.core.lifecycle import LIVE, Signal
 from holdfast.core.messages import Decision, Message, OpenCall, Role, Text, decided
 from holdfast.core.models import ModelChoice
@@ -60,7 +60,7 @@ def answering(tx: Transaction, run: Run, choice: ModelChoice, manner: Manner) ->
     if manner.by_clock:
         first = replace(first, decisions=_still_due(calls, first))
     before = decided(tx.messages.context(run.thread_id))
-    decisions = matched(calls, first.decisions, before, partial=manner.partial)
+    decisions = _news(matched(calls, first.decisions, before, partial=manner.partial), before)
     if rest and not {item.call_id for item in decisions} | before.keys() >= _ids(held(calls)):
         raise CallerError(MESSAGE_TOO_EARLY)
     _check_arguments(tx, run, calls, decisions)
@@ -90,6 +90,15 @@ def _repeated(tx: Transaction, run: Run, manner: Manner) -> Run:
     if not (manner.may_repeat and given_before(rows, first.decisions)):
         raise CallerError(_nothing_pending(under_way))
     return replace(run, input=tuple(rest) or (_keep_alive(first),))
+
+
+def _news(decisions: Sequence[Decision], before: Mapping[str, Decision]) -> Sequence[Decision]:
+    """What was not decided before. An answer that only repeats a person's is recorded again."""
+    new = [item for item in decisions if item.call_id not in before]
+    repeated = [before[item.call_id] for item in decisions if item.call_id in before]
+    if not new and any(map(by_clock, repeated)):
+        raise Conflict(f"It was decided before: {told(repeated[0])}.")
+    return new or decisions
 
 
 def _still_due(calls: Sequence[OpenCall], answer: Message) -> tuple[Decision, ...]:
