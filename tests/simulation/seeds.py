@@ -2,7 +2,7 @@
 
 import logging
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -41,7 +41,7 @@ def _quiet() -> Iterator[None]:
         logging.disable(logging.NOTSET)
 
 
-def stories(seeds: Iterable[int]) -> Iterator[str]:
+def stories(seeds: Iterable[int]) -> Generator[str, None, None]:
     """What these seeds find, one after the other."""
     with disks() as disk, _quiet():
         for seed in seeds:
