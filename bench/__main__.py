@@ -25,6 +25,7 @@ from bench.rows import (
     start,
     tool_chain,
     turn,
+    watched,
 )
 from bench.stage import QUICK, Counts, Stage
 
@@ -40,6 +41,7 @@ ROWS: dict[str, Callable[[Stage], Awaitable[list[Figure]]]] = {
     "many-streams": many_streams.measure,
     "cancel": cancel.measure,
     "followers": followers.measure,
+    "watched": watched.measure,
 }
 RESULTS = processes.ROOT / "bench" / "results" / "latest.json"
 

@@ -7,11 +7,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Timer
+from typing import IO
 
 import psutil  # type: ignore[import-untyped]  # it brings no types
 
@@ -76,11 +77,18 @@ class Running:
 
 
 @contextmanager
-def running(command: Sequence[str | Path], **variables: str) -> Iterator[Running]:
+def running(
+    command: Sequence[str | Path], stderr: IO[str] | None = None, **variables: str
+) -> Iterator[Running]:
     """A process whose first line of output names its address."""
     started_at = time.perf_counter()
     process = subprocess.Popen(
-        command, cwd=ROOT, env=_environment() | variables, stdout=subprocess.PIPE, text=True
+        command,
+        cwd=ROOT,
+        env=_environment() | variables,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
     )
     try:
         yield Running(process, _address(process), started_at)
@@ -95,15 +103,21 @@ def provider() -> Iterator[Running]:
 
 
 @contextmanager
-def server(home: Path, provider_address: str, database_url: str | None) -> Iterator[Running]:
+def server(
+    home: Path, provider_address: str, database_url: str | None, variables: Mapping[str, str]
+) -> Iterator[Running]:
     """A Holdfast server as an operator starts it, with one provider configured."""
-    options = ["--port", "0", "--home", str(home), "--log-level", "warning"]
+    options = ["--port", "0", "--home", str(home)]
+    # Who asks for more than the figures need must not have it mixed with them.
+    log = (home / "server.log").open("w") if variables else None
     if database_url is not None:
         options += ["--database-url", database_url]
     with running(
         [HOLDFAST, "server", *options],
         OPENAI_API_KEY="sk-bench",
         OPENAI_BASE_URL=f"{provider_address}/v1",
+        stderr=log,
+        **{"HOLDFAST_LOG_LEVEL": "warning", **variables},
     ) as process:
         yield process
 

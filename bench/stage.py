@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import psycopg
@@ -14,6 +15,7 @@ from bench import processes
 from bench.client import Client
 
 MODEL = "openai/gpt-4o-mini"
+NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 TURN: Mapping[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
 
 
@@ -85,14 +87,20 @@ class Stage:
         return Home(folder=folder, database_url=url.render_as_string(hide_password=False))
 
     @contextmanager
-    def server(self, home: Home) -> Iterator[processes.Running]:
-        with processes.server(home.folder, self.provider.address, home.database_url) as running:
+    def server(
+        self, home: Home, variables: Mapping[str, str] = NO_VARIABLES
+    ) -> Iterator[processes.Running]:
+        with processes.server(
+            home.folder, self.provider.address, home.database_url, variables
+        ) as running:
             yield running
 
     @asynccontextmanager
-    async def warm_server(self) -> AsyncIterator[tuple[processes.Running, Client]]:
+    async def warm_server(
+        self, variables: Mapping[str, str] = NO_VARIABLES
+    ) -> AsyncIterator[tuple[processes.Running, Client]]:
         """A server whose providers are loaded and which has made its first turns, and a client of it."""
-        with self.server(self.new_home()) as running:
+        with self.server(self.new_home(), variables) as running:
             async with processes.connected(running.address) as client:
                 await running.rest()
                 agent = await new_agent(client)

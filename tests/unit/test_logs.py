@@ -17,7 +17,7 @@ def record(
 ) -> logging.LogRecord:
     made = logging.LogRecord(name, logging.INFO, "file.py", 1, event, (), exc_info)
     vars(made).update(extra)
-    made.created = 1_769_719_444.123
+    made.created, made.msecs = 1_769_719_444.123, 123.0
     return made
 
 
