@@ -385,6 +385,22 @@ async def test_isolated_calls_leave_nothing_to_each_other(sandbox: SubprocessSan
 
 
 @only_isolated
+async def test_isolated_calls_do_not_see_each_other(sandbox: SubprocessSandbox) -> None:
+    other = asyncio.create_task(
+        sandbox.run(call("import time\ndef tool():\n    while True: time.sleep(600)"))
+    )
+    await eventually(lambda: calls_running(sandbox) == 2)
+    look = (
+        "import os\ndef tool(): return sorted(int(n) for n in os.listdir('/proc') if n.isdigit())"
+    )
+    seen = await sandbox.run(call(look))
+    other.cancel()
+    await asyncio.wait({other}, timeout=WAIT_SECONDS)
+    assert seen.value == [1, 2]
+    assert calls_running(sandbox) == 0
+
+
+@only_isolated
 async def test_isolated_tools_have_no_network(sandbox: SubprocessSandbox) -> None:
     source = """
     import socket
@@ -420,7 +436,7 @@ async def test_plain_tools_run_as_the_server_does_and_this_is_what_the_page_says
     assert (await attempt(sandbox, call(source, path=str(tmp_path / "f")))).value == 1
 
 
-async def test_cancelling_kills_the_daemons_too(sandbox: SubprocessSandbox) -> None:
+async def test_cancelling_kills_the_daemons_too(sandbox: SubprocessSandbox, level: str) -> None:
     source = """
     import os, time
     def tool():
@@ -429,7 +445,8 @@ async def test_cancelling_kills_the_daemons_too(sandbox: SubprocessSandbox) -> N
         while True: time.sleep(600)
     """
     running = asyncio.create_task(sandbox.run(call(source)))
-    await eventually(lambda: calls_running(sandbox) == 8)
+    attendants = 1 if level == "isolated" else 0
+    await eventually(lambda: calls_running(sandbox) == 8 + attendants)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(running, WAIT_SECONDS)

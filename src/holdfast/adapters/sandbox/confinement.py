@@ -8,10 +8,11 @@ import ctypes
 import errno
 import os
 import resource
+import signal
 import struct
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, NamedTuple, NoReturn
 
 _PR_SET_DUMPABLE: Final = 4
 _PR_SET_SECCOMP: Final = 22
@@ -20,19 +21,34 @@ _PR_SET_CHILD_SUBREAPER: Final = 36
 _PR_SET_NO_NEW_PRIVS: Final = 38
 _SECCOMP_MODE_FILTER: Final = 2
 _CLONE_NEWNS: Final = 0x00020000
+_CLONE_NEWPID: Final = 0x20000000
+_MS_RDONLY: Final = 1
 _MS_NOSUID: Final = 2
 _MS_NODEV: Final = 4
+_MS_NOEXEC: Final = 8
 _SHARED_MEMORY_BYTES: Final = 64 * 1024**2
 _CAPABILITIES_VERSION: Final = 0x20080522
 _LAST_CAPABILITY: Final = 63
 
-# System calls by machine. Those of the first tuple leave the group, those of the second name a process that
-# they reach in their first argument, those of the third name a thread, which we could not tell from ours.
-_CALLS: Final = {
-    "x86_64": (0xC000003E, (112, 109), (62, 129, 234, 297, 302, 434), (200,)),
-    "aarch64": (0xC00000B7, (157, 154), (129, 138, 131, 240, 261, 434), (130,)),
+
+class _Machine(NamedTuple):
+    """The numbers of its system calls."""
+
+    name: int
+    clone: int
+    # These leave the group: setsid, setpgid.
+    leaving: tuple[int, ...]
+    # These name a process in their first argument: kill, rt_sigqueueinfo, tgkill, rt_tgsigqueueinfo, prlimit64,
+    # pidfd_open.
+    reaching: tuple[int, ...]
+    # This one names a thread, which we could not tell from the server's: tkill.
+    threads: tuple[int, ...]
+
+
+_MACHINES: Final = {
+    "x86_64": _Machine(0xC000003E, 56, (112, 109), (62, 129, 234, 297, 302, 434), (200,)),
+    "aarch64": _Machine(0xC00000B7, 220, (157, 154), (129, 138, 131, 240, 261, 434), (130,)),
 }
-# setsid setpgid | kill rt_sigqueueinfo tgkill rt_tgsigqueueinfo prlimit64 pidfd_open | tkill
 _X32_BIT: Final = 0x40000000
 
 # The filter's language (linux/filter.h): load a word, compare it, answer.
@@ -41,9 +57,13 @@ _NUMBER_AT, _MACHINE_AT, _ARGUMENT_AT = 0, 4, 16
 _ALLOW: Final = 0x7FFF0000
 _REFUSE: Final = 0x00050000
 
+_SIGNALLED: Final = 128
+
 LINUX: Final = sys.platform == "linux"
 
 _libc = ctypes.CDLL(None, use_errno=True)
+# The same, but Python's lock is kept meanwhile: a fork behind its back must not find it free.
+_python = ctypes.PyDLL(None, use_errno=True)
 
 
 class _Program(ctypes.Structure):
@@ -76,14 +96,46 @@ def drop_privileges() -> None:
     _libc.capset(struct.pack("Ii", _CAPABILITIES_VERSION, 0), bytes(24))
 
 
-def make_own_tmp(size_bytes: int) -> None:
-    """Let this process and its children have a /tmp and a /dev/shm of their own, which end with them.
+def fork_apart() -> int:
+    """As `os.fork`, but the child is the first process of a pid space and has mounts of its own.
 
-    OSError if mounting is not allowed."""
-    _must(_libc.unshare(_CLONE_NEWNS))
-    for place, size in ((b"/tmp", size_bytes), (b"/dev/shm", _SHARED_MEMORY_BYTES)):
-        options = b"mode=0700,size=%d" % size
-        _must(_libc.mount(b"tmpfs", place, b"tmpfs", _MS_NOSUID | _MS_NODEV, options))
+    It is to do nothing but `go_on_inside`: Python does not know that it was forked. OSError if it is not allowed.
+    """
+    flags = _CLONE_NEWPID | _CLONE_NEWNS | signal.SIGCHLD
+    words = (_MACHINES[os.uname().machine].clone, flags, 0, 0, 0, 0)
+    pid: int = _python.syscall(*map(ctypes.c_long, words))
+    if pid < 0:
+        _fail()
+    return pid
+
+
+def go_on_inside(tmp_bytes: int) -> None:
+    """Return in the second process of the space, which has a /tmp and a /dev/shm of its own and may mount no more.
+
+    The first waits for it and ends as it does, see `exit_code_inside`; then the kernel ends all others.
+    """
+    _mount(b"proc", b"/proc", _MS_RDONLY | _MS_NOEXEC)
+    _mount(b"tmpfs", b"/tmp", 0, b"mode=0700,size=%d" % tmp_bytes)
+    _mount(b"tmpfs", b"/dev/shm", 0, b"mode=0700,size=%d" % _SHARED_MEMORY_BYTES)
+    drop_privileges()
+    second = os.fork()
+    if second == 0:
+        return
+    ended, status = os.wait()
+    while ended != second:  # an orphan
+        ended, status = os.wait()
+    code = os.waitstatus_to_exitcode(status)
+    os._exit(code if code >= 0 else _SIGNALLED - code)
+
+
+def exit_code_inside(code: int) -> int:
+    """The second's exit code by the first's: it cannot die of a signal as the second can, so it says the number as
+    shells do."""
+    return code if code <= _SIGNALLED else _SIGNALLED - code
+
+
+def _mount(kind: bytes, place: bytes, flags: int, options: bytes | None = None) -> None:
+    _must(_libc.mount(kind, place, kind, _MS_NOSUID | _MS_NODEV | flags, options))
 
 
 def limit(*, data_bytes: int, open_files: int, file_bytes: int) -> None:
@@ -107,22 +159,22 @@ def group_filter(protected: Iterable[int]) -> bytes | None:
     Leaving the group looks as if it had worked: programs that detach themselves go on, in the group.
     None for machines whose system calls we do not know.
     """
-    if not LINUX or os.uname().machine not in _CALLS:
+    machine = _MACHINES.get(os.uname().machine)
+    if not LINUX or machine is None:
         return None
-    machine, leaving, reaching, thread_calls = _CALLS[os.uname().machine]
     refused = _refuse(errno.EPERM)
     code = [
         _step(_LOAD, _MACHINE_AT),
-        *_answer_unless(_IF_EQUAL, machine, _refuse(errno.ENOSYS)),
+        *_answer_unless(_IF_EQUAL, machine.name, _refuse(errno.ENOSYS)),
         _step(_LOAD, _NUMBER_AT),
         *_answer_if(_IF_AT_LEAST, _X32_BIT, _refuse(errno.ENOSYS)),
     ]
-    for number in leaving:
+    for number in machine.leaving:
         code += _answer_if(_IF_EQUAL, number, _refuse(0))
-    for number in thread_calls:
+    for number in machine.threads:
         code += _answer_if(_IF_EQUAL, number, refused)
-    for index, number in enumerate(reaching):
-        code.append(_step(_IF_EQUAL, number, then=len(reaching) - index))
+    for index, number in enumerate(machine.reaching):
+        code.append(_step(_IF_EQUAL, number, then=len(machine.reaching) - index))
     code += [_step(_ANSWER, _ALLOW), _step(_LOAD, _ARGUMENT_AT)]
     for pid in protected:
         code += _answer_if(_IF_EQUAL, pid & 0xFFFFFFFF, refused)
@@ -154,5 +206,9 @@ def _refuse(number: int) -> int:
 
 def _must(result: int) -> None:
     if result != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
+        _fail()
+
+
+def _fail() -> NoReturn:
+    number = ctypes.get_errno()
+    raise OSError(number, os.strerror(number))

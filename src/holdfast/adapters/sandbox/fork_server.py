@@ -27,6 +27,9 @@ FDS_PER_CALL: Final = 4
 WATCH_SECONDS: Final = 0.05
 """Between two looks at what the calls use; shorter calls are never looked at."""
 
+_ATTENDANTS: Final = 1
+"""Processes of ours in the pid space of a tool that has its own."""
+
 _FIRST_FREE_FD: Final = 4
 _MOST_FDS: Final = 1 << 16
 _CHANNEL_FD: Final = 3
@@ -49,7 +52,7 @@ class _Call:
 class ForkServer:
     control: socket.socket
     root: str | None
-    """Where each call gets its folder. None: it has a /tmp of its own, for we may mount."""
+    """Where each call gets its folder. None: it has a /tmp and a pid space of its own, for we may make them."""
     memory_bytes: int
     processes: int
     open_files: int
@@ -83,7 +86,7 @@ class ForkServer:
     def _settle(self) -> int:
         confinement.adopt_orphans()
         confinement.hide_memory()
-        if self.root is not None:  # else the forks do it once they have mounted their /tmp
+        if self.root is not None:  # else the forks do it once they have what they need
             confinement.drop_privileges()
         self._filter = confinement.group_filter(_out_of_reach())
         woken, waker = os.pipe()
@@ -105,7 +108,8 @@ class ForkServer:
                 self._folders += 1
                 folder = f"{self.root}/{self._folders}"
                 Path(folder).mkdir(stat.S_IRWXU)
-            pid = _forked(lambda: self._become_tool(channel, stdout, stderr, folder))
+            fork = confinement.fork_apart if folder is None else os.fork
+            pid = _forked(lambda: self._become_tool(channel, stdout, stderr, folder), fork)
         except OSError:  # no more processes or no room; the caller sees its descriptors closed
             if folder is not None:
                 Path(folder).rmdir()
@@ -122,8 +126,7 @@ class ForkServer:
             os.dup2(source, place, inheritable=place != _CHANNEL_FD)
         os.closerange(_FIRST_FREE_FD, _MOST_FDS)
         if folder is None:
-            confinement.make_own_tmp(self.file_bytes)
-            confinement.drop_privileges()
+            confinement.go_on_inside(self.file_bytes)
         confinement.limit(
             data_bytes=self.memory_bytes, open_files=self.open_files, file_bytes=self.file_bytes
         )
@@ -138,9 +141,10 @@ class ForkServer:
         if not self._calls or now < self._watched_at + WATCH_SECONDS:
             return
         self._watched_at = now
+        most = self.processes + (0 if self.root is not None else _ATTENDANTS)
         live = {pid for pid, call in self._calls.items() if not call.is_ending}
-        for pid, use in group_watch.use_of_groups(live, enough=self.processes + 1).items():
-            if use.processes > self.processes:
+        for pid, use in group_watch.use_of_groups(live, enough=most + 1).items():
+            if use.processes > most:
                 self._end(self._calls[pid], "processes")
             elif use.memory_bytes > self.memory_bytes:
                 self._end(self._calls[pid], "memory")
@@ -161,7 +165,11 @@ class ForkServer:
                 if pid == 0:
                     break
                 if pid in self._calls:
-                    self._calls[pid].exit_code = os.waitstatus_to_exitcode(status)
+                    code = os.waitstatus_to_exitcode(status)
+                    inside = self.root is None
+                    self._calls[pid].exit_code = (
+                        confinement.exit_code_inside(code) if inside else code
+                    )
                     self._end(self._calls[pid])
                 for call in self._calls.values():
                     if call.sweeper == pid:
@@ -194,9 +202,9 @@ def _out_of_reach() -> list[int]:
     return [pid for pid in (-1, os.getpid(), server, *(-group for group in groups)) if pid]
 
 
-def _forked(work: Callable[[], None]) -> int:
+def _forked(work: Callable[[], None], fork: Callable[[], int] = os.fork) -> int:
     """A process that does the work and nothing else; its pid."""
-    pid = os.fork()
+    pid = fork()
     if pid == 0:
         try:
             signal.set_wakeup_fd(-1)

@@ -14,11 +14,20 @@ BWRAP: Final = "bwrap"
 
 _PROOF_SECONDS: Final = 10.0
 _OWN_FOLDER: Final = Path(holdfast.__file__).parents[1]
-# What each call needs: mounts of its own.
-_PROOF: Final = (
-    f"import sys; sys.path.append({str(_OWN_FOLDER)!r})\n"
-    "from holdfast.adapters.sandbox import confinement; confinement.make_own_tmp(4096)"
-)
+# What each call needs: a pid space and mounts of its own.
+_PROOF: Final = f"""
+import os, sys
+sys.path.append({str(_OWN_FOLDER)!r})
+from holdfast.adapters.sandbox import confinement
+pid = confinement.fork_apart()
+if pid == 0:
+    try:
+        confinement.go_on_inside(4096)
+        os._exit(0)
+    finally:
+        os._exit(1)
+sys.exit(os.waitpid(pid, 0)[1] != 0)
+"""
 
 # What programs need to run. Nothing else of the machine is visible, so that no list of secrets is needed.
 _SYSTEM: Final = (
@@ -45,7 +54,7 @@ class Isolation:
             shutil.which(BWRAP) or BWRAP,
             *("--unshare-all", "--die-with-parent", "--new-session", "--as-pid-1"),
             *(("--share-net",) if self.network else ()),
-            # To give each call its /tmp, and to drop these two again before the call begins.
+            # To give each call its pid space and its /tmp, and to drop these two again before it begins.
             *("--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SETPCAP"),
             *_each("--ro-bind-try", shown),
             *(word for path in self.hidden if Path(path).exists() for word in ("--tmpfs", path)),
