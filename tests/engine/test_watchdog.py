@@ -4,23 +4,35 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 
 import pytest
-from tests.engine.rig import ACTOR, WAIT_SECONDS, Rig, assert_answered, called, said
+from tests.engine.rig import (
+    ACTOR,
+    WAIT_SECONDS,
+    Rig,
+    ScriptedToolbox,
+    assert_answered,
+    called,
+    said,
+)
 from tests.engine.test_cancel import HangingModel, said_in, steps_of, with_model, within
 
 from holdfast.core.agents import Agent
 from holdfast.core.cancellation import Cancellation
 from holdfast.core.endings import EarlyEnd
-from holdfast.core.messages import Outcome, Role
+from holdfast.core.messages import Outcome, Role, ToolReturn
 from holdfast.core.runs import Run, RunStatus, StepStatus, StopReason
 from holdfast.core.tool_rules import RequiresApproval
+from holdfast.core.tools import Tool
+from holdfast.core.turn import PlannedCall
 from holdfast.engine import worker
 from holdfast.engine.interruption import Interrupted, Interruption
 from holdfast.engine.progress import EffectProgress
 from holdfast.engine.watchdog import ASKING, Watchdog
 from holdfast.ports.model import TextDelta, ToolCallDelta
 from holdfast.ports.store import Transaction
+from holdfast.ports.toolbox import ToolContext
 from holdfast.testing import FakeClock
 from holdfast.usecases import cancellation
 
@@ -187,9 +199,7 @@ async def test_a_cancel_on_record_wins_over_a_stall(rig: Rig, clock: FakeClock) 
     with_model(rig, model)
 
     def cancelled_as_it_stalls(tx: Transaction) -> None:
-        receipt = Cancellation(requested_at=run.created_at, requested_by=ACTOR.user_id)
-        stored = tx.runs.get(ACTOR.organization_id, run.id)
-        cancellation.put_on_record(tx, stored, receipt, rig.house.ids)
+        put_cancel_on_record(rig, run, tx)
         # The run is stopped from now on, and its end is written after this.
         clock.advance(STALL_SECONDS + 1)
 
@@ -200,3 +210,60 @@ async def test_a_cancel_on_record_wins_over_a_stall(rig: Rig, clock: FakeClock) 
         ended = await rig.ended(run)
     assert (ended.status, ended.failure) == (RunStatus.CANCELLED, None)
     assert await said_in(rig, agent) == [(Role.USER, "Hi"), (Role.ASSISTANT, "Well")]
+
+
+class Stubborn(ScriptedToolbox):
+    """Its tool hears that it is to stop, and goes on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard = asyncio.Event()
+        self.done = asyncio.Event()
+
+    async def run(self, tool: Tool, planned: PlannedCall, context: ToolContext) -> ToolReturn:
+        self.running.set()
+        try:
+            await self.done.wait()
+        except asyncio.CancelledError:
+            self.heard.set()
+            await self.done.wait()
+        return await super().run(tool, planned, context)
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_a_run_whose_tool_does_not_stop_is_ended_without_it(
+    rig: Rig, clock: FakeClock, cancelled: bool
+) -> None:
+    agent = await rig.make_agent("roll")
+    toolbox = Stubborn()
+    rig.house = replace(rig.house, toolbox=toolbox)
+    rig.model.script = [called(("c1", "roll"))]
+    async with rig.working():
+        run = await rig.submit(agent)
+        await within(toolbox.running)
+        if cancelled:
+            await rig.house.store.write(partial(put_cancel_on_record, rig, run))
+        clock.advance(rig.house.limits.tool_timeout_seconds + STALL_SECONDS + 1)
+        await within(toolbox.heard)
+        # Nothing says that the dog has looked since; so time goes on until it has.
+        following = asyncio.create_task(rig.ended(run))
+        while not following.done():
+            clock.advance(STALL_SECONDS + 1)
+            await asyncio.wait([following], timeout=worker.LOOK_SECONDS)
+        ended = await following
+        assert ended.status is (RunStatus.CANCELLED if cancelled else RunStatus.FAILED)
+        if not cancelled:
+            assert ended.failure is not None
+            assert "did not stop" in ended.failure.detail
+        assert_answered(await rig.context(agent))
+        assert (await rig.say(agent, "And now?")).ended.stop_reason is StopReason.END_TURN
+        # Whatever comes of the tool at last is nobody's news.
+        toolbox.done.set()
+        assert (await rig.say(agent, "Still there?")).ended.stop_reason is StopReason.END_TURN
+        assert (await rig.ended(run)).status is ended.status
+
+
+def put_cancel_on_record(rig: Rig, run: Run, tx: Transaction) -> None:
+    receipt = Cancellation(requested_at=run.created_at, requested_by=ACTOR.user_id)
+    stored = tx.runs.get(ACTOR.organization_id, run.id)
+    cancellation.put_on_record(tx, stored, receipt, rig.house.ids)

@@ -23,10 +23,26 @@ class Watchdog:
     def __init__(self, clock: Clock, stall_seconds: float) -> None:
         self._clock = clock
         self._stall_seconds = stall_seconds
+        # Since when a run's effect is known to have been told to stop.
+        self._stopping: dict[str, int] = {}
 
-    def look(self, live: Mapping[str, Interruption]) -> None:
-        """Stop every run whose effect has been quiet for too long."""
+    def look(self, live: Mapping[str, Interruption]) -> list[str]:
+        """Stop every run whose effect has been quiet for too long. The runs whose effect was stopped, by whomever, and
+        has not ended for as long again."""
         now = self._clock.monotonic_ns()
+        self._stop_the_quiet(live, now)
+        self._stopping = {
+            run_id: self._stopping.get(run_id, now)
+            for run_id, interruption in live.items()
+            if interruption.is_struck and interruption.effect is not None
+        }
+        return [
+            run_id
+            for run_id, since in self._stopping.items()
+            if (now - since) / 1e9 > self._stall_seconds
+        ]
+
+    def _stop_the_quiet(self, live: Mapping[str, Interruption], now: int) -> None:
         for run_id, interruption in live.items():
             effect = interruption.effect
             if effect is None or interruption.is_struck:

@@ -4,7 +4,6 @@ stops a run at once when a cancel is on record, and leaves in order when the ser
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from functools import partial
 
 from holdfast import logs
 from holdfast.core.runs import Run, RunStatus
@@ -33,7 +32,7 @@ class Worker:
         self._runner = Runner(house)
         self._live: dict[str, Interruption] = {}
         self._watchdog = Watchdog(house.clock, house.limits.run_stall_seconds)
-        self._carried: set[asyncio.Task[None]] = set()
+        self._carried: dict[asyncio.Task[None], Ticket] = {}
         self._leaving = asyncio.Event()
         self._drain_seconds = 0.0
         self._interrupted: set[str] = set()
@@ -81,9 +80,9 @@ class Worker:
                 self._interrupted.discard(ticket.run_id)
                 begin = self._runner.resume
             task = group.create_task(self._carry(ticket, begin), name=ticket.run_id)
-            self._carried.add(task)
+            self._carried[task] = ticket
             # Not a ``finally`` of the task: one that is cancelled before it began has none.
-            task.add_done_callback(partial(self._let_go, ticket))
+            task.add_done_callback(self._let_go)
 
     async def _see_out(self) -> None:
         """Give the runs that are under way their time to end."""
@@ -134,7 +133,8 @@ class Worker:
             await asyncio.sleep(LOOK_SECONDS)
             if self._live:
                 self._house.bell.ring(CANCELS)
-                self._watchdog.look(self._live)
+                for run_id in self._watchdog.look(self._live):
+                    await self._leave_behind(run_id)
 
     async def _carry(self, ticket: Ticket, begin: Begin) -> None:
         """See one run through, whatever happens to it: no error of a run may reach the other runs."""
@@ -170,8 +170,19 @@ class Worker:
                 log.exception("run.lost")
                 return None
 
-    def _let_go(self, ticket: Ticket, task: asyncio.Task[None]) -> None:
-        self._carried.discard(task)
+    async def _leave_behind(self, run_id: str) -> None:
+        """What the run was doing did not stop when it was told to. The run is ended without it."""
+        log.error("run.stuck", extra={"run_id": run_id})
+        await self._give_up(run_id, "What it was doing did not stop when it was told to.")
+        for task, ticket in list(self._carried.items()):
+            if ticket.run_id == run_id:
+                self._let_go(task)
+
+    def _let_go(self, task: asyncio.Task[None]) -> None:
+        ticket = self._carried.pop(task, None)
+        if ticket is None:
+            # It was left behind, and has come to its end at last.
+            return
         self._live.pop(ticket.run_id, None)
         self._house.events.close(ticket.run_id)
         self._house.dispatch.release(ticket)
