@@ -1,0 +1,128 @@
+"""The model layer alone, on every wire beside raw HTTP: what one answer costs, and what a token.
+
+It runs in this process: there is no server, no run and no store in it. The floor asks the same of the same
+provider on an open connection, and reads what comes without looking at it. All is CPU time: what the answer
+takes on the wall is the provider's affair.
+"""
+
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from bench.client import Client
+from bench.figures import Figure, median
+from bench.floor import Work
+from bench.processes import connected
+from bench.provider import words
+from bench.stage import Stage
+from holdfast.adapters.models.handles import ProviderSettings
+from holdfast.adapters.models.router import ModelRouter
+from holdfast.core.messages import Message, Role, Text
+from holdfast.core.models import ModelChoice
+from holdfast.ports.model import Question
+
+TOKENS = 500
+# Slow enough that each token has been handed on before the next comes.
+_APART_SECONDS = 0.002
+
+_CHAT, _RESPONSES = "chat completions", "responses"
+_MESSAGES, _CONTENT = "messages", "generateContent"
+_HANDLES = {
+    _CHAT: "openai/gpt-4o-mini",
+    _RESPONSES: "openai/gpt-5",
+    _MESSAGES: "anthropic/claude-haiku-4-5",
+    _CONTENT: "google_ai/gemini-2.5-flash",
+}
+
+
+async def measure(stage: Stage) -> list[Figure]:
+    router = ModelRouter(_settings(stage.provider.address))
+    await router.warm()
+    async with connected(stage.provider.address) as client:
+        figures = [
+            figure for wire in _HANDLES for figure in await _of_wire(stage, wire, router, client)
+        ]
+    await router.aclose()
+    return figures
+
+
+async def _of_wire(stage: Stage, wire: str, router: ModelRouter, client: Client) -> list[Figure]:
+    answer, tokens = words(1), words(TOKENS, _APART_SECONDS)
+    count, streams = stage.counts.turns, stage.counts.single_streams
+    return [
+        Figure(
+            what=f"model layer, {wire}: CPU of one answer",
+            unit="ms",
+            value=await _cpu_ms(partial(_ours, router, wire, answer), count),
+            floor=await _cpu_ms(partial(_bare, client, wire, answer), count),
+        ),
+        Figure(
+            what=f"  of {TOKENS} tokens that come singly",
+            unit="ms",
+            value=await _cpu_ms(partial(_ours, router, wire, tokens), streams),
+            floor=await _cpu_ms(partial(_bare, client, wire, tokens), streams),
+        ),
+    ]
+
+
+async def _ours(router: ModelRouter, wire: str, wish: str) -> None:
+    choice = ModelChoice(handle=_HANDLES[wire], context_window=128_000)
+    history = (_row(Role.SYSTEM, "You are terse."), _row(Role.USER, wish))
+    async with router.ask(Question(choice=choice, history=history)) as events:
+        async for _ in events:
+            pass
+
+
+async def _bare(client: Client, wire: str, wish: str) -> None:
+    path, body = _request(wire, wish)
+    received: list[bytes] = []
+    await client.stream(path, body, received.append)
+
+
+async def _cpu_ms(work: Work, count: int) -> float:
+    """What one costs this process, once it is warm."""
+    for _ in range(min(count, 5)):
+        await work()
+    spent: list[float] = []
+    for _ in range(count):
+        before = time.process_time()
+        await work()
+        spent.append((time.process_time() - before) * 1000)
+    return median(spent)
+
+
+def _request(wire: str, wish: str) -> tuple[str, Mapping[str, Any]]:
+    said = {"role": "user", "content": wish}
+    name = _HANDLES[wire].partition("/")[2]
+    streamed = {"model": name, "stream": True}
+    match wire:
+        case "chat completions":
+            return "/v1/chat/completions", {**streamed, "messages": [said]}
+        case "responses":
+            return "/v1/responses", {**streamed, "input": [said]}
+        case "messages":
+            return "/v1/messages", {**streamed, "max_tokens": 4096, "messages": [said]}
+        case _:
+            path = f"/v1beta/models/{name}:streamGenerateContent?alt=sse"
+            return path, {"contents": [{"role": "user", "parts": [{"text": wish}]}]}
+
+
+def _settings(address: str) -> ProviderSettings:
+    return ProviderSettings(
+        openai_base_url=f"{address}/v1",
+        anthropic_base_url=address,
+        google_base_url=address,
+    )
+
+
+def _row(role: Role, text: str) -> Message:
+    return Message(
+        id="message-1",
+        agent_id="agent-1",
+        thread_id="agent-1",
+        role=role,
+        created_at=datetime(2026, 1, 1, tzinfo=UTC),
+        content=(Text(text),),
+    )
