@@ -1,21 +1,33 @@
 """Which requests wait for a person, across all threads."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.contract.test_store_runs import add_thread
 from tests.values import Make
 
-from holdfast.core.approvals import ApprovalQuery
+from holdfast.core.approvals import ApprovalQuery, Overdue
+from holdfast.core.deadlines import Deadline, OnTimeout
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
 from holdfast.core.messages import CallState, Message, OpenCall, Role, ToolCall
 from holdfast.core.paging import Order, Page
 from holdfast.core.runs import RunStatus
-from holdfast.errors import NotFound
+from holdfast.errors import NotFound, RunMoved
 from holdfast.ports.store import Store, Transaction
 
 ORG = DEFAULT_ORGANIZATION_ID
 ALL = Page(limit=50, order=Order.ASC)
+BY_DEADLINE = Page(limit=50, order=Order.ASC, order_by="expires_at")
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def until(seconds: float | None, number: int = 0) -> Deadline | None:
+    if seconds is None:
+        return None
+    outcome = (OnTimeout.DENY, OnTimeout.APPROVE, OnTimeout.FAIL)[number % 3]
+    return Deadline(NOW + timedelta(seconds=seconds + number), outcome)
 
 
 async def ask(
@@ -24,15 +36,19 @@ async def ask(
     *tools: str,
     state: CallState = CallState.HELD,
     status: RunStatus = RunStatus.PAUSED,
+    seconds: float | None = None,
 ) -> Message:
-    """A request for these tools, in a thread of its own."""
+    """A request for these tools, in a thread of its own; each call waits for a second longer than the one before."""
     thread = await add_thread(store, make)
     run = make.run(thread, status=status)
     # Words that look like a call must not be taken for one.
     text = '{"name":"other","arguments":1}'
     calls = tuple(ToolCall(f"c{number}", tool, text) for number, tool in enumerate(tools))
     row = make.message(thread, "", role=Role.APPROVAL, tool_calls=calls, run_id=run.id)
-    open_calls = [OpenCall(call, row.id, "step-1", state) for call in calls]
+    open_calls = [
+        OpenCall(call, row.id, "step-1", state, deadline=until(seconds, number))
+        for number, call in enumerate(calls)
+    ]
 
     def work(tx: Transaction) -> Message:
         tx.runs.add(run)
@@ -89,3 +105,67 @@ async def test_what_does_not_wait_for_a_person_is_not_listed(any_store: Store, m
         await any_store.read(lambda tx: tx.calls.requests("org-other", ApprovalQuery(page=ALL)))
         == []
     )
+
+
+async def test_the_most_urgent_may_come_first(any_store: Store, make: Make) -> None:
+    never, late, soon = [
+        await ask(any_store, make, "ask", "ask", seconds=wait) for wait in (None, 60, 5)
+    ]
+    assert await waiting(any_store, BY_DEADLINE) == ([soon.id, late.id, never.id], 3)
+    after = replace(BY_DEADLINE, after=soon.id, limit=1)
+    assert await waiting(any_store, after) == ([late.id], 3)
+    first = replace(BY_DEADLINE, order=Order.DESC)
+    assert await waiting(any_store, first) == ([late.id, soon.id, never.id], 3)
+
+
+async def test_each_call_keeps_its_deadline_until_it_is_taken_away(
+    any_store: Store, make: Make
+) -> None:
+    row = await ask(any_store, make, "ask", "ask", "ask", seconds=60)
+    never = await ask(any_store, make, "ask")
+    threads = [row.thread_id, never.thread_id]
+    found = await any_store.read(lambda tx: tx.calls.deadlines(threads))
+    assert found == {row.thread_id: {f"c{number}": until(60, number) for number in range(3)}}
+    assert await any_store.read(lambda tx: tx.calls.deadlines([])) == {}
+
+    def answer(tx: Transaction) -> None:
+        first, *_ = tx.calls.open(row.thread_id)
+        tx.calls.put(row.thread_id, [replace(first, deadline=None)])
+
+    await any_store.write(answer)
+    calls = await any_store.read(lambda tx: tx.calls.open(row.thread_id))
+    assert [item.deadline for item in calls] == [None, until(60, 1), until(60, 2)]
+
+
+async def test_what_is_overdue_is_found_wherever_a_person_is_waited_for(
+    any_store: Store, make: Make
+) -> None:
+    late, later = [await ask(any_store, make, "ask", "ask", seconds=wait) for wait in (20, 10)]
+    await ask(any_store, make, "ask", seconds=30)
+    await ask(any_store, make, "ask")
+    # Somebody's answer to other calls of it is just being recorded.
+    await ask(any_store, make, "ask", seconds=1, status=RunStatus.QUEUED)
+
+    def look(tx: Transaction, seconds: float) -> tuple[list[Overdue], datetime | None]:
+        now = NOW + timedelta(seconds=seconds)
+        return list(tx.calls.overdue(now)), tx.calls.next_deadline(now)
+
+    async def at(seconds: float) -> tuple[list[Overdue], datetime | None]:
+        return await any_store.read(lambda tx: look(tx, seconds))
+
+    assert await at(5) == ([], NOW + timedelta(seconds=10))
+    assert await at(10) == ([Overdue(ORG, later.id)], NOW + timedelta(seconds=11))
+    assert await at(25) == (
+        [Overdue(ORG, later.id), Overdue(ORG, late.id)],
+        NOW + timedelta(seconds=30),
+    )
+    assert (await at(100))[1] is None
+
+
+async def test_a_thread_waits_for_one_request_at_a_time(any_store: Store, make: Make) -> None:
+    row = await ask(any_store, make, "ask")
+    first = await any_store.read(lambda tx: tx.runs.paused_on(row.thread_id))
+    assert first is not None
+    second = replace(first, id="run-2")
+    with pytest.raises(RunMoved):
+        await any_store.write(lambda tx: tx.runs.add(second))

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from holdfast.adapters.bell.local import LocalBell
@@ -149,6 +150,19 @@ def assert_answered(rows: Iterable[Message]) -> None:
             assert item.call_id in waiting, f"{item.call_id} has no open call"
             waiting.discard(item.call_id)
     assert not waiting, f"{waiting} unanswered"
+
+
+class MovableClock(SystemClock):
+    """The machine's clock, set forward when a test wants it."""
+
+    def __init__(self) -> None:
+        self._ahead = timedelta()
+
+    def now(self) -> datetime:
+        return super().now() + self._ahead
+
+    def advance(self, seconds: float) -> None:
+        self._ahead += timedelta(seconds=seconds)
 
 
 class Rig:

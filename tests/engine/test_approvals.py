@@ -6,21 +6,33 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from enum import StrEnum
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
-from tests.engine.rig import ACTOR, WAIT_SECONDS, Rig, assert_answered, called, said
+from tests.engine.rig import (
+    ACTOR,
+    WAIT_SECONDS,
+    MovableClock,
+    Rig,
+    assert_answered,
+    called,
+    said,
+)
 from tests.engine.test_recovery import DyingStore, assert_sound
 
 from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.core import tool_rules as rules
 from holdfast.core.agents import Agent
 from holdfast.core.approvals import KEEP_ALIVE
+from holdfast.core.deadlines import OnTimeout
+from holdfast.core.expiry import EXPIRED
 from holdfast.core.messages import Decision, Outcome, Role, Text, ToolReturn
 from holdfast.core.runs import ClientTool, Run, RunRequest, RunStatus, StopReason
-from holdfast.errors import AnswerMismatch, CallerError, ModelRateLimited, PendingApproval
+from holdfast.errors import AnswerMismatch, CallerError, Conflict, ModelRateLimited, PendingApproval
+from holdfast.ports.bell import DEADLINES
 from holdfast.ports.store import Transaction
 from holdfast.usecases import messages, runs
 from holdfast.usecases.answering import Manner
@@ -28,6 +40,7 @@ from holdfast.usecases.messages import ApprovalInput, Input, MessageInput, NewSe
 
 ASK = rules.RequiresApproval(tool_name="ask")
 LOOK = ClientTool("look")
+SOON_SECONDS = 60
 
 
 def allow(call_id: str) -> Decision:
@@ -227,13 +240,22 @@ class Deed(StrEnum):
     ANSWER_TWICE_AT_ONCE = "answer twice at once"
     ANSWER_ONE_BY_ONE = "answer one by one"
     ANSWER_ONE_AND_CANCEL = "answer one and cancel"
+    LET_EXPIRE = "let expire"
+    ANSWER_ONE_AND_LET_EXPIRE = "answer one and let expire"
     CANCEL = "cancel"
     DELETE = "delete"
 
 
 TOOLS = ("ask", "look", "roll")
+BY_CLOCK = (Deed.LET_EXPIRE, Deed.ANSWER_ONE_AND_LET_EXPIRE)
 NOBODY_ANSWERS = (Deed.ANSWER_ONE_AND_CANCEL, Deed.CANCEL, Deed.DELETE)
-FINAL = (Deed.ANSWER, Deed.ANSWER_TWICE_AT_ONCE, Deed.ANSWER_ONE_BY_ONE, *NOBODY_ANSWERS)
+FINAL = (
+    Deed.ANSWER,
+    Deed.ANSWER_TWICE_AT_ONCE,
+    Deed.ANSWER_ONE_BY_ONE,
+    *BY_CLOCK,
+    *NOBODY_ANSWERS,
+)
 # What is refused at once, and leaves everything as it was.
 REFUSED = tuple(deed for deed in Deed if deed not in FINAL)
 
@@ -247,6 +269,7 @@ class Batch(Struct, frozen=True):
     answers: tuple[int, ...]
     repeated: bool
     follow_up: bool
+    approve_on_timeout: bool = False
 
 
 batches = st.builds(
@@ -257,7 +280,16 @@ batches = st.builds(
     answers=st.lists(st.integers(0, 2), min_size=4, max_size=4).map(tuple),
     repeated=st.booleans(),
     follow_up=st.booleans(),
+    approve_on_timeout=st.booleans(),
 )
+
+
+def request_of(batch: Batch) -> dict[str, Any]:
+    asked: dict[str, Any] = {"client_tools": (LOOK,)}
+    if batch.final in BY_CLOCK:
+        outcome = OnTimeout.APPROVE if batch.approve_on_timeout else OnTimeout.DENY
+        asked |= {"approval_timeout_seconds": SOON_SECONDS, "approval_on_timeout": outcome}
+    return asked
 
 
 def decisions_of(batch: Batch, held: Sequence[str]) -> list[Decision]:
@@ -285,6 +317,15 @@ async def try_in_vain(rig: Rig, agent: Agent, deed: Deed, right: list[Decision])
             await submit(rig, agent, *wrong[deed])
 
 
+async def let_expire(rig: Rig, agent: Agent, answered: list[Decision]) -> None:
+    if answered:
+        await rig.ended(await submit(rig, agent, *answered, partial=True))
+    assert isinstance(rig.house.clock, MovableClock)
+    rig.house.clock.advance(SOON_SECONDS)
+    rig.house.bell.ring(DEADLINES)
+    assert (await rig.expiry()).stop_reason is StopReason.END_TURN
+
+
 async def finish(rig: Rig, agent: Agent, batch: Batch, run: Run, right: list[Decision]) -> None:
     more = "And hurry." if batch.follow_up else ""
     match batch.final:
@@ -307,6 +348,9 @@ async def finish(rig: Rig, agent: Agent, batch: Batch, run: Run, right: list[Dec
             if len(right) > 1:
                 run = await rig.ended(await submit(rig, agent, right[0], partial=True))
             assert (await runs.cancel(rig.house, ACTOR, run.id)).status is RunStatus.CANCELLED
+        case Deed.LET_EXPIRE | Deed.ANSWER_ONE_AND_LET_EXPIRE:
+            answered = right[:1] if batch.final is Deed.ANSWER_ONE_AND_LET_EXPIRE else []
+            await let_expire(rig, agent, answered if len(right) > 1 else [])
         case Deed.CANCEL:
             assert (await runs.cancel(rig.house, ACTOR, run.id)).status is RunStatus.CANCELLED
         case _:
@@ -322,15 +366,15 @@ async def finish(rig: Rig, agent: Agent, batch: Batch, run: Run, right: list[Dec
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 async def test_whatever_is_answered_the_agent_answers_the_next_message(
-    rig: Rig, history: list[Batch]
+    store: SqliteStore, history: list[Batch]
 ) -> None:
-    rig.toolbox.started.clear()
+    rig = Rig(store, clock=MovableClock())
     async with lasting(rig) as agent, rig.working():
         for number, batch in enumerate(history):
             calls = [(f"c{number}{index}", tool) for index, tool in enumerate(batch.tools)]
             held = [call_id for call_id, tool in calls if tool != "roll"]
             rig.model.script = [called(*calls), said()] if not held else [called(*calls)]
-            reply = await rig.say(agent, client_tools=(LOOK,))
+            reply = await rig.say(agent, **request_of(batch))
             if not held:
                 continue
             assert reply.ended.stop_reason is StopReason.REQUIRES_APPROVAL
@@ -346,9 +390,12 @@ async def test_whatever_is_answered_the_agent_answers_the_next_message(
 
 
 async def _repeat(rig: Rig, agent: Agent, batch: Batch, right: list[Decision]) -> None:
-    """Given again, an answer counts as given; but nobody gave it if the calls were cancelled."""
+    """Given again, an answer counts as given; but nobody gave it if the calls were cancelled or expired."""
     if batch.final in NOBODY_ANSWERS:
         with pytest.raises(CallerError, match="No tool call is currently awaiting approval"):
             await submit(rig, agent, *right)
+    elif batch.final in BY_CLOCK:
+        with pytest.raises(Conflict, match=f"It was decided before.* by {EXPIRED} at"):
+            await submit(rig, agent, *right[::-1])
     else:
         assert (await answer(rig, agent, *right)).ended.stop_reason is StopReason.END_TURN

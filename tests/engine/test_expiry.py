@@ -4,16 +4,14 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from msgspec import structs
-from tests.engine.rig import ACTOR, WAIT_SECONDS, Rig, assert_answered, called
+from tests.engine.rig import ACTOR, WAIT_SECONDS, MovableClock, Rig, assert_answered, called
 from tests.engine.test_approvals import LOOK, allow, answer, assert_not_stuck, deny, did, submit
 from tests.engine.test_recovery import DyingStore
 
-from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.store.sql_store import SqlStore
 from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.core import tool_rules as rules
@@ -29,19 +27,6 @@ from holdfast.ports.bell import DEADLINES
 from holdfast.usecases import approvals
 
 MINUTE = 60
-
-
-class MovableClock(SystemClock):
-    """The machine's clock, set forward when a test wants it."""
-
-    def __init__(self) -> None:
-        self._ahead = timedelta()
-
-    def now(self) -> datetime:
-        return super().now() + self._ahead
-
-    def advance(self, seconds: float) -> None:
-        self._ahead += timedelta(seconds=seconds)
 
 
 @pytest.fixture
