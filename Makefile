@@ -13,10 +13,10 @@ check test: export PYTHONNODEBUGRANGES := 1
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check lint simulate bench format clean
+.PHONY: help run test check lint simulate bench bench-runs format clean
 
 help: ## show what can be made
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
 $(STAMP)-run: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -48,6 +48,10 @@ simulate: $(STAMP)-dev ## play seeded scenarios against the engine: SEEDS=10000,
 
 bench: $(STAMP)-dev ## print the figures beside their budgets and the floor
 	$(BIN)/python -m bench
+
+bench-runs: $(STAMP)-dev ## time lists of a million runs, on SQLite and PostgreSQL
+	$(BIN)/python -m bench --only runs --json bench/results/runs-sqlite.json
+	$(BIN)/python -m bench --only runs --postgres --json bench/results/runs-postgres.json
 
 format: $(STAMP)-dev ## rewrite the code in the house format
 	$(BIN)/ruff format .

@@ -23,6 +23,7 @@ from bench.rows import (
     many_streams,
     model_layer,
     one_stream,
+    runs,
     start,
     tool_chain,
     turn,
@@ -44,7 +45,10 @@ ROWS: dict[str, Callable[[Stage], Awaitable[list[Figure]]]] = {
     "cancel": cancel.measure,
     "followers": followers.measure,
     "watched": watched.measure,
+    "runs": runs.measure,
 }
+# Takes minutes, and only for itself: see `make bench-runs`.
+ONLY_WHEN_ASKED = {"runs"}
 RESULTS = processes.ROOT / "bench" / "results" / "latest.json"
 
 
@@ -82,6 +86,10 @@ async def _measure(stage: Stage, names: list[str]) -> list[Figure]:
     return figures
 
 
+def _usual() -> list[str]:
+    return [name for name in ROWS if name not in ONLY_WHEN_ASKED]
+
+
 def main() -> None:
     options = _options()
     where = report.machine("PostgreSQL" if options.postgres else "SQLite")
@@ -96,7 +104,7 @@ def main() -> None:
             counts=QUICK if options.quick else Counts(),
             postgres=postgres,
         )
-        figures = uvloop.run(_measure(stage, options.only or list(ROWS)))
+        figures = uvloop.run(_measure(stage, options.only or _usual()))
     if options.postgres:
         # The budgets are those of the embedded server.
         figures = [replace(figure, budget=None) for figure in figures]

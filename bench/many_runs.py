@@ -27,12 +27,12 @@ _RUNS = f"""
 INSERT INTO runs (id, organization_id, agent_id, thread_id, status, stop_reason, background, created_at,
     completed_at, total_duration_ns, num_steps, project_id, base_template_id, reserved_seq, metadata, body)
 SELECT {{run_id}}, '{DEFAULT_ORGANIZATION_ID}', {{agent}}, {{agent}},
-    CASE WHEN i <= 5 THEN 'queued' WHEN i IN (11, 13) THEN 'paused' WHEN i % 33 = 2 THEN 'failed'
+    CASE WHEN i <= :queued THEN 'queued' WHEN i IN (11, 13) THEN 'paused' WHEN i % 33 = 2 THEN 'failed'
         WHEN i % 50 = 3 THEN 'cancelled' ELSE 'completed' END,
-    CASE WHEN i <= 5 THEN NULL WHEN i IN (11, 13) THEN 'requires_approval' WHEN i % 33 = 2 THEN 'llm_api_error'
+    CASE WHEN i <= :queued THEN NULL WHEN i IN (11, 13) THEN 'requires_approval' WHEN i % 33 = 2 THEN 'llm_api_error'
         WHEN i % 50 = 3 THEN 'cancelled' WHEN i % 77 = 4 THEN 'max_steps' ELSE 'end_turn' END,
     i % 5 = 0, :first + i * 1000000, :first + i * 1000000 + 500000,
-    CASE WHEN i > 5 THEN (i * 7919) % {_PRIME} * 1000 END,
+    CASE WHEN i > :queued THEN (i * 7919) % {_PRIME} * 1000 END,
     1 + i % 7,
     CASE WHEN i % 10 = 6 THEN 'project-' || CAST(i % 7 AS TEXT) END,
     CASE WHEN i % 100 = 8 THEN 'family' END,
@@ -53,8 +53,8 @@ _AGENT = (
 )
 
 
-def fill(engine: Engine, count: int) -> None:
-    """Write so many runs; the database knows afterwards what it has."""
+def fill(engine: Engine, count: int, *, queued: int = 5) -> None:
+    """Write so many runs; the database knows afterwards what it has. A server would take up those that are queued."""
     with engine.begin() as connection:
         _add_agents(connection)
         # Made afterwards, an index is made in one go.
@@ -62,7 +62,7 @@ def fill(engine: Engine, count: int) -> None:
         for index in indexes:
             index.drop(connection)
         for statement in (_RUNS, _REQUESTS, _TOOLS):
-            _write(connection, statement, count)
+            _write(connection, statement, count, queued)
         for index in indexes:
             index.create(connection)
     if engine.dialect.name == "postgresql":
@@ -70,7 +70,7 @@ def fill(engine: Engine, count: int) -> None:
             connection.execute(text("VACUUM ANALYZE"))
 
 
-def _write(connection: Connection, statement: str, count: int) -> None:
+def _write(connection: Connection, statement: str, count: int, queued: int) -> None:
     numbers = f"WITH RECURSIVE n(i) AS (SELECT CAST(1 AS BIGINT) UNION ALL SELECT i + 1 FROM n WHERE i < {count})"
     head, _, rest = statement.format(run_id=_RUN_ID, agent=_AGENT).partition("SELECT")
     # Named in each statement alike, whether it takes all of them or not.
@@ -78,6 +78,7 @@ def _write(connection: Connection, statement: str, count: int) -> None:
         "first": int(FIRST_AT.timestamp()) * 1_000_000,
         "body": RUN.row(_sample())["body"],
         "asked": "{}",
+        "queued": queued,
     }
     sql = f"{head} {numbers} SELECT{rest}"
     connection.execute(

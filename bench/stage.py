@@ -35,6 +35,7 @@ class Counts:
     tool_cancels: int = 10
     followers: int = 1000
     reconnects: int = 100
+    runs: int = 1_000_000
 
 
 QUICK = Counts(
@@ -51,6 +52,7 @@ QUICK = Counts(
     tool_cancels=4,
     followers=300,
     reconnects=30,
+    runs=100_000,
 )
 
 

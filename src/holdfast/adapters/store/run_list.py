@@ -41,12 +41,15 @@ _listing = Listing(
 def _in_words(statuses: Collection[RunStatus]) -> ColumnElement[bool]:
     """In the words of an index: with parameters in their place no database would think of it, and would read all
     runs instead."""
-    names = ", ".join(f"'{status}'" for status in sorted(statuses))
-    return text(f"runs.status IN ({names})")  # type: ignore[return-value] # a condition, if plain
+    names = [f"'{status}'" for status in sorted(statuses)]
+    words = f"IN ({', '.join(names)})" if len(names) > 1 else f"= {names[0]}"
+    return text(f"runs.status {words}")  # type: ignore[return-value] # a condition, if plain
 
 
 IS_LIVE: Final = _in_words(LIVE)
-_WENT_WRONG: Final = _in_words(WENT_WRONG)
+_PAUSED: Final = frozenset({RunStatus.PAUSED})
+# Statuses that few runs have, each group with an index of its own.
+_RARE: Final = {LIVE: IS_LIVE, _PAUSED: _in_words(_PAUSED), WENT_WRONG: _in_words(WENT_WRONG)}
 
 
 def ids_on_page(connection: Connection, organization_id: str, query: RunQuery) -> Sequence[str]:
@@ -93,17 +96,23 @@ def _led_by(query: RunQuery, few: Sequence[str] | None) -> Collection[Column[Any
     by_duration = query.page.order_by == BY_DURATION
     if query.run_id is not None or few:
         return {c.id}
-    if query.statuses and LIVE.issuperset(query.statuses):
+    if _are_all(query.statuses, LIVE):
         return {c.created_at}
+    if _are_all(query.statuses, _PAUSED):
+        return ()
     if query.thread_id is not None:
         return {c.thread_id} if by_duration else {c.thread_id, c.created_at}
     if by_duration:
         return {c.organization_id, c.total_duration_ns}
     if len(query.agent_ids) == 1:
         return {c.agent_id, c.created_at}
-    if query.statuses and WENT_WRONG.issuperset(query.statuses):
+    if _are_all(query.statuses, WENT_WRONG):
         return {c.created_at}
     return {c.organization_id, c.created_at}
+
+
+def _are_all(statuses: Collection[RunStatus], group: frozenset[RunStatus]) -> bool:
+    return bool(statuses) and group.issuperset(statuses)
 
 
 def _seen(column: Column[Any], led_by: Collection[Column[Any]]) -> ColumnElement[Any]:
@@ -117,7 +126,7 @@ def _conditions(query: RunQuery, led_by: Collection[Column[Any]]) -> list[Column
     if query.run_id is not None:
         conditions.append(c.id == query.run_id)
     if query.thread_id is not None:
-        conditions.append(c.thread_id == query.thread_id)
+        conditions.append(_seen(c.thread_id, led_by) == query.thread_id)
     if query.stop_reason is not None:
         conditions.append(c.stop_reason == query.stop_reason)
     if query.background is not None:
@@ -147,11 +156,7 @@ def _of_whom(query: RunQuery, led_by: Collection[Column[Any]]) -> list[ColumnEle
         conditions.append(c.project_id == query.project_id)
     if query.statuses:
         conditions.append(c.status.in_(query.statuses))
-        conditions += (
-            words
-            for statuses, words in ((LIVE, IS_LIVE), (WENT_WRONG, _WENT_WRONG))
-            if statuses.issuperset(query.statuses)
-        )
+        conditions += (words for group, words in _RARE.items() if _are_all(query.statuses, group))
     return conditions
 
 
