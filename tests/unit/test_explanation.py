@@ -11,6 +11,7 @@ from holdfast.core.deadlines import Deadline, OnTimeout
 from holdfast.core.explanation import Cancel, Decide, Facts, Phase, Remedy, Return, explain
 from holdfast.core.messages import CallState, Decision, OpenCall, Outcome, ToolCall
 from holdfast.core.runs import (
+    COMPACTION,
     Attempt,
     ClientTool,
     Run,
@@ -87,14 +88,27 @@ CASES: dict[str, tuple[dict[str, Any], Phase, str, str | None, list[Remedy]]] = 
             "step": make.step(
                 run(RunStatus.RUNNING),
                 created_at=LONG_AGO,
-                attempts=(Attempt(number=1, kind="llm_overloaded", at=AGO),),
+                attempts=(
+                    Attempt(number=1, kind="llm_timeout", at=LONG_AGO, wait_seconds=1),
+                    Attempt(number=2, kind="llm_overloaded", at=AGO, wait_seconds=12),
+                ),
             ),
         },
         Phase.ASKING_MODEL,
         (
-            "The run has been asking openai/gpt-x for 3 hours, in its step 2. Its provider failed once meanwhile and is "
-            "asked again."
+            "The run has been asking openai/gpt-x for 3 hours, in its step 2. Its provider failed 2 times "
+            "(llm_overloaded); it is asked again in 7.0 seconds."
         ),
+        STOP_SECONDS,
+        [Cancel("run-1", "stops it and keeps what has been said")],
+    ),
+    "compacting": (
+        {
+            "run": run(RunStatus.RUNNING),
+            "step": make.step(run(RunStatus.RUNNING), created_at=AGO, origin=COMPACTION),
+        },
+        Phase.COMPACTING,
+        "The run has been making its context smaller for 5.0 seconds, by a summary of what was said first.",
         STOP_SECONDS,
         [Cancel("run-1", "stops it and keeps what has been said")],
     ),

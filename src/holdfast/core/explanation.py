@@ -13,13 +13,14 @@ from msgspec import Struct
 from holdfast.core.cancellation import Action, Cancellation
 from holdfast.core.deadlines import Deadline, OnTimeout
 from holdfast.core.messages import CallState, Decision, OpenCall
-from holdfast.core.runs import Run, RunStatus, Step, StopReason
+from holdfast.core.runs import COMPACTION, Run, RunStatus, Step, StopReason
 
 
 class Phase(StrEnum):
     QUEUED = "queued"
     STARTING = "starting"
     ASKING_MODEL = "asking_model"
+    COMPACTING = "compacting"
     RUNNING_TOOLS = "running_tools"
     WAITING_FOR_APPROVAL = "waiting_for_approval"
     CANCELLING = "cancelling"
@@ -154,21 +155,30 @@ def _running(facts: Facts) -> Explanation:
 
 
 def _asking(facts: Facts, step: Step) -> Explanation:
-    failed = ""
-    if step.attempts:
-        times = "once" if len(step.attempts) == 1 else f"{len(step.attempts)} times"
-        failed = f" Its provider failed {times} meanwhile and is asked again."
+    asked = _for_how_long(facts, step.created_at)
+    compacts = step.origin == COMPACTION
+    doing = f"asking {step.model.handle} {asked}, in its step {facts.run.num_steps}."
+    if compacts:
+        doing = f"making its context smaller {asked}, by a summary of what was said first."
     return Explanation(
-        phase=Phase.ASKING_MODEL,
-        summary=(
-            f"The run has been asking {step.model.handle} {_for_how_long(facts, step.created_at)}, "
-            f"in its step {facts.run.num_steps}.{failed}"
-        ),
+        phase=Phase.COMPACTING if compacts else Phase.ASKING_MODEL,
+        summary=f"The run has been {doing}{_failed_before(facts, step)}",
         since=step.created_at,
-        model=step.model.handle,
+        # Which model writes a summary is known when it is written.
+        model=None if compacts else step.model.handle,
         by_itself=_when_it_stalls(facts),
         remedies=(_stop(facts),),
     )
+
+
+def _failed_before(facts: Facts, step: Step) -> str:
+    if not step.attempts:
+        return ""
+    times = "once" if len(step.attempts) == 1 else f"{len(step.attempts)} times"
+    last = step.attempts[-1]
+    wait = timedelta(seconds=last.wait_seconds or 0) - (facts.now - last.at)
+    again = f"in {_span(wait)}" if wait > timedelta(0) else "now"
+    return f" Its provider failed {times} ({last.kind}); it is asked again {again}."
 
 
 def _tools(facts: Facts) -> Explanation:
