@@ -12,7 +12,7 @@ from sqlalchemy import create_engine, make_url
 
 from bench import processes
 from bench.client import Client, Refused
-from bench.figures import Figure, median
+from bench.figures import Figure
 from bench.floor import timed_ms
 from bench.many_runs import BUSY_AGENT, COMMON_TOOL, FIRST_AT, QUIET_AGENT, RARE_TOOL, fill
 from bench.stage import Home, Stage
@@ -88,9 +88,8 @@ def _url(home: Home) -> str:
 async def _figure(client: Client, what: str, asked: Sequence[tuple[str, object]]) -> Figure:
     ask = partial(_ask, client, asked)
     await ask()
-    return Figure(
-        what=what, unit="ms", value=median([await timed_ms(ask) for _ in range(_REPEATED)])
-    )
+    # Where other work goes on meanwhile, the fastest says most.
+    return Figure(what=what, unit="ms", value=min([await timed_ms(ask) for _ in range(_REPEATED)]))
 
 
 async def _ask(client: Client, asked: Sequence[tuple[str, object]]) -> list[dict[str, object]]:
