@@ -15,10 +15,11 @@ from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
 from holdfast.adapters.store import tables
 from holdfast.adapters.store.run_list import ids_on_page
 from holdfast.adapters.store.steering import walk_indexes
+from holdfast.adapters.store.steps import SqlSteps
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
 from holdfast.core.lifecycle import LIVE
 from holdfast.core.paging import Page
-from holdfast.core.runs import Bound, Comparison, RunQuery, RunStatus, StopReason
+from holdfast.core.runs import Bound, Comparison, RunQuery, RunStatus, StepQuery, StopReason
 
 ORG = DEFAULT_ORGANIZATION_ID
 EQ, GT, GTE = Comparison.EQ, Comparison.GT, Comparison.GTE
@@ -161,6 +162,26 @@ def test_sqlite_walks_one_index_in_the_order_of_the_list(tmp_path: Path) -> None
             assert f"INDEX {index}" in how, name
             assert "COVERING" in how or index in NOT_COVERING, name
             assert name in SORTED or not any("FOR ORDER BY" in line for line in plans[-1]), name
+
+
+@pytest.mark.parametrize(
+    ("asked", "index"),
+    [
+        ({}, "ix_steps_page"),
+        ({"project_id": "p", "feedback": "positive", "model": "gpt-x"}, "ix_steps_page"),
+        ({"has_feedback": True, "start_date": FIRST_AT}, "ix_steps_page"),
+        ({"agent_id": QUIET_AGENT, "model": "gpt-x"}, "ix_steps_agent_id_created_at_id"),
+        ({"run_id": "run-1"}, "ix_steps_run_id_created_at_id"),
+    ],
+)
+def test_steps_are_found_by_index_too(asked: dict[str, Any], index: str) -> None:
+    engine = create_engine("sqlite://")
+    tables.metadata.create_all(engine)
+    with overheard(engine) as heard, engine.connect() as connection:
+        SqlSteps(connection).list(ORG, StepQuery(page=NEWEST, **asked))
+    plan = _sqlite_plan(engine, *heard[0])
+    assert f"INDEX {index} " in plan[0]
+    assert not any("ORDER BY" in line for line in plan)
 
 
 # Few runs are met there, and each is looked at.

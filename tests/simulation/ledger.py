@@ -172,6 +172,8 @@ class Ledger:
             self.ended_at[after.id] = asyncio.get_running_loop().time()
             query = StepQuery(page=_ALL_ROWS, run_id=after.id)
             steps = tx.steps.list(DEFAULT_ORGANIZATION_ID, query)
+            self.expect(len(steps) == after.num_steps, f"{after.id} miscounts its steps")
+            self._found_by_its_tools(tx, after)
             cut_short = {step.id for step in steps if step.status is StepStatus.CANCELLED}
             self._just_ended(after, rows, cut_short)
         if after.status is RunStatus.CANCELLED:
@@ -198,6 +200,12 @@ class Ledger:
             in_time = deadline is not None and run.created_at >= deadline.at
             self.expect(in_time, "{} expired too early: {}", new, deadline)
         self.note(f"{new.call_id} is decided by {new.decided_by or 'a person'}: {new.approve}")
+
+    def _found_by_its_tools(self, tx: Transaction, run: Run) -> None:
+        for tool_id in run.tools_used:
+            query = RunQuery(page=_ALL_ROWS, run_id=run.id, tools_used=(tool_id,))
+            found = tx.runs.list(DEFAULT_ORGANIZATION_ID, query)
+            self.expect(len(found) == 1, f"{run.id} is not found by {tool_id}")
 
     def _read_log(self, tx: Transaction, run: Run) -> None:
         log = self.logs.setdefault(run.id, Log())

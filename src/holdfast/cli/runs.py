@@ -66,6 +66,8 @@ def cancel(api: Api, run_id: str, *, reason: str | None, rollback: bool, as_json
 def _circumstances(told: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     known = {
         "run": told["run_id"],
+        "agent": told["agent_id"],
+        "conversation": told["conversation_id"],
         "phase": told["phase"].replace("_", " "),
         "since": told["since"] and _moment(told["since"]),
         "status": told["status"],

@@ -18,6 +18,7 @@ from holdfast.adapters.store import tables
 from holdfast.adapters.store.paging import Listing
 from holdfast.adapters.store.prepared import Prepared
 from holdfast.adapters.store.rows import Shape, refuse_nul
+from holdfast.adapters.store.steering import walk_indexes
 from holdfast.adapters.store.tagged import has_tags
 from holdfast.core.prices import Costs
 from holdfast.core.runs import Step, StepQuery, StepStatus
@@ -69,6 +70,8 @@ class SqlSteps:
         # First which, by an index that has all that may be asked for; then only those are read.
         wanted = select(_steps.c.id).where(*_conditions(query))
         narrow = bool(query.agent_id or query.run_id or query.trace_ids)
+        if not narrow:
+            walk_indexes(self._connection)
         page = _listing.window(
             self._connection, wanted, organization_id, query.page, found_otherwise=narrow
         )

@@ -44,6 +44,8 @@ class HttpCall(Struct, frozen=True, kw_only=True):
 
 class Explanation(Struct, frozen=True, kw_only=True):
     run_id: str
+    agent_id: str
+    conversation_id: str | None
     status: RunStatusName
     phase: Phase
     # All of it in a sentence.

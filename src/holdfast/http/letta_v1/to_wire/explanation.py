@@ -11,6 +11,7 @@ from holdfast.core.explanation import (
     Remedy,
     Return,
 )
+from holdfast.core.messages import conversation_id
 from holdfast.http.letta_v1.schemas import explanation as wire
 from holdfast.http.letta_v1.to_wire.replies import error_message
 from holdfast.http.letta_v1.to_wire.runs import STATUSES, token_usage
@@ -27,6 +28,8 @@ def api_explanation(found: Explained) -> wire.Explanation:
     run, told = found.run, found.explanation
     return wire.Explanation(
         run_id=run.id,
+        agent_id=run.agent_id,
+        conversation_id=conversation_id(run.thread_id, run.agent_id),
         status=STATUSES[run.status],
         phase=told.phase,
         summary=told.summary,
