@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from tests.values import Make, moment
 
+from holdfast.core.budgets import Overrun
 from holdfast.core.cancellation import Action, Cancellation
 from holdfast.core.deadlines import Deadline, OnTimeout
 from holdfast.core.explanation import Cancel, Decide, Facts, Phase, Remedy, Return, explain
@@ -192,6 +193,22 @@ CASES: dict[str, tuple[dict[str, Any], Phase, str, str | None, list[Remedy]]] = 
         {"run": over(RunStatus.COMPLETED, StopReason.END_TURN)},
         Phase.ENDED,
         "The run completed after 1.5 seconds and 2 steps: the model had said all it had to say.",
+        None,
+        [],
+    ),
+    "out of its budget": (
+        {
+            "run": over(
+                RunStatus.FAILED,
+                StopReason.MAX_TOKENS_EXCEEDED,
+                overrun=Overrun("max_total_tokens", 100, 112),
+            )
+        },
+        Phase.ENDED,
+        (
+            "The run failed after 1.5 seconds and 2 steps: its request allowed max_total_tokens=100, and it had "
+            "used 112."
+        ),
         None,
         [],
     ),

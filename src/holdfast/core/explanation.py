@@ -293,8 +293,14 @@ def _how_it_ended(facts: Facts) -> str:
     if run.status is RunStatus.ANSWERED:
         by = f"; {facts.followed_by} went on with it" if facts.followed_by else ""
         return f"The run paused {spent}, since it asked for an approval. It was answered{by}."
-    reason = _ENDINGS.get(run.stop_reason) if run.stop_reason else None
-    return f"The run {run.status} {spent}: {reason or run.stop_reason}."
+    return f"The run {run.status} {spent}: {_why(run)}."
+
+
+def _why(run: Run) -> str:
+    if (over := run.overrun) is not None:
+        return f"its request allowed {over.limit}={over.value:g}, and it had used {over.used:g}"
+    known = _ENDINGS.get(run.stop_reason) if run.stop_reason else None
+    return known or str(run.stop_reason)
 
 
 def _how_it_was_cancelled(receipt: Cancellation | None, spent: str) -> str:
