@@ -1,6 +1,7 @@
 """A server that a caller might name: it notes what it hears and answers as it is told to."""
 
 import asyncio
+import ssl
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -91,9 +92,9 @@ async def _request(reader: asyncio.StreamReader) -> Heard:
 
 
 @asynccontextmanager
-async def receiving(port: int = 0) -> AsyncIterator[Receiver]:
+async def receiving(port: int = 0, tls: ssl.SSLContext | None = None) -> AsyncIterator[Receiver]:
     receiver = Receiver()
-    server = await asyncio.start_server(receiver.serve, receiver.host, port)
+    server = await asyncio.start_server(receiver.serve, receiver.host, port, ssl=tls)
     receiver.port = server.sockets[0].getsockname()[1]
     yield receiver
     server.close()

@@ -6,7 +6,11 @@ from typing import TYPE_CHECKING
 import pytest
 from letta_client import Letta
 from tests.receiver import receiving_in_thread
+from tests.server_process import ServerProcess
 from tests.wire.reading import eventually, shown
+
+from holdfast.cli.api import Api
+from holdfast.cli.runs import report
 
 if TYPE_CHECKING:
     from tests.acceptance.conftest import StartServer
@@ -14,6 +18,11 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 ALLOWED = {"HOLDFAST_ALLOWED_PRIVATE_HOSTS": "127.0.0.1"}
+
+
+def said(server: ServerProcess, run_id: str) -> str:
+    """What ``holdfast runs show`` says."""
+    return report(Api(server.address, {}), run_id, as_json=False)
 
 
 def test_a_callback_outlives_the_server_that_owes_it(start_server: "StartServer") -> None:
@@ -31,15 +40,19 @@ def test_a_callback_outlives_the_server_that_owes_it(start_server: "StartServer"
     eventually(
         lambda: shown(client.runs.retrieve(run.id)), lambda seen: seen["completed_at"] is not None
     )
+    assert f"http://127.0.0.1:{port}/hook" in said(server, run.id)
     server.kill()
 
     with receiving_in_thread(port) as receiver:
-        client = Letta(base_url=start_server(**ALLOWED).address, max_retries=0)
+        server = start_server(**ALLOWED)
+        client = Letta(base_url=server.address, max_retries=0)
         heard = receiver.wait()
         settled = eventually(
             lambda: shown(client.runs.retrieve(run.id)),
             lambda seen: seen["callback_status_code"] is not None,
         )
+
+        assert f"taken by http://127.0.0.1:{port}/hook at " in said(server, run.id)
 
     assert json.loads(heard.body)["run_id"] == run.id
     assert (settled["callback_status_code"], settled["callback_error"]) == (200, None)

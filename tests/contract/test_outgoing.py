@@ -1,10 +1,18 @@
 """Requests to addresses that callers gave: to a judged address, once, and within bounds."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from threading import Event
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 from tests.receiver import Receiver, Says, receiving
 from tests.waiting import WAIT_SECONDS
 
@@ -172,3 +180,48 @@ async def test_what_is_evident_is_refused_before_anybody_is_asked() -> None:
             network.check(url)
         with pytest.raises(AddressForbidden):
             await network.send(letter(url))
+
+
+def certificate(folder: Path, name: str) -> Path:
+    """A key and a certificate of its own for a server of this name, in one file."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)
+    signed = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    path = folder / "server.pem"
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    path.write_bytes(private + signed.public_bytes(Encoding.PEM))
+    return path
+
+
+async def test_the_name_is_what_a_certificate_must_be_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Connected to an address, but asked for by its name: neither another's certificate nor none will do."""
+    pem = certificate(tmp_path, "hooks.example")
+    monkeypatch.setenv("SSL_CERT_FILE", str(pem))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pem)
+    asked_for: list[str | None] = []
+    context.sni_callback = lambda _socket, name, _context: asked_for.append(name)
+    network = outgoing(LOOPBACK, ["127.0.0.1"])
+
+    async with receiving(tls=context) as receiver:
+        reply = await network.send(letter(f"https://hooks.example:{receiver.port}/"))
+        heard = await receiver.heard()
+        with pytest.raises(Undeliverable, match=r"other\.example gave no answer"):
+            await network.send(letter(f"https://other.example:{receiver.port}/"))
+
+    assert reply.status == 200
+    assert heard.headers["host"] == f"hooks.example:{receiver.port}"
+    assert asked_for == ["hooks.example", "other.example"]

@@ -116,6 +116,7 @@ def _facts(api: Api, run: Run, usage: Mapping[str, Any]) -> Iterator[tuple[str, 
         "duration": _duration(run),
         "tokens": f"{usage['prompt_tokens']} in, {usage['completion_tokens']} out",
         "cost": _cost(usage),
+        "callback": _callback(run),
         "error": _error(run),
     }
     yield from ((label, text) for label, text in known.items() if text)
@@ -178,6 +179,16 @@ def _error(run: Run) -> str | None:
         return None
     words = " ".join(filter(None, (error["message"], error.get("detail"))))
     return f"{error['error_type']}: {words}"
+
+
+def _callback(run: Run) -> str | None:
+    if run["callback_url"] is None:
+        return None
+    if run["callback_error"]:
+        return f"not taken by {run['callback_url']}: {run['callback_error']}"
+    if run["callback_sent_at"]:
+        return f"taken by {run['callback_url']} at {_moment(run['callback_sent_at'])}"
+    return f"owed to {run['callback_url']}"
 
 
 def _cost(usage: Mapping[str, Any]) -> str | None:
