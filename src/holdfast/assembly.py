@@ -150,7 +150,7 @@ async def working_house(settings: Settings) -> AsyncIterator[Shift]:
         )
         if telemetry is not None:
             stack.push_async_callback(telemetry.aclose)
-        house, warm = await _furnished(settings, stack, telemetry)
+        house, model = await _furnished(settings, stack, telemetry)
         await tools.add_builtin(house, _EVERYBODY)
         worker = Worker(house)
         if telemetry is not None:
@@ -164,7 +164,7 @@ async def working_house(settings: Settings) -> AsyncIterator[Shift]:
                 CallbackDelivery(house, callback_body, secret=settings.callback_secret).run(),
                 name="callbacks",
             )
-            warming = side_tasks.create_task(_settle_in(warm), name="settle-in")
+            warming = side_tasks.create_task(_settle_in(model), name="settle-in")
             try:
                 yield Shift(house, worker, working, keeping_time, telemetry)
             finally:
@@ -172,10 +172,10 @@ async def working_house(settings: Settings) -> AsyncIterator[Shift]:
                     task.cancel()
 
 
-async def _settle_in(warm: Callable[[], Awaitable[None]]) -> None:
+async def _settle_in(model: ModelRouter) -> None:
     """Load what the first turn needs, after the server answers; what is loaded then stays for good, so the
     garbage collector need not look at it again."""
-    await warm()
+    await model.warm()
     gc.collect()
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD)
@@ -183,7 +183,7 @@ async def _settle_in(warm: Callable[[], Awaitable[None]]) -> None:
 
 async def _furnished(
     settings: Settings, stack: AsyncExitStack, telemetry: "OtelTelemetry | None"
-) -> tuple[House, Callable[[], Awaitable[None]]]:
+) -> tuple[House, ModelRouter]:
     clock = SystemClock()
     cipher = (
         FernetCipher(settings.secret_key) if settings.secret_key else cipher_of_home(settings.home)
@@ -203,7 +203,6 @@ async def _furnished(
         for name, account in providers.accounts.items()
         if not account.is_loopback
     }
-    prices = GenaiPrices(charging, clock)
     house = House(
         store=store,
         events=events,
@@ -213,7 +212,7 @@ async def _furnished(
         catalogue=ProviderCatalogue(providers, default=settings.default_model),
         toolbox=toolbox,
         outgoing=GuardedOutgoing(settings.allowed_private_hosts),
-        prices=prices,
+        prices=GenaiPrices(charging, clock),
         clock=clock,
         ids=RandomIds(),
         limits=settings.limits,
@@ -221,12 +220,7 @@ async def _furnished(
     if telemetry is not None:
         house = _watched(house, telemetry)
     toolbox.move_in(house)
-
-    async def warm() -> None:
-        await model.warm()
-        await prices.warm()
-
-    return house, warm
+    return house, model
 
 
 async def examine(settings: Settings, *, check_providers: bool) -> list[Finding]:

@@ -33,7 +33,6 @@ async def ask_model(
     asked = question(state, command)
     if house.limits.max_trace_bytes:
         asked = replace(asked, exchanges=progress.exchanges)
-    price = await house.prices.of(state.choice)
     budget = state.run.request.budget
     facts = AnswerFacts(message_id, state.step.id, state.policy)
     started = house.clock.monotonic_ns()
@@ -41,6 +40,7 @@ async def ask_model(
     async def ask() -> Answer:
         meter = None
         if budget is not None:
+            price = await house.prices.of(state.choice)
             meter = Meter(budget, state.run, price, prompt_tokens(state, asked.tools))
         async with house.model.ask(asked) as events:
             return await _heard(events, state, facts, telling, progress, meter=meter)
@@ -54,6 +54,7 @@ async def ask_model(
     spent = house.clock.monotonic_ns() - started
     log.debug("model.answered", extra={"milliseconds": spent // 1_000_000})
     state = with_attempts(state, progress)
+    price = await house.prices.of(state.choice)
     cost = None if price is None else price.cost(answer.usage)
     return absorb(state, answer, message_id, now=house.clock.now(), llm_ns=spent, cost=cost)
 
