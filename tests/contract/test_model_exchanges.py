@@ -1,6 +1,7 @@
 """What really goes to a provider and comes back can be kept, whatever the wire and however it ends (wire-v1 §3.6)."""
 
 import asyncio
+import gzip
 import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -10,6 +11,7 @@ import httpx
 import pytest
 
 from holdfast import errors, testing
+from holdfast.adapters.models import wiretap
 from holdfast.adapters.models.assembled import assembled
 from holdfast.adapters.models.handles import ProviderSettings
 from holdfast.adapters.models.router import ModelRouter
@@ -226,3 +228,11 @@ async def test_nobody_listens_unless_asked_to(
 )
 def test_what_is_not_understood_is_shown_as_it_came(body: bytes, shown: Any) -> None:
     assert assembled(body) == shown
+
+
+def test_a_packed_answer_is_kept_unpacked() -> None:
+    whole = gzip.compress(b'{"said": "hello"}')
+    assert wiretap._plain(whole, "gzip") == b'{"said": "hello"}'
+    # Cut off in the middle it is kept as far as it can be read.
+    assert b"hello".startswith(wiretap._plain(whole[:-12], "gzip")[10:15])
+    assert wiretap._plain(b"no gzip at all", "gzip") == b""

@@ -1,6 +1,8 @@
 """What is told to those who watch: the tree of spans of a run and its figures, whatever becomes of it."""
 
 import asyncio
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -11,10 +13,11 @@ from opentelemetry.trace import SpanKind, StatusCode
 from tests.engine.rig import ACTOR, WAIT_SECONDS, Rig, called, said
 
 from holdfast.adapters.store.sqlite import SqliteStore
+from holdfast.adapters.telemetry.opening import open_telemetry
 from holdfast.adapters.telemetry.otel import OtelTelemetry
 from holdfast.core.messages import Role, Text
 from holdfast.core.runs import Run
-from holdfast.errors import ContextWindowExceeded, ModelRejectedRequest
+from holdfast.errors import ContextWindowExceeded, ModelRejectedRequest, SettingInvalid
 from holdfast.ports.model import TextDelta
 from holdfast.usecases import messages, runs
 from holdfast.usecases.messages import MessageInput, NewSend
@@ -283,3 +286,25 @@ async def test_a_collector_that_is_not_there_holds_nobody_up() -> None:
         request.answered(200, "/v1/x")
     async with asyncio.timeout(WAIT_SECONDS):
         await telemetry.aclose()
+
+
+@pytest.mark.slow
+def test_nothing_of_it_is_loaded_where_nobody_watches() -> None:
+    program = (
+        "import sys, holdfast.assembly; from holdfast.adapters.telemetry import opening;"
+        "assert opening.open_telemetry(None, metrics=False, with_content=False) is None;"
+        "print([name for name in ('opentelemetry.sdk', 'prometheus_client') if name in sys.modules])"
+    )
+    finished = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert finished.stdout.strip() == "[]"
+
+
+def test_without_the_extra_the_operator_is_told_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # What an import meets where nothing is installed.
+    monkeypatch.setitem(sys.modules, "holdfast.adapters.telemetry.otel", None)
+    with pytest.raises(SettingInvalid, match=r"pip install 'holdfast\[otel\]'"):
+        open_telemetry(None, metrics=True, with_content=False)

@@ -1,6 +1,7 @@
 """Each error has its status and its body (wire-v1 §1.11)."""
 
 import json
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -8,8 +9,10 @@ import pytest
 from fastapi import FastAPI
 from httpx import AsyncClient
 
-from holdfast import errors
+from holdfast import errors, logs
+from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
 from holdfast.core.runs import RunFailure
+from holdfast.http.dependencies import ActorDep
 from holdfast.http.error_status import ERROR_STATUS, error_response, failure_response
 
 AGENT = "agent-123e4567-e89b-42d3-8456-426614174000"
@@ -160,3 +163,30 @@ async def test_an_unexpected_error_says_nothing_of_itself(
         answer = await client.get("/v1/broken")
     assert (answer.status_code, answer.json()) == (500, {"detail": "An unknown error occurred"})
     assert "our secret" in caplog.text
+
+
+async def test_a_failed_request_is_logged_with_who_asked(
+    app: FastAPI, connect: Callable[[FastAPI], AsyncClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[dict[str, Any]] = []
+    handler = logging.Handler()
+    form = logs.JsonFormatter()
+    monkeypatch.setattr(
+        handler, "emit", lambda record: lines.append(json.loads(form.format(record)))
+    )
+    log = logging.getLogger("holdfast")
+    log.addHandler(handler)
+
+    @app.get("/v1/broken/")
+    async def broken(actor: ActorDep) -> None:
+        raise RuntimeError(actor.user_id)
+
+    user_id = "user-00000000-0000-4000-8000-000000000007"
+    async with connect(app) as client:
+        await client.get("/v1/broken", headers={"user_id": user_id})
+    log.removeHandler(handler)
+    (line,) = lines
+    told = (line["event"], line["level"], line["method"], line["path"])
+    assert told == ("request.failed", "error", "GET", "/v1/broken/")
+    assert (line["user_id"], line["organization_id"]) == (user_id, DEFAULT_ORGANIZATION_ID)
+    assert line["exception"].endswith(f"RuntimeError: {user_id}")

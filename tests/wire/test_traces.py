@@ -80,6 +80,8 @@ def server(
         "HOLDFAST_LOG_LEVEL": "debug",
         "HOLDFAST_PASSWORD": PASSWORD,
         "OTEL_EXPORTER_OTLP_ENDPOINT": collector.address,
+        # FastAPI tells more than we do, if it is let.
+        "FASTAPI_OTEL_AUTO_CONFIGURE": "true",
         # Plain: what is sent can be read here.
         "OTEL_EXPORTER_OTLP_COMPRESSION": "none",
     }
@@ -109,7 +111,7 @@ def test_a_step_shows_what_its_provider_was_sent_and_answered(
     make_agent: "MakeAgent",
     model: str,
 ) -> None:
-    agent = make_agent(secrets={"TOKEN": "s3cret-token"})
+    agent = make_agent(secrets={"TOKEN": "s3cret-token"}, tags=["blue"])
     provider.script(Answer("Your token is s3cret-token."))
     client.agents.messages.create(agent.id, input="What is s3cret-token?")
     (step,) = client.steps.list(agent_id=agent.id).items
@@ -120,7 +122,7 @@ def test_a_step_shows_what_its_provider_was_sent_and_answered(
     assert "Your token is [secret hidden]." in str(trace.response_json)
     assert "s3cret" not in trace.model_dump_json()
     assert (trace.step_id, trace.run_id, trace.agent_id) == (step.id, step.run_id, agent.id)
-    assert trace.call_type == "agent_step"
+    assert (trace.call_type, trace.agent_tags) == ("agent_step", ["blue"])
     assert trace.llm_config is not None
     assert trace.llm_config["handle"] == model
     assert trace.latency_ms is not None
@@ -149,6 +151,7 @@ def test_a_turn_is_seen_in_the_log_the_figures_and_the_trace(
     """The last test of the module, for it stops the server: what was not sent yet is sent before it ends."""
     agent = client.agents.create(model="openai/gpt-4o-mini", include_base_tools=False)
     answer = client.agents.messages.create(agent.id, input="My own words.")
+    client.agents.list(query_text="words-that-I-look-for")
     (run,) = client.runs.list(agent_id=agent.id).items
     (step,) = client.steps.list(agent_id=agent.id).items
     spans = client.runs.trace.retrieve(run.id)
@@ -175,4 +178,5 @@ def test_a_turn_is_seen_in_the_log_the_figures_and_the_trace(
     assert [span["name"] for span in spans] == ["invoke_agent", "step", "chat gpt-4o-mini"]
     everything = server.log.encode() + b"".join(body for _, body in collector.received)
     assert b"My own words" not in everything
+    assert b"words-that-I-look-for" not in everything
     assert PASSWORD.encode() not in everything

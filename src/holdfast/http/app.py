@@ -93,6 +93,8 @@ def build_app(
         redirect_slashes=False,
         # A body without a content type is JSON: there is nothing else it could be.
         strict_content_type=False,
+        # FastAPI would tell query strings and the words of errors: what is told of requests is ``watched``'s affair.
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     if house is not None:
         app.state.house = house

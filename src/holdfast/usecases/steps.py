@@ -50,13 +50,15 @@ async def messages(house: House, actor: Actor, step_id: str, page: Page) -> Sequ
     return await house.store.read(load)
 
 
-async def trace(house: House, actor: Actor, step_id: str) -> ProviderTrace | None:
-    """The last call of the step's provider, if such calls are kept."""
+async def trace(
+    house: House, actor: Actor, step_id: str
+) -> tuple[ProviderTrace, Sequence[str]] | None:
+    """The last call of the step's provider, if such calls are kept, and the agent's tags."""
 
-    def load(tx: Transaction) -> ProviderTrace | None:
-        tx.steps.get(actor.organization_id, step_id)
+    def load(tx: Transaction) -> tuple[ProviderTrace, Sequence[str]] | None:
+        agent_id = tx.steps.get(actor.organization_id, step_id).agent_id
         kept = tx.traces.of_step(actor.organization_id, step_id)
-        return kept[-1] if kept else None
+        return (kept[-1], tx.agents.tags([agent_id]).get(agent_id, ())) if kept else None
 
     return await house.store.read(load)
 

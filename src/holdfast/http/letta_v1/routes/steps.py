@@ -85,8 +85,8 @@ async def list_step_messages(
 async def retrieve_step_trace(step_id: StepId, house: HouseDep, actor: ActorDep) -> Response:
     """What the step's provider was sent and answered, the last time if it was asked again. Null if that is not
     kept (HOLDFAST_PROVIDER_TRACES)."""
-    trace = await steps.trace(house, actor, step_id)
-    return json_response(provider_trace(trace) if trace else None)
+    kept = await steps.trace(house, actor, step_id)
+    return json_response(provider_trace(*kept) if kept else None)
 
 
 telemetry_router.get("/{step_id}", responses=documented((ProviderTrace, None)))(retrieve_step_trace)

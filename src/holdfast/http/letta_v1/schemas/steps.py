@@ -87,7 +87,7 @@ class ProviderTrace(Struct, frozen=True, kw_only=True):
     agent_id: str
     run_id: str
     step_id: str
-    agent_tags: list[str] = []
+    agent_tags: list[str]
     call_type: CallType
     llm_config: LlmConfig
     compaction_settings: dict[str, Any] | None = None

@@ -1,5 +1,6 @@
 """Steps as V1 shows them (wire-v1 §3.6)."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from holdfast.core.runs import Attempt, Step
@@ -75,13 +76,14 @@ def step_metrics(step: Step) -> wire.StepMetrics:
     )
 
 
-def provider_trace(trace: ProviderTrace) -> wire.ProviderTrace:
+def provider_trace(trace: ProviderTrace, agent_tags: Sequence[str]) -> wire.ProviderTrace:
     return wire.ProviderTrace(
         id=trace.id,
         org_id=trace.organization_id,
         agent_id=trace.agent_id,
         run_id=trace.run_id,
         step_id=trace.step_id,
+        agent_tags=list(agent_tags),
         call_type=trace.call_type,
         llm_config=llm_config(trace.model),
         request_json=trace.request,
