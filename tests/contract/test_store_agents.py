@@ -1,5 +1,7 @@
 """Agents, tools and blocks, and what ties them together."""
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -328,3 +330,36 @@ async def test_nul_is_stripped_from_a_blocks_value(any_store: Store, make: Make)
     block = make.block(value="a\x00b")
     await add(any_store, block)
     assert (await any_store.read(lambda tx: tx.blocks.get(ORG, block.id))).value == "ab"
+
+
+def _holders(tx: Transaction, block_id: str) -> Sequence[str]:
+    return tx.blocks.holders(block_id)
+
+
+async def test_a_conversation_has_blocks_of_its_own_and_takes_them_along(
+    any_store: Store, make: Make
+) -> None:
+    agent = make.agent()
+    one, two = make.thread(agent, id="conv-1"), make.thread(agent, id="conv-2")
+    first, second = (make.block(label=label, thread_id=one.id) for label in ("human", "persona"))
+    third, common = make.block(label="human", thread_id=two.id), make.block(label="human")
+
+    def store(tx: Transaction) -> None:
+        tx.agents.add(agent)
+        for thread in (one, two):
+            tx.threads.add(thread)
+        for block in (first, second, third, common):
+            tx.blocks.add(block)
+        tx.agents.attach_block(agent.id, common.id)
+
+    await any_store.write(store)
+    own = await any_store.read(lambda tx: tx.blocks.own([one.id, two.id, "conv-none"]))
+    assert own == {one.id: [first, second], two.id: [third], "conv-none": []}
+    for block in (first, common):
+        holders = await any_store.read(partial(_holders, block_id=block.id))
+        assert holders == [agent.id]
+    assert await any_store.read(lambda tx: tx.agents.blocks([agent.id])) == {agent.id: [common]}
+    await any_store.write(lambda tx: tx.threads.delete(ORG, one.id, moment(1)))
+    assert await blocks(any_store) == [third.id, common.id]
+    await any_store.write(lambda tx: tx.agents.delete(ORG, agent.id))
+    assert await blocks(any_store) == [common.id]

@@ -79,13 +79,61 @@ async def test_a_conversation_may_have_a_model_of_its_own(
         assert refused.status_code == status
 
 
-async def test_blocks_of_its_own_are_refused_rather_than_ignored(
+async def test_a_conversation_may_have_blocks_of_its_own(
+    client: AsyncClient, agent_id: str, converse: Converse
+) -> None:
+    at_agent = f"/v1/agents/{agent_id}/core-memory/blocks"
+    for label, value in (("human", "Nobody yet"), ("persona", "A clerk")):
+        block = {"label": label, "value": value}
+        made = (await client.post("/v1/blocks/", json=block)).json()
+        await client.patch(f"{at_agent}/attach/{made['id']}")
+
+    async def prompt(conversation: str) -> str:
+        path = f"/v1/conversations/{conversation}/recompile"
+        text: str = (await client.post(path, params={"dry_run": True}, json={})).json()
+        rows = (await client.get(f"/v1/conversations/{conversation}/messages")).json()
+        # What is stored is what would be compiled now.
+        assert text.split("<memory_metadata>", maxsplit=1)[0] in rows[0]["content"]
+        return text
+
+    shared = await converse()
+    apart = await converse(isolated_block_labels=["human", "human"])
+    assert shared["isolated_block_ids"] == []
+    (own,) = apart["isolated_block_ids"]
+    retrieved = (await client.get(f"/v1/conversations/{apart['id']}")).json()
+    assert retrieved["isolated_block_ids"] == [own]
+    listed = (await client.get("/v1/conversations/")).json()
+    assert [item["isolated_block_ids"] for item in listed] == [[own], []]
+
+    # It began as a copy; from then on neither knows of the other, and the rest is shared.
+    await client.patch(f"/v1/blocks/{own}", json={"value": "Ada"})
+    await client.patch(f"{at_agent}/human", json={"value": "Bob"})
+    await client.patch(f"{at_agent}/persona", json={"value": "A judge"})
+    texts = await prompt(apart["id"]), await prompt(shared["id"])
+    assert ["Ada" in text for text in texts] == [True, False]
+    assert ["Bob" in text for text in texts] == [False, True]
+    assert all("A judge" in text for text in texts)
+    assert [block["value"] for block in (await client.get(at_agent)).json()] == ["A judge", "Bob"]
+
+    # A fork has a copy of the copy. Blocks go with their conversation.
+    fork = (await client.post(f"/v1/conversations/{apart['id']}/fork")).json()
+    (copy,) = fork["isolated_block_ids"]
+    assert copy != own
+    assert (await client.get(f"/v1/blocks/{copy}")).json()["value"] == "Ada"
+    await client.delete(f"/v1/conversations/{apart['id']}")
+    assert (await client.get(f"/v1/blocks/{own}")).status_code == 404
+    assert "Ada" in await prompt(fork["id"])
+    await client.delete(f"/v1/blocks/{copy}")
+    assert "Bob" in await prompt(fork["id"])
+
+
+async def test_a_block_that_the_agent_does_not_have_cannot_be_isolated(
     client: AsyncClient, agent_id: str
 ) -> None:
-    body = {"isolated_block_labels": ["human"]}
+    body = {"isolated_block_labels": ["secrets"]}
     refused = await client.post("/v1/conversations/", params={"agent_id": agent_id}, json=body)
-    assert refused.status_code == 501
-    assert "isolated_block_labels" in refused.json()["detail"]
+    assert refused.status_code == 400
+    assert "no block with label 'secrets'" in refused.json()["detail"]
     assert (await client.get("/v1/conversations/")).json() == []
 
 

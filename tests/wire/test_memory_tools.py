@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from letta_client import Letta
 from letta_client.types import AgentState
-from tests.wire.reading import listed
+from tests.wire.reading import listed, shown
 
 from holdfast.testing import Answer, ScriptedProvider, ToolCall
 
@@ -208,3 +208,25 @@ def test_a_search_keeps_to_its_dates(
     assert (status, "swordfish" in text, "ago" in text) == ("success", True, True)
     assert "No results" in found(query="swordfish", end_date="2020-01-01")[1]
     assert found(query="swordfish", end_date="soon")[0] == "error"
+
+
+def test_a_conversation_remembers_in_blocks_of_its_own(
+    client: Letta, provider: ScriptedProvider, rememberer: AgentState
+) -> None:
+    conversation = client.conversations.create(
+        agent_id=rememberer.id, extra_body={"isolated_block_labels": ["human"]}
+    )
+    (own,) = shown(client.conversations.retrieve(conversation.id))["isolated_block_ids"]
+    edit = {"label": "human", "new_string": "Has a dog."}
+    provider.script(Answer(ToolCall("memory_insert", edit)), "Done.")
+    list(client.conversations.messages.create(conversation.id, input="Remember my dog."))
+
+    assert client.blocks.retrieve(own).value.endswith("Has a dog.")
+    shared = client.agents.blocks.retrieve("human", agent_id=rememberer.id)
+    assert "dog" not in shared.value
+    provider.script("They spoke of a dog.")
+    client.conversations.messages.compact(conversation.id)
+    list(client.conversations.messages.create(conversation.id, input="And now?"))
+    assert "Has a dog." in str(provider.requests[-1].body)
+    client.agents.messages.create(rememberer.id, input="And here?")
+    assert "Has a dog." not in str(provider.requests[-1].body)

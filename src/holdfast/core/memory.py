@@ -57,6 +57,8 @@ class Block(Struct, frozen=True, kw_only=True):
     project_id: str | None = None
     created_by_id: str | None = None
     last_updated_by_id: str | None = None
+    # The conversation whose own it is: shown there in the place of the agent's block of that label.
+    thread_id: str | None = None
 
 
 class BlockQuery(Struct, frozen=True, kw_only=True):
@@ -101,6 +103,12 @@ def compile_system(prompt: Prompt) -> str:
     if CORE_MEMORY_PLACEHOLDER in prompt.system:
         return prompt.system.replace(CORE_MEMORY_PLACEHOLDER, memory)
     return f"{prompt.system}\n\n{memory}" if prompt.system else memory
+
+
+def in_view(agents: Sequence[Block], own: Sequence[Block]) -> tuple[Block, ...]:
+    """The blocks that a conversation shows: the agent's, but its own where it has one of that label."""
+    shown = {block.label: block for block in agents} | {block.label: block for block in own}
+    return tuple(shown.values())
 
 
 def render_blocks(blocks: Sequence[Block]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from holdfast.core import compaction, context, prompts, summaries
+from holdfast.core import compaction, context, memory, prompts, summaries
 from holdfast.core.compaction import CompactionStats, Eviction, Trigger
 from holdfast.core.ids import Kind
 from holdfast.core.messages import Message, Role, Text
@@ -180,12 +180,13 @@ def store_compaction(tx: Transaction, state: State, now: datetime) -> State:
 
 
 def _compiled(tx: Transaction, state: State, now: datetime) -> str:
-    agent = state.agent
-    blocks = tuple(tx.agents.blocks([agent.id]).get(agent.id, ()))
+    agent, thread_id = state.agent, state.run.thread_id
+    own = tx.blocks.own([thread_id])[thread_id]
+    blocks = memory.in_view(tx.agents.blocks([agent.id]).get(agent.id, ()), own)
     # One row of each thread is its system message, which nobody said.
     said = max(tx.messages.count(agent.id) - len(tx.threads.of_agent(agent.id)), 0)
     stamp = prompts.human_time(now, agent.timezone)
-    return prompts.compiled(agent, state.run.thread_id, blocks, said, stamp)
+    return prompts.compiled(agent, thread_id, blocks, said, stamp)
 
 
 def _estimate(state: State, rows: Sequence[Message]) -> int:

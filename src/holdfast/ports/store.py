@@ -143,7 +143,11 @@ class Blocks(Protocol):
     def count(self, organization_id: str, query: BlockQuery) -> int: ...
 
     def holders(self, block_id: str) -> Sequence[str]:
-        """Ids of the agents that hold the block."""
+        """Ids of the agents that hold the block, also if only one of their conversations does."""
+        ...
+
+    def own(self, thread_ids: Collection[str]) -> Mapping[str, Sequence[Block]]:
+        """The blocks that are a conversation's own, by age. They go with it."""
         ...
 
 

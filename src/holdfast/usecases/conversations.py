@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from holdfast.core.agents import Actor, Agent
 from holdfast.core.ids import Kind, is_id
 from holdfast.core.lifecycle import LIVE
+from holdfast.core.memory import Block
 from holdfast.core.messages import Message, Role, Text
 from holdfast.core.models import ModelSettings
 from holdfast.core.paging import Order, Page
@@ -36,6 +37,8 @@ class NewConversation(Struct, frozen=True, kw_only=True):
     model_settings: dict[str, Any] | None = None
     context_window_limit: int | None = None
     hidden: bool | None = None
+    # Labels of the agent's blocks of which the conversation gets copies of its own.
+    isolated_block_labels: tuple[str, ...] = ()
 
 
 class ConversationChanges(Struct, frozen=True, kw_only=True):
@@ -56,6 +59,7 @@ class ConversationView(Struct, frozen=True):
 
     thread: Thread
     message_ids: tuple[str, ...] = ()
+    own_block_ids: tuple[str, ...] = ()
 
 
 async def create(
@@ -69,7 +73,8 @@ async def create(
         agent = tx.agents.get(actor.organization_id, agent_id)
         thread = _blank(house, actor, agent)
         given = {name: getattr(new, name) for name in (*_PLAIN, "hidden")}
-        return _begun(tx, house, agent, replace(thread, **given))
+        isolated = _labelled(tx, agent, new.isolated_block_labels)
+        return _begun(tx, house, agent, replace(thread, **given), isolated)
 
     return await house.store.write(work)
 
@@ -78,7 +83,7 @@ async def fork(
     house: House, actor: Actor, thread_id: str, *, message_id: str | None, hidden: bool
 ) -> ConversationView:
     """A new conversation that begins with what the thread shows now, up to a message if one is named.
-    The rows are shared; the system message is compiled afresh."""
+    The rows are shared; the system message is compiled afresh. Blocks of its own are copied."""
 
     def work(tx: Transaction) -> ConversationView:
         source = _thread(tx, actor, thread_id)
@@ -90,7 +95,7 @@ async def fork(
             )
         kept = {name: getattr(source, name) for name in _PLAIN}
         thread = replace(_blank(house, actor, agent), hidden=hidden or None, **kept)
-        view = _begun(tx, house, agent, thread)
+        view = _begun(tx, house, agent, thread, tx.blocks.own([source.id])[source.id])
         shared = [row.id for row in shareable(context, message_id)]
         tx.messages.share(source.id, thread.id, shared)
         message_ids = (*view.message_ids, *shared)
@@ -100,8 +105,15 @@ async def fork(
     return await house.store.write(work)
 
 
-async def list_page(house: House, actor: Actor, query: ThreadQuery) -> Sequence[Thread]:
-    return await house.store.read(lambda tx: tx.threads.list(actor.organization_id, query))
+async def list_page(house: House, actor: Actor, query: ThreadQuery) -> list[ConversationView]:
+    """Without what is in their contexts (wire-v1 §9.2)."""
+
+    def load(tx: Transaction) -> list[ConversationView]:
+        found = tx.threads.list(actor.organization_id, query)
+        own = tx.blocks.own([thread.id for thread in found])
+        return [ConversationView(thread, (), _ids(own[thread.id])) for thread in found]
+
+    return await house.store.read(load)
 
 
 async def find(house: House, actor: Actor, thread_id: str) -> Thread:
@@ -212,7 +224,24 @@ def _thread(tx: Transaction, actor: Actor, thread_id: str) -> Thread:
 
 def _view(tx: Transaction, thread: Thread) -> ConversationView:
     shown = tx.messages.context_ids([thread.id]).get(thread.id, ())
-    return ConversationView(thread, tuple(shown))
+    return ConversationView(thread, tuple(shown), _ids(tx.blocks.own([thread.id])[thread.id]))
+
+
+def _ids(blocks: Sequence[Block]) -> tuple[str, ...]:
+    return tuple(block.id for block in blocks)
+
+
+def _labelled(tx: Transaction, agent: Agent, labels: Sequence[str]) -> list[Block]:
+    """The agent's blocks of these labels, each once."""
+    if not labels:
+        return []
+    held = {block.label: block for block in tx.agents.blocks([agent.id]).get(agent.id, ())}
+    unknown = [label for label in labels if label not in held]
+    if unknown:
+        raise InvalidArgument(
+            f"isolated_block_labels: no block with label '{unknown[0]}' found for agent '{agent.id}'"
+        )
+    return [held[label] for label in dict.fromkeys(labels)]
 
 
 def _blank(house: House, actor: Actor, agent: Agent) -> Thread:
@@ -228,9 +257,12 @@ def _blank(house: House, actor: Actor, agent: Agent) -> Thread:
     )
 
 
-def _begun(tx: Transaction, house: House, agent: Agent, thread: Thread) -> ConversationView:
-    """Store the new thread with its compiled system message."""
-    text = system_prompt.compiled(tx, agent, thread.id, thread.created_at)
+def _begun(
+    tx: Transaction, house: House, agent: Agent, thread: Thread, isolated: Sequence[Block]
+) -> ConversationView:
+    """Store the new thread with copies of these blocks and its compiled system message."""
+    own = [_copied(house, thread, block) for block in isolated]
+    text = system_prompt.compiled(tx, agent, thread.id, thread.created_at, own)
     system = Message(
         id=house.ids.mint(Kind.MESSAGE),
         agent_id=agent.id,
@@ -241,8 +273,22 @@ def _begun(tx: Transaction, house: House, agent: Agent, thread: Thread) -> Conve
         otid=house.ids.otid(),
     )
     tx.threads.add(thread)
+    for block in own:
+        tx.blocks.add(block)
     tx.messages.append([system])
-    return ConversationView(thread, (system.id,))
+    return ConversationView(thread, (system.id,), _ids(own))
+
+
+def _copied(house: House, thread: Thread, block: Block) -> Block:
+    return replace(
+        block,
+        id=house.ids.mint(Kind.BLOCK),
+        thread_id=thread.id,
+        created_at=thread.created_at,
+        updated_at=thread.created_at,
+        created_by_id=thread.created_by_id,
+        last_updated_by_id=thread.created_by_id,
+    )
 
 
 def _changed(thread: Thread, changes: ConversationChanges, now: datetime) -> Thread:

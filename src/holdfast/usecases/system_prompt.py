@@ -23,9 +23,13 @@ def first_compiled(agent: Agent, blocks: tuple[Block, ...], now: datetime) -> st
     return _text(agent, agent.id, _Known(blocks, 0), human_time(now, agent.timezone))
 
 
-def compiled(tx: Transaction, agent: Agent, thread_id: str, now: datetime) -> str:
-    """The text for a thread of the agent, as of now."""
-    return _text(agent, thread_id, _known(tx, agent), human_time(now, agent.timezone))
+def compiled(
+    tx: Transaction, agent: Agent, thread_id: str, now: datetime, own: Sequence[Block] | None = None
+) -> str:
+    """The text for a thread of the agent, as of now. ``own``: its own blocks, if they are not stored yet."""
+    if own is None:
+        own = tx.blocks.own([thread_id])[thread_id]
+    return _text(agent, thread_id, _known(tx, agent), human_time(now, agent.timezone), own)
 
 
 def rebuild(tx: Transaction, agent_id: str, now: datetime) -> None:
@@ -35,8 +39,9 @@ def rebuild(tx: Transaction, agent_id: str, now: datetime) -> None:
         return
     agent = tx.agents.get(threads[0].organization_id, agent_id)
     known, stamp = _known(tx, agent), human_time(now, agent.timezone)
+    own = tx.blocks.own([thread.id for thread in threads])
     for row in stored(tx, threads):
-        text = _text(agent, row.thread_id, known, stamp)
+        text = _text(agent, row.thread_id, known, stamp, own[row.thread_id])
         tx.messages.rewrite(replace(row, content=(Text(text),)))
 
 
@@ -64,7 +69,7 @@ def stored(tx: Transaction, threads: Sequence[Thread]) -> list[Message]:
 
 
 class _Known(Struct, frozen=True):
-    """What the text shows besides the agent itself; the same for all its threads."""
+    """What the text shows besides the agent itself; the same for all its threads, but for blocks of their own."""
 
     blocks: tuple[Block, ...]
     recall_count: int
@@ -77,5 +82,8 @@ def _known(tx: Transaction, agent: Agent) -> _Known:
     return _Known(blocks, max(said, 0))
 
 
-def _text(agent: Agent, thread_id: str, known: _Known, stamp: str) -> str:
-    return prompts.compiled(agent, thread_id, known.blocks, known.recall_count, stamp)
+def _text(
+    agent: Agent, thread_id: str, known: _Known, stamp: str, own: Sequence[Block] = ()
+) -> str:
+    blocks = memory.in_view(known.blocks, own)
+    return prompts.compiled(agent, thread_id, blocks, known.recall_count, stamp)

@@ -1,6 +1,6 @@
 """Memory blocks. Which agents hold them is in ``agents``."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 from sqlalchemy import ColumnElement, Connection, delete, exists, func, insert, select, update
@@ -76,12 +76,26 @@ class SqlBlocks:
         return self._connection.execute(wanted).scalar_one()
 
     def holders(self, block_id: str) -> Sequence[str]:
-        wanted = (
-            select(_links.c.agent_id)
-            .where(_links.c.block_id == block_id)
-            .order_by(_links.c.agent_id)
+        attached = select(_links.c.agent_id).where(_links.c.block_id == block_id)
+        conversing = (
+            select(tables.threads.c.agent_id)
+            .join(_blocks, _blocks.c.thread_id == tables.threads.c.id)
+            .where(_blocks.c.id == block_id)
         )
-        return self._connection.execute(wanted).scalars().all()
+        found = self._connection.execute(attached.union(conversing)).scalars()
+        return sorted(found)
+
+    def own(self, thread_ids: Collection[str]) -> Mapping[str, Sequence[Block]]:
+        found: dict[str, list[Block]] = {thread_id: [] for thread_id in thread_ids}
+        rows = self._connection.execute(
+            select(*BLOCK.columns)
+            .where(_blocks.c.thread_id.in_(list(found)))
+            .order_by(_blocks.c.created_at, _blocks.c.id)
+        )
+        for row in rows:
+            block = BLOCK.value(row)
+            found[block.thread_id or ""].append(block)
+        return found
 
     def _index_tags(self, block: Block) -> None:
         for tag in block.tags:

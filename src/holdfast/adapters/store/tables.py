@@ -81,10 +81,12 @@ blocks = Table(
     Column("is_template", Boolean, nullable=False),
     Column("template_name", Text),
     Column("project_id", Text),
+    Column("thread_id", ForeignKey("threads.id", ondelete="CASCADE")),
     Column("body", Text, nullable=False),
     # What agent_blocks points at, so that a new label reaches every holder.
     UniqueConstraint("id", "label"),
     Index(None, "organization_id", "created_at", "id"),
+    Index(None, "thread_id"),
 )
 
 agent_tags = Table(

@@ -107,7 +107,7 @@ class SqlThreads:
         ).scalar()
         if agent_id is None:
             raise missing(thread_id)
-        for table in (tables.runs, tables.calls, tables.context, tables.shared):
+        for table in (tables.runs, tables.calls, tables.context, tables.shared, tables.blocks):
             self._connection.execute(delete(table).where(table.c.thread_id == thread_id))
         self._sweep(agent_id)
 

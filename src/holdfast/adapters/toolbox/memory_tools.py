@@ -1,6 +1,6 @@
 """The tools with which an agent edits its own memory blocks (wire-v1 §7.3)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
 
@@ -28,8 +28,8 @@ Change = Callable[[str], str]
 
 
 def _block(tx: Transaction, context: ToolContext, label: str) -> Block:
-    """The agent's block of that label, which it may edit."""
-    blocks = tx.agents.blocks([context.agent_id]).get(context.agent_id, ())
+    """The block of that label that the agent has in view, which it may edit."""
+    blocks = _in_view(tx, context)
     block = next((item for item in blocks if item.label == label), None)
     if block is None:
         known = ", ".join(sorted(item.label for item in blocks)) or "none"
@@ -37,6 +37,11 @@ def _block(tx: Transaction, context: ToolContext, label: str) -> Block:
     if block.read_only:
         raise ToolError(memory.READ_ONLY)
     return block
+
+
+def _in_view(tx: Transaction, context: ToolContext) -> Sequence[Block]:
+    own = tx.blocks.own([context.thread_id])[context.thread_id]
+    return memory.in_view(tx.agents.blocks([context.agent_id]).get(context.agent_id, ()), own)
 
 
 def _edit(tx: Transaction, context: ToolContext, label: str, now: datetime, change: Change) -> str:
@@ -120,9 +125,13 @@ async def _create(hands: Hands, context: ToolContext, given: Arguments) -> str:
 
 
 def _delete(tx: Transaction, context: ToolContext, given: Arguments, now: datetime) -> str:
-    """The agent no longer has it. The block stays for others, and for whoever wants it back."""
+    """The agent no longer has it. The block stays for others, and for whoever wants it back; but not one that is
+    this conversation's own: then the agent's is in view again, if it has one."""
     block = _block(tx, context, _label(given, "path"))
-    tx.agents.detach_block(context.agent_id, block.id)
+    if block.thread_id is None:
+        tx.agents.detach_block(context.agent_id, block.id)
+    else:
+        tx.blocks.delete(context.organization_id, block.id)
     system_prompt.rebuild(tx, context.agent_id, now)
     return f"Removed the memory block {block.label!r}."
 
@@ -175,8 +184,7 @@ def _label(given: Arguments, name: str) -> str:
 
 
 def _refuse_taken(tx: Transaction, context: ToolContext, label: str) -> None:
-    held = tx.agents.blocks([context.agent_id]).get(context.agent_id, ())
-    if any(block.label == label for block in held):
+    if any(block.label == label for block in _in_view(tx, context)):
         raise ToolError(f"Error: there is a memory block {label!r} already.")
 
 

@@ -51,7 +51,8 @@ def thread_id(name: str, agent_id: str | None) -> str:
 
 
 def new_conversation(body: ConversationCreate) -> NewConversation:
-    return NewConversation(hidden=body.hidden, **_shared(body))
+    labels = tuple(body.isolated_block_labels or ())
+    return NewConversation(hidden=body.hidden, isolated_block_labels=labels, **_shared(body))
 
 
 def conversation_changes(body: ConversationUpdate) -> ConversationChanges:
@@ -105,4 +106,5 @@ def api_conversation(view: ConversationView) -> Conversation:
         updated_at=thread.updated_at,
         created_by_id=thread.created_by_id,
         last_updated_by_id=thread.last_updated_by_id,
+        isolated_block_ids=list(view.own_block_ids),
     )

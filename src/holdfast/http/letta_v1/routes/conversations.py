@@ -10,7 +10,6 @@ from holdfast.core.paging import Page
 from holdfast.core.threads import ThreadQuery
 from holdfast.errors import Conflict, PendingApproval
 from holdfast.http.dependencies import ActorDep, HouseDep
-from holdfast.http.error_status import DO_NOT_RETRY
 from holdfast.http.json_body import JsonRoute
 from holdfast.http.json_response import documented, json_response
 from holdfast.http.letta_v1.conversations_wire import (
@@ -35,13 +34,11 @@ from holdfast.http.letta_v1.schemas.conversations import (
     ConversationTarget,
     ConversationUpdate,
 )
-from holdfast.http.letta_v1.schemas.errors import Problem
 from holdfast.http.letta_v1.schemas.messages import ApiMessage, LettaResponse
 from holdfast.http.letta_v1.streams import STREAM, or_stream, resumed_stream, stream_send
 from holdfast.http.letta_v1.to_wire.messages import Speech, api_listing
 from holdfast.http.letta_v1.to_wire.way_out import explained
 from holdfast.usecases import conversations, messages, runs
-from holdfast.usecases.conversations import ConversationView
 
 router = APIRouter(prefix="/v1/conversations", route_class=JsonRoute, tags=["conversations"])
 
@@ -62,8 +59,6 @@ async def create_conversation(
 ) -> Response:
     """Begin a conversation with a system message of its own."""
     wish = body or ConversationCreate()
-    if wish.isolated_block_labels:
-        return _not_yet("A conversation with blocks of its own (isolated_block_labels)")
     view = await conversations.create(house, actor, agent_id, new_conversation(wish))
     return json_response(api_conversation(view))
 
@@ -88,7 +83,7 @@ async def list_conversations(
         archived=_ARCHIVED[archive_status],
     )
     found = await conversations.list_page(house, actor, query)
-    return json_response([api_conversation(ConversationView(thread)) for thread in found])
+    return json_response([api_conversation(view) for view in found])
 
 
 @router.get("/{conversation_id}", responses=documented(Conversation))
@@ -219,8 +214,3 @@ async def recompile_conversation(
     """Compile the system message again from prompt, blocks and rules."""
     wanted = thread_id(conversation_id, body.agent_id if body else None)
     return json_response(await conversations.recompile(house, actor, wanted, dry_run=dry_run))
-
-
-def _not_yet(what: str) -> Response:
-    detail = f"{what} is not possible yet: it comes with a later release of Holdfast."
-    return json_response(Problem(detail=detail), 501, DO_NOT_RETRY)

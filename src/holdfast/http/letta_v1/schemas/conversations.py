@@ -32,7 +32,10 @@ class ConversationFields(Lenient):
 
 class ConversationCreate(ConversationFields):
     hidden: Annotated[bool | None, Field(description="Not to be shown in lists.")] = None
-    isolated_block_labels: list[str] | None = None
+    isolated_block_labels: Annotated[
+        list[str] | None,
+        Field(description="The agent's blocks of which the conversation gets copies of its own."),
+    ] = None
 
 
 class ConversationUpdate(ConversationFields):
@@ -78,5 +81,4 @@ class Conversation(Struct, frozen=True, kw_only=True):
     updated_at: datetime
     created_by_id: str | None
     last_updated_by_id: str | None
-    # Blocks of a conversation's own: not here yet.
-    isolated_block_ids: list[str] = []
+    isolated_block_ids: list[str]

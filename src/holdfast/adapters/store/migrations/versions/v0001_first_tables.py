@@ -11,6 +11,7 @@ depends_on = None
 
 def upgrade() -> None:
     _agents()
+    _threads()
     _blocks()
     _tools()
     _agent_blocks()
@@ -18,7 +19,6 @@ def upgrade() -> None:
     _agent_tags()
     _agent_tools()
     _block_tags()
-    _threads()
     _calls()
     _messages()
     _runs()
@@ -72,7 +72,11 @@ def _blocks() -> None:
         sa.Column("is_template", sa.Boolean(), nullable=False),
         sa.Column("template_name", sa.Text(), nullable=True),
         sa.Column("project_id", sa.Text(), nullable=True),
+        sa.Column("thread_id", sa.Text(), nullable=True),
         sa.Column("body", sa.Text(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["thread_id"], ["threads.id"], name=op.f("fk_blocks_thread_id"), ondelete="CASCADE"
+        ),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_blocks")),
         sa.UniqueConstraint("id", "label", name=op.f("uq_blocks_id_label")),
     )
@@ -81,6 +85,7 @@ def _blocks() -> None:
         "blocks",
         ["organization_id", "created_at", "id"],
     )
+    op.create_index(op.f("ix_blocks_thread_id"), "blocks", ["thread_id"])
 
 
 def _tools() -> None:
