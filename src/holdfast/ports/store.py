@@ -22,6 +22,7 @@ from holdfast.core.memory import Block, BlockQuery
 from holdfast.core.messages import Message, OpenCall
 from holdfast.core.paging import Page
 from holdfast.core.prices import Costs
+from holdfast.core.providers import Provider, ProviderQuery
 from holdfast.core.runs import Run, RunQuery, Step, StepQuery
 from holdfast.core.threads import Thread, ThreadQuery
 from holdfast.core.tools import Tool, ToolQuery
@@ -149,6 +150,26 @@ class Blocks(Protocol):
     def own(self, thread_ids: Collection[str]) -> Mapping[str, Sequence[Block]]:
         """The blocks that are a conversation's own, by age. They go with it."""
         ...
+
+
+class Providers(Protocol):
+    """Accounts with providers of models that users brought. Their keys are encrypted at rest."""
+
+    def add(self, provider: Provider) -> None:
+        """AlreadyExists if the organisation has one of that name."""
+        ...
+
+    def get(self, organization_id: str, provider_id: str) -> Provider:
+        """NotFound if there is none."""
+        ...
+
+    def named(self, organization_id: str, name: str) -> Provider | None: ...
+
+    def save(self, provider: Provider) -> None: ...
+
+    def delete(self, organization_id: str, provider_id: str) -> None: ...
+
+    def list(self, organization_id: str, query: ProviderQuery) -> Sequence[Provider]: ...
 
 
 class Threads(Protocol):
@@ -428,6 +449,8 @@ class Transaction(Protocol):
     def tools(self) -> Tools: ...
     @property
     def blocks(self) -> Blocks: ...
+    @property
+    def providers(self) -> Providers: ...
     @property
     def threads(self) -> Threads: ...
     @property

@@ -28,6 +28,10 @@ class Collided(StoreUnavailable):
 
 _UNIQUE: Final[dict[str, tuple[type[HoldfastError], str]]] = {
     "uq_tools_organization_id_name": (AlreadyExists, "A tool with this name already exists."),
+    "uq_providers_organization_id_name": (
+        AlreadyExists,
+        "A provider with this name already exists.",
+    ),
     "uq_agent_blocks_agent_id_label": (
         AlreadyExists,
         "The agent already has a block with this label.",

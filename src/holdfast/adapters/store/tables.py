@@ -89,6 +89,20 @@ blocks = Table(
     Index(None, "thread_id"),
 )
 
+providers = Table(
+    "providers",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("organization_id", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("provider_type", Text, nullable=False),
+    Column("created_at", Instant, nullable=False),
+    # Secret text: see ``cipher``.
+    Column("encrypted_keys", Text, nullable=False),
+    Column("body", Text, nullable=False),
+    UniqueConstraint("organization_id", "name"),
+)
+
 agent_tags = Table(
     "agent_tags",
     metadata,

@@ -9,6 +9,7 @@ from holdfast.adapters.store.calls import SqlCalls
 from holdfast.adapters.store.cipher import Cipher
 from holdfast.adapters.store.events import SqlEvents
 from holdfast.adapters.store.messages import SqlMessages
+from holdfast.adapters.store.providers import SqlProviders
 from holdfast.adapters.store.runs import SqlRuns
 from holdfast.adapters.store.steps import SqlSteps
 from holdfast.adapters.store.threads import SqlThreads
@@ -21,6 +22,7 @@ class SqlTransaction:
         self.agents = SqlAgents(connection, cipher)
         self.tools = SqlTools(connection)
         self.blocks = SqlBlocks(connection)
+        self.providers = SqlProviders(connection, cipher)
         self.threads = SqlThreads(connection)
         self.messages = SqlMessages(connection)
         self.calls = SqlCalls(connection)

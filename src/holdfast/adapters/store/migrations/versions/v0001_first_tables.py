@@ -13,6 +13,7 @@ def upgrade() -> None:
     _agents()
     _threads()
     _blocks()
+    _providers()
     _tools()
     _agent_blocks()
     _agent_secrets()
@@ -100,6 +101,23 @@ def _tools() -> None:
         sa.Column("body", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_tools")),
         sa.UniqueConstraint("organization_id", "name", name=op.f("uq_tools_organization_id_name")),
+    )
+
+
+def _providers() -> None:
+    op.create_table(
+        "providers",
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("organization_id", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("provider_type", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.Column("encrypted_keys", sa.Text(), nullable=False),
+        sa.Column("body", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_providers")),
+        sa.UniqueConstraint(
+            "organization_id", "name", name=op.f("uq_providers_organization_id_name")
+        ),
     )
 
 
