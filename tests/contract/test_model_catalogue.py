@@ -7,8 +7,10 @@ from collections.abc import Iterable
 import pytest
 
 from holdfast.adapters.models.catalogue import ProviderCatalogue
-from holdfast.adapters.models.handles import Account, ProviderSettings
+from holdfast.adapters.models.handles import HOLDFAST, Account, ProviderSettings
 from holdfast.adapters.models.inquiry import Inquiry
+from holdfast.adapters.models.providers import PROVIDERS
+from holdfast.core.providers import KNOWN
 from holdfast.errors import InvalidArgument, UnknownModel
 
 NOTHING = ProviderSettings()
@@ -133,3 +135,7 @@ def test_the_start_of_the_server_does_not_wait_for_the_sdks() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
     )
     assert finished.stdout.strip() == "[]"
+
+
+def test_nobody_can_bring_a_provider_under_the_name_of_one_that_is_known() -> None:
+    assert {*PROVIDERS, HOLDFAST} == KNOWN

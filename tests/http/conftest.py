@@ -23,12 +23,13 @@ from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.core.addresses import Reach
 from holdfast.core.messages import Outcome, Text, ToolReturn
 from holdfast.core.models import EmbeddingInfo, ModelChoice, ModelInfo
+from holdfast.core.providers import Provider
 from holdfast.core.tools import Tool, ToolKind
 from holdfast.core.turn import PlannedCall
 from holdfast.errors import InvalidArgument, UnknownModel
 from holdfast.http.app import HttpSettings, build_app
 from holdfast.ports.house import House
-from holdfast.ports.model import ModelEvent, Question
+from holdfast.ports.model import Catalogue, ModelEvent, Question
 from holdfast.ports.toolbox import BuiltinSpec, ToolContext
 
 ADDRESS = "http://localhost:8283"
@@ -69,6 +70,12 @@ class TwoModels:
 
     def find_embedding(self, handle: str) -> EmbeddingInfo | None:
         return _EMBEDDING if handle == _EMBEDDING.handle else None
+
+    def including(self, provider: Provider) -> Catalogue:
+        raise AssertionError(provider)
+
+    async def verify(self, provider: Provider) -> None:
+        raise AssertionError(provider)
 
     def default_handle(self) -> str | None:
         return "openai/gpt-x"

@@ -6,9 +6,11 @@ import pytest
 from pydantic import ValidationError
 
 from holdfast.core.models import ModelChoice, ModelInfo, ModelSettings
+from holdfast.core.providers import Provider
 from holdfast.errors import InvalidArgument, UnknownModel
 from holdfast.http.letta_v1 import model_wire
 from holdfast.http.letta_v1.schemas.agents import AgentCreate, AgentUpdate
+from holdfast.ports.model import Catalogue
 from holdfast.usecases import model_choice
 
 
@@ -47,6 +49,12 @@ class OpenModels:
             context_window=200_000,
             display_name=name,
         )
+
+    def including(self, provider: Provider) -> Catalogue:
+        raise AssertionError(provider)
+
+    async def verify(self, provider: Provider) -> None:
+        raise AssertionError(provider)
 
     def default_handle(self) -> str | None:
         return self._default

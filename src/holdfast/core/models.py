@@ -47,13 +47,15 @@ class ModelChoice(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ModelInfo(Struct, frozen=True, kw_only=True):
-    """A model that a configured provider offers."""
+    """A model that a configured provider offers, or one that a user brought: then ``provider_type`` says which
+    of the providers that we know that is."""
 
     handle: str
     provider: str
     name: str
     context_window: int
     display_name: str
+    provider_type: str | None = None
 
 
 class EmbeddingInfo(Struct, frozen=True, kw_only=True):

@@ -1,10 +1,34 @@
 """Providers of models that users bring, with keys of their own (wire-v1 §2.10)."""
 
 from datetime import datetime
+from typing import Final
 
 from msgspec import Struct
 
 from holdfast.core.paging import Page
+
+# What the first part of a handle means when nobody has brought a provider of that name; nobody may.
+KNOWN: Final = frozenset(
+    {
+        "anthropic",
+        "azure",
+        "bedrock",
+        "deepseek",
+        "google_ai",
+        "google_vertex",
+        "groq",
+        "holdfast",
+        "lmstudio_openai",
+        "mistral",
+        "ollama",
+        "openai",
+        "openai-proxy",
+        "openrouter",
+        "together",
+        "vllm",
+        "xai",
+    }
+)
 
 # The name is the first part of its models' handles.
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,49}$"
@@ -42,3 +66,9 @@ class ProviderQuery(Struct, frozen=True, kw_only=True):
     page: Page
     name: str | None = None
     provider_type: str | None = None
+
+
+def is_brought(handle: str) -> bool:
+    """Whether the model is one of a provider that a user brought, if there is such a one."""
+    provider, slash, _ = handle.partition("/")
+    return bool(slash) and provider not in KNOWN

@@ -67,6 +67,7 @@ def question(state: State, command: AskModel) -> Question:
         tools=tuple(offers[name] for name in command.allowed),
         force_tool=command.forced,
         parallel_tool_calls=state.policy.parallel,
+        account=state.account,
     )
 
 

@@ -260,10 +260,12 @@ class _Summariser:
         return await self._answer(choice, rows, last)
 
     async def _answer(self, choice: ModelChoice, rows: Sequence[Message], share: float) -> str:
+        own = self._state.choice
         asked = Question(
             choice=choice,
             history=self._history(choice, rows, share),
             call_type=CallType.SUMMARIZATION,
+            account=self._state.account if choice.provider == own.provider else None,
             exchanges=self._progress.exchanges if self._house.limits.max_trace_bytes else None,
         )
         answer = await until_answered(

@@ -11,6 +11,7 @@ from holdfast.core.agents import Agent
 from holdfast.core.events import Event
 from holdfast.core.messages import Message, OpenCall, Text
 from holdfast.core.models import ModelChoice
+from holdfast.core.providers import Provider, is_brought
 from holdfast.core.runs import ClientTool, Run, Step
 from holdfast.core.threads import Thread
 from holdfast.core.tools import Tool
@@ -53,6 +54,8 @@ class State(Struct, frozen=True, kw_only=True):
     step: Step | None = None
     # What the provider was sent and answered in this step, where that is kept.
     traces: tuple[ProviderTrace, ...] = ()
+    # The user's own account with the provider of the model, if a user brought that.
+    account: Provider | None = None
     # The context is smaller than the store knows yet.
     compacted: Compacted | None = None
 
@@ -86,7 +89,14 @@ def load(tx: Transaction, run: Run) -> State:
         unstored=unstored,
         follow_up=follow_up,
         clear_context=clear,
+        account=_account(tx, run, choice),
     )
+
+
+def _account(tx: Transaction, run: Run, choice: ModelChoice) -> Provider | None:
+    if not is_brought(choice.handle):
+        return None
+    return tx.providers.named(run.organization_id, choice.provider)
 
 
 def _input_of(run: Run) -> tuple[tuple[Message, ...], tuple[Message, ...]]:

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from holdfast.core.messages import Message, Part, ToolCall
 from holdfast.core.models import EmbeddingInfo, ModelChoice, ModelInfo
+from holdfast.core.providers import Provider
 from holdfast.core.runs import Usage
 from holdfast.core.traces import CallType
 from holdfast.core.turn import Finish
@@ -42,6 +43,8 @@ class Question(Struct, frozen=True, kw_only=True):
     force_tool: bool = False
     parallel_tool_calls: bool = False
     call_type: CallType = CallType.AGENT_STEP
+    # The user's own account, for a model of a provider that a user brought.
+    account: Provider | None = None
     # Where each exchange with the provider is added when it is over, however it ended. None: nobody wants to know.
     exchanges: list[Exchange] | None = None
 
@@ -130,6 +133,16 @@ class Catalogue(Protocol):
     def find_embedding(self, handle: str) -> EmbeddingInfo | None:
         """The embedding model of this handle, configured or not (V1 clients always name one); None if
         it is not known."""
+        ...
+
+    def including(self, provider: Provider) -> "Catalogue":
+        """The same, and the models of a provider that a user brought; ``models`` lists only those.
+        InvalidArgument if Holdfast cannot reach it, or may not."""
+        ...
+
+    async def verify(self, provider: Provider) -> None:
+        """See whether the provider takes the user's keys. ModelAuthFailed if it does not, another ModelError if
+        it does not answer, InvalidArgument if it cannot be asked."""
         ...
 
     def default_handle(self) -> str | None:

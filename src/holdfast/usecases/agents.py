@@ -14,8 +14,17 @@ from holdfast.core.threads import Thread
 from holdfast.core.tools import Tool, ToolQuery
 from holdfast.errors import NotFound
 from holdfast.ports.house import House
+from holdfast.ports.model import Catalogue
 from holdfast.ports.store import Transaction
-from holdfast.usecases import agent_context, agent_names, blocks, model_choice, system_prompt, tools
+from holdfast.usecases import (
+    agent_context,
+    agent_names,
+    blocks,
+    model_choice,
+    providers,
+    system_prompt,
+    tools,
+)
 from holdfast.usecases.agent_forms import (
     AgentChanges,
     NewAgent,
@@ -54,8 +63,9 @@ class _BaseToolsMissing(Exception):
 
 async def create(house: House, actor: Actor, new: NewAgent) -> AgentView:
     """The agent, its default thread and the compiled system message, its blocks and links: all or nothing."""
-    await model_choice.prepare(house.catalogue, new.model)
-    agent = _agent(house, actor, new)
+    catalogue = await providers.catalogue_for(house, actor, new.model.handle)
+    await model_choice.prepare(catalogue, new.model)
+    agent = _agent(house, catalogue, actor, new)
     made = tuple(blocks.made(house, actor, item) for item in new.new_blocks)
     try:
         return await house.store.write(lambda tx: _store(tx, house, agent, new, made))
@@ -111,11 +121,14 @@ async def update(house: House, actor: Actor, agent_id: str, changes: AgentChange
     if changes.timezone is not None:
         check_timezone(changes.timezone)
     check_secrets(changes.secrets or {})
-    await model_choice.prepare(house.catalogue, changes.model)
+    catalogue = await providers.catalogue_for(house, actor, changes.model.handle)
+    await model_choice.prepare(catalogue, changes.model)
 
     def work(tx: Transaction) -> AgentView:
         agent = tx.agents.get(actor.organization_id, agent_id)
-        changed = _changed(house, actor, agent, changes)
+        handle = changes.model.handle or agent.model.handle
+        catalogue = providers.catalogue_in(tx, house, actor.organization_id, handle)
+        changed = _changed(house, catalogue, actor, agent, changes)
         tx.agents.save(changed)
         _replace_relations(tx, house, agent, changes)
         changed = _note_last_run(tx, changed, changes)
@@ -124,12 +137,12 @@ async def update(house: House, actor: Actor, agent_id: str, changes: AgentChange
     return await house.store.write(work)
 
 
-def _agent(house: House, actor: Actor, new: NewAgent) -> Agent:
+def _agent(house: House, catalogue: Catalogue, actor: Actor, new: NewAgent) -> Agent:
     name = agent_names.two_words(_chance(house)) if new.name is None else new.name
     check_name(name)
     check_timezone(new.timezone)
     check_secrets(new.secrets)
-    model = model_choice.choose(house.catalogue, new.model)
+    model = model_choice.choose(catalogue, new.model)
     files, characters = context.file_limits(model.context_window)
     now = house.clock.now()
     agent = Agent(
@@ -276,7 +289,9 @@ def _secrets(
     )
 
 
-def _changed(house: House, actor: Actor, agent: Agent, changes: AgentChanges) -> Agent:
+def _changed(
+    house: House, catalogue: Catalogue, actor: Actor, agent: Agent, changes: AgentChanges
+) -> Agent:
     given = {
         field: getattr(changes, field)
         for field in ("name", "system", *_PLAIN)
@@ -285,7 +300,7 @@ def _changed(house: House, actor: Actor, agent: Agent, changes: AgentChanges) ->
     if changes.embedding not in (None, agent.embedding):
         # The old configuration described another embedding model.
         given.setdefault("embedding_config", None)
-    model = model_choice.change(house.catalogue, agent.model, changes.model)
+    model = model_choice.change(catalogue, agent.model, changes.model)
     compaction = context.changed_compaction(
         agent.compaction_settings,
         changes.compaction_settings,

@@ -23,7 +23,7 @@ from holdfast.core.threads import Thread, ThreadQuery, shareable
 from holdfast.errors import InvalidArgument, NotFound
 from holdfast.ports.house import House
 from holdfast.ports.store import Transaction
-from holdfast.usecases import runs, system_prompt
+from holdfast.usecases import providers, runs, system_prompt
 from holdfast.usecases.messages import Input
 
 _PLAIN = ("summary", "description", "model", "settings", "model_settings", "context_window_limit")
@@ -66,8 +66,9 @@ async def create(
     house: House, actor: Actor, agent_id: str, new: NewConversation
 ) -> ConversationView:
     if new.model is not None:
-        await house.catalogue.prepare(new.model)
-        house.catalogue.find(new.model)
+        catalogue = await providers.catalogue_for(house, actor, new.model)
+        await catalogue.prepare(new.model)
+        catalogue.find(new.model)
 
     def work(tx: Transaction) -> ConversationView:
         agent = tx.agents.get(actor.organization_id, agent_id)
@@ -128,8 +129,9 @@ async def update(
     house: House, actor: Actor, conversation_id: str, changes: ConversationChanges
 ) -> ConversationView:
     if changes.model is not None:
-        await house.catalogue.prepare(changes.model)
-        house.catalogue.find(changes.model)
+        catalogue = await providers.catalogue_for(house, actor, changes.model)
+        await catalogue.prepare(changes.model)
+        catalogue.find(changes.model)
 
     def work(tx: Transaction) -> ConversationView:
         now = house.clock.now()

@@ -28,6 +28,7 @@ from holdfast.errors import InvalidArgument, NotFound, ServerStopping, ThreadBus
 from holdfast.ports.dispatch import Ticket
 from holdfast.ports.house import House
 from holdfast.ports.store import Transaction
+from holdfast.usecases import providers
 from holdfast.usecases.answering import Manner, answering
 
 log = logging.getLogger(__name__)
@@ -173,11 +174,13 @@ async def everywhere(
 async def _refuse_unpriced(house: House, run: Run, new: NewSend) -> None:
     """What cannot be measured cannot be kept within bounds."""
 
+    handle = new.override_model
+
     def load(tx: Transaction) -> ModelChoice:
         own = _agent(tx, run).model
         if run.thread_id != default_thread_id(run.agent_id):
             own = _thread(tx, run).choice(own)
-        return _overriding(house, own, new.override_model) if new.override_model else own
+        return _overriding(tx, house, own, run.organization_id, handle) if handle else own
 
     choice = await house.store.read(load)
     if await house.prices.of(choice) is None:
@@ -199,9 +202,9 @@ def _store(tx: Transaction, run: Run, house: House, new: NewSend) -> Run:
             return started
     override = None
     if new.override_model is not None:
-        override = _overriding(house, own, new.override_model)
+        override = _overriding(tx, house, own, run.organization_id, new.override_model)
     else:
-        house.catalogue.check(own)
+        providers.catalogue_in(tx, house, run.organization_id, own.handle).check(own)
     if run.answers:
         manner = next(item.manner for item in new.input if isinstance(item, ApprovalInput))
         run = answering(tx, run, override or own, manner)
@@ -238,14 +241,17 @@ def _thread(tx: Transaction, run: Run) -> Thread:
     return thread
 
 
-def _overriding(house: House, own: ModelChoice, handle: str) -> ModelChoice:
+def _overriding(
+    tx: Transaction, house: House, own: ModelChoice, organization_id: str, handle: str
+) -> ModelChoice:
     """Another model for one request: the thread's own settings hold only for their provider."""
-    info = house.catalogue.find(handle)
+    catalogue = providers.catalogue_in(tx, house, organization_id, handle)
+    info = catalogue.find(handle)
     settings = own.settings
     if info.provider != own.provider:
         settings = ModelSettings(parallel_tool_calls=settings.parallel_tool_calls)
     choice = ModelChoice(handle=handle, context_window=info.context_window, settings=settings)
-    return house.catalogue.judged(choice)
+    return catalogue.judged(choice)
 
 
 def _new_run(house: House, actor: Actor, new: NewSend) -> Run:

@@ -30,11 +30,13 @@ from holdfast.adapters.models.wiretap import listening, tap_request, tap_respons
 from holdfast.core.models import ModelChoice
 from holdfast.ports.model import ModelEvent, Question, ToolOffer
 
-# Who is spoken to, where, and in which language.
-_Line: TypeAlias = tuple[str, str | None, str]
+# Who is spoken to, where, in whose name, and in which language.
+_Line: TypeAlias = tuple[str, str | None, str, str]
 
 # Callers name any model they like; this many are kept ready.
 _MODELS_KEPT = 256
+# Ways to ask the accounts that users brought.
+_BROUGHT_KEPT = 512
 
 _CONNECT_SECONDS = 10.0
 
@@ -56,38 +58,51 @@ class PydanticAiBridge:
         self._wires: dict[_Line, Wire] = {}
         self._model = lru_cache(maxsize=_MODELS_KEPT)(self._make_model)
 
+    def has(self, account: Account) -> bool:
+        """Whether the account can be asked at once."""
+        return all(line in self._wires for line in _lines(account))
+
     def load(self, account: Account) -> None:
         """Import the provider's SDK and make its clients; blocks."""
-        for spoken in PROVIDERS[account.provider].speaks:
-            line = account.provider, account.base_url, spoken
+        if account.owner:
+            self._forget_old_accounts()
+        for line in _lines(account):
             if line not in self._wires:
+                *_, spoken = line
                 module, name = WIRES[spoken]
                 kind = getattr(import_module(module), name)
                 make = cast("Callable[[Account, httpx2.AsyncClient], Wire]", kind)
                 with translation(account.secrets, kind.failures):
                     self._wires[line] = make(account, self._client(account))
 
+    def _forget_old_accounts(self) -> None:
+        """Users come and go, and each new key is another account; those that were made first go first."""
+        brought = [line for line in self._wires if line[2]]
+        for line in brought[:-_BROUGHT_KEPT]:
+            self._wires.pop(line, None)
+
     @asynccontextmanager
     async def ask(
         self, question: Question, account: Account
     ) -> AsyncIterator[AsyncIterator[ModelEvent]]:
         choice = question.choice
-        line = account.provider, account.base_url, _spoken(choice)
+        line = account.provider, account.base_url, account.owner, _spoken(choice)
+        secrets = (*self._secrets, *account.secrets) if account.owner else self._secrets
         wire = self._wires[line]
         rewritten = bool(choice.settings.strict or choice.settings.response_format)
         model = self._model(line, choice.name, rewritten)
         async with AsyncExitStack() as stack:
-            stack.enter_context(listening(question.exchanges, self._secrets))
+            stack.enter_context(listening(question.exchanges, secrets))
             opened: list[httpx2.Response] = []
             _opened.set(opened)
             stack.push_async_callback(_close, opened)
-            with translation(self._secrets, wire.failures):
+            with translation(secrets, wire.failures):
                 parameters = _parameters(question, wire.form(model, question))
                 history = _readable(model, question, wire, parameters)
                 settings = wire.settings(model, question, history)
                 request = model.request_stream(history, settings, parameters)
                 stream = await stack.enter_async_context(request)
-            events = answer_events(stream, question.history, self._secrets, wire.failures)
+            events = answer_events(stream, question.history, secrets, wire.failures)
             yield await stack.enter_async_context(aclosing(events))
 
     async def aclose(self) -> None:
@@ -117,6 +132,11 @@ async def _note(response: httpx2.Response) -> None:
 async def _close(responses: list[httpx2.Response]) -> None:
     for response in responses:
         await response.aclose()
+
+
+def _lines(account: Account) -> list[_Line]:
+    speaks = PROVIDERS[account.provider].speaks
+    return [(account.provider, account.base_url, account.owner, spoken) for spoken in speaks]
 
 
 def _spoken(choice: ModelChoice) -> str:

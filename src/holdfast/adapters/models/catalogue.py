@@ -1,15 +1,16 @@
 """The models that are known by name. A provider's other models work too: they only have no line here."""
 
 import asyncio
+import dataclasses
 import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from msgspec.structs import replace
 
-from holdfast.adapters.models import handles, providers
+from holdfast.adapters.models import brought, handles, providers
 from holdfast.adapters.models.inquiry import Inquiry
-from holdfast.adapters.models.listed import ListedModel
+from holdfast.adapters.models.listed import Listed, ListedModel
 from holdfast.core.models import (
     DEFAULT_CONTEXT_WINDOW,
     EmbeddingInfo,
@@ -17,6 +18,8 @@ from holdfast.core.models import (
     ModelInfo,
     ModelSettings,
 )
+from holdfast.core.providers import Provider
+from holdfast.ports.model import Catalogue
 
 # Context windows in tokens, as the providers publish them.
 _WINDOWS: Final[dict[str, dict[str, int]]] = {
@@ -160,6 +163,15 @@ class ProviderCatalogue:
         )
         return None if dimensions is None else _embedding(provider, name, dimensions)
 
+    def including(self, provider: Provider) -> Catalogue:
+        account = brought.account_of(provider, self._settings)
+        settings = dataclasses.replace(self._settings, brought=account)
+        own = ProviderCatalogue(settings, inquiry=self._inquiry)
+        return brought.CatalogueWith(self, own, provider)
+
+    async def verify(self, provider: Provider) -> None:
+        await self._inquiry.verify(brought.account_of(provider, self._settings))
+
     def default_handle(self) -> str | None:
         return self._default
 
@@ -172,21 +184,25 @@ class ProviderCatalogue:
 
     def _offered(self, provider: str) -> list[tuple[str, int]]:
         """What the provider said, else what is known of it."""
-        listed = self._inquiry.known(provider)
+        listed = self._listed(provider)
         if listed is None:
             return list(_WINDOWS.get(provider, {}).items())
         return [(model.name, self._window(provider, model.name)) for model in listed.models]
 
+    def _listed(self, provider: str) -> Listed | None:
+        account = self._settings.accounts.get(provider)
+        return None if account is None else self._inquiry.known(account.key)
+
     def _window(self, provider: str, name: str) -> int:
         """The window as the provider says it, else as it is published."""
-        listed = self._inquiry.known(provider)
+        listed = self._listed(provider)
         models: Sequence[ListedModel] = listed.models if listed else ()
         said = next((model.window for model in models if model.name == name), None)
         return said or _known_window(provider, name) or DEFAULT_CONTEXT_WINDOW
 
     def _embedding(self, provider: str) -> list[tuple[str, int]]:
         known = _DIMENSIONS.get(provider, {})
-        listed = self._inquiry.known(provider)
+        listed = self._listed(provider)
         if listed is None:
             return list(known.items()) if provider in self._settings.accounts else []
         return [

@@ -57,6 +57,13 @@ class Account:
     provider: str = OPENAI
     # What some need besides: a region, a project, another half of a key.
     more: Mapping[str, str | None] = field(default_factory=dict, repr=False)
+    # Whose it is; empty for the operator's. Accounts of the same provider are told apart by it.
+    owner: str = ""
+
+    @property
+    def key(self) -> str:
+        """What is known of the provider is known under this name."""
+        return self.owner or self.provider
 
     @property
     def is_loopback(self) -> bool:
@@ -114,12 +121,16 @@ class ProviderSettings:
     vllm_base_url: str | None = None
     vllm_api_key: str | None = field(default=None, repr=False)
     allowed_model_endpoints: tuple[str, ...] = ()
+    # Instead of all the others: the one account of a user.
+    brought: Account | None = None
     # The longest silence of a provider that is borne. Reasoning models are silent for minutes.
     silence_seconds: float = 600.0
 
     @cached_property
     def accounts(self) -> dict[str, Account]:
         """The configured providers that are asked over the network."""
+        if self.brought is not None:
+            return {self.brought.provider: self.brought}
         return {
             name: account
             for name, account in self.configured.items()

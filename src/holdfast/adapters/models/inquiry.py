@@ -5,11 +5,13 @@ Cheap to import; what asks is loaded in a thread when first needed.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
+from types import ModuleType
 
 from holdfast.adapters.models.handles import Account
 from holdfast.adapters.models.listed import Listed
 from holdfast.adapters.models.providers import AZURE, BEDROCK, VERTEX
+from holdfast.errors import InvalidArgument, ModelTimedOut
 
 # How long one provider may take to say what it has; whoever is slower is left out.
 ANSWER_SECONDS = 2.0
@@ -27,9 +29,9 @@ class Inquiry:
         self._known: dict[str, tuple[float, Listed | None]] = {}
         self._asking: dict[str, asyncio.Task[Listed | None]] = {}
 
-    def known(self, provider: str) -> Listed | None:
+    def known(self, key: str) -> Listed | None:
         """What was said last, however long ago."""
-        return self._known.get(provider, (0.0, None))[1]
+        return self._known.get(key, (0.0, None))[1]
 
     async def ask(self, accounts: Iterable[Account]) -> None:
         """See to it that what these providers have is known, as far as they say it."""
@@ -37,39 +39,53 @@ class Inquiry:
         if due:
             await asyncio.gather(*map(self._once, due))
 
+    async def verify(self, account: Account) -> None:
+        """See whether the provider takes the account's keys. ModelError if it does not."""
+        if account.provider in CANNOT_SAY:
+            raise InvalidArgument(
+                f"Keys for {account.provider} cannot be checked without asking a model. Send a message to see."
+            )
+        listing = await asyncio.to_thread(_loaded, verifying=not account.is_plain_http)
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await listing.verify(account)
+        except TimeoutError:
+            raise ModelTimedOut(f"No answer within {ANSWER_SECONDS:g} s.") from None
+
     def _is_due(self, account: Account) -> bool:
-        until, _ = self._known.get(account.provider, (self._now(), None))
+        until, _ = self._known.get(account.key, (self._now(), None))
         return account.provider not in CANNOT_SAY and until <= self._now()
 
     async def _once(self, account: Account) -> None:
         """Those who ask for the same at the same time ask once."""
-        asking = self._asking.get(account.provider)
+        asking = self._asking.get(account.key)
         if asking is None:
             asking = asyncio.create_task(_asked(account), name=f"models-of-{account.provider}")
-            self._asking[account.provider] = asking
-            asking.add_done_callback(lambda _: self._asking.pop(account.provider, None))
+            self._asking[account.key] = asking
+            asking.add_done_callback(lambda _: self._asking.pop(account.key, None))
         found = await asyncio.shield(asking)
         fresh = MISSING_FRESH_SECONDS if found is None else FRESH_SECONDS
         # A server that has just gone away had these models a moment ago.
-        kept = found or self.known(account.provider)
-        self._known[account.provider] = self._now() + fresh, kept
+        kept = found or self.known(account.key)
+        self._known[account.key] = self._now() + fresh, kept
 
 
 async def _asked(account: Account) -> Listed | None:
     """Nothing if the provider does not answer in time, or not with a list."""
-    ask = await asyncio.to_thread(_loaded, verifying=not account.is_plain_http)
+    listing = await asyncio.to_thread(_loaded, verifying=not account.is_plain_http)
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
-            return await ask(account)
+            listed: Listed | None = await listing.ask(account)
     except TimeoutError:
         return None
+    return listed
 
 
-def _loaded(*, verifying: bool) -> Callable[[Account], Awaitable[Listed | None]]:
+def _loaded(*, verifying: bool) -> ModuleType:
     from holdfast.adapters.models import (  # noqa: PLC0415 - the HTTP client takes 0.2 s to import
         listing,
     )
 
     if verifying:
         listing.certificates()
-    return listing.ask
+    return listing

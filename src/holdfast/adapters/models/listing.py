@@ -17,8 +17,11 @@ from holdfast.adapters.models import providers
 from holdfast.adapters.models.handles import Account
 from holdfast.adapters.models.listed import Listed, ListedEmbedding, ListedModel
 from holdfast.adapters.models.transport import StreamTransport
+from holdfast.errors import ModelAuthFailed, ModelError
 
 _Json: TypeAlias = Mapping[str, Any]
+
+_REFUSES_THE_KEY: Final = (400, 401, 403)
 
 # An answer that is larger is no list of models.
 _MAX_BYTES = 16 * 1024 * 1024
@@ -68,6 +71,25 @@ def _client(account: Account) -> httpx2.AsyncClient:
         transport = StreamTransport(None)
         return httpx2.AsyncClient(transport=transport, trust_env=not account.is_loopback)
     return httpx2.AsyncClient(verify=certificates())
+
+
+async def verify(account: Account) -> None:
+    """Have the provider list its models with this key; whatever it does instead is a ModelError."""
+    try:
+        async with _client(account) as client:
+            await _listed(account, client)
+    except httpx2.HTTPStatusError as error:
+        status = error.response.status_code
+        if status in _REFUSES_THE_KEY:
+            raise ModelAuthFailed(
+                f"{account.provider} refused the key (status {status})."
+            ) from None
+        raise ModelError(f"{account.provider} answered with status {status}.") from None
+    except _SAYS_NOTHING as error:
+        # Its text may have the address with the key in it.
+        raise ModelError(
+            f"{account.provider} could not be asked: {type(error).__name__}."
+        ) from None
 
 
 async def _listed(account: Account, client: httpx2.AsyncClient) -> Listed:

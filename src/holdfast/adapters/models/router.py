@@ -9,7 +9,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from holdfast.adapters.models import handles
+from msgspec.structs import replace
+
+from holdfast.adapters.models import brought, handles
 from holdfast.adapters.models.guide import Guide
 from holdfast.errors import ModelError
 from holdfast.ports.model import ModelEvent, Question
@@ -25,7 +27,6 @@ class ModelRouter:
         self._settings = settings
         self._guide = guide or Guide()
         self._bridge: PydanticAiBridge | None = None
-        self._ready: set[tuple[str, str | None]] = set()
         self._loading = asyncio.Lock()
 
     @asynccontextmanager
@@ -33,6 +34,10 @@ class ModelRouter:
         choice = question.choice
         if choice.handle == handles.GUIDE_HANDLE:
             answering = self._guide.ask(question)
+        elif question.account is not None:
+            account = brought.account_of(question.account, self._settings)
+            known = replace(question, choice=brought.as_known(choice, question.account))
+            answering = (await self._load(account)).ask(known, account)
         else:
             account = self._settings.account(choice)
             answering = (await self._load(account)).ask(question, account)
@@ -53,13 +58,11 @@ class ModelRouter:
             await self._bridge.aclose()
 
     async def _load(self, account: handles.Account) -> "PydanticAiBridge":
-        place = account.provider, account.base_url
-        if self._bridge is None or place not in self._ready:
+        if self._bridge is None or not self._bridge.has(account):
             async with self._loading:
                 self._bridge = await asyncio.to_thread(
                     _loaded, self._bridge, self._settings, account
                 )
-                self._ready.add(place)
         return self._bridge
 
 

@@ -10,9 +10,10 @@ def model_state(info: ModelInfo) -> Model:
         name=info.name,
         handle=info.handle,
         display_name=info.display_name,
-        model_endpoint_type=info.provider,
-        provider_type=info.provider,
+        model_endpoint_type=info.provider_type or info.provider,
+        provider_type=info.provider_type or info.provider,
         provider_name=info.provider,
+        provider_category="byok" if info.provider_type else "base",
         context_window=info.context_window,
         max_context_window=info.context_window,
     )

@@ -12,23 +12,21 @@ from holdfast.usecases import models
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
 
-# All providers here are the operator's own; V1 knew others that its users brought.
-_CATEGORY = "base"
-
 
 @router.get("/", responses=documented(list[Model]))
 async def list_models(
     house: HouseDep,
-    _actor: ActorDep,
+    actor: ActorDep,
     provider_category: Annotated[list[Literal["base", "byok"]] | None, Query()] = None,
     provider_name: str | None = None,
     provider_type: str | None = None,
 ) -> Response:
-    if provider_category and _CATEGORY not in provider_category:
-        return json_response([])
-    found = await models.list_models(house, provider_name)
-    shown = [model_state(info) for info in found if provider_type in (None, info.provider)]
-    return json_response(shown)
+    wanted = provider_category or ["base", "byok"]
+    found = list(await models.list_models(house)) if "base" in wanted else []
+    if "byok" in wanted:
+        found += await models.list_brought(house, actor)
+    shown = [model_state(info) for info in found if provider_name in (None, info.provider)]
+    return json_response([state for state in shown if provider_type in (None, state.provider_type)])
 
 
 @router.get("/embedding", responses=documented(list[EmbeddingModel]))

@@ -1,0 +1,32 @@
+"""A provider as the wire says and shows it."""
+
+from holdfast.core import providers
+from holdfast.http.letta_v1.schemas.providers import (
+    Provider,
+    ProviderCheck,
+    ProviderCreate,
+    ProviderUpdate,
+)
+from holdfast.usecases.providers import ProviderForm
+
+BROUGHT = "byok"
+
+
+def form(body: ProviderCreate | ProviderUpdate | ProviderCheck) -> ProviderForm:
+    return ProviderForm(**body.model_dump())
+
+
+def provider_state(provider: providers.Provider) -> Provider:
+    return Provider(
+        id=provider.id,
+        name=provider.name,
+        provider_type=provider.provider_type,
+        provider_category=BROUGHT,
+        base_url=provider.base_url,
+        region=provider.region,
+        api_version=provider.api_version,
+        organization_id=provider.organization_id,
+        created_at=provider.created_at,
+        updated_at=provider.updated_at,
+        last_synced=provider.last_synced,
+    )

@@ -1,0 +1,88 @@
+"""Providers that users bring (wire-v1 §2.10)."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Response
+
+from holdfast.core.paging import Page
+from holdfast.core.providers import ProviderQuery
+from holdfast.http.dependencies import ActorDep, HouseDep
+from holdfast.http.json_body import JsonRoute
+from holdfast.http.json_response import documented, json_response
+from holdfast.http.letta_v1.ids import ProviderId
+from holdfast.http.letta_v1.paging import paging
+from holdfast.http.letta_v1.providers_wire import form, provider_state
+from holdfast.http.letta_v1.schemas.providers import (
+    Provider,
+    ProviderCheck,
+    ProviderCreate,
+    ProviderMessage,
+    ProviderUpdate,
+)
+from holdfast.usecases import providers
+
+router = APIRouter(prefix="/v1/providers", tags=["providers"], route_class=JsonRoute)
+
+
+@router.get("/", responses=documented(list[Provider]))
+async def list_providers(
+    house: HouseDep,
+    actor: ActorDep,
+    page: Annotated[Page, Depends(paging(limit=50))],
+    name: Annotated[str | None, Query(description="The whole name.")] = None,
+    provider_type: str | None = None,
+) -> Response:
+    query = ProviderQuery(page=page, name=name, provider_type=provider_type)
+    found = await providers.list_page(house, actor, query)
+    return json_response([provider_state(provider) for provider in found])
+
+
+@router.post("/", responses=documented(Provider))
+async def create_provider(body: ProviderCreate, house: HouseDep, actor: ActorDep) -> Response:
+    """Bring a provider. Its models are `<name>/<model>`; its keys are kept encrypted and never shown."""
+    return json_response(provider_state(await providers.create(house, actor, form(body))))
+
+
+@router.post("/check", responses=documented(ProviderMessage))
+async def check_provider(body: ProviderCheck, house: HouseDep, actor: ActorDep) -> Response:
+    """See whether a key works, without keeping it."""
+    checked = await providers.check(house, actor, form(body))
+    return json_response(_valid(checked.provider_type))
+
+
+@router.get("/{provider_id}", responses=documented(Provider))
+async def retrieve_provider(provider_id: ProviderId, house: HouseDep, actor: ActorDep) -> Response:
+    return json_response(provider_state(await providers.retrieve(house, actor, provider_id)))
+
+
+@router.patch("/{provider_id}", responses=documented(Provider))
+async def modify_provider(
+    provider_id: ProviderId, body: ProviderUpdate, house: HouseDep, actor: ActorDep
+) -> Response:
+    changed = await providers.update(house, actor, provider_id, form(body))
+    return json_response(provider_state(changed))
+
+
+@router.delete("/{provider_id}", responses=documented(ProviderMessage))
+async def delete_provider(provider_id: ProviderId, house: HouseDep, actor: ActorDep) -> Response:
+    await providers.delete(house, actor, provider_id)
+    return json_response(ProviderMessage(f"Provider id={provider_id} successfully deleted"))
+
+
+@router.post("/{provider_id}/check", responses=documented(ProviderMessage))
+async def check_stored_provider(
+    provider_id: ProviderId, house: HouseDep, actor: ActorDep
+) -> Response:
+    """See whether the stored key works."""
+    checked = await providers.refresh(house, actor, provider_id)
+    return json_response(_valid(checked.provider_type))
+
+
+@router.patch("/{provider_id}/refresh", responses=documented(Provider))
+async def refresh_provider(provider_id: ProviderId, house: HouseDep, actor: ActorDep) -> Response:
+    """See whether the stored key works, and note when."""
+    return json_response(provider_state(await providers.refresh(house, actor, provider_id)))
+
+
+def _valid(provider_type: str) -> ProviderMessage:
+    return ProviderMessage(f"Valid api key for provider_type={provider_type}")

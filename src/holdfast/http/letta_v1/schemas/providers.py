@@ -1,0 +1,54 @@
+"""Providers that users bring, on the wire (wire-v1 §2.10)."""
+
+from datetime import datetime
+from typing import Annotated
+
+from msgspec import Struct
+from pydantic import BaseModel, ConfigDict, Field
+
+Key = Annotated[str, Field(min_length=1, max_length=10_000)]
+Words = Annotated[str, Field(max_length=1_000)]
+
+
+class _Form(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    access_key: Key | None = None
+    region: Words | None = None
+    base_url: Words | None = None
+    api_version: Words | None = None
+
+
+class ProviderCreate(_Form):
+    name: Annotated[str, Field(min_length=1, max_length=50)]
+    provider_type: Words
+    api_key: Key
+
+
+class ProviderUpdate(_Form):
+    api_key: Key | None = None
+
+
+class ProviderCheck(_Form):
+    provider_type: Words
+    api_key: Key
+
+
+class Provider(Struct, frozen=True, kw_only=True):
+    """Keys go in and never come out."""
+
+    id: str
+    name: str
+    provider_type: str
+    provider_category: str
+    base_url: str | None
+    region: str | None
+    api_version: str | None
+    organization_id: str
+    created_at: datetime
+    updated_at: datetime
+    last_synced: datetime | None
+
+
+class ProviderMessage(Struct, frozen=True):
+    message: str
