@@ -118,7 +118,11 @@ PATHS = (as_json, as_stream, as_step_stream, in_background, as_async)
 
 @asynccontextmanager
 async def opened(
-    store: SqlStore, *, attempts: int = 1, clock: Clock | None = None
+    store: SqlStore,
+    *,
+    attempts: int = 1,
+    clock: Clock | None = None,
+    silence_seconds: float = SILENCE_SECONDS,
 ) -> AsyncIterator[Site]:
     """By itself it does not ask again: a test wants to see what becomes of the first failure."""
     async with ScriptedProvider() as provider:
@@ -129,7 +133,7 @@ async def opened(
             anthropic_base_url=provider.url,
             google_api_key=KEY,
             google_base_url=provider.url,
-            silence_seconds=SILENCE_SECONDS,
+            silence_seconds=silence_seconds,
         )
         model = ModelRouter(settings)
         rig = Rig(store, Limits(model_attempts=attempts))
