@@ -17,9 +17,10 @@ from holdfast.adapters.telemetry.opening import open_telemetry
 from holdfast.adapters.telemetry.otel import OtelTelemetry
 from holdfast.core.messages import Role, Text
 from holdfast.core.runs import Run
+from holdfast.core.tool_rules import RequiresApproval
 from holdfast.errors import ContextWindowExceeded, ModelRejectedRequest, SettingInvalid
 from holdfast.ports.model import TextDelta
-from holdfast.usecases import messages, runs
+from holdfast.usecases import agent_context, messages, runs
 from holdfast.usecases.messages import MessageInput, NewSend
 
 SENT_IN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -187,6 +188,18 @@ async def test_a_cancelled_run_shows_where_it_was_stopped(watched: Watched) -> N
     assert figures['holdfast_runs_total{status="cancelled",stop_reason="cancelled"}'] == 2
     assert figures["holdfast_cancel_duration_seconds_count"] == 2
     assert figures['holdfast_steps_total{status="cancelled"}'] == 1
+
+
+async def test_a_run_that_a_reset_ends_is_counted(watched: Watched) -> None:
+    rig = watched.rig
+    rig.model.script = [called(("call_1", "held"))]
+    async with rig.working():
+        agent = await rig.make_agent("held", rules=(RequiresApproval(tool_name="held"),))
+        await rig.say(agent)
+        await agent_context.reset(rig.house, ACTOR, agent.id)
+    figures = watched.figures()
+    assert figures['holdfast_runs_total{status="paused",stop_reason="requires_approval"}'] == 1
+    assert figures['holdfast_runs_total{status="cancelled",stop_reason="cancelled"}'] == 1
 
 
 async def test_a_killed_tool_is_measured_as_such(watched: Watched) -> None:

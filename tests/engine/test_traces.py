@@ -81,6 +81,18 @@ async def test_each_step_keeps_its_exchange(any_store: SqlStore) -> None:
     assert trace.model == agent.model
 
 
+async def test_traces_go_with_their_run(any_store: SqlStore) -> None:
+    rig = listening(any_store)
+    async with rig.working():
+        agent = await rig.make_agent()
+        reply = await rig.say(agent)
+        assert len(await kept(rig)) == 1
+        page = StepQuery(page=Page(limit=1))
+        (step,) = await rig.read(lambda tx: tx.steps.list(ACTOR.organization_id, page))
+        await runs.remove(rig.house, ACTOR, reply.run.id)
+    assert not await rig.read(lambda tx: tx.traces.of_step(ACTOR.organization_id, step.id))
+
+
 async def test_a_failed_call_is_kept_too(store: SqliteStore) -> None:
     rig = listening(store, status_code=503, error="full", response={})
     rig.model.script = [ModelOverloaded("full")]

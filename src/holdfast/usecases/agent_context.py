@@ -11,11 +11,11 @@ from holdfast.core.agents import Actor, Agent
 from holdfast.core.lifecycle import LIVE, Signal
 from holdfast.core.messages import Message, Role, default_thread_id, unanswered
 from holdfast.core.paging import Page
-from holdfast.core.runs import RunQuery, StopReason
+from holdfast.core.runs import Run, RunQuery, StopReason
 from holdfast.errors import Conflict, InvalidArgument, NotFound
 from holdfast.ports.house import House
 from holdfast.ports.store import Transaction
-from holdfast.usecases import system_prompt
+from holdfast.usecases import run_ends, system_prompt
 
 
 class WindowPart(Struct, frozen=True):
@@ -86,17 +86,20 @@ async def recompile(
 async def reset(house: House, actor: Actor, agent_id: str) -> None:
     """Show the model the recompiled system message alone. The rows stay in the history."""
 
-    def work(tx: Transaction) -> None:
+    def work(tx: Transaction) -> Run | None:
         agent = tx.agents.get(actor.organization_id, agent_id)
         thread_id = default_thread_id(agent.id)
         _refuse_while_running(tx, agent)
-        _drop_pending(tx, house, thread_id)
+        dropped = _drop_pending(tx, house, thread_id)
         row = system_prompt.recompiled(tx, agent, house.clock.now(), keep_stamp=False)
         if row is not None:
             tx.messages.rewrite(row)
             tx.messages.set_context(thread_id, [row.id])
+        return dropped
 
-    await house.store.write(work)
+    dropped = await house.store.write(work)
+    if dropped is not None:
+        run_ends.tell(house, dropped)
 
 
 def show_only(tx: Transaction, agent: Agent, message_ids: Sequence[str]) -> None:
@@ -147,13 +150,14 @@ def _refuse_while_running(tx: Transaction, agent: Agent) -> None:
         )
 
 
-def _drop_pending(tx: Transaction, house: House, thread_id: str) -> None:
+def _drop_pending(tx: Transaction, house: House, thread_id: str) -> Run | None:
     """Nobody is asked any more: the calls are closed and the run that waited for them is over."""
     tx.calls.close(thread_id)
     run = tx.runs.paused_on(thread_id)
-    if run is not None:
-        ended = replace(run, stop_reason=StopReason.CANCELLED, completed_at=house.clock.now())
-        tx.runs.change(ended, Signal.CANCEL)
+    if run is None:
+        return None
+    ended = replace(run, stop_reason=StopReason.CANCELLED, completed_at=house.clock.now())
+    return tx.runs.change(ended, Signal.CANCEL)
 
 
 def _window(

@@ -9,7 +9,6 @@ from typing import Any
 
 from holdfast.core.agents import Actor
 from holdfast.core.cancellation import Action, Cancellation
-from holdfast.core.endings import summary
 from holdfast.core.lifecycle import LIVE, is_over
 from holdfast.core.messages import Message
 from holdfast.core.paging import Page
@@ -19,7 +18,7 @@ from holdfast.errors import CallerError, Conflict, NotFound, RunMoved
 from holdfast.ports.bell import CALLBACKS, CANCELS
 from holdfast.ports.house import House
 from holdfast.ports.store import Transaction
-from holdfast.usecases import cancellation
+from holdfast.usecases import cancellation, run_ends
 from holdfast.usecases.cancellation import Cancelled
 
 log = logging.getLogger(__name__)
@@ -124,12 +123,10 @@ async def cancel(
 def _tell(house: House, cancelled: Cancelled) -> None:
     """What operators are told; a run that nobody carried has ended by this alone."""
     run = cancelled.run
-    about = {"run_id": run.id, "agent_id": run.agent_id}
     if run.status is RunStatus.CANCELLING:
-        log.info("run.cancelling", extra=about)
+        log.info("run.cancelling", extra={"run_id": run.id, "agent_id": run.agent_id})
     elif cancelled.ended_here:
-        house.telemetry.run_ended(run)
-        log.info("run.ended", extra={**about, **summary(run)})
+        run_ends.tell(house, run)
 
 
 async def _see_it_end(house: House, run_id: str) -> None:
