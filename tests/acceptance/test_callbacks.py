@@ -52,7 +52,18 @@ def test_a_callback_outlives_the_server_that_owes_it(start_server: "StartServer"
             lambda seen: seen["callback_status_code"] is not None,
         )
 
+        # A receiver that hangs does not keep the server from ending, and nothing is said to be wrong.
+        receiver.answers = [None]
+        client.agents.messages.create_async(
+            agent.id,
+            messages=[{"role": "user", "content": "hi again"}],
+            callback_url=f"http://127.0.0.1:{port}/hook",
+        )
+        receiver.wait()
         assert f"taken by http://127.0.0.1:{port}/hook at " in said(server, run.id)
+
+        assert server.stop() == 0
+        assert "Traceback" not in server.log
 
     assert json.loads(heard.body)["run_id"] == run.id
     assert (settled["callback_status_code"], settled["callback_error"]) == (200, None)

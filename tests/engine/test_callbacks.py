@@ -19,6 +19,8 @@ from tests.waiting import WAIT_SECONDS
 
 from holdfast.adapters.outgoing.guarded import GuardedOutgoing
 from holdfast.adapters.outgoing.lookup import Lookup
+from holdfast.adapters.store.cipher import Cipher
+from holdfast.adapters.store.opening import open_store
 from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.core.addresses import Reach, reach
 from holdfast.core.agents import Agent
@@ -242,6 +244,27 @@ async def test_what_a_dead_process_left_is_told_by_the_next(rig: Rig, receiver: 
         heard = await receiver.heard()
 
     assert json.loads(heard.body)["run_id"] == run.id
+
+
+async def test_of_several_processes_one_tells(
+    store_url: str, cipher: Cipher, receiver: Receiver
+) -> None:
+    # Not ``any_store``: a delivery that is stopped may leave a look into the store under way.
+    store = await open_store(store_url, cipher=cipher)
+    one, other = Rig(store), Rig(store)
+    for rig in (one, other):
+        allow(rig, reach(["127.0.0.1"]))
+    agent = await one.make_agent()
+    async with one.working():
+        ended = [await finished(one, receiver.url, agent) for _ in range(8)]
+
+    async with delivering(one), delivering(other):
+        heard = [json.loads((await receiver.heard()).body)["run_id"] for _ in range(8)]
+        await settled(one, ended[0])
+    await store.close()
+
+    assert sorted(heard) == sorted(run.id for run in ended)
+    assert len(receiver.all_heard) == 8
 
 
 async def test_a_stop_gives_back_what_is_under_way(rig: Rig, receiver: Receiver) -> None:

@@ -1,8 +1,10 @@
 """Which URLs of callers may be reached: what the text shows, and what an address is."""
 
-from ipaddress import ip_address
+from ipaddress import IPv4Address, ip_address
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from holdfast.core.addresses import Destination, Reach, destination, may_reach, reach
 from holdfast.errors import AddressForbidden
@@ -127,6 +129,48 @@ def test_a_public_address_is_taken_apart(url: str, parts: tuple[str, str, int, s
 def test_what_is_not_a_public_address_in_plain_writing_is_refused(url: str) -> None:
     with pytest.raises(AddressForbidden):
         destination(url, NOTHING_MORE)
+
+
+INSIDE = [
+    "0.0.0.0/8",
+    "10.0.0.0/8",
+    "100.64.0.0/10",
+    "127.0.0.0/8",
+    "169.254.0.0/16",
+    "172.16.0.0/12",
+    "192.168.0.0/16",
+    "198.18.0.0/15",
+    "224.0.0.0/3",
+]
+
+
+def clothes(address: IPv4Address) -> list[str]:
+    """Ways in which one address has been written to get past somebody."""
+    parts, number = address.packed, int(address)
+    high, low = number >> 16, number & 0xFFFF
+    return [
+        str(address),
+        f"{address}.",
+        str(number),
+        f"{number:#x}",
+        f"{number:#o}".replace("0o", "0"),
+        ".".join(f"{part:#x}" for part in parts),
+        ".".join(f"0{part:o}" for part in parts),
+        f"{parts[0]}.{number & 0xFFFFFF}",
+        f"[::ffff:{address}]",
+        f"[::ffff:{high:x}:{low:x}]",
+        f"[::{address}]",
+        f"[64:ff9b::{address}]",
+        f"[2002:{high:x}:{low:x}::1]",
+    ]
+
+
+@given(st.sampled_from(INSIDE).flatmap(lambda text: st.ip_addresses(network=text)))
+@settings(max_examples=50)
+def test_an_address_inside_is_refused_in_whatever_clothes(address: IPv4Address) -> None:
+    for host in clothes(address):
+        with pytest.raises(AddressForbidden):
+            destination(f"http://{host}/", NOTHING_MORE)
 
 
 @pytest.mark.parametrize(
