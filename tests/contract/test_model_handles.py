@@ -223,6 +223,20 @@ async def test_mistral_gets_ids_of_its_own_kind(provider: ScriptedProvider) -> N
     assert returned["tool_call_id"] == given
 
 
+@pytest.mark.usefixtures("_signed_in")
+@pytest.mark.parametrize(("handle", "given"), [row[:2] for row in REACHED], ids=lambda value: None)
+async def test_leaving_closes_every_providers_socket(
+    provider: ScriptedProvider, handle: str, given: dict[str, str]
+) -> None:
+    provider.script(testing.Answer("One", testing.Hang()))
+    async with _router(_settings(provider, given)) as router:
+        async with router.ask(ask(handle)) as events:
+            await asyncio.wait_for(anext(events), 10)
+        (request,) = provider.requests
+        await request.finished.wait(10)
+    assert request.closed_early
+
+
 def test_every_provider_is_reached_above() -> None:
     assert {row[0].partition("/")[0] for row in REACHED} | {"bedrock"} == set(PROVIDERS)
 

@@ -136,6 +136,21 @@ async def test_pictures_go_by_value(
     assert PNG in str(provider.requests[0].messages)
 
 
+async def test_pictures_that_a_tool_returned_go_by_value(
+    provider: ScriptedProvider, model: ModelRouter, handle: str
+) -> None:
+    call, _ = settled_call("call_1")
+    seen = ToolReturn(
+        "call_1", "flip_coin", Outcome.FINISHED, (Text("heads"), Image("image/png", PNG))
+    )
+    rows = (HELLO, call, row(Role.TOOL, tool_returns=(seen,)))
+    await answered(model, ask(handle, *rows, tools=(FLIP,)))
+    assert provider.requests[0].refused is None
+    sent = str(provider.requests[0].messages)
+    assert PNG in sent
+    assert "heads" in sent
+
+
 @pytest.mark.parametrize(
     "rows",
     [

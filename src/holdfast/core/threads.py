@@ -39,7 +39,15 @@ class Thread(Struct, frozen=True, kw_only=True):
         """The model that answers here, given the agent's own (wire-v1 §7.10)."""
         chosen = agents
         if self.model is not None and self.model != agents.handle:
-            chosen = replace(agents, handle=self.model, model_settings=None, llm_config=None)
+            # Neither the agent's address nor what was told of its model holds for another.
+            chosen = replace(
+                agents,
+                handle=self.model,
+                endpoint=None,
+                ignored=(),
+                model_settings=None,
+                llm_config=None,
+            )
             if chosen.provider != agents.provider:
                 # What the agent asks of its provider may mean nothing to another.
                 parallel = agents.settings.parallel_tool_calls

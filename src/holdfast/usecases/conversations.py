@@ -60,6 +60,8 @@ class ConversationView(Struct, frozen=True):
     thread: Thread
     message_ids: tuple[str, ...] = ()
     own_block_ids: tuple[str, ...] = ()
+    # What the conversation asks of its model and has no effect, in sentences.
+    ignored: tuple[str, ...] = ()
 
 
 async def create(
@@ -67,7 +69,7 @@ async def create(
 ) -> ConversationView:
     if new.model is not None:
         catalogue = await providers.catalogue_for(house, actor, new.model)
-        await catalogue.prepare(new.model)
+        await catalogue.prepare(new.model, settings=new.settings is not None)
         catalogue.find(new.model)
 
     def work(tx: Transaction) -> ConversationView:
@@ -75,7 +77,8 @@ async def create(
         thread = _blank(house, actor, agent)
         given = {name: getattr(new, name) for name in (*_PLAIN, "hidden")}
         isolated = _labelled(tx, agent, new.isolated_block_labels)
-        return _begun(tx, house, agent, replace(thread, **given), isolated)
+        view = _begun(tx, house, agent, replace(thread, **given), isolated)
+        return replace(view, ignored=_ignored(house, agent, view.thread))
 
     return await house.store.write(work)
 
@@ -122,7 +125,10 @@ async def find(house: House, actor: Actor, thread_id: str) -> Thread:
 
 
 async def retrieve(house: House, actor: Actor, conversation_id: str) -> ConversationView:
-    return await house.store.read(lambda tx: _view(tx, _thread(tx, actor, conversation_id)))
+    def work(tx: Transaction) -> ConversationView:
+        return _view(tx, house, _thread(tx, actor, conversation_id))
+
+    return await house.store.read(work)
 
 
 async def update(
@@ -130,7 +136,7 @@ async def update(
 ) -> ConversationView:
     if changes.model is not None:
         catalogue = await providers.catalogue_for(house, actor, changes.model)
-        await catalogue.prepare(changes.model)
+        await catalogue.prepare(changes.model, settings=changes.settings is not None)
         catalogue.find(changes.model)
 
     def work(tx: Transaction) -> ConversationView:
@@ -138,7 +144,7 @@ async def update(
         thread = _changed(_thread(tx, actor, conversation_id), changes, now)
         thread = replace(thread, updated_at=now, last_updated_by_id=actor.user_id)
         tx.threads.save(thread)
-        return _view(tx, thread)
+        return _view(tx, house, thread)
 
     return await house.store.write(work)
 
@@ -224,9 +230,20 @@ def _thread(tx: Transaction, actor: Actor, thread_id: str) -> Thread:
     return tx.threads.get(actor.organization_id, thread_id)
 
 
-def _view(tx: Transaction, thread: Thread) -> ConversationView:
+def _ignored(house: House, agent: Agent, thread: Thread) -> tuple[str, ...]:
+    if thread.model is None and thread.settings is None:
+        return ()
+    return house.catalogue.judged(thread.choice(agent.model)).ignored
+
+
+def _view(tx: Transaction, house: House, thread: Thread) -> ConversationView:
     shown = tx.messages.context_ids([thread.id]).get(thread.id, ())
-    return ConversationView(thread, tuple(shown), _ids(tx.blocks.own([thread.id])[thread.id]))
+    own = _ids(tx.blocks.own([thread.id])[thread.id])
+    view = ConversationView(thread, tuple(shown), own)
+    if thread.model is None and thread.settings is None:
+        return view
+    agent = tx.agents.get(thread.organization_id, thread.agent_id)
+    return replace(view, ignored=_ignored(house, agent, thread))
 
 
 def _ids(blocks: Sequence[Block]) -> tuple[str, ...]:

@@ -107,4 +107,5 @@ def api_conversation(view: ConversationView) -> Conversation:
         created_by_id=thread.created_by_id,
         last_updated_by_id=thread.last_updated_by_id,
         isolated_block_ids=list(view.own_block_ids),
+        model_warnings=list(view.ignored),
     )

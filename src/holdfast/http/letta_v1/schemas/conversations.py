@@ -82,3 +82,5 @@ class Conversation(Struct, frozen=True, kw_only=True):
     created_by_id: str | None
     last_updated_by_id: str | None
     isolated_block_ids: list[str]
+    # What the conversation asks of its model and has no effect, in sentences; not V1's, nor in lists.
+    model_warnings: list[str] = []

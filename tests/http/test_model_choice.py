@@ -1,0 +1,126 @@
+"""What is asked of a model over HTTP: taken up, told, or refused by its name (wire-v1 §3.11)."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from httpx import AsyncClient
+
+from holdfast.adapters.models.catalogue import ProviderCatalogue
+from holdfast.adapters.models.handles import ProviderSettings
+from holdfast.http.app import HttpSettings, build_app
+from holdfast.ports.house import House
+from holdfast.testing import ScriptedProvider
+
+ELSEWHERE = "https://elsewhere.example/v1"
+ALLOWED = "https://allowed.example/v1"
+CONFIG = {"model": "gpt-4o", "model_endpoint_type": "openai", "context_window": 32_000}
+
+
+@pytest.fixture
+async def provider() -> AsyncIterator[ScriptedProvider]:
+    async with ScriptedProvider(models=("gpt-4o", "text-embedding-3-small")) as running:
+        yield running
+
+
+@pytest.fixture
+async def app(house: House, provider: ScriptedProvider) -> FastAPI:
+    settings = ProviderSettings(
+        openai_api_key="k",
+        openai_base_url=provider.openai_url,
+        anthropic_api_key="k",
+        anthropic_base_url=provider.url,
+        allowed_model_endpoints=(ALLOWED,),
+    )
+    return build_app(replace(house, catalogue=ProviderCatalogue(settings)), HttpSettings())
+
+
+async def _made(client: AsyncClient, **fields: Any) -> dict[str, Any]:
+    answer = await client.post("/v1/agents/", json={"include_base_tools": False} | fields)
+    assert answer.status_code == 200, answer.text
+    agent: dict[str, Any] = answer.json()
+    return agent
+
+
+async def test_a_setting_that_the_model_does_not_heed_is_told_with_the_agent(
+    client: AsyncClient,
+) -> None:
+    settings = {"provider_type": "anthropic", "verbosity": "low", "temperature": 0.2}
+    agent = await _made(client, model="anthropic/claude-haiku-4-5", model_settings=settings)
+    told = "verbosity has no effect on anthropic/claude-haiku-4-5: there is no such setting."
+    assert agent["model_warnings"] == [told]
+    path = f"/v1/agents/{agent['id']}"
+    assert (await client.get(path)).json()["model_warnings"] == [told]
+    # It belongs to the model that was asked.
+    changed = await client.patch(path, json={"model": "openai/gpt-4o"})
+    assert changed.json()["model_warnings"] == []
+
+
+async def test_a_setting_that_nobody_knows_is_refused_by_its_name(client: AsyncClient) -> None:
+    settings = {"provider_type": "openai", "creativity": 11}
+    answer = await client.post(
+        "/v1/agents/", json={"model": "openai/gpt-4o", "model_settings": settings}
+    )
+    assert answer.status_code == 422
+    assert "creativity" in answer.json()["detail"]
+
+
+async def test_thinking_that_was_switched_off_stays_off(client: AsyncClient) -> None:
+    """V1 forgot it, and showed no response format (wire-v1 §9.3-54)."""
+    form = {"type": "json_object"}
+    settings = {
+        "provider_type": "anthropic",
+        "thinking": {"type": "disabled"},
+        "parallel_tool_calls": False,
+        "response_format": form,
+    }
+    agent = await _made(client, model="anthropic/claude-sonnet-4-5", model_settings=settings)
+    shown = agent["model_settings"]
+    assert shown["thinking"]["type"] == "disabled"
+    assert (shown["parallel_tool_calls"], shown["response_format"]) == (False, form)
+
+
+@pytest.mark.parametrize("address", [None, "https://api.openai.com/v1", ALLOWED])
+async def test_an_old_configuration_may_name_an_address_that_is_allowed(
+    client: AsyncClient, address: str | None
+) -> None:
+    agent = await _made(client, llm_config=CONFIG | {"model_endpoint": address})
+    assert agent["llm_config"]["model_endpoint"] == address
+
+
+async def test_an_address_that_is_not_allowed_is_refused_with_the_setting(
+    client: AsyncClient,
+) -> None:
+    config = CONFIG | {"model_endpoint": ELSEWHERE}
+    refused = await client.post("/v1/agents/", json={"llm_config": config})
+    assert refused.status_code == 400
+    assert "HOLDFAST_ALLOWED_MODEL_ENDPOINTS" in refused.json()["detail"]
+    agent = await _made(client, model="openai/gpt-4o")
+    changed = await client.patch(f"/v1/agents/{agent['id']}", json={"llm_config": config})
+    assert changed.status_code == 400
+
+
+async def test_a_conversation_is_told_what_its_model_does_not_heed(client: AsyncClient) -> None:
+    agent = await _made(client, model="openai/gpt-4o")
+    settings = {"provider_type": "anthropic", "verbosity": "high"}
+    body = {"model": "anthropic/claude-haiku-4-5", "model_settings": settings}
+    made = await client.post("/v1/conversations/", params={"agent_id": agent["id"]}, json=body)
+    (told,) = made.json()["model_warnings"]
+    assert told.startswith("verbosity has no effect on anthropic/claude-haiku-4-5")
+    path = f"/v1/conversations/{made.json()['id']}"
+    assert (await client.get(path)).json()["model_warnings"] == [told]
+    changed = await client.patch(path, json={"model": "openai/gpt-4o"})
+    assert changed.json()["model_warnings"] == []
+
+
+async def test_what_the_keys_can_reach_is_listed(client: AsyncClient) -> None:
+    models = (await client.get("/v1/models/", params={"provider_name": "openai"})).json()
+    assert [(model["handle"], model["max_context_window"]) for model in models] == [
+        ("openai/gpt-4o", 128_000)
+    ]
+    embeddings = (await client.get("/v1/models/embedding")).json()
+    assert ("openai/text-embedding-3-small", 1536) in [
+        (model["handle"], model["embedding_dim"]) for model in embeddings
+    ]
