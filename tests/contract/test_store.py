@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import func, select
 from tests.values import Make
 
@@ -18,8 +19,12 @@ from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.core.agents import Secret
 from holdfast.core.events import Event, MessageStored, TextStreamed
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
+from holdfast.core.lifecycle import Signal
 from holdfast.core.messages import CallState, OpenCall, ToolCall
+from holdfast.core.models import ModelChoice
+from holdfast.core.runs import RunRequest, Step
 from holdfast.core.tools import Tool
+from holdfast.core.traces import CallType, ProviderTrace
 from holdfast.errors import (
     AlreadyExists,
     Bug,
@@ -243,10 +248,13 @@ async def test_deleting_an_agent_leaves_no_row_of_it(any_store: SqlStore, make: 
         tx.agents.attach_tools(agent.id, [tool.id])
         tx.agents.attach_block(agent.id, block.id)
         tx.agents.set_secrets(agent.id, [Secret(id="agent-env-1", key="K", value="v")])
-        run = make.run(thread)
+        run = make.run(thread, request=RunRequest(callback_url="https://hooks.example"))
         step = make.step(run, tags=("t",))
         tx.runs.add(run)
+        tx.runs.note_tools(run.id, [tool.id])
         tx.steps.add(step)
+        tx.traces.add([_trace(step)])
+        tx.runs.change(replace(run, completed_at=run.created_at), Signal.CANCEL)
         rows = tx.messages.append([make.message(thread), make.message(conversation)])
         tx.messages.share(thread.id, conversation.id, [rows[0].id])
         call = ToolCall(id="call_1", name="f", arguments="{}")
@@ -259,10 +267,28 @@ async def test_deleting_an_agent_leaves_no_row_of_it(any_store: SqlStore, make: 
         )
 
     await any_store.write(fill)
-    assert all((await row_counts(any_store)).values()), "every table has a row to lose"
+    counts = await row_counts(any_store)
+    # What a user brought is nobody's but the organisation's.
+    assert {name for name, count in counts.items() if not count} == {"providers"}, counts
     await any_store.write(lambda tx: tx.agents.delete(ORG, agent.id))
     left = {name: count for name, count in (await row_counts(any_store)).items() if count}
     assert left == {"tools": 1, "blocks": 1, "block_tags": 1}
+
+
+def _trace(step: Step) -> ProviderTrace:
+    return ProviderTrace(
+        id="provider_trace-1",
+        organization_id=step.organization_id,
+        agent_id=step.agent_id,
+        run_id=step.run_id,
+        step_id=step.id,
+        call_type=CallType.AGENT_STEP,
+        model=ModelChoice(handle="openai/gpt-x", context_window=1),
+        created_at=step.created_at,
+        latency_ms=1,
+        request={},
+        response={},
+    )
 
 
 async def row_counts(store: SqlStore) -> dict[str, int]:
