@@ -88,6 +88,10 @@ QUESTIONS: dict[str, tuple[dict[str, Any], str]] = {
         "ix_runs_agent",
     ),
     "a percentile": ({"duration_percentile": 99}, "ix_runs_page"),
+    "a percentile of an agent": (
+        {"duration_percentile": 50, "agent_ids": (QUIET_AGENT,)},
+        "ix_runs_agent",
+    ),
     "everything": (
         {
             "agent_ids": (BUSY_AGENT,),

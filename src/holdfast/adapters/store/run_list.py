@@ -20,6 +20,8 @@ _tools = tables.run_tools
 # Runs that called a tool: up to so many are looked up one by one, more are met soon enough on the way.
 FEW: Final = 1_000
 BY_DURATION: Final = "duration"
+# So many runs of an agent are sorted sooner than they are met among all others.
+_SOON_SORTED: Final = 20_000
 
 _COMPARE: Final[dict[Comparison, Callable[[Any, Any], Any]]] = {
     Comparison.EQ: operator.eq,
@@ -170,16 +172,17 @@ def _percentile(connection: Connection, organization_id: str, query: RunQuery) -
     run would lie between this and that."""
     share = query.duration_percentile or 0
     c = _runs.c
-    led_by = {c.organization_id, c.total_duration_ns}
+    by_duration = {c.organization_id, c.total_duration_ns}
+    by_agent = {c.agent_id} if len(query.agent_ids) == 1 else by_duration
 
-    def with_duration(what: ColumnElement[Any]) -> Select[Any]:
+    def with_duration(what: ColumnElement[Any], led_by: Collection[Column[Any]]) -> Select[Any]:
         return select(what).where(
-            c.organization_id == organization_id,
+            _seen(c.organization_id, led_by) == organization_id,
             c.total_duration_ns.is_not(None),
             *_of_whom(query, led_by),
         )
 
-    count: int = connection.execute(with_duration(func.count())).scalar_one()
+    count: int = connection.execute(with_duration(func.count(), by_agent)).scalar_one()
     if count == 0:
         return None
     place = math.ceil(share * (count - 1) / 100)
@@ -190,6 +193,7 @@ def _percentile(connection: Connection, organization_id: str, query: RunQuery) -
         if from_end < place
         else (c.total_duration_ns.asc(), place)
     )
-    ranked = with_duration(c.total_duration_ns).order_by(order).offset(steps).limit(1)
+    led_by = by_agent if count <= _SOON_SORTED else by_duration
+    ranked = with_duration(c.total_duration_ns, led_by).order_by(order).offset(steps).limit(1)
     least: int = connection.execute(ranked).scalar_one()
     return least
