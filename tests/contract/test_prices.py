@@ -5,6 +5,7 @@ from itertools import product
 import pytest
 from genai_prices import Usage as GenaiUsage
 from genai_prices.data_snapshot import get_snapshot
+from msgspec.structs import replace
 
 from holdfast.adapters.prices.genai import GenaiPrices
 from holdfast.core.models import ModelChoice
@@ -16,6 +17,24 @@ OWN_ADDRESSES = {"openai": None, "anthropic": None, "google_ai": None}
 
 def choice(handle: str) -> ModelChoice:
     return ModelChoice(handle=handle, context_window=128_000)
+
+
+@pytest.mark.parametrize(
+    "handle",
+    [
+        "groq/llama-3.3-70b-versatile",
+        "mistral/mistral-large-latest",
+        "xai/grok-4",
+        "deepseek/deepseek-chat",
+        "openrouter/openai/gpt-4o-mini",
+        "bedrock/anthropic.claude-sonnet-4-5-20250929-v1:0",
+        "google_vertex/gemini-2.5-pro",
+    ],
+)
+async def test_providers_are_known_by_the_names_that_handles_have(handle: str) -> None:
+    provider = handle.partition("/")[0]
+
+    assert await GenaiPrices({provider: None}, FakeClock()).of(choice(handle)) is not None
 
 
 @pytest.mark.parametrize(
@@ -61,4 +80,6 @@ async def test_another_server_that_speaks_the_same_api_has_no_known_price() -> N
     groq = GenaiPrices({"openai": "https://api.groq.com/openai/v1"}, FakeClock())
 
     assert await local.of(choice("openai/gpt-4o-mini")) is None
+    elsewhere = replace(choice("openai/gpt-4o-mini"), endpoint="https://models.example/v1")
+    assert await GenaiPrices(OWN_ADDRESSES, FakeClock()).of(elsewhere) is None
     assert await groq.of(choice("openai/llama-3.3-70b-versatile")) is not None

@@ -17,7 +17,13 @@ if TYPE_CHECKING:
     from genai_prices.data_snapshot import DataSnapshot
     from genai_prices.types import ModelPrice
 
-_NAMES: Final = {"google_ai": "google", "google_vertex": "google"}
+# Where the collection's name for a provider is another than ours.
+_NAMES: Final = {
+    "google_ai": "google",
+    "google_vertex": "google",
+    "bedrock": "aws",
+    "xai": "x-ai",
+}
 _MILLION: Final = 1_000_000
 
 
@@ -45,7 +51,7 @@ class GenaiPrices:
         return known[1]
 
     def _table(self, snapshot: "DataSnapshot", choice: ModelChoice) -> "ModelPrice | None":
-        base_url = self._base_urls[choice.provider]
+        base_url = choice.endpoint or self._base_urls[choice.provider]
         name = None if base_url else _NAMES.get(choice.provider, choice.provider)
         try:
             _, model = snapshot.find_provider_model(choice.name, None, name, base_url)
