@@ -4,6 +4,7 @@ import asyncio
 import json
 
 import pytest
+from msgspec.structs import replace
 from tests.contract.asking import (
     ANTHROPIC,
     FLIP,
@@ -34,6 +35,7 @@ from holdfast.core.runs import Usage
 from holdfast.core.turn import Finish
 from holdfast.ports.model import (
     Answer,
+    Counted,
     ModelEvent,
     TextDelta,
     ThinkingDelta,
@@ -60,6 +62,23 @@ async def test_text_comes_in_pieces_and_then_whole(
     assert len(answer.content) == 1
     assert (answer.tool_calls, answer.finish) == ((), Finish.STOP)
     assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (10, 5)
+
+
+async def test_what_the_provider_counts_is_told_if_it_is_asked_for(
+    provider: ScriptedProvider, model: ModelRouter, handle: str
+) -> None:
+    provider.script(testing.Answer("One two three."), testing.Answer("One two three."))
+    silent = await told(model, ask(handle))
+    events = await told(model, replace(ask(handle), counting=True))
+
+    assert [event for event in silent if isinstance(event, Counted)] == []
+    assert said_in(events) == said_in(silent)
+    counts = [event.usage for event in events if isinstance(event, Counted)]
+    assert all(usage.prompt_tokens in (0, 10) for usage in counts)
+    if handle == ANTHROPIC:
+        # Before the first word.
+        assert isinstance(events[0], Counted)
+        assert events[0].usage.prompt_tokens == 10
 
 
 async def test_what_has_arrived_already_is_one_piece(

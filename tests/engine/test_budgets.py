@@ -17,7 +17,7 @@ from holdfast.core.messages import Outcome, Role
 from holdfast.core.runs import Run, RunStatus, StepStatus, StopReason, Usage
 from holdfast.core.tool_rules import RequiresApproval
 from holdfast.errors import InvalidArgument
-from holdfast.ports.model import Answer, TextDelta, ThinkingDelta, ToolCallDelta
+from holdfast.ports.model import Answer, Counted, TextDelta, ThinkingDelta, ToolCallDelta
 from holdfast.testing import FakeClock
 
 # What the rig's agent and a greeting come to, by estimate.
@@ -73,6 +73,25 @@ async def test_an_answer_that_takes_too_many_tokens_is_stopped_in_its_middle(
         (Role.ASSISTANT, "One two three "),
     ]
     assert [step.status for step in await steps_of(rig, run)] == [StepStatus.CANCELLED]
+
+
+async def test_what_the_provider_counts_stands_in_the_place_of_the_estimate(rig: Rig) -> None:
+    rig.model.script = [
+        (Counted(Usage(1_000, 1)), TextDelta("One two "), TextDelta("three "), said("Done.")),
+        (Counted(Usage(1_000, 1)), TextDelta("One two "), Counted(Usage(1_000, 9)), said("Done.")),
+    ]
+    agent = await rig.make_agent()
+    async with rig.working():
+        run = await rig.submit(agent, budget=Budget(total_tokens=1_003))
+        await rig.ended(run)
+        other = await rig.submit(agent, budget=Budget(total_tokens=1_008))
+        await rig.ended(other)
+
+    assert rig.model.questions[0].counting
+    _, over = await stopped(rig, agent, run)
+    assert over == Overrun("max_total_tokens", 1_003, 1_005, estimated=True)
+    _, over = await stopped(rig, agent, other)
+    assert over == Overrun("max_total_tokens", 1_008, 1_009, estimated=True)
 
 
 async def test_thoughts_and_arguments_count_too(rig: Rig) -> None:

@@ -18,7 +18,7 @@ from holdfast.engine.state import State, offers_of, prompt_history, with_progres
 from holdfast.engine.telling import Telling
 from holdfast.errors import Bug, ContextWindowExceeded, ModelAnswerEmpty, ModelError
 from holdfast.ports.house import House
-from holdfast.ports.model import Answer, ModelEvent, Question
+from holdfast.ports.model import Answer, Counted, ModelEvent, Question
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +67,7 @@ def question(state: State, command: AskModel) -> Question:
         tools=tuple(offers[name] for name in command.allowed),
         force_tool=command.forced,
         parallel_tool_calls=state.policy.parallel,
+        counting=state.run.request.budget is not None,
         account=state.account,
     )
 
@@ -86,6 +87,10 @@ async def _heard(
             if wants_tokens:
                 await telling.tell(list(facts.rest()))
             return event
+        if isinstance(event, Counted):
+            if meter is not None:
+                meter.counted(event.usage)
+            continue
         progress.answer.add(event)
         progress.moved()
         if wants_tokens:

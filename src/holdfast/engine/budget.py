@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from msgspec.structs import replace
+
 from holdfast.core import budgets, context, endings
 from holdfast.core.budgets import Budget
 from holdfast.core.endings import EarlyEnd
@@ -17,8 +19,9 @@ from holdfast.ports.model import ModelEvent, TextDelta, ThinkingDelta, ToolCallD
 
 
 class Meter:
-    """One answer as it comes. Providers say what it took when it is complete; until then it is estimated, as are
-    its prompt's tokens, at four bytes each. Whoever goes beyond the budget is stopped by ``Interrupted``."""
+    """One answer as it comes. What its provider counts stands, as soon as it says so: some begin with the prompt,
+    most say nothing before the answer is complete. The rest is estimated, at four bytes a token. Whoever goes
+    beyond the budget is stopped by ``Interrupted``."""
 
     def __init__(self, budget: Budget, run: Run, price: Price | None, prompt_tokens: int) -> None:
         if budget.cost is not None and price is None:
@@ -27,7 +30,8 @@ class Meter:
         self._tokens = run.usage.total_tokens
         self._cost = run.cost
         self._price = price
-        self._prompt_tokens = prompt_tokens
+        self._counted = Usage(prompt_tokens)
+        # Of what was said since then.
         self._bytes = 0
         self._check()
 
@@ -39,8 +43,15 @@ class Meter:
                 self._bytes += len(arguments.encode())
         self._check()
 
+    def counted(self, usage: Usage) -> None:
+        self._counted = replace(
+            usage, prompt_tokens=usage.prompt_tokens or self._counted.prompt_tokens
+        )
+        self._bytes = 0
+        self._check()
+
     def _check(self) -> None:
-        so_far = Usage(self._prompt_tokens, -(-self._bytes // context.BYTES_PER_TOKEN))
+        so_far = self._counted + Usage(0, -(-self._bytes // context.BYTES_PER_TOKEN))
         cost = None if self._price is None else self._price.cost(so_far)
         over = budgets.overrun(
             self._budget,

@@ -45,6 +45,8 @@ class Question(Struct, frozen=True, kw_only=True):
     call_type: CallType = CallType.AGENT_STEP
     # The user's own account, for a model of a provider that a user brought.
     account: Provider | None = None
+    # Whether to tell what the provider has counted, as soon as it says so.
+    counting: bool = False
     # Where each exchange with the provider is added when it is over, however it ended. None: nobody wants to know.
     exchanges: list[Exchange] | None = None
 
@@ -72,6 +74,12 @@ class ToolCallDelta(Struct, frozen=True):
     arguments: str
 
 
+class Counted(Struct, frozen=True):
+    """What the provider says that it has counted so far. Some say it early, some only with the answer."""
+
+    usage: Usage
+
+
 class Answer(Struct, frozen=True, kw_only=True):
     """The whole answer; always the last item of a stream that was not cut off.
 
@@ -84,7 +92,7 @@ class Answer(Struct, frozen=True, kw_only=True):
     finish: Finish
 
 
-ModelEvent = ThinkingDelta | HiddenThinking | TextDelta | ToolCallDelta | Answer
+ModelEvent = ThinkingDelta | HiddenThinking | TextDelta | ToolCallDelta | Counted | Answer
 
 
 class Model(Protocol):

@@ -30,6 +30,7 @@ from holdfast.core.turn import Finish
 from holdfast.errors import ModelError
 from holdfast.ports.model import (
     Answer,
+    Counted,
     HiddenThinking,
     ModelEvent,
     TextDelta,
@@ -56,6 +57,8 @@ async def answer_events(
     history: tuple[Message, ...],
     secrets: tuple[str, ...],
     failures: tuple[type[Exception], ...] = (),
+    *,
+    counting: bool = False,
 ) -> AsyncGenerator[ModelEvent, None]:
     """The deltas of the stream, then the answer. Call ids of the history are not given again.
 
@@ -63,6 +66,7 @@ async def answer_events(
     """
     calls = _Calls(history)
     thought = _Thought()
+    counted = Usage()
     with translation(secrets, failures, reading=True):
         async for event in stream_events(stream):
             if isinstance(event, PartDeltaEvent):
@@ -74,6 +78,9 @@ async def answer_events(
                 told = _started(event, calls, thought)
             else:
                 continue
+            if counting and (now := _usage(stream.usage)) != counted:
+                counted = now
+                yield Counted(counted)
             if told is not None:
                 yield told
     for left in (thought.over(None), *calls.without_arguments()):

@@ -102,7 +102,9 @@ class PydanticAiBridge:
                 settings = wire.settings(model, question, history)
                 request = model.request_stream(history, settings, parameters)
                 stream = await stack.enter_async_context(request)
-            events = answer_events(stream, question.history, secrets, wire.failures)
+            events = answer_events(
+                stream, question.history, secrets, wire.failures, counting=question.counting
+            )
             yield await stack.enter_async_context(aclosing(events))
 
     async def aclose(self) -> None:
