@@ -125,11 +125,11 @@ def test_a_tool_that_has_no_budget_left_is_not_started(
 ) -> None:
     agent = make_agent(tool_ids=[make_tool(KNOCK).id])
     provider.script(
-        Answer(ToolCall("knock", {"port": 1}), usage=Usage(input_tokens=5_000, output_tokens=2))
+        Answer(ToolCall("knock", {"port": 1}), usage=Usage(input_tokens=5_000, output_tokens=500))
     )
 
     reply = client.agents.messages.create(
-        agent.id, input="Knock.", extra_body={"max_total_tokens": 5_001}
+        agent.id, input="Knock.", extra_body={"max_total_tokens": 5_200}
     )
 
     assert shown(reply.stop_reason)["stop_reason"] == "max_tokens_exceeded"
@@ -143,8 +143,8 @@ def test_a_tool_that_has_no_budget_left_is_not_started(
     budget = only_run(client, agent.id)["metadata"]["budget"]
     assert budget == {
         "limit": "max_total_tokens",
-        "value": 5_001,
-        "used": 5_002,
+        "value": 5_200,
+        "used": 5_500,
         "estimated": False,
     }
     assert_answers(client, provider, agent.id)
