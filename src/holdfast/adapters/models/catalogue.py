@@ -1,6 +1,5 @@
 """The models that are known by name. A provider's other models work too: they only have no line here."""
 
-import asyncio
 import dataclasses
 import sys
 from collections.abc import Callable, Sequence
@@ -8,6 +7,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from holdfast.adapters.loading import loaded
 from holdfast.adapters.models import brought, handles, providers
 from holdfast.adapters.models.inquiry import Inquiry
 from holdfast.adapters.models.listed import Listed, ListedModel
@@ -135,7 +135,7 @@ class ProviderCatalogue:
         provider, _, name = handle.partition("/")
         account = self._settings.accounts.get(provider)
         if settings and _HEEDING not in sys.modules:
-            await asyncio.to_thread(_load_heeding)
+            await loaded(_load_heeding)
         if account is not None and _known_window(provider, name) is None:
             await self._inquiry.ask([account])
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable
 from types import ModuleType
 
+from holdfast.adapters.loading import loaded
 from holdfast.adapters.models.handles import Account
 from holdfast.adapters.models.listed import Listed
 from holdfast.adapters.models.providers import AZURE, BEDROCK, VERTEX
@@ -45,7 +46,7 @@ class Inquiry:
             raise InvalidArgument(
                 f"Keys for {account.provider} cannot be checked without asking a model. Send a message to see."
             )
-        listing = await asyncio.to_thread(_loaded, verifying=not account.is_plain_http)
+        listing = await loaded(_loaded, verifying=not account.is_plain_http)
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 await listing.verify(account)
@@ -72,7 +73,7 @@ class Inquiry:
 
 async def _asked(account: Account) -> Listed | None:
     """Nothing if the provider does not answer in time, or not with a list."""
-    listing = await asyncio.to_thread(_loaded, verifying=not account.is_plain_http)
+    listing = await loaded(_loaded, verifying=not account.is_plain_http)
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
             listed: Listed | None = await listing.ask(account)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from holdfast.adapters.loading import loaded
 from holdfast.adapters.models import brought, handles
 from holdfast.adapters.models.guide import Guide
 from holdfast.errors import ModelError
@@ -60,9 +61,7 @@ class ModelRouter:
     async def _load(self, account: handles.Account) -> "PydanticAiBridge":
         if self._bridge is None or not self._bridge.has(account):
             async with self._loading:
-                self._bridge = await asyncio.to_thread(
-                    _loaded, self._bridge, self._settings, account
-                )
+                self._bridge = await loaded(_loaded, self._bridge, self._settings, account)
         return self._bridge
 
 

@@ -4,11 +4,11 @@ Its calculation takes 0.2 ms, of which most is checking its tables. So each tabl
 a few multiplications. Its data takes 50 ms and 6 MB, so it is read when first needed, in a thread.
 """
 
-import asyncio
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
+from holdfast.adapters.loading import loaded
 from holdfast.core.models import ModelChoice
 from holdfast.core.prices import Price, Rates
 from holdfast.ports.clock import Clock
@@ -41,7 +41,7 @@ class GenaiPrices:
         if choice.provider not in self._base_urls:
             return None
         if self._snapshot is None:
-            self._snapshot = await asyncio.to_thread(_loaded)
+            self._snapshot = await loaded(_loaded)
         table = self._table(self._snapshot, choice)
         if table is None:
             return None

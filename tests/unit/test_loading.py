@@ -1,0 +1,28 @@
+"""What is imported in threads is imported one at a time."""
+
+import asyncio
+import threading
+
+from holdfast.adapters.loading import loaded
+
+MOMENT_SECONDS = 0.05
+
+
+async def test_two_loads_are_never_under_way_at_once() -> None:
+    """Each would let the other through; neither meets it."""
+    meeting = threading.Barrier(2)
+
+    def meets() -> bool:
+        try:
+            meeting.wait(MOMENT_SECONDS)
+        except threading.BrokenBarrierError:
+            return False
+        return True
+
+    assert await asyncio.gather(loaded(meets), loaded(meets)) == [False, False]
+
+
+async def test_what_a_load_returns_and_raises_comes_back() -> None:
+    assert await loaded(divmod, 7, 2) == (3, 1)
+    (failed,) = await asyncio.gather(loaded(int, "x"), return_exceptions=True)
+    assert isinstance(failed, ValueError)
