@@ -124,3 +124,19 @@ def test_another_provider_brings_its_own_summary_model_unless_one_was_chosen() -
         chosen, None, handle="openai/gpt", new_handle="anthropic/claude"
     )
     assert after["model"] == "openai/mine"
+
+
+@pytest.mark.parametrize(("window", "limit"), [(100_000, 80_000), (1_000, 5_000)])
+def test_no_return_of_a_tool_fills_the_window_by_itself(window: int, limit: int) -> None:
+    def returned(text: str) -> Message:
+        result = ToolReturn("call_1", "roll", Outcome.FINISHED, (Text(text), Text("end")))
+        return row(Role.TOOL, returns=(result,))
+
+    fits, long, said = returned("x" * (limit - 4)), returned("y" * (limit + 7)), row(Role.USER)
+
+    shown = context.within_reach([said, fits, long], window)
+
+    assert shown[:2] == (said, fits)
+    first, last = shown[2].tool_returns[0].content
+    assert first == Text("y" * limit + "... [truncated 7 chars]")
+    assert last == Text("end")

@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
-from holdfast.core.messages import Message, Role, Thinking
+from holdfast.core.messages import Message, Role, Text, Thinking, VisiblePart
 
 # English text and JSON come to about four bytes per token with every current tokenizer.
 BYTES_PER_TOKEN = 4
@@ -19,6 +20,10 @@ _FILE_LIMITS = (
     (200_000, 10, 40_000),
 )
 _LARGEST_FILE_LIMITS = (15, 40_000)
+
+# Of a tool's return the model sees so many characters for each token of its window, and never fewer than these.
+_RETURN_SHARE = 0.8
+_SHORTEST_RETURN_CHARS = 5_000
 
 # A quick and cheap model of the same provider writes summaries unless another is chosen (wire-v1 §7.9).
 _SUMMARY_MODELS = {
@@ -64,6 +69,28 @@ def message_tokens(message: Message) -> int:
 
 def schema_tokens(schemas: Sequence[Mapping[str, Any]]) -> int:
     return estimate_tokens(msgspec.json.encode(schemas).decode()) if schemas else 0
+
+
+def within_reach(rows: Sequence[Message], window: int) -> tuple[Message, ...]:
+    """The rows with no tool's return so long that it alone would fill the window (wire-v1 §7.4)."""
+    limit = max(_SHORTEST_RETURN_CHARS, int(_RETURN_SHARE * window))
+    return tuple(_cut(row, limit) if row.tool_returns else row for row in rows)
+
+
+def _cut(row: Message, limit: int) -> Message:
+    if all(len(item.text) <= limit for item in row.tool_returns):
+        return row
+    returns = tuple(
+        replace(item, content=tuple(_cut_part(part, limit) for part in item.content))
+        for item in row.tool_returns
+    )
+    return replace(row, tool_returns=returns)
+
+
+def _cut_part(part: VisiblePart, limit: int) -> VisiblePart:
+    if not isinstance(part, Text) or len(part.text) <= limit:
+        return part
+    return Text(f"{part.text[:limit]}... [truncated {len(part.text) - limit} chars]")
 
 
 def countable(rows: Sequence[Message]) -> Sequence[Message]:

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.core import tool_rules
+from holdfast.core import context, tool_rules
 from holdfast.core.agents import Agent
 from holdfast.core.events import Event
 from holdfast.core.messages import Message, OpenCall, Text
@@ -67,7 +67,7 @@ def load(tx: Transaction, run: Run) -> State:
     tools = tuple(tx.agents.tools([agent.id]).get(agent.id, ()))
     secrets = tx.agents.secrets([agent.id]).get(agent.id, ())
     choice = chosen_model(run, thread, agent)
-    context = tuple(tx.messages.context(run.thread_id))
+    rows = tuple(tx.messages.context(run.thread_id))
     unstored, follow_up = _input_of(run)
     # What answers calls stays with them; what the agent forgets is forgotten when it is spoken to again.
     clear = bool(run.input) and agent.message_buffer_autoclear
@@ -81,7 +81,7 @@ def load(tx: Transaction, run: Run) -> State:
         choice=choice,
         policy=policy_of(run, agent, tools, choice),
         turn=Turn(
-            history=(context[:1] if clear else context) + unstored,
+            history=(rows[:1] if clear else rows) + unstored,
             # A run that only compacts leaves calls alone: they are another run's.
             calls=() if compacts else tuple(tx.calls.open(run.thread_id)),
             progress=run.progress,
@@ -174,8 +174,9 @@ def with_calls(state: State, calls: tuple[OpenCall, ...]) -> State:
 
 def prompt_history(state: State) -> tuple[Message, ...]:
     """The history as the model sees it in this request."""
+    history = context.within_reach(state.turn.history, state.choice.context_window)
     override = state.run.request.override_system
     if override is None:
-        return state.turn.history
-    system, *rest = state.turn.history
+        return history
+    system, *rest = history
     return (replace(system, content=(Text(override),)), *rest)
