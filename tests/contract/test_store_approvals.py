@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from sqlalchemy import event
 from tests.contract.test_store_runs import add_thread
 from tests.values import Make
 
+from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.core.approvals import ApprovalQuery, Overdue
 from holdfast.core.deadlines import Deadline, OnTimeout
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
@@ -34,7 +36,6 @@ async def ask(
     store: Store,
     make: Make,
     *tools: str,
-    state: CallState = CallState.HELD,
     status: RunStatus = RunStatus.PAUSED,
     seconds: float | None = None,
 ) -> Message:
@@ -45,8 +46,15 @@ async def ask(
     text = '{"name":"other","arguments":1}'
     calls = tuple(ToolCall(f"c{number}", tool, text) for number, tool in enumerate(tools))
     row = make.message(thread, "", role=Role.APPROVAL, tool_calls=calls, run_id=run.id)
+    first = until(seconds)
+    run = replace(
+        run,
+        approval_id=row.id,
+        asked_at=row.created_at,
+        expires_at=None if first is None else first.at,
+    )
     open_calls = [
-        OpenCall(call, row.id, "step-1", state, deadline=until(seconds, number))
+        OpenCall(call, row.id, "step-1", CallState.HELD, deadline=until(seconds, number))
         for number, call in enumerate(calls)
     ]
 
@@ -96,10 +104,9 @@ async def test_they_are_found_by_agent_thread_and_tool(any_store: Store, make: M
 
 
 async def test_what_does_not_wait_for_a_person_is_not_listed(any_store: Store, make: Make) -> None:
-    await ask(any_store, make, "ask", state=CallState.STARTED)
-    await ask(any_store, make, "ask", status=RunStatus.ANSWERED)
-    done = await ask(any_store, make, "ask")
-    await any_store.write(lambda tx: tx.calls.close(done.thread_id))
+    for status in RunStatus:
+        if status is not RunStatus.PAUSED:
+            await ask(any_store, make, "ask", status=status)
     assert await waiting(any_store) == ([], 0)
     assert (
         await any_store.read(lambda tx: tx.calls.requests("org-other", ApprovalQuery(page=ALL)))
@@ -154,7 +161,7 @@ async def test_what_is_overdue_is_found_wherever_a_person_is_waited_for(
         return await any_store.read(lambda tx: look(tx, seconds))
 
     assert await at(5) == ([], NOW + timedelta(seconds=10))
-    assert await at(10) == ([Overdue(ORG, later.id)], NOW + timedelta(seconds=11))
+    assert await at(10) == ([Overdue(ORG, later.id)], NOW + timedelta(seconds=20))
     assert await at(25) == (
         [Overdue(ORG, later.id), Overdue(ORG, late.id)],
         NOW + timedelta(seconds=30),
@@ -169,3 +176,28 @@ async def test_a_thread_waits_for_one_request_at_a_time(any_store: Store, make: 
     second = replace(first, id="run-2")
     with pytest.raises(RunMoved):
         await any_store.write(lambda tx: tx.runs.add(second))
+
+
+async def test_the_inbox_is_read_by_its_index(store: SqliteStore, make: Make) -> None:
+    """However much was said and run before: on SQLite, which guesses alike with few rows and many."""
+    await ask(store, make, "ask", seconds=60)
+    asked: list[tuple[str, Any]] = []
+
+    def note(_: object, __: object, statement: str, parameters: Any, *___: object) -> None:
+        asked.append((statement, parameters))
+
+    event.listen(store._reader, "before_cursor_execute", note)
+    queries: list[dict[str, Any]] = [{}, {"agent_id": "agent-1"}, {"tool": "ask"}]
+    for query in queries:
+        await waiting(store, **query)
+    await waiting(store, BY_DEADLINE)
+    event.remove(store._reader, "before_cursor_execute", note)
+    of_runs = [item for item in asked if "FROM runs" in item[0]]
+    assert len(of_runs) == 8
+    with store._reader.connect() as connection:
+        for statement, parameters in of_runs:
+            plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)
+            (first, *_) = [row[-1] for row in plan]
+            assert "SEARCH runs USING INDEX ix_runs_asked" in first.replace("COVERING ", ""), (
+                statement
+            )

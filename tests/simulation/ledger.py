@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 
 from tests.simulation.shown import assert_shown_is_stored
 
+from holdfast.core.approvals import held_request_id
 from holdfast.core.cancellation import Action
 from holdfast.core.deadlines import Deadline
 from holdfast.core.events import Event, Fact, MessageStored, RunEnded
-from holdfast.core.expiry import by_clock
+from holdfast.core.expiry import by_clock, first_deadline
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
 from holdfast.core.lifecycle import FINAL, HOLDING, LIVE, TRANSITIONS
 from holdfast.core.messages import CallState, Decision, Message, OpenCall, Outcome, Role, decided
@@ -321,7 +322,12 @@ class Ledger:
         if calls:
             owned = self._has_owner(thread_id, held)
             self.expect(owned, "{}: nobody owns {}", thread_id, calls)
-        waits = tx.runs.paused_on(thread_id) is not None
+        paused = tx.runs.paused_on(thread_id)
+        if paused is not None:
+            told = (paused.approval_id, paused.expires_at)
+            true = (held_request_id(calls), first_deadline(calls))
+            self.expect(told == true, "{} waits for {}, not {}", paused.id, told, true)
+        waits = paused is not None
         made = decided(context)
         self.held[thread_id] = [i for i in held if waits and i.call.id not in made]
         self.answered[thread_id] = [i for i in held if waits and i.call.id in made]

@@ -162,6 +162,10 @@ class Run(Struct, frozen=True, kw_only=True):
     stop_reason: StopReason | None = None
     failure: RunFailure | None = None
     cancellation: Cancellation | None = None
+    # What a paused run waits for: the row that asks a person, since when, and its first deadline.
+    approval_id: str | None = None
+    asked_at: datetime | None = None
+    expires_at: datetime | None = None
     # What of the request's budget has run out, if that is why it ended.
     overrun: Overrun | None = None
     # What has come of telling the ``callback_url``; the store fills it in for whoever reads runs.

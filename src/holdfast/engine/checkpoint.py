@@ -11,12 +11,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core import endings, lifecycle
-from holdfast.core.approvals import pending, without_heartbeat
+from holdfast.core.approvals import held_request_id, pending, without_heartbeat
 from holdfast.core.budgets import Overrun, overrun
 from holdfast.core.cancellation import Action, result_of, without
 from holdfast.core.endings import EarlyEnd
 from holdfast.core.events import CompactionBegan, Event, Fact, MessageStored
-from holdfast.core.expiry import deadline_of
+from holdfast.core.expiry import deadline_of, first_deadline
 from holdfast.core.ids import Kind, sibling_id
 from holdfast.core.lifecycle import Signal
 from holdfast.core.messages import (
@@ -113,7 +113,7 @@ class Checkpoints(Struct, frozen=True):
         if isinstance(command, EndTurn):
             return self._end(tx, state, command.reason, facts)
         if isinstance(command, RequestApproval):
-            return self._end(tx, state, StopReason.REQUIRES_APPROVAL, facts)
+            return self._end(tx, _asking(state), StopReason.REQUIRES_APPROVAL, facts)
         if finished_step is not None:
             finished_step = replace(finished_step, stop_reason=state.run.progress.ending)
             tx.steps.save(finished_step)
@@ -322,6 +322,18 @@ class Checkpoints(Struct, frozen=True):
             )
         tx.events.append(state.unwritten + events)
         return Advanced(replace(state, run=run, unwritten=()), None, events)
+
+
+def _asking(state: State) -> State:
+    """The run as one that waits for a person: what the inbox looks at."""
+    asked_at = next(row.created_at for row in reversed(state.turn.history) if row.tool_calls)
+    run = replace(
+        state.run,
+        approval_id=held_request_id(state.turn.calls),
+        asked_at=asked_at,
+        expires_at=first_deadline(state.turn.calls),
+    )
+    return replace(state, run=run)
 
 
 def _prepare_calls(state: State, command: RunTools) -> State:

@@ -282,7 +282,7 @@ class Calls(Protocol):
         ...
 
     def requests(self, organization_id: str, query: ApprovalQuery) -> Sequence[Message]:
-        """The rows whose held calls wait for a person, of all threads, by age or by ``expires_at``: the first
+        """The rows that ask for a person, of all threads whose run is paused, by age or by ``expires_at``: the first
         deadline among the calls; those without one come last."""
         ...
 
@@ -300,7 +300,7 @@ class Calls(Protocol):
         ...
 
     def next_deadline(self, now: datetime) -> datetime | None:
-        """The first deadline of any call that is still to come."""
+        """The first deadline of any request that is still to come."""
         ...
 
 

@@ -25,8 +25,8 @@ from holdfast.core.lifecycle import LIVE, Signal
 from holdfast.core.messages import Decision, Message, OpenCall, Role, Text, decided
 from holdfast.core.models import ModelChoice
 from holdfast.core.paging import Page
-from holdfast.core.runs import Run, RunQuery
-from holdfast.errors import CallerError, Conflict, InvalidArgument, RunMoved
+from holdfast.core.runs import Run, RunQuery, RunStatus
+from holdfast.errors import CallerError, Conflict, InvalidArgument
 from holdfast.ports.store import Transaction
 
 MESSAGE_TOO_EARLY = (
@@ -52,7 +52,7 @@ class Manner(Struct, frozen=True, kw_only=True):
 def answering(tx: Transaction, run: Run, choice: ModelChoice, manner: Manner) -> Run:
     """The run as the one that answers the held calls of its thread. While a partial answer leaves some of them
     open, its run is the one that waits for the rest."""
-    paused = tx.runs.paused_on(run.thread_id)
+    paused = _held_by_us(tx, run)
     first, *rest = run.input
     if paused is None:
         return _repeated(tx, run, manner)
@@ -64,10 +64,7 @@ def answering(tx: Transaction, run: Run, choice: ModelChoice, manner: Manner) ->
     if rest and not {item.call_id for item in decisions} | before.keys() >= _ids(held(calls)):
         raise CallerError(MESSAGE_TOO_EARLY)
     _check_arguments(tx, run, calls, decisions)
-    try:
-        tx.runs.change(paused, Signal.ANSWER)
-    except RunMoved:
-        return _repeated(tx, run, manner)
+    tx.runs.change(paused, Signal.ANSWER)
     _stop_the_clock(tx, run, calls, decisions)
     answer = replace(
         first,
@@ -77,6 +74,16 @@ def answering(tx: Transaction, run: Run, choice: ModelChoice, manner: Manner) ->
     # The model filled the window before it paused: that is looked at when it goes on.
     progress = replace(run.progress, context_tokens=paused.progress.context_tokens)
     return replace(run, input=(answer, *rest), progress=progress)
+
+
+def _held_by_us(tx: Transaction, run: Run) -> Run | None:
+    """The run that waits. Whoever else answers it, or cancels it, waits for us: what is read from here on fits
+    together."""
+    paused = tx.runs.paused_on(run.thread_id)
+    if paused is None:
+        return None
+    paused = tx.runs.hold(run.organization_id, paused.id)
+    return paused if paused.status is RunStatus.PAUSED else None
 
 
 def _repeated(tx: Transaction, run: Run, manner: Manner) -> Run:

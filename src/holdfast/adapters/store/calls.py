@@ -8,6 +8,7 @@ import msgspec
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    TextClause,
     bindparam,
     delete,
     exists,
@@ -23,6 +24,7 @@ from holdfast.adapters.store.columns import encoded
 from holdfast.adapters.store.messages import MESSAGE
 from holdfast.adapters.store.paging import Listing
 from holdfast.adapters.store.prepared import Prepared
+from holdfast.adapters.store.steering import set_aside
 from holdfast.core.approvals import ApprovalQuery, Overdue
 from holdfast.core.deadlines import Deadline
 from holdfast.core.messages import CallState, Message, OpenCall, ToolCall, ToolReturn
@@ -32,17 +34,14 @@ _calls = tables.calls
 _messages = tables.messages
 _runs = tables.runs
 
-# A request is as urgent as the most urgent of its calls.
-_soonest = (
-    select(func.min(_calls.c.expires_at))
-    .where(_calls.c.thread_id == _messages.c.thread_id, _calls.c.message_id == _messages.c.id)
-    .scalar_subquery()
-)
+# Found by the run that waits (which need not be the one that asked: a partial answer's run waits on), so that
+# what was said before, and how much, costs nothing.
 _listing = Listing(
     "Approval",
-    _messages.c.id,
-    organization_id=_messages.c.organization_id,
-    orders={"created_at": _messages.c.position, "expires_at": _soonest},
+    _runs.c.approval_id,
+    organization_id=_runs.c.organization_id,
+    orders={"created_at": _runs.c.asked_at, "expires_at": _runs.c.expires_at},
+    only_with_value=("created_at",),
 )
 
 _call_decoder = msgspec.json.Decoder(ToolCall)
@@ -72,14 +71,12 @@ _close = Prepared(delete(_calls).where(_calls.c.thread_id == bindparam("thread")
 # In the words of the index of waiting runs, as for live ones.
 _is_paused = text(f"runs.status = '{RunStatus.PAUSED}'")
 _overdue = Prepared(
-    select(_runs.c.organization_id, _calls.c.message_id)
-    .join(_runs, _runs.c.thread_id == _calls.c.thread_id)
-    .where(_calls.c.expires_at <= bindparam("now"), _is_paused)
-    .group_by(_runs.c.organization_id, _calls.c.message_id)
-    .order_by(func.min(_calls.c.expires_at))
+    select(_runs.c.organization_id, _runs.c.approval_id)
+    .where(_runs.c.expires_at <= bindparam("now"), _is_paused)
+    .order_by(_runs.c.expires_at)
 )
 _next_deadline = Prepared(
-    select(func.min(_calls.c.expires_at)).where(_calls.c.expires_at > bindparam("now"))
+    select(func.min(_runs.c.expires_at)).where(_runs.c.expires_at > bindparam("now"), _is_paused)
 )
 
 
@@ -107,13 +104,19 @@ class SqlCalls:
         _close.run(self._connection, {"thread": thread_id})
 
     def requests(self, organization_id: str, query: ApprovalQuery) -> Sequence[Message]:
-        wanted = select(*MESSAGE.columns).where(*_waiting(query))
-        rows = _listing.window(self._connection, wanted, organization_id, query.page)
-        return [MESSAGE.value(row) for row in rows]
+        # The page first, by the index alone: however it is sorted, only its own rows are read.
+        page = select(_runs.c.approval_id).where(*_waiting(query))
+        found = _listing.window(self._connection, page, organization_id, query.page)
+        ids = [approval_id for (approval_id,) in found]
+        wanted = select(*MESSAGE.columns).where(_messages.c.id.in_(ids))
+        rows = {row.id: row for row in map(MESSAGE.value, self._connection.execute(wanted))}
+        return [rows[approval_id] for approval_id in ids]
 
     def count_requests(self, organization_id: str, query: ApprovalQuery) -> int:
-        wanted = select(func.count()).where(
-            _messages.c.organization_id == organization_id, *_waiting(query)
+        wanted = (
+            select(func.count())
+            .select_from(_runs)
+            .where(_runs.c.organization_id == organization_id, *_waiting(query))
         )
         return self._connection.execute(wanted).scalar_one()
 
@@ -138,21 +141,19 @@ class SqlCalls:
         return row[0] if row else None
 
 
-def _waiting(query: ApprovalQuery) -> list[ColumnElement[bool]]:
-    """A call stays held until it is carried out; it waits for a person only while a run of its thread is
-    paused (which need not be the one that asked: a partial answer's run waits on)."""
-    held = select(_calls.c.message_id).where(_calls.c.state == CallState.HELD)
+def _waiting(query: ApprovalQuery) -> list[ColumnElement[bool] | TextClause]:
+    # The second is true of all of them, and says to SQLite which index has what is asked for.
+    conditions: list[ColumnElement[bool] | TextClause] = [_is_paused, _runs.c.asked_at.is_not(None)]
     if query.tool is not None:
         # The call's own key: quotes within its arguments are escaped.
-        held = held.where(_calls.c.call.contains(f'"name":{encoded(query.tool)},', autoescape=True))
-    paused = exists().where(
-        tables.runs.c.thread_id == _messages.c.thread_id, tables.runs.c.status == RunStatus.PAUSED
-    )
-    conditions = [_messages.c.id.in_(held), paused]
+        named = _calls.c.call.contains(f'"name":{encoded(query.tool)},', autoescape=True)
+        of_it = (_calls.c.thread_id == _runs.c.thread_id, _calls.c.state == CallState.HELD)
+        conditions.append(exists().where(*of_it, named))
     if query.agent_id is not None:
-        conditions.append(_messages.c.agent_id == query.agent_id)
+        # An agent may have many runs; few of them wait.
+        conditions.append(set_aside(_runs.c.agent_id) == query.agent_id)
     if query.thread_id is not None:
-        conditions.append(_messages.c.thread_id == query.thread_id)
+        conditions.append(_runs.c.thread_id == query.thread_id)
     return conditions
 
 

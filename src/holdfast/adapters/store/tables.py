@@ -17,6 +17,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    and_,
 )
 
 from holdfast.adapters.store.columns import Instant, Json, Name
@@ -242,13 +243,6 @@ calls = Table(
     Column("on_timeout", Name(OnTimeout)),
     PrimaryKeyConstraint("thread_id", "call_id"),
 )
-_waits_for_so_long = calls.c.expires_at.is_not(None)
-Index(
-    None,
-    calls.c.expires_at,
-    sqlite_where=_waits_for_so_long,
-    postgresql_where=_waits_for_so_long,
-)
 
 runs = Table(
     "runs",
@@ -267,6 +261,10 @@ runs = Table(
     Column("num_steps", Integer, nullable=False),
     Column("project_id", Text),
     Column("base_template_id", Text),
+    # What a person is asked, while the run is paused.
+    Column("approval_id", Text),
+    Column("asked_at", Instant),
+    Column("expires_at", Instant),
     # Raised while the run streams, without touching the rest.
     Column("reserved_seq", BigInteger, nullable=False),
     # Written by callers alone, while the engine writes the rest.
@@ -354,6 +352,26 @@ Index(
     sqlite_where=_waits,
     postgresql_where=_waits,
 )
+# The inbox, and a cursor into it.
+Index(
+    "ix_runs_asked",
+    runs.c.organization_id,
+    runs.c.asked_at,
+    runs.c.approval_id,
+    runs.c.agent_id,
+    runs.c.expires_at,
+    sqlite_where=_waits,
+    postgresql_where=_waits,
+)
+_waits_for_so_long = and_(_waits, runs.c.expires_at.is_not(None))
+Index(
+    "ix_runs_deadlines",
+    runs.c.expires_at,
+    sqlite_where=_waits_for_so_long,
+    postgresql_where=_waits_for_so_long,
+)
+_has_asked = runs.c.approval_id.is_not(None)
+Index(None, runs.c.approval_id, sqlite_where=_has_asked, postgresql_where=_has_asked)
 _is_live = runs.c.status.in_(sorted(LIVE))
 Index("ix_runs_live", runs.c.created_at, sqlite_where=_is_live, postgresql_where=_is_live)
 

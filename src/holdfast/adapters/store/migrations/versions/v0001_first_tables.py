@@ -251,13 +251,6 @@ def _calls() -> None:
         ),
         sa.PrimaryKeyConstraint("thread_id", "call_id", name=op.f("pk_calls")),
     )
-    op.create_index(
-        op.f("ix_calls_expires_at"),
-        "calls",
-        ["expires_at"],
-        sqlite_where=sa.text("expires_at IS NOT NULL"),
-        postgresql_where=sa.text("expires_at IS NOT NULL"),
-    )
 
 
 def _messages() -> None:
@@ -311,6 +304,9 @@ def _runs() -> None:
         sa.Column("num_steps", sa.Integer(), nullable=False),
         sa.Column("project_id", sa.Text(), nullable=True),
         sa.Column("base_template_id", sa.Text(), nullable=True),
+        sa.Column("approval_id", sa.Text(), nullable=True),
+        sa.Column("asked_at", sa.BigInteger(), nullable=True),
+        sa.Column("expires_at", sa.BigInteger(), nullable=True),
         sa.Column("reserved_seq", sa.BigInteger(), nullable=False),
         sa.Column("metadata", sa.Text(), nullable=False),
         sa.Column("body", sa.Text(), nullable=False),
@@ -321,6 +317,31 @@ def _runs() -> None:
     )
     _run_indices()
     _run_lists()
+    _inbox()
+
+
+def _inbox() -> None:
+    op.create_index(
+        "ix_runs_asked",
+        "runs",
+        ["organization_id", "asked_at", "approval_id", "agent_id", "expires_at"],
+        sqlite_where=sa.text("status = 'paused'"),
+        postgresql_where=sa.text("status = 'paused'"),
+    )
+    op.create_index(
+        "ix_runs_deadlines",
+        "runs",
+        ["expires_at"],
+        sqlite_where=sa.text("status = 'paused' AND expires_at IS NOT NULL"),
+        postgresql_where=sa.text("status = 'paused' AND expires_at IS NOT NULL"),
+    )
+    op.create_index(
+        op.f("ix_runs_approval_id"),
+        "runs",
+        ["approval_id"],
+        sqlite_where=sa.text("approval_id IS NOT NULL"),
+        postgresql_where=sa.text("approval_id IS NOT NULL"),
+    )
 
 
 def _run_indices() -> None:
