@@ -47,6 +47,9 @@ class Provider:
     opened_by: str
     # Its public address; requests that name it mean the provider as it is configured.
     address: str | None = None
+    # Whether the model's plain thoughts go back to it. Others refuse the field, or have no use for it; what is
+    # signed goes back in any case.
+    returns_thoughts: bool = False
     # The module of an SDK that the default install has not, and the extra that brings it.
     package: str | None = None
     extra: str | None = None
@@ -68,8 +71,16 @@ class Provider:
         return f"Set {self.opened_by} to use {self.name}/… models."
 
 
-def _chat(name: str, opened_by: str, address: str | None = None) -> Provider:
-    return Provider(name=name, speaks=("chat",), opened_by=opened_by, address=address)
+def _chat(
+    name: str, opened_by: str, address: str | None = None, *, returns_thoughts: bool = False
+) -> Provider:
+    return Provider(
+        name=name,
+        speaks=("chat",),
+        opened_by=opened_by,
+        address=address,
+        returns_thoughts=returns_thoughts,
+    )
 
 
 _ROWS = (
@@ -78,6 +89,7 @@ _ROWS = (
         speaks=("chat", "responses"),
         opened_by="OPENAI_API_KEY (and OPENAI_BASE_URL for a compatible server)",
         address="https://api.openai.com/v1",
+        returns_thoughts=True,
     ),
     Provider(
         name=ANTHROPIC,
@@ -128,12 +140,16 @@ _ROWS = (
         address="https://openrouter.ai/api/v1",
     ),
     _chat(XAI, "XAI_API_KEY", "https://api.x.ai/v1"),
-    _chat(DEEPSEEK, "DEEPSEEK_API_KEY", "https://api.deepseek.com/v1"),
+    _chat(DEEPSEEK, "DEEPSEEK_API_KEY", "https://api.deepseek.com/v1", returns_thoughts=True),
     _chat(TOGETHER, "TOGETHER_API_KEY", "https://api.together.xyz/v1"),
-    _chat(OLLAMA, "OLLAMA_BASE_URL"),
-    _chat(LMSTUDIO, "LMSTUDIO_BASE_URL"),
-    _chat(VLLM, "VLLM_BASE_URL"),
-    _chat(OPENAI_PROXY, "OPENAI_BASE_URL (and OPENAI_API_KEY if the server asks for one)"),
+    _chat(OLLAMA, "OLLAMA_BASE_URL", returns_thoughts=True),
+    _chat(LMSTUDIO, "LMSTUDIO_BASE_URL", returns_thoughts=True),
+    _chat(VLLM, "VLLM_BASE_URL", returns_thoughts=True),
+    _chat(
+        OPENAI_PROXY,
+        "OPENAI_BASE_URL (and OPENAI_API_KEY if the server asks for one)",
+        returns_thoughts=True,
+    ),
 )
 
 PROVIDERS: Final[dict[str, Provider]] = {row.name: row for row in _ROWS}

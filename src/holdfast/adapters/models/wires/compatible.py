@@ -59,15 +59,3 @@ PROFILES: dict[str, Profile] = {
     providers.VLLM: VLLMProvider.model_profile,
     providers.OPENAI_PROXY: OpenAICompatibleProvider.model_profile,
 }
-
-# Who wants the model's thoughts back, or takes them. The others refuse the field, or have no use for it.
-RETURNS_THOUGHTS = frozenset(
-    {
-        providers.DEEPSEEK,
-        providers.OLLAMA,
-        providers.LMSTUDIO,
-        providers.VLLM,
-        providers.OPENAI,
-        providers.OPENAI_PROXY,
-    }
-)

@@ -4,7 +4,6 @@ import re
 from typing import ClassVar, Literal, TypeAlias, cast
 
 import httpx2
-from openai import AsyncOpenAI
 from openai.types import ReasoningEffort
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
@@ -15,17 +14,13 @@ from pydantic_ai.models.openai import (
 )
 from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.profiles.openai import OpenAIModelProfile
-from pydantic_ai.providers import Provider
-from pydantic_ai.providers.openai import OpenAIProvider
-from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
 from holdfast.adapters.models.handles import Account
-from holdfast.adapters.models.providers import OPENAI
+from holdfast.adapters.models.providers import OPENAI, PROVIDERS
 from holdfast.adapters.models.wires.chat_completions import Chunk
-from holdfast.adapters.models.wires.compatible import PROFILES, RETURNS_THOUGHTS
-from holdfast.adapters.models.wires.openai_client import direct_client
+from holdfast.adapters.models.wires.openai_provider import openai_provider
 from holdfast.adapters.models.wires.plain import with_plain
 from holdfast.adapters.models.wires.thinking import thinking_level
 from holdfast.core.messages import Thinking
@@ -43,18 +38,12 @@ class OpenAiChatWire:
 
     def __init__(self, account: Account, http: httpx2.AsyncClient) -> None:
         self._name = account.provider
-        client = direct_client(account, http)
-        if account.provider == OPENAI:
-            self._provider: Provider[AsyncOpenAI] = OpenAIProvider(openai_client=client)
-        else:
-            self._provider = OpenAICompatibleProvider(
-                account.provider, openai_client=client, profile=PROFILES.get(account.provider)
-            )
+        self._provider = openai_provider(account, http)
 
     def thought(self, thinking: Thinking) -> bool:
         # What was encrypted was thought over the responses wire.
         own = thinking.provider == self._name and not thinking.signature
-        return own and self._name in RETURNS_THOUGHTS
+        return own and PROVIDERS[self._name].returns_thoughts
 
     def model(self, name: str, *, strict: bool) -> Model:
         # Only strict schemas need rewriting, and rewriting costs 0.1 ms per tool and request.

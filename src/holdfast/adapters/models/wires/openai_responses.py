@@ -4,21 +4,15 @@ import re
 from typing import Any, ClassVar
 
 import httpx2
-from openai import AsyncOpenAI
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 from pydantic_ai.models.openai import OpenAIResponsesModel, OpenAIResponsesModelSettings
 from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.profiles.openai import OpenAIModelProfile
-from pydantic_ai.providers import Provider
-from pydantic_ai.providers.openai import OpenAIProvider
-from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 from pydantic_ai.settings import ModelSettings
 
 from holdfast.adapters.models.handles import Account
-from holdfast.adapters.models.providers import OPENAI
-from holdfast.adapters.models.wires.compatible import PROFILES
-from holdfast.adapters.models.wires.openai_client import direct_client
+from holdfast.adapters.models.wires.openai_provider import openai_provider
 from holdfast.adapters.models.wires.plain import with_plain
 from holdfast.adapters.models.wires.thinking import thinking_level
 from holdfast.core.messages import Thinking
@@ -35,13 +29,7 @@ class OpenAiResponsesWire:
 
     def __init__(self, account: Account, http: httpx2.AsyncClient) -> None:
         self._name = account.provider
-        client = direct_client(account, http)
-        if account.provider == OPENAI:
-            self._provider: Provider[AsyncOpenAI] = OpenAIProvider(openai_client=client)
-        else:
-            self._provider = OpenAICompatibleProvider(
-                account.provider, openai_client=client, profile=PROFILES.get(account.provider)
-            )
+        self._provider = openai_provider(account, http)
 
     def thought(self, thinking: Thinking) -> bool:
         return thinking.provider == self._name and bool(thinking.signature)
