@@ -54,6 +54,18 @@ def provider_settings(provider: ScriptedProvider, **more: Any) -> ProviderSettin
         anthropic_base_url=provider.url,
         google_api_key=KEYS[GOOGLE],
         google_base_url=provider.url,
+        aws_region="eu-west-1",
+        aws_access_key_id="AKIDEXAMPLE",
+        aws_secret_access_key="aws-secret-key",
+        bedrock_base_url=provider.url,
+        mistral_api_key="mistral-secret-key",
+        mistral_base_url=provider.url,
+        openrouter_api_key="openrouter-secret-key",
+        openrouter_base_url=provider.openai_url,
+        deepseek_api_key="deepseek-secret-key",
+        deepseek_base_url=provider.openai_url,
+        groq_api_key="groq-secret-key",
+        groq_base_url=provider.openai_url,
         **more,
     )
 

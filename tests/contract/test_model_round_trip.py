@@ -27,8 +27,16 @@ from holdfast.testing import ScriptedProvider
 THINKING = ModelSettings(thinking=True, thinking_budget=2000)
 PICTURE = Image("image/png", PNG)
 
-MAKERS = [*KEYS, "google_ai/gemini-3-pro-preview"]
-READERS = [*KEYS, "google_ai/gemini-3-pro-preview", "anthropic/claude-opus-4-8"]
+BEDROCK = "bedrock/anthropic.claude-haiku-4-5-20251001-v1:0"
+MAKERS = [*KEYS, "google_ai/gemini-3-pro-preview", BEDROCK]
+READERS = [
+    *MAKERS,
+    "anthropic/claude-opus-4-8",
+    "bedrock/amazon.nova-lite-v1:0",
+    "deepseek/deepseek-reasoner",
+    "groq/openai/gpt-oss-120b",
+    "openrouter/anthropic/claude-opus-4.5",
+]
 
 
 def _signed(by: str, number: int) -> str:

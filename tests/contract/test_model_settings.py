@@ -5,7 +5,17 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from tests.contract.asking import HELLO, OPENAI, PNG, ROLL, answered, ask, row, settled_call
+from tests.contract.asking import (
+    HELLO,
+    OPENAI,
+    PNG,
+    ROLL,
+    answered,
+    ask,
+    provider_settings,
+    row,
+    settled_call,
+)
 
 from holdfast.adapters.models.catalogue import ProviderCatalogue
 from holdfast.adapters.models.handles import ProviderSettings
@@ -26,6 +36,7 @@ GEMINI_3 = "google_ai/gemini-3-pro-preview"
 MISTRAL = "mistral/mistral-large-latest"
 GROQ = "groq/openai/gpt-oss-120b"
 VLLM = "vllm/some-model"
+BEDROCK = "bedrock/anthropic.claude-haiku-4-5-20251001-v1:0"
 OPENROUTER = "openrouter/anthropic/claude-opus-4.5"
 
 SCHEMA = {
@@ -44,6 +55,7 @@ TABLE: list[tuple[Asked, dict[str, Sent | str | tuple[Sent, str]]]] = [
     (
         Asked(temperature=0.25),
         {
+            BEDROCK: ("inferenceConfig.temperature", 0.25),
             CHAT: ("temperature", 0.25),
             RESPONSES: "temperature",
             RESPONSES_QUIET: ("temperature", 0.25),
@@ -67,6 +79,7 @@ TABLE: list[tuple[Asked, dict[str, Sent | str | tuple[Sent, str]]]] = [
     (
         Asked(max_output_tokens=77),
         {
+            BEDROCK: ("inferenceConfig.maxTokens", 77),
             CHAT: ("max_completion_tokens", 77),
             RESPONSES: ("max_output_tokens", 77),
             CLAUDE: ("max_tokens", 77),
@@ -80,6 +93,7 @@ TABLE: list[tuple[Asked, dict[str, Sent | str | tuple[Sent, str]]]] = [
     (
         Asked(reasoning_effort="low"),
         {
+            BEDROCK: ("additionalModelRequestFields.thinking.type", "enabled"),
             CHAT: "reasoning_effort",
             RESPONSES: ("reasoning.effort", "low"),
             CLAUDE: ("thinking.budget_tokens", 2048),
@@ -95,6 +109,7 @@ TABLE: list[tuple[Asked, dict[str, Sent | str | tuple[Sent, str]]]] = [
     (
         Asked(thinking=True),
         {
+            BEDROCK: ("additionalModelRequestFields.thinking.type", "enabled"),
             CHAT: "thinking",
             RESPONSES: ("reasoning.effort", "medium"),
             CLAUDE: ("thinking.type", "enabled"),
@@ -109,6 +124,7 @@ TABLE: list[tuple[Asked, dict[str, Sent | str | tuple[Sent, str]]]] = [
     (
         Asked(thinking=True, thinking_budget=3000),
         {
+            BEDROCK: "thinking_budget",
             RESPONSES: "thinking_budget",
             CLAUDE: ("thinking", {"type": "enabled", "budget_tokens": 3000}),
             CLAUDE_ADAPTIVE: "thinking_budget",
@@ -144,6 +160,7 @@ TABLE: list[tuple[Asked, dict[str, Sent | str | tuple[Sent, str]]]] = [
     (
         Asked(response_format=JSON_OBJECT),
         {
+            BEDROCK: "response_format",
             CHAT: ("response_format", JSON_OBJECT),
             RESPONSES: ("text.format", JSON_OBJECT),
             CLAUDE: "response_format",
@@ -158,6 +175,7 @@ TABLE: list[tuple[Asked, dict[str, Sent | str | tuple[Sent, str]]]] = [
     (
         Asked(response_format=JSON_SCHEMA),
         {
+            BEDROCK: ("outputConfig.textFormat.type", "json_schema"),
             CHAT: ("response_format", JSON_SCHEMA),
             RESPONSES: ("text.format", {"type": "json_schema", "name": "x", "schema": SCHEMA}),
             CLAUDE: ("output_config.format", {"type": "json_schema", "schema": SCHEMA}),
@@ -172,6 +190,7 @@ TABLE: list[tuple[Asked, dict[str, Sent | str | tuple[Sent, str]]]] = [
     (
         Asked(strict=True),
         {
+            BEDROCK: ("toolConfig.tools.0.toolSpec.strict", True),
             CHAT: ("tools.0.function.strict", True),
             RESPONSES: ("tools.0.strict", True),
             CLAUDE: ("tools.0.strict", True),
@@ -186,6 +205,7 @@ TABLE: list[tuple[Asked, dict[str, Sent | str | tuple[Sent, str]]]] = [
     (
         Asked(verbosity="low"),
         {
+            BEDROCK: "verbosity",
             CHAT: ("verbosity", "low"),
             RESPONSES: ("text.verbosity", "low"),
             CLAUDE: "verbosity",
@@ -199,6 +219,7 @@ TABLE: list[tuple[Asked, dict[str, Sent | str | tuple[Sent, str]]]] = [
     (
         Asked(frequency_penalty=0.5),
         {
+            BEDROCK: "frequency_penalty",
             CHAT: ("frequency_penalty", 0.5),
             RESPONSES: "frequency_penalty",
             RESPONSES_QUIET: "frequency_penalty",
@@ -215,22 +236,7 @@ CELLS = [(handle, asked, cell) for asked, cells in TABLE for handle, cell in cel
 
 
 def _settings(provider: ScriptedProvider) -> ProviderSettings:
-    return ProviderSettings(
-        openai_api_key="k",
-        openai_base_url=provider.openai_url,
-        anthropic_api_key="k",
-        anthropic_base_url=provider.url,
-        google_api_key="k",
-        google_base_url=provider.url,
-        mistral_api_key="k",
-        mistral_base_url=provider.url,
-        groq_api_key="k",
-        groq_base_url=provider.openai_url,
-        openrouter_api_key="k",
-        openrouter_base_url=provider.openai_url,
-        vllm_base_url=provider.url,
-        ollama_base_url=provider.url,
-    )
+    return provider_settings(provider, vllm_base_url=provider.url, ollama_base_url=provider.url)
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
 """Tools for testing agents: a provider that says what the test tells it to, and a clock.
 
 The scripted provider is a real HTTP server on loopback that speaks OpenAI chat completions, OpenAI
-responses, Anthropic messages and Google's generateContent, streaming and not. Point any client at it::
+responses, Anthropic messages, Google's generateContent and Bedrock's Converse, streaming and not. Point any
+client at it::
 
     async def test_the_agent_rolls_the_dice():
         async with ScriptedProvider() as provider:

@@ -16,7 +16,7 @@ _HISTORY = {"openai-responses": "input", "google": "contents"}
 class ProviderRequest:
     """One request to the scripted provider.
 
-    The first fields are what the client sent (on Google's wire `body` has what the address says of
+    The first fields are what the client sent (on Google's and Bedrock's wire `body` has what the address says of
     model and streaming, too). `refused` is the reason for which the history was
     refused, as the real provider would have done. `finished` happens when the last byte has left,
     or the connection is gone; then `closed_early` says whether the client closed before the answer
@@ -52,6 +52,11 @@ class ProviderRequest:
     @property
     def tools(self) -> list[dict[str, Any]]:
         tools = self.body.get("tools") or []
+        if self.wire == "bedrock":
+            configured = self.body.get("toolConfig") or {}
+            return [
+                tool["toolSpec"] for tool in configured.get("tools") or () if "toolSpec" in tool
+            ]
         if self.wire == "google":
             return [one for tool in tools for one in tool.get("functionDeclarations") or ()]
         return tools

@@ -16,6 +16,7 @@ _PLACES: dict[WireName, tuple[tuple[str, ...], str]] = {
         ("encrypted_content",),
         "The encrypted content could not be verified.",
     ),
+    "bedrock": (("signature",), "The model returned: Invalid `signature` in `thinking` block"),
     "google": (("thoughtSignature",), "Thought signature is not valid."),
 }
 

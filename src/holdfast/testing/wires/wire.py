@@ -12,7 +12,7 @@ from holdfast.testing.script import Answer, HttpError
 
 Body: TypeAlias = dict[str, Any]
 Streamed: TypeAlias = Step | HttpError
-WireName: TypeAlias = Literal["openai-chat", "openai-responses", "anthropic", "google"]
+WireName: TypeAlias = Literal["openai-chat", "openai-responses", "anthropic", "google", "bedrock"]
 
 # Answers carry a fixed date, so that the same script gives the same bytes.
 CREATED_AT = 1_767_225_600  # 2026-01-01T00:00:00Z

@@ -1,10 +1,14 @@
 """Bedrock's Converse. Its SDK is an extra, waits in threads, and has a connection pool of its own."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import boto3
 import httpx2
 from botocore.client import BaseClient
+from botocore.config import Config
 from botocore.exceptions import BotoCoreError
+from botocore.session import Session
+from botocore.tokens import FrozenAuthToken
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 from pydantic_ai.models.bedrock import BedrockConverseModel, BedrockModelSettings
@@ -19,13 +23,15 @@ from holdfast.adapters.models.wires.thinking import thinking_level
 from holdfast.core.messages import Thinking
 from holdfast.ports.model import Question
 
+# One for each answer that is under way.
+_CONNECTIONS = 200
+
 
 class BedrockConverseWire:
     failures: ClassVar[tuple[type[Exception], ...]] = (BotoCoreError,)
 
     def __init__(self, account: Account, http: httpx2.AsyncClient) -> None:
-        self._provider = _provider(account, http.timeout)
-        _never_again(self._provider.client)
+        self._provider = BedrockProvider(bedrock_client=_client(account, http.timeout))
 
     def thought(self, thinking: Thinking) -> bool:
         return thinking.provider == "bedrock"
@@ -52,27 +58,38 @@ class BedrockConverseWire:
         return settings
 
 
-def _provider(account: Account, timeout: httpx2.Timeout) -> BedrockProvider:
+class _KeyedSession(Session):  # type: ignore[misc]  # botocore brings no types
     """With a key of Bedrock's own there is no need to sign."""
-    if account.api_key:
-        return BedrockProvider(
-            api_key=account.api_key,
-            region_name=account.more["region"],
-            base_url=account.base_url,
-            aws_read_timeout=timeout.read,
-            aws_connect_timeout=timeout.connect,
-        )
-    return BedrockProvider(
-        aws_access_key_id=account.more["access"],
-        aws_secret_access_key=account.more["secret"],
-        aws_session_token=account.more["session"],
-        region_name=account.more["region"],
-        base_url=account.base_url,
-        aws_read_timeout=timeout.read,
-        aws_connect_timeout=timeout.connect,
+
+    def __init__(self, api_key: str) -> None:
+        super().__init__()
+        self._api_key = api_key
+
+    def get_auth_token(self, **_: Any) -> FrozenAuthToken:
+        return FrozenAuthToken(self._api_key)
+
+    def get_credentials(self) -> None:
+        return None
+
+
+def _client(account: Account, timeout: httpx2.Timeout) -> BaseClient:
+    config = Config(
+        # The engine retries.
+        retries={"total_max_attempts": 1, "mode": "standard"},
+        read_timeout=timeout.read,
+        connect_timeout=timeout.connect,
+        max_pool_connections=_CONNECTIONS,
+        signature_version="bearer" if account.api_key else None,
     )
-
-
-def _never_again(client: BaseClient) -> None:
-    """botocore tries up to five times; the engine does that."""
-    client.meta.events.unregister("needs-retry.bedrock-runtime")
+    if account.api_key:
+        session = boto3.Session(botocore_session=_KeyedSession(account.api_key))
+    else:
+        session = boto3.Session(
+            aws_access_key_id=account.more["access"],
+            aws_secret_access_key=account.more["secret"],
+            aws_session_token=account.more["session"],
+        )
+    region = account.more["region"]
+    return session.client(
+        "bedrock-runtime", region_name=region, config=config, endpoint_url=account.base_url
+    )

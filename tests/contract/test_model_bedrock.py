@@ -1,0 +1,129 @@
+"""What every model behind the port does, shown on Bedrock's wire, which is not made of text."""
+
+import asyncio
+
+import pytest
+from tests.contract.asking import FLIP, HELLO, ROLL, answered, ask, settled, told
+
+from holdfast import errors, testing
+from holdfast.adapters.models.router import ModelRouter
+from holdfast.core.messages import Text, Thinking
+from holdfast.core.models import ModelSettings
+from holdfast.core.runs import Usage
+from holdfast.core.turn import Finish
+from holdfast.ports.model import Answer, TextDelta, ThinkingDelta
+from holdfast.testing import ScriptedProvider
+
+HANDLE = "bedrock/anthropic.claude-haiku-4-5-20251001-v1:0"
+THINKING = ModelSettings(thinking=True)
+
+
+async def test_an_answer_comes_in_pieces_and_then_whole(
+    provider: ScriptedProvider, model: ModelRouter
+) -> None:
+    usage = testing.Usage(100, 40, cached_input_tokens=60, cache_write_tokens=30)
+    said = testing.Answer(
+        testing.Thinking("Let me see.", signature="c2lnbmVk"),
+        "I do both.",
+        testing.ToolCall("roll_dice", {"num_sides": 6}),
+        testing.ToolCall("flip_coin"),
+        usage=usage,
+    )
+    provider.script(said)
+    question = ask(HANDLE, tools=(ROLL, FLIP), settings=THINKING, parallel_tool_calls=True)
+    events = await told(model, question)
+    answer = events[-1]
+    assert isinstance(answer, Answer)
+    thoughts = [event.text for event in events if isinstance(event, ThinkingDelta)]
+    assert "".join(thoughts) == "Let me see."
+    words = [event.text for event in events if isinstance(event, TextDelta)]
+    assert (len(words) > 1, "".join(words)) == (True, "I do both.")
+    thought, text = answer.content
+    assert isinstance(thought, Thinking)
+    assert isinstance(text, Text)
+    assert (thought.text, thought.signature) == ("Let me see.", "c2lnbmVk")
+    assert [(call.name, call.arguments) for call in answer.tool_calls] == [
+        ("roll_dice", '{"num_sides":6}'),
+        ("flip_coin", "{}"),
+    ]
+    assert answer.finish is Finish.TOOL_CALLS
+    assert answer.usage == Usage(100, 40, 60, 30, None)
+
+
+async def test_a_thought_goes_back_to_bedrock(
+    provider: ScriptedProvider, model: ModelRouter
+) -> None:
+    thought = testing.Thinking("Hm.", signature="c2lnbmVk")
+    provider.script(testing.Answer(thought, testing.ToolCall("flip_coin")))
+    first = await answered(model, ask(HANDLE, tools=(FLIP,), settings=THINKING))
+    rows = (HELLO, *settled(first))
+    await answered(model, ask(HANDLE, *rows, tools=(FLIP,), settings=THINKING))
+    second = provider.requests[1]
+    assert second.refused is None
+    assert "c2lnbmVk" in str(second.messages)
+
+
+async def test_bedrock_is_told_what_to_keep(provider: ScriptedProvider, model: ModelRouter) -> None:
+    await answered(model, ask(HANDLE, tools=(FLIP,)))
+    body = provider.requests[0].body
+    for place in (body["system"], body["toolConfig"]["tools"], body["messages"][-1]["content"]):
+        assert "cachePoint" in place[-1]
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        (400, errors.ModelRejectedRequest),
+        (403, errors.ModelAuthFailed),
+        (429, errors.ModelRateLimited),
+        (500, errors.ModelError),
+        (503, errors.ModelOverloaded),
+    ],
+)
+async def test_each_status_has_its_error(
+    provider: ScriptedProvider, model: ModelRouter, status: int, expected: type[errors.ModelError]
+) -> None:
+    provider.script(testing.HttpError(status, "The dog ate it."))
+    with pytest.raises(errors.ModelError) as raised:
+        await answered(model, ask(HANDLE))
+    assert type(raised.value) is expected
+    assert "The dog ate it." in raised.value.detail
+    assert len(provider.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        testing.EmptyAnswer(),
+        testing.MalformedSse(),
+        testing.ResetConnection(),
+        testing.Answer("Half an", testing.HangUp()),
+        testing.Answer("Half an", testing.HttpError(500, "No more.")),
+    ],
+    ids=["nothing", "malformed", "reset", "hung up", "failed"],
+)
+async def test_a_broken_stream_is_a_model_error(
+    provider: ScriptedProvider, model: ModelRouter, fault: testing.Scripted
+) -> None:
+    provider.script(fault)
+    with pytest.raises(errors.ModelError):
+        await answered(model, ask(HANDLE))
+
+
+async def test_cancelling_closes_the_socket(provider: ScriptedProvider, model: ModelRouter) -> None:
+    provider.script(testing.Answer("One", testing.Hang()))
+    began = asyncio.Event()
+
+    async def listen() -> None:
+        async with model.ask(ask(HANDLE)) as events:
+            async for _ in events:
+                began.set()
+
+    asking = asyncio.create_task(listen())
+    async with asyncio.timeout(10):
+        await began.wait()
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    await provider.requests[0].finished.wait(10)
+    assert provider.requests[0].closed_early
