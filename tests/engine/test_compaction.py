@@ -19,6 +19,8 @@ from tests.engine.test_cancel import (
 )
 from tests.engine.test_recovery import DyingStore, assert_sound, killed
 
+from holdfast.adapters.models.catalogue import ProviderCatalogue
+from holdfast.adapters.models.handles import ProviderSettings
 from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.core import summaries
 from holdfast.core import tool_rules as rules
@@ -699,3 +701,24 @@ async def test_a_summariser_that_fails_for_a_moment_is_asked_again(rig: Rig) -> 
         (summary,) = [step for step in await steps(rig, run) if step.origin]
     assert await shown(rig, agent) == ["They talked."]
     assert [attempt.kind for attempt in summary.attempts] == ["llm_overloaded"]
+
+
+OWN_SERVER = "http://10.0.0.1/v1"
+
+
+@pytest.mark.parametrize("endpoint", [OWN_SERVER, None])
+async def test_what_a_server_of_ones_own_was_told_is_summarised_there(
+    rig: Rig, endpoint: str | None
+) -> None:
+    known = ProviderSettings(openai_api_key="key", allowed_model_endpoints=(OWN_SERVER,))
+    rig.house = dataclasses.replace(rig.house, catalogue=ProviderCatalogue(known))
+    async with rig.working():
+        agent = await talked(rig)
+        model = replace(agent.model, handle="openai/mine", endpoint=endpoint)
+        agent = replace(agent, model=model, compaction_settings=None)
+        await rig.house.store.write(lambda tx: tx.agents.save(agent))
+        rig.model.script = [filling(), said("They talked.")]
+        await rig.say(agent)
+        (asked,) = asked_for_summary(rig)
+    assert asked.choice.handle == ("openai/mine" if endpoint else "openai/gpt-5-mini")
+    assert asked.choice.endpoint == endpoint

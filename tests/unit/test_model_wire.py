@@ -318,3 +318,9 @@ def test_an_embedding_configuration_comes_back_as_it_was_sent() -> None:
     config = model_wire.embedding_config("vllm/own", given)
     assert config is not None
     assert (config.embedding_endpoint_type, config.embedding_dim) == ("vllm", 12)
+
+
+def test_a_null_in_an_old_config_leaves_the_default() -> None:
+    nulls = {"return_logprobs": None, "put_inner_thoughts_in_kwargs": None, "tier": None}
+    shown = model_wire.llm_config(chosen(llm_config=OLD_CONFIG | nulls))
+    assert (shown.return_logprobs, shown.put_inner_thoughts_in_kwargs) == (False, False)

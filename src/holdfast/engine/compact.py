@@ -239,7 +239,9 @@ class _Summariser:
         own = replace(own, settings=replace(own.settings, response_format=None))
         handle, given = self._settings["model"], self._settings.get("model_settings")
         is_own = handle == own.handle and not given
-        if is_own or self._settings["mode"] in context.SELF_COMPACTING:
+        # What is said to a server of somebody's own is not to be read elsewhere unless that was chosen.
+        is_private = own.endpoint is not None and handle == context.summary_model(own.handle)
+        if is_own or is_private or self._settings["mode"] in context.SELF_COMPACTING:
             return [own]
         try:
             info = self._house.catalogue.find(handle)
@@ -286,7 +288,9 @@ class _Summariser:
                 if isinstance(event, Answer):
                     return event
                 self._progress.moved()
-        raise ModelError("The provider's stream ended before its summary was complete.")
+        raise ModelError(
+            "The provider's stream ended before its summary was complete.", transient=True
+        )
 
     def _history(
         self, choice: ModelChoice, rows: Sequence[Message], share: float

@@ -243,7 +243,8 @@ def llm_config(choice: ModelChoice) -> LlmConfig:
     kept = {
         key: value
         for key, value in (choice.llm_config or {}).items()
-        if key in LlmConfig.__struct_fields__ and key not in in_force
+        # Whoever sends null leaves it open; what is shown has no room for it.
+        if value is not None and key in LlmConfig.__struct_fields__ and key not in in_force
     }
     return LlmConfig(
         **named | kept | {key: value for key, value in in_force.items() if value is not None}
