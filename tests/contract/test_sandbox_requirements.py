@@ -11,14 +11,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.values import Make
 from tests.waiting import WAIT_SECONDS, eventually
 
 from holdfast.adapters.sandbox.environments import Environments, _key
 from holdfast.adapters.sandbox.levels import Isolation, isolation_refused
 from holdfast.adapters.sandbox.subprocess import SubprocessSandbox
 from holdfast.adapters.sandbox.warm import WarmServers
+from holdfast.adapters.toolbox.router import ToolRouter
+from holdfast.core.messages import Outcome, Text, ToolCall
+from holdfast.core.turn import PlannedCall
 from holdfast.errors import ToolError
-from holdfast.ports.sandbox import SandboxCall, SandboxLimits
+from holdfast.ports.sandbox import SandboxCall, SandboxLimits, SandboxResult
+from holdfast.ports.toolbox import ToolContext
 
 pytestmark = pytest.mark.slow
 
@@ -182,6 +187,41 @@ async def test_packages_cannot_be_installed_where_there_is_no_place_for_them() -
         assert (await sandbox.run(call())).error == "This server installs no packages for tools."
     finally:
         await sandbox.close()
+
+
+class RecordingSandbox:
+    def __init__(self) -> None:
+        self.calls: list[SandboxCall] = []
+
+    async def run(self, call: SandboxCall) -> SandboxResult:
+        self.calls.append(call)
+        return SandboxResult(status="finished", value={"a": [1, None], "b": "ü"})
+
+    async def close(self) -> None:
+        pass
+
+
+async def test_a_tool_is_run_with_its_requirements_and_a_dict_comes_back_as_json(
+    make: Make,
+) -> None:
+    sandbox = RecordingSandbox()
+    tool = make.tool(
+        name="greet", source_code="", pip_requirements=[{"name": "Greeting", "version": "1.0"}]
+    )
+    planned = PlannedCall(ToolCall("call-1", "greet", "{}"), {})
+    context = ToolContext(agent_id="agent-1", organization_id="org-1", thread_id="thread-1")
+
+    returned = await ToolRouter(sandbox=sandbox, timeout_seconds=1).run(tool, planned, context)
+
+    assert [call.requirements for call in sandbox.calls] == [GREETING]
+    assert returned.content == (Text('{"a": [1, null], "b": "ü"}'),)
+
+    # As one that came here by another way than a request for a tool.
+    odd = make.tool(name="greet", source_code="", pip_requirements=[{"name": "--pre"}])
+    refused = await ToolRouter(sandbox=sandbox, timeout_seconds=1).run(odd, planned, context)
+
+    assert refused.outcome is Outcome.FAILED
+    assert "'--pre' in pip_requirements is not the name of a package" in str(refused.content)
 
 
 def an_environment(folder: Path) -> Path:

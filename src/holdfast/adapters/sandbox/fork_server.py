@@ -42,6 +42,7 @@ class _Call:
     pid: int
     report: int
     folder: str | None
+    began_at: float
     killed_for: str | None = None
     is_ending: bool = False
     exit_code: int | None = None
@@ -115,7 +116,7 @@ class ForkServer:
                 Path(folder).rmdir()
             os.close(report)
         else:
-            self._calls[pid] = _Call(pid, report, folder)
+            self._calls[pid] = _Call(pid, report, folder, time.monotonic())
             _tell(report, struct.pack("!q", pid))
         for fd in (channel, stdout, stderr):
             os.close(fd)
@@ -138,11 +139,17 @@ class ForkServer:
     def _watch(self) -> None:
         """End the calls whose processes are too many or hold too much together."""
         now = time.monotonic()
-        if not self._calls or now < self._watched_at + WATCH_SECONDS:
+        if now < self._watched_at + WATCH_SECONDS:
+            return
+        live = {
+            pid
+            for pid, call in self._calls.items()
+            if not call.is_ending and now >= call.began_at + WATCH_SECONDS
+        }
+        if not live:
             return
         self._watched_at = now
         most = self.processes + (0 if self.root is not None else _ATTENDANTS)
-        live = {pid for pid, call in self._calls.items() if not call.is_ending}
         for pid, use in group_watch.use_of_groups(live, enough=most + 1).items():
             if use.processes > most:
                 self._end(self._calls[pid], "processes")

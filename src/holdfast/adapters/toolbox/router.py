@@ -12,7 +12,7 @@ from holdfast.core.messages import Outcome, Text, ToolReturn
 from holdfast.core.requirements import pip_requirements
 from holdfast.core.tools import DEFAULT_RETURN_CHARS, Tool, ToolKind, truncated
 from holdfast.core.turn import PlannedCall
-from holdfast.errors import CallerError, ToolError
+from holdfast.errors import CallerError, InvalidArgument, ToolError
 from holdfast.ports.house import House
 from holdfast.ports.sandbox import Sandbox, SandboxCall, SandboxResult
 from holdfast.ports.toolbox import BuiltinSpec, ToolContext
@@ -82,6 +82,10 @@ class ToolRouter:
     async def _run_custom(
         self, tool: Tool, source: str, planned: PlannedCall, context: ToolContext
     ) -> ToolReturn:
+        try:
+            requirements = pip_requirements(tool.pip_requirements)
+        except InvalidArgument as error:
+            return _failed(planned, str(error))
         call = SandboxCall(
             source=source,
             function=tool.name,
@@ -89,7 +93,7 @@ class ToolRouter:
             timeout_seconds=self._timeout_seconds,
             env=context.environment,
             agent_state=context.agent_state,
-            requirements=pip_requirements(tool.pip_requirements),
+            requirements=requirements,
         )
         return _returned(planned.call.id, tool.name, await self._sandbox.run(call))
 
