@@ -1,5 +1,6 @@
 """Bedrock's Converse. Its SDK is an extra, waits in threads, and has a connection pool of its own."""
 
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import boto3
@@ -7,6 +8,7 @@ import httpx2
 from botocore.client import BaseClient
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError
+from botocore.loaders import Loader, create_loader
 from botocore.session import Session
 from botocore.tokens import FrozenAuthToken
 from pydantic_ai.messages import ModelMessage
@@ -58,6 +60,12 @@ class BedrockConverseWire:
         return settings
 
 
+@lru_cache(maxsize=1)
+def _loader() -> Loader:
+    """botocore's descriptions of services: reading them takes longer than anything else here."""
+    return create_loader()
+
+
 class _KeyedSession(Session):  # type: ignore[misc]  # botocore brings no types
     """With a key of Bedrock's own there is no need to sign."""
 
@@ -81,10 +89,13 @@ def _client(account: Account, timeout: httpx2.Timeout) -> BaseClient:
         max_pool_connections=_CONNECTIONS,
         signature_version="bearer" if account.api_key else None,
     )
+    inner = _KeyedSession(account.api_key) if account.api_key else Session()
+    inner.register_component("data_loader", _loader())
     if account.api_key:
-        session = boto3.Session(botocore_session=_KeyedSession(account.api_key))
+        session = boto3.Session(botocore_session=inner)
     else:
         session = boto3.Session(
+            botocore_session=inner,
             aws_access_key_id=account.more["access"],
             aws_secret_access_key=account.more["secret"],
             aws_session_token=account.more["session"],
