@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.config import ABOUT, GUIDE, Settings, is_loopback
+from holdfast.config import ABOUT, GUIDE, Settings, is_loopback, unknown_variables
 from holdfast.errors import SettingInvalid
 from holdfast.ports.house import Limits
+from holdfast.ports.sandbox import SandboxLimits
 
 
 def test_without_a_word_from_the_operator_the_server_is_local_and_keeps_a_file_at_home() -> None:
@@ -146,3 +147,44 @@ def test_a_refused_address_is_shown_without_its_password() -> None:
 
     assert "er2" not in str(refused.value)
     assert "@host/name" in str(refused.value)
+
+
+def test_without_a_word_from_the_operator_tools_are_plain_and_have_the_usual_limits() -> None:
+    settings = Settings.read({})
+
+    assert (settings.sandbox, settings.sandbox_network) == ("plain", False)
+    assert settings.sandbox_limits == SandboxLimits()
+
+
+def test_limits_of_tools_are_those_that_were_chosen() -> None:
+    chosen = {
+        "HOLDFAST_TOOL_MEMORY_BYTES": "134217728",
+        "HOLDFAST_TOOL_PROCESSES": "2",
+        "HOLDFAST_TOOL_OPEN_FILES": "33",
+        "HOLDFAST_TOOL_FILE_BYTES": "4",
+        "HOLDFAST_TOOL_OUTPUT_BYTES": "5",
+    }
+    assert Settings.read(chosen).sandbox_limits == SandboxLimits(
+        memory_bytes=134217728, processes=2, open_files=33, file_bytes=4, output_bytes=5
+    )
+
+
+def test_all_problems_are_found_and_not_only_the_first() -> None:
+    bad = {"HOLDFAST_PORT": "x", "HOLDFAST_SANDBOX": "steel"}
+
+    assert Settings.problems(bad) == [
+        "HOLDFAST_PORT is 'x'; it must be a number from 0 to 65535.",
+        "HOLDFAST_SANDBOX is 'steel'; it must be one of plain, isolated.",
+    ]
+    assert Settings.problems({"HOLDFAST_PORT": "1"}, port="x") == [
+        "--port is 'x'; it must be a number from 0 to 65535."
+    ]
+    (open_door,) = Settings.problems({"HOLDFAST_HOST": "0.0.0.0"})
+    assert "without a password" in open_door
+    assert Settings.problems({}) == []
+
+
+def test_variables_that_only_look_like_settings_are_found() -> None:
+    environ = {"HOLDFAST_PROT": "1", "HOLDFAST_PORT": "1", "HOLDFAST_URL": "x", "PATH": "x"}
+
+    assert unknown_variables(environ) == ["HOLDFAST_PROT"]
