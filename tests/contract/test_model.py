@@ -166,6 +166,16 @@ async def test_a_call_without_arguments_is_told_as_it_is_stored(
     assert json.loads(answer.tool_calls[0].arguments) is not None
 
 
+async def test_calls_that_come_in_one_piece_are_told_apart(
+    provider: ScriptedProvider, model: ModelRouter
+) -> None:
+    """As many servers send them that speak OpenAI's chat completions."""
+    calls = [testing.ToolCall("roll_dice", {"num_sides": n}, at_once=True) for n in (6, 20)]
+    provider.script(testing.Answer(*calls))
+    answer = await answered(model, ask(OPENAI, tools=(ROLL,), parallel_tool_calls=True))
+    assert [call.arguments for call in answer.tool_calls] == ['{"num_sides":6}', '{"num_sides":20}']
+
+
 async def test_several_calls_of_one_answer_are_told_apart(
     provider: ScriptedProvider, model: ModelRouter, handle: str
 ) -> None:

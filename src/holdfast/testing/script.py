@@ -77,12 +77,14 @@ class RedactedThinking:
 class ToolCall:
     """A call of the caller's tool. Text arguments go out as they are, also when they are no JSON.
 
-    Without an `id` the provider mints one in the manner of the wire.
+    Without an `id` the provider mints one in the manner of the wire. `at_once` streams it in one piece
+    on OpenAI chat's wire, as many compatible servers do.
     """
 
     name: str
     arguments: Mapping[str, Any] | str = field(default_factory=dict)
     id: str | None = None
+    at_once: bool = False
 
     @property
     def arguments_text(self) -> str:

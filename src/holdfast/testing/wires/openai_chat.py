@@ -57,6 +57,9 @@ def stream(answer: Answer, response_id: str, body: Body) -> Iterator[Streamed]:
         if isinstance(block.content, ToolCall):
             yield before + _call_start(block.content, calls) + after
             calls += 1
+            if block.content.at_once:
+                yield from block.interruptions
+                continue
         start, end = _delta_around(block.content, calls - 1)
         yield from flowing(block, before + start, end + after)
     yield before + b'{},"finish_reason":%b}]}\n\n' % encode(answer.finish_reason)
@@ -78,8 +81,9 @@ def _call(call: ToolCall) -> dict[str, Any]:
 
 
 def _call_start(call: ToolCall, index: int) -> bytes:
-    started = _call(call) | {"index": index, "function": {"name": call.name, "arguments": ""}}
-    return encode({"tool_calls": [started]})
+    arguments = call.arguments_text if call.at_once else ""
+    called = {"index": index, "function": {"name": call.name, "arguments": arguments}}
+    return encode({"tool_calls": [_call(call) | called]})
 
 
 def _delta_around(content: Content, call_index: int) -> tuple[bytes, bytes]:
