@@ -175,3 +175,10 @@ def logged() -> Iterator[tuple[str, str]]:
                     args=[ast.Constant(value=str(name)), *_],
                 ):
                     yield name, method
+
+
+def test_decisions_are_numbered_one_after_the_other() -> None:
+    pages = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+    files = [int(page.name[:4]) for page in pages]
+    titles = [int(page.read_text(encoding="utf-8")[2:].split(".")[0]) for page in pages]
+    assert files == titles == list(range(1, len(pages) + 1))
