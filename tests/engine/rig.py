@@ -135,6 +135,7 @@ class ScriptedToolbox:
         function: str,
         arguments: Mapping[str, Any],
         environment: Mapping[str, str],
+        requirements: Sequence[str] = (),
     ) -> ToolReturn:
         raise NotImplementedError
 

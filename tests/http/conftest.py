@@ -120,8 +120,11 @@ class EchoToolbox:
         function: str,
         arguments: Mapping[str, Any],
         environment: Mapping[str, str],
+        requirements: Sequence[str] = (),
     ) -> ToolReturn:
-        return _said(function, f"{function} {dict(arguments)} {dict(environment)}")
+        return _said(
+            function, f"{function} {dict(arguments)} {dict(environment)} {[*requirements]}"
+        )
 
 
 def _said(name: str, text: str, call_id: str = "call_1") -> ToolReturn:

@@ -259,10 +259,15 @@ async def test_a_built_in_tool_keeps_its_work_but_takes_settings(client: AsyncCl
 async def test_a_source_runs_without_being_stored(client: AsyncClient) -> None:
     answer = await client.post(
         "/v1/tools/run",
-        json={"source_code": ROLL, "args": {"num_sides": 6}, "env_vars": {"A": "1"}},
+        json={
+            "source_code": ROLL,
+            "args": {"num_sides": 6},
+            "env_vars": {"A": "1"},
+            "pip_requirements": [{"name": "dice", "version": "1.0"}],
+        },
     )
     shown = answer.json()
     assert shown["message_type"] == "tool_return_message"
     assert shown["status"] == "success"
-    assert shown["tool_return"] == "roll_dice_tool {'num_sides': 6} {'A': '1'}"
+    assert shown["tool_return"] == "roll_dice_tool {'num_sides': 6} {'A': '1'} ['dice==1.0']"
     assert (await client.get("/v1/tools/count")).json() == 0

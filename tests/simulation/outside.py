@@ -179,6 +179,7 @@ class Toolbox:
         function: str,
         arguments: Mapping[str, Any],
         environment: Mapping[str, str],
+        requirements: Sequence[str] = (),
     ) -> ToolReturn:
         raise NotImplementedError
 

@@ -48,6 +48,7 @@ class Toolbox(Protocol):
         function: str,
         arguments: Mapping[str, Any],
         environment: Mapping[str, str],
+        requirements: Sequence[str] = (),
     ) -> ToolReturn:
         """Run a source that is not stored as a tool."""
         ...

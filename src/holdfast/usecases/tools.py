@@ -155,7 +155,9 @@ async def run_source(
     """Run a source that is not stored."""
     source = form.source_code or ""
     name = function or (await _schema(form, source)).name
-    return await house.toolbox.run_source(source, name, arguments, environment)
+    needs = requirements.pip_requirements(form.pip_requirements)
+    requirements.refuse_npm(form.npm_requirements)
+    return await house.toolbox.run_source(source, name, arguments, environment, needs)
 
 
 async def _schema(form: ToolForm, source: str) -> ToolSchema:

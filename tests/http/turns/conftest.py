@@ -128,8 +128,9 @@ class Dice:
         function: str,
         arguments: Mapping[str, Any],
         environment: Mapping[str, str],
+        requirements: Sequence[str] = (),
     ) -> ToolReturn:
-        return await self._inner.run_source(source, function, arguments, environment)
+        return await self._inner.run_source(source, function, arguments, environment, requirements)
 
 
 @pytest.fixture

@@ -130,8 +130,11 @@ class WatchedToolbox:
         function: str,
         arguments: Mapping[str, Any],
         environment: Mapping[str, str],
+        requirements: Sequence[str] = (),
     ) -> ToolReturn:
-        return await self._toolbox.run_source(source, function, arguments, environment)
+        return await self._toolbox.run_source(
+            source, function, arguments, environment, requirements
+        )
 
     def _tell(self, span: Span, returned: ToolReturn) -> None:
         span.set_attribute("holdfast.tool.outcome", returned.outcome)

@@ -55,6 +55,7 @@ class ToolRouter:
         function: str,
         arguments: Mapping[str, Any],
         environment: Mapping[str, str],
+        requirements: Sequence[str] = (),
     ) -> ToolReturn:
         call = SandboxCall(
             source=source,
@@ -62,6 +63,7 @@ class ToolRouter:
             arguments=arguments,
             timeout_seconds=self._timeout_seconds,
             env=environment,
+            requirements=tuple(requirements),
         )
         result = _returned("", function, await self._sandbox.run(call))
         return _cut(result, DEFAULT_RETURN_CHARS)

@@ -106,6 +106,8 @@ async def run_tool_from_source(body: ToolRun, house: HouseDep, _actor: ActorDep)
         source_type=body.source_type,
         json_schema=body.json_schema,
         args_json_schema=body.args_json_schema,
+        pip_requirements=_requirements(body.pip_requirements),
+        npm_requirements=_requirements(body.npm_requirements),
     )
     returned = await tools.run_source(
         house, form, body.args, function=body.name, environment=body.env_vars or {}

@@ -66,6 +66,8 @@ class ToolRun(BaseModel):
     source_type: SourceType | None = None
     json_schema: dict[str, Any] | None = None
     args_json_schema: dict[str, Any] | None = None
+    pip_requirements: list[Requirement] | None = None
+    npm_requirements: list[Requirement] | None = None
 
 
 class ToolSearch(BaseModel):
