@@ -98,7 +98,7 @@ class LlmConfigInput(BaseModel):
     # For people and price lists; they ask nothing of the model.
     display_name: str | None = None
     provider_name: str | None = None
-    provider_category: str | None = None
+    provider_category: Literal["base", "byok"] | None = None
     tier: str | None = None
     compatibility_type: str | None = None
     model_wrapper: str | None = None
