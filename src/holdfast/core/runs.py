@@ -140,6 +140,8 @@ class RunFailure(Struct, frozen=True, omit_defaults=True):
     # Where a person's answer is missing: the row that asks for it, and id and tool of each call.
     pending_request_id: str | None = None
     pending_calls: tuple[tuple[str, str], ...] = ()
+    # Where our own code broke: kept with the step for whoever looks into the database, and never on the wire.
+    traceback: str = ""
 
 
 class Run(Struct, frozen=True, kw_only=True):

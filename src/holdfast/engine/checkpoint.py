@@ -131,7 +131,7 @@ class Checkpoints(Struct, frozen=True):
     ) -> Advanced:
         """End the run as failed. Rows that were never stored stay out of the history."""
         state = self._cut_short(state, StepStatus.FAILED, failure)
-        state = replace(state, run=replace(state.run, failure=failure))
+        state = replace(state, run=replace(state.run, failure=replace(failure, traceback="")))
         return self.end_early(tx, state, reason, {})
 
     def cancel(self, tx: Transaction, state: State, progress: EffectProgress) -> Advanced:

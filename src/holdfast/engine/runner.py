@@ -1,6 +1,7 @@
 """The loop: a decision, its effect, a checkpoint, again. One call carries one run to its end."""
 
 import logging
+import traceback
 from collections.abc import Callable
 from functools import partial
 
@@ -32,6 +33,9 @@ from holdfast.ports.house import House
 from holdfast.ports.store import Transaction
 
 log = logging.getLogger(__name__)
+
+# The innermost calls of an error of ours that are kept with its step.
+TRACEBACK_FRAMES = 20
 
 Checkpoint = Callable[[Transaction, State], Advanced]
 
@@ -148,7 +152,8 @@ class Runner:
         except Exception as error:
             log.exception("run.failed")
             summary = "An error occurred during agent execution."
-            failure = RunFailure("internal_error", summary, str(error))
+            trace = traceback.format_exc(limit=-TRACEBACK_FRAMES)
+            failure = RunFailure("internal_error", summary, str(error), traceback=trace)
             reason = StopReason.ERROR
         else:
             return after, at.advance

@@ -9,8 +9,10 @@ import pytest
 from httpx import AsyncClient
 from tests.waiting import WAIT_SECONDS, eventually
 
+from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
 from holdfast.core.messages import ToolCall
 from holdfast.errors import ModelTimedOut
+from holdfast.ports.house import House
 
 Send = Callable[..., Coroutine[Any, Any, dict[str, Any]]]
 ROLL = ToolCall(id="call_1", name="roll", arguments='{"sides": 6}')
@@ -185,3 +187,22 @@ async def test_a_failed_step_says_why_and_how_long_it_took(
     assert metrics["llm_request_ns"] > 0
     assert metrics["step_ns"] >= metrics["llm_request_ns"]
     assert (await get(client, f"runs/{run['id']}/metrics"))["num_steps"] == 1
+
+
+@pytest.mark.wire(153)
+async def test_where_our_own_code_broke_is_kept_with_the_step_and_off_the_wire(
+    client: AsyncClient, agent_id: str, model: Any, house: House
+) -> None:
+    model.fails(ZeroDivisionError("a fault of ours"))
+    hello = {"messages": [{"role": "user", "content": "hi"}]}
+    await client.post(f"/v1/agents/{agent_id}/messages", json=hello)
+    [step] = await get(client, "steps/")
+    [run] = await get(client, "runs/")
+
+    assert (step["status"], step["error_type"]) == ("failed", "internal_error")
+    kept = await house.store.read(lambda tx: tx.steps.get(DEFAULT_ORGANIZATION_ID, step["id"]))
+    assert kept.failure is not None
+    assert "ZeroDivisionError" in kept.failure.traceback
+    shown = str([step, run, await get(client, f"runs/{run['id']}/explain")])
+    assert "a fault of ours" in shown
+    assert "Traceback" not in shown
