@@ -132,3 +132,11 @@ async def test_who_takes_and_goes_away_takes_nothing_with_it(dispatch: Dispatch)
     task.cancel()
     await asyncio.wait([task], timeout=WAIT_SECONDS)
     assert await taken(dispatch) == A1
+
+
+async def test_a_run_is_held_from_its_turn_to_its_release(dispatch: Dispatch) -> None:
+    dispatch.submit(A1)
+    dispatch.submit(A2)
+    assert (dispatch.holds(A1.run_id), dispatch.holds(A2.run_id)) == (True, False)
+    dispatch.release(await taken(dispatch))
+    assert (dispatch.holds(A1.run_id), dispatch.holds(A2.run_id)) == (False, True)

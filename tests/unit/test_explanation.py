@@ -52,6 +52,16 @@ WAITS_ON = "Nothing: it waits until somebody answers or cancels it."
 
 # The facts; then the phase, the sentence, since when, what happens by itself, and what somebody can do.
 CASES: dict[str, tuple[dict[str, Any], Phase, str, str | None, list[Remedy]]] = {
+    "running, and nobody here carries it": (
+        {"run": run(RunStatus.RUNNING), "carried": False},
+        Phase.STARTING,
+        (
+            "The run has been taken and decides what comes next, for 5.0 seconds. "
+            "No worker of this server carries it."
+        ),
+        "Whoever carries it goes on; if its process died, the next start takes it up.",
+        [Cancel("run-1", "stops it and keeps what has been said")],
+    ),
     "queued, the next": (
         {"run": run(RunStatus.QUEUED)},
         Phase.QUEUED,

@@ -9,9 +9,11 @@ from enum import StrEnum
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.core.cancellation import Action, Cancellation
 from holdfast.core.deadlines import Deadline, OnTimeout
+from holdfast.core.lifecycle import HOLDING
 from holdfast.core.messages import CallState, Decision, OpenCall
 from holdfast.core.runs import COMPACTION, Run, RunStatus, Step, StopReason
 
@@ -42,6 +44,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     decisions: Mapping[str, Decision] = {}
     # The run that took this one's place, once somebody had answered.
     followed_by: str | None = None
+    # Whether a worker of the process that was asked carries the run.
+    carried: bool = True
     # The operator's bounds.
     stall_seconds: float
     tool_timeout_seconds: float
@@ -100,6 +104,17 @@ class Explanation(Struct, frozen=True, kw_only=True):
 
 
 def explain(facts: Facts) -> Explanation:
+    explanation = _of_status(facts)
+    if facts.carried or facts.run.status not in HOLDING:
+        return explanation
+    return replace(
+        explanation,
+        summary=f"{explanation.summary} No worker of this server carries it.",
+        by_itself="Whoever carries it goes on; if its process died, the next start takes it up.",
+    )
+
+
+def _of_status(facts: Facts) -> Explanation:
     match facts.run.status:
         case RunStatus.QUEUED:
             return _queued(facts)

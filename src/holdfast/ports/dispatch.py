@@ -30,6 +30,10 @@ class Dispatch(Protocol):
         """How many tickets were submitted here and not taken yet. May be asked from any thread."""
         ...
 
+    def holds(self, run_id: str) -> bool:
+        """Whether the run has had its turn here and was not released yet."""
+        ...
+
     async def turn(self, run_id: str) -> None:
         """Return once the run no longer waits for its thread."""
         ...

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from holdfast.core.agents import Actor
 from holdfast.core.explanation import Explanation, Facts, explain
-from holdfast.core.lifecycle import LIVE
+from holdfast.core.lifecycle import HOLDING, LIVE
 from holdfast.core.messages import OpenCall, decided
 from holdfast.core.paging import Order, Page
 from holdfast.core.prices import Costs
@@ -24,31 +24,37 @@ _NEXT_RUNS = 20
 
 
 class Explained(Struct, frozen=True):
-    """The run, what is to be said of it, its newest step, and what all of them cost."""
+    """The run, what is to be said of it, its newest step, what all of them cost, and whether a worker of this
+    process holds it."""
 
     run: Run
     explanation: Explanation
     step: Step | None
     costs: Costs
+    carried: bool
 
 
 async def explained(house: House, actor: Actor, run_id: str) -> Explained:
+    carried = house.dispatch.holds(run_id)
+
     def load(tx: Transaction) -> Explained:
         run = tx.runs.get(actor.organization_id, run_id)
         newest = StepQuery(page=Page(limit=1), run_id=run_id)
         step = next(iter(tx.steps.list(run.organization_id, newest)), None)
         costs = tx.steps.costs(run.organization_id, newest)
-        return Explained(run, explain(_facts(tx, house, run)), step, costs)
+        told = explain(_facts(tx, house, run, carried=carried))
+        return Explained(run, told, step, costs, carried=carried and run.status in HOLDING)
 
     return await house.store.read(load)
 
 
-def _facts(tx: Transaction, house: House, run: Run) -> Facts:
+def _facts(tx: Transaction, house: House, run: Run, *, carried: bool) -> Facts:
     calls = tx.calls.open(run.thread_id) if _may_have_calls(run) else ()
     paused = run.status is RunStatus.PAUSED
     return Facts(
         run=run,
         now=house.clock.now(),
+        carried=carried,
         ahead=_ahead(tx, run) if run.status is RunStatus.QUEUED else (),
         step=next(iter(tx.steps.pending(run.id)), None) if run.status in LIVE else None,
         calls=tuple(calls),

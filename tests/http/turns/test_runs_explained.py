@@ -49,6 +49,8 @@ async def test_who_asks_the_model_and_who_waits_behind_it(
 
     assert (asking["phase"], asking["status"]) == ("asking_model", "running")
     assert asking["waits_for"]["model"] == "openai/gpt-x"
+    assert asking["lease"] == {"held_here": True, "expires_at": None}
+    assert waiting["lease"]["held_here"] is False
     [step] = await get(client, f"runs/{first}/steps")
     assert asking["num_steps"] == 1
     assert step["status"] == "pending"

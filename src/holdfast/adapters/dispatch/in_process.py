@@ -46,6 +46,9 @@ class InProcessDispatch:
     def waiting(self) -> int:
         return len(self._turns) + len(self._ready)
 
+    def holds(self, run_id: str) -> bool:
+        return any(ticket.run_id == run_id for ticket in self._holders.values())
+
     async def turn(self, run_id: str) -> None:
         waiting = self._turns.get(run_id)
         if waiting is not None:

@@ -42,6 +42,14 @@ class HttpCall(Struct, frozen=True, kw_only=True):
     body: dict[str, Any]
 
 
+class Lease(Struct, frozen=True):
+    """One process carries the runs of a store, for as long as it lives: there is no time after which another may
+    take them."""
+
+    held_here: bool
+    expires_at: datetime | None = None
+
+
 class Explanation(Struct, frozen=True, kw_only=True):
     run_id: str
     agent_id: str
@@ -64,6 +72,8 @@ class Explanation(Struct, frozen=True, kw_only=True):
     # Tries of the newest step that came to nothing, and how often a dead process left the run behind.
     failed_attempts: list[Attempt]
     recoveries: int
+    # Whether a worker of the server that was asked carries the run.
+    lease: Lease
     usage: TokenUsage
     created_at: datetime
     started_at: datetime | None

@@ -48,6 +48,7 @@ def api_explanation(found: Explained) -> wire.Explanation:
         num_steps=run.num_steps,
         failed_attempts=api_step(found.step).attempts if found.step else [],
         recoveries=run.progress.recoveries,
+        lease=wire.Lease(held_here=found.carried),
         usage=token_usage(run.usage, found.costs),
         created_at=run.created_at,
         started_at=run.started_at,
