@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+from msgspec import structs
 from tests.engine.rig import ACTOR, Rig, called, said
 from tests.receiver import Receiver, Says, receiving
 from tests.waiting import WAIT_SECONDS
@@ -331,3 +332,21 @@ async def test_waits_grow_and_are_not_alike(rig: Rig) -> None:
     assert all(max(before) < min(after) for before, after in itertools.pairwise(waits[:6]))
     assert max(waits[-1]) <= callbacks.LONGEST_WAIT_SECONDS * 1.25
     assert len(set(waits[0])) > 1
+
+
+async def test_a_run_that_cannot_be_read_harms_nobody(rig: Rig, receiver: Receiver) -> None:
+    agent = await rig.make_agent()
+    async with rig.working():
+        broken = await finished(rig, receiver.url, agent)
+        whole = await finished(rig, receiver.url, agent)
+    lost = structs.replace(broken, last_event_seq=broken.last_event_seq + 9)
+    await rig.house.store.write(lambda tx: tx.runs.save(lost))
+
+    async with delivering(rig) as delivery:
+        heard = await receiver.heard()
+        outcome = await settled(rig, broken)
+        still_delivers = not delivery.done()
+
+    assert json.loads(heard.body)["run_id"] == whole.id
+    assert outcome.error == "The server could not deliver it."
+    assert still_delivers

@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast import logs
 from holdfast.core import callbacks
 from holdfast.core.callbacks import CallbackOutcome, ClaimedCallback
 from holdfast.core.events import RunEnded
@@ -47,6 +48,7 @@ STORE_RETRY_SECONDS = 2.0
 
 _ROWS_AT_A_TIME = 1_000
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+_OUR_FAULT = "The server could not deliver it."
 
 # The body that the run, the rows that it stored and its last event make.
 Render = Callable[[Run, Sequence[Message], RunEnded], bytes]
@@ -125,6 +127,7 @@ class CallbackDelivery:
 
     async def _deliver(self, claimed: ClaimedCallback) -> None:
         """One try, whatever comes of it: no receiver and no bug may keep the others from being told."""
+        logs.bind(run_id=claimed.run_id)
         try:
             outcome, may_try_again = await self._try(claimed)
             await self._settle(claimed, outcome, may_try_again=may_try_again)
@@ -135,26 +138,31 @@ class CallbackDelivery:
             raise
         except BackendError:
             # The claim ends by itself.
-            log.exception("store.unreachable", extra={"run_id": claimed.run_id})
+            log.exception("store.unreachable", extra={"while": "telling of a run's end"})
 
     async def _try(self, claimed: ClaimedCallback) -> tuple[CallbackOutcome, bool]:
         """What came of it, and whether another try may do better."""
-        told = await self._house.store.read(lambda tx: _ended(tx, claimed.run_id))
-        if told is None:
-            return CallbackOutcome(error="The run is gone."), False
-        before = told.run.callback or CallbackOutcome()
-        if claimed.attempts > self._house.limits.callback_attempts:
-            # The tries before did not end with an outcome but with the process.
-            return replace(before, error="The server could not deliver it."), False
+        before = CallbackOutcome()
         try:
+            told = await self._house.store.read(lambda tx: _ended(tx, claimed.run_id))
+            if told is None:
+                return CallbackOutcome(error="The run is gone."), False
+            logs.bind(agent_id=told.run.agent_id, organization_id=told.run.organization_id)
+            before = told.run.callback or before
+            if claimed.attempts > self._house.limits.callback_attempts:
+                # The tries before did not end with an outcome but with the process.
+                return replace(before, error=_OUR_FAULT), False
             outcome = await self._sent(told)
+        except BackendError:
+            raise
         except Undeliverable as error:
             return replace(before, error=str(error)), True
         except AddressForbidden as error:
             return replace(before, error=str(error)), False
         except Exception:
-            log.exception("callback.failed", extra={"run_id": claimed.run_id})
-            return replace(before, error="The server could not deliver it."), True
+            # A run that cannot be read is no reason to leave the others untold either.
+            log.exception("callback.failed")
+            return replace(before, error=_OUR_FAULT), True
         return outcome, outcome.error is not None
 
     async def _sent(self, told: Ended) -> CallbackOutcome:
@@ -184,7 +192,6 @@ class CallbackDelivery:
         log.info(
             "callback.delivered" if outcome.error is None else "callback.not_delivered",
             extra={
-                "run_id": claimed.run_id,
                 "attempt": claimed.attempts,
                 "why": outcome.error,
                 "next_at": due_at,
