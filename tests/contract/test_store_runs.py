@@ -18,6 +18,7 @@ from holdfast.core.lifecycle import Signal
 from holdfast.core.messages import Text
 from holdfast.core.models import ModelChoice
 from holdfast.core.paging import Order, Page
+from holdfast.core.prices import Costs
 from holdfast.core.runs import (
     ClientTool,
     Progress,
@@ -331,18 +332,62 @@ async def test_steps_are_found_by_each_condition(any_store: Store, make: Make) -
         await any_store.write(lambda tx: tx.steps.save(make.step(run)))
 
 
-async def test_a_saved_step_is_found_by_its_new_tags(any_store: Store, make: Make) -> None:
+async def test_a_judged_step_is_found_by_its_new_tags(any_store: Store, make: Make) -> None:
     run = make.run(await add_thread(any_store, make))
     step = make.step(run, tags=("old",))
     await add_runs(any_store, run)
     await any_store.write(lambda tx: tx.steps.add(step))
-    await any_store.write(lambda tx: tx.steps.save(change(step, tags=("new",))))
+    judged = await any_store.write(lambda tx: tx.steps.judge(ORG, step.id, "positive", ("new",)))
 
     async def count(tag: str) -> int:
         query = StepQuery(page=ALL, tags=(tag,))
         return len(await any_store.read(lambda tx: tx.steps.list(ORG, query)))
 
+    assert judged == change(step, feedback="positive", tags=("new",))
     assert (await count("old"), await count("new")) == (0, 1)
+    with pytest.raises(NotFound, match=f"Step with ID {step.id} not found"):
+        await any_store.write(lambda tx: tx.steps.judge("org-x", step.id, None, ()))
+
+
+async def test_a_step_that_is_saved_keeps_what_people_think_of_it(
+    any_store: Store, make: Make
+) -> None:
+    """And what they say changes nothing else, however old the step was that they saw."""
+    run = make.run(await add_thread(any_store, make))
+    begun = make.step(run)
+    ended = change(begun, status=StepStatus.SUCCESS, usage=Usage(1, 2))
+    await add_runs(any_store, run)
+    await any_store.write(lambda tx: tx.steps.add(begun))
+    await any_store.write(lambda tx: tx.steps.judge(ORG, begun.id, "negative", ("b", "a")))
+    await any_store.write(lambda tx: tx.steps.save(ended))
+
+    expected = change(ended, feedback="negative", tags=("b", "a"))
+    assert await any_store.read(lambda tx: tx.steps.get(ORG, begun.id)) == expected
+    tagged = StepQuery(page=ALL, tags=("a",))
+    assert await any_store.read(lambda tx: tx.steps.list(ORG, tagged)) == [expected]
+    judged = await any_store.write(lambda tx: tx.steps.judge(ORG, begun.id, None, None))
+    assert judged == change(expected, feedback=None)
+
+
+async def test_only_answers_count_as_unpriced(any_store: Store, make: Make) -> None:
+    run = make.run(await add_thread(any_store, make))
+    steps = [
+        make.step(run, status=StepStatus.SUCCESS, cost=7),
+        make.step(run, status=StepStatus.SUCCESS),
+        make.step(run, status=StepStatus.FAILED),
+        make.step(run, status=StepStatus.CANCELLED, cost=2),
+        make.step(run),
+    ]
+    await add_runs(any_store, run)
+
+    def add(tx: Transaction) -> None:
+        for step in steps:
+            tx.steps.add(step)
+
+    await any_store.write(add)
+    query = StepQuery(page=ALL, agent_id=run.agent_id)
+    costs = await any_store.read(lambda tx: tx.steps.costs(ORG, query))
+    assert costs == Costs(cost=9, steps=5, unpriced=1)
 
 
 async def test_events_come_back_in_order_with_their_rows(any_store: Store, make: Make) -> None:

@@ -16,6 +16,7 @@ from holdfast.core.turn import Finish, PlannedCall
 from holdfast.errors import ModelRateLimited, PendingApproval, ThreadBusy
 from holdfast.ports.house import Limits
 from holdfast.ports.toolbox import ToolContext
+from holdfast.usecases import steps
 
 
 async def test_a_plain_turn_stores_what_was_said_and_ends(rig: Rig) -> None:
@@ -54,6 +55,22 @@ async def test_the_call_is_on_record_before_its_tool_starts(rig: Rig) -> None:
         assert (await rig.context(agent))[-1].tool_calls == (call.call,)
         rig.toolbox.gate.set()
         assert (await rig.ended(run)).status is RunStatus.COMPLETED
+
+
+async def test_what_people_think_of_a_step_while_it_is_taken_stays(rig: Rig) -> None:
+    agent = await rig.make_agent("roll")
+    rig.model.script = [called(("c1", "roll"))]
+    rig.toolbox.gate = asyncio.Event()
+    async with rig.working():
+        run = await rig.submit(agent)
+        await asyncio.wait_for(rig.toolbox.running.wait(), 20)
+        (call,) = await rig.read(lambda tx: tx.calls.open(agent.id))
+        await steps.set_feedback(rig.house, ACTOR, call.step_id, "positive", ("good",))
+        rig.toolbox.gate.set()
+        await rig.ended(run)
+    step = await steps.retrieve(rig.house, ACTOR, call.step_id)
+    assert (step.feedback, step.tags) == ("positive", ("good",))
+    assert (step.status, step.usage.total_tokens) == (StepStatus.SUCCESS, 15)
 
 
 @pytest.mark.wire(139)

@@ -42,7 +42,8 @@ class Price(Struct, frozen=True):
 
 
 class Costs(Struct, frozen=True, kw_only=True):
-    """What some steps cost together. ``unpriced`` of them have no known cost, so the sum is without them."""
+    """What some steps cost together. ``unpriced`` of them came to an answer whose price is not known, so
+    the sum is without them."""
 
     cost: int | None
     steps: int

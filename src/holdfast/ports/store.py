@@ -411,7 +411,20 @@ class Callbacks(Protocol):
 class Steps(Protocol):
     def add(self, step: Step) -> None: ...
 
-    def save(self, step: Step) -> None: ...
+    def save(self, step: Step) -> None:
+        """All of it but ``feedback`` and ``tags``: people may judge a step while it is taken."""
+        ...
+
+    def judge(
+        self,
+        organization_id: str,
+        step_id: str,
+        feedback: str | None,
+        tags: tuple[str, ...] | None,
+    ) -> Step:
+        """Set what people think of the step, and nothing else of it; tags of None stay as they are. NotFound as by
+        ``get``."""
+        ...
 
     def get(self, organization_id: str, step_id: str) -> Step:
         """NotFound: ``Step with ID <id> not found``."""

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from msgspec.structs import replace
-
 from holdfast.core.agents import Actor
 from holdfast.core.messages import Message
 from holdfast.core.paging import Page
@@ -66,10 +64,6 @@ async def trace(
 async def set_feedback(
     house: House, actor: Actor, step_id: str, feedback: str | None, tags: tuple[str, ...] | None
 ) -> Step:
-    def change(tx: Transaction) -> Step:
-        step = tx.steps.get(actor.organization_id, step_id)
-        step = replace(step, feedback=feedback, tags=step.tags if tags is None else tags)
-        tx.steps.save(step)
-        return step
-
-    return await house.store.write(change)
+    return await house.store.write(
+        lambda tx: tx.steps.judge(actor.organization_id, step_id, feedback, tags)
+    )

@@ -16,6 +16,7 @@ E = TypeVar("E", bound=StrEnum)
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(dict[str, Any])
+_words_decoder = msgspec.json.Decoder(tuple[str, ...])
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -71,6 +72,21 @@ class Json(TypeDecorator[dict[str, Any]]):
         return _object
 
 
+class Words(TypeDecorator[tuple[str, ...]]):
+    """Words in their order, as JSON text."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: tuple[str, ...] | None, _dialect: Dialect) -> str | None:
+        return None if value is None else encoded(value)
+
+    def result_processor(
+        self, _dialect: Dialect, _coltype: object
+    ) -> Callable[[str | None], tuple[str, ...] | None]:
+        return _words
+
+
 def encoded(value: object) -> str:
     """JSON text. What JSON cannot hold is the caller's error."""
     try:
@@ -83,6 +99,10 @@ def encoded(value: object) -> str:
 
 def _object(value: str | None) -> dict[str, Any] | None:
     return None if value is None else _decoder.decode(value)
+
+
+def _words(value: str | None) -> tuple[str, ...] | None:
+    return None if value is None else _words_decoder.decode(value)
 
 
 def _moment(value: int | None) -> datetime | None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    and_,
     bindparam,
     delete,
     func,
@@ -27,7 +28,7 @@ from holdfast.errors import NotFound
 _steps = tables.steps
 _tags = tables.step_tags
 
-STEP = Shape(Step, _steps)
+STEP = Shape(Step, _steps, kept=("feedback", "tags"))
 
 _listing = Listing(
     "Step",
@@ -35,6 +36,9 @@ _listing = Listing(
     organization_id=_steps.c.organization_id,
     orders={"created_at": _steps.c.created_at},
 )
+
+# A step without an answer has nothing that a price is missing for.
+_is_unpriced = and_(_steps.c.status == StepStatus.SUCCESS, _steps.c.cost.is_(None))
 
 _add = Prepared(insert(_steps))
 _add_tag = Prepared(insert(_tags))
@@ -53,8 +57,29 @@ class SqlSteps:
     def save(self, step: Step) -> None:
         if _save.run(self._connection, _row(step) | {"this_id": step.id}) == 0:
             raise _missing(step.id)
-        _forget_tags.run(self._connection, {"this_id": step.id})
-        self._index_tags(step)
+
+    def judge(
+        self,
+        organization_id: str,
+        step_id: str,
+        feedback: str | None,
+        tags: tuple[str, ...] | None,
+    ) -> Step:
+        said: dict[str, object] = {"feedback": feedback}
+        if tags is not None:
+            said["tags"] = tags
+        judged = self._connection.execute(
+            update(_steps)
+            .where(_steps.c.id == step_id, _steps.c.organization_id == organization_id)
+            .values(said)
+        )
+        if judged.rowcount == 0:
+            raise _missing(step_id)
+        step = self.get(organization_id, step_id)
+        if tags is not None:
+            _forget_tags.run(self._connection, {"this_id": step_id})
+            self._index_tags(step)
+        return step
 
     def get(self, organization_id: str, step_id: str) -> Step:
         row = self._connection.execute(
@@ -90,14 +115,12 @@ class SqlSteps:
 
     def costs(self, organization_id: str, query: StepQuery) -> Costs:
         row = self._connection.execute(
-            select(func.sum(_steps.c.cost), func.count(), func.count(_steps.c.cost)).where(
+            select(func.sum(_steps.c.cost), func.count(), func.count().filter(_is_unpriced)).where(
                 _steps.c.organization_id == organization_id, *_conditions(query)
             )
         ).one()
-        total, steps, priced = row
-        return Costs(
-            cost=None if total is None else int(total), steps=steps, unpriced=steps - priced
-        )
+        total, steps, unpriced = row
+        return Costs(cost=None if total is None else int(total), steps=steps, unpriced=unpriced)
 
     def _index_tags(self, step: Step) -> None:
         for tag in step.tags:

@@ -20,7 +20,7 @@ from sqlalchemy import (
     and_,
 )
 
-from holdfast.adapters.store.columns import Instant, Json, Name
+from holdfast.adapters.store.columns import Instant, Json, Name, Words
 from holdfast.core.deadlines import OnTimeout
 from holdfast.core.lifecycle import HOLDING, LIVE, WENT_WRONG
 from holdfast.core.messages import CallState, Role
@@ -419,7 +419,9 @@ steps = Table(
     Column("status", Name(StepStatus), nullable=False),
     Column("model_handle", Text, nullable=False),
     Column("cost", BigInteger),
+    # Written by callers alone, while the engine writes the rest.
     Column("feedback", Text),
+    Column("tags", Words, nullable=False),
     Column("project_id", Text),
     Column("trace_id", Text),
     Column("created_at", Instant, nullable=False),
