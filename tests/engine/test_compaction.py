@@ -55,7 +55,7 @@ from holdfast.ports.store import Transaction
 from holdfast.testing import FakeClock
 from holdfast.usecases import cancellation, compaction, messages, runs
 from holdfast.usecases.compaction import Compaction
-from holdfast.usecases.messages import ApprovalInput, NewSend
+from holdfast.usecases.messages import ApprovalInput, Input, MessageInput, NewSend
 
 ALL = {"mode": "all"}
 TOO_LONG = ContextWindowExceeded("11 tokens > 10 maximum")
@@ -236,6 +236,35 @@ async def test_a_run_still_ends_as_it_was_going_to(rig: Rig) -> None:
 EXIT = rules.ExitLoop(tool_name="roll")
 
 
+@pytest.mark.parametrize("mode", ["all", "sliding_window"])
+async def test_what_is_said_with_an_answer_stays_in_view_until_it_is_answered(
+    rig: Rig, mode: str
+) -> None:
+    agent = await rig.make_agent("ask", compaction_settings={"mode": mode}, rules=(HELD,))
+    asks = replace(called(("c1", "ask")), usage=Usage(127_000, 5))
+    rig.model.script = [asks, said("They asked."), said("Done.")]
+    async with rig.working():
+        await rig.say(agent)
+        reply = await answered(rig, agent, "c1", more="And hurry.")
+    assert reply.ended.stop_reason is StopReason.END_TURN
+    assert shape(rig.model.questions[-1].history[1:]) == ["They asked.", "And hurry."]
+    assert await shown(rig, agent) == ["They asked.", "And hurry.", "Done."]
+
+
+async def test_what_is_said_with_an_answer_stays_however_often_the_question_is_refused(
+    rig: Rig,
+) -> None:
+    agent = await rig.make_agent("ask", compaction_settings=ALL, rules=(HELD,))
+    rig.model.script = [called(("c1", "ask")), TOO_LONG, said("They asked."), TOO_LONG]
+    async with rig.working():
+        await rig.say(agent)
+        reply = await answered(rig, agent, "c1", more="And hurry.")
+    # There is nothing more to hide, so the provider's refusal stands.
+    assert reply.ended.failure is not None
+    assert reply.ended.failure.kind == TOO_LONG.kind
+    assert await shown(rig, agent) == ["They asked.", "And hurry."]
+
+
 async def test_a_paused_thread_is_made_smaller_when_it_goes_on(rig: Rig) -> None:
     agent = await rig.make_agent("ask", compaction_settings=ALL, rules=(HELD,))
     asks = replace(called(("c1", "ask")), usage=Usage(127_000, 5))
@@ -251,9 +280,11 @@ async def test_a_paused_thread_is_made_smaller_when_it_goes_on(rig: Rig) -> None
 HELD = rules.RequiresApproval(tool_name="ask")
 
 
-async def answered(rig: Rig, agent: Agent, call_id: str) -> messages.Reply:
-    item = ApprovalInput(decisions=(Decision(call_id, approve=True),))
-    new = NewSend(agent_id=agent.id, input=(item,))
+async def answered(rig: Rig, agent: Agent, call_id: str, more: str = "") -> messages.Reply:
+    items: list[Input] = [ApprovalInput(decisions=(Decision(call_id, approve=True),))]
+    if more:
+        items.append(MessageInput(role=Role.USER, content=(Text(more),)))
+    new = NewSend(agent_id=agent.id, input=tuple(items))
     run = await messages.send(rig.house, ACTOR, new)
     return await asyncio.wait_for(messages.wait(rig.house, run), WAIT_SECONDS)
 

@@ -5,8 +5,9 @@ wait for a person are never hidden (wire-v1 §7.9).
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
+from itertools import takewhile
 from typing import Any
 
 from msgspec import Struct
@@ -51,14 +52,20 @@ class Eviction(Struct, frozen=True):
         return len(self.evicted) > 1
 
 
-def is_full(history: Sequence[Message], tokens: int, window: int) -> bool:
-    """The window is nearly full, and not of the system message alone: that cannot be helped here."""
+def is_full(history: Sequence[Message], tokens: int, window: int, new: int = 0) -> bool:
+    """The window is nearly full, and not of the system message and what is ``new`` alone: that cannot be helped
+    here."""
     limit = FULL_SHARE * window
-    return tokens > limit and system_tokens(history) <= limit and evictable(history) > 0
+    return tokens > limit and system_tokens(history) <= limit and evictable(history, new) > 0
 
 
 def system_tokens(history: Sequence[Message]) -> int:
     return estimate_tokens(history[0].text) if history else 0
+
+
+def unanswered(history: Sequence[Message], input_ids: Collection[str]) -> int:
+    """How many rows at the end are of this input: nothing has been said to it yet."""
+    return sum(1 for _ in takewhile(lambda row: row.id in input_ids, reversed(history)))
 
 
 def evictable(history: Sequence[Message], new: int = 0) -> int:

@@ -33,7 +33,8 @@ def deadline_of(
 
 
 def _ruled(tool: str, rules: Sequence[ToolRule]) -> tuple[float | None, OnTimeout]:
-    """What the agent's rules say of the tool; of several rules the most impatient."""
+    """What the agent's rules say of the tool; of several rules the most impatient, and of equal ones the one that
+    denies."""
     timed = [
         (rule.approval_timeout_seconds, rule.approval_on_timeout or OnTimeout.DENY)
         for rule in rules
@@ -41,7 +42,11 @@ def _ruled(tool: str, rules: Sequence[ToolRule]) -> tuple[float | None, OnTimeou
         and rule.tool_name == tool
         and rule.approval_timeout_seconds is not UNSET
     ]
-    return min(timed, default=(None, OnTimeout.DENY))
+    return min(
+        timed,
+        key=lambda item: (item[0], item[1] is not OnTimeout.DENY),
+        default=(None, OnTimeout.DENY),
+    )
 
 
 def first_deadline(calls: Sequence[OpenCall]) -> datetime | None:

@@ -76,6 +76,8 @@ class Turn(Struct, frozen=True, kw_only=True):
     silent: bool = False
     # The last calls made it impossible to go on; the run ends once they have their results.
     stop: StopReason | None = None
+    # What was said to the run. Until it is answered it stays in view.
+    input_ids: frozenset[str] = frozenset()
     # How often the provider has refused this question because it does not fit.
     overflows: int = 0
     # The context was made smaller, or could not be, since the model last answered or refused.
@@ -136,7 +138,8 @@ def next_command(turn: Turn, policy: Policy) -> Command:
     if turn.overflows:
         return Compact(Trigger.OVERFLOW)
     window = policy.context_window
-    if window and compaction.is_full(turn.history, turn.progress.context_tokens, window):
+    new = compaction.unanswered(turn.history, turn.input_ids)
+    if window and compaction.is_full(turn.history, turn.progress.context_tokens, window, new):
         return Compact(
             Trigger.FULL, ending=command.reason if isinstance(command, EndTurn) else None
         )

@@ -50,7 +50,7 @@ def overflowed(state: State, error: ContextWindowExceeded) -> State:
     if _fixed_tokens(state) > state.choice.context_window:
         raise SystemPromptTooLarge(error.detail) from error
     turn = state.turn
-    may_go = compaction.evictable(turn.history, len(state.unstored))
+    may_go = compaction.evictable(turn.history, _new(state))
     if state.step is None or turn.overflows >= compaction.MAX_OVERFLOWS or not may_go:
         raise error
     step = replace(state.step, status=StepStatus.FAILED, failure=_failure(error))
@@ -98,11 +98,17 @@ def _planned(state: State, settings: Mapping[str, Any]) -> Eviction:
         state.turn.history,
         settings=settings,
         room=int(share * state.choice.context_window) - _fixed_tokens(state),
-        new=len(state.unstored),
+        new=_new(state),
     )
     if planned is None:
         raise Bug("A context is to be made smaller that has nothing to spare.")
     return planned
+
+
+def _new(state: State) -> int:
+    """The rows at the end that must stay: nobody has answered them, or the store does not have them yet."""
+    unstored = {row.id for row in state.unstored}
+    return compaction.unanswered(state.turn.history, state.turn.input_ids | unstored)
 
 
 def _spent(state: State, writer: "_Summariser", failure: RunFailure | None) -> State:

@@ -85,6 +85,7 @@ def load(tx: Transaction, run: Run) -> State:
             # A run that only compacts leaves calls alone: they are another run's.
             calls=() if compacts else tuple(tx.calls.open(run.thread_id)),
             progress=run.progress,
+            input_ids=frozenset(row.id for row in run.input),
         ),
         unstored=unstored,
         follow_up=follow_up,
