@@ -197,3 +197,41 @@ def test_an_agent_that_waits_for_a_person_has_no_answer_yet(
 
     assert status == "error"
     assert "waits for a person's approval" in text
+
+
+def test_an_agent_that_answers_with_a_tool_has_answered(
+    client: Letta, provider: ScriptedProvider, asker: "AgentState", make_agent: "MakeAgent"
+) -> None:
+    old = make_agent(tools=["send_message"], system="I am old.")
+    provider.script(ask(old), "He says so.", when=of("I ask."))
+    told = Answer(ToolCall("send_message", {"message": "Four, as ever."}))
+    provider.script(told, Answer(""), when=of("I am old."))
+
+    assert results(client, asker) == [("success", "Four, as ever.")]
+
+
+def test_a_message_is_not_passed_on_for_ever(
+    client: Letta, provider: ScriptedProvider, make_agent: "MakeAgent"
+) -> None:
+    ping, pong = (make_agent(tools=[TELL], system=f"I am {name}.") for name in ("ping", "pong"))
+
+    def pass_on(request: ProviderRequest) -> Answer | str:
+        if request.messages[-1]["role"] == "tool":
+            return "Passed on."
+        other = pong if "I am ping." in json.dumps(request.body) else ping
+        return Answer(ToolCall(TELL, {"message": "Psst.", "other_agent_id": other.id}))
+
+    provider.respond_with(pass_on)
+    client.agents.messages.create(ping.id, input="Go")
+
+    def said_no() -> list[str]:
+        rows = [
+            row
+            for agent in (ping, pong)
+            for row in listed(client.agents.messages.list(agent.id, limit=100))
+        ]
+        return [str(row["tool_return"]) for row in rows if row.get("status") == "error"]
+
+    (refused,) = eventually(said_no, bool)
+    assert "come through 10 agents" in refused
+    assert len(runs_of(client, ping)) + len(runs_of(client, pong)) == 11

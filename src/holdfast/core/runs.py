@@ -104,6 +104,8 @@ class RunRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     budget: Budget | None = None
     # The agents that wait for this run's answer, the one that asked first of all first.
     asked_by: tuple[str, ...] = ()
+    # Through how many agents the message came to this one.
+    relayed: int = 0
     # How long a call waits for a person, and what becomes of it then: before what the agent's rules say.
     approval_timeout_seconds: float | None = None
     approval_on_timeout: OnTimeout | None = None

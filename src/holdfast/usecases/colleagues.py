@@ -1,19 +1,23 @@
 """One agent speaks to another: it sends a message as any caller does, and may wait for the answer.
 
 Nobody waits in a circle. Who waits for whom is kept with each run, and an agent that waits for us is not asked;
-a thread that is busy for another reason is waited for only so long as any caller waits.
+a thread that is busy for another reason is waited for only so long as any caller waits. Nor does a message go round for
+ever: through how many agents it came is kept too, and bounded.
 """
 
 import asyncio
+import contextlib
+from collections.abc import Iterator
 
+import msgspec
 from msgspec import Struct
 
 from holdfast.core.agents import Actor, AgentQuery
 from holdfast.core.ids import DEFAULT_USER_ID
-from holdfast.core.messages import Role, Text
+from holdfast.core.messages import Message, Role, Text
 from holdfast.core.paging import Page
 from holdfast.core.runs import Run, RunRequest, StopReason
-from holdfast.errors import CallerError, Conflict, InvalidArgument
+from holdfast.errors import CallerError, Conflict, HoldfastError, InvalidArgument
 from holdfast.ports.house import House
 from holdfast.ports.store import Transaction
 from holdfast.usecases import messages, runs
@@ -23,27 +27,32 @@ from holdfast.usecases.messages import MessageInput, NewSend, Reply
 MAX_COLLEAGUES = 50
 ASKED_AT_ONCE = 8
 MAX_LOOKED_AT = 1_000
+# A message is passed on at most so often.
+MAX_RELAYED = 10
+
+_SEND_MESSAGE = "send_message"
 
 
 class Sender(Struct, frozen=True, kw_only=True):
-    """Who speaks, and which agents wait for its answer."""
+    """Who speaks, which agents wait for its answer, and through how many it was spoken to itself."""
 
     actor: Actor
     agent_id: str
     waiting: tuple[str, ...] = ()
+    relayed: int = 0
 
 
 async def sender(house: House, organization_id: str, agent_id: str, run_id: str | None) -> Sender:
     actor = Actor(DEFAULT_USER_ID, organization_id)
     if run_id is None:
         return Sender(actor=actor, agent_id=agent_id)
-    run = await runs.retrieve(house, actor, run_id)
-    return Sender(actor=actor, agent_id=agent_id, waiting=run.request.asked_by)
+    asked = (await runs.retrieve(house, actor, run_id)).request
+    return Sender(actor=actor, agent_id=agent_id, waiting=asked.asked_by, relayed=asked.relayed)
 
 
 async def tell(house: House, sender: Sender, agent_id: str, text: str) -> Run:
     """Send without waiting."""
-    return await _send(house, sender, agent_id, text, RunRequest(), kind=messages.ASYNC)
+    return await _send(house, sender, agent_id, text, kind=messages.ASYNC)
 
 
 async def ask(house: House, sender: Sender, agent_id: str, text: str, seconds: float) -> str:
@@ -51,18 +60,19 @@ async def ask(house: House, sender: Sender, agent_id: str, text: str, seconds: f
     chain = (*sender.waiting, sender.agent_id)
     if agent_id in chain:
         raise Conflict(f"The agent {agent_id} waits for your answer and cannot be asked now.")
-    request = RunRequest(asked_by=chain)
-    run = await _send(house, sender, agent_id, text, request, kind="send_message")
+    sending = asyncio.ensure_future(
+        _send(house, sender, agent_id, text, kind="send_message", asked_by=chain)
+    )
     try:
         async with asyncio.timeout(seconds):
-            reply = await messages.wait(house, run)
+            return _said(await messages.wait(house, await asyncio.shield(sending)))
     except TimeoutError:
-        await _stop(house, sender, run, f"no answer within {seconds:g} s")
+        await _stop(house, sender, sending, f"no answer within {seconds:g} s")
         raise Conflict(f"The agent {agent_id} did not answer within {seconds:g} s.") from None
     except asyncio.CancelledError:
-        await asyncio.shield(_stop(house, sender, run, f"{sender.agent_id} no longer waits"))
+        why = f"{sender.agent_id} no longer waits"
+        await asyncio.shield(_stop(house, sender, sending, why))
         raise
-    return _said(reply)
 
 
 async def ask_matching(
@@ -74,13 +84,15 @@ async def ask_matching(
     match_some: tuple[str, ...],
     seconds: float,
 ) -> dict[str, str]:
-    """What each agent with these tags answers, or why it does not."""
+    """What each agent with these tags answers, or why it does not. The time is for all of them."""
     places = asyncio.Semaphore(ASKED_AT_ONCE)
+    clock = asyncio.get_running_loop()
+    until = clock.time() + seconds
 
     async def answer(agent_id: str) -> str:
         async with places:
             try:
-                return await ask(house, sender, agent_id, text, seconds)
+                return await ask(house, sender, agent_id, text, max(until - clock.time(), 0.0))
             except CallerError as error:
                 return f"Error: {error}"
 
@@ -121,8 +133,19 @@ async def _matching(
 
 
 async def _send(
-    house: House, sender: Sender, agent_id: str, text: str, request: RunRequest, *, kind: str
+    house: House,
+    sender: Sender,
+    agent_id: str,
+    text: str,
+    *,
+    kind: str,
+    asked_by: tuple[str, ...] = (),
 ) -> Run:
+    if sender.relayed >= MAX_RELAYED:
+        raise Conflict(
+            f"This message has come through {sender.relayed} agents already and is not passed on any further."
+        )
+    request = RunRequest(asked_by=asked_by, relayed=sender.relayed + 1)
     said = MessageInput(role=Role.USER, content=(Text(_introduced(sender, text)),))
     new = NewSend(
         agent_id=agent_id,
@@ -138,8 +161,11 @@ def _introduced(sender: Sender, text: str) -> str:
     return f"[Message from the agent {sender.agent_id}]\n{text}"
 
 
-async def _stop(house: House, sender: Sender, run: Run, reason: str) -> None:
-    await runs.cancel(house, sender.actor, run.id, reason=reason)
+async def _stop(house: House, sender: Sender, sending: "asyncio.Future[Run]", reason: str) -> None:
+    """Stop the run that was sent, or is just being sent; one that could not be sent need not be."""
+    with contextlib.suppress(HoldfastError):
+        run = await sending
+        await runs.cancel(house, sender.actor, run.id, reason=reason)
 
 
 def _said(reply: Reply) -> str:
@@ -150,5 +176,20 @@ def _said(reply: Reply) -> str:
         )
     if reply.ended.failure is not None:
         raise Conflict(f"The agent {reply.run.agent_id} failed: {reply.ended.failure.message}")
-    spoken = [row.text for row in reply.messages if row.role is Role.ASSISTANT and row.text]
+    spoken = [text for row in reply.messages for text in _spoken(row) if text]
     return "\n".join(spoken) or f"The agent {reply.run.agent_id} ended its turn without an answer."
+
+
+def _spoken(row: Message) -> Iterator[str]:
+    """Its words; an agent of the old kind says them with a tool."""
+    if row.role is not Role.ASSISTANT:
+        return
+    yield row.text
+    for call in row.tool_calls:
+        if call.name == _SEND_MESSAGE:
+            with contextlib.suppress(msgspec.MsgspecError):
+                yield msgspec.json.decode(call.arguments, type=_Words).message
+
+
+class _Words(Struct):
+    message: str

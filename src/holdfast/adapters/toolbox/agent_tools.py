@@ -53,7 +53,8 @@ async def _sender(hands: Hands, context: ToolContext) -> Sender:
 
 
 def _tags(given: Arguments, name: str) -> tuple[str, ...]:
-    return tuple(str(tag) for tag in given.get(name) or ())
+    tags = given.get(name) or ()
+    return (tags,) if isinstance(tags, str) else tuple(str(tag) for tag in tags)
 
 
 _MESSAGE = text("What to say to the other agent.")
@@ -65,7 +66,6 @@ AGENT_TOOLS = (
             name="send_message_to_agent_and_wait_for_reply",
             description="Send a message to another agent and wait for its answer, which is returned.",
             kind=ToolKind.MULTI_AGENT,
-            parallel=True,
             parameters=parameters(
                 ["message", "other_agent_id"], message=_MESSAGE, other_agent_id=_OTHER
             ),
@@ -77,7 +77,6 @@ AGENT_TOOLS = (
             name="send_message_to_agent_async",
             description="Send a message to another agent without waiting for an answer.",
             kind=ToolKind.MULTI_AGENT,
-            parallel=True,
             parameters=parameters(
                 ["message", "other_agent_id"], message=_MESSAGE, other_agent_id=_OTHER
             ),
@@ -90,7 +89,6 @@ AGENT_TOOLS = (
             description="Send a message to every other agent that has all tags of match_all and at least one of "
             "match_some, and wait for their answers, which are returned.",
             kind=ToolKind.MULTI_AGENT,
-            parallel=True,
             parameters=parameters(
                 ["message", "match_all", "match_some"],
                 message=_MESSAGE,

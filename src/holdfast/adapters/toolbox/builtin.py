@@ -6,7 +6,7 @@ from holdfast.adapters.toolbox.agent_tools import AGENT_TOOLS
 from holdfast.adapters.toolbox.code_tools import CODE_TOOLS
 from holdfast.adapters.toolbox.memory_tools import MEMORY_TOOLS
 from holdfast.adapters.toolbox.search_tools import SEARCH_TOOLS
-from holdfast.adapters.toolbox.specs import Builtin, over_the_store, parameters, text
+from holdfast.adapters.toolbox.specs import Builtin, parameters, saying, text
 from holdfast.core.tools import ToolKind
 from holdfast.ports.toolbox import BuiltinSpec
 
@@ -18,7 +18,7 @@ _SEND_MESSAGE = Builtin(
         parameters=parameters(["message"], message=text("What to say.")),
     ),
     # Its argument is the message: whoever reads the run shows it.
-    over_the_store(lambda *_: "Sent message successfully."),
+    saying("Sent message successfully."),
 )
 
 BUILTIN: Mapping[str, Builtin] = {

@@ -13,6 +13,7 @@ from holdfast.adapters.toolbox.specs import (
     StoreWork,
     over_the_store,
     parameters,
+    saying,
     text,
 )
 from holdfast.core import memory
@@ -244,7 +245,7 @@ MEMORY_TOOLS = (
             kind=ToolKind.SLEEPTIME,
             parameters=parameters([]),
         ),
-        over_the_store(lambda *_: "None"),
+        saying("None"),
     ),
     Builtin(
         BuiltinSpec(

@@ -43,6 +43,25 @@ def over_the_store(work: StoreWork) -> Work:
     return carry_out
 
 
+def reading_the_store(work: StoreWork) -> Work:
+    """A tool that changes nothing: nobody who writes waits for it."""
+
+    async def carry_out(hands: Hands, context: ToolContext, given: Arguments) -> str:
+        now = hands.house.clock.now()
+        return await hands.house.store.read(lambda tx: work(tx, context, given, now))
+
+    return carry_out
+
+
+def saying(words: str) -> Work:
+    """A tool that does nothing but answer."""
+
+    async def carry_out(_hands: Hands, _context: ToolContext, _given: Arguments) -> str:
+        return words
+
+    return carry_out
+
+
 def text(description: str) -> dict[str, Any]:
     return {"type": "string", "description": description}
 
