@@ -1,14 +1,25 @@
 """What every model behind the port does, shown on Bedrock's wire, which is not made of text."""
 
 import asyncio
+from datetime import UTC, datetime
 
 import pytest
-from tests.contract.asking import FLIP, HELLO, ROLL, answered, ask, settled, told
+from tests.contract.asking import (
+    FLIP,
+    HELLO,
+    ROLL,
+    answered,
+    ask,
+    provider_settings,
+    settled,
+    told,
+)
 
 from holdfast import errors, testing
 from holdfast.adapters.models.router import ModelRouter
 from holdfast.core.messages import Text, Thinking
 from holdfast.core.models import ModelSettings
+from holdfast.core.providers import Keys, Provider
 from holdfast.core.runs import Usage
 from holdfast.core.turn import Finish
 from holdfast.ports.model import Answer, TextDelta, ThinkingDelta
@@ -127,3 +138,29 @@ async def test_cancelling_closes_the_socket(provider: ScriptedProvider, model: M
         await asking
     await provider.requests[0].finished.wait(10)
     assert provider.requests[0].closed_early
+
+
+async def test_a_brought_pair_of_keys_signs_and_its_secret_half_stays_in_the_house(
+    provider: ScriptedProvider,
+) -> None:
+    then = datetime(2026, 1, 1, tzinfo=UTC)
+    mine = Provider(
+        id="provider-1",
+        organization_id="org-1",
+        name="mine",
+        provider_type="bedrock",
+        keys=Keys(api_key="aws-secret-half", access_key="AKIDBROUGHT"),
+        created_at=then,
+        updated_at=then,
+        base_url=provider.url,
+        region="eu-west-1",
+    )
+    router = ModelRouter(provider_settings(provider, allowed_model_endpoints=(provider.url,)))
+    try:
+        question = ask(HANDLE.replace("bedrock/", "mine/"), account=mine)
+        await answered(router, question)
+    finally:
+        await router.aclose()
+    headers = provider.requests[0].headers
+    assert headers["authorization"].startswith("AWS4-HMAC-SHA256 Credential=AKIDBROUGHT/")
+    assert "aws-secret-half" not in str(headers)

@@ -23,6 +23,8 @@ from holdfast.adapters.models.router import ModelRouter
 from holdfast.core.messages import Image, Outcome, Role, Text, ToolCall, ToolReturn
 from holdfast.core.models import ModelChoice
 from holdfast.core.models import ModelSettings as Asked
+from holdfast.http.letta_v1.model_wire import core_settings
+from holdfast.http.letta_v1.schemas.model_settings import ModelSettingsInput, ThinkingInput
 from holdfast.testing import ScriptedProvider
 
 CHAT = "openai/gpt-4o"
@@ -131,6 +133,13 @@ TABLE: list[tuple[Asked, dict[str, Sent | str | tuple[Sent, str]]]] = [
             GEMINI: ("generationConfig.thinkingConfig.thinking_budget", 3000),
             GROQ: "thinking_budget",
             OPENROUTER: "thinking_budget",
+        },
+    ),
+    (
+        core_settings(ModelSettingsInput(thinking=ThinkingInput(budget_tokens=3000))),
+        {
+            CLAUDE: ("thinking", {"type": "enabled", "budget_tokens": 3000}),
+            GEMINI: ("generationConfig.thinkingConfig.thinking_budget", 3000),
         },
     ),
     (

@@ -83,7 +83,8 @@ async def test_a_tool_of_the_same_name_is_changed_and_keeps_its_id(
 
 async def test_a_given_schema_is_taken(client: AsyncClient) -> None:
     schema = {"name": "other", "description": "Other.", "parameters": {}}
-    tool = await _create(client, json_schema=schema)
+    source = f"def other(): pass\n\n{ROLL}"
+    tool = await _create(client, source_code=source, json_schema=schema)
     assert tool["name"] == "other"
     assert tool["json_schema"]["parameters"]["type"] == "object"
 
@@ -108,6 +109,9 @@ async def test_given_parameters_leave_name_and_description_to_the_source(
         ({"source_code": "def f(:"}, 400, "Failed to derive json schema: "),
         ({"source_code": "x = 1"}, 400, "Failed to derive json schema: "),
         ({"source_code": ROLL, "json_schema": {"name": "two words"}}, 400, "two words"),
+        ({"source_code": ROLL, "json_schema": {"name": "other"}}, 400, "no function"),
+        ({"source_code": "def f(:", "json_schema": {"name": "f"}}, 400, "line 1"),
+        ({"source_code": "#" * 1_000_001, "json_schema": {"name": "f"}}, 400, "longer than"),
         ({"source_code": "export", "source_type": "typescript"}, 400, "Python"),
         ({"source_code": ROLL, "source_type": "cobol"}, 422, "source_type"),
         ({"source_code": ROLL, "pip_requirements": [{"name": "-r x"}]}, 400, "pip_requirements"),
@@ -149,8 +153,9 @@ async def test_a_new_source_brings_its_own_schema(client: AsyncClient) -> None:
 
 async def test_a_schema_that_comes_with_a_new_source_is_taken(client: AsyncClient) -> None:
     tool = await _create(client)
+    source = "def roll_dice_tool(): pass"
     answer = await client.patch(
-        f"/v1/tools/{tool['id']}", json={"source_code": "x = 1", "json_schema": ROLL_SCHEMA}
+        f"/v1/tools/{tool['id']}", json={"source_code": source, "json_schema": ROLL_SCHEMA}
     )
     assert answer.json()["json_schema"] == ROLL_SCHEMA
     assert answer.json()["source_code"] == "x = 1"

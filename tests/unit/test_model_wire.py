@@ -185,6 +185,24 @@ def test_thinking_can_be_switched_off() -> None:
     assert model_wire.llm_config(choice).enable_reasoner is False
 
 
+@pytest.mark.parametrize(
+    ("sent", "thinking", "budget"),
+    [
+        ({"thinking": {"budget_tokens": 3000}}, True, 3000),
+        ({"thinking_config": {"thinking_budget": 3000}}, True, 3000),
+        # Google's word for not at all.
+        ({"thinking_config": {"thinking_budget": 0}}, False, 0),
+        ({"thinking": {"type": "disabled", "budget_tokens": 1024}}, False, 1024),
+        ({"thinking": {}}, None, None),
+    ],
+)
+def test_a_budget_for_thoughts_without_a_word_more_means_to_think(
+    sent: dict[str, Any], thinking: bool | None, budget: int | None
+) -> None:
+    settings = chosen(model="anthropic/claude", model_settings=sent).settings
+    assert (settings.thinking, settings.thinking_budget) == (thinking, budget)
+
+
 def test_an_output_limit_applies_only_if_it_was_sent() -> None:
     choice = chosen(model_settings={"provider_type": "openai", "temperature": 0})
     assert choice.settings.max_output_tokens is None

@@ -165,9 +165,9 @@ async def _schema(form: ToolForm, source: str) -> ToolSchema:
         raise ToolSourceInvalid(
             f"Tools are written in Python; source_type '{form.source_type}' cannot be run here."
         )
-    if form.json_schema is not None:
-        return tool_source.check_json_schema(form.json_schema)
     # A long source takes a while to parse; other requests go on meanwhile.
+    if form.json_schema is not None:
+        return await asyncio.to_thread(tool_source.with_schema, source, form.json_schema)
     if form.args_json_schema is not None:
         return await asyncio.to_thread(tool_source.with_parameters, source, form.args_json_schema)
     return await asyncio.to_thread(tool_source.derive_schema, source)

@@ -33,7 +33,8 @@ def account_of(provider: Provider, settings: handles.ProviderSettings) -> Accoun
     if provider.base_url is None and row.address is None and provider.provider_type != BEDROCK:
         raise InvalidArgument(f"A provider of type '{row.name}' needs its base_url.")
     return Account(
-        provider.keys.api_key,
+        # Of two halves the secret one signs; whoever is asked must not see it.
+        "" if _has_halves(provider) else provider.keys.api_key,
         _allowed_address(provider, settings),
         provider.provider_type,
         more=_more(provider),
@@ -62,14 +63,18 @@ def _more(provider: Provider) -> dict[str, str | None]:
         if not provider.region:
             raise InvalidArgument("A provider of type 'bedrock' needs its region.")
         # Either one key, or the two halves of one that AWS issued.
-        halves = provider.keys.access_key
+        halves = _has_halves(provider)
         return {
             "region": provider.region,
-            "access": halves and provider.keys.access_key,
-            "secret": halves and provider.keys.api_key,
+            "access": provider.keys.access_key if halves else None,
+            "secret": provider.keys.api_key if halves else None,
             "session": None,
         }
     return {}
+
+
+def _has_halves(provider: Provider) -> bool:
+    return provider.provider_type == BEDROCK and bool(provider.keys.access_key)
 
 
 def as_known(choice: ModelChoice, provider: Provider) -> ModelChoice:

@@ -3,7 +3,12 @@
 The source is parsed, never executed (wire-v1 §2.5).
 """
 
-from holdfast.core.tool_source.function import MAX_SOURCE_CHARS, derive_schema, with_parameters
+from holdfast.core.tool_source.function import (
+    MAX_SOURCE_CHARS,
+    derive_schema,
+    with_parameters,
+    with_schema,
+)
 from holdfast.core.tool_source.schema import (
     MAX_NAME_CHARS,
     MAX_SCHEMA_CHARS,
@@ -25,4 +30,5 @@ __all__ = [
     "check_parameters",
     "derive_schema",
     "with_parameters",
+    "with_schema",
 ]

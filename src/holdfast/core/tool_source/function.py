@@ -14,12 +14,17 @@ from holdfast.core.tool_source.schema import (
     Schema,
     ToolSchema,
     bounds_fault,
+    check_json_schema,
     check_parameters,
     name_fault,
 )
+from holdfast.errors import ToolSourceInvalid
 
 MAX_SOURCE_CHARS: Final = 1_000_000
 """Parsing takes some seconds and 200 MB for a source of this length; no real tool comes near."""
+
+# Of a source's functions, in an error.
+_MAX_NAMES_TOLD: Final = 10
 
 _INJECTED: Final = frozenset({"self", "agent_state"})
 
@@ -45,6 +50,18 @@ def derive_schema(source: str) -> ToolSchema:
         raise underivable("the source is nested too deeply") from None
     if (fault := bounds_fault(schema.as_json_schema())) is not None:
         raise underivable(fault)
+    return schema
+
+
+def with_schema(source: str, json_schema: object) -> ToolSchema:
+    """The schema as the caller says it; what it names must be in the source, else the tool could not run."""
+    schema = check_json_schema(json_schema)
+    functions = _parsed(source).functions
+    if all(function.name != schema.name for function in functions):
+        known = ", ".join(function.name for function in functions[-_MAX_NAMES_TOLD:]) or "none"
+        raise ToolSourceInvalid(
+            f"The json_schema's name '{schema.name}' is no function at the source's top level (there: {known})."
+        )
     return schema
 
 

@@ -101,11 +101,17 @@ def core_settings(given: ModelSettingsInput) -> ModelSettings:
 def _thoughts(given: ModelSettingsInput) -> tuple[bool | None, int | None]:
     """Whether to think and how much, as Anthropic and its likes say it, or as Google does."""
     if given.thinking is not None:
-        kind = given.thinking.type
-        return None if kind is None else kind == "enabled", given.thinking.budget_tokens
+        kind, budget = given.thinking.type, given.thinking.budget_tokens
+        return _or_by_budget(None if kind is None else kind == "enabled", budget)
     if given.thinking_config is not None:
-        return given.thinking_config.include_thoughts, given.thinking_config.thinking_budget
+        config = given.thinking_config
+        return _or_by_budget(config.include_thoughts, config.thinking_budget)
     return None, None
+
+
+def _or_by_budget(thinking: bool | None, budget: int | None) -> tuple[bool | None, int | None]:
+    """Whoever names a budget and nothing else means that it be used."""
+    return bool(budget) if thinking is None and budget is not None else thinking, budget
 
 
 def _settings_of_config(config: LlmConfigInput) -> ModelSettings:
