@@ -98,7 +98,7 @@ async def test_saving_replaces_the_whole_agent_but_its_last_run(
     )
 
     def work(tx: Transaction) -> None:
-        tx.agents.note_run_end(
+        tx.agents.set_last_run(
             agent.id, stop_reason="end_turn", completed_at=moment(5), duration_ms=12
         )
         tx.agents.save(changed)
@@ -129,7 +129,7 @@ async def test_agents_are_found_by_each_condition(any_store: Store, make: Make) 
         tx.agents.set_tags(plain.id, ["x", "y"])
         tx.agents.set_tags(other.id, ["y", "z", "y"])
         tx.agents.attach_block(other.id, block.id)
-        tx.agents.note_run_end(other.id, stop_reason="error", completed_at=moment(1), duration_ms=1)
+        tx.agents.set_last_run(other.id, stop_reason="error", completed_at=moment(1), duration_ms=1)
 
     await any_store.write(tie)
     assert await agents(any_store) == [plain.id, other.id]

@@ -132,7 +132,7 @@ async def test_agents_that_never_ran_come_last(any_store: Store, make: Make, ord
         for agent in (never, early, late, also_never):
             tx.agents.add(agent)
         for number, agent in enumerate((early, late)):
-            tx.agents.note_run_end(
+            tx.agents.set_last_run(
                 agent.id, stop_reason="end_turn", completed_at=moment(number), duration_ms=1
             )
 

@@ -4,12 +4,13 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace as replaced
 from tests.engine.rig import ACTOR, Rig, assert_answered, called
 from tests.engine.test_cancel import SelectiveToolbox, paused, within
 
 from holdfast.core import tool_rules as rules
 from holdfast.core.agents import Agent
-from holdfast.core.cancellation import DENIED_ON_CANCEL, Action
+from holdfast.core.cancellation import Action
 from holdfast.core.messages import Decision, Outcome, Role
 from holdfast.core.paging import Page
 from holdfast.core.runs import Run, RunStatus, StopReason
@@ -32,18 +33,20 @@ async def assert_goes_on(rig: Rig, agent: Agent) -> None:
         assert (await rig.say(agent, "and now?")).ended.stop_reason is StopReason.END_TURN
 
 
-async def test_an_answer_that_is_cancelled_before_its_turn_denies_what_was_held(rig: Rig) -> None:
+async def test_an_answer_that_is_cancelled_before_its_turn_stands_and_nothing_is_started(
+    rig: Rig,
+) -> None:
     agent, asked = await paused(rig)
     run = await answer(rig, agent)
     ended = await runs.cancel(rig.house, ACTOR, run.id)
     assert ended.status is RunStatus.CANCELLED
     assert ended.cancellation is not None
-    assert ended.cancellation.calls == {"c1": Outcome.DENIED, "c2": Outcome.DENIED}
+    assert ended.cancellation.calls == {"c1": Outcome.NOT_STARTED, "c2": Outcome.DENIED}
     first = await runs.retrieve(rig.house, ACTOR, asked.id)
     assert first.status is RunStatus.ANSWERED
     (*_, response, results) = await rig.context(agent)
-    assert [item.reason for item in response.decisions] == [DENIED_ON_CANCEL]
-    assert [item.outcome for item in results.tool_returns] == [Outcome.DENIED] * 2
+    assert response == replaced(run.input[0], position=response.position)
+    assert [item.outcome for item in results.tool_returns] == [Outcome.NOT_STARTED, Outcome.DENIED]
     assert rig.toolbox.started == []
     await assert_goes_on(rig, agent)
 

@@ -6,17 +6,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from holdfast.core.messages import (
-    CallState,
-    Decision,
-    Message,
-    OpenCall,
-    Outcome,
-    Role,
-    Text,
-    ToolCall,
-    ToolReturn,
-)
+from holdfast.core.messages import Message, OpenCall, Outcome, Role, Text, ToolCall, ToolReturn
 
 # The words are part of the contract (wire-v1 §6.7).
 DENIED_ON_CANCEL = "The user cancelled the request, so the tool call was denied."
@@ -72,58 +62,7 @@ def _answers(row: Message) -> set[str]:
     return returns | {decision.call_id for decision in row.decisions}
 
 
-def _unexecuted(item: OpenCall, decision: Decision | None) -> ToolReturn:
-    if decision is None:
-        return denied(item.call, DENIED_ON_CANCEL)
-    if decision.approve:
-        return result_of(item, Outcome.NOT_STARTED)
-    return decision.returned or denied(item.call, decision.reason)
-
-
 def denied(call: ToolCall, reason: str | None) -> ToolReturn:
     """The result of a call that a person refused (wire-v1 §6.3)."""
     text = f"Error: request to call tool denied. User reason: {reason}"
     return ToolReturn(call.id, call.name, Outcome.DENIED, (Text(text),))
-
-
-def denial_rows(
-    calls: Sequence[OpenCall],
-    run_id: str,
-    row_ids: tuple[str, str],
-    now: datetime,
-    *,
-    home: Message,
-    before: Mapping[str, Decision],
-) -> tuple[Message, Message]:
-    """The answer to held calls whose run was cancelled, and the results of all calls (wire-v1 §6.7). What persons
-    decided ``before`` stands: nobody decides twice.
-
-    ``home`` is the row that asked for the approval.
-    """
-    decisions = tuple(
-        Decision(call_id=item.call.id, approve=False, reason=DENIED_ON_CANCEL)
-        for item in calls
-        if item.state is CallState.HELD and item.call.id not in before
-    )
-    returns = tuple(_unexecuted(item, before.get(item.call.id)) for item in calls)
-    response = Message(
-        id=row_ids[0],
-        agent_id=home.agent_id,
-        thread_id=home.thread_id,
-        role=Role.APPROVAL,
-        created_at=now,
-        decisions=decisions,
-        run_id=run_id,
-        step_id=home.step_id,
-    )
-    results = Message(
-        id=row_ids[1],
-        agent_id=home.agent_id,
-        thread_id=home.thread_id,
-        role=Role.TOOL,
-        created_at=now,
-        tool_returns=returns,
-        run_id=run_id,
-        step_id=home.step_id,
-    )
-    return response, results

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from holdfast.core import endings, lifecycle
 from holdfast.core.approvals import held_request_id, pending, without_heartbeat
 from holdfast.core.budgets import Overrun, overrun
-from holdfast.core.cancellation import Action, result_of, without
+from holdfast.core.cancellation import result_of
 from holdfast.core.endings import EarlyEnd
 from holdfast.core.events import CompactionBegan, Event, Fact, MessageStored
 from holdfast.core.expiry import deadline_of, first_deadline
@@ -49,6 +49,7 @@ from holdfast.core.turn import (
 )
 from holdfast.engine.compact import store_compaction, tokens_before
 from holdfast.engine.progress import AnswerSoFar, EffectProgress
+from holdfast.engine.receipt import with_receipt
 from holdfast.engine.run_tools import absorb
 from holdfast.engine.state import State, load, with_calls, with_progress, with_rows
 from holdfast.errors import RunMoved
@@ -209,7 +210,8 @@ class Checkpoints(Struct, frozen=True):
             state = absorb(state, command, {}, clock=self.clock, ids=self.ids, spent_ns=0)
         state, stored = _store_rows(tx, _store_traces(tx, state))
         if reason is StopReason.CANCELLED:
-            state = _with_receipt(tx, state, {item.call_id: item.outcome for item in results})
+            outcomes = {item.call_id: item.outcome for item in results}
+            state = replace(state, run=with_receipt(tx, state.run, state.step, outcomes))
         return self._end(tx, state, reason, stored)
 
     def _prepare(self, state: State, command: Command) -> State:
@@ -312,14 +314,7 @@ class Checkpoints(Struct, frozen=True):
         run = tx.runs.change(state.run, signal)
         if state.step is not None:
             tx.steps.save(replace(state.step, stop_reason=reason))
-        if run.request.compaction is None:
-            # The agent's own last words: housekeeping has none, and a thread that waits goes on waiting.
-            tx.agents.note_run_end(
-                run.agent_id,
-                stop_reason=reason,
-                completed_at=now,
-                duration_ms=(run.total_duration_ns or 0) // 1_000_000,
-            )
+        tx.agents.note_run_end(run)
         tx.events.append(state.unwritten + events)
         return Advanced(replace(state, run=run, unwritten=()), None, events)
 
@@ -389,25 +384,6 @@ def _told_summary(state: State) -> tuple[Fact, ...]:
     if state.compacted is None or not state.run.request.include_compaction_messages:
         return ()
     return (MessageStored(state.compacted.row),)
-
-
-def _with_receipt(tx: Transaction, state: State, outcomes: Mapping[str, Outcome]) -> State:
-    """The run with its receipt filled in; a roll-back makes the thread forget what the run said."""
-    receipt = state.run.cancellation
-    if receipt is None:
-        return state
-    phase = "tools" if outcomes else _phase(state.step)
-    receipt = replace(receipt, phase=phase, calls=dict(outcomes))
-    if receipt.action is Action.ROLLBACK:
-        context = tx.messages.context(state.run.thread_id)
-        tx.messages.set_context(state.run.thread_id, without(context, state.run.id))
-    return replace(state, run=replace(state.run, cancellation=receipt))
-
-
-def _phase(step: Step | None) -> str:
-    if step is None:
-        return "start"
-    return "compaction" if step.origin == COMPACTION else "model"
 
 
 def _overrun(state: State) -> Overrun | None:

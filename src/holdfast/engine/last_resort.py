@@ -1,19 +1,21 @@
 """Ending a run that cannot be carried on, whatever it is that makes every try fail.
 
-It reads nothing but the run, its calls and its steps, and decides nothing: what broke the others must not break this.
+It decides nothing, and reads the run, its calls and its steps; what was said only where the end depends on it (what
+others decided on its calls, what a roll-back forgets): what broke the others must not break this.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
 from holdfast.core import endings
-from holdfast.core.cancellation import result_of
 from holdfast.core.events import Event
 from holdfast.core.ids import Kind
-from holdfast.core.lifecycle import HOLDING, Signal, ending, is_over
-from holdfast.core.messages import Message, Outcome, Role
+from holdfast.core.lifecycle import Signal, ending, is_over
+from holdfast.core.messages import CallState, Decision, OpenCall, Outcome, decided
+from holdfast.core.open_calls import left_result, owns_calls, results_row, unstored_answer
 from holdfast.core.runs import Run, RunFailure, RunStatus, StepStatus, StopReason
+from holdfast.engine.receipt import with_receipt
 from holdfast.ports.clock import Clock, Ids
 from holdfast.ports.store import Transaction
 
@@ -30,31 +32,42 @@ def give_up(
     cancelled = run.status is RunStatus.CANCELLING
     reason = StopReason.CANCELLED if cancelled else StopReason.ERROR
     failure = None if cancelled else RunFailure("internal_error", _GIVEN_UP, why)
-    if run.status in HOLDING:
-        _answer_calls(tx, run, clock, ids)
-    for step in tx.steps.pending(run_id):
+    outcomes = _close_calls(tx, run, clock, ids) if owns_calls(run) else {}
+    if outcomes:
+        run = replace(run, progress=replace(run.progress, input_stored=True))
+    steps = tx.steps.pending(run_id)
+    for step in steps:
         status = StepStatus.CANCELLED if cancelled else StepStatus.FAILED
         tx.steps.save(replace(step, status=status, failure=failure, stop_reason=reason))
+    if cancelled:
+        run = with_receipt(tx, run, next(iter(steps), None), outcomes)
     return _end(tx, replace(run, failure=failure), reason, clock)
 
 
-def _answer_calls(tx: Transaction, run: Run, clock: Clock, ids: Ids) -> None:
-    """Every call has its result, so that the thread can be spoken to again."""
+def _close_calls(tx: Transaction, run: Run, clock: Clock, ids: Ids) -> Mapping[str, Outcome]:
+    """Every call has its result, so that the thread can be spoken to again. What the run was sent is stored with
+    them: an answer was given, whatever became of it."""
     calls = tx.calls.open(run.thread_id)
     if not calls:
-        return
-    row = Message(
-        id=ids.mint(Kind.MESSAGE),
-        agent_id=run.agent_id,
-        thread_id=run.thread_id,
-        role=Role.TOOL,
-        created_at=clock.now(),
-        tool_returns=tuple(result_of(item, Outcome.UNKNOWN) for item in calls),
-        run_id=run.id,
-        step_id=calls[0].step_id,
-    )
-    tx.messages.append([row])
+        return {}
+    how = "was cancelled" if run.status is RunStatus.CANCELLING else "was given up"
+    decisions = _decisions(tx, run, calls)
+    results = [left_result(item, decisions.get(item.call.id), how) for item in calls]
+    row = results_row(run, calls, results, ids.mint(Kind.MESSAGE), clock.now())
+    answer = unstored_answer(run)
+    follow_up = [item for item in run.input if answer and not item.decisions]
+    tx.messages.append([*answer, row, *follow_up])
     tx.calls.close(run.thread_id)
+    return {item.call_id: item.outcome for item in results}
+
+
+def _decisions(tx: Transaction, run: Run, calls: Sequence[OpenCall]) -> Mapping[str, Decision]:
+    """What was decided on calls that nobody has started: by the run's own answer, and by those before it."""
+    answer = unstored_answer(run)
+    own = decided(answer)
+    if all(item.state is not CallState.HELD or item.call.id in own for item in calls):
+        return own
+    return decided([*tx.messages.context(run.thread_id), *answer])
 
 
 def _end(
@@ -66,11 +79,5 @@ def _end(
     event = Event(run.id, run.highest_seq + 1, endings.told(run, signal))
     run = tx.runs.change(replace(run, last_event_seq=event.seq), signal)
     tx.events.append([event])
-    if run.request.compaction is None:
-        tx.agents.note_run_end(
-            run.agent_id,
-            stop_reason=reason,
-            completed_at=run.completed_at,
-            duration_ms=(run.total_duration_ns or 0) // 1_000_000,
-        )
+    tx.agents.note_run_end(run)
     return run, (event,)

@@ -52,7 +52,11 @@ class Agents(Protocol):
 
     def count(self, organization_id: str, query: AgentQuery) -> int: ...
 
-    def note_run_end(
+    def note_run_end(self, run: Run) -> None:
+        """What the agent's last run was, from one that has ended; a run that only compacts is none (wire-v1 §7.9)."""
+        ...
+
+    def set_last_run(
         self,
         agent_id: str,
         *,

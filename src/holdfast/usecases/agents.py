@@ -349,7 +349,7 @@ def _note_last_run(tx: Transaction, agent: Agent, changes: AgentChanges) -> Agen
     if not given:
         return agent
     agent = structs.replace(agent, **given)
-    tx.agents.note_run_end(
+    tx.agents.set_last_run(
         agent.id,
         stop_reason=agent.last_stop_reason,
         completed_at=agent.last_run_completion,

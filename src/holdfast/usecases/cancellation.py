@@ -7,14 +7,21 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core import endings
-from holdfast.core.cancellation import Action, Cancellation, denial_rows, without
+from holdfast.core.approvals import held_request_id, waiting
+from holdfast.core.cancellation import Action, Cancellation, without
 from holdfast.core.events import Event
 from holdfast.core.ids import Kind
 from holdfast.core.lifecycle import Signal
-from holdfast.core.messages import CallState, decided
-from holdfast.core.runs import Run, RunStatus, StopReason
+from holdfast.core.messages import Decision, decided
+from holdfast.core.open_calls import denial_rows, owner, owns_calls, unstored_answer
+from holdfast.core.paging import Page
+from holdfast.core.runs import Run, RunQuery, RunStatus, StopReason
 from holdfast.ports.clock import Ids
 from holdfast.ports.store import Transaction
+
+# A run of these owns calls that no tool was started for, if it owns any.
+_WAITING = (RunStatus.PAUSED, RunStatus.QUEUED)
+_ALL_WAITING = Page(limit=100)
 
 
 class Cancelled(Struct, frozen=True):
@@ -24,6 +31,26 @@ class Cancelled(Struct, frozen=True):
     events: tuple[Event, ...] = ()
     # It is over by this cancel, and nobody else will say so.
     ended_here: bool = False
+
+
+def meant(tx: Transaction, run: Run) -> Run:
+    """The run that must end when this one is cancelled. While some of the calls that it asked for are answered and
+    others wait on, that is the run that waits in its place (wire-v1 §5.5). Like the one given, it is held."""
+    while run.status is RunStatus.ANSWERED and (heir := _heir(tx, run)) is not None:
+        run = tx.runs.hold(run.organization_id, heir.id)
+    return run
+
+
+def _heir(tx: Transaction, run: Run) -> Run | None:
+    calls = tx.calls.open(run.thread_id)
+    if held_request_id(calls) != run.approval_id:
+        return None
+    query = RunQuery(page=_ALL_WAITING, thread_id=run.thread_id, statuses=_WAITING)
+    heir = owner(tx.runs.list(run.organization_id, query))
+    if heir is None or not waiting(calls, _decisions(tx, heir)):
+        # All are answered: what becomes of them is the affair of the run that carries that out.
+        return None
+    return heir
 
 
 def put_on_record(tx: Transaction, run: Run, receipt: Cancellation, ids: Ids) -> Cancelled:
@@ -39,14 +66,11 @@ def put_on_record(tx: Transaction, run: Run, receipt: Cancellation, ids: Ids) ->
 
 
 def _end_queued(tx: Transaction, run: Run, receipt: Cancellation, ids: Ids) -> Cancelled:
-    """An answer that will not be carried out leaves its calls to nobody else: they are denied."""
-    if run.answers:
-        receipt = _with_denials(tx, run, receipt, ids)
-    run = _ended(run, receipt)
+    run = _ended(run, _with_denials(tx, run, receipt, ids))
     event = Event(run.id, run.last_event_seq + 1, endings.told(run, Signal.CANCEL))
     run = tx.runs.change(replace(run, last_event_seq=event.seq), Signal.CANCEL)
     tx.events.append([event])
-    _note(tx, run)
+    tx.agents.note_run_end(run)
     return Cancelled(run, (event,), ended_here=True)
 
 
@@ -57,35 +81,29 @@ def _end_paused(tx: Transaction, run: Run, receipt: Cancellation, ids: Ids) -> C
         context = tx.messages.context(run.thread_id)
         tx.messages.set_context(run.thread_id, without(context, run.id))
     run = tx.runs.change(_ended(run, receipt), Signal.CANCEL)
-    _note(tx, run)
+    tx.agents.note_run_end(run)
     return Cancelled(run, ended_here=True)
 
 
 def _with_denials(tx: Transaction, run: Run, receipt: Cancellation, ids: Ids) -> Cancellation:
-    """The receipt when no open call of the thread is carried out, in the name of this run. Those that nobody
-    answered are denied."""
-    calls = tx.calls.open(run.thread_id)
-    before = decided(tx.messages.context(run.thread_id))
-    held = next(item for item in calls if item.state is CallState.HELD)
-    home = tx.messages.get(run.organization_id, held.message_id)
+    """The receipt when none of the run's open calls is carried out. Those that nobody answered are denied; an answer
+    that waited for its turn was given all the same."""
+    calls = tx.calls.open(run.thread_id) if owns_calls(run) else ()
+    if not calls:
+        return receipt
     row_ids = (ids.mint(Kind.MESSAGE), ids.mint(Kind.MESSAGE))
-    now = receipt.requested_at
-    rows = denial_rows(calls, run.id, row_ids, now, home=home, before=before)
+    rows = denial_rows(run, calls, _decisions(tx, run), row_ids, receipt.requested_at)
     tx.messages.append(rows)
     tx.calls.close(run.thread_id)
     outcomes = {item.call_id: item.outcome for row in rows for item in row.tool_returns}
     return replace(receipt, calls=outcomes)
 
 
+def _decisions(tx: Transaction, run: Run) -> dict[str, Decision]:
+    """What was decided on the open calls that the run owns."""
+    return decided([*tx.messages.context(run.thread_id), *unstored_answer(run)])
+
+
 def _ended(run: Run, receipt: Cancellation) -> Run:
     run = replace(run, cancellation=receipt)
     return endings.ended(run, StopReason.CANCELLED, Signal.CANCEL, receipt.requested_at)
-
-
-def _note(tx: Transaction, run: Run) -> None:
-    tx.agents.note_run_end(
-        run.agent_id,
-        stop_reason=StopReason.CANCELLED,
-        completed_at=run.completed_at,
-        duration_ms=(run.total_duration_ns or 0) // 1_000_000,
-    )

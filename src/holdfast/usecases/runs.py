@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.core.agents import Actor
 from holdfast.core.cancellation import Action, Cancellation
-from holdfast.core.lifecycle import LIVE, is_over
+from holdfast.core.lifecycle import FINAL, LIVE, is_over
 from holdfast.core.messages import Message
 from holdfast.core.paging import Page
 from holdfast.core.prices import Costs
@@ -46,7 +46,9 @@ async def annotate(house: House, actor: Actor, run_id: str, metadata: Mapping[st
 
 async def remove(house: House, actor: Actor, run_id: str) -> None:
     """Forget the run. One that is not over is stopped before: what it waits for would be nobody's."""
-    run = await cancel(house, actor, run_id, reason="deleted")
+    run = await retrieve(house, actor, run_id)
+    if run.status not in FINAL:
+        run = await cancel(house, actor, run_id, reason="deleted")
     if not is_over(run.status):
         raise Conflict(f"The run {run_id} is being stopped. Delete it once it has ended.")
     await house.store.write(lambda tx: tx.runs.remove(actor.organization_id, run_id))
@@ -90,7 +92,8 @@ async def cancel(
     reason: str | None = None,
     action: Action = Action.KEEP,
 ) -> Run:
-    """Put the cancel on record, stop the run, and see it end. A run that is over stays as it is."""
+    """Put the cancel on record, stop the run, and see it end. A run that is over stays as it is; the answer is the
+    run that was stopped, which need not be the one that asked (``cancellation.meant``)."""
     receipt = Cancellation(
         requested_at=house.clock.now(), requested_by=actor.user_id, reason=reason, action=action
     )
@@ -99,11 +102,11 @@ async def cancel(
         run = tx.runs.hold(actor.organization_id, run_id)
         if agent_id not in (None, run.agent_id):
             raise NotFound(f"Run with ID {run_id} not found")
-        return cancellation.put_on_record(tx, run, receipt, house.ids)
+        return cancellation.put_on_record(tx, cancellation.meant(tx, run), receipt, house.ids)
 
     async def record_and_ring() -> Run:
         cancelled = await house.store.write(work)
-        house.dispatch.withdraw(run_id)
+        house.dispatch.withdraw(cancelled.run.id)
         house.events.publish(cancelled.events)
         _tell(house, cancelled)
         if cancelled.run.status is RunStatus.CANCELLING:

@@ -30,6 +30,7 @@ from holdfast.adapters.store.tagged import has_tags
 from holdfast.adapters.store.tools import TOOL
 from holdfast.core.agents import Agent, AgentQuery, Secret
 from holdfast.core.memory import Block
+from holdfast.core.runs import Run
 from holdfast.core.tools import Tool
 from holdfast.errors import AlreadyExists, NotFound
 
@@ -39,7 +40,7 @@ _links_to_blocks = tables.agent_blocks
 _secrets = tables.agent_secrets
 
 AGENT = Shape(Agent, _agents)
-# Written by ``note_run_end`` alone, so that a run's end and an edit of the agent never undo each other.
+# Written by ``set_last_run`` alone, so that a run's end and an edit of the agent never undo each other.
 _LAST_RUN = ("last_stop_reason", "last_run_completion", "last_run_duration_ms")
 
 _listing = Listing(
@@ -62,7 +63,7 @@ _get = Prepared(
 _save = update(_agents).where(
     _agents.c.id == bindparam("this_id"), _agents.c.organization_id == bindparam("organization")
 )
-_note_run_end = Prepared(
+_set_last_run = Prepared(
     update(_agents).where(_agents.c.id == bindparam("this_id")), columns=_LAST_RUN
 )
 
@@ -143,7 +144,18 @@ class SqlAgents:
         )
         return self._connection.execute(wanted).scalar_one()
 
-    def note_run_end(
+    def note_run_end(self, run: Run) -> None:
+        if run.request.compaction is not None:
+            # Housekeeping has no last words, and a thread that waits goes on waiting.
+            return
+        self.set_last_run(
+            run.agent_id,
+            stop_reason=run.stop_reason,
+            completed_at=run.completed_at,
+            duration_ms=(run.total_duration_ns or 0) // 1_000_000,
+        )
+
+    def set_last_run(
         self,
         agent_id: str,
         *,
@@ -151,7 +163,7 @@ class SqlAgents:
         completed_at: datetime | None,
         duration_ms: int | None,
     ) -> None:
-        _note_run_end.run(
+        _set_last_run.run(
             self._connection,
             {
                 "this_id": agent_id,

@@ -1,0 +1,31 @@
+"""The receipt of a cancel, filled in when the run that was carried has stopped. All in the transaction of its end."""
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from holdfast.core.cancellation import Action, without
+from holdfast.core.messages import Outcome
+from holdfast.core.runs import COMPACTION, Run, Step
+from holdfast.ports.store import Transaction
+
+
+def with_receipt(
+    tx: Transaction, run: Run, step: Step | None, outcomes: Mapping[str, Outcome]
+) -> Run:
+    """The run with where it was and what became of its calls; a roll-back makes the thread forget what it said."""
+    receipt = run.cancellation
+    if receipt is None:
+        return run
+    phase = "tools" if outcomes else _phase(step)
+    receipt = replace(receipt, phase=phase, calls=dict(outcomes))
+    if receipt.action is Action.ROLLBACK:
+        context = tx.messages.context(run.thread_id)
+        tx.messages.set_context(run.thread_id, without(context, run.id))
+    return replace(run, cancellation=receipt)
+
+
+def _phase(step: Step | None) -> str:
+    if step is None:
+        return "start"
+    return "compaction" if step.origin == COMPACTION else "model"
