@@ -14,6 +14,7 @@ from holdfast.core.expiry import by_clock, first_deadline
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
 from holdfast.core.lifecycle import FINAL, HOLDING, LIVE, TRANSITIONS
 from holdfast.core.messages import CallState, Decision, Message, OpenCall, Outcome, Role, decided
+from holdfast.core.open_calls import owns_calls
 from holdfast.core.paging import Order, Page
 from holdfast.core.runs import Run, RunQuery, RunStatus, StepQuery, StepStatus, StopReason
 from holdfast.ports.store import Transaction
@@ -233,7 +234,8 @@ class Ledger:
         ended = isinstance(last, RunEnded)
         self.expect(ended, "{0.id} is {0.status} and its log says {1}", run, last)
         if not run.progress.input_stored:
-            inputs = {row.id for row in run.input} & {row.id for row in rows}
+            # An answer was given, even if nothing comes of it.
+            inputs = {row.id for row in run.input if not row.decisions} & {row.id for row in rows}
             self.expect(not inputs, f"{run.id} produced nothing and its input is stored")
         for row in rows:
             for item in row.tool_returns:
@@ -319,9 +321,11 @@ class Ledger:
             calls,
         )
         held = [item for item in calls if item.state is CallState.HELD]
+        owners = [r for r in self.runs.values() if r.thread_id == thread_id and owns_calls(r)]
         if calls:
-            owned = self._has_owner(thread_id, held)
-            self.expect(owned, "{}: nobody owns {}", thread_id, calls)
+            self.expect(len(owners) == 1, "{}: {} own {}", thread_id, owners, calls)
+            waits = owners[0].status in (RunStatus.PAUSED, RunStatus.QUEUED)
+            self.expect(waits == bool(held), "{}: {} owns {}", thread_id, owners[0], calls)
         paused = tx.runs.paused_on(thread_id)
         if paused is not None:
             told = (paused.approval_id, paused.expires_at)
@@ -356,19 +360,6 @@ class Ledger:
         page = Page(limit=1_000, order=Order.ASC)
         rows = tx.messages.list(DEFAULT_ORGANIZATION_ID, page, thread_id=thread_id)
         self.expect(gone <= {row.id for row in rows}, f"{thread_id} lost rows for good")
-
-    def _has_owner(self, thread_id: str, held: Sequence[OpenCall]) -> bool:
-        """Open calls are a live run's, or wait for a person; a person's answer may wait for its turn."""
-        runs = [run for run in self.runs.values() if run.thread_id == thread_id]
-        if any(run.status in HOLDING for run in runs):
-            return True
-        if not held:
-            return False
-        waits = [run for run in runs if run.status is RunStatus.PAUSED]
-        answers = [
-            run for run in runs if run.status in LIVE and any(row.decisions for row in run.input)
-        ]
-        return len(waits) + len(answers) == 1
 
     def _unanswered(self, rows: Iterable[Message]) -> set[str]:
         """Each call has exactly one result, before anybody speaks again; those at the end may have none yet."""
