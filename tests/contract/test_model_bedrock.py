@@ -117,8 +117,29 @@ async def test_a_broken_stream_is_a_model_error(
     provider: ScriptedProvider, model: ModelRouter, fault: testing.Scripted
 ) -> None:
     provider.script(fault)
-    with pytest.raises(errors.ModelError):
+    with pytest.raises(errors.ModelError) as raised:
         await answered(model, ask(HANDLE))
+    assert raised.value.transient
+
+
+async def test_a_provider_that_says_nothing_times_out(provider: ScriptedProvider) -> None:
+    impatient = ModelRouter(provider_settings(provider, silence_seconds=0.05))
+    for fault in (testing.NoAnswer(), testing.Answer("Well", testing.Hang())):
+        provider.script(fault)
+        with pytest.raises(errors.ModelTimedOut) as raised:
+            await answered(impatient, ask(HANDLE))
+        assert raised.value.transient
+    await impatient.aclose()
+
+
+async def test_a_provider_that_is_not_there_may_come_back() -> None:
+    async with ScriptedProvider() as gone:
+        settings = provider_settings(gone)
+    router = ModelRouter(settings)
+    with pytest.raises(errors.ModelError) as raised:
+        await answered(router, ask(HANDLE))
+    assert raised.value.transient
+    await router.aclose()
 
 
 async def test_cancelling_closes_the_socket(provider: ScriptedProvider, model: ModelRouter) -> None:

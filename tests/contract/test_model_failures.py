@@ -1,6 +1,8 @@
 """What can go wrong at a provider, and what it is called."""
 
+import google.auth
 import pytest
+from google.oauth2.credentials import Credentials
 from tests.contract.asking import (
     KEYS,
     OPENAI,
@@ -13,6 +15,8 @@ from tests.contract.asking import (
 )
 
 from holdfast import errors, testing
+from holdfast.adapters.models.errors import translation
+from holdfast.adapters.models.handles import ProviderSettings
 from holdfast.adapters.models.router import ModelRouter
 from holdfast.core.messages import (
     Role,
@@ -173,3 +177,35 @@ async def test_an_error_of_the_caller_is_not_taken_for_the_providers(
 async def test_half_a_character_is_refused_not_a_crash(model: ModelRouter, handle: str) -> None:
     with pytest.raises(errors.ModelRejectedRequest):
         await answered(model, ask(handle, row(Role.USER, "\ud800")))
+
+
+@pytest.mark.parametrize("nobody_there", [True, False], ids=["no connection", "refused"])
+async def test_a_machine_that_cannot_sign_in_may_do_so_later_if_nobody_refused(
+    provider: ScriptedProvider, monkeypatch: pytest.MonkeyPatch, nobody_there: bool
+) -> None:
+    """Vertex asks for a token before it asks the model."""
+    async with ScriptedProvider() as gone:
+        away = gone.url
+    found = Credentials(  # type: ignore[no-untyped-call]
+        token=None,
+        refresh_token="r",
+        token_uri=f"{away if nobody_there else provider.url}/token",
+        client_id="c",
+        client_secret="s",
+    )
+    monkeypatch.setattr(google.auth, "default", lambda **_: (found, "p"))
+    router = ModelRouter(
+        ProviderSettings(google_cloud_project="p", google_vertex_base_url=provider.url)
+    )
+    with pytest.raises(errors.ModelError) as raised:
+        await answered(router, ask("google_vertex/gemini-2.5-pro"))
+    assert raised.value.transient is nobody_there
+    await router.aclose()
+
+
+def test_an_answer_that_the_sdk_trips_over_may_be_whole_the_next_time() -> None:
+    with pytest.raises(errors.ModelError) as raised, translation((), reading=True):
+        raise AttributeError("'NoneType' object has no attribute 'delta'")
+    assert raised.value.transient
+    with pytest.raises(AttributeError), translation(()):
+        raise AttributeError("our own mistake")

@@ -21,7 +21,7 @@ from pydantic_ai.models import StreamedResponse
 from pydantic_ai.usage import RequestUsage
 
 from holdfast.adapters.models.call_ids import is_usable
-from holdfast.adapters.models.errors import translation
+from holdfast.adapters.models.errors import NO_MORE_FAILURES, SdkFailures, translation
 from holdfast.adapters.models.places import placed
 from holdfast.adapters.models.stream_events import stream_events
 from holdfast.core.messages import Message, Part, Text, Thinking, ToolCall
@@ -56,7 +56,7 @@ async def answer_events(
     stream: StreamedResponse,
     history: tuple[Message, ...],
     secrets: tuple[str, ...],
-    failures: tuple[type[Exception], ...] = (),
+    failures: SdkFailures = NO_MORE_FAILURES,
     *,
     counting: bool = False,
 ) -> AsyncGenerator[ModelEvent, None]:

@@ -59,7 +59,8 @@ _LASTING = (
     theirs.ContentFilterError,
     theirs.UserError,
 )
-_TRANSIENT_STATUSES = frozenset({408, 409, 429})
+# 424 is Bedrock's name for a model that broke off in mid-answer.
+_TRANSIENT_STATUSES = frozenset({408, 409, 424, 429})
 
 # OpenAI's, Anthropic's and Google's keys, and whatever is sent as a bearer token.
 _LOOKS_LIKE_A_KEY = re.compile(r"\bsk-[\w-]{8,}|\bAIza[\w-]{16,}|(?<=Bearer )[\w.~+/=-]{8,}")
@@ -68,40 +69,55 @@ _MAX_WORDS_CHARS = 4_000
 _HIDDEN = "[key hidden]"
 
 
+class SdkFailures(msgspec.Struct, frozen=True):
+    """What an SDK raises that pydantic-ai leaves as it is; and of that, what may be over a moment later."""
+
+    kinds: tuple[type[Exception], ...] = ()
+    transient: tuple[type[Exception], ...] = ()
+
+
+NO_MORE_FAILURES = SdkFailures()
+
+
 @contextmanager
 def translation(
-    secrets: tuple[str, ...], also: tuple[type[Exception], ...] = (), *, reading: bool = False
+    secrets: tuple[str, ...], also: SdkFailures = NO_MORE_FAILURES, *, reading: bool = False
 ) -> Iterator[None]:
-    """Turn a provider's failure into a ModelError; ``secrets`` never show in its text. ``also`` are failures of its
-    SDK that pydantic-ai leaves as they are.
+    """Turn a provider's failure into a ModelError; ``secrets`` never show in its text.
 
     While an answer is read, whatever the SDKs trip over is the provider's failure too. The original is not handed on:
     a log that shows it would show the provider's words as they came.
     """
     try:
         yield
-    except (*_FAILURES, *also) as error:
-        raise model_error(error, secrets) from None
+    except _FAILURES as error:
+        raise model_error(error, secrets, transient=_is_transient(error)) from None
+    except also.kinds as error:
+        # Google's say so themselves.
+        passing = isinstance(error, also.transient) or getattr(error, "retryable", False)
+        raise model_error(error, secrets, transient=passing) from None
     except _ODD_ANSWERS as error:
         if not reading:
             raise
-        raise model_error(error, secrets) from None
+        raise model_error(error, secrets, transient=True) from None
 
 
-def model_error(error: BaseException, secrets: tuple[str, ...] = ()) -> errors.ModelError:
+def model_error(
+    error: BaseException, secrets: tuple[str, ...], *, transient: bool
+) -> errors.ModelError:
     words = _provider_words(error)
     kind = _kind(error)
     if kind is errors.ModelRejectedRequest and _OVERFLOW.search(words):
         kind = errors.ContextWindowExceeded
     return kind(
         _short(_without_secrets(words, secrets)),
-        transient=_is_transient(error),
+        transient=transient,
         retry_after_seconds=getattr(error, "retry_after", None),
     )
 
 
 def _is_transient(error: BaseException) -> bool:
-    if isinstance(error, _LASTING) or not isinstance(error, _FAILURES):
+    if isinstance(error, _LASTING):
         return False
     if isinstance(error, theirs.ModelHTTPError):
         return error.status_code in _TRANSIENT_STATUSES or error.status_code >= 500

@@ -20,6 +20,7 @@ from pydantic_ai.profiles.anthropic import (
 from pydantic_ai.providers.anthropic import AnthropicProvider
 from pydantic_ai.settings import ModelSettings
 
+from holdfast.adapters.models.errors import SdkFailures
 from holdfast.adapters.models.handles import Account
 from holdfast.adapters.models.wires.forms import asked_form
 from holdfast.adapters.models.wires.messages_stream import DirectAnthropic
@@ -33,7 +34,7 @@ _MIN_BUDGET_TOKENS = 1024
 
 
 class AnthropicMessagesWire:
-    failures: ClassVar[tuple[type[Exception], ...]] = ()
+    failures: ClassVar[SdkFailures] = SdkFailures()
 
     def __init__(self, account: Account, http: httpx2.AsyncClient) -> None:
         client = DirectAnthropic(

@@ -18,6 +18,7 @@ from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.providers.bedrock import BedrockProvider
 from pydantic_ai.settings import ModelSettings
 
+from holdfast.adapters.models.errors import SdkFailures
 from holdfast.adapters.models.handles import Account
 from holdfast.adapters.models.wires.forms import asked_form
 from holdfast.adapters.models.wires.plain import with_plain
@@ -30,7 +31,7 @@ _CONNECTIONS = 200
 
 
 class BedrockConverseWire:
-    failures: ClassVar[tuple[type[Exception], ...]] = (BotoCoreError,)
+    failures: ClassVar[SdkFailures] = SdkFailures((BotoCoreError,))
 
     def __init__(self, account: Account, http: httpx2.AsyncClient) -> None:
         self._provider = BedrockProvider(bedrock_client=_client(account, http.timeout))

@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 import httpx2
-from google.auth.exceptions import GoogleAuthError
+from google.auth import exceptions as auth
 from google.genai import Client
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
@@ -14,6 +14,7 @@ from pydantic_ai.providers.google import GoogleProvider
 from pydantic_ai.providers.google_cloud import GoogleCloudProvider
 from pydantic_ai.settings import ModelSettings
 
+from holdfast.adapters.models.errors import SdkFailures
 from holdfast.adapters.models.handles import Account
 from holdfast.adapters.models.providers import GOOGLE, PROVIDERS, VERTEX
 from holdfast.adapters.models.wires.forms import asked_form
@@ -24,7 +25,9 @@ from holdfast.ports.model import Question
 
 
 class GoogleContentWire:
-    failures: ClassVar[tuple[type[Exception], ...]] = (GoogleAuthError,)
+    failures: ClassVar[SdkFailures] = SdkFailures(
+        (auth.GoogleAuthError,), transient=(auth.TransportError, auth.TimeoutError)
+    )
 
     def __init__(self, account: Account, http: httpx2.AsyncClient) -> None:
         if account.provider == VERTEX:

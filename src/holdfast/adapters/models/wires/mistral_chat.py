@@ -10,6 +10,7 @@ from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.providers.mistral import MistralProvider
 from pydantic_ai.settings import ModelSettings
 
+from holdfast.adapters.models.errors import SdkFailures
 from holdfast.adapters.models.handles import Account
 from holdfast.adapters.models.wires.plain import with_plain
 from holdfast.adapters.models.wires.thinking import thinking_level
@@ -18,7 +19,7 @@ from holdfast.ports.model import Question
 
 
 class MistralChatWire:
-    failures: ClassVar[tuple[type[Exception], ...]] = ()
+    failures: ClassVar[SdkFailures] = SdkFailures()
 
     def __init__(self, account: Account, http: httpx2.AsyncClient) -> None:
         root = (account.base_url or "https://api.mistral.ai").rstrip("/").removesuffix("/v1")

@@ -17,6 +17,7 @@ from pydantic_ai.profiles.openai import OpenAIModelProfile
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
+from holdfast.adapters.models.errors import SdkFailures
 from holdfast.adapters.models.handles import Account
 from holdfast.adapters.models.providers import OPENAI, PROVIDERS
 from holdfast.adapters.models.wires.chat_completions import Chunk
@@ -34,7 +35,7 @@ _O_SERIES = re.compile(r"o\d")
 
 
 class OpenAiChatWire:
-    failures: ClassVar[tuple[type[Exception], ...]] = ()
+    failures: ClassVar[SdkFailures] = SdkFailures()
 
     def __init__(self, account: Account, http: httpx2.AsyncClient) -> None:
         self._name = account.provider

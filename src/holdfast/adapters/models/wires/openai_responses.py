@@ -11,6 +11,7 @@ from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.profiles.openai import OpenAIModelProfile
 from pydantic_ai.settings import ModelSettings
 
+from holdfast.adapters.models.errors import SdkFailures
 from holdfast.adapters.models.handles import Account
 from holdfast.adapters.models.wires.openai_provider import openai_provider
 from holdfast.adapters.models.wires.plain import with_plain
@@ -25,7 +26,7 @@ _SUMS_NOTHING_UP = re.compile(r"(ft:)?o1")
 
 
 class OpenAiResponsesWire:
-    failures: ClassVar[tuple[type[Exception], ...]] = ()
+    failures: ClassVar[SdkFailures] = SdkFailures()
 
     def __init__(self, account: Account, http: httpx2.AsyncClient) -> None:
         self._name = account.provider

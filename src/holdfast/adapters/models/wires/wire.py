@@ -7,13 +7,14 @@ from pydantic_ai.models import Model
 from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.settings import ModelSettings
 
+from holdfast.adapters.models.errors import SdkFailures
 from holdfast.core.messages import Thinking
 from holdfast.ports.model import Question
 
 
 class Wire(Protocol):
     # What its SDK raises that pydantic-ai does not translate.
-    failures: ClassVar[tuple[type[Exception], ...]]
+    failures: ClassVar[SdkFailures]
 
     def thought(self, thinking: Thinking) -> bool:
         """Whether this thinking came over this wire: nobody else can read it."""
