@@ -11,13 +11,15 @@ import pytest
 from bench.many_runs import BUSY_AGENT, COMMON_TOOL, FIRST_AT, QUIET_AGENT, RARE_TOOL, fill
 from msgspec.structs import replace
 from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
+from tests.values import Make
 
 from holdfast.adapters.store import tables
 from holdfast.adapters.store.run_list import ids_on_page
+from holdfast.adapters.store.runs import SqlRuns
 from holdfast.adapters.store.steering import walk_indexes
 from holdfast.adapters.store.steps import SqlSteps
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
-from holdfast.core.lifecycle import LIVE
+from holdfast.core.lifecycle import LIVE, Signal
 from holdfast.core.paging import Page
 from holdfast.core.runs import Bound, Comparison, RunQuery, RunStatus, StepQuery, StopReason
 
@@ -40,10 +42,18 @@ QUESTIONS: dict[str, tuple[dict[str, Any], str]] = {
         "ix_runs_agent",
     ),
     "two agents": ({"agent_ids": (BUSY_AGENT, QUIET_AGENT)}, "ix_runs_page"),
-    "a thread": ({"thread_id": QUIET_AGENT}, "ix_runs_thread_id_created_at_id"),
+    "a thread": ({"thread_id": QUIET_AGENT}, "ix_runs_thread"),
     "a thread's failures": (
         {"thread_id": QUIET_AGENT, "statuses": (RunStatus.FAILED,)},
-        "ix_runs_thread_id_created_at_id",
+        "ix_runs_thread",
+    ),
+    "a busy thread, nothing fits": (
+        {"thread_id": BUSY_AGENT, "agent_ids": (BUSY_AGENT,), "step_count": NEVER},
+        "ix_runs_thread",
+    ),
+    "a busy thread's long ones": (
+        {"thread_id": BUSY_AGENT, "duration": Bound(GT, 9_000_000_000)},
+        "ix_runs_thread",
     ),
     "failed": ({"statuses": (RunStatus.FAILED,)}, "ix_runs_went_wrong"),
     "live": ({"statuses": tuple(sorted(LIVE))}, "ix_runs_live"),
@@ -76,6 +86,14 @@ QUESTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "longest first of an agent": (
         {"page": BY_DURATION, "agent_ids": (BUSY_AGENT,), "start_date": FIRST_AT},
         "ix_runs_duration",
+    ),
+    "longest first of a thread": (
+        {"page": BY_DURATION, "thread_id": BUSY_AGENT, "agent_ids": (BUSY_AGENT,)},
+        "ix_runs_thread_duration",
+    ),
+    "longest first of a thread, nothing fits": (
+        {"page": BY_DURATION, "thread_id": BUSY_AGENT, "step_count": NEVER},
+        "ix_runs_thread_duration",
     ),
     "longest first, further on": (
         {"page": Page(limit=100, order_by="duration", after="CURSOR")},
@@ -174,7 +192,7 @@ def test_sqlite_walks_one_index_in_the_order_of_the_list(tmp_path: Path) -> None
         ({}, "ix_steps_page"),
         ({"project_id": "p", "feedback": "positive", "model": "gpt-x"}, "ix_steps_page"),
         ({"has_feedback": True, "start_date": FIRST_AT}, "ix_steps_page"),
-        ({"agent_id": QUIET_AGENT, "model": "gpt-x"}, "ix_steps_agent_id_created_at_id"),
+        ({"agent_id": QUIET_AGENT, "model": "gpt-x"}, "ix_steps_agent"),
         ({"run_id": "run-1"}, "ix_steps_run_id_created_at_id"),
     ],
 )
@@ -188,10 +206,52 @@ def test_steps_are_found_by_index_too(asked: dict[str, Any], index: str) -> None
     assert not any("ORDER BY" in line for line in plan)
 
 
+def test_taking_a_thread_costs_the_same_however_many_runs_it_had(make: Make) -> None:
+    engine = create_engine("sqlite://")
+    tables.metadata.create_all(engine)
+    thread = make.thread(make.agent())
+    with engine.connect() as connection:
+        runs = SqlRuns(connection)
+
+        def work_of_a_claim() -> int:
+            run = make.run(thread)
+            runs.add(run)
+            with counting_work(connection) as done:
+                claimed = runs.change(run, Signal.CLAIM)
+            runs.change(claimed, Signal.COMPLETE)
+            return len(done)
+
+        first = work_of_a_claim()
+        for _ in range(100):
+            last = work_of_a_claim()
+    assert last <= first + 10
+
+
+@contextmanager
+def counting_work(connection: Connection) -> Iterator[list[None]]:
+    """The instructions that SQLite carries out meanwhile: what is done by index is few, and always as many."""
+    done: list[None] = []
+    driver: Any = connection.connection.driver_connection
+    driver.set_progress_handler(lambda: done.append(None), 1)
+    try:
+        yield done
+    finally:
+        driver.set_progress_handler(None, 0)
+
+
+@pytest.mark.parametrize("since", [{}, {"start_date": FIRST_AT}], ids=["ever", "since"])
+def test_an_agents_cost_stands_in_one_index(since: dict[str, Any]) -> None:
+    engine = create_engine("sqlite://")
+    tables.metadata.create_all(engine)
+    with overheard(engine) as heard, engine.connect() as connection:
+        SqlSteps(connection).costs(ORG, StepQuery(page=NEWEST, agent_id=QUIET_AGENT, **since))
+    (how,) = _sqlite_plan(engine, *heard[0])
+    assert "COVERING INDEX ix_steps_agent " in how
+
+
 # Few runs are met there, and each is looked at.
 NOT_COVERING = {
     "sqlite_autoindex_runs_1",
-    "ix_runs_thread_id_created_at_id",
     "ix_runs_live",
     "uq_runs_paused",
 }

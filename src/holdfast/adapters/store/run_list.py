@@ -40,18 +40,18 @@ _listing = Listing(
 )
 
 
-def _in_words(statuses: Collection[RunStatus]) -> ColumnElement[bool]:
+def in_words(statuses: Collection[RunStatus], table: str = "runs") -> ColumnElement[bool]:
     """In the words of an index: with parameters in their place no database would think of it, and would read all
     runs instead."""
     names = [f"'{status}'" for status in sorted(statuses)]
     words = f"IN ({', '.join(names)})" if len(names) > 1 else f"= {names[0]}"
-    return text(f"runs.status {words}")  # type: ignore[return-value] # a condition, if plain
+    return text(f"{table}.status {words}")  # type: ignore[return-value] # a condition, if plain
 
 
-IS_LIVE: Final = _in_words(LIVE)
+IS_LIVE: Final = in_words(LIVE)
 _PAUSED: Final = frozenset({RunStatus.PAUSED})
 # Statuses that few runs have, each group with an index of its own.
-_RARE: Final = {LIVE: IS_LIVE, _PAUSED: _in_words(_PAUSED), WENT_WRONG: _in_words(WENT_WRONG)}
+_RARE: Final = {LIVE: IS_LIVE, _PAUSED: in_words(_PAUSED), WENT_WRONG: in_words(WENT_WRONG)}
 
 
 def ids_on_page(connection: Connection, organization_id: str, query: RunQuery) -> Sequence[str]:
@@ -103,7 +103,7 @@ def _led_by(query: RunQuery, few: Sequence[str] | None) -> Collection[Column[Any
     if _are_all(query.statuses, _PAUSED):
         return ()
     if query.thread_id is not None:
-        return {c.thread_id} if by_duration else {c.thread_id, c.created_at}
+        return {c.thread_id, c.total_duration_ns if by_duration else c.created_at}
     if by_duration:
         return {c.organization_id, c.total_duration_ns}
     if len(query.agent_ids) == 1:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, bindparam, delete, exists, insert, or_, select, text, update
+from sqlalchemy import Connection, bindparam, delete, exists, insert, select, text, update
 
 from holdfast.adapters.store import callbacks, run_list, tables
 from holdfast.adapters.store.columns import encoded
@@ -63,7 +63,7 @@ _take_thread = Prepared(
     _as_seen.where(
         ~exists().where(
             _other.c.thread_id == _runs.c.thread_id,
-            or_(*(_other.c.status == status for status in sorted(HOLDING))),
+            run_list.in_words(HOLDING, _other.name),
         )
     ),
     columns=RUN.changing,

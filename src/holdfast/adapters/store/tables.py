@@ -270,7 +270,6 @@ runs = Table(
     # Written by callers alone, while the engine writes the rest.
     Column("metadata", Json, nullable=False),
     Column("body", Text, nullable=False),
-    Index(None, "thread_id", "created_at", "id"),
 )
 
 # What a list of runs may ask for stands in the indexes that it is sorted by: whatever is asked, at most one of
@@ -302,6 +301,28 @@ Index(
     *_ASKED_FOR,
     runs.c.total_duration_ns,
     runs.c.organization_id,
+)
+Index(
+    "ix_runs_thread",
+    runs.c.thread_id,
+    runs.c.created_at,
+    runs.c.id,
+    *_ASKED_FOR,
+    runs.c.total_duration_ns,
+    runs.c.agent_id,
+    runs.c.organization_id,
+)
+Index(
+    "ix_runs_thread_duration",
+    runs.c.thread_id,
+    runs.c.total_duration_ns,
+    runs.c.id,
+    *_ASKED_FOR,
+    runs.c.created_at,
+    runs.c.agent_id,
+    runs.c.organization_id,
+    sqlite_where=_has_duration,
+    postgresql_where=_has_duration,
 )
 Index(
     "ix_runs_duration",
@@ -426,7 +447,8 @@ steps = Table(
     Column("trace_id", Text),
     Column("created_at", Instant, nullable=False),
     Column("body", Text, nullable=False),
-    Index(None, "agent_id", "created_at", "id"),
+    # With all that an agent's cost is made of.
+    Index("ix_steps_agent", "agent_id", "created_at", "id", "organization_id", "status", "cost"),
     Index(None, "run_id", "created_at", "id"),
 )
 

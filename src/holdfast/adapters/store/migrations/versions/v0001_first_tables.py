@@ -353,9 +353,6 @@ def _run_indices() -> None:
         postgresql_where=sa.text("status IN ('cancelling', 'queued', 'running')"),
     )
     op.create_index(
-        op.f("ix_runs_thread_id_created_at_id"), "runs", ["thread_id", "created_at", "id"]
-    )
-    op.create_index(
         "uq_runs_holder",
         "runs",
         ["thread_id"],
@@ -393,10 +390,19 @@ def _run_lists() -> None:
     newest = ["created_at", "id", *asked_for, "total_duration_ns"]
     op.create_index("ix_runs_page", "runs", ["organization_id", *newest, "agent_id"])
     op.create_index("ix_runs_agent", "runs", ["agent_id", *newest, "organization_id"])
+    op.create_index("ix_runs_thread", "runs", ["thread_id", *newest, "agent_id", "organization_id"])
+    longest = ["total_duration_ns", "id", *asked_for, "created_at"]
+    op.create_index(
+        "ix_runs_thread_duration",
+        "runs",
+        ["thread_id", *longest, "agent_id", "organization_id"],
+        sqlite_where=sa.text("total_duration_ns IS NOT NULL"),
+        postgresql_where=sa.text("total_duration_ns IS NOT NULL"),
+    )
     op.create_index(
         "ix_runs_duration",
         "runs",
-        ["organization_id", "total_duration_ns", "id", *asked_for, "created_at", "agent_id"],
+        ["organization_id", *longest, "agent_id"],
         sqlite_where=sa.text("total_duration_ns IS NOT NULL"),
         postgresql_where=sa.text("total_duration_ns IS NOT NULL"),
     )
@@ -528,7 +534,9 @@ def _steps() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_steps")),
     )
     op.create_index(
-        op.f("ix_steps_agent_id_created_at_id"), "steps", ["agent_id", "created_at", "id"]
+        "ix_steps_agent",
+        "steps",
+        ["agent_id", "created_at", "id", "organization_id", "status", "cost"],
     )
     op.create_index(
         "ix_steps_page",
