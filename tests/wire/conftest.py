@@ -35,7 +35,8 @@ def provider_variables(provider: ScriptedProvider) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def running_provider() -> Iterator[ScriptedProvider]:
-    with ScriptedProvider.in_thread() as provider:
+    models = ("scripted-model", "text-embedding-3-small")
+    with ScriptedProvider.in_thread(models=models) as provider:
         yield provider
 
 
