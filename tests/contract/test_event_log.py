@@ -6,6 +6,7 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
+from tests.blank_store import fill_in
 from tests.contract.event_writer import WAIT_SECONDS, Reader, Writer, read
 from tests.values import Make
 
@@ -26,6 +27,7 @@ HERE, ELSEWHERE, REDIS = "here", "elsewhere", "redis"
 @pytest.fixture
 async def any_store(store_url: str, cipher: Cipher) -> AsyncIterator[Store]:
     """Closed while readers may still be at it."""
+    fill_in(store_url)
     opened = await open_store(store_url, cipher=cipher)
     yield opened
     await opened.close()

@@ -11,6 +11,7 @@ import pytest
 import uvicorn
 from fastapi import FastAPI
 from httpx import ASGITransport, AsyncClient
+from tests.blank_store import put_blank_store
 
 from holdfast.adapters.bell.local import LocalBell
 from holdfast.adapters.clock import RandomIds, SystemClock
@@ -143,7 +144,8 @@ def _builtin(name: str, kind: ToolKind, *, parallel: bool = False) -> BuiltinSpe
 
 @asynccontextmanager
 async def _opened(home: Path) -> AsyncIterator[House]:
-    store = await SqliteStore.open(home / "holdfast.db", cipher=FernetCipher("test"))
+    path = put_blank_store(home / "holdfast.db")
+    store = await SqliteStore.open(path, cipher=FernetCipher("test"))
     bell = LocalBell()
     yield House(
         store=store,
