@@ -202,6 +202,30 @@ async def test_agent_state_goes_only_to_a_function_that_asks_for_it(sandbox: San
     assert (await sandbox.run(call("def tool(): return 1", agent_state=state))).value == 1
 
 
+async def test_agent_state_is_asked_as_v1s_objects_were(sandbox: Sandbox) -> None:
+    state = {"name": "Ada", "memory": {"blocks": [{"label": "human", "value": "Bob"}]}}
+    source = """
+    def tool(agent_state):
+        memory = agent_state.memory
+        return [
+            memory.get_block("human").value,
+            memory.list_block_labels(),
+            hasattr(agent_state, "colour"),
+            getattr(agent_state, "colour", "none"),
+        ]
+    """
+    assert (await sandbox.run(call(source, agent_state=state))).value == [
+        "Bob",
+        ["human"],
+        False,
+        "none",
+    ]
+    missing = "def tool(agent_state): return agent_state.memory.get_block('pet')"
+    refused = await sandbox.run(call(missing, agent_state=state))
+    assert refused.error is not None
+    assert "There is no block 'pet'; there are: ['human']" in refused.error
+
+
 async def test_stdout_and_stderr_are_kept_apart(sandbox: Sandbox) -> None:
     source = """
     import os, subprocess, sys

@@ -80,3 +80,17 @@ def knock(port: int, log: str) -> str:
         door.recv(1)
     return "came in"
 '''
+
+INTROSPECT = '''
+def introspect(agent_state: "AgentState") -> list:
+    """Tell what is known of the agent."""
+    return [
+        agent_state.name,
+        agent_state.memory.get_block("human").value,
+        agent_state.blocks[0].value,
+        agent_state.tags,
+        [tool.name for tool in agent_state.tools],
+        agent_state.model,
+        "only-in-the-environment" in str(agent_state),
+    ]
+'''

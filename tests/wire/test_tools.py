@@ -1,5 +1,6 @@
 """Tools, by themselves and attached to agents (wire-v1 §2.4, §2.5, §3.4)."""
 
+import json
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -7,7 +8,9 @@ import httpx
 import pytest
 from letta_client import BadRequestError, Letta, NotFoundError
 from tests.wire.reading import listed, shown
-from tests.wire.sources import ADD, EXPLODE, SHOUT, WHISPER
+from tests.wire.sources import ADD, EXPLODE, INTROSPECT, SHOUT, WHISPER
+
+from holdfast.testing import Answer, ScriptedProvider, ToolCall
 
 if TYPE_CHECKING:
     from tests.wire.conftest import MakeAgent, MakeTool
@@ -160,6 +163,29 @@ def test_an_attached_tool_is_run_without_the_model(
     assert (good.status, good.func_return) == ("success", "42")
     assert (bad.status, bad.func_return) == ("error", None)
     assert "bang" in str(bad.stderr)
+
+
+def test_a_tool_sees_its_agent_in_a_turn_and_when_it_is_run_by_hand(
+    client: Letta, provider: ScriptedProvider, make_agent: "MakeAgent", make_tool: "MakeTool"
+) -> None:
+    agent = make_agent(
+        name="Ada",
+        tags=["sums"],
+        tool_ids=[make_tool(INTROSPECT).id],
+        memory_blocks=[{"label": "human", "value": "Bob"}],
+        secrets={"KEY": "only-in-the-environment"},
+        model="openai/gpt-4o",
+        include_base_tools=False,
+    )
+    seen = ["Ada", "Bob", "Bob", ["sums"], ["introspect"], "openai/gpt-4o", False]
+
+    by_hand = client.agents.tools.run("introspect", agent_id=agent.id)
+    provider.script(Answer(ToolCall("introspect")), "Done.")
+    reply = client.agents.messages.create(agent.id, input="Look at yourself.")
+
+    assert json.loads(str(by_hand.func_return)) == seen
+    (returned,) = [item for item in reply.messages if item.message_type == "tool_return_message"]
+    assert json.loads(str(returned.tool_return)) == seen
 
 
 def test_a_source_is_run_without_being_stored(http: httpx.Client, client: Letta) -> None:

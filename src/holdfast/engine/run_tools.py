@@ -99,7 +99,6 @@ def _context(state: State) -> ToolContext:
         run_id=state.run.id,
         step_id=state.turn.calls[0].step_id,
         environment=state.environment,
-        agent_state={"id": state.agent.id, "name": state.agent.name},
     )
 
 

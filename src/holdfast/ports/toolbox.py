@@ -19,7 +19,6 @@ class ToolContext(Struct, frozen=True, kw_only=True):
     run_id: str | None = None
     step_id: str | None = None
     environment: Mapping[str, str] = {}
-    agent_state: Mapping[str, Any] = {}
 
 
 class BuiltinSpec(Struct, frozen=True, kw_only=True):

@@ -105,7 +105,21 @@ async def awaited(result: typing.Awaitable[object]) -> object:
 class State(dict[str, Json]):
     """The agent's state, readable as a dict and, like V1's object, by attribute."""
 
-    __getattr__ = dict.__getitem__
+    def __getattr__(self, name: str) -> Json:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"agent_state has no {name!r} here") from None
+
+    def get_block(self, label: str) -> Json:
+        """The block of that label, as V1's memory gave it."""
+        for block in self.blocks:
+            if block.label == label:
+                return block
+        raise KeyError(f"There is no block {label!r}; there are: {self.list_block_labels()}")
+
+    def list_block_labels(self) -> list[str]:
+        return [block.label for block in self.blocks]
 
     @classmethod
     def of(cls, value: Json) -> Json:

@@ -6,13 +6,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from holdfast.adapters.toolbox.agent_state import asked_for
 from holdfast.adapters.toolbox.builtin import BUILTIN
 from holdfast.adapters.toolbox.specs import Builtin, Hands
 from holdfast.core.messages import Outcome, Text, ToolReturn
 from holdfast.core.requirements import pip_requirements
 from holdfast.core.tools import DEFAULT_RETURN_CHARS, Tool, ToolKind, truncated
 from holdfast.core.turn import PlannedCall
-from holdfast.errors import CallerError, InvalidArgument, ToolError
+from holdfast.errors import CallerError, InvalidArgument, NotFound, ToolError
 from holdfast.ports.house import House
 from holdfast.ports.sandbox import Sandbox, SandboxCall, SandboxResult
 from holdfast.ports.toolbox import BuiltinSpec, ToolContext
@@ -86,7 +87,8 @@ class ToolRouter:
     ) -> ToolReturn:
         try:
             requirements = pip_requirements(tool.pip_requirements)
-        except InvalidArgument as error:
+            agent_state = await asked_for(self._hands.house, source, context)
+        except (InvalidArgument, NotFound) as error:
             return _failed(planned, str(error))
         call = SandboxCall(
             source=source,
@@ -94,7 +96,7 @@ class ToolRouter:
             arguments=planned.arguments,
             timeout_seconds=self._timeout_seconds,
             env=context.environment,
-            agent_state=context.agent_state,
+            agent_state=agent_state,
             requirements=requirements,
         )
         return _returned(planned.call.id, tool.name, await self._sandbox.run(call))

@@ -1,0 +1,62 @@
+"""The agent as V1's tools expect it that have a parameter ``agent_state`` (wire-v1 §7.4). Its secrets are in the
+tool's environment and not here."""
+
+from typing import Any
+
+from holdfast.core import memory
+from holdfast.core.memory import Block
+from holdfast.core.tools import Tool
+from holdfast.ports.house import House
+from holdfast.ports.store import Transaction
+from holdfast.ports.toolbox import ToolContext
+
+_PARAMETER = "agent_state"
+
+
+async def asked_for(house: House, source: str, context: ToolContext) -> dict[str, Any] | None:
+    """The agent as it is now; None if the source does not so much as mention it."""
+    if _PARAMETER not in source:
+        return None
+    return await house.store.read(lambda tx: _state(tx, context))
+
+
+def _state(tx: Transaction, context: ToolContext) -> dict[str, Any]:
+    agent = tx.agents.get(context.organization_id, context.agent_id)
+    own = tx.blocks.own([context.thread_id])[context.thread_id]
+    held = tx.agents.blocks([agent.id]).get(agent.id, ())
+    blocks = [_block(block) for block in memory.in_view(held, own)]
+    return {
+        "id": agent.id,
+        "name": agent.name,
+        "agent_type": agent.agent_type,
+        "description": agent.description,
+        "system": agent.system,
+        "model": agent.model.handle,
+        "timezone": agent.timezone,
+        "metadata": agent.metadata,
+        "memory": {"blocks": blocks},
+        "blocks": blocks,
+        "tags": list(tx.agents.tags([agent.id]).get(agent.id, ())),
+        "tools": [_tool(tool) for tool in tx.agents.tools([agent.id]).get(agent.id, ())],
+    }
+
+
+def _block(block: Block) -> dict[str, Any]:
+    return {
+        "id": block.id,
+        "label": block.label,
+        "value": block.value,
+        "description": block.description,
+        "limit": block.limit,
+        "read_only": block.read_only,
+        "metadata": block.metadata,
+    }
+
+
+def _tool(tool: Tool) -> dict[str, Any]:
+    return {
+        "id": tool.id,
+        "name": tool.name,
+        "description": tool.description,
+        "tags": list(tool.tags),
+    }
