@@ -147,7 +147,14 @@ async def test_no_provider_is_worth_a_note() -> None:
 def test_the_level_in_force_is_told_with_its_reason(tmp_path: Path) -> None:
     found = {item.subject: item for item in examine(None, network=False, home=tmp_path)}
     assert found["sandbox"].words.startswith("Level plain: HOLDFAST_SANDBOX does not ask")
-    assert {"process group", "tool limits", "bubblewrap", "user namespaces", "cgroup"} < set(found)
+    assert {
+        "process group",
+        "tool signals",
+        "tool limits",
+        "bubblewrap",
+        "user namespaces",
+        "cgroup",
+    } < set(found)
     assert Verdict.PROBLEM not in {item.verdict for item in found.values()}
 
 

@@ -4,8 +4,10 @@ The sandbox is shared by all tests of a level, so each also shows that the one b
 """
 
 import asyncio
+import errno
 import os
 import textwrap
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +17,7 @@ import pytest
 import pytest_asyncio
 from tests.waiting import WAIT_SECONDS, eventually
 
-from holdfast.adapters.sandbox.confinement import hide_memory
+from holdfast.adapters.sandbox.confinement import drop_privileges, hide_memory, keep_signals_inside
 from holdfast.adapters.sandbox.levels import Isolation, isolation_refused
 from holdfast.adapters.sandbox.subprocess import MAX_OUTPUT_BYTES, SubprocessSandbox
 from holdfast.ports.sandbox import SandboxCall, SandboxLimits, SandboxResult
@@ -25,6 +27,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 LIMITS: Final = SandboxLimits(
     memory_bytes=256 * 1024**2,
     processes=12,
+    threads=100,
     open_files=64,
     file_bytes=4 * 1024**2,
     output_bytes=4 * 1024**2,
@@ -70,6 +73,14 @@ def calls_running(sandbox: SubprocessSandbox) -> int:
     below = psutil.Process(server.process.pid).children(recursive=True)
     # In a pid space of its own the fork server is itself a child of bubblewrap.
     return len(below) - (1 if server.root is None else 0)
+
+
+def signals_can_be_kept() -> bool:
+    pid = os.fork()
+    if pid == 0:
+        drop_privileges()
+        os._exit(0 if keep_signals_inside() else 1)
+    return os.waitpid(pid, 0)[1] == 0
 
 
 async def attempt(sandbox: SubprocessSandbox, tried: SandboxCall) -> SandboxResult:
@@ -129,12 +140,31 @@ async def test_a_tool_that_breaks_itself_is_told(
         "while True: os.fork()",
         "while True:\n        if os.fork() == 0: os.setsid()",
         "while True: subprocess.Popen(['sleep', '600'], start_new_session=True)",
+        """
+    def fork():
+        os.fork()
+        time.sleep(600)
+    for _ in range(40): threading.Thread(target=fork).start()
+    time.sleep(600)
+        """,
     ],
-    ids=["forks", "forks that leave", "programs"],
+    ids=["forks", "forks that leave", "programs", "forks of threads"],
 )
 async def test_a_fork_bomb_is_put_out(sandbox: SubprocessSandbox, body: str) -> None:
-    result = await attempt(sandbox, call(f"import os, subprocess\ndef tool():\n    {body}"))
+    imports = "import os, subprocess, threading, time"
+    result = await attempt(sandbox, call(f"{imports}\ndef tool():\n    {body}"))
     assert result.error == "The tool started more than 12 processes and was killed."
+
+
+async def test_a_thread_bomb_is_put_out(sandbox: SubprocessSandbox) -> None:
+    source = """
+    import threading, time
+    def tool():
+        threading.stack_size(64 * 1024)
+        while True: threading.Thread(target=time.sleep, args=(600,)).start()
+    """
+    result = await attempt(sandbox, call(source))
+    assert result.error == f"The tool started more than {LIMITS.threads} threads and was killed."
 
 
 @pytest.mark.parametrize(
@@ -157,8 +187,18 @@ async def test_a_fork_bomb_is_put_out(sandbox: SubprocessSandbox, body: str) -> 
             held = b"x" * (100 * 1024**2)
             time.sleep(600)
         """,
+        # Each shares what it has with nobody.
+        """
+        import mmap, os, time
+        def tool():
+            for _ in range(3):
+                if os.fork() == 0: break
+            held = mmap.mmap(-1, 150 * 1024**2)
+            for _ in range(150): held.write(b"x" * 1024**2)
+            time.sleep(600)
+        """,
     ],
-    ids=["shared", "spread"],
+    ids=["shared", "spread", "shared and spread"],
 )
 async def test_memory_is_counted_over_all_that_a_tool_holds(
     sandbox: SubprocessSandbox, source: str
@@ -168,6 +208,29 @@ async def test_memory_is_counted_over_all_that_a_tool_holds(
         result.error
         == f"The tool used more than {LIMITS.memory_bytes} bytes of memory and was killed."
     )
+
+
+@pytest.mark.parametrize(
+    "attempted",
+    [
+        "libc.memfd_create(b'x', 0)",
+        "libc.shmget(0, 4096, 0o1600)",
+        "libc.semget(0, 1, 0o1600)",
+        "libc.msgget(0, 0o1600)",
+        "libc.mq_open(b'/holdfast-test', os.O_RDWR | os.O_CREAT, 0o600, None)",
+        # add_key, into the keys of the user
+        "libc.syscall({'x86_64': 248}.get(os.uname().machine, 217), b'user', b'x', b'x', 1, -4)",
+    ],
+)
+async def test_nothing_is_made_that_nobody_counts_or_that_outlives_the_call(
+    sandbox: SubprocessSandbox, attempted: str
+) -> None:
+    source = f"""
+    import ctypes, errno, os
+    libc = ctypes.CDLL(None, use_errno=True)
+    def tool(): return [{attempted}, errno.errorcode.get(ctypes.get_errno())]
+    """
+    assert (await attempt(sandbox, call(source))).value == [-1, "ENOSYS"]
 
 
 async def test_threads_do_not_count_for_what_they_only_reserve(sandbox: SubprocessSandbox) -> None:
@@ -289,6 +352,62 @@ async def test_nobody_outside_the_call_can_be_killed(
         assert server.is_alive
 
 
+@pytest.mark.parametrize(
+    "way",
+    [
+        "signal.pidfd_send_signal(os.open(f'/proc/{server}', os.O_RDONLY), 0)",
+        "fcntl.fcntl(ours, fcntl.F_SETOWN, server)",
+        "fcntl.fcntl(ours, fcntl.F_SETSIG, signal.SIGKILL)",
+        # F_SETOWN_EX, FIOSETOWN, SIOCSPGRP
+        "fcntl.fcntl(ours, 15, struct.pack('ii', 1, server))",
+        "fcntl.ioctl(ours, 0x8901, struct.pack('i', server))",
+        "fcntl.ioctl(ours, 0x8902, struct.pack('i', server))",
+    ],
+)
+async def test_there_is_no_way_round_to_signal_the_server(
+    sandbox: SubprocessSandbox, level: str, way: str
+) -> None:
+    source = f"""
+    import fcntl, os, signal, socket, struct
+    def tool(server: int):
+        ours, _ = socket.socketpair()
+        try: {way}
+        except OSError as error: return type(error).__name__
+    """
+    result = await attempt(sandbox, call(source, server=os.getpid()))
+    # What the kernel is said not to have is an OSError without a name.
+    hidden = {"FileNotFoundError"} if level == "isolated" else {"OSError"}
+    assert result.value in {"PermissionError", *(hidden if "pidfd" in way else ())}
+
+
+async def test_nobody_else_can_be_signalled(sandbox: SubprocessSandbox) -> None:
+    """A thread of the server, by whose number the kernel finds the server; and some other program."""
+    if not signals_can_be_kept():
+        pytest.skip("The kernel is older than 6.12.")
+    source = """
+    import os, subprocess
+    def tool(others: list):
+        own = subprocess.Popen(["sleep", "600"])
+        own.kill()
+        for pid in others:
+            try: os.kill(pid, 0)
+            except (PermissionError, ProcessLookupError): continue
+            return "reached"
+        return own.wait()
+    """
+    gate = threading.Event()
+    thread = threading.Thread(target=gate.wait)
+    thread.start()
+    other = await asyncio.create_subprocess_exec("sleep", "600")
+    try:
+        others = [thread.native_id, other.pid]
+        assert (await attempt(sandbox, call(source, others=others))).value == -9
+    finally:
+        gate.set()
+        other.kill()
+        await other.wait()
+
+
 async def test_open_files_and_written_files_are_limited(sandbox: SubprocessSandbox) -> None:
     many = "def tool():\n    held = [open('/dev/null') for _ in range(100)]"
     assert (await attempt(sandbox, call(many))).error == (
@@ -398,6 +517,35 @@ async def test_isolated_calls_do_not_see_each_other(sandbox: SubprocessSandbox) 
     await asyncio.wait({other}, timeout=WAIT_SECONDS)
     assert seen.value == [1, 2]
     assert calls_running(sandbox) == 0
+
+
+@only_isolated
+async def test_isolated_calls_do_not_hear_each_other(sandbox: SubprocessSandbox) -> None:
+    """Neither over loopback nor by a socket without a file; each can talk to itself."""
+    names = "names = [(socket.AF_INET, ('127.0.0.1', 4711)), (socket.AF_UNIX, '\\0holdfast')]"
+    listen = f"""
+    import os, socket, time
+    {names}
+    def tool():
+        held = [socket.socket(family) for family, _ in names]
+        for each, (family, name) in zip(held, names):
+            each.bind(name)
+            each.listen()
+            socket.socket(family).connect(name)
+        os.fork()  # so that it can be seen from outside how far we are
+        while True: time.sleep(600)
+    """
+    speak = f"""
+    import socket
+    {names}
+    def tool(): return [socket.socket(family).connect_ex(name) for family, name in names]
+    """
+    other = asyncio.create_task(sandbox.run(call(listen)))
+    await eventually(lambda: calls_running(sandbox) == 3)
+    spoken = await sandbox.run(call(speak))
+    other.cancel()
+    await asyncio.wait({other}, timeout=WAIT_SECONDS)
+    assert spoken.value == [errno.ECONNREFUSED] * 2
 
 
 @only_isolated

@@ -11,6 +11,8 @@ class SandboxLimits:
 
     memory_bytes: int = 1024**3
     processes: int = 64
+    threads: int = 1024
+    """Of all its processes together: of the numbers that they need the machine has a limited store."""
     open_files: int = 256
     file_bytes: int = 256 * 1024**2
     output_bytes: int = 64 * 1024**2

@@ -6,9 +6,11 @@ limits and the process group are all there is (docs/sandbox.md).
 
 import ctypes
 import errno
+import fcntl
 import os
 import resource
 import signal
+import socket
 import struct
 import sys
 from collections.abc import Iterable, Sequence
@@ -20,8 +22,15 @@ _PR_CAPBSET_DROP: Final = 24
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _PR_SET_NO_NEW_PRIVS: Final = 38
 _SECCOMP_MODE_FILTER: Final = 2
+# Landlock's calls have the same numbers on all machines.
+_LANDLOCK_CREATE_RULESET, _LANDLOCK_RESTRICT_SELF = 444, 446
+_LANDLOCK_SCOPE_SIGNAL: Final = 2
 _CLONE_NEWNS: Final = 0x00020000
+_CLONE_NEWIPC: Final = 0x08000000
 _CLONE_NEWPID: Final = 0x20000000
+_CLONE_NEWNET: Final = 0x40000000
+_SIOCSIFFLAGS: Final = 0x8914
+_IFF_UP: Final = 1
 _MS_RDONLY: Final = 1
 _MS_NOSUID: Final = 2
 _MS_NODEV: Final = 4
@@ -43,17 +52,42 @@ class _Machine(NamedTuple):
     reaching: tuple[int, ...]
     # This one names a thread, which we could not tell from the server's: tkill.
     threads: tuple[int, ...]
+    # These have the kernel send signals later, to whom their second argument's order says: fcntl, ioctl.
+    ordering: tuple[int, ...]
+    # These make what outlives the call or holds memory that nobody can count: shmget, semget, msgget, mq_open,
+    # add_key, request_key, keyctl, memfd_create.
+    lasting: tuple[int, ...]
 
 
 _MACHINES: Final = {
-    "x86_64": _Machine(0xC000003E, 56, (112, 109), (62, 129, 234, 297, 302, 434), (200,)),
-    "aarch64": _Machine(0xC00000B7, 220, (157, 154), (129, 138, 131, 240, 261, 434), (130,)),
+    "x86_64": _Machine(
+        name=0xC000003E,
+        clone=56,
+        leaving=(112, 109),
+        reaching=(62, 129, 234, 297, 302, 434),
+        threads=(200,),
+        ordering=(72, 16),
+        lasting=(29, 64, 68, 240, 248, 249, 250, 319),
+    ),
+    "aarch64": _Machine(
+        name=0xC00000B7,
+        clone=220,
+        leaving=(157, 154),
+        reaching=(129, 138, 131, 240, 261, 434),
+        threads=(130,),
+        ordering=(25, 29),
+        lasting=(194, 190, 186, 180, 217, 218, 219, 279),
+    ),
 }
+# The same on all machines. The first takes a folder in /proc for a process, so its target cannot be told.
+_PIDFD_SEND_SIGNAL, _MEMFD_SECRET = 424, 447
+# F_SETOWN, F_SETSIG, F_SETOWN_EX; FIOSETOWN, SIOCSPGRP.
+_SIGNAL_ORDERS: Final = (8, 10, 15, 0x8901, 0x8902)
 _X32_BIT: Final = 0x40000000
 
 # The filter's language (linux/filter.h): load a word, compare it, answer.
-_LOAD, _IF_EQUAL, _IF_AT_LEAST, _ANSWER = 0x20, 0x15, 0x35, 0x06
-_NUMBER_AT, _MACHINE_AT, _ARGUMENT_AT = 0, 4, 16
+_LOAD, _JUMP, _IF_EQUAL, _IF_AT_LEAST, _ANSWER = 0x20, 0x05, 0x15, 0x35, 0x06
+_NUMBER_AT, _MACHINE_AT, _FIRST_ARGUMENT_AT, _SECOND_ARGUMENT_AT = 0, 4, 16, 24
 _ALLOW: Final = 0x7FFF0000
 _REFUSE: Final = 0x00050000
 
@@ -96,12 +130,15 @@ def drop_privileges() -> None:
     _libc.capset(struct.pack("Ii", _CAPABILITIES_VERSION, 0), bytes(24))
 
 
-def fork_apart() -> int:
-    """As `os.fork`, but the child is the first process of a pid space and has mounts of its own.
+def fork_apart(*, own_network: bool) -> int:
+    """As `os.fork`, but the child is the first process of a pid space and has mounts and System V's and POSIX's
+    shared objects of its own; if wanted also a network, in which it is alone.
 
     It is to do nothing but `go_on_inside`: Python does not know that it was forked. OSError if it is not allowed.
     """
-    flags = _CLONE_NEWPID | _CLONE_NEWNS | signal.SIGCHLD
+    flags = _CLONE_NEWPID | _CLONE_NEWNS | _CLONE_NEWIPC | signal.SIGCHLD
+    if own_network:
+        flags |= _CLONE_NEWNET
     words = (_MACHINES[os.uname().machine].clone, flags, 0, 0, 0, 0)
     pid: int = _python.syscall(*map(ctypes.c_long, words))
     if pid < 0:
@@ -109,7 +146,7 @@ def fork_apart() -> int:
     return pid
 
 
-def go_on_inside(tmp_bytes: int) -> None:
+def go_on_inside(tmp_bytes: int, *, own_network: bool) -> None:
     """Return in the second process of the space, which has a /tmp and a /dev/shm of its own and may mount no more.
 
     The first waits for it and ends as it does, see `exit_code_inside`; then the kernel ends all others.
@@ -117,6 +154,8 @@ def go_on_inside(tmp_bytes: int) -> None:
     _mount(b"proc", b"/proc", _MS_RDONLY | _MS_NOEXEC)
     _mount(b"tmpfs", b"/tmp", 0, b"mode=0700,size=%d" % tmp_bytes)
     _mount(b"tmpfs", b"/dev/shm", 0, b"mode=0700,size=%d" % _SHARED_MEMORY_BYTES)
+    if own_network:
+        _switch_on_loopback()
     drop_privileges()
     second = os.fork()
     if second == 0:
@@ -132,6 +171,12 @@ def exit_code_inside(code: int) -> int:
     """The second's exit code by the first's: it cannot die of a signal as the second can, so it says the number as
     shells do."""
     return code if code <= _SIGNALLED else _SIGNALLED - code
+
+
+def _switch_on_loopback() -> None:
+    """A new network's is off; programs that talk to themselves need it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sh22x", b"lo", _IFF_UP))
 
 
 def _mount(kind: bytes, place: bytes, flags: int, options: bytes | None = None) -> None:
@@ -156,7 +201,8 @@ def group_filter(protected: Iterable[int]) -> bytes | None:
     """A filter that keeps whoever has it, and all it starts, in its process group, so that one signal to the
     group reaches everything; and refuses signals to the protected (pids; negative: groups, -1: everybody).
 
-    Leaving the group looks as if it had worked: programs that detach themselves go on, in the group.
+    Leaving the group looks as if it had worked: programs that detach themselves go on, in the group. What would
+    outlast the group, or could not be counted, looks as if this kernel did not have it: programs know other ways.
     None for machines whose system calls we do not know.
     """
     machine = _MACHINES.get(os.uname().machine)
@@ -173,12 +219,26 @@ def group_filter(protected: Iterable[int]) -> bytes | None:
         code += _answer_if(_IF_EQUAL, number, _refuse(0))
     for number in machine.threads:
         code += _answer_if(_IF_EQUAL, number, refused)
-    for index, number in enumerate(machine.reaching):
-        code.append(_step(_IF_EQUAL, number, then=len(machine.reaching) - index))
-    code += [_step(_ANSWER, _ALLOW), _step(_LOAD, _ARGUMENT_AT)]
-    for pid in protected:
-        code += _answer_if(_IF_EQUAL, pid & 0xFFFFFFFF, refused)
+    for number in (*machine.lasting, _PIDFD_SEND_SIGNAL, _MEMFD_SECRET):
+        code += _answer_if(_IF_EQUAL, number, _refuse(errno.ENOSYS))
+    code += _refuse_arguments(machine.ordering, _SECOND_ARGUMENT_AT, _SIGNAL_ORDERS)
+    code += _refuse_arguments(machine.reaching, _FIRST_ARGUMENT_AT, protected)
     return b"".join([*code, _step(_ANSWER, _ALLOW)])
+
+
+def keep_signals_inside() -> bool:
+    """From now on this process, and all it starts, can signal only each other, whatever the way. Whether this
+    kernel can do it: Linux 6.12 and newer. The filter cannot: it does not know the numbers of others' threads."""
+    if not LINUX:
+        return False
+    wanted = struct.pack("QQQ", 0, 0, _LANDLOCK_SCOPE_SIGNAL)
+    rules = _libc.syscall(_LANDLOCK_CREATE_RULESET, wanted, len(wanted), 0)
+    if rules < 0:
+        return False
+    try:
+        return bool(_libc.syscall(_LANDLOCK_RESTRICT_SELF, rules, 0) == 0)
+    finally:
+        os.close(rules)
 
 
 def put_on(code: bytes) -> None:
@@ -189,6 +249,18 @@ def put_on(code: bytes) -> None:
 
 def _step(code: int, value: int, *, then: int = 0, otherwise: int = 0) -> bytes:
     return struct.pack("HBBI", code, then, otherwise, value)
+
+
+def _refuse_arguments(numbers: Sequence[int], at: int, values: Iterable[int]) -> list[bytes]:
+    """An answer for these calls, by one of their arguments; all others go on behind it."""
+    found = [_step(_LOAD, at)]
+    for value in values:
+        found += _answer_if(_IF_EQUAL, value & 0xFFFFFFFF, _refuse(errno.EPERM))
+    found.append(_step(_ANSWER, _ALLOW))
+    chosen = [
+        _step(_IF_EQUAL, number, then=len(numbers) - index) for index, number in enumerate(numbers)
+    ]
+    return [*chosen, _step(_JUMP, len(found)), *found]
 
 
 def _answer_if(test: int, value: int, answer: int) -> Sequence[bytes]:

@@ -20,17 +20,23 @@ sys.path.append(sys.argv[1])
 from holdfast.adapters.sandbox import confinement
 namespaces = confinement.LINUX and ctypes.CDLL(None).unshare(0x10000000) == 0
 code = confinement.group_filter(())
-held = False
-if code is not None:
+def tried(work):
     pid = os.fork()
     if pid == 0:
-        confinement.drop_privileges()
-        confinement.put_on(code)
-        group = os.getpgrp()
-        os.setsid()
-        os._exit(0 if os.getpgrp() == group else 1)
-    held = os.waitpid(pid, 0)[1] == 0
-print(json.dumps({"group": held, "user_namespaces": namespaces}))
+        try:
+            confinement.drop_privileges()
+            os._exit(0 if work() else 1)
+        finally:
+            os._exit(1)
+    return os.waitpid(pid, 0)[1] == 0
+def holds_group():
+    confinement.put_on(code)
+    group = os.getpgrp()
+    os.setsid()
+    return os.getpgrp() == group
+group = code is not None and tried(holds_group)
+signals = tried(confinement.keep_signals_inside)
+print(json.dumps({"group": group, "signals": signals, "user_namespaces": namespaces}))
 """
 
 
@@ -43,6 +49,7 @@ def examine(isolation: Isolation | None, *, network: bool, home: Path) -> Iterat
         yield _plain(refusal)
     features = _tried()
     yield _group(held=features["group"])
+    yield _signals(kept=features["signals"])
     yield _watch()
     yield _bubblewrap()
     yield _user_namespaces(allowed=features["user_namespaces"])
@@ -69,6 +76,14 @@ def _group(*, held: bool) -> Finding:
         return Finding(Verdict.GOOD, "process group", words)
     words = "Tools can leave their process group here (no seccomp filter): a daemon may outlive its call."
     return Finding(Verdict.NOTE, "process group", words)
+
+
+def _signals(*, kept: bool) -> Finding:
+    if kept:
+        words = "Tools can signal nobody but what they started."
+        return Finding(Verdict.GOOD, "tool signals", words)
+    words = "Plain tools can end other programs of this user: only Linux 6.12 and newer can refuse that."
+    return Finding(Verdict.NOTE, "tool signals", words)
 
 
 def _watch() -> Finding:
@@ -121,4 +136,4 @@ def _tried() -> dict[str, bool]:
         check=False,
     )
     found: dict[str, bool] = json.loads(tried.stdout) if tried.returncode == 0 else {}
-    return {"group": False, "user_namespaces": False} | found
+    return {"group": False, "signals": False, "user_namespaces": False} | found

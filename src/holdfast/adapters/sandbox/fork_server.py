@@ -54,8 +54,11 @@ class ForkServer:
     control: socket.socket
     root: str | None
     """Where each call gets its folder. None: it has a /tmp and a pid space of its own, for we may make them."""
+    own_network: bool
+    """Whether each call is alone in its network; only where it has a pid space of its own too."""
     memory_bytes: int
     processes: int
+    threads: int
     open_files: int
     file_bytes: int
 
@@ -109,7 +112,7 @@ class ForkServer:
                 self._folders += 1
                 folder = f"{self.root}/{self._folders}"
                 Path(folder).mkdir(stat.S_IRWXU)
-            fork = confinement.fork_apart if folder is None else os.fork
+            fork = self._fork_apart if folder is None else os.fork
             pid = _forked(lambda: self._become_tool(channel, stdout, stderr, folder), fork)
         except OSError:  # no more processes or no room; the caller sees its descriptors closed
             if folder is not None:
@@ -121,16 +124,20 @@ class ForkServer:
         for fd in (channel, stdout, stderr):
             os.close(fd)
 
+    def _fork_apart(self) -> int:
+        return confinement.fork_apart(own_network=self.own_network)
+
     def _become_tool(self, channel: int, stdout: int, stderr: int, folder: str | None) -> None:
         os.setsid()
         for source, place in ((stdout, 1), (stderr, 2), (channel, _CHANNEL_FD)):
             os.dup2(source, place, inheritable=place != _CHANNEL_FD)
         os.closerange(_FIRST_FREE_FD, _MOST_FDS)
         if folder is None:
-            confinement.go_on_inside(self.file_bytes)
+            confinement.go_on_inside(self.file_bytes, own_network=self.own_network)
         confinement.limit(
             data_bytes=self.memory_bytes, open_files=self.open_files, file_bytes=self.file_bytes
         )
+        confinement.keep_signals_inside()
         if self._filter is not None:
             with contextlib.suppress(OSError):  # a kernel without filters
                 confinement.put_on(self._filter)
@@ -149,12 +156,15 @@ class ForkServer:
         if not live:
             return
         self._watched_at = now
-        most = self.processes + (0 if self.root is not None else _ATTENDANTS)
-        for pid, use in group_watch.use_of_groups(live, enough=most + 1).items():
-            if use.processes > most:
-                self._end(self._calls[pid], "processes")
-            elif use.memory_bytes > self.memory_bytes:
-                self._end(self._calls[pid], "memory")
+        attendants = 0 if self.root is not None else _ATTENDANTS
+        most = group_watch.Use(
+            processes=self.processes + attendants,
+            threads=self.threads + attendants,
+            memory_bytes=self.memory_bytes,
+        )
+        for pid, use in group_watch.use_of_groups(live, most=most).items():
+            if (excess := use.excess(most)) is not None:
+                self._end(self._calls[pid], excess)
 
     def _end(self, call: _Call, killed_for: str | None = None) -> None:
         if not call.is_ending:

@@ -14,15 +14,16 @@ BWRAP: Final = "bwrap"
 
 _PROOF_SECONDS: Final = 10.0
 _OWN_FOLDER: Final = Path(holdfast.__file__).parents[1]
-# What each call needs: a pid space and mounts of its own.
+# What each call needs: namespaces of its own.
 _PROOF: Final = f"""
 import os, sys
+own_network = sys.argv[1] == "own"
 sys.path.append({str(_OWN_FOLDER)!r})
 from holdfast.adapters.sandbox import confinement
-pid = confinement.fork_apart()
+pid = confinement.fork_apart(own_network=own_network)
 if pid == 0:
     try:
-        confinement.go_on_inside(4096)
+        confinement.go_on_inside(4096, own_network=own_network)
         os._exit(0)
     finally:
         os._exit(1)
@@ -54,8 +55,9 @@ class Isolation:
             shutil.which(BWRAP) or BWRAP,
             *("--unshare-all", "--die-with-parent", "--new-session", "--as-pid-1"),
             *(("--share-net",) if self.network else ()),
-            # To give each call its pid space and its /tmp, and to drop these two again before it begins.
+            # To give each call its namespaces and its /tmp, and to drop these again before it begins.
             *("--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SETPCAP"),
+            *(() if self.network else ("--cap-add", "CAP_NET_ADMIN")),
             *_each("--ro-bind-try", shown),
             *(word for path in self.hidden if Path(path).exists() for word in ("--tmpfs", path)),
             *_each("--ro-bind-try", visible),
@@ -78,7 +80,8 @@ def isolation_refused(isolation: Isolation) -> str | None:
         )
     if covered := [path for path in (*_interpreter(), *isolation.hidden) if _is_in_tmp(path)]:
         return f"{asked}: {covered[0]} lies in /tmp, of which each tool has its own. Move it."
-    command = [*isolation.command(()), sys.executable, "-I", "-c", _PROOF]
+    network = "shared" if isolation.network else "own"
+    command = [*isolation.command(()), sys.executable, "-I", "-c", _PROOF, network]
     try:
         tried = subprocess.run(  # noqa: S603 - our own command
             command, capture_output=True, timeout=_PROOF_SECONDS, check=False, env={}

@@ -262,6 +262,8 @@ def _last_words(ending: _Ending | None, limits: SandboxLimits) -> str:
         return f"The tool used more than {limits.memory_bytes} bytes of memory and was killed."
     if ending.killed_for == "processes":
         return f"The tool started more than {limits.processes} processes and was killed."
+    if ending.killed_for == "threads":
+        return f"The tool started more than {limits.threads} threads and was killed."
     if ending.exit_code < 0:
         reason = signal.strsignal(-ending.exit_code)
         return f"The tool's process was killed by signal {-ending.exit_code} ({reason})."

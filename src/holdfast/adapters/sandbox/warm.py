@@ -147,6 +147,7 @@ class WarmServers:
                 **asdict(self.limits),
                 "control": theirs.fileno(),
                 "root": root,
+                "own_network": self.isolation is not None and not self.isolation.network,
                 "paths": [] if environment is None else package_folders(),
             }
             del options["output_bytes"]  # we count that ourselves
