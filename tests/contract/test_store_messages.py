@@ -23,7 +23,7 @@ from holdfast.core.messages import (
 )
 from holdfast.core.paging import Order, Page
 from holdfast.core.threads import Thread
-from holdfast.errors import Bug, NotFound
+from holdfast.errors import NotFound
 from holdfast.ports.store import Store, Transaction
 
 ORG = DEFAULT_ORGANIZATION_ID
@@ -105,7 +105,9 @@ async def test_a_row_stands_in_for_its_neighbours(any_store: Store, make: Make) 
         found = await any_store.read(lambda tx: tx.messages.context(thread.id))
         return [row.id for row in found]
 
-    stored = await any_store.write(lambda tx: tx.messages.stand_in(summary, rows[0].id, rows[2].id))
+    stored = await any_store.write(
+        lambda tx: tx.messages.stand_in(summary, [row.id for row in rows[:3]])
+    )
     (new,) = await append(any_store, make.message(thread))
     assert stored == msgspec.structs.replace(summary, position=stored.position)
     assert rows[-1].position < stored.position < new.position
@@ -118,14 +120,35 @@ async def test_a_row_stands_in_for_its_neighbours(any_store: Store, make: Make) 
         lambda tx: tx.messages.set_context(thread.id, [system.id, summary.id, rows[3].id])
     )
     again = make.message(thread, role=Role.SUMMARY)
-    await any_store.write(lambda tx: tx.messages.stand_in(again, summary.id, rows[3].id))
+    await any_store.write(lambda tx: tx.messages.stand_in(again, [summary.id, rows[3].id]))
     (last,) = await append(any_store, make.message(thread))
     assert await shown() == [system.id, again.id, last.id]
     assert len(await any_store.read(lambda tx: tx.messages.context(other.id))) == 1
-    lost = make.message(thread)
-    with pytest.raises(Bug):
-        await any_store.write(lambda tx: tx.messages.stand_in(lost, rows[0].id, last.id))
-    assert await shown() == [system.id, again.id, last.id]
+
+
+async def test_a_row_stands_in_for_what_others_left_of_its_neighbours(
+    any_store: Store, make: Make
+) -> None:
+    thread = await add_thread(any_store, make)
+    system, *rows = await append(any_store, *(make.message(thread) for _ in range(5)))
+    summary, lost = (make.message(thread, role=Role.SUMMARY) for _ in range(2))
+    leaving = [row.id for row in rows[:3]]
+
+    async def shown() -> list[str]:
+        found = await any_store.read(lambda tx: tx.messages.context_ids([thread.id]))
+        return list(found[thread.id])
+
+    await any_store.write(lambda tx: tx.messages.hide(thread.id, [rows[0].id, rows[2].id]))
+    assert await shown() == [system.id, rows[1].id, rows[3].id]
+    await any_store.write(lambda tx: tx.messages.stand_in(summary, leaving))
+    assert await shown() == [system.id, summary.id, rows[3].id]
+    # Nothing is left that it could stand for.
+    stored = await any_store.write(lambda tx: tx.messages.stand_in(lost, leaving))
+    assert await shown() == [system.id, summary.id, rows[3].id]
+    assert await any_store.read(lambda tx: tx.messages.get(ORG, lost.id)) == stored
+    # Who hides what is hidden already changes nothing.
+    await any_store.write(lambda tx: tx.messages.hide(thread.id, leaving))
+    assert await shown() == [system.id, summary.id, rows[3].id]
 
 
 async def test_the_context_shows_what_it_is_set_to(any_store: Store, make: Make) -> None:

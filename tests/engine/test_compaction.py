@@ -21,6 +21,7 @@ from tests.engine.test_recovery import DyingStore, assert_sound, killed
 
 from holdfast.adapters.models.catalogue import ProviderCatalogue
 from holdfast.adapters.models.handles import ProviderSettings
+from holdfast.adapters.store.sql_store import SqlStore
 from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.core import summaries
 from holdfast.core import tool_rules as rules
@@ -660,8 +661,9 @@ async def test_while_a_person_is_asked_their_calls_stay_in_view(rig: Rig) -> Non
     assert sorted(rig.toolbox.started) == ["c1", "c2"]
 
 
-async def test_a_person_who_is_no_longer_asked_meanwhile_is_not_forgotten(rig: Rig) -> None:
-    """The paused run is cancelled while a summary is written: its denials come to the context, and stay."""
+@asynccontextmanager
+async def beside_a_summary(rig: Rig) -> AsyncIterator[tuple[Agent, Run]]:
+    """An agent that waits for a person, and its run, while a summary is written; that ends with this."""
     gate, writing = asyncio.Event(), asyncio.Event()
 
     async def summarise() -> AsyncIterator[ModelEvent]:
@@ -676,9 +678,18 @@ async def test_a_person_who_is_no_longer_asked_meanwhile_is_not_forgotten(rig: R
         paused = await rig.say(agent, "do it")
         wish = asyncio.create_task(compacted(rig, agent))
         await within(writing)
-        await runs.cancel(rig.house, ACTOR, paused.run.id)
+        yield agent, paused.run
         gate.set()
-        await wish
+        assert isinstance(await wish, Compaction)
+        run = await newest(rig)
+        assert (run.status, run.progress.recoveries) == (RunStatus.COMPLETED, 0)
+
+
+async def test_a_person_who_is_no_longer_asked_meanwhile_is_not_forgotten(rig: Rig) -> None:
+    """The paused run is cancelled while a summary is written: its denials come to the context, and stay."""
+    async with beside_a_summary(rig) as (agent, paused):
+        await runs.cancel(rig.house, ACTOR, paused.id)
+    async with rig.working():
         rows = await rig.context(agent)
         assert [row.role for row in rows[1:]] == [
             Role.SUMMARY,
@@ -687,6 +698,17 @@ async def test_a_person_who_is_no_longer_asked_meanwhile_is_not_forgotten(rig: R
             Role.TOOL,
         ]
         assert_answered(rows)
+        assert (await rig.say(agent)).ended.stop_reason is StopReason.END_TURN
+
+
+async def test_a_run_that_is_rolled_back_meanwhile_is_forgotten(
+    any_store: SqlStore,
+) -> None:
+    rig = Rig(any_store)
+    async with beside_a_summary(rig) as (agent, paused):
+        await runs.cancel(rig.house, ACTOR, paused.id, action=Action.ROLLBACK)
+    assert await shown(rig, agent) == ["They talked."]
+    async with rig.working():
         assert (await rig.say(agent)).ended.stop_reason is StopReason.END_TURN
 
 

@@ -46,14 +46,14 @@ def result_of(item: OpenCall, outcome: Outcome, how: str = "was cancelled") -> T
     )
 
 
-def without(context: Sequence[Message], run_id: str) -> list[str]:
-    """The ids of the context when the run is forgotten: all but its rows. What answers the calls of another
+def forgotten(context: Sequence[Message], run_id: str) -> list[str]:
+    """The ids that leave the context when the run is forgotten: its rows. What answers the calls of another
     run is that run's as well, and stays; so does a summary, which tells of what others said."""
     foreign = {call.id for row in context if row.run_id != run_id for call in row.tool_calls}
     return [
         row.id
         for row in context
-        if row.run_id != run_id or row.role is Role.SUMMARY or _answers(row) & foreign
+        if row.run_id == run_id and row.role is not Role.SUMMARY and not _answers(row) & foreign
     ]
 
 

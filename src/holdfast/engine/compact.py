@@ -168,7 +168,7 @@ def _compacted(
     return replace(
         state,
         turn=replace(state.turn, history=(system, row, *planned.kept)),
-        compacted=Compacted(row, planned.evicted[0].id, planned.evicted[-1].id),
+        compacted=Compacted(row, tuple(item.id for item in planned.evicted)),
     )
 
 
@@ -177,8 +177,8 @@ def store_compaction(tx: Transaction, state: State, now: datetime) -> State:
     done = state.compacted
     if done is None:
         return state
-    # What was added at the end meanwhile stays: somebody may have answered for a person who is waited for.
-    tx.messages.stand_in(done.row, done.first_id, done.last_id)
+    # The thread may wait for a person meanwhile: somebody may have cancelled that, or rolled it back.
+    tx.messages.stand_in(done.row, done.evicted_ids)
     system = replace(state.turn.history[0], content=(Text(_compiled(tx, state, now)),))
     tx.messages.rewrite(system)
     turn = replace(state.turn, history=(system, *state.turn.history[1:]))

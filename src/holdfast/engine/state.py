@@ -24,11 +24,10 @@ _NO_PARAMETERS = {"type": "object", "properties": {}}
 
 
 class Compacted(Struct, frozen=True):
-    """A summary that is written and not stored yet, and the first and the last row that it stands for."""
+    """A summary that is written and not stored yet, and the rows that it stands for."""
 
     row: Message
-    first_id: str
-    last_id: str
+    evicted_ids: tuple[str, ...]
 
 
 class State(Struct, frozen=True, kw_only=True):

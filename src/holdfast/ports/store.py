@@ -230,10 +230,14 @@ class Messages(Protocol):
         """Show just these rows from now on, in this order. Rows stay in the history."""
         ...
 
-    def stand_in(self, message: Message, first_id: str, last_id: str) -> Message:
-        """Store a row that is shown in the place of those from the first to the last of its thread's context.
-        They stay in the history. Rows that others add at the end meanwhile are not touched. Bug if these two
-        are not shown."""
+    def stand_in(self, message: Message, message_ids: Sequence[str]) -> Message:
+        """Store a row that is shown in the place of these, which are neighbours in its thread's context. They stay in
+        the history. What others add or hide meanwhile stays so: of these rows those leave that are still shown,
+        and if none is, the new row is not shown either."""
+        ...
+
+    def hide(self, thread_id: str, message_ids: Sequence[str]) -> None:
+        """Show these rows no more. They stay in the history; what else others do to the context stays done."""
         ...
 
     def share(self, source_id: str, thread_id: str, message_ids: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from holdfast.core import endings
 from holdfast.core.approvals import held_request_id, waiting
-from holdfast.core.cancellation import Action, Cancellation, without
+from holdfast.core.cancellation import Action, Cancellation, forgotten
 from holdfast.core.events import Event
 from holdfast.core.ids import Kind
 from holdfast.core.lifecycle import Signal
@@ -79,7 +79,7 @@ def _end_paused(tx: Transaction, run: Run, receipt: Cancellation, ids: Ids) -> C
     receipt = _with_denials(tx, run, receipt, ids)
     if receipt.action is Action.ROLLBACK:
         context = tx.messages.context(run.thread_id)
-        tx.messages.set_context(run.thread_id, without(context, run.id))
+        tx.messages.hide(run.thread_id, forgotten(context, run.id))
     run = tx.runs.change(_ended(run, receipt), Signal.CANCEL)
     tx.agents.note_run_end(run)
     return Cancelled(run, ended_here=True)

@@ -14,7 +14,7 @@ from holdfast.adapters.store.rows import Shape
 from holdfast.adapters.store.threads import missing as thread_missing
 from holdfast.core.messages import Message, Role
 from holdfast.core.paging import Order, Page
-from holdfast.errors import Bug, NotFound
+from holdfast.errors import NotFound
 
 _messages = tables.messages
 _context = tables.context
@@ -38,6 +38,14 @@ _append = Prepared(
     columns=[column.name for column in _messages.c if column is not _messages.c.position],
 )
 _show = Prepared(insert(_context))
+_hide = Prepared(
+    delete(_context).where(
+        _context.c.thread_id == bindparam("thread"), _context.c.message_id == bindparam("message")
+    )
+)
+_places = select(_context.c.place, _context.c.message_id).where(
+    _context.c.thread_id == bindparam("thread")
+)
 _shown = Prepared(
     select(*MESSAGE.columns)
     .join(_context, _context.c.message_id == _messages.c.id)
@@ -107,15 +115,23 @@ class SqlMessages:
         ]
         _show.run_each(self._connection, rows)
 
-    def stand_in(self, message: Message, first_id: str, last_id: str) -> Message:
+    def stand_in(self, message: Message, message_ids: Sequence[str]) -> Message:
         thread_id = message.thread_id
         stored = self._add(message, self._organization(thread_id))
-        first, last = (self._place(thread_id, shown) for shown in (first_id, last_id))
-        between = (_context.c.thread_id == thread_id, _context.c.place.between(first, last))
-        self._connection.execute(delete(_context).where(*between))
-        shown = {"thread_id": thread_id, "place": last, "message_id": stored.id}
-        _show.run_each(self._connection, [shown])
+        leaving = set(message_ids)
+        shown = self._connection.execute(_places, {"thread": thread_id}).all()
+        places = [place for place, message_id in shown if message_id in leaving]
+        if places:
+            last = max(places)
+            self.hide(thread_id, message_ids)
+            row = {"thread_id": thread_id, "place": last, "message_id": stored.id}
+            _show.run_each(self._connection, [row])
         return stored
+
+    def hide(self, thread_id: str, message_ids: Sequence[str]) -> None:
+        # By their ids, so that of two who hide rows at the same time neither shows again what the other hid.
+        rows = [{"thread": thread_id, "message": message_id} for message_id in message_ids]
+        _hide.run_each(self._connection, rows)
 
     def share(self, source_id: str, thread_id: str, message_ids: Sequence[str]) -> None:
         if self._connection.execute(_hold, {"thread": source_id}).first() is None:
@@ -214,16 +230,6 @@ class SqlMessages:
         row = MESSAGE.row(message) | {"organization_id": organization_id}
         ((position,),) = _append.rows(self._connection, row)
         return msgspec.structs.replace(message, position=position)
-
-    def _place(self, thread_id: str, message_id: str) -> int:
-        place = self._connection.execute(
-            select(_context.c.place).where(
-                _context.c.thread_id == thread_id, _context.c.message_id == message_id
-            )
-        ).scalar()
-        if place is None:
-            raise Bug(f"The thread {thread_id} does not show {message_id}.")
-        return int(place)
 
     def _position(self, organization_id: str, cursor: str) -> int:
         found = self._connection.execute(
