@@ -22,7 +22,7 @@ from holdfast.core.expiry import EXPIRED
 from holdfast.core.messages import Decision, Message, Outcome
 from holdfast.core.paging import Page
 from holdfast.core.runs import Run, RunQuery, RunStatus, StopReason
-from holdfast.errors import CallerError, Conflict, UnknownModel
+from holdfast.errors import Conflict, UnknownModel
 from holdfast.ports.bell import DEADLINES
 from holdfast.usecases import approvals
 
@@ -213,7 +213,7 @@ async def test_who_answers_too_late_is_told_who_decided(rig: Rig, clock: Movable
         await pass_time(rig, clock)
         carried_out = await asyncio.wait_for(rig.expired.get(), WAIT_SECONDS)
         # Whether it is recorded already or just about to be.
-        with pytest.raises(CallerError, match=told):
+        with pytest.raises(Conflict, match=told):
             await submit(rig, agent, allow("c1"))
         with pytest.raises(Conflict, match=told):
             await approvals.decide(rig.house, ACTOR, row.id, [allow("c1")])
@@ -291,7 +291,7 @@ async def test_an_answer_and_the_clock_never_both_win(any_rig: Rig, clock: Movab
         )
         (winner,) = [item for item in outcomes if isinstance(item, Run)]
         (loser,) = [item for item in outcomes if not isinstance(item, Run)]
-        assert isinstance(loser, CallerError), loser
+        assert isinstance(loser, Conflict), loser
         async with _without_clock(rig):
             await rig.ended(winner)
         by_clock = (await decisions(rig, agent))[call_id].decided_by == EXPIRED
@@ -328,14 +328,27 @@ async def test_of_two_answers_at_the_same_time_one_wins(any_rig: Rig) -> None:
             outcomes = await asyncio.gather(*answers, return_exceptions=True)
             (winner,) = [item for item in outcomes if isinstance(item, Run)]
             losers = [item for item in outcomes if not isinstance(item, Run)]
-            assert all(isinstance(item, CallerError) for item in losers), losers
-            assert all(
-                "was first to answer" in str(item) or "decided before" in str(item)
-                for item in losers
-            )
+            assert all(isinstance(item, Conflict) for item in losers), losers
+            assert all(f"{call_id} was " in str(item) for item in losers)
             await rig.ended(winner)
             assert call_id in await decisions(rig, agent)
         await assert_not_stuck(rig, agent)
+
+
+async def test_of_equal_decisions_in_the_inbox_at_the_same_time_one_wins(any_rig: Rig) -> None:
+    rig = any_rig
+    agent = await make_agent(rig)
+    async with rig.working():
+        for number in range(6):
+            call_id = f"c{number}"
+            row = await pause(rig, agent, (call_id, "beg"))
+            decide = [approvals.decide(rig.house, ACTOR, row.id, [allow(call_id)]) for _ in "abc"]
+            outcomes = await asyncio.gather(*decide, return_exceptions=True)
+            (winner,) = [item for item in outcomes if isinstance(item, Run)]
+            losers = [item for item in outcomes if not isinstance(item, Run)]
+            assert all(isinstance(item, Conflict) for item in losers), losers
+            assert all(f"{call_id} was approved by {ACTOR.user_id}" in str(item) for item in losers)
+            await rig.ended(winner)
 
 
 async def test_of_several_processes_one_expires_it(
@@ -350,7 +363,7 @@ async def test_of_several_processes_one_expires_it(
     tries = [approvals.expire(rig.house, late) for rig in rigs]
     outcomes = await asyncio.gather(*tries, return_exceptions=True)
     assert sum(isinstance(item, Run) for item in outcomes) == 1
-    assert all(isinstance(item, Run | CallerError) for item in outcomes), outcomes
+    assert all(isinstance(item, Run | Conflict) for item in outcomes), outcomes
     query = RunQuery(page=Page(limit=10), thread_id=agent.id)
     found = await any_store.read(lambda tx: tx.runs.list(ACTOR.organization_id, query))
     assert sorted(run.status for run in found) == [RunStatus.ANSWERED, RunStatus.QUEUED]

@@ -115,6 +115,11 @@ def told(decision: Decision) -> str:
     return f"{decision.call_id} was {what} by {who}{when}"
 
 
+def answered_in_part(left: Sequence[str]) -> str:
+    """What to say of a request while somebody's answer to others of its calls is on its way."""
+    return f"is just being answered in part; try again in a moment for {', '.join(left)}"
+
+
 def _agree(one: Decision, other: Decision) -> bool:
     return (one.approve, one.returned, one.arguments) == (
         other.approve,
@@ -158,15 +163,17 @@ def _mismatch(
     )
 
 
-def decided_otherwise(rows: Sequence[Message], decisions: Sequence[Decision]) -> Decision | None:
-    """What these rows have of a decision, if somebody else made it: the answer is not the same again, but comes
-    too late. The clock repeats nobody, and a cancel decides nothing."""
+def decided_otherwise(
+    rows: Sequence[Message], decisions: Sequence[Decision], *, may_repeat: bool = True
+) -> Decision | None:
+    """What these rows have of a decision, if somebody else made it: the answer is not the same again, or may not be,
+    but comes too late. The clock repeats nobody, and a cancel decides nothing."""
     given = {_call_id(rows, item.call_id): item for item in decisions}
     for made in (item for row in rows for item in row.decisions):
         wanted = given.get(made.call_id)
         if wanted is None or made.reason == DENIED_ON_CANCEL:
             continue
-        if by_clock(made) or _gist(made) != _gist(wanted):
+        if not may_repeat or by_clock(made) or _gist(made) != _gist(wanted):
             return made
     return None
 

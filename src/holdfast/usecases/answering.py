@@ -12,12 +12,15 @@ from holdfast.core.approvals import (
     KEEP_ALIVE,
     NOTHING_PENDING,
     REMEMBERED_ROWS,
+    answered_in_part,
     clipped,
     decided_otherwise,
     given_before,
     held,
+    held_request_id,
     matched,
     told,
+    waiting,
 )
 from holdfast.core.arguments import fault
 from holdfast.core.expiry import by_clock, overdue
@@ -56,6 +59,10 @@ def answering(tx: Transaction, run: Run, choice: ModelChoice, manner: Manner) ->
     first, *rest = run.input
     if paused is None:
         return _repeated(tx, run, manner)
+    # As it would be kept: so it is the same if it comes again.
+    first = replace(
+        first, decisions=tuple(clipped(item, choice.context_window) for item in first.decisions)
+    )
     calls = tx.calls.open(run.thread_id)
     if manner.by_clock:
         first = replace(first, decisions=_still_due(calls, first))
@@ -66,11 +73,7 @@ def answering(tx: Transaction, run: Run, choice: ModelChoice, manner: Manner) ->
     _check_arguments(tx, run, calls, decisions)
     tx.runs.change(paused, Signal.ANSWER)
     _stop_the_clock(tx, run, calls, decisions)
-    answer = replace(
-        first,
-        decisions=tuple(clipped(item, choice.context_window) for item in decisions),
-        step_id=held(calls)[0].step_id,
-    )
+    answer = replace(first, decisions=tuple(decisions), step_id=held(calls)[0].step_id)
     # The model filled the window before it paused: that is looked at when it goes on.
     progress = replace(run.progress, context_tokens=paused.progress.context_tokens)
     return replace(run, input=(answer, *rest), progress=progress)
@@ -92,11 +95,25 @@ def _repeated(tx: Transaction, run: Run, manner: Manner) -> Run:
     # Before the rows: if it ends in between, those tell of it.
     under_way = first_to_answer(tx, run.thread_id, run.organization_id)
     rows = _remembered(tx, run)
-    if made := decided_otherwise(rows, first.decisions):
-        raise Conflict(f"It was decided before: {told(made)}.")
-    if not (manner.may_repeat and given_before(rows, first.decisions)):
+    made = [*rows, *(under_way.input if under_way else ())]
+    if other := decided_otherwise(made, first.decisions, may_repeat=manner.may_repeat):
+        raise Conflict(f"It was decided before: {told(other)}.")
+    if under_way is not None:
+        _refuse_for_now(tx, under_way, first)
+    if not manner.may_repeat:
+        raise Conflict(_nothing_pending(under_way))
+    if not given_before(rows, first.decisions):
         raise CallerError(_nothing_pending(under_way))
     return replace(run, input=tuple(rest) or (_keep_alive(first),))
+
+
+def _refuse_for_now(tx: Transaction, under_way: Run, answer: Message) -> None:
+    """Some of the calls may wait on when the answer that is under way is on record: this one would fit then."""
+    calls = tx.calls.open(under_way.thread_id)
+    before = decided(tx.messages.context(under_way.thread_id)) | decided(under_way.input)
+    left = [call_id for call_id, _ in waiting(calls, before)]
+    if any(item.call_id in left for item in answer.decisions):
+        raise Conflict(f"The request {held_request_id(calls)} {answered_in_part(left)}.")
 
 
 def _news(decisions: Sequence[Decision], before: Mapping[str, Decision]) -> Sequence[Decision]:

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core.agents import Actor
-from holdfast.core.approvals import ApprovalQuery, Overdue, held_request_id, told
+from holdfast.core.approvals import ApprovalQuery, Overdue, answered_in_part, held_request_id, told
 from holdfast.core.deadlines import Deadline
 from holdfast.core.expiry import expired
 from holdfast.core.messages import Decision, Message, OpenCall, Role
@@ -141,7 +141,7 @@ def _decided(request: Request) -> str:
     left = [call.id for call in request.row.tool_calls if call.id not in decided]
     state = "waits for nobody any more"
     if left and decided:
-        state = f"is just being answered in part; try again in a moment for {', '.join(left)}"
+        state = answered_in_part(left)
     words = [f"The request {request.row.id} {state}", *map(told, request.decisions)]
     return f"{'. '.join(words)}."
 

@@ -136,7 +136,7 @@ async def turn(house: House, run: Run) -> None:
 
 async def _take_back(house: House, run: Run) -> None:
     """Undo a send that still waits for its turn; nothing to undo if it has just got it. An answer to held
-    calls cannot be undone: they would be nobody's. It never waits long, for nothing else runs before it."""
+    calls cannot be undone: they would be nobody's. It waits on, for a compaction at most: nothing else runs before it."""
     if run.answers:
         return
     if await house.store.write(lambda tx: tx.runs.withdraw(run.id)):
