@@ -26,15 +26,16 @@ from tests.engine.test_recovery import DyingStore, assert_sound
 from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.core import tool_rules as rules
 from holdfast.core.agents import Agent
-from holdfast.core.approvals import KEEP_ALIVE
+from holdfast.core.approvals import KEEP_ALIVE, ApprovalQuery
 from holdfast.core.deadlines import OnTimeout
 from holdfast.core.expiry import EXPIRED
 from holdfast.core.messages import Decision, Outcome, Role, Text, ToolReturn
+from holdfast.core.paging import Page
 from holdfast.core.runs import ClientTool, Run, RunRequest, RunStatus, StopReason
 from holdfast.errors import AnswerMismatch, CallerError, Conflict, ModelRateLimited, PendingApproval
 from holdfast.ports.bell import DEADLINES
 from holdfast.ports.store import Transaction
-from holdfast.usecases import messages, runs
+from holdfast.usecases import approvals, messages, runs
 from holdfast.usecases.answering import Manner
 from holdfast.usecases.messages import ApprovalInput, Input, MessageInput, NewSend, Reply
 
@@ -169,6 +170,38 @@ async def test_a_model_that_fails_after_the_answer_costs_nothing_but_its_words(r
     said_by_user = [row.text for row in await rig.context(agent) if row.role is Role.USER]
     assert said_by_user == ["Hi", "And hurry.", KEEP_ALIVE, "Hi"]
     assert sorted(rig.toolbox.started) == ["c1", "c2"]
+
+
+async def test_a_result_that_is_too_long_to_be_kept_whole_may_come_again(rig: Rig) -> None:
+    agent = await make_agent(rig)
+    long = ToolReturn("c1", None, Outcome.FINISHED, (Text("x" * 200_000),))
+    given = Decision("c1", approve=False, returned=long)
+    async with rig.working():
+        await pause(rig, agent, ("c1", "look"), ("c2", "ask"))
+        for _ in range(2):
+            run = await rig.ended(await submit(rig, agent, given, partial=True))
+            assert run.status is RunStatus.PAUSED
+        reply = await answer(rig, agent, given, allow("c2"))
+    assert reply.ended.stop_reason is StopReason.END_TURN
+    (result, _) = [item for row in await rig.context(agent) for item in row.tool_returns]
+    assert "truncated" in result.text
+
+
+async def test_the_inbox_knows_each_decision_however_many_answers_there_were(rig: Rig) -> None:
+    agent = await make_agent(rig)
+    calls = [f"c{number}" for number in range(22)]
+    async with rig.working():
+        asked = await pause(rig, agent, *((call_id, "ask") for call_id in calls))
+        for call_id in calls[:-1]:
+            await rig.ended(await submit(rig, agent, deny(call_id), partial=True))
+        query = ApprovalQuery(page=Page(limit=10), agent_id=agent.id)
+        waiting = await approvals.inbox(rig.house, ACTOR, query)
+        request = await approvals.retrieve(rig.house, ACTOR, asked.messages[-1].id)
+        assert [item.call_id for item in request.decisions] == calls[:-1]
+        assert waiting.decisions == {request.row.id: request.decisions}
+        await rig.ended(await submit(rig, agent, allow(calls[-1])))
+        request = await approvals.retrieve(rig.house, ACTOR, asked.messages[-1].id)
+    assert [item.call_id for item in request.decisions] == calls
 
 
 async def test_a_cancel_lets_stand_what_was_decided_before(rig: Rig) -> None:

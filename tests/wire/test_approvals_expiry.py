@@ -25,7 +25,7 @@ LATER = {"approval_timeout_seconds": 3600}
 
 
 @pytest.fixture
-def agent(make_agent: "MakeAgent", make_tool: "MakeTool") -> AgentState:
+def agent(make_agent: "MakeAgent", make_tool: "MakeTool", model: str) -> AgentState:
     tools = [make_tool(source, default_requires_approval=True).id for source in (SHOUT, WHISPER)]
     return make_agent(tool_ids=tools, parallel_tool_calls=True)
 

@@ -159,6 +159,7 @@ def test_the_inbox_takes_answers_one_by_one_too(
     assert [entry["tool_call_id"] for entry in shown_now["approvals"]] == ["t2"]
     waiting = http.get("/v1/approvals", params={"agent_id": agent.id}).json()
     assert [item["id"] for item in waiting] == [request_id]
+    assert waiting[0]["approvals"] == shown_now["approvals"]
     provider.script("Done.")
 
     run = http.post(path, json={"approve": True}).json()

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from letta_client import BadRequestError, Letta
+from letta_client import BadRequestError, ConflictError, Letta
 from letta_client.types import AgentState
 from tests.wire.aftermath import assert_answers
 from tests.wire.approving import CALL, allow, answer, answering, deny, pause, said
@@ -134,6 +134,8 @@ def test_of_two_answers_at_once_one_is_carried_out_and_the_other_is_told(
         with door.knocked():
             running = client.runs.list(agent_id=agent.id).items[0]
             with pytest.raises(BadRequestError, match=f"{running.id} was first to answer"):
+                answer(client, agent.id, allow(call.id))
+            with pytest.raises(ConflictError, match=f"{call.id} was approved by user-"):
                 answer(client, agent.id, deny(call.id))
         assert first.result(timeout=30)[0]["tool_return"] == "came in"
     assert log.read_text() == "knocked\n"

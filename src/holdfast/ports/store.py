@@ -258,6 +258,10 @@ class Messages(Protocol):
         older ones, whatever the order (the newest of them first when descending)."""
         ...
 
+    def answers(self, step_ids: Collection[str]) -> Sequence[Message]:
+        """The rows with the decisions on what these steps asked for, by position; the rows that ask are among them."""
+        ...
+
     def count(self, agent_id: str, thread_id: str | None = None) -> int: ...
 
     def search(

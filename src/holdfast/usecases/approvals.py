@@ -13,7 +13,6 @@ from holdfast.core.approvals import ApprovalQuery, Overdue, answered_in_part, he
 from holdfast.core.deadlines import Deadline
 from holdfast.core.expiry import expired
 from holdfast.core.messages import Decision, Message, OpenCall, Role
-from holdfast.core.paging import Order, Page
 from holdfast.core.runs import Run
 from holdfast.errors import Conflict, NotFound
 from holdfast.ports.house import House
@@ -21,9 +20,6 @@ from holdfast.ports.store import Transaction
 from holdfast.usecases import messages
 from holdfast.usecases.answering import Manner, first_to_answer
 from holdfast.usecases.messages import ApprovalInput, NewSend
-
-# The answer comes right after the request, or after what was cut between them.
-_NEXT_ROWS = 20
 
 
 class Request(Struct, frozen=True, kw_only=True):
@@ -36,10 +32,12 @@ class Request(Struct, frozen=True, kw_only=True):
 
 
 class Inbox(Struct, frozen=True):
-    """One page, how many requests there are on all, and by thread and call what does not wait for ever."""
+    """One page, how many requests there are on all, by request the decisions so far, and by thread and call what
+    does not wait for ever."""
 
     requests: Sequence[Message]
     count: int
+    decisions: Mapping[str, Sequence[Decision]]
     deadlines: Mapping[str, Mapping[str, Deadline]]
 
 
@@ -50,6 +48,7 @@ async def inbox(house: House, actor: Actor, query: ApprovalQuery) -> Inbox:
         return Inbox(
             requests,
             tx.calls.count_requests(organization_id, query),
+            _recorded(tx, requests),
             tx.calls.deadlines([row.thread_id for row in requests]),
         )
 
@@ -123,14 +122,29 @@ def _request(tx: Transaction, actor: Actor, request_id: str) -> Request:
 
 def _decisions(tx: Transaction, row: Message, organization_id: str) -> tuple[Decision, ...]:
     """In the order in which they were made; the last may be still under way: it is stored with its results."""
-    page = Page(limit=_NEXT_ROWS, order=Order.ASC, after=row.id)
-    later = list(tx.messages.list(organization_id, page, thread_id=row.thread_id))
+    # Before the rows: if it ends in between, those tell of it.
     under_way = first_to_answer(tx, row.thread_id, organization_id)
-    if under_way is not None:
-        later += under_way.input
-    asked = {call.id for call in row.tool_calls}
+    recorded = _recorded(tx, [row])[row.id]
+    return _first(row, [*recorded, *_made(under_way.input if under_way else ())])
+
+
+def _recorded(tx: Transaction, requests: Sequence[Message]) -> dict[str, tuple[Decision, ...]]:
+    """By request. An answer belongs to the step that asked."""
+    made: dict[str | None, list[Decision]] = {}
+    for row in tx.messages.answers([row.step_id for row in requests if row.step_id is not None]):
+        made.setdefault(row.step_id, []).extend(row.decisions)
+    return {row.id: _first(row, made.get(row.step_id, [])) for row in requests}
+
+
+def _made(rows: Sequence[Message]) -> list[Decision]:
+    return [decision for row in rows for decision in row.decisions]
+
+
+def _first(request: Message, made: Sequence[Decision]) -> tuple[Decision, ...]:
+    """Of each call the first: who repeats it decides nothing."""
+    asked = {call.id for call in request.tool_calls}
     found: dict[str, Decision] = {}
-    for decision in (decision for item in later for decision in item.decisions):
+    for decision in made:
         if decision.call_id in asked:
             found.setdefault(decision.call_id, decision)
     return tuple(found.values())

@@ -170,6 +170,14 @@ class SqlMessages:
         rows = self._connection.execute(query.order_by(order).limit(max(page.limit, 0))).all()
         return [MESSAGE.value(row) for row in rows]
 
+    def answers(self, step_ids: Collection[str]) -> Sequence[Message]:
+        wanted = (
+            select(*MESSAGE.columns)
+            .where(_messages.c.step_id.in_(step_ids), _messages.c.role == Role.APPROVAL)
+            .order_by(_messages.c.position)
+        )
+        return [MESSAGE.value(row) for row in self._connection.execute(wanted)]
+
     def count(self, agent_id: str, thread_id: str | None = None) -> int:
         query = select(func.count()).where(_messages.c.agent_id == agent_id)
         if thread_id is not None:

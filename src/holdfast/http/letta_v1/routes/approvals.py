@@ -1,13 +1,13 @@
 """The inbox: what waits for a person, wherever it waits, and deciding it. Not in V1."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
 
 from holdfast.core.approvals import ApprovalQuery
 from holdfast.core.deadlines import Deadline
-from holdfast.core.messages import Message, conversation_id, default_thread_id
+from holdfast.core.messages import Decision, Message, conversation_id, default_thread_id
 from holdfast.core.paging import Order, Page
 from holdfast.errors import InvalidArgument
 from holdfast.http.dependencies import ActorDep, HouseDep
@@ -18,7 +18,6 @@ from holdfast.http.letta_v1.ids import MessageId
 from holdfast.http.letta_v1.paging import paging
 from holdfast.http.letta_v1.pictures import Decided
 from holdfast.http.letta_v1.schemas.approvals import Approval, CallDeadline
-from holdfast.http.letta_v1.schemas.messages import ApprovalReturn, ToolReturn
 from holdfast.http.letta_v1.schemas.runs import Run
 from holdfast.http.letta_v1.to_wire.messages import api_call, api_decision
 from holdfast.http.letta_v1.to_wire.runs import api_run
@@ -54,18 +53,25 @@ async def list_approvals(
         tool=tool_name,
     )
     found = await approvals.inbox(house, actor, query)
-    shown = [_pending(row, found.deadlines.get(row.thread_id, {})) for row in found.requests]
+    shown = [
+        _approval(
+            row,
+            pending=True,
+            decided=found.decisions[row.id],
+            deadlines=found.deadlines.get(row.thread_id, {}),
+        )
+        for row in found.requests
+    ]
     return json_response(shown, headers={TOTAL: str(found.count)})
 
 
 @router.get("/{message_id}", responses=documented(Approval))
 async def retrieve_approval(message_id: MessageId, house: HouseDep, actor: ActorDep) -> Response:
     request = await approvals.retrieve(house, actor, message_id)
-    decided = [api_decision(item) for item in request.decisions]
     deadlines = {item.call.id: item.deadline for item in request.open_calls if item.deadline}
     pending = request.run is not None
     return json_response(
-        _approval(request.row, pending=pending, decided=decided, deadlines=deadlines)
+        _approval(request.row, pending=pending, decided=request.decisions, deadlines=deadlines)
     )
 
 
@@ -90,15 +96,11 @@ def _thread(conversation: str | None, agent_id: str | None) -> str | None:
     return default_thread_id(agent_id)
 
 
-def _pending(row: Message, deadlines: Mapping[str, Deadline]) -> Approval:
-    return _approval(row, pending=True, decided=[], deadlines=deadlines)
-
-
 def _approval(
     row: Message,
     *,
     pending: bool,
-    decided: list[ApprovalReturn | ToolReturn],
+    decided: Sequence[Decision],
     deadlines: Mapping[str, Deadline],
 ) -> Approval:
     return Approval(
@@ -110,7 +112,7 @@ def _approval(
         step_id=row.step_id,
         created_at=row.created_at,
         tool_calls=[api_call(call) for call in row.tool_calls],
-        approvals=decided,
+        approvals=[api_decision(item) for item in decided],
         expires_at=min((deadline.at for deadline in deadlines.values()), default=None),
         deadlines=[
             CallDeadline(tool_call_id=call_id, expires_at=item.at, on_timeout=item.outcome)
