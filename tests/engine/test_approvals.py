@@ -35,8 +35,9 @@ from holdfast.core.runs import ClientTool, Run, RunRequest, RunStatus, StopReaso
 from holdfast.errors import AnswerMismatch, CallerError, Conflict, ModelRateLimited, PendingApproval
 from holdfast.ports.bell import DEADLINES
 from holdfast.ports.store import Transaction
-from holdfast.usecases import approvals, messages, runs
+from holdfast.usecases import approvals, compaction, messages, runs
 from holdfast.usecases.answering import Manner
+from holdfast.usecases.compaction import Compaction
 from holdfast.usecases.messages import ApprovalInput, Input, MessageInput, NewSend, Reply
 
 ASK = rules.RequiresApproval(tool_name="ask")
@@ -272,6 +273,7 @@ class Deed(StrEnum):
     CONTRADICT = "contradict"
     ANSWER_TWICE_AT_ONCE = "answer twice at once"
     ANSWER_ONE_BY_ONE = "answer one by one"
+    ANSWER_WHILE_QUEUED = "answer while another's answer is queued"
     ANSWER_ONE_AND_CANCEL = "answer one and cancel"
     LET_EXPIRE = "let expire"
     ANSWER_ONE_AND_LET_EXPIRE = "answer one and let expire"
@@ -286,6 +288,7 @@ FINAL = (
     Deed.ANSWER,
     Deed.ANSWER_TWICE_AT_ONCE,
     Deed.ANSWER_ONE_BY_ONE,
+    Deed.ANSWER_WHILE_QUEUED,
     *BY_CLOCK,
     *NOBODY_ANSWERS,
 )
@@ -303,6 +306,7 @@ class Batch(Struct, frozen=True):
     repeated: bool
     follow_up: bool
     approve_on_timeout: bool = False
+    contradicted: bool = True
 
 
 batches = st.builds(
@@ -314,6 +318,7 @@ batches = st.builds(
     repeated=st.booleans(),
     follow_up=st.booleans(),
     approve_on_timeout=st.booleans(),
+    contradicted=st.booleans(),
 )
 
 
@@ -332,15 +337,16 @@ def decisions_of(batch: Batch, held: Sequence[str]) -> list[Decision]:
     ]
 
 
+def opposite(decision: Decision) -> Decision:
+    return deny(decision.call_id) if decision.approve else allow(decision.call_id)
+
+
 async def try_in_vain(rig: Rig, agent: Agent, deed: Deed, right: list[Decision]) -> None:
     first = right[0]
     wrong = {
         Deed.NAME_ANOTHER: [allow("nobody")],
         Deed.LEAVE_ONE_OUT: right[1:] or [allow("nobody")],
-        Deed.CONTRADICT: [
-            *right,
-            deny(first.call_id) if first.approve else allow(first.call_id),
-        ],
+        Deed.CONTRADICT: [*right, opposite(first)],
     }
     if deed is Deed.SPEAK:
         with pytest.raises(PendingApproval):
@@ -359,6 +365,42 @@ async def let_expire(rig: Rig, agent: Agent, answered: list[Decision]) -> None:
     assert (await rig.expiry()).stop_reason is StopReason.END_TURN
 
 
+@asynccontextmanager
+async def summarising(rig: Rig, agent: Agent) -> AsyncIterator[None]:
+    """A summary is written for as long as this lasts: an answer that is sent meanwhile is queued."""
+    gate = rig.model.gate = asyncio.Event()
+    rig.model.asked.clear()
+    wish = asyncio.create_task(compaction.compact(rig.house, ACTOR, agent.id))
+    await asyncio.wait_for(rig.model.asked.wait(), WAIT_SECONDS)
+    yield
+    rig.model.gate = None
+    gate.set()
+    assert isinstance(await asyncio.wait_for(wish, WAIT_SECONDS), Compaction)
+
+
+async def answer_one_by_one(rig: Rig, agent: Agent, right: list[Decision]) -> None:
+    for decision in right:
+        run = await rig.ended(await submit(rig, agent, decision, partial=True))
+        with pytest.raises(Conflict, match="It was decided before"):
+            await submit(rig, agent, opposite(decision), partial=True)
+    assert run.stop_reason is StopReason.END_TURN
+
+
+async def answer_while_queued(rig: Rig, agent: Agent, right: list[Decision]) -> None:
+    first, *rest = right
+    async with summarising(rig, agent):
+        run = await submit(rig, agent, first, partial=True)
+        with pytest.raises(Conflict, match=f"It was decided before: {first.call_id} was"):
+            await submit(rig, agent, opposite(first), partial=True)
+        for other in rest:
+            with pytest.raises(Conflict, match=f"try again in a moment for .*{other.call_id}"):
+                await submit(rig, agent, other, partial=True)
+    run = await rig.ended(run)
+    if rest:
+        run = await rig.ended(await submit(rig, agent, *rest))
+    assert run.stop_reason is StopReason.END_TURN
+
+
 async def finish(rig: Rig, agent: Agent, batch: Batch, run: Run, right: list[Decision]) -> None:
     more = "And hurry." if batch.follow_up else ""
     match batch.final:
@@ -374,9 +416,9 @@ async def finish(rig: Rig, agent: Agent, batch: Batch, run: Run, right: list[Dec
             for winner in won:
                 await rig.ended(winner)
         case Deed.ANSWER_ONE_BY_ONE:
-            for decision in right[::-1]:
-                run = await rig.ended(await submit(rig, agent, decision, partial=True))
-            assert run.stop_reason is StopReason.END_TURN
+            await answer_one_by_one(rig, agent, right[::-1])
+        case Deed.ANSWER_WHILE_QUEUED:
+            await answer_while_queued(rig, agent, right)
         case Deed.ANSWER_ONE_AND_CANCEL:
             if len(right) > 1:
                 run = await rig.ended(await submit(rig, agent, right[0], partial=True))
@@ -392,6 +434,9 @@ async def finish(rig: Rig, agent: Agent, batch: Batch, run: Run, right: list[Dec
 
 @pytest.mark.slow
 @given(history=st.lists(batches, min_size=1, max_size=3))
+@example(
+    history=[Batch(("ask", "look", "ask"), (), Deed.ANSWER_WHILE_QUEUED, (0, 2, 1, 0), True, False)]
+)
 @example(history=[Batch(("roll", "ask"), (Deed.SPEAK,), Deed.DELETE, (0, 0, 0, 0), True, False)])
 @settings(
     max_examples=60,
@@ -403,6 +448,7 @@ async def test_whatever_is_answered_the_agent_answers_the_next_message(
 ) -> None:
     rig = Rig(store, clock=MovableClock())
     async with lasting(rig) as agent, rig.working():
+        await rig.say(agent)
         for number, batch in enumerate(history):
             calls = [(f"c{number}{index}", tool) for index, tool in enumerate(batch.tools)]
             held = [call_id for call_id, tool in calls if tool != "roll"]
@@ -417,9 +463,22 @@ async def test_whatever_is_answered_the_agent_answers_the_next_message(
                 await try_in_vain(rig, agent, deed, right)
             assert await rig.context(agent) == before
             await finish(rig, agent, batch, reply.run, right)
+            if batch.contradicted:
+                await _contradict(rig, agent, batch, right)
             if batch.repeated:
                 await _repeat(rig, agent, batch, right)
         await assert_not_stuck(rig, agent)
+
+
+async def _contradict(rig: Rig, agent: Agent, batch: Batch, right: list[Decision]) -> None:
+    """Who comes second is told who was first; but a cancel decides nothing that anybody could contradict."""
+    decided = batch.final not in NOBODY_ANSWERS
+    decided |= batch.final is Deed.ANSWER_ONE_AND_CANCEL and len(right) > 1
+    with pytest.raises(CallerError) as caught:
+        await submit(rig, agent, opposite(right[0]))
+    assert isinstance(caught.value, Conflict) == decided
+    words = "It was decided before" if decided else "No tool call is currently awaiting approval"
+    assert words in str(caught.value)
 
 
 async def _repeat(rig: Rig, agent: Agent, batch: Batch, right: list[Decision]) -> None:
