@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 
@@ -230,6 +230,21 @@ class Stubborn(ScriptedToolbox):
         return await super().run(tool, planned, context)
 
 
+class Deaf(ScriptedToolbox):
+    """Its tool does not stop, however often it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.done = asyncio.Event()
+
+    async def run(self, tool: Tool, planned: PlannedCall, context: ToolContext) -> ToolReturn:
+        self.running.set()
+        while not self.done.is_set():
+            with suppress(asyncio.CancelledError):
+                await self.done.wait()
+        return await super().run(tool, planned, context)
+
+
 @pytest.mark.parametrize("cancelled", [False, True])
 async def test_a_run_whose_tool_does_not_stop_is_ended_without_it(
     rig: Rig, clock: FakeClock, cancelled: bool
@@ -261,6 +276,55 @@ async def test_a_run_whose_tool_does_not_stop_is_ended_without_it(
         toolbox.done.set()
         assert (await rig.say(agent, "Still there?")).ended.stop_reason is StopReason.END_TURN
         assert (await rig.ended(run)).status is ended.status
+
+
+async def test_a_worker_leaves_without_a_tool_that_does_not_stop(
+    rig: Rig, clock: FakeClock
+) -> None:
+    agent, toolbox = await rig.make_agent("roll"), Stubborn()
+    rig.house = replace(rig.house, toolbox=toolbox)
+    rig.model.script = [called(("c1", "roll"))]
+    duty = worker.Worker(rig.house)
+    working = asyncio.create_task(duty.run())
+    run = await rig.submit(agent)
+    await within(toolbox.running)
+    clock.advance(rig.house.limits.tool_timeout_seconds + STALL_SECONDS + 1)
+    await within(toolbox.heard)
+    following = asyncio.create_task(rig.ended(run))
+    while not following.done():
+        clock.advance(STALL_SECONDS + 1)
+        await asyncio.wait([following], timeout=worker.LOOK_SECONDS)
+    assert duty.live == 0
+
+    duty.drain(0)
+    await asyncio.wait([working], timeout=WAIT_SECONDS)
+    left = working.done()
+    toolbox.done.set()
+    await asyncio.wait_for(working, WAIT_SECONDS)
+    assert left
+
+
+async def test_a_worker_leaves_without_a_tool_that_never_heeds_it(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run is left to the next start, as any other that did not end in time."""
+    monkeypatch.setattr(worker, "STOP_SECONDS", 0.01)
+    agent, toolbox = await rig.make_agent("roll"), Deaf()
+    rig.house = replace(rig.house, toolbox=toolbox)
+    rig.model.script = [called(("c1", "roll"))]
+    duty = worker.Worker(rig.house)
+    working = asyncio.create_task(duty.run())
+    run = await rig.submit(agent)
+    await within(toolbox.running)
+
+    duty.drain(0)
+    await asyncio.wait([working], timeout=WAIT_SECONDS)
+    left = working.done()
+    found = await rig.read(lambda tx: tx.runs.get(ACTOR.organization_id, run.id))
+    toolbox.done.set()
+    await asyncio.wait_for(working, WAIT_SECONDS)
+    assert left
+    assert found.status is RunStatus.RUNNING
 
 
 def put_cancel_on_record(rig: Rig, run: Run, tx: Transaction) -> None:

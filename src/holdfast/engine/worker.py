@@ -22,6 +22,8 @@ STORE_RETRY_SECONDS = 2.0
 # A cancel that another process of the deployment put on record rings no bell here: it is seen after this long.
 # So is a run that has stalled.
 LOOK_SECONDS = 0.5
+# What has been told to stop has this long to do so; then the worker leaves without it.
+STOP_SECONDS = 5.0
 
 Begin = Callable[[str, Interruption], Awaitable[None]]
 
@@ -32,7 +34,10 @@ class Worker:
         self._runner = Runner(house)
         self._live: dict[str, Interruption] = {}
         self._watchdog = Watchdog(house.clock, house.limits.run_stall_seconds)
+        # Not in a group: a group waits for each of its tasks, and a run may be stuck for good.
         self._carried: dict[asyncio.Task[None], Ticket] = {}
+        self._left_behind: set[asyncio.Task[None]] = set()
+        self._broken: BaseException | None = None
         self._leaving = asyncio.Event()
         self._drain_seconds = 0.0
         self._interrupted: set[str] = set()
@@ -55,15 +60,20 @@ class Worker:
         """Work until drained or cancelled. Runs that are under way then stay as they are, for the next start."""
         if not self._looked_back:
             await self.look_back()
-        async with asyncio.TaskGroup() as group:
-            cancels = group.create_task(self._watch_cancels(), name="cancels")
-            looking = group.create_task(self._look_now_and_then(), name="looking")
-            tickets = group.create_task(self._take_tickets(group), name="tickets")
-            await self._leaving.wait()
-            tickets.cancel()
-            await self._see_out()
-            for task in (cancels, looking, *self._carried):
-                task.cancel()
+        try:
+            async with asyncio.TaskGroup() as group:
+                cancels = group.create_task(self._watch_cancels(), name="cancels")
+                looking = group.create_task(self._look_now_and_then(), name="looking")
+                tickets = group.create_task(self._take_tickets(), name="tickets")
+                await self._leaving.wait()
+                tickets.cancel()
+                await self._see_out()
+                for task in (cancels, looking):
+                    task.cancel()
+        finally:
+            await self._stop_runs()
+        if self._broken is not None:
+            raise self._broken
         await self._dismiss_queue()
 
     def drain(self, seconds: float) -> None:
@@ -72,17 +82,17 @@ class Worker:
         self._drain_seconds = seconds
         self._leaving.set()
 
-    async def _take_tickets(self, group: asyncio.TaskGroup) -> None:
+    async def _take_tickets(self) -> None:
         while True:
             ticket = await self._house.dispatch.take()
             begin: Begin = self._runner.run
             if ticket.run_id in self._interrupted:
                 self._interrupted.discard(ticket.run_id)
                 begin = self._runner.resume
-            task = group.create_task(self._carry(ticket, begin), name=ticket.run_id)
+            task = asyncio.create_task(self._carry(ticket, begin), name=ticket.run_id)
             self._carried[task] = ticket
             # Not a ``finally`` of the task: one that is cancelled before it began has none.
-            task.add_done_callback(self._let_go)
+            task.add_done_callback(self._ended)
 
     async def _see_out(self) -> None:
         """Give the runs that are under way their time to end."""
@@ -90,9 +100,21 @@ class Worker:
             return
         told = {"count": len(self._carried), "seconds": self._drain_seconds}
         log.info("runs.draining", extra=told)
-        _, left = await asyncio.wait(self._carried, timeout=self._drain_seconds)
+        _, left = await asyncio.wait(
+            self._carried, timeout=self._drain_seconds, return_when=asyncio.FIRST_EXCEPTION
+        )
         if left:
             log.info("runs.left_to_the_next_start", extra={"count": len(left)})
+
+    async def _stop_runs(self) -> None:
+        """The runs that are under way stay as they are, those that were left behind have ended without their task."""
+        tasks = (*self._carried, *self._left_behind)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            _, stuck = await asyncio.wait(tasks, timeout=STOP_SECONDS)
+            for task in stuck:
+                log.error("run.stuck", extra={"run_id": task.get_name()})
 
     async def _dismiss_queue(self) -> None:
         """Let go whoever waits for a turn that will not come in this process. The runs stay queued."""
@@ -176,13 +198,21 @@ class Worker:
         await self._give_up(run_id, "What it was doing did not stop when it was told to.")
         for task, ticket in list(self._carried.items()):
             if ticket.run_id == run_id:
+                self._left_behind.add(task)
                 self._let_go(task)
 
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # No error of a run gets here: it is the process that ends.
+            self._broken = error
+            self.drain(0)
+        if task in self._carried:
+            self._let_go(task)
+        # One that was left behind has come to its end at last.
+        self._left_behind.discard(task)
+
     def _let_go(self, task: asyncio.Task[None]) -> None:
-        ticket = self._carried.pop(task, None)
-        if ticket is None:
-            # It was left behind, and has come to its end at last.
-            return
+        ticket = self._carried.pop(task)
         self._live.pop(ticket.run_id, None)
         self._house.events.close(ticket.run_id)
         self._house.dispatch.release(ticket)
