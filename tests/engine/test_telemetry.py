@@ -18,6 +18,8 @@ from holdfast.adapters.telemetry.otel import OtelTelemetry
 from holdfast.core.messages import Role, Text
 from holdfast.core.runs import Run
 from holdfast.core.tool_rules import RequiresApproval
+from holdfast.engine import recovery
+from holdfast.engine.checkpoint import Checkpoints
 from holdfast.errors import ContextWindowExceeded, ModelRejectedRequest, SettingInvalid
 from holdfast.ports.model import TextDelta
 from holdfast.usecases import agent_context, messages, runs
@@ -188,6 +190,35 @@ async def test_a_cancelled_run_shows_where_it_was_stopped(watched: Watched) -> N
     assert figures['holdfast_runs_total{status="cancelled",stop_reason="cancelled"}'] == 2
     assert figures["holdfast_cancel_duration_seconds_count"] == 2
     assert figures['holdfast_steps_total{status="cancelled"}'] == 1
+
+
+@pytest.mark.parametrize("while_asking", [False, True])
+async def test_a_run_that_is_given_up_is_counted_and_so_are_its_steps(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch, while_asking: bool
+) -> None:
+    rig = watched.rig
+    rig.model.script = [called(("call_1", "slow"))]
+    rig.toolbox.gate = asyncio.Event()
+    if while_asking:
+        rig.model.gate = asyncio.Event()
+
+    def broken(*_: object, **__: object) -> None:
+        raise ValueError("TEST: a bug")
+
+    async with rig.working():
+        run = await rig.submit(await rig.make_agent("slow"))
+        await (rig.model.asked if while_asking else rig.toolbox.running).wait()
+        monkeypatch.setattr(Checkpoints, "advance", broken)
+        monkeypatch.setattr(recovery, "load", broken)
+        (rig.model.gate or rig.toolbox.gate).set()
+        ended = await rig.ended(run)
+    assert ended.failure is not None
+    figures = watched.figures()
+    assert figures['holdfast_runs_total{status="failed",stop_reason="error"}'] == 1
+    assert figures['holdfast_run_duration_seconds_count{status="failed"}'] == 1
+    step = "failed" if while_asking else "success"
+    counted = {name: number for name, number in figures.items() if "steps_total" in name}
+    assert counted == {f'holdfast_steps_total{{status="{step}"}}': 1}
 
 
 async def test_a_run_that_a_reset_ends_is_counted(watched: Watched) -> None:

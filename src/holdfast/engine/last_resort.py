@@ -6,6 +6,7 @@ others decided on its calls, what a roll-back forgets): what broke the others mu
 
 from collections.abc import Mapping, Sequence
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core import endings
@@ -14,7 +15,7 @@ from holdfast.core.ids import Kind
 from holdfast.core.lifecycle import Signal, ending, is_over
 from holdfast.core.messages import CallState, Decision, OpenCall, Outcome, decided
 from holdfast.core.open_calls import left_result, owns_calls, results_row, unstored_answer
-from holdfast.core.runs import Run, RunFailure, RunStatus, StepStatus, StopReason
+from holdfast.core.runs import Run, RunFailure, RunStatus, Step, StepStatus, StopReason
 from holdfast.engine.receipt import with_receipt
 from holdfast.ports.clock import Clock, Ids
 from holdfast.ports.store import Transaction
@@ -22,9 +23,14 @@ from holdfast.ports.store import Transaction
 _GIVEN_UP = "The run was given up."
 
 
-def give_up(
-    tx: Transaction, run_id: str, why: str, *, clock: Clock, ids: Ids
-) -> tuple[Run, Sequence[Event]] | None:
+class GivenUp(Struct, frozen=True):
+    run: Run
+    # Those that were still under way.
+    steps: tuple[Step, ...]
+    events: tuple[Event, ...]
+
+
+def give_up(tx: Transaction, run_id: str, why: str, *, clock: Clock, ids: Ids) -> GivenUp | None:
     """End the run as failed, or as cancelled if that is on record; None if it is over already."""
     run = tx.runs.find(run_id)
     if run is None or is_over(run.status):
@@ -35,13 +41,17 @@ def give_up(
     outcomes = _close_calls(tx, run, clock, ids) if owns_calls(run) else {}
     if outcomes:
         run = replace(run, progress=replace(run.progress, input_stored=True))
-    steps = tx.steps.pending(run_id)
+    status = StepStatus.CANCELLED if cancelled else StepStatus.FAILED
+    steps = tuple(
+        replace(step, status=status, failure=failure, stop_reason=reason)
+        for step in tx.steps.pending(run_id)
+    )
     for step in steps:
-        status = StepStatus.CANCELLED if cancelled else StepStatus.FAILED
-        tx.steps.save(replace(step, status=status, failure=failure, stop_reason=reason))
+        tx.steps.save(step)
     if cancelled:
         run = with_receipt(tx, run, next(iter(steps), None), outcomes)
-    return _end(tx, replace(run, failure=failure), reason, clock)
+    run, event = _end(tx, replace(run, failure=failure), reason, clock)
+    return GivenUp(run, steps, (event,))
 
 
 def _close_calls(tx: Transaction, run: Run, clock: Clock, ids: Ids) -> Mapping[str, Outcome]:
@@ -70,9 +80,7 @@ def _decisions(tx: Transaction, run: Run, calls: Sequence[OpenCall]) -> Mapping[
     return decided([*tx.messages.context(run.thread_id), *answer])
 
 
-def _end(
-    tx: Transaction, run: Run, reason: StopReason, clock: Clock
-) -> tuple[Run, Sequence[Event]]:
+def _end(tx: Transaction, run: Run, reason: StopReason, clock: Clock) -> tuple[Run, Event]:
     signal: Signal = ending(reason)
     run = endings.ended(run, reason, signal, clock.now())
     # Clients may have seen numbers up to the highest: the gap tells that something was amiss.
@@ -80,4 +88,4 @@ def _end(
     run = tx.runs.change(replace(run, last_event_seq=event.seq), signal)
     tx.events.append([event])
     tx.agents.note_run_end(run)
-    return run, (event,)
+    return run, event

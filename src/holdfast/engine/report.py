@@ -4,6 +4,7 @@ import logging
 
 from holdfast import logs
 from holdfast.core.endings import summary
+from holdfast.core.runs import Step, StepStatus
 from holdfast.core.turn import AskModel, Compact
 from holdfast.engine.checkpoint import Advanced
 from holdfast.ports.house import House
@@ -17,6 +18,8 @@ class Report:
         run = at.state.run
         self._telemetry = house.telemetry
         self._ended = False
+        # The step that is over, as far as the model goes; it is told of once its tools are done.
+        self._answered: Step | None = None
         logs.bind(
             run_id=run.id,
             agent_id=run.agent_id,
@@ -33,6 +36,8 @@ class Report:
     def advanced(self, at: Advanced) -> None:
         """The run has come to its next checkpoint."""
         step = at.state.step
+        answered = step is not None and step.status is not StepStatus.PENDING
+        self._answered = step if answered else None
         if at.command is None:
             self._ended = True
             if step is not None:
@@ -48,5 +53,8 @@ class Report:
 
     def close(self) -> None:
         """This process carries the run no longer."""
-        if not self._ended:
-            self._telemetry.run_left()
+        if self._ended:
+            return
+        if self._answered is not None:
+            self._telemetry.step_ended(self._answered)
+        self._telemetry.run_left()

@@ -73,11 +73,17 @@ class Runner:
         house = self._house
         end = partial(give_up, run_id=run_id, why=why, clock=house.clock, ids=house.ids)
         given_up = await house.store.write(end)
-        if given_up is not None:
-            run, events = given_up
-            log.error("run.given_up", extra=summary(run))
-            house.events.publish(events)
-            house.bell.ring(CALLBACKS)
+        if given_up is None:
+            return
+        run = given_up.run
+        # Whoever gives a run up need not be the task that carried it.
+        told = {"run_id": run.id, "agent_id": run.agent_id, **summary(run)}
+        log.error("run.given_up", extra=told)
+        for step in given_up.steps:
+            house.telemetry.step_ended(step)
+        house.telemetry.run_ended(run)
+        house.events.publish(given_up.events)
+        house.bell.ring(CALLBACKS)
 
     async def _drive(self, at: Advanced, interruption: Interruption) -> None:
         """Carry a run on from a checkpoint. Every way out of here leaves the run ended, except that the
