@@ -4,15 +4,23 @@ import asyncio
 import json
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.engine.rig import ACTOR, Rig, called, said
+from tests.engine.rig import ACTOR, WAIT_SECONDS, Rig, called, said
 
 from holdfast import logs
+from holdfast.adapters.outgoing.guarded import GuardedOutgoing
+from holdfast.adapters.outgoing.lookup import Lookup
 from holdfast.adapters.store.sqlite import SqliteStore
+from holdfast.core.addresses import reach
 from holdfast.core.agents import Secret
+from holdfast.engine import worker
+from holdfast.engine.callbacks import CallbackDelivery
 from holdfast.errors import ModelRejectedRequest
+from holdfast.http.letta_v1.to_wire.callbacks import callback_body
+from holdfast.testing import FakeClock
 from holdfast.usecases import runs
 
 
@@ -93,6 +101,32 @@ async def test_a_failed_run_says_why_and_a_cancelled_one_that_it_was(
     assert lines.events(run.id)[-2:] == ["run.cancelling", "run.ended"]
     assert lines.about(run.id)[-1]["status"] == "cancelled"
     assert lines.events(waiting.id) == ["run.queued", "run.ended"]
+
+
+async def test_what_others_do_with_a_run_is_told_with_its_agent(
+    rig: Rig, lines: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the tasks that do not carry it: the watchdog, and who tells of its end."""
+    monkeypatch.setattr(worker, "LOOK_SECONDS", 0.005)
+    clock = FakeClock()
+    allowed = reach(["callback.example"])
+    outgoing = GuardedOutgoing(allowed, Lookup(allowed, lambda _host, _port: []))
+    rig.house = replace(rig.house, clock=clock, outgoing=outgoing)
+    rig.model.gate = asyncio.Event()
+    delivery = asyncio.create_task(CallbackDelivery(rig.house, callback_body).run())
+    async with rig.working():
+        agent = await rig.make_agent()
+        run = await rig.submit(agent, callback_url="http://callback.example/")
+        await asyncio.wait_for(rig.model.asked.wait(), WAIT_SECONDS)
+        clock.advance(rig.house.limits.run_stall_seconds + 1)
+        await rig.ended(run)
+        async with asyncio.timeout(WAIT_SECONDS):
+            while "callback.not_delivered" not in lines.events(run.id):
+                await rig.read(lambda tx: tx.callbacks.next_due(run.created_at))
+    delivery.cancel()
+    await asyncio.gather(delivery, return_exceptions=True)
+    told = {line["event"]: line.get("agent_id") for line in lines.about(run.id)}
+    assert told["run.stalled"] == told["callback.not_delivered"] == agent.id
 
 
 async def test_a_run_that_is_taken_up_again_says_so(store: SqliteStore, lines: Lines) -> None:

@@ -8,6 +8,7 @@ from tests.engine.rig import ACTOR, Rig, ScriptedToolbox, assert_answered, calle
 
 from holdfast.core import tool_rules as rules
 from holdfast.core.agents import Agent
+from holdfast.core.events import Streamed
 from holdfast.core.messages import CallState, Outcome, Role, ToolReturn
 from holdfast.core.paging import Page
 from holdfast.core.runs import RunStatus, StepQuery, StepStatus, StopReason
@@ -15,7 +16,9 @@ from holdfast.core.tools import Tool
 from holdfast.core.turn import Finish, PlannedCall
 from holdfast.errors import ModelRateLimited, PendingApproval, ThreadBusy
 from holdfast.ports.house import Limits
+from holdfast.ports.model import TextDelta, ThinkingDelta
 from holdfast.ports.toolbox import ToolContext
+from holdfast.testing import FakeClock
 from holdfast.usecases import steps
 
 
@@ -71,6 +74,31 @@ async def test_what_people_think_of_a_step_while_it_is_taken_stays(rig: Rig) -> 
     step = await steps.retrieve(rig.house, ACTOR, call.step_id)
     assert (step.feedback, step.tags) == ("positive", ("good",))
     assert (step.status, step.usage.total_tokens) == (StepStatus.SUCCESS, 15)
+
+
+async def test_a_run_knows_how_long_its_first_token_took(rig: Rig) -> None:
+    clock = FakeClock()
+    rig.house = replace(rig.house, clock=clock)
+    agent = await rig.make_agent("roll")
+    first, then = asyncio.Event(), asyncio.Event()
+    rig.model.script = [
+        (first, ThinkingDelta("Hm"), then, TextDelta("I roll."), called(("c1", "roll"))),
+        (TextDelta("Four."), said("Four.")),
+    ]
+    async with rig.working():
+        run = await rig.submit(agent, stream_tokens=True)
+        await asyncio.wait_for(rig.model.asked.wait(), 20)
+        clock.advance(2)
+        first.set()
+        async with asyncio.timeout(20):
+            async for batch in rig.house.events.follow(run.id):
+                if any(isinstance(event.fact, Streamed) for event in batch):
+                    break
+        clock.advance(3)
+        then.set()
+        ended = await rig.ended(run)
+    assert ended.ttft_ns == 2_000_000_000
+    assert ended.total_duration_ns == 5_000_000_000
 
 
 @pytest.mark.wire(139)

@@ -245,6 +245,17 @@ async def test_a_killed_tool_is_measured_as_such(watched: Watched) -> None:
     assert watched.figures()['holdfast_tool_duration_seconds_count{outcome="killed"}'] == 1
 
 
+async def test_a_tool_that_broke_was_not_killed(watched: Watched) -> None:
+    rig = watched.rig
+    rig.model.script = [called(("call_1", "slow"))]
+    rig.toolbox.faults["slow"] = ValueError("TEST: a bug")
+    async with rig.working():
+        await rig.say(await rig.make_agent("slow"))
+    assert watched.told("execute_tool slow")["error.type"] == "ValueError"
+    measured = {name for name in watched.figures() if "tool_duration_seconds_count" in name}
+    assert measured == {'holdfast_tool_duration_seconds_count{outcome="unknown"}'}
+
+
 async def test_what_was_said_stays_here(watched: Watched) -> None:
     rig = watched.rig
     rig.model.script = [called(("call_1", "slow")), said("Their answer.")]

@@ -79,6 +79,19 @@ CASES: dict[str, tuple[dict[str, Any], Phase, str, str | None, list[Remedy]]] = 
             Cancel("run-1", "ends the run before it has begun"),
         ],
     ),
+    "queued behind more than are named": (
+        {"run": run(RunStatus.QUEUED), "ahead": ("run-8", "run-9"), "more_ahead": True},
+        Phase.QUEUED,
+        (
+            "The run waits for 5.0 seconds for its turn in the conversation, which run-8 holds, with more than 1 "
+            "before it."
+        ),
+        "It begins once those before it have ended.",
+        [
+            Cancel("run-8", "ends the run that holds the conversation"),
+            Cancel("run-1", "ends the run before it has begun"),
+        ],
+    ),
     "starting": (
         {"run": run(RunStatus.RUNNING)},
         Phase.STARTING,
@@ -245,6 +258,44 @@ CASES: dict[str, tuple[dict[str, Any], Phase, str, str | None, list[Remedy]]] = 
         },
         Phase.ENDED,
         "The run failed after 1.5 seconds and 2 steps (llm_timeout): It took too long. 60 s",
+        None,
+        [],
+    ),
+    "cut off": (
+        {"run": over(RunStatus.FAILED, StopReason.MAX_TOKENS_EXCEEDED)},
+        Phase.ENDED,
+        (
+            "The run failed after 1.5 seconds and 2 steps: the model's answer was cut off, as long as it may be "
+            "(max_output_tokens)."
+        ),
+        None,
+        [],
+    ),
+    "ended by a rule that does not fit its tool": (
+        {"run": over(RunStatus.FAILED, StopReason.INVALID_TOOL_CALL)},
+        Phase.ENDED,
+        (
+            "The run failed after 1.5 seconds and 2 steps: a tool rule sets arguments that its tool does not "
+            "have."
+        ),
+        None,
+        [],
+    ),
+    "cancelled while it compacted": (
+        {
+            "run": over(
+                RunStatus.CANCELLED,
+                StopReason.CANCELLED,
+                cancellation=Cancellation(
+                    requested_at=AGO, requested_by="user-1", phase="compaction"
+                ),
+            )
+        },
+        Phase.ENDED,
+        (
+            "The run was cancelled after 1.5 seconds and 2 steps, by user-1, while its context was made smaller. "
+            "What it said was kept."
+        ),
         None,
         [],
     ),

@@ -36,6 +36,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     now: datetime
     # The runs of the thread that come before this one while it is queued, the one that holds the thread first.
     ahead: tuple[str, ...] = ()
+    # There are more of them than are named.
+    more_ahead: bool = False
     # The step whose answer is awaited.
     step: Step | None = None
     # The thread's calls without a result row; when the model asked for them; what was decided on them so far.
@@ -140,7 +142,8 @@ def _queued(facts: Facts) -> Explanation:
             remedies=(Cancel(run.id, "ends the run before it has begun"),),
         )
     holder, *others = facts.ahead
-    more = f", with {len(others)} more before it" if others else ""
+    count = f"more than {len(others)}" if facts.more_ahead else f"{len(others)} more"
+    more = f", with {count} before it" if others else ""
     return Explanation(
         phase=Phase.QUEUED,
         summary=f"The run waits {waited} for its turn in the conversation, which {holder} holds{more}.",
@@ -277,12 +280,14 @@ def _cancelling(facts: Facts) -> Explanation:
     )
 
 
-# Why a run ended that did not fail, in words; what is not here has a failure that says it.
+# Why a run ended that has no failure which says it, in words.
 _ENDINGS: Final = {
     StopReason.END_TURN: "the model had said all it had to say",
     StopReason.TOOL_RULE: "a rule of one of its tools ended it",
     StopReason.MAX_STEPS: "it had taken all the steps that it was allowed",
     StopReason.REQUIRES_APPROVAL: "it asked for an approval",
+    StopReason.MAX_TOKENS_EXCEEDED: "the model's answer was cut off, as long as it may be (max_output_tokens)",
+    StopReason.INVALID_TOOL_CALL: "a tool rule sets arguments that its tool does not have",
 }
 
 
@@ -338,6 +343,7 @@ def _how_it_was_cancelled(receipt: Cancellation | None, spent: str) -> str:
 _STOPPED_IN: Final = {
     "tools": "while its tools ran",
     "model": "while it asked the model",
+    "compaction": "while its context was made smaller",
     "start": "before it had done anything",
     "queue": "while it waited for its turn",
     "approval": "while it waited for an approval",

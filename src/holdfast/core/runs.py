@@ -182,6 +182,7 @@ class Run(Struct, frozen=True, kw_only=True):
     started_at: datetime | None = None
     completed_at: datetime | None = None
     total_duration_ns: int | None = None
+    # From its creation to the first token of its first answer.
     ttft_ns: int | None = None
     project_id: str | None = None
     base_template_id: str | None = None

@@ -91,8 +91,7 @@ async def _heard(
             if meter is not None:
                 meter.counted(event.usage)
             continue
-        progress.answer.add(event)
-        progress.moved()
+        progress.heard(event)
         if wants_tokens:
             await telling.tell(list(facts.of(event)))
         if meter is not None:

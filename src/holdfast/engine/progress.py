@@ -20,7 +20,12 @@ class EffectProgress:
     the results of those that are done."""
 
     def __init__(
-        self, message_id: str, *, doing: str = "", monotonic_ns: Callable[[], int] = lambda: 0
+        self,
+        message_id: str,
+        *,
+        doing: str = "",
+        agent_id: str | None = None,
+        monotonic_ns: Callable[[], int] = lambda: 0,
     ) -> None:
         # The row that an answer will have, so that what is streamed names what will be stored.
         self.answer = AnswerSoFar(message_id)
@@ -32,8 +37,11 @@ class EffectProgress:
         self.attempts: tuple[Attempt, ...] = ()
         # In words, for whoever asks why it takes so long.
         self.doing = doing
+        self.agent_id = agent_id
         self._monotonic_ns = monotonic_ns
         self.moved_at_ns = monotonic_ns()
+        # When the first of the answer came.
+        self.first_token_ns: int | None = None
         # How long it may be quiet on purpose, besides what is borne of everybody.
         self.quiet_seconds = 0.0
 
@@ -42,9 +50,17 @@ class EffectProgress:
         self.moved_at_ns = self._monotonic_ns()
         self.quiet_seconds = quiet_seconds
 
+    def heard(self, event: ModelEvent) -> None:
+        """The model has said more."""
+        self.answer.add(event)
+        self.moved()
+        if self.first_token_ns is None:
+            self.first_token_ns = self.moved_at_ns
+
     def start_over(self) -> None:
         """Forget an answer that was cut short: the model is asked again."""
         self.answer = AnswerSoFar(self.answer.message_id)
+        self.first_token_ns = None
         self.moved()
 
 

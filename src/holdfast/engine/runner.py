@@ -3,6 +3,7 @@
 import logging
 import traceback
 from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
 
 from msgspec.structs import replace
@@ -113,8 +114,9 @@ class Runner:
     async def _one_step(
         self, before: State, command: Command, telling: Telling, interruption: Interruption
     ) -> Advanced:
-        progress = self._begun(command)
+        progress = self._begun(before, command)
         after, checkpoint = await self._effect(before, command, telling, progress, interruption)
+        after = self._with_first_token(after, progress)
         if progress.exchanges:
             kept = traces(self._house, after, progress.exchanges, _call_type(command))
             after = replace(after, traces=kept)
@@ -129,10 +131,25 @@ class Runner:
             lambda tx: self._checkpoints.cancel(tx, state, progress)
         )
 
-    def _begun(self, command: Command) -> EffectProgress:
+    def _begun(self, before: State, command: Command) -> EffectProgress:
         doing = RUNNING_TOOLS if isinstance(command, RunTools) else ASKING
         answer_id = self._house.ids.mint(Kind.MESSAGE)
-        return EffectProgress(answer_id, doing=doing, monotonic_ns=self._house.clock.monotonic_ns)
+        return EffectProgress(
+            answer_id,
+            doing=doing,
+            agent_id=before.run.agent_id,
+            monotonic_ns=self._house.clock.monotonic_ns,
+        )
+
+    def _with_first_token(self, state: State, progress: EffectProgress) -> State:
+        """How long whoever sent the message had to wait for the first of an answer."""
+        if state.run.ttft_ns is not None or progress.first_token_ns is None:
+            return state
+        clock = self._house.clock
+        since_then = timedelta(microseconds=(clock.monotonic_ns() - progress.first_token_ns) / 1000)
+        waited = clock.now() - since_then - state.run.created_at
+        ttft_ns = max(waited // timedelta(microseconds=1), 0) * 1_000
+        return replace(state, run=replace(state.run, ttft_ns=ttft_ns))
 
     async def _effect(
         self,

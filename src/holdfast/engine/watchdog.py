@@ -49,8 +49,8 @@ class Watchdog:
                 continue
             quiet_seconds = (now - effect.moved_at_ns) / 1e9
             if quiet_seconds > self._stall_seconds + effect.quiet_seconds:
-                told = {"run_id": run_id, "while": effect.doing, "seconds": quiet_seconds}
-                log.warning("run.stalled", extra=told)
+                told = {"run_id": run_id, "agent_id": effect.agent_id, "while": effect.doing}
+                log.warning("run.stalled", extra={**told, "seconds": quiet_seconds})
                 interruption.strike(self._end(effect.doing, quiet_seconds))
 
     def _end(self, doing: str, quiet_seconds: float) -> EarlyEnd:

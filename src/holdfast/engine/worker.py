@@ -194,7 +194,10 @@ class Worker:
 
     async def _leave_behind(self, run_id: str) -> None:
         """What the run was doing did not stop when it was told to. The run is ended without it."""
-        log.error("run.stuck", extra={"run_id": run_id})
+        interruption = self._live.get(run_id)
+        effect = interruption.effect if interruption else None
+        told = {"run_id": run_id, "agent_id": effect.agent_id if effect else None}
+        log.error("run.stuck", extra=told)
         await self._give_up(run_id, "What it was doing did not stop when it was told to.")
         for task, ticket in list(self._carried.items()):
             if ticket.run_id == run_id:

@@ -17,7 +17,7 @@ from holdfast.errors import NotFound
 from holdfast.ports.house import House
 from holdfast.ports.store import Transaction
 
-# More than this are not counted one by one.
+# More than this are not named: only that there are more.
 _MOST_AHEAD = 100
 # The run that answers comes right after the one that asked, unless others were sent meanwhile.
 _NEXT_RUNS = 20
@@ -51,11 +51,13 @@ async def explained(house: House, actor: Actor, run_id: str) -> Explained:
 def _facts(tx: Transaction, house: House, run: Run, *, carried: bool) -> Facts:
     calls = tx.calls.open(run.thread_id) if _may_have_calls(run) else ()
     paused = run.status is RunStatus.PAUSED
+    ahead = _ahead(tx, run) if run.status is RunStatus.QUEUED else ()
     return Facts(
         run=run,
         now=house.clock.now(),
         carried=carried,
-        ahead=_ahead(tx, run) if run.status is RunStatus.QUEUED else (),
+        ahead=ahead[:_MOST_AHEAD],
+        more_ahead=len(ahead) > _MOST_AHEAD,
         step=next(iter(tx.steps.pending(run.id)), None) if run.status in LIVE else None,
         calls=tuple(calls),
         called_at=_called_at(tx, run, calls),
@@ -72,9 +74,10 @@ def _may_have_calls(run: Run) -> bool:
 
 
 def _ahead(tx: Transaction, run: Run) -> tuple[str, ...]:
-    """Whoever holds the thread comes first, whenever it was sent; the others in the order in which they came."""
+    """Whoever holds the thread comes first, whenever it was sent; the others in the order in which they came. One
+    more than is named, if there are so many."""
     query = RunQuery(
-        page=Page(limit=_MOST_AHEAD, order=Order.ASC),
+        page=Page(limit=_MOST_AHEAD + 1, order=Order.ASC),
         thread_id=run.thread_id,
         statuses=tuple(sorted(LIVE)),
         end_date=run.created_at,

@@ -1,5 +1,6 @@
 """The model and the toolbox, watched: each call is a span and some figures. The engine does not know."""
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from time import perf_counter
@@ -113,7 +114,8 @@ class WatchedToolbox:
         if self._with_content:
             about["gen_ai.tool.call.arguments"] = planned.call.arguments
         began = perf_counter()
-        outcome: str = Outcome.KILLED
+        # As on record: what a call did that broke is not known.
+        outcome: str = Outcome.UNKNOWN
         name = f"execute_tool {tool.name}"
         try:
             with within(self._tracer, name, SpanKind.INTERNAL, about) as span:
@@ -121,6 +123,9 @@ class WatchedToolbox:
                 outcome = returned.outcome
                 self._tell(span, returned)
                 return returned
+        except asyncio.CancelledError:
+            outcome = Outcome.KILLED
+            raise
         finally:
             self._figures.measure(figures.TOOL_SECONDS, perf_counter() - began, outcome=outcome)
 
