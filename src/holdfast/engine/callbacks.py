@@ -189,14 +189,11 @@ class CallbackDelivery:
             wait = timedelta(seconds=self._wait_seconds(claimed.attempts))
             due_at = self._house.clock.now() + wait
         await self._house.store.write(lambda tx: tx.callbacks.settle(claimed, outcome, due_at))
-        log.info(
-            "callback.delivered" if outcome.error is None else "callback.not_delivered",
-            extra={
-                "attempt": claimed.attempts,
-                "why": outcome.error,
-                "next_at": due_at,
-            },
-        )
+        told = {"attempt": claimed.attempts, "why": outcome.error, "next_at": due_at}
+        if outcome.error is None:
+            log.info("callback.delivered", extra=told)
+        else:
+            log.info("callback.not_delivered", extra=told)
 
     def _wait_seconds(self, attempts: int) -> float:
         """Longer each time; and not for all alike, so that a receiver that comes back is not run over."""
