@@ -2,12 +2,16 @@
 
 import asyncio
 from collections import Counter
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from msgspec.structs import replace
+from sqlalchemy import create_engine, insert
+from tests.contract.instructions import counting_work
 from tests.values import Make
 
+from holdfast.adapters.store import tables
+from holdfast.adapters.store.callbacks import SqlCallbacks
 from holdfast.core.callbacks import CallbackOutcome, ClaimedCallback
 from holdfast.core.lifecycle import Signal
 from holdfast.core.runs import Run, RunRequest, RunStatus
@@ -47,13 +51,11 @@ async def claim(
     per_host: int = 100,
     under_way: Counter[str] | None = None,
 ) -> list[ClaimedCallback]:
-    def work(tx: Transaction) -> list[ClaimedCallback]:
-        busy = under_way or Counter[str]()
-        return list(
-            tx.callbacks.claim(now, now + MINUTE, limit=limit, per_host=per_host, under_way=busy)
-        )
-
-    return await store.write(work)
+    busy = under_way or Counter[str]()
+    due = await store.read(
+        lambda tx: tx.callbacks.due(now, limit=limit, per_host=per_host, under_way=busy)
+    )
+    return list(await store.write(lambda tx: tx.callbacks.claim(due, now + MINUTE)))
 
 
 async def test_an_end_is_owed_to_whoever_asked_for_it(any_store: Store, make: Make) -> None:
@@ -193,3 +195,35 @@ async def test_a_callback_goes_with_its_run(any_store: Store, make: Make) -> Non
     await any_store.write(lambda tx: tx.runs.remove(run.organization_id, run.id))
 
     assert await claim(any_store, run.created_at + MINUTE) == []
+
+
+def test_a_backlog_is_walked_once_and_by_no_writer() -> None:
+    """Thousands may be due for a receiver that hangs: the others must not wait for it, least of all the writer."""
+    looking, taking = work_of_a_claim(hanging=2_000, others=20)
+    looking_for_one, _ = work_of_a_claim(hanging=2_000, others=1)
+    _, taking_alone = work_of_a_claim(hanging=0, others=20)
+
+    assert looking < 1.5 * looking_for_one
+    assert taking <= taking_alone + 100
+
+
+def work_of_a_claim(*, hanging: int, others: int) -> tuple[int, int]:
+    """What it costs to find and to take what is due for others, behind all that is due for one that hangs."""
+    engine = create_engine("sqlite://")
+    tables.metadata.create_all(engine)
+    hosts = ["hangs.example"] * hanging + [f"{number}.example" for number in range(others)]
+    begin = datetime(2026, 1, 1, tzinfo=UTC)
+    rows = [
+        {"run_id": f"run-{n}", "host": host, "attempts": 0, "due_at": begin + timedelta(seconds=n)}
+        for n, host in enumerate(hosts)
+    ]
+    with engine.connect() as connection:
+        connection.execute(insert(tables.callbacks), rows)
+        callbacks = SqlCallbacks(connection)
+        now = begin + timedelta(days=1)
+        with counting_work(connection) as looking:
+            due = callbacks.due(now, limit=32, per_host=2, under_way={"hangs.example": 1})
+        with counting_work(connection) as taking:
+            claimed = callbacks.claim(due, now + MINUTE)
+    assert [item.host for item in claimed] == list(dict.fromkeys(hosts))
+    return len(looking), len(taking)

@@ -11,6 +11,7 @@ import pytest
 from bench.many_runs import BUSY_AGENT, COMMON_TOOL, FIRST_AT, QUIET_AGENT, RARE_TOOL, fill
 from msgspec.structs import replace
 from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
+from tests.contract.instructions import counting_work
 from tests.values import Make
 
 from holdfast.adapters.store import tables
@@ -225,18 +226,6 @@ def test_taking_a_thread_costs_the_same_however_many_runs_it_had(make: Make) -> 
         for _ in range(100):
             last = work_of_a_claim()
     assert last <= first + 10
-
-
-@contextmanager
-def counting_work(connection: Connection) -> Iterator[list[None]]:
-    """The instructions that SQLite carries out meanwhile: what is done by index is few, and always as many."""
-    done: list[None] = []
-    driver: Any = connection.connection.driver_connection
-    driver.set_progress_handler(lambda: done.append(None), 1)
-    try:
-        yield done
-    finally:
-        driver.set_progress_handler(None, 0)
 
 
 @pytest.mark.parametrize("since", [{}, {"start_date": FIRST_AT}], ids=["ever", "since"])

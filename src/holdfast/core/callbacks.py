@@ -21,6 +21,16 @@ class CallbackOutcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: str | None = None
 
 
+class DueCallback(Struct, frozen=True, kw_only=True):
+    """A callback that may be tried, as it was seen: whoever claims it must find it so."""
+
+    run_id: str
+    host: str
+    # How often it was tried.
+    attempts: int
+    due_at: datetime
+
+
 class ClaimedCallback(Struct, frozen=True, kw_only=True):
     """A callback that is being delivered: nobody else's until the time that its claim names."""
 

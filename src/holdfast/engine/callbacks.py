@@ -10,14 +10,14 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast import logs
 from holdfast.core import callbacks
-from holdfast.core.callbacks import CallbackOutcome, ClaimedCallback
+from holdfast.core.callbacks import CallbackOutcome, ClaimedCallback, DueCallback
 from holdfast.core.events import RunEnded
 from holdfast.core.messages import Message
 from holdfast.core.paging import Order, Page
@@ -47,7 +47,6 @@ LOOK_SECONDS = 5.0
 STORE_RETRY_SECONDS = 2.0
 
 _ROWS_AT_A_TIME = 1_000
-_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 _OUR_FAULT = "The server could not deliver it."
 
 # The body that the run, the rows that it stored and its last event make.
@@ -98,27 +97,26 @@ class CallbackDelivery:
         room = MAX_AT_ONCE - len(self._under_way)
         under_way = Counter(claimed.host for claimed in self._under_way.values())
 
-        def work(tx: Transaction) -> Sequence[ClaimedCallback]:
-            return tx.callbacks.claim(
-                now,
-                now + timedelta(seconds=CLAIM_SECONDS),
-                limit=room,
-                per_host=MAX_AT_ONCE_PER_HOST,
-                under_way=under_way,
+        def look(tx: Transaction) -> tuple[Sequence[DueCallback], datetime | None]:
+            due = tx.callbacks.due(
+                now, limit=room, per_host=MAX_AT_ONCE_PER_HOST, under_way=under_way
             )
+            return due, tx.callbacks.next_due(now)
 
-        oldest = await self._house.store.read(lambda tx: tx.callbacks.next_due(_LONG_AGO))
-        if oldest is None:
-            return LOOK_SECONDS
-        if oldest <= now and room:
-            for claimed in await self._house.store.write(work):
-                task = group.create_task(self._deliver(claimed), name=f"callback {claimed.run_id}")
-                self._under_way[task] = claimed
-                task.add_done_callback(self._let_go)
-        following = await self._house.store.read(lambda tx: tx.callbacks.next_due(now))
+        due, following = await self._house.store.read(look)
+        if due:
+            await self._begin(group, due, now + timedelta(seconds=CLAIM_SECONDS))
         if following is None:
             return LOOK_SECONDS
         return min(LOOK_SECONDS, (following - now).total_seconds())
+
+    async def _begin(
+        self, group: asyncio.TaskGroup, due: Sequence[DueCallback], until: datetime
+    ) -> None:
+        for claimed in await self._house.store.write(lambda tx: tx.callbacks.claim(due, until)):
+            task = group.create_task(self._deliver(claimed), name=f"callback {claimed.run_id}")
+            self._under_way[task] = claimed
+            task.add_done_callback(self._let_go)
 
     def _let_go(self, task: asyncio.Task[None]) -> None:
         del self._under_way[task]

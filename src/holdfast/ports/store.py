@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from holdfast.core.agents import Agent, AgentQuery, Secret
 from holdfast.core.approvals import ApprovalQuery, Overdue
-from holdfast.core.callbacks import CallbackOutcome, ClaimedCallback
+from holdfast.core.callbacks import CallbackOutcome, ClaimedCallback, DueCallback
 from holdfast.core.deadlines import Deadline
 from holdfast.core.events import Event
 from holdfast.core.lifecycle import Signal
@@ -390,18 +390,16 @@ class Runs(Protocol):
 class Callbacks(Protocol):
     """Ends of runs that somebody wants to be told of, one for each run at most: see ``Runs.change``."""
 
-    def claim(
-        self,
-        now: datetime,
-        until: datetime,
-        *,
-        limit: int,
-        per_host: int,
-        under_way: Mapping[str, int],
-    ) -> Sequence[ClaimedCallback]:
-        """Take up to ``limit`` that are due, the longest due first; of each host so many that with those
-        that are ``under_way`` there are no more than ``per_host``. What one process has taken no other takes
-        before ``until``."""
+    def due(
+        self, now: datetime, *, limit: int, per_host: int, under_way: Mapping[str, int]
+    ) -> Sequence[DueCallback]:
+        """Up to ``limit`` that are due, the longest due first; of each host so many that with those that are
+        ``under_way`` there are no more than ``per_host``. All that is due for a host with enough is passed over on
+        the way: better while nobody else has to wait."""
+        ...
+
+    def claim(self, due: Sequence[DueCallback], until: datetime) -> Sequence[ClaimedCallback]:
+        """Take of these what is still as it was seen. What one process has taken no other takes before ``until``."""
         ...
 
     def settle(

@@ -1,15 +1,15 @@
 """The outbox of callbacks. A row has a time at which it may be tried next; claiming it moves that time."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from urllib.parse import urlsplit
 
-from sqlalchemy import Connection, bindparam, func, insert, select, update
+from sqlalchemy import Connection, bindparam, func, insert, literal, select, tuple_, update
 
 from holdfast.adapters.store import tables
 from holdfast.adapters.store.prepared import Prepared
-from holdfast.core.callbacks import CallbackOutcome, ClaimedCallback
+from holdfast.core.callbacks import CallbackOutcome, ClaimedCallback, DueCallback
 from holdfast.core.runs import Run
 
 _callbacks = tables.callbacks
@@ -39,24 +39,30 @@ class SqlCallbacks:
         due: datetime | None = None if row is None else row[0]
         return due
 
-    def claim(
-        self,
-        now: datetime,
-        until: datetime,
-        *,
-        limit: int,
-        per_host: int,
-        under_way: Mapping[str, int],
-    ) -> Sequence[ClaimedCallback]:
-        taken: list[ClaimedCallback] = []
+    def due(
+        self, now: datetime, *, limit: int, per_host: int, under_way: Mapping[str, int]
+    ) -> Sequence[DueCallback]:
+        found: list[DueCallback] = []
         hosts = Counter(under_way)
-        for found, due_at in self._due(now, hosts, per_host):
-            if len(taken) == limit:
+        seen: DueCallback | None = None
+        # Whoever gets enough on the way is left out from there on: nothing is met twice.
+        while len(found) < limit:
+            full = [host for host, count in hosts.items() if count >= per_host]
+            batch = self._beyond(seen, now, full, limit)
+            for seen in batch:
+                if hosts[seen.host] < per_host and len(found) < limit:
+                    hosts[seen.host] += 1
+                    found.append(seen)
+            if len(batch) < limit:
                 break
-            if self._take(found, due_at, until):
-                hosts[found.host] += 1
-                taken.append(found)
-        return taken
+        return found
+
+    def claim(self, due: Sequence[DueCallback], until: datetime) -> Sequence[ClaimedCallback]:
+        return [
+            ClaimedCallback(run_id=seen.run_id, host=seen.host, attempts=seen.attempts + 1)
+            for seen in due
+            if self._take(seen, until)
+        ]
 
     def settle(
         self, claimed: ClaimedCallback, outcome: CallbackOutcome, due_at: datetime | None
@@ -77,42 +83,31 @@ class SqlCallbacks:
         which = {"this_run": claimed.run_id, "seen": claimed.attempts, "due_at": due_at}
         _give_back.run(self._connection, which)
 
-    def _due(
-        self, now: datetime, hosts: Counter[str], per_host: int
-    ) -> Iterator[tuple[ClaimedCallback, datetime]]:
-        """What may be tried, the longest due first, leaving out hosts as they get enough."""
-        passed: set[str] = set()
-        while True:
-            full = [host for host, count in hosts.items() if count >= per_host]
-            row = self._connection.execute(
-                select(
-                    _callbacks.c.run_id,
-                    _callbacks.c.host,
-                    _callbacks.c.attempts,
-                    _callbacks.c.due_at,
-                )
-                .where(
-                    _callbacks.c.due_at <= now,
-                    _callbacks.c.host.not_in(full),
-                    _callbacks.c.run_id.not_in(passed),
-                )
-                .order_by(_callbacks.c.due_at, _callbacks.c.run_id)
-                .limit(1)
-            ).first()
-            if row is None:
-                return
-            passed.add(row.run_id)
-            claimed = ClaimedCallback(run_id=row.run_id, host=row.host, attempts=row.attempts + 1)
-            yield claimed, row.due_at
+    def _beyond(
+        self, place: DueCallback | None, now: datetime, full: Sequence[str], limit: int
+    ) -> Sequence[DueCallback]:
+        """The next that are due, but for those hosts."""
+        c = _callbacks.c
+        query = select(c.run_id, c.host, c.attempts, c.due_at).where(
+            c.due_at <= now, c.host.not_in(full)
+        )
+        if place is not None:
+            there = literal(place.due_at, c.due_at.type), literal(place.run_id, c.run_id.type)
+            query = query.where(tuple_(c.due_at, c.run_id) > tuple_(*there))
+        rows = self._connection.execute(query.order_by(c.due_at, c.run_id).limit(limit))
+        return [
+            DueCallback(run_id=run_id, host=host, attempts=attempts, due_at=due_at)
+            for run_id, host, attempts, due_at in rows
+        ]
 
-    def _take(self, found: ClaimedCallback, due_at: datetime, until: datetime) -> bool:
+    def _take(self, seen: DueCallback, until: datetime) -> bool:
         """Compare-and-set: of two who want it one gets it."""
         row = {
-            "this_run": found.run_id,
-            "seen": found.attempts - 1,
-            "was_due": due_at,
+            "this_run": seen.run_id,
+            "seen": seen.attempts,
+            "was_due": seen.due_at,
             "due_at": until,
-            "attempts": found.attempts,
+            "attempts": seen.attempts + 1,
         }
         return _claim.run(self._connection, row) > 0
 

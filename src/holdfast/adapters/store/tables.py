@@ -418,7 +418,16 @@ callbacks = Table(
     Column("error", Text),
 )
 _is_due = callbacks.c.due_at.is_not(None)
-Index("ix_callbacks_due", callbacks.c.due_at, sqlite_where=_is_due, postgresql_where=_is_due)
+# With all that is asked before one is taken: many may be due for a host that hangs, and are passed over.
+Index(
+    "ix_callbacks_due",
+    callbacks.c.due_at,
+    callbacks.c.run_id,
+    callbacks.c.host,
+    callbacks.c.attempts,
+    sqlite_where=_is_due,
+    postgresql_where=_is_due,
+)
 
 # No foreign key to the tools: what was called stays true when a tool is gone.
 run_tools = Table(

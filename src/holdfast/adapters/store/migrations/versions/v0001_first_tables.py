@@ -506,7 +506,7 @@ def _callbacks() -> None:
     op.create_index(
         "ix_callbacks_due",
         "callbacks",
-        ["due_at"],
+        ["due_at", "run_id", "host", "attempts"],
         sqlite_where=sa.text("due_at IS NOT NULL"),
         postgresql_where=sa.text("due_at IS NOT NULL"),
     )
