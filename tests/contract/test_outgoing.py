@@ -149,15 +149,23 @@ async def test_a_name_that_nobody_knows_is_reported() -> None:
         await network.send(letter("http://nobody.example/"))
 
 
-async def test_a_name_server_that_hangs_keeps_nobody_waiting() -> None:
-    """Not the request that asked, and not those that come when all look-ups are taken."""
+async def test_what_is_not_even_a_name_is_reported() -> None:
+    network = GuardedOutgoing(Reach())
+
+    with pytest.raises(Undeliverable, match="was not found"):
+        await network.send(letter(f"http://{'a' * 64}.example/"))
+
+
+async def test_a_name_server_that_hangs_keeps_nobody_else_waiting(receiver: Receiver) -> None:
+    """Not the request that asked, and not those for other names, however often it is asked again."""
     answering = Event()
 
-    def hanging(host: str, port: int) -> Sequence[str]:
-        answering.wait(WAIT_SECONDS)
-        return ["8.8.8.8"]
+    def resolve(host: str, port: int) -> Sequence[str]:
+        if host == "slow.example":
+            answering.wait(WAIT_SECONDS)
+        return ["127.0.0.1"]
 
-    network = GuardedOutgoing(Reach(), Lookup(Reach(), hanging))
+    network = GuardedOutgoing(LOOPBACK, Lookup(LOOPBACK, resolve))
     waiting = [
         asyncio.create_task(network.send(letter("http://slow.example/", seconds=0.05)))
         for _ in range(MAX_LOOKUPS)
@@ -165,9 +173,34 @@ async def test_a_name_server_that_hangs_keeps_nobody_waiting() -> None:
     for task in waiting:
         with pytest.raises(Undeliverable, match="no answer within"):
             await task
-    with pytest.raises(Undeliverable, match="Too many names"):
-        await network.send(letter("http://slow.example/"))
+
+    assert (await network.send(letter(f"http://quick.example:{receiver.port}/"))).status == 200
     answering.set()
+
+
+async def test_a_name_is_looked_up_when_its_turn_comes(receiver: Receiver) -> None:
+    """Others may have taken all look-ups: within its time a request waits for one."""
+    answering = Event()
+
+    def resolve(host: str, port: int) -> Sequence[str]:
+        if host != "quick.example":
+            answering.wait(WAIT_SECONDS)
+        return ["127.0.0.1"]
+
+    lookup = Lookup(LOOPBACK, resolve)
+    network = GuardedOutgoing(LOOPBACK, lookup)
+    slow = [
+        asyncio.create_task(lookup.addresses(f"{number}.example", 80))
+        for number in range(MAX_LOOKUPS)
+    ]
+    url = f"http://quick.example:{receiver.port}/"
+    patient = asyncio.create_task(network.send(letter(url)))
+    with pytest.raises(Undeliverable, match="no answer within"):
+        await network.send(letter(url, seconds=0.05))
+    answering.set()
+
+    assert (await patient).status == 200
+    assert await asyncio.gather(*slow) == [["127.0.0.1"]] * MAX_LOOKUPS
 
 
 async def test_what_is_evident_is_refused_before_anybody_is_asked() -> None:

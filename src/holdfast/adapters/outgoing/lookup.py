@@ -9,16 +9,19 @@ import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from ipaddress import ip_address
-from threading import BoundedSemaphore, Thread
+from threading import Thread
+from typing import TypeAlias
 
 from holdfast.core.addresses import Reach, may_reach
 from holdfast.errors import AddressForbidden, Undeliverable
 
-# Look-ups that may be under way at once. A name server that hangs keeps its threads for as long as the
-# machine's resolver waits: so they are none that anybody else needs, and none that the end waits for.
-MAX_LOOKUPS = 16
+# Names that may be looked up at once: more than there are requests under way, for a name server that hangs keeps
+# its thread for as long as the machine's resolver waits, and whoever asked has long given up. So these threads are
+# none that anybody else needs, and none that the end waits for.
+MAX_LOOKUPS = 64
 
 Resolve = Callable[[str, int], Sequence[str]]
+_Found: TypeAlias = Sequence[str] | OSError
 
 
 def system_resolve(host: str, port: int) -> list[str]:
@@ -31,7 +34,8 @@ class Lookup:
     def __init__(self, allowed: Reach, resolve: Resolve = system_resolve) -> None:
         self._allowed = allowed
         self._resolve = resolve
-        self._slots = BoundedSemaphore(MAX_LOOKUPS)
+        self._slots = asyncio.Semaphore(MAX_LOOKUPS)
+        self._under_way: dict[tuple[str, int], asyncio.Future[_Found]] = {}
 
     async def addresses(self, host: str, port: int) -> list[str]:
         """Where to connect, in the resolver's order. AddressForbidden if nothing of it may be reached,
@@ -46,30 +50,39 @@ class Lookup:
         return reachable
 
     async def _resolved(self, host: str, port: int) -> Sequence[str]:
-        if not self._slots.acquire(blocking=False):
-            raise Undeliverable("Too many names are being looked up.")
+        """Whoever asks for a name that is being looked up waits for the same answer: a name has one thread at most."""
+        name = host, port
+        if name not in self._under_way:
+            await self._slots.acquire()
+            if name in self._under_way:
+                self._slots.release()
+            else:
+                self._under_way[name] = self._begin(name)
+        found = await asyncio.shield(self._under_way[name])
+        if isinstance(found, OSError):
+            raise found
+        return found
+
+    def _begin(self, name: tuple[str, int]) -> "asyncio.Future[_Found]":
         loop = asyncio.get_running_loop()
-        result: asyncio.Future[Sequence[str]] = loop.create_future()
+        result: asyncio.Future[_Found] = loop.create_future()
+
+        def settle(found: _Found) -> None:
+            del self._under_way[name]
+            self._slots.release()
+            result.set_result(found)
 
         def work() -> None:
             try:
-                found: Sequence[str] | OSError = self._resolve(host, port)
+                found: _Found = self._resolve(*name)
             except OSError as error:
                 found = error
-            finally:
-                self._slots.release()
+            except UnicodeError as error:
+                # Not even a name: a part of it is too long, or empty.
+                found = OSError(str(error))
             # Whoever asked may be gone, and the loop with them.
             with suppress(RuntimeError):
-                loop.call_soon_threadsafe(_settle, result, found)
+                loop.call_soon_threadsafe(settle, found)
 
         Thread(target=work, name="lookup", daemon=True).start()
-        return await result
-
-
-def _settle(result: asyncio.Future[Sequence[str]], found: Sequence[str] | OSError) -> None:
-    if result.done():
-        return
-    if isinstance(found, OSError):
-        result.set_exception(found)
-    else:
-        result.set_result(found)
+        return result
