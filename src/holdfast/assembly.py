@@ -100,6 +100,8 @@ async def _serve(
         config = uvicorn.Config(
             doorkeeper,
             lifespan="off",
+            # Nobody speaks WebSocket here, and what would is large.
+            ws="none",
             log_config=None,
             access_log=False,
             server_header=False,
