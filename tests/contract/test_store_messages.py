@@ -1,5 +1,6 @@
 """Threads, their history, the context that shows part of it, and the calls that are still open."""
 
+import asyncio
 from collections.abc import Sequence
 
 import msgspec
@@ -149,6 +150,43 @@ async def test_a_row_stands_in_for_what_others_left_of_its_neighbours(
     # Who hides what is hidden already changes nothing.
     await any_store.write(lambda tx: tx.messages.hide(thread.id, leaving))
     assert await shown() == [system.id, summary.id, rows[3].id]
+
+
+async def test_who_hides_rows_and_who_stands_in_for_them_at_the_same_time_do_not_undo_each_other(
+    any_store: Store, make: Make
+) -> None:
+    thread = await add_thread(any_store, make)
+    (system,) = await append(any_store, make.message(thread))
+    for _ in range(6):
+        rows = await append(any_store, *(make.message(thread) for _ in range(4)))
+        ids = [row.id for row in rows]
+        summary = make.message(thread, role=Role.SUMMARY)
+        await asyncio.gather(
+            any_store.write(lambda tx: tx.messages.stand_in(summary, ids[:3])),  # noqa: B023 - awaited here
+            any_store.write(lambda tx: tx.messages.hide(thread.id, ids[1:])),  # noqa: B023
+        )
+        shown = await any_store.read(lambda tx: tx.messages.context_ids([thread.id]))
+        assert list(shown[thread.id]) == [system.id, summary.id]
+        await any_store.write(lambda tx: tx.messages.hide(thread.id, [summary.id]))  # noqa: B023
+
+
+async def test_answers_are_found_by_the_steps_that_asked(any_store: Store, make: Make) -> None:
+    one, two = await add_thread(any_store, make), await add_thread(any_store, make)
+
+    def row(thread: Thread, step_id: str, role: Role = Role.APPROVAL) -> Message:
+        return msgspec.structs.replace(make.message(thread, role=role), step_id=step_id)
+
+    asked, _, answer, _, other = await append(
+        any_store,
+        row(one, "step-1"),
+        row(one, "step-1", Role.ASSISTANT),
+        row(one, "step-1"),
+        row(one, "step-2"),
+        row(two, "step-3"),
+    )
+    found = await any_store.read(lambda tx: tx.messages.answers(["step-3", "step-1"]))
+    assert list(found) == [asked, answer, other]
+    assert await any_store.read(lambda tx: tx.messages.answers([])) == []
 
 
 async def test_the_context_shows_what_it_is_set_to(any_store: Store, make: Make) -> None:

@@ -43,8 +43,10 @@ _hide = Prepared(
         _context.c.thread_id == bindparam("thread"), _context.c.message_id == bindparam("message")
     )
 )
-_places = select(_context.c.place, _context.c.message_id).where(
-    _context.c.thread_id == bindparam("thread")
+_places = (
+    select(_context.c.place, _context.c.message_id)
+    .where(_context.c.thread_id == bindparam("thread"))
+    .order_by(_context.c.place)
 )
 _shown = Prepared(
     select(*MESSAGE.columns)
@@ -118,14 +120,10 @@ class SqlMessages:
     def stand_in(self, message: Message, message_ids: Sequence[str]) -> Message:
         thread_id = message.thread_id
         stored = self._add(message, self._organization(thread_id))
-        leaving = set(message_ids)
-        shown = self._connection.execute(_places, {"thread": thread_id}).all()
-        places = [place for place, message_id in shown if message_id in leaving]
-        if places:
-            last = max(places)
-            self.hide(thread_id, message_ids)
-            row = {"thread_id": thread_id, "place": last, "message_id": stored.id}
-            _show.run_each(self._connection, [row])
+        left = self._taken_out(thread_id, set(message_ids))
+        if left:
+            shown = {"thread_id": thread_id, "place": max(left), "message_id": stored.id}
+            _show.run_each(self._connection, [shown])
         return stored
 
     def hide(self, thread_id: str, message_ids: Sequence[str]) -> None:
@@ -238,6 +236,20 @@ class SqlMessages:
         row = MESSAGE.row(message) | {"organization_id": organization_id}
         ((position,),) = _append.rows(self._connection, row)
         return msgspec.structs.replace(message, position=position)
+
+    def _taken_out(self, thread_id: str, message_ids: set[str]) -> Sequence[int]:
+        """The places of these neighbours, which are free now. One that somebody else hides meanwhile is not among
+        them."""
+        shown = self._connection.execute(_places, {"thread": thread_id}).all()
+        places = [place for place, message_id in shown if message_id in message_ids]
+        if not places:
+            return []
+        between = (
+            _context.c.thread_id == thread_id,
+            _context.c.place.between(places[0], places[-1]),
+        )
+        taken = delete(_context).where(*between).returning(_context.c.place)
+        return self._connection.execute(taken).scalars().all()
 
     def _position(self, organization_id: str, cursor: str) -> int:
         found = self._connection.execute(
