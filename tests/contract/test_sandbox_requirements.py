@@ -7,7 +7,8 @@ import os
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,18 +31,34 @@ pytestmark = pytest.mark.slow
 INSTALL_SECONDS = 100.0
 GREETING = ("greeting==1.0",)
 MISSING = ("holdfast-has-no-such-package",)
+# All that a wheel can bring that others would run or believe.
+INTRUDER = {
+    "intruder.py": "",
+    "intruder.pth": "import os, sys; sys.intruded = [*getattr(sys, 'intruded', []), os.getpid()]\n",
+    "sitecustomize.py": "import intruder",
+    "holdfast/__init__.py": "raise SystemExit('a false holdfast')",
+    "json/__init__.py": "raise SystemExit('a false json')",
+    "intruder-1.0.data/scripts/python": "#!/bin/sh\nexit 1",
+    "intruder-1.0.data/data/pyvenv.cfg": "home = /nowhere",
+}
 
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheels")
-    with zipfile.ZipFile(folder / "greeting-1.0-py3-none-any.whl", "w") as wheel:
-        info = "greeting-1.0.dist-info"
-        wheel.writestr("greeting.py", "def greet(name): return f'Hello, {name}!'\n")
-        wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: greeting\nVersion: 1.0\n")
+    make_wheel(folder, "greeting", {"greeting.py": "def greet(name): return f'Hello, {name}!'\n"})
+    make_wheel(folder, "intruder", INTRUDER)
+    return folder
+
+
+def make_wheel(folder: Path, name: str, files: Mapping[str, str]) -> None:
+    info = f"{name}-1.0.dist-info"
+    with zipfile.ZipFile(folder / f"{name}-1.0-py3-none-any.whl", "w") as wheel:
+        for path, text in files.items():
+            wheel.writestr(path, text)
+        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
         wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
         wheel.writestr(f"{info}/RECORD", "")
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -110,9 +127,7 @@ async def test_packages_are_installed_once_for_all_who_ask_at_once(
 async def test_a_later_server_uses_what_is_there(
     folder: Path, caplog: pytest.LogCaptureFixture, level: str
 ) -> None:
-    isolation = Isolation(network=False, hidden=(str(folder),)) if level == "isolated" else None
-    if isolation is not None and (reason := isolation_refused(isolation)):
-        pytest.skip(reason)
+    isolation = isolation_of(level, folder)
     await environments(folder).ready(GREETING)
     caplog.set_level(logging.INFO)
     caplog.clear()
@@ -122,6 +137,34 @@ async def test_a_later_server_uses_what_is_there(
     finally:
         await sandbox.close()
     assert caplog.messages == []
+
+
+@pytest.mark.parametrize("level", ["plain", "isolated"])
+async def test_what_a_package_brings_runs_in_the_tools_process_and_nowhere_else(
+    folder: Path, level: str
+) -> None:
+    sandbox = SubprocessSandbox(
+        environments=environments(folder), isolation=isolation_of(level, folder)
+    )
+    source = """
+import os, sys, intruder
+def tool(): return [sys.intruded == [os.getpid()], "sitecustomize" in sys.modules, sys.prefix]
+"""
+    try:
+        result = await sandbox.run(replace(call(("intruder==1.0",)), source=source))
+    finally:
+        await sandbox.close()
+    assert result.error is None
+    assert result.value == [True, False, str(folder / _key(("intruder==1.0",)))]
+
+
+def isolation_of(level: str, folder: Path) -> Isolation | None:
+    if level == "plain":
+        return None
+    isolation = Isolation(network=False, hidden=(str(folder),))
+    if reason := isolation_refused(isolation):
+        pytest.skip(reason)
+    return isolation
 
 
 async def test_what_cannot_be_installed_is_told_with_pips_words_and_leaves_nothing(

@@ -13,6 +13,7 @@ import json
 import linecache
 import math
 import os
+import site
 import socket
 import struct
 import sys
@@ -30,7 +31,15 @@ Json = typing.Any
 TOLERANT = contextlib.suppress(AttributeError, OSError, TypeError, ValueError)
 
 
-def answer(channel: socket.socket, folder: str) -> None:
+class Environment(typing.NamedTuple):
+    """Packages for tools, which come before those of the server."""
+
+    prefix: str
+    packages: list[str]
+    others: list[str]
+
+
+def answer(channel: socket.socket, folder: str, environment: Environment | None) -> None:
     """Carry out the one call that the channel brings, in the folder. Does not return."""
     with channel.makefile("rwb") as stream:
         header = stream.read(8)
@@ -39,6 +48,8 @@ def answer(channel: socket.socket, folder: str) -> None:
         call = json.loads(stream.read(*struct.unpack("!q", header)))
         try:
             settle(call, folder)
+            if environment is not None:
+                enter(environment)
             body = encode({"value": jsonable(invoke(call))})
             if len(body) > call["max_result_bytes"]:
                 body = encode(
@@ -73,6 +84,15 @@ def settle(call: dict[str, Json], folder: str) -> None:
     os.environ.update({"HOME": folder, "TMPDIR": folder, **call["env"]})
     time.tzset()
     os.chdir(folder)
+
+
+def enter(environment: Environment) -> None:
+    """What an interpreter does at its start, done here: packages may bring code that then runs (``.pth``)."""
+    sys.prefix = sys.exec_prefix = environment.prefix
+    sys.executable = f"{environment.prefix}/bin/python"
+    for folder in environment.packages:
+        site.addsitedir(folder)
+    sys.path += [path for path in environment.others if path not in sys.path]
 
 
 def invoke(call: dict[str, Json]) -> object:

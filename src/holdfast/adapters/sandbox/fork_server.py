@@ -54,6 +54,8 @@ class ForkServer:
     control: socket.socket
     root: str | None
     """Where each call gets its folder. None: it has a /tmp and a pid space of its own, for we may make them."""
+    environment: child.Environment | None
+    """What else the forks may import. Nothing of it is ever run in this process, nor taken for ours."""
     own_network: bool
     """Whether each call is alone in its network; only where it has a pid space of its own too."""
     memory_bytes: int
@@ -141,7 +143,8 @@ class ForkServer:
         if self._filter is not None:
             with contextlib.suppress(OSError):  # a kernel without filters
                 confinement.put_on(self._filter)
-        child.answer(socket.socket(fileno=_CHANNEL_FD), folder or "/tmp")  # noqa: S108 - nobody else's
+        channel_socket = socket.socket(fileno=_CHANNEL_FD)
+        child.answer(channel_socket, folder or "/tmp", self.environment)  # noqa: S108 - nobody else's
 
     def _watch(self) -> None:
         """End the calls whose processes are too many or hold too much together."""
@@ -280,6 +283,7 @@ def _kill_group(pid: int) -> bool:
 
 def main() -> None:
     options: dict[str, Any] = json.loads(sys.argv[1])
-    sys.path += [path for path in options.pop("paths") if path not in sys.path]
     control = socket.socket(fileno=options.pop("control"))
-    ForkServer(control=control, **options).serve()
+    told = options.pop("environment")
+    environment = None if told is None else child.Environment(**told)
+    ForkServer(control=control, environment=environment, **options).serve()

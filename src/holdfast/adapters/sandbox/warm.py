@@ -12,11 +12,12 @@ import signal
 import socket
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from holdfast.adapters.sandbox.levels import Isolation, own_folder, package_folders
 from holdfast.ports.sandbox import SandboxLimits
@@ -31,7 +32,7 @@ _STOP_SECONDS: Final = 5.0
 _INHERITED: Final = ("PATH", "LANG", "LANGUAGE", "TZ")
 _MAIN: Final = (
     "import sys; sys.path.append(sys.argv[2])\n"
-    "from holdfast.adapters.sandbox.fork_server import main; main()"
+    "from holdfast.adapters.sandbox.fork_server import main; sys.path.pop(); main()"
 )
 
 
@@ -148,14 +149,16 @@ class WarmServers:
                 "control": theirs.fileno(),
                 "root": root,
                 "own_network": self.isolation is not None and not self.isolation.network,
-                "paths": [] if environment is None else package_folders(),
+                "environment": None if environment is None else _described(environment),
             }
             del options["output_bytes"]  # we count that ourselves
-            python = sys.executable if environment is None else str(environment / "bin" / "python")
+            # The interpreter and the settings of an environment are what its packages have made of them. And
+            # without -S (no site) they could bring code that runs at the start.
+            bare = [] if environment is None else ["-S"]
             process = subprocess.Popen(  # noqa: S603 -- our own module, run by our own interpreter
                 [
                     *([] if self.isolation is None else self.isolation.command(visible)),
-                    *(python, "-I", "-X", "utf8", "-c", _MAIN),
+                    *(sys.executable, "-I", *bare, "-X", "utf8", "-c", _MAIN),
                     *(json.dumps(options), str(own_folder())),
                 ],
                 pass_fds=[theirs.fileno()],
@@ -167,3 +170,14 @@ class WarmServers:
                 stderr=subprocess.DEVNULL,
             )
         return WarmServer(process, ours, root, environment)
+
+
+def _described(environment: Path) -> dict[str, Any]:
+    """As the forks need it (`child.Environment`)."""
+    base = {"base": str(environment), "platbase": str(environment)}
+    folders = (sysconfig.get_path(kind, "venv", base) for kind in ("purelib", "platlib"))
+    return {
+        "prefix": str(environment),
+        "packages": list(dict.fromkeys(folders)),
+        "others": [*package_folders(), str(own_folder())],
+    }
