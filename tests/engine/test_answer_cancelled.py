@@ -1,23 +1,31 @@
 """A person's answer to held calls, and a cancel: whoever wins, the thread goes on."""
 
 import asyncio
+import threading
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 import pytest
 from msgspec.structs import replace as replaced
-from tests.engine.rig import ACTOR, Rig, assert_answered, called
+from tests.engine.rig import ACTOR, WAIT_SECONDS, Rig, assert_answered, called
 from tests.engine.test_cancel import SelectiveToolbox, paused, within
 
+from holdfast.adapters.store.sql_store import SqlStore
 from holdfast.core import tool_rules as rules
 from holdfast.core.agents import Agent
 from holdfast.core.cancellation import Action
 from holdfast.core.messages import Decision, Outcome, Role
 from holdfast.core.paging import Page
 from holdfast.core.runs import Run, RunStatus, StopReason
+from holdfast.errors import Conflict
 from holdfast.ports.dispatch import Ticket
 from holdfast.ports.house import Limits
-from holdfast.usecases import messages, runs
+from holdfast.ports.store import Store, Transaction
+from holdfast.usecases import agent_context, messages, runs
 from holdfast.usecases.messages import ApprovalInput, NewSend
+
+T = TypeVar("T")
 
 
 async def answer(rig: Rig, agent: Agent, *, approve: bool = True) -> Run:
@@ -113,3 +121,44 @@ async def test_readers_see_the_end_of_a_run_that_is_cancelled_as_its_turn_comes(
     async with rig.working():
         reply = await asyncio.wait_for(waiting, 20)
     assert reply.ended.status is RunStatus.CANCELLED
+
+
+class LastMoment:
+    """Its next transaction is as good as committed when ``done`` is set, and committed when it is let."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.done, self.may_commit = threading.Event(), threading.Event()
+
+    async def write(self, work: Callable[[Transaction], T]) -> T:
+        def held_back(tx: Transaction) -> T:
+            result = work(tx)
+            self.done.set()
+            assert self.may_commit.wait(WAIT_SECONDS)
+            return result
+
+        return await self._store.write(held_back)
+
+    async def read(self, work: Callable[[Transaction], T]) -> T:
+        return await self._store.read(work)
+
+    async def close(self) -> None: ...
+
+
+async def test_a_reset_drops_no_calls_that_are_being_answered(any_store: SqlStore) -> None:
+    rig = Rig(any_store)
+    agent, _ = await paused(rig)
+    moment = LastMoment(any_store)
+    answering = asyncio.create_task(answer(Rig(moment), agent))
+    await asyncio.to_thread(moment.done.wait, WAIT_SECONDS)
+    resetting = asyncio.create_task(agent_context.reset(rig.house, ACTOR, agent.id))
+    # Where there are several writers, it gets as far as it can.
+    await asyncio.wait([resetting], timeout=0.2)
+    moment.may_commit.set()
+    run = await asyncio.wait_for(answering, WAIT_SECONDS)
+    with pytest.raises(Conflict, match=f"busy with run {run.id}"):
+        await asyncio.wait_for(resetting, WAIT_SECONDS)
+    async with rig.working():
+        assert (await rig.ended(run)).status is RunStatus.COMPLETED
+    assert sorted(rig.toolbox.started) == ["c1", "c2"]
+    await assert_goes_on(rig, agent)

@@ -11,7 +11,7 @@ from holdfast.core.agents import Actor, Agent
 from holdfast.core.lifecycle import LIVE, Signal
 from holdfast.core.messages import Message, Role, default_thread_id, unanswered
 from holdfast.core.paging import Page
-from holdfast.core.runs import Run, RunQuery, StopReason
+from holdfast.core.runs import Run, RunQuery, RunStatus, StopReason
 from holdfast.errors import Conflict, InvalidArgument, NotFound
 from holdfast.ports.house import House
 from holdfast.ports.store import Transaction
@@ -90,7 +90,7 @@ async def reset(house: House, actor: Actor, agent_id: str) -> None:
         agent = tx.agents.get(actor.organization_id, agent_id)
         thread_id = default_thread_id(agent.id)
         _refuse_while_running(tx, agent)
-        dropped = _drop_pending(tx, house, thread_id)
+        dropped = _drop_pending(tx, house, agent)
         row = system_prompt.recompiled(tx, agent, house.clock.now(), keep_stamp=False)
         if row is not None:
             tx.messages.rewrite(row)
@@ -150,12 +150,18 @@ def _refuse_while_running(tx: Transaction, agent: Agent) -> None:
         )
 
 
-def _drop_pending(tx: Transaction, house: House, thread_id: str) -> Run | None:
-    """Nobody is asked any more: the calls are closed and the run that waited for them is over."""
-    tx.calls.close(thread_id)
+def _drop_pending(tx: Transaction, house: House, agent: Agent) -> Run | None:
+    """Nobody is asked any more: the run that waited is over, and the calls that it owned are closed."""
+    thread_id = default_thread_id(agent.id)
     run = tx.runs.paused_on(thread_id)
     if run is None:
         return None
+    # From here on nobody answers it. Who did so just before has a run that is live now, and owns the calls.
+    run = tx.runs.hold(agent.organization_id, run.id)
+    _refuse_while_running(tx, agent)
+    if run.status is not RunStatus.PAUSED:
+        raise Conflict(f"The run {run.id} was just answered or cancelled. Try again.")
+    tx.calls.close(thread_id)
     ended = replace(run, stop_reason=StopReason.CANCELLED, completed_at=house.clock.now())
     return tx.runs.change(ended, Signal.CANCEL)
 
