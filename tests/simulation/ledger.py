@@ -65,6 +65,8 @@ class Ledger:
         self.killed: set[str] = set()
         self.broken: set[str] = set()
         self.asking: set[str] = set()
+        # Runs of which a checkpoint broke: they are given up, and what only their process knew is lost.
+        self.cursed: set[str] = set()
         self.ended_at: dict[str, float] = {}
         self.violations: list[str] = []
 
@@ -93,7 +95,7 @@ class Ledger:
             if event.seq in log.shown:
                 continue
             follows = event.seq == log.last_shown + 1
-            again = log.shown_in.get(log.last_shown, 0) != picked_up
+            again = log.shown_in.get(log.last_shown, 0) != picked_up or event.run_id in self.cursed
             self.expect(follows or again, f"{event.run_id}: {event.seq} after {log.last_shown}")
             log.shown[event.seq] = event.fact
             log.shown_in[event.seq] = picked_up
@@ -221,7 +223,9 @@ class Ledger:
                 known,
             )
             self.expect(
-                event.seq == last + 1 or log.durable_in != run.progress.recoveries,
+                event.seq == last + 1
+                or log.durable_in != run.progress.recoveries
+                or run.id in self.cursed,
                 f"{run.id}: {event.seq} is stored after {last}",
             )
             self.expect(not isinstance(log.durable.get(last), RunEnded), "after its end: {}", event)
@@ -243,7 +247,7 @@ class Ledger:
 
     def _outcome_is_true(self, run: Run, call_id: str, outcome: Outcome) -> None:
         began = call_id in self.started
-        crashed = run.progress.recoveries > 0 or call_id in self.broken
+        crashed = run.progress.recoveries > 0 or call_id in self.broken or run.id in self.cursed
         match outcome:
             case Outcome.FINISHED | Outcome.FAILED:
                 true = self._result_of(call_id) is outcome
@@ -267,6 +271,8 @@ class Ledger:
         )
         running = [call_id for call_id, owner in self.running.items() if owner == run.id]
         self.expect(not running, f"{run.id} has ended and {running} are running")
+        if run.id in self.cursed:
+            return
         log = self.logs[run.id]
         # What an earlier process has shown is kept if it was the step that the cancel has cut short.
         facts = [

@@ -43,8 +43,6 @@ class _Silence(selectors.SelectSelector):
 
 def run(main: Coroutine[Any, Any, T]) -> T:
     loop = VirtualLoop()
-    # What a dead process leaves behind fails unseen, as it would in life.
-    loop.set_exception_handler(lambda *_: None)
     try:
         return loop.run_until_complete(main)
     finally:

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 from tests.simulation.ledger import Ledger
-from tests.simulation.nature import Nature
+from tests.simulation.nature import Injected, Nature
 
 from holdfast.core.messages import Outcome, Part, Role, Text, Thinking, ToolCall, ToolReturn
 from holdfast.core.runs import Usage
@@ -65,7 +65,7 @@ class Provider:
             if self._nature.happens(0.02):
                 raise ModelTimedOut("in mid-stream")
             if self._nature.happens(0.01):
-                raise RuntimeError("a bug of the bridge")
+                raise Injected("a bug of the bridge")
             if self._nature.happens(0.02):
                 return
             yield event
@@ -168,7 +168,7 @@ class Toolbox:
             raise
         if self._nature.happens(0.04):
             self._ledger.tool_breaks(call_id)
-            raise RuntimeError("a bug of the toolbox")
+            raise Injected("a bug of the toolbox")
         outcome = Outcome.FAILED if self._nature.happens(0.2) else Outcome.FINISHED
         self._ledger.tool_returns(call_id, outcome)
         return ToolReturn(call_id, tool.name, outcome, (Text("done"),))

@@ -8,6 +8,7 @@ from functools import partial
 from random import Random
 from uuid import UUID
 
+from tests.simulation.curses import CursedCheckpoints
 from tests.simulation.disk import Disk, SteppedStore
 from tests.simulation.ledger import Ledger
 from tests.simulation.nature import Nature
@@ -106,6 +107,7 @@ class Process:
             limits=Limits(busy_wait_seconds=20, max_recoveries=3),
         )
         self._worker = Worker(self.house)
+        self._worker._runner._checkpoints = CursedCheckpoints(clock, ids, nature, ledger)
         self._timekeeper = Timekeeper(self.house, approvals.expire)
         # Whoever starts a process is none of its tasks.
         self._outlives_it = asyncio.current_task()

@@ -3,10 +3,12 @@
 import asyncio
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from tests.simulation import loop
 from tests.simulation.disk import Disk
+from tests.simulation.hearing import heard, is_ours
 from tests.simulation.ledger import Ledger, Violation
 from tests.simulation.nature import Nature
 from tests.simulation.outside import CLIENT_TOOL, TOOLS
@@ -20,10 +22,11 @@ from holdfast.core.ids import UUID4, Kind
 from holdfast.core.lifecycle import LIVE
 from holdfast.core.messages import Decision, Message, OpenCall, Outcome, Role, Text, ToolReturn
 from holdfast.core.models import ModelChoice, ModelSettings
-from holdfast.core.runs import ClientTool, RunRequest, RunStatus, StopReason
+from holdfast.core.runs import ClientTool, RunRequest, StopReason
 from holdfast.core.threads import Thread
 from holdfast.core.tools import Tool
 from holdfast.engine.timekeeper import LOOK_SECONDS
+from holdfast.errors import CallerError
 from holdfast.ports.store import Transaction
 from holdfast.usecases.answering import Manner
 from holdfast.usecases.messages import ApprovalInput, Input, MessageInput, NewSend
@@ -71,10 +74,24 @@ class Scenario:
         self.trace.append(f"{now:9.4f}  {text}")
 
     async def play(self) -> None:
+        asyncio.get_running_loop().set_exception_handler(self._hear)
+        with heard(self.ledger):
+            await self._play()
+
+    def _hear(self, _: object, told: dict[str, Any]) -> None:
+        """A task has failed and nobody looked. What a dead process leaves behind does so, as it would in life."""
+        error = told.get("exception")
+        # Nobody is left to hear that a request was refused whose client has gone.
+        if error is None or isinstance(error, CallerError):
+            return
+        with suppress(Violation):
+            self.ledger.expect(not is_ours(error), "{}: {!r}", told.get("message"), error)
+
+    async def _play(self) -> None:
         self._furnish()
         await self._start()
         try:
-            for _ in range(self._chance.randint(3, 8)):
+            for _ in range(self._chance.randint(3, 16 if self._nature.breaks else 8)):
                 await self._act()
                 await self._lull()
             await self._settle()
@@ -104,8 +121,9 @@ class Scenario:
             self._cancel()
         elif kind < 0.7 and self._process.clients:
             self._process.hang_up(self._chance)
-        elif kind < 0.7:
-            thread_id = self._chance.choice(list(self._threads))
+        elif kind < 0.78:
+            # The one that has most to tell: of too little there is no summary.
+            thread_id = max(self._threads, key=lambda it: len(self.ledger.shown_rows.get(it, ())))
             self.note(f"ACT compact {thread_id}")
             self._process.compact(thread_id)
         else:
@@ -176,7 +194,9 @@ class Scenario:
 
     def _cancel(self) -> None:
         runs = list(self.ledger.runs.values())
-        open_ones = [run for run in runs if run.status in LIVE or run.status is RunStatus.PAUSED]
+        # Also what the inbox names: the run that asked, when another waits in its place.
+        asked = {item.message_id for calls in self.ledger.held.values() for item in calls}
+        open_ones = [run for run in runs if run.status in LIVE or run.approval_id in asked]
         # Most are still there to be cancelled.
         run = self._chance.choice(open_ones if open_ones and self._chance.random() < 0.9 else runs)
         action = Action.ROLLBACK if self._chance.random() < 0.3 else Action.KEEP
@@ -256,7 +276,7 @@ class Scenario:
             log = self.ledger.logs[run.id]
             ends = [fact for fact in log.durable.values() if type(fact).__name__ == "RunEnded"]
             self.ledger.expect(len(ends) == 1, f"{run.id} has {len(ends)} ends")
-            if run.progress.recoveries == 0:
+            if run.progress.recoveries == 0 and run.id not in self.ledger.cursed:
                 lost = sorted(log.shown.keys() - log.durable.keys())
                 self.ledger.expect(not lost, f"{run.id}: {lost} were shown and are not stored")
 

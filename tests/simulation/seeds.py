@@ -1,6 +1,5 @@
 """Playing many scenarios on one database, which is emptied between them."""
 
-import logging
 import tempfile
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
@@ -31,19 +30,9 @@ def disks() -> Iterator[Disk]:
             disk.close()
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """What goes wrong on purpose is logged at length."""
-    logging.disable(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logging.disable(logging.NOTSET)
-
-
 def stories(seeds: Iterable[int]) -> Generator[str, None, None]:
     """What these seeds find, one after the other."""
-    with disks() as disk, _quiet():
+    with disks() as disk:
         for seed in seeds:
             try:
                 play(seed, disk)

@@ -12,8 +12,8 @@ from tests.simulation.seeds import disks, play_all, stories
 
 from holdfast.core import compaction
 from holdfast.core.compaction import Trigger
-from holdfast.core.lifecycle import TRANSITIONS
-from holdfast.engine import compact
+from holdfast.core.lifecycle import HOLDING, TRANSITIONS
+from holdfast.engine import checkpoint, compact, last_resort
 from holdfast.engine.interruption import Interruption
 from holdfast.engine.timekeeper import Timekeeper
 from holdfast.usecases import answering
@@ -108,3 +108,18 @@ def test_a_deadline_that_nobody_keeps_is_found(monkeypatch: pytest.MonkeyPatch) 
 def test_a_clock_that_an_answer_does_not_stop_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answering, "_stop_the_clock", lambda *_: None)
     assert found("became Deadline")
+
+
+def test_a_mistake_of_ours_that_somebody_catches_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ValueError("TEST: a bug")
+
+    monkeypatch.setattr(checkpoint, "_prepare_calls", broken)
+    assert found("run.interrupted: ValueError")
+
+
+def test_calls_that_a_run_leaves_to_nobody_as_it_is_given_up_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(last_resort, "owns_calls", lambda run: run.status in HOLDING)
+    assert found(": [] own [OpenCall")
