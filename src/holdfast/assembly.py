@@ -24,6 +24,7 @@ from holdfast.adapters.event_log.opening import open_event_log
 from holdfast.adapters.models.catalogue import ProviderCatalogue
 from holdfast.adapters.models.examination import examine_providers
 from holdfast.adapters.models.handles import ProviderSettings
+from holdfast.adapters.models.inquiry import Inquiry
 from holdfast.adapters.models.router import ModelRouter
 from holdfast.adapters.outgoing.guarded import GuardedOutgoing
 from holdfast.adapters.prices.genai import GenaiPrices
@@ -194,7 +195,8 @@ async def _furnished(
     stack.push_async_callback(store.close)
     sandbox = await _sandbox(settings, stack)
     providers = _providers(settings)
-    model = ModelRouter(providers)
+    inquiry = Inquiry()
+    model = ModelRouter(providers, inquiry=inquiry)
     stack.push_async_callback(model.aclose)
     events = open_event_log(store, settings.redis_url)
     stack.push_async_callback(events.aclose)
@@ -211,7 +213,7 @@ async def _furnished(
         dispatch=InProcessDispatch(bell),
         bell=bell,
         model=model,
-        catalogue=ProviderCatalogue(providers, default=settings.default_model),
+        catalogue=ProviderCatalogue(providers, default=settings.default_model, inquiry=inquiry),
         toolbox=toolbox,
         outgoing=GuardedOutgoing(settings.allowed_private_hosts),
         prices=GenaiPrices(charging, clock),

@@ -3,14 +3,14 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
 
-from holdfast.adapters.models import inquiry
+from holdfast.adapters.models import inquiry, listing
 from holdfast.adapters.models.catalogue import ProviderCatalogue
-from holdfast.adapters.models.handles import ProviderSettings
+from holdfast.adapters.models.handles import Account, ProviderSettings
 from holdfast.adapters.models.inquiry import Inquiry
 
 KEY = "a-secret-key"
@@ -332,6 +332,62 @@ async def test_whoever_asks_at_the_same_time_asks_once() -> None:
         catalogue = ProviderCatalogue(ProviderSettings(vllm_base_url=server.url))
         await asyncio.gather(*(catalogue.models() for _ in range(5)))
     assert len(server.heard) == 1
+
+
+async def test_what_is_said_of_eyes_is_heard() -> None:
+    """Each says it in its own way; others say nothing."""
+    rows = [
+        {"id": "a", "capabilities": ["completion", "vision"]},
+        {"id": "b", "capabilities": ["completion"]},
+        {"id": "c", "capabilities": {"vision": True}},
+        {"id": "d", "capabilities": {"vision": False}},
+        {"id": "e", "architecture": {"input_modalities": ["text", "image"]}},
+        {"id": "f", "architecture": {"input_modalities": ["text"]}},
+        {"id": "g", "type": "vlm"},
+        {"id": "h", "type": "llm"},
+        {"id": "i"},
+    ]
+    async with serving({"/v1/models": {"data": rows}}) as server:
+        settings = ProviderSettings(vllm_base_url=server.url)
+        asked = Inquiry()
+        await asked.ask(settings.accounts.values())
+    listed = asked.known("vllm")
+    assert listed is not None
+    said = [True, False] * 4
+    assert [model.sees for model in listed.models] == [*said, None]
+
+
+async def test_accounts_that_nobody_uses_any_more_are_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(inquiry, "_REMEMBERED", 2)
+    async with serving({"/v1/models": {"data": [{"id": "m", "max_model_len": 9}]}}) as server:
+        asked = Inquiry()
+        for owner in ("one", "two", "three"):
+            await asked.ask([Account(KEY, f"{server.url}/v1", "vllm", owner=owner)])
+    found = [owner for owner in ("one", "two", "three") if asked.known(owner)]
+    assert found == ["two", "three"]
+
+
+async def test_no_more_is_read_than_a_list_of_models_is_long() -> None:
+    sent = 0
+
+    async def pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000000\r\n\r\n")
+        with suppress(ConnectionError):
+            while sent < 1_000_000_000:
+                writer.write(b" " * 1_000_000)
+                await writer.drain()
+                sent += 1_000_000
+        writer.close()
+
+    async with await asyncio.start_server(pour, "127.0.0.1", 0) as listening:
+        port = listening.sockets[0].getsockname()[1]
+        account = Account(KEY, f"http://127.0.0.1:{port}/v1", "vllm")
+        assert await listing.ask(account) is None
+    assert sent < 100_000_000
 
 
 # one model

@@ -1,6 +1,6 @@
 """What is asked of a model reaches its provider, or is told: one table for both."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -18,8 +18,11 @@ from tests.contract.asking import (
 )
 
 from holdfast.adapters.models.catalogue import ProviderCatalogue
-from holdfast.adapters.models.handles import ProviderSettings
+from holdfast.adapters.models.handles import Account, ProviderSettings
+from holdfast.adapters.models.inquiry import Inquiry
+from holdfast.adapters.models.listed import Listed, ListedModel
 from holdfast.adapters.models.router import ModelRouter
+from holdfast.adapters.models.sight import sees
 from holdfast.core.messages import Image, Outcome, Role, Text, ToolCall, ToolReturn
 from holdfast.core.models import ModelChoice
 from holdfast.core.models import ModelSettings as Asked
@@ -395,30 +398,111 @@ async def test_what_was_sent_once_is_sent_again_in_the_same_words(
 # pictures
 
 
+_PICTURE = Image("image/png", PNG)
+_PICTURED = (
+    row(Role.USER, "What is it?", _PICTURE),
+    row(Role.ASSISTANT, tool_calls=(ToolCall("call_1", "flip_coin", "{}"),), step_id="step-1"),
+    row(
+        Role.TOOL,
+        tool_returns=(ToolReturn("call_1", "flip_coin", Outcome.FINISHED, (_PICTURE, _PICTURE)),),
+    ),
+    row(Role.USER, "", Text("Well?")),
+)
+
+
+@pytest.mark.parametrize(
+    "handle",
+    [
+        "openai/gpt-3.5-turbo",
+        "openai/gpt-4",
+        "openai/gpt-4-0613",
+        "openai/o3-mini",
+        "deepseek/deepseek-chat",
+        "groq/llama-3.3-70b-versatile",
+    ],
+)
 async def test_a_model_that_cannot_see_is_told_that_there_was_a_picture(
-    provider: ScriptedProvider, model: ModelRouter, monkeypatch: pytest.MonkeyPatch
+    provider: ScriptedProvider, model: ModelRouter, handle: str
 ) -> None:
-    picture = Image("image/png", PNG)
-    calls = (ToolCall("call_1", "flip_coin", "{}"),)
-    returned = ToolReturn("call_1", "flip_coin", Outcome.FINISHED, (picture, picture))
-    rows = (
-        row(Role.USER, "What is it?", picture),
-        row(Role.ASSISTANT, tool_calls=calls, step_id="step-1"),
-        row(Role.TOOL, tool_returns=(returned,)),
-        row(Role.USER, "", Text("Well?")),
+    await answered(model, ask(handle, *_PICTURED, tools=(ROLL,)))
+    request = provider.requests[0]
+    assert request.refused is None
+    assert PNG not in str(request.body)
+    assert "[Image omitted]" in str(request.body)
+    assert "[2 images omitted]" in str(request.body)
+
+
+@pytest.mark.parametrize("handle", [CHAT, RESPONSES, CLAUDE, GEMINI, VLLM, "openai/gpt-4-turbo"])
+async def test_a_model_that_can_see_is_shown_the_picture(
+    provider: ScriptedProvider, model: ModelRouter, handle: str
+) -> None:
+    await answered(model, ask(handle, *_PICTURED, tools=(ROLL,)))
+    assert PNG in str(provider.requests[0].body)
+
+
+@pytest.mark.parametrize(
+    ("name", "seeing"),
+    [
+        ("gpt-4o", True),
+        ("gpt-4.1-mini", True),
+        ("gpt-4-turbo-2024-04-09", True),
+        ("gpt-4-1106-preview", False),
+        ("o3", True),
+        ("o1-mini", False),
+        ("openai/gpt-oss-120b", False),
+        ("deepseek/deepseek-r1", False),
+        ("meta-llama/Llama-3.3-70B-Instruct-Turbo", False),
+        ("meta-llama/llama-4-scout-17b-16e-instruct", True),
+        ("llama3.2", False),
+        ("llama3.2-vision:11b", True),
+        ("llama-3.2-90b-vision-preview", True),
+        ("us.meta.llama3-3-70b-instruct-v1:0", False),
+        ("anthropic.claude-instant-v1", False),
+        ("claude-opus-4-5", True),
+        ("us.amazon.nova-micro-v1:0", False),
+        ("us.amazon.nova-pro-v1:0", True),
+        ("qwen2.5:7b", False),
+        ("qwen2.5vl:7b", True),
+        ("qwen/qwen3-32b", False),
+        ("Qwen/Qwen3-VL-235B-A22B-Instruct", True),
+        ("qwen3.5-plus", True),
+        ("mixtral-8x7b-32768", False),
+        ("mistral-large-latest", True),
+        ("gemma2:9b", False),
+        ("gemma3:4b", True),
+        ("gemma-27b-vision", True),
+        ("gemini-2.5-flash", True),
+        ("grok-3-mini", False),
+        ("grok-4", True),
+        ("phi4", False),
+        ("phi-4-multimodal-instruct", True),
+        ("something-of-my-own", True),
+    ],
+)
+def test_which_models_see_is_known_by_their_names(name: str, seeing: bool) -> None:
+    assert sees(name, None) is seeing
+
+
+async def test_what_a_server_says_of_its_models_eyes_holds(provider: ScriptedProvider) -> None:
+    account = _settings(provider).accounts["ollama"]
+    listed = Listed(
+        models=(ListedModel("text-only", 4096, sees=False), ListedModel("qwq", 4096, sees=True))
     )
-    from holdfast.adapters.models.wires.openai_chat import OpenAiChatWire
 
-    made = OpenAiChatWire.model
+    class Told(Inquiry):
+        said: Listed | None = None
 
-    def blind(self: OpenAiChatWire, name: str, *, strict: bool) -> Any:
-        found = made(self, name, strict=strict)
-        found.__dict__["profile"] = {**found.profile, "supports_image_input": False}
-        return found
+        def known(self, key: str) -> Listed | None:
+            return self.said if key == account.key else None
 
-    monkeypatch.setattr(OpenAiChatWire, "model", blind)
-    await answered(model, ask(CHAT, *rows, tools=(ROLL,)))
-    sent = str(provider.requests[0].messages)
-    assert PNG not in sent
-    assert "[Image omitted]" in sent
-    assert "[2 images omitted]" in sent
+        async def ask(self, accounts: Iterable[Account]) -> None:
+            assert [*accounts] == [account]
+            self.said = listed
+
+    router = ModelRouter(_settings(provider), inquiry=Told())
+    try:
+        await answered(router, ask("ollama/text-only", *_PICTURED, tools=(ROLL,)))
+        await answered(router, ask("ollama/qwq", *_PICTURED, tools=(ROLL,)))
+    finally:
+        await router.aclose()
+    assert [PNG in str(request.body) for request in provider.requests] == [False, True]

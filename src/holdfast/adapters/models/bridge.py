@@ -21,13 +21,12 @@ from pydantic_ai.tools import ToolDefinition
 
 from holdfast.adapters.models.answers import answer_events
 from holdfast.adapters.models.errors import translation
-from holdfast.adapters.models.handles import Account, ProviderSettings, thinks
+from holdfast.adapters.models.handles import Account, ProviderSettings, spoken
 from holdfast.adapters.models.history import to_messages
 from holdfast.adapters.models.providers import PROVIDERS, WIRES
 from holdfast.adapters.models.transport import StreamTransport
 from holdfast.adapters.models.wires.wire import Wire
 from holdfast.adapters.models.wiretap import listening, tap_request, tap_response
-from holdfast.core.models import ModelChoice
 from holdfast.ports.model import ModelEvent, Question, ToolOffer
 
 # Who is spoken to, where, in whose name, and in which language.
@@ -83,10 +82,16 @@ class PydanticAiBridge:
 
     @asynccontextmanager
     async def ask(
-        self, question: Question, account: Account
+        self, question: Question, account: Account, *, sees: bool = True
     ) -> AsyncIterator[AsyncIterator[ModelEvent]]:
+        """``sees``: whether the model can be shown pictures."""
         choice = question.choice
-        line = account.provider, account.base_url, account.owner, _spoken(choice)
+        line = (
+            account.provider,
+            account.base_url,
+            account.owner,
+            spoken(account.provider, choice.name),
+        )
         secrets = (*self._secrets, *account.secrets) if account.owner else self._secrets
         wire = self._wires[line]
         rewritten = bool(choice.settings.strict or choice.settings.response_format)
@@ -98,7 +103,8 @@ class PydanticAiBridge:
             stack.push_async_callback(_close, opened)
             with translation(secrets, wire.failures):
                 parameters = _parameters(question, wire.form(model, question))
-                history = _readable(model, question, wire, parameters)
+                said = to_messages(question.history, wire.thought, sees=sees)
+                history = _readable(model, said, parameters)
                 settings = wire.settings(model, question, history)
                 request = model.request_stream(history, settings, parameters)
                 stream = await stack.enter_async_context(request)
@@ -141,17 +147,10 @@ def _lines(account: Account) -> list[_Line]:
     return [(account.provider, account.base_url, account.owner, spoken) for spoken in speaks]
 
 
-def _spoken(choice: ModelChoice) -> str:
-    speaks = PROVIDERS[choice.provider].speaks
-    return speaks[-1] if thinks(choice.name) else speaks[0]
-
-
 def _readable(
-    model: Model, question: Question, wire: Wire, parameters: ModelRequestParameters
+    model: Model, history: list[ModelMessage], parameters: ModelRequestParameters
 ) -> list[ModelMessage]:
     """The history as this model can take it."""
-    sees = model.profile.get("supports_image_input", True)
-    history = to_messages(question.history, wire.thought, sees=sees)
     if model.profile.get("tool_call_id_length"):
         # Mistral's models accept no ids but their own kind's.
         return model.prepare_messages(history, parameters)

@@ -250,6 +250,12 @@ def thinks(openai_name: str) -> bool:
     return _THINKS.match(openai_name) is not None
 
 
+def spoken(provider: str, name: str) -> str:
+    """What the model is asked in: see ``WIRES``."""
+    speaks = PROVIDERS[provider].speaks
+    return speaks[-1] if thinks(name) else speaks[0]
+
+
 def unknown(handle: str, known: list[str]) -> UnknownModel:
     """The refusal of a handle, in V1's words (wire-v1 §1.11), with what the operator can do."""
     row = PROVIDERS.get(handle.partition("/")[0])

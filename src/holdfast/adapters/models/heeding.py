@@ -14,7 +14,7 @@ from pydantic_ai.profiles.google import GoogleModelProfile, google_model_profile
 from pydantic_ai.profiles.openai import OpenAIModelProfile, openai_model_profile
 
 from holdfast.adapters.models import providers
-from holdfast.adapters.models.handles import thinks
+from holdfast.adapters.models.handles import spoken
 from holdfast.adapters.models.providers import PROVIDERS
 from holdfast.adapters.models.wires.thinking import thinking_level
 from holdfast.core.models import ModelChoice
@@ -29,12 +29,13 @@ _NO_BUDGET = "thinking has efforts here and no budget"
 
 def unheeded(choice: ModelChoice) -> tuple[str, ...]:
     """A sentence for each setting that this model does not heed."""
-    row = PROVIDERS.get(choice.provider)
-    if row is None:
+    if choice.provider not in PROVIDERS:
         return ()
-    spoken = row.speaks[-1] if thinks(choice.name) else row.speaks[0]
     profile = _profile(choice)
-    found = [*_thinking(profile, choice), *_RULES[spoken](profile, choice)]
+    found = [
+        *_thinking(profile, choice),
+        *_RULES[spoken(choice.provider, choice.name)](profile, choice),
+    ]
     return tuple(f"{setting} has no effect on {choice.handle}: {why}." for setting, why in found)
 
 

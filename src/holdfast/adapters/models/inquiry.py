@@ -20,6 +20,9 @@ ANSWER_SECONDS = 2.0
 FRESH_SECONDS = 60.0
 MISSING_FRESH_SECONDS = 10.0
 
+# Of so many accounts it is remembered what they said; users bring new ones, and each new key is another.
+_REMEMBERED = 1_000
+
 # Whoever has a key here cannot be told what it opens: names are those of deployments, regions and contracts.
 CANNOT_SAY = frozenset({AZURE, BEDROCK, VERTEX})
 
@@ -68,7 +71,14 @@ class Inquiry:
         fresh = MISSING_FRESH_SECONDS if found is None else FRESH_SECONDS
         # A server that has just gone away had these models a moment ago.
         kept = found or self.known(account.key)
-        self._known[account.key] = self._now() + fresh, kept
+        self._remember(account.key, self._now() + fresh, kept)
+
+    def _remember(self, key: str, until: float, said: Listed | None) -> None:
+        """Whoever was asked longest ago is forgotten first."""
+        self._known.pop(key, None)
+        self._known[key] = until, said
+        while len(self._known) > _REMEMBERED:
+            del self._known[next(iter(self._known))]
 
 
 async def _asked(account: Account) -> Listed | None:

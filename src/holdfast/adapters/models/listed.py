@@ -5,10 +5,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ListedModel:
-    """``window`` None: the provider does not say."""
+    """``window`` and ``sees`` None: the provider does not say."""
 
     name: str
     window: int | None
+    # Whether it can be shown pictures.
+    sees: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import asyncio
 import re
 import ssl
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
@@ -155,15 +156,15 @@ async def _ollama(account: Account, client: httpx2.AsyncClient) -> Listed:
             embeddings.append(ListedEmbedding(called, _ending(about, ".embedding_length")))
         else:
             window = served.get(name) or _ollama_window(details, about)
-            models.append(ListedModel(called, window))
+            models.append(ListedModel(called, window, _sees(details)))
     return Listed(tuple(models), tuple(embeddings))
 
 
 async def _shown(
     client: httpx2.AsyncClient, root: str, headers: dict[str, str], name: str
 ) -> _Json:
-    answer = await client.post(f"{root}/api/show", json={"model": name}, headers=headers)
-    details: _Json = _parsed(answer)
+    asked = client.stream("POST", f"{root}/api/show", json={"model": name}, headers=headers)
+    details: _Json = await _parsed(asked)
     return details
 
 
@@ -186,7 +187,7 @@ async def _lmstudio(account: Account, client: httpx2.AsyncClient) -> Listed:
         window = _window(row)
         if window and "loaded_context_length" not in row:
             window = min(window, _UNLOADED_WINDOW)
-        models.append(ListedModel(row["id"], window))
+        models.append(ListedModel(row["id"], window, _sees(row)))
     return Listed(tuple(models), tuple(embeddings))
 
 
@@ -206,13 +207,27 @@ def _sorted(rows: Iterable[_Json]) -> Listed:
         if row.get("type") == "embedding" or _EMBEDS.search(name):
             embeddings.append(ListedEmbedding(name, None))
         elif not _DOES_NOT_CHAT.search(name):
-            models.append(ListedModel(name, _window(row)))
+            models.append(ListedModel(name, _window(row), _sees(row)))
     return Listed(tuple(models), tuple(embeddings))
 
 
 def _window(row: _Json) -> int | None:
     found = (row.get(name) for name in _WINDOWS)
     return next((window for window in found if isinstance(window, int) and window > 0), None)
+
+
+def _sees(row: _Json) -> bool | None:
+    """Whether the model can be shown pictures, by all that say so."""
+    match row:
+        case {"capabilities": list(able)}:  # Ollama
+            return "vision" in able
+        case {"capabilities": {"vision": bool(able)}}:  # Mistral
+            return bool(able)
+        case {"architecture": {"input_modalities": list(ways)}}:  # OpenRouter
+            return "image" in ways
+        case {"type": "vlm" | "llm" as kind}:  # LM Studio
+            return bool(kind == "vlm")
+    return None
 
 
 def _ending(about: _Json, end: str) -> int | None:
@@ -225,11 +240,16 @@ def _bearer(account: Account) -> dict[str, str]:
 
 
 async def _get(client: httpx2.AsyncClient, url: str, headers: dict[str, str], **query: str) -> Any:
-    return _parsed(await client.get(url, headers=headers, params=query))
+    return await _parsed(client.stream("GET", url, headers=headers, params=query))
 
 
-def _parsed(answer: httpx2.Response) -> Any:
-    answer.raise_for_status()
-    if len(answer.content) > _MAX_BYTES:
-        raise ValueError("This is no list of models.")
-    return msgspec.json.decode(answer.content)
+async def _parsed(asked: AbstractAsyncContextManager[httpx2.Response]) -> Any:
+    """What was answered, if it is not too long; no more of it is read than that."""
+    read = bytearray()
+    async with asked as answer:
+        answer.raise_for_status()
+        async for piece in answer.aiter_bytes():
+            read += piece
+            if len(read) > _MAX_BYTES:
+                raise ValueError("This is no list of models.")
+    return msgspec.json.decode(read)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast.testing.wires.openai_names import length_refusals, name_refusals
+from holdfast.testing.wires.openai_names import length_refusals, name_refusals, picture_refusals
 from holdfast.testing.wires.wire import Body
 
 _MAX_ID_CHARS = 40
@@ -32,6 +32,7 @@ def _refusals(body: Body) -> Iterator[str]:
             yield from name_refusals(f"tools[{index}].function.name", tool["function"]["name"])
     for index, message in enumerate(messages):
         yield from _shape_refusals(index, message)
+    yield from picture_refusals(body.get("model"), (item.get("content") for item in messages))
     yield from _pairing_refusals(messages)
 
 

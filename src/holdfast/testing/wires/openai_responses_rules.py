@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast.testing.wires.openai_names import length_refusals, name_refusals
+from holdfast.testing.wires.openai_names import length_refusals, name_refusals, picture_refusals
 from holdfast.testing.wires.wire import Body
 
 _MAX_ID_CHARS = 64
@@ -35,6 +35,8 @@ def _refusals(body: Body) -> Iterator[str]:
         return
     for index, item in enumerate(items):
         yield from _shape_refusals(index, item)
+    contents = [item.get("content") or item.get("output") for item in items]
+    yield from picture_refusals(body.get("model"), contents)
     yield from _id_refusals(items)
     yield from _reasoning_refusals(items)
     if body.get("store") is False:
