@@ -1,7 +1,8 @@
 """Ends runs that get no further: something hangs that should have ended by its own time limit.
 
 What a run waits for on purpose (a tool within its time, a pause before the model is asked again) is no stall; nor
-is waiting for a person or for a turn in the thread, for nobody carries such a run.
+is waiting for a person or for a turn in the thread, for nobody carries such a run. Between two effects a run waits
+for the store alone, whose every wait is bounded.
 """
 
 import logging

@@ -1,8 +1,9 @@
 """The Store on PostgreSQL: a pool of connections, as many threads, and one lock against a second server."""
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from typing import Any, Final
 
 import psycopg
 from sqlalchemy import URL, Engine, NullPool, create_engine, event, make_url
@@ -22,17 +23,29 @@ from holdfast.errors import (
 )
 
 CONNECTIONS: Final = 8
-_CONNECT_SECONDS: Final = 10
+# How long one statement may take: far more than any of ours does. One that waits longer waits for a lock or a disk.
+STATEMENT_SECONDS: Final = 60
+# A database that was cut off is given up after about half a minute. Whatever the address says itself, holds.
+_PATIENCE: Final = {
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 4,
+    "tcp_user_timeout": 30_000,
+    "application_name": "holdfast",
+}
 
 
 class PostgresStore(SqlStore):
     @classmethod
-    async def open(cls, url: str, *, cipher: Cipher) -> "PostgresStore":
+    async def open(
+        cls, url: str, *, cipher: Cipher, statement_seconds: float = STATEMENT_SECONDS
+    ) -> "PostgresStore":
         """Open the store in this database, up to date and locked for this process."""
-        return await asyncio.to_thread(cls._open, url, cipher)
+        return await asyncio.to_thread(cls._open, url, cipher, statement_seconds)
 
     @classmethod
-    def _open(cls, url: str, cipher: Cipher) -> "PostgresStore":
+    def _open(cls, url: str, cipher: Cipher, statement_seconds: float) -> "PostgresStore":
         address = _address(url)
         engine = _engine(address)
         lock = ServerLock(_engine(address, lonely=True))
@@ -42,6 +55,9 @@ class PostgresStore(SqlStore):
             event.listen(engine, "connect", lambda *_: lock.keep())
             with engine.connect() as connection:
                 migrate.database(connection, address.render_as_string(hide_password=True))
+            # A migration takes the time that it takes; from here on nobody waits for ever.
+            engine.dispose()
+            event.listen(engine, "connect", _bounded(statement_seconds))
         except BaseException:
             lock.release()
             engine.dispose()
@@ -78,8 +94,20 @@ def _address(url: str) -> URL:
         raise SettingInvalid("The address of the database cannot be read.") from error
 
 
+def _bounded(seconds: float) -> Callable[[psycopg.Connection[Any], object], None]:
+    """For each connection that is made: no statement takes longer."""
+
+    def bound(connection: psycopg.Connection[Any], _: object) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(f"SET statement_timeout = {int(seconds * 1000)}".encode())
+        # Else it would end with the transaction, should that be rolled back.
+        connection.commit()
+
+    return bound
+
+
 def _engine(address: URL, *, lonely: bool = False) -> Engine:
-    connect = {"connect_timeout": _CONNECT_SECONDS, "application_name": "holdfast"}
+    connect = {name: value for name, value in _PATIENCE.items() if name not in address.query}
     if lonely:
         engine = create_engine(
             address,

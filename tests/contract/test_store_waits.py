@@ -1,0 +1,44 @@
+"""Nobody waits for PostgreSQL for ever, so no run does (wire-v1 §5.7): between its effects it waits for nothing else."""
+
+import psycopg
+import pytest
+from sqlalchemy import make_url
+from tests.values import Make
+
+from holdfast.adapters.store.cipher import Cipher
+from holdfast.adapters.store.postgres import PostgresStore, _engine
+from holdfast.errors import StoreUnavailable
+
+pytestmark = pytest.mark.slow
+
+
+async def test_a_statement_that_gets_no_further_is_given_up(
+    postgres_url: str, cipher: Cipher, make: Make
+) -> None:
+    store = await PostgresStore.open(postgres_url, cipher=cipher, statement_seconds=0.1)
+    agent = make.agent()
+    with psycopg.connect(postgres_url) as other:
+        other.execute("LOCK TABLE agents IN ACCESS EXCLUSIVE MODE")
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable, match="statement timeout"):
+                await store.write(lambda tx: tx.agents.add(agent))
+            with pytest.raises(StoreUnavailable, match="statement timeout"):
+                await store.read(lambda tx: tx.agents.get(agent.organization_id, agent.id))
+
+    await store.write(lambda tx: tx.agents.add(agent))
+    await store.close()
+
+
+def test_a_database_that_was_cut_off_is_noticed(postgres_url: str) -> None:
+    """What cannot be tried here, a network that swallows everything: the driver is told to notice it."""
+    address = make_url(postgres_url).set(drivername="postgresql+psycopg")
+    patient = address.update_query_dict({"tcp_user_timeout": "90000"})
+    for url, gives_up_ms in ((address, "30000"), (patient, "90000")):
+        engine = _engine(url, lonely=True)
+        with engine.connect() as connection:
+            driver = connection.connection.driver_connection
+            assert isinstance(driver, psycopg.Connection)
+            told = driver.info.get_parameters()
+        engine.dispose()
+        assert told["tcp_user_timeout"] == gives_up_ms
+        assert int(told["keepalives_idle"]) + 5 * int(told["keepalives_count"]) <= 30
