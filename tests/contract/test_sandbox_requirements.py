@@ -6,16 +6,19 @@ import logging
 import os
 import sys
 import tempfile
+import time
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 from tests.values import Make
 from tests.waiting import WAIT_SECONDS, eventually
 
-from holdfast.adapters.sandbox.environments import Environments, _key
+from holdfast.adapters.sandbox import environments as building
+from holdfast.adapters.sandbox.environments import Environments, _key, make_room
 from holdfast.adapters.sandbox.levels import Isolation, isolation_refused
 from holdfast.adapters.sandbox.subprocess import SubprocessSandbox
 from holdfast.adapters.sandbox.warm import WarmServers
@@ -23,6 +26,7 @@ from holdfast.adapters.toolbox.router import ToolRouter
 from holdfast.core.messages import Outcome, Text, ToolCall
 from holdfast.core.turn import PlannedCall
 from holdfast.errors import ToolError
+from holdfast.ports.house import House
 from holdfast.ports.sandbox import SandboxCall, SandboxLimits, SandboxResult
 from holdfast.ports.toolbox import ToolContext
 
@@ -224,6 +228,92 @@ async def test_a_build_has_a_time_limit_also_while_another_process_builds(tmp_pa
     assert what_lies_in(tmp_path) == set()
 
 
+def a_whole_one(folder: Path, requirements: tuple[str, ...], *, used_seconds_ago: float) -> Path:
+    path = folder / _key(requirements)
+    (path / "bin").mkdir(parents=True)
+    (path / "bin" / "python").symlink_to("/bin/true")
+    (path / "holdfast-complete").touch()
+    used_at = time.time() - used_seconds_ago
+    os.utime(path / "holdfast-complete", (used_at, used_at))
+    return path
+
+
+async def test_only_so_many_are_built_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a_whole_one(tmp_path, (), used_seconds_ago=0)
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    opened = os.open(gate, os.O_RDWR)
+    script = f'mkdir "$2"; touch "$2.begun"; read _ < {gate}; touch "$2.done"'
+    monkeypatch.setattr(building, "_VENV", ("sh", "-c", script, "sh"))
+
+    def count(suffix: str) -> int:
+        return len(list(tmp_path.glob(f"*.{suffix}")))
+
+    every = environments(tmp_path)
+    builds = [asyncio.create_task(every.ready((f"x=={number}",))) for number in range(4)]
+    try:
+        await eventually(lambda: count("begun") == 2)
+        os.write(opened, b"\n")
+        await eventually(lambda: (count("done"), count("begun")) == (1, 3))
+        os.write(opened, b"\n\n\n")
+        await asyncio.wait_for(asyncio.gather(*builds), WAIT_SECONDS)
+    finally:
+        await every.close()
+        os.close(opened)
+
+
+def test_what_was_used_longest_ago_makes_room(tmp_path: Path) -> None:
+    hours = [5, 3, 4, 0]
+    paths = [
+        a_whole_one(tmp_path, (str(each),), used_seconds_ago=each * 3600 + 1) for each in hours
+    ]
+    leftover = tmp_path / "leftover"
+    leftover.mkdir()
+
+    assert make_room(tmp_path, 3) == 3
+    assert what_lies_in(tmp_path) == {paths[1].name, paths[2].name, paths[3].name}
+    assert make_room(tmp_path, 0) == 1
+    assert what_lies_in(tmp_path) == {paths[3].name}
+    assert (paths[3] / "holdfast-complete").exists()
+
+
+async def test_one_that_is_used_is_not_removed(tmp_path: Path) -> None:
+    path = a_whole_one(tmp_path, GREETING, used_seconds_ago=7200)
+    assert await environments(tmp_path).ready(GREETING) == path
+    assert make_room(tmp_path, 0) == 1
+
+
+def test_one_that_is_being_built_is_not_removed(tmp_path: Path) -> None:
+    (tmp_path / "half-made").mkdir()
+    descriptor = os.open(tmp_path / "half-made.lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    assert make_room(tmp_path, 0) == 1
+    os.close(descriptor)
+    assert make_room(tmp_path, 0) == 0
+
+
+async def test_where_there_is_no_room_a_new_set_is_refused(tmp_path: Path) -> None:
+    a_whole_one(tmp_path, GREETING, used_seconds_ago=0)
+    full = Environments(tmp_path, install_seconds=INSTALL_SECONDS, most_kept=1)
+    with pytest.raises(ToolError, match=r"keeps 1 sets of packages, and all were used lately"):
+        await full.ready(MISSING)
+    assert what_lies_in(tmp_path) == {_key(GREETING)}
+
+
+async def test_only_so_many_failures_are_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a_whole_one(tmp_path, GREETING, used_seconds_ago=0)
+    monkeypatch.setattr(building, "MOST_FAILURES", 2)
+    full = Environments(tmp_path, install_seconds=INSTALL_SECONDS, most_kept=1)
+    for number in range(3):
+        with pytest.raises(ToolError):
+            await full.ready((f"x=={number}",))
+    assert [path.name for path in full._failures] == [_key(("x==1",)), _key(("x==2",))]
+
+
 async def test_packages_cannot_be_installed_where_there_is_no_place_for_them() -> None:
     sandbox = SubprocessSandbox()
     try:
@@ -254,14 +344,17 @@ async def test_a_tool_is_run_with_its_requirements_and_a_dict_comes_back_as_json
     planned = PlannedCall(ToolCall("call-1", "greet", "{}"), {})
     context = ToolContext(agent_id="agent-1", organization_id="org-1", thread_id="thread-1")
 
-    returned = await ToolRouter(sandbox=sandbox, timeout_seconds=1).run(tool, planned, context)
+    router = ToolRouter(sandbox=sandbox, timeout_seconds=1)
+    router.move_in(cast("House", None))  # which the tool does not ask for
+
+    returned = await router.run(tool, planned, context)
 
     assert [call.requirements for call in sandbox.calls] == [GREETING]
     assert returned.content == (Text('{"a": [1, null], "b": "ü"}'),)
 
     # As one that came here by another way than a request for a tool.
     odd = make.tool(name="greet", source_code="", pip_requirements=[{"name": "--pre"}])
-    refused = await ToolRouter(sandbox=sandbox, timeout_seconds=1).run(odd, planned, context)
+    refused = await router.run(odd, planned, context)
 
     assert refused.outcome is Outcome.FAILED
     assert "'--pre' in pip_requirements is not the name of a package" in str(refused.content)

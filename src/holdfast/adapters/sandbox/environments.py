@@ -1,7 +1,8 @@
 """Virtual environments for tools with requirements: built once per set, kept, and never used half-made.
 
-An environment is whole when its mark is there; the mark is written last. Whoever builds holds the kernel's lock on
-the set's lock file, which dies with the process, so what lies there unmarked and unlocked is a leftover.
+An environment is whole when its mark is there; the mark is written last, and its time is that of the last use.
+Whoever builds or removes one holds the kernel's lock on the set's lock file, which dies with the process, so what
+lies there unmarked and unlocked is a leftover.
 
 The empty set is the environment that has pip, which fills all others.
 """
@@ -22,6 +23,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from holdfast.adapters.sandbox.uninterrupted import uninterrupted
 from holdfast.errors import ToolError
 
 log = logging.getLogger(__name__)
@@ -32,7 +34,20 @@ MAX_ERROR_LINES: Final = 8
 RETRY_SECONDS: Final = 60.0
 """A set that could not be installed is not tried again before that: models repeat failed calls at once."""
 
+MOST_BUILDS: Final = 2
+"""At once in this process; further sets wait, and their time has not begun."""
+
+MOST_KEPT: Final = 100
+"""Environments. For one more, those used longest ago are removed."""
+
+IN_USE_SECONDS: Final = 3600.0
+"""An environment that was used within this time may be in use, and stays."""
+
+MOST_FAILURES: Final = 1000
+"""That are remembered, the latest."""
+
 _MARK: Final = "holdfast-complete"
+_MARK_ASIDE: Final = "holdfast-leaving"
 _VENV: Final = (sys.executable, "-I", "-m", "venv")
 _LOCK_PAUSE_SECONDS: Final = 0.2
 _MAX_LINE_CHARS: Final = 400
@@ -43,8 +58,10 @@ _STEPS: Final = ("Collecting", "Downloading", "Installing", "Successfully")
 
 
 class Environments:
-    def __init__(self, folder: Path, *, install_seconds: float) -> None:
+    def __init__(self, folder: Path, *, install_seconds: float, most_kept: int = MOST_KEPT) -> None:
         self._folder = folder
+        self._most_kept = most_kept
+        self._slots = asyncio.Semaphore(MOST_BUILDS)
         self._install_seconds = install_seconds
         self._builds: dict[Path, asyncio.Task[None]] = {}
         self._failures: dict[Path, tuple[float, str]] = {}
@@ -52,7 +69,7 @@ class Environments:
     async def ready(self, requirements: Sequence[str]) -> Path:
         """The environment with exactly these. However many ask, it is built once; ToolError if it cannot be."""
         path = self._folder / _key(requirements)
-        if _is_whole(path):
+        if _use(path):
             return path
         self._refuse_repetition(path)
         build = self._builds.get(path)
@@ -70,9 +87,11 @@ class Environments:
         await asyncio.gather(*builds, return_exceptions=True)
 
     async def _build(self, path: Path, requirements: Sequence[str]) -> None:
+        # The others need the empty set while they have a slot, so it goes without.
+        slot = self._slots if requirements else contextlib.nullcontext()
         try:
-            async with asyncio.timeout(self._install_seconds), self._locked(path):
-                if not _is_whole(path):
+            async with slot, asyncio.timeout(self._install_seconds), self._locked(path):
+                if not _use(path):
                     await self._fill(path, requirements)
         except TimeoutError:
             failure = f"{_named(requirements)} took longer than {self._install_seconds:g} seconds."
@@ -83,9 +102,7 @@ class Environments:
     @contextlib.asynccontextmanager
     async def _locked(self, path: Path) -> AsyncIterator[None]:
         self._folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(
-            path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
-        )
+        descriptor = _open_lock(path)
         try:
             while not _lock(descriptor):  # noqa: ASYNC110 - the kernel rings no bell of ours
                 await asyncio.sleep(_LOCK_PAUSE_SECONDS)
@@ -98,8 +115,9 @@ class Environments:
         log.info("packages.installing", extra=told)
         started_at = time.monotonic()
         try:
-            await asyncio.to_thread(shutil.rmtree, path, ignore_errors=True)
+            await _remove(path)
             if requirements:
+                await self._make_room(path, requirements)
                 installer = await self.ready(())
                 await self._step(path, requirements, *_VENV, "--without-pip", str(path))
                 await self._step(path, requirements, *_install(installer, path, requirements))
@@ -107,10 +125,16 @@ class Environments:
                 await self._step(path, requirements, *_VENV, str(path))
             (path / _MARK).write_text("\n".join(requirements), encoding="utf-8")
         except BaseException:
-            shutil.rmtree(path, ignore_errors=True)
+            await _remove(path)
             raise
         spent = {"milliseconds": round((time.monotonic() - started_at) * 1000)}
         log.info("packages.installed", extra={**told, **spent})
+
+    async def _make_room(self, path: Path, requirements: Sequence[str]) -> None:
+        left = await asyncio.to_thread(make_room, self._folder, self._most_kept - 1)
+        if left >= self._most_kept:
+            failure = f"This server keeps {left} sets of packages, and all were used lately."
+            raise self._failed(path, f"{_named(requirements)} failed: {failure}")
 
     async def _step(self, path: Path, requirements: Sequence[str], *command: str) -> None:
         last: deque[str] = deque(maxlen=MAX_ERROR_LINES)
@@ -138,6 +162,8 @@ class Environments:
     def _failed(self, path: Path, text: str) -> ToolError:
         log.warning("packages.failed", extra={"reason": text})
         self._failures[path] = (time.monotonic() + RETRY_SECONDS, text)
+        if len(self._failures) > MOST_FAILURES:
+            del self._failures[next(iter(self._failures))]
         return ToolError(text)
 
     def _refuse_repetition(self, path: Path) -> None:
@@ -166,8 +192,56 @@ def _named(requirements: Sequence[str]) -> str:
     return f"Installing {', '.join(requirements) or 'pip'}"
 
 
-def _is_whole(path: Path) -> bool:
-    return (path / _MARK).exists()
+def _use(path: Path) -> bool:
+    """Whether it is whole; then nobody removes it for a while."""
+    try:
+        os.utime(path / _MARK)
+    except FileNotFoundError:
+        return False
+    except OSError:  # it is there, but not ours to change: nor ours to remove
+        return True
+    return True
+
+
+def make_room(folder: Path, most: int) -> int:
+    """Remove leftovers and what was used longest ago until no more than ``most`` are there, but none that may be in
+    use. How many are left."""
+    found = sorted((path for path in folder.iterdir() if path.is_dir()), key=_used_at)
+    surplus = found[: max(0, len(found) - most)]
+    return len(found) - sum(_remove_unused(path) for path in surplus)
+
+
+def _used_at(path: Path, mark: str = _MARK) -> float:
+    """0.0 for one that is not whole."""
+    try:
+        return (path / mark).stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
+def _remove_unused(path: Path) -> bool:
+    """The mark goes before the look at its time: who comes later finds none, and waits for the lock."""
+    descriptor = _open_lock(path)
+    try:
+        if not _lock(descriptor):
+            return False
+        with contextlib.suppress(FileNotFoundError):
+            (path / _MARK).rename(path / _MARK_ASIDE)
+        if _used_at(path, _MARK_ASIDE) > time.time() - IN_USE_SECONDS:
+            (path / _MARK_ASIDE).rename(path / _MARK)
+            return False
+        shutil.rmtree(path, ignore_errors=True)
+    finally:
+        os.close(descriptor)
+    return True
+
+
+async def _remove(path: Path) -> None:
+    await uninterrupted(asyncio.to_thread(shutil.rmtree, path, ignore_errors=True))
+
+
+def _open_lock(path: Path) -> int:
+    return os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 def _lock(descriptor: int) -> bool:

@@ -11,13 +11,14 @@ import os
 import signal
 import socket
 import struct
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from holdfast.adapters.sandbox.environments import Environments
 from holdfast.adapters.sandbox.levels import Isolation
+from holdfast.adapters.sandbox.uninterrupted import uninterrupted
 from holdfast.adapters.sandbox.warm import WarmServer, WarmServers, inherited_environment
 from holdfast.errors import BackendError, ToolError
 from holdfast.ports.sandbox import SandboxCall, SandboxLimits, SandboxResult
@@ -84,7 +85,7 @@ class SubprocessSandbox:
                 yield child
             finally:
                 child.end()
-                await _uninterrupted(_clean_up(child))
+                await uninterrupted(_clean_up(child))
 
     async def _fork(self, environment: Path | None, lent: contextlib.ExitStack) -> "_Child":
         for _ in range(2):  # a fork server that died, by whatever hand, is replaced
@@ -279,19 +280,6 @@ async def _clean_up(child: _Child) -> None:
     if _result(child.ending) is None:
         child.server.kill_lost(child.pid)
     child.resources.close()
-
-
-async def _uninterrupted(work: Coroutine[Any, Any, None]) -> None:
-    """Finish the work whatever comes, then pass on the cancellation that came meanwhile."""
-    task = asyncio.create_task(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
-        raise cancelled
 
 
 async def _ending(report: socket.socket) -> _Ending | None:
