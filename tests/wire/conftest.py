@@ -7,9 +7,11 @@ from contextlib import suppress
 from typing import Any
 
 import httpx
+import psycopg
 import pytest
 from letta_client import Letta, NotFoundError
 from letta_client.types import AgentState, Tool
+from sqlalchemy import make_url
 from tests.server_process import ServerProcess
 
 from holdfast.testing import ScriptedProvider
@@ -33,6 +35,13 @@ def provider_variables(provider: ScriptedProvider) -> dict[str, str]:
     }
 
 
+def variables(provider: ScriptedProvider) -> dict[str, str]:
+    return provider_variables(provider) | {
+        "HOLDFAST_ALLOWED_PRIVATE_HOSTS": "127.0.0.1",
+        "HOLDFAST_CALLBACK_SECRET": CALLBACK_SECRET,
+    }
+
+
 @pytest.fixture(scope="session")
 def running_provider() -> Iterator[ScriptedProvider]:
     models = ("scripted-model", "text-embedding-3-small")
@@ -44,11 +53,23 @@ def running_provider() -> Iterator[ScriptedProvider]:
 def server(
     running_provider: ScriptedProvider, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ServerProcess]:
+    started = ServerProcess.start(tmp_path_factory.mktemp("home"), **variables(running_provider))
+    yield started
+    started.stop()
+
+
+@pytest.fixture(scope="session")
+def server_on_postgresql(
+    postgres_server: str,
+    running_provider: ScriptedProvider,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[ServerProcess]:
+    """The same with its store in PostgreSQL: a module that has this as its ``server`` shows its lines there."""
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        connection.execute("CREATE DATABASE wire")
+    url = make_url(postgres_server).set(database="wire").render_as_string(hide_password=False)
     started = ServerProcess.start(
-        tmp_path_factory.mktemp("home"),
-        **provider_variables(running_provider),
-        HOLDFAST_ALLOWED_PRIVATE_HOSTS="127.0.0.1",
-        HOLDFAST_CALLBACK_SECRET=CALLBACK_SECRET,
+        tmp_path_factory.mktemp("home"), **variables(running_provider), HOLDFAST_DATABASE_URL=url
     )
     yield started
     started.stop()
