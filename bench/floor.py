@@ -72,10 +72,10 @@ class Floor:
     async def tool_step(self) -> None:
         """A turn, and a function called in a process of its own."""
         await self.turn()
-        _in_a_fork()
+        in_a_fork()
 
 
-def _in_a_fork() -> None:
+def in_a_fork() -> None:
     """The smallest sandbox: the result comes over a pipe, the process is gone at the end."""
     readable, writable = os.pipe()
     pid = os.fork()

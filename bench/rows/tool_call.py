@@ -1,0 +1,48 @@
+"""One trivial call in the sandbox, at each level that this machine has: nothing of the server is in it."""
+
+from functools import partial
+
+from bench.figures import Figure
+from bench.floor import in_a_fork, median_ms
+from bench.stage import Stage
+from holdfast.adapters.sandbox.levels import Isolation, isolation_refused
+from holdfast.adapters.sandbox.subprocess import SubprocessSandbox
+from holdfast.ports.sandbox import SandboxCall
+
+BUDGET_MS = 15
+
+_CALL = SandboxCall(
+    source="def tool(): return 1", function="tool", arguments={}, timeout_seconds=10, env={}
+)
+
+
+async def measure(stage: Stage) -> list[Figure]:
+    levels: dict[str, Isolation | None] = {"one trivial tool call, plain": None}
+    isolation = Isolation(network=False)
+    if isolation_refused(isolation) is None:
+        levels["  isolated"] = isolation
+    return [
+        Figure(
+            what=what,
+            unit="ms",
+            value=await _ms(level, stage.counts.turns),
+            floor=await median_ms(_forked, stage.counts.turns),
+            budget=BUDGET_MS,
+        )
+        for what, level in levels.items()
+    ]
+
+
+async def _ms(isolation: Isolation | None, count: int) -> float:
+    sandbox = SubprocessSandbox(isolation=isolation)
+    try:
+        # The first starts the fork server; so it is not among those that are measured.
+        if (first := await sandbox.run(_CALL)).value != 1:
+            raise RuntimeError(f"The call failed: {first.error}")
+        return await median_ms(partial(sandbox.run, _CALL), count)
+    finally:
+        await sandbox.close()
+
+
+async def _forked() -> None:
+    in_a_fork()
