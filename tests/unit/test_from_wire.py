@@ -1,5 +1,6 @@
 """What callers send, as the core understands it; refusals in V1's words (wire-v1 §1.11, §2.3.1, §6.3)."""
 
+from base64 import b64encode
 from typing import Any
 
 import pytest
@@ -35,6 +36,9 @@ def content(value: Any) -> tuple[Any, ...]:
     [message] = parsed({"role": "user", "content": value})
     assert isinstance(message, MessageInput)
     return message.content
+
+
+PNG = b64encode(b"\x89PNG\r\n\x1a\n" + bytes(4)).decode()
 
 
 def image(**source: Any) -> Any:
@@ -117,18 +121,23 @@ def test_an_item_of_the_wrong_form_is_refused(item: Any) -> None:
 
 
 def test_a_picture_comes_by_value() -> None:
-    assert image(type="base64", media_type="image/PNG", data="aGk=", detail="low") == Image(
-        "image/png", "aGk=", "low"
+    assert image(type="base64", media_type="image/PNG", data=PNG, detail="low") == Image(
+        "image/png", PNG, "low"
     )
-    assert image(type="letta", file_id="f", media_type="image/png", data="aGk=").data == "aGk="
+    assert image(type="letta", file_id="f", media_type="image/png", data=PNG).data == PNG
+
+
+def test_a_pictures_kind_is_what_it_is_and_not_what_it_is_called() -> None:
+    for called in ("image/jpeg", "image/x-unknown"):
+        assert image(type="base64", media_type=called, data=PNG).media_type == "image/png"
 
 
 @pytest.mark.parametrize(
     ("url", "expected"),
     [
-        ("data:image/png;base64,aGk=", Image("image/png", "aGk=")),
-        ("DATA:image/png;name=x;BASE64,aGk=", Image("image/png", "aGk=")),
-        ("data:image/svg+xml,%3Csvg/%3E", Image("image/svg+xml", "PHN2Zy8+")),
+        (f"data:image/png;base64,{PNG}", Image("image/png", PNG)),
+        (f"DATA:image/png;name=x;BASE64,{PNG}", Image("image/png", PNG)),
+        ("data:image/gif,GIF89a%00", Image("image/gif", "R0lGODlhAA==")),
     ],
 )
 def test_a_data_url_is_a_picture_by_value(url: str, expected: Image) -> None:
@@ -151,6 +160,8 @@ def test_a_data_url_is_a_picture_by_value(url: str, expected: Image) -> None:
         ({"url": "data:image/png,"}, "empty"),
         ({"url": "data:text/html,x"}, "not the media type of an image"),
         ({"media_type": "image/png", "data": "ä"}, "not base64"),
+        ({"media_type": "image/png", "data": "aGk="}, "no PNG, JPEG, GIF or WebP"),
+        ({"url": "data:image/svg+xml,%3Csvg/%3E"}, "no PNG, JPEG, GIF or WebP"),
         ({"file_id": "file-1"}, "needs its 'data'"),
     ],
 )

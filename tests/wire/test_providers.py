@@ -9,6 +9,7 @@ import pytest
 from letta_client import APIStatusError, Letta
 from tests.server_process import ServerProcess
 from tests.wire.conftest import provider_variables
+from tests.wire.reading import shown
 
 from holdfast.testing import HttpError, ScriptedProvider
 
@@ -23,7 +24,8 @@ def server(
 ) -> Iterator[ServerProcess]:
     """One whose operator lets users bring an account with the scripted provider."""
     variables = provider_variables(running_provider) | {
-        "HOLDFAST_ALLOWED_MODEL_ENDPOINTS": running_provider.openai_url
+        "HOLDFAST_ALLOWED_MODEL_ENDPOINTS": running_provider.openai_url,
+        "HOLDFAST_PROVIDER_TRACES": "true",
     }
     started = ServerProcess.start(tmp_path_factory.mktemp("home"), **variables)
     yield started
@@ -56,7 +58,12 @@ def test_a_model_of_a_brought_provider_is_asked_with_its_own_key(
     reply = client.agents.messages.create(agent.id, input="Hi")
 
     assert reply.messages[0].content == "Hello."  # type: ignore[union-attr]
-    assert client.agents.retrieve(agent.id).model == handle
+    seen = shown(client.agents.retrieve(agent.id))
+    assert seen["model"] == handle
+    # Closed lists of V1 have no room for names that users give.
+    assert seen["model_settings"]["provider_type"] == "openai"
+    assert seen["llm_config"]["model_endpoint_type"] == "openai"
+    assert seen["llm_config"]["provider_name"] == brought["name"]
     request = provider.requests[-1]
     assert request.headers["authorization"] == f"Bearer {KEY}"
     assert request.body["model"] == "gpt-4o-mini"
@@ -122,18 +129,22 @@ def test_keys_go_in_and_never_come_out(
     with pytest.raises(APIStatusError) as refused:
         client.agents.messages.create(agent.id, input="Hi")
 
-    shown = [
+    steps = http.get("/v1/steps/", params={"agent_id": agent.id}).json()
+    traces = [http.get(f"/v1/steps/{step['id']}/trace").text for step in steps]
+    assert ["is wrong" in trace for trace in traces] == [True]
+    told = [
         http.get("/v1/providers/").text,
         http.get(f"/v1/providers/{brought['id']}").text,
         http.get("/v1/models/").text,
         http.get(f"/v1/agents/{agent.id}").text,
         http.get("/v1/runs/", params={"agent_id": agent.id}).text,
         http.get("/v1/steps/", params={"agent_id": agent.id}).text,
+        *traces,
         str(refused.value.body),
         server.log,
     ]
-    assert not [text for text in shown if KEY in text]
-    assert brought["name"] in shown[0]
+    assert not [text for text in told if KEY in text]
+    assert brought["name"] in told[0]
 
 
 def test_providers_are_listed_and_their_models_with_the_others(

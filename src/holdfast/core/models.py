@@ -31,6 +31,8 @@ class ModelChoice(Struct, frozen=True, kw_only=True, omit_defaults=True):
     settings: ModelSettings = ModelSettings()
     # An address that the operator allowed, instead of the provider's as it is configured.
     endpoint: str | None = None
+    # Of which provider that we know this is an account, if a user brought it under a name of its own.
+    provider_type: str | None = None
     # What was asked for and this model cannot do, in sentences.
     ignored: tuple[str, ...] = ()
     # The caller's own words, echoed back as they came (wire-v1 §3.11).

@@ -5,6 +5,7 @@ from base64 import b64encode
 from typing import Final
 from urllib.parse import urljoin
 
+from holdfast.core import pictures
 from holdfast.core.messages import Image
 from holdfast.errors import AddressForbidden, InvalidArgument, Undeliverable
 from holdfast.ports.house import House
@@ -15,23 +16,17 @@ FETCH_SECONDS = 5.0
 MAX_PICTURE_BYTES = 10 * 1024 * 1024
 # Of one request, and of them fetched at once.
 MAX_PICTURES = 20
+# All of one request: what a body of 32 MiB holds of pictures that come by value.
+MAX_TOTAL_BYTES = 24 * 1024 * 1024
 FETCHED_AT_ONCE = 4
 # Each address is judged as the first was.
 MAX_REDIRECTS = 3
 
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _OK: Final = 200
-# How the files of the formats that models can see begin.
-_BEGINNINGS: Final = (
-    (b"\x89PNG\r\n\x1a\n", "image/png"),
-    (b"\xff\xd8\xff", "image/jpeg"),
-    (b"GIF87a", "image/gif"),
-    (b"GIF89a", "image/gif"),
-)
-_WEBP: Final = (b"RIFF", b"WEBP")
 
 
-async def fetch(house: House, url: str, detail: str | None = None) -> Image:
+async def fetch(house: House, url: str) -> Image:
     """The picture at the address. InvalidArgument, which says why, if there is none."""
     try:
         reply = await _followed(house, url)
@@ -41,10 +36,10 @@ async def fetch(house: House, url: str, detail: str | None = None) -> Image:
         raise _failed(url, str(error)) from error
     if reply.status != _OK:
         raise _failed(url, f"the server answered with status {reply.status}")
-    kind = _kind(reply.body)
+    kind = pictures.kind(reply.body)
     if kind is None:
-        raise _failed(url, "it is no PNG, JPEG, GIF or WebP picture")
-    return Image(kind, b64encode(reply.body).decode("ascii"), detail)
+        raise _failed(url, pictures.NO_PICTURE)
+    return Image(kind, b64encode(reply.body).decode("ascii"))
 
 
 async def _followed(house: House, url: str) -> Reply:
@@ -62,13 +57,6 @@ async def _got(house: House, url: str) -> Reply:
         return await house.outgoing.send(letter)
     except Undeliverable:
         return await house.outgoing.send(letter)
-
-
-def _kind(data: bytes) -> str | None:
-    """By what it is rather than by what its server says it is."""
-    if (data[:4], data[8:12]) == _WEBP:
-        return "image/webp"
-    return next((kind for beginning, kind in _BEGINNINGS if data.startswith(beginning)), None)
 
 
 def _failed(url: str, why: str) -> InvalidArgument:

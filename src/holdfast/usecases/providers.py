@@ -1,5 +1,6 @@
 """Providers that users bring: their keys go in and never come out (wire-v1 §2.10)."""
 
+import asyncio
 import re
 from collections.abc import Sequence
 
@@ -22,8 +23,10 @@ from holdfast.ports.house import House
 from holdfast.ports.model import Catalogue
 from holdfast.ports.store import Transaction
 
-# Of an organisation's own providers; a list of models asks them all.
-MAX_LISTED = 50
+# Of an organisation's own: a list of models asks them all.
+MAX_PROVIDERS = 50
+
+_ALL = ProviderQuery(page=Page(limit=MAX_PROVIDERS))
 
 
 class ProviderForm(Struct, frozen=True, kw_only=True):
@@ -42,7 +45,15 @@ async def create(house: House, actor: Actor, form: ProviderForm) -> Provider:
     provider = _drafted(house, actor, form)
     _check_name(provider.name)
     house.catalogue.including(provider)
-    await house.store.write(lambda tx: tx.providers.add(provider))
+
+    def work(tx: Transaction) -> None:
+        if len(tx.providers.list(actor.organization_id, _ALL)) >= MAX_PROVIDERS:
+            raise InvalidArgument(
+                f"There are {MAX_PROVIDERS} providers already, and no more than that. Delete one first."
+            )
+        tx.providers.add(provider)
+
+    await house.store.write(work)
     return provider
 
 
@@ -101,16 +112,18 @@ async def refresh(house: House, actor: Actor, provider_id: str) -> Provider:
 
 
 async def models(house: House, actor: Actor) -> list[ModelInfo]:
-    """What all providers that the organisation brought have."""
-    found = await list_page(house, actor, ProviderQuery(page=Page(limit=MAX_LISTED)))
-    listed: list[ModelInfo] = []
-    for provider in found:
-        try:
-            listed += await house.catalogue.including(provider).models()
-        except InvalidArgument:
-            # It could be reached when it was brought; the operator has changed what is allowed.
-            continue
-    return listed
+    """What all providers that the organisation brought have; they are asked side by side."""
+    found = await list_page(house, actor, _ALL)
+    listed = await asyncio.gather(*(_models_of(house, provider) for provider in found))
+    return [info for infos in listed for info in infos]
+
+
+async def _models_of(house: House, provider: Provider) -> Sequence[ModelInfo]:
+    try:
+        return await house.catalogue.including(provider).models()
+    except InvalidArgument:
+        # It could be reached when it was brought; the operator has changed what is allowed.
+        return ()
 
 
 async def catalogue_for(house: House, actor: Actor, handle: str | None) -> Catalogue:

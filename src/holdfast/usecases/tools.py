@@ -91,7 +91,8 @@ async def search(
     everything = structs.replace(query, page=Page(limit=MAX_SEARCHED))
     tools = await list_page(house, actor, everything)
     matching = [tool for tool in tools if not tags or set(tags) & set(tool.tags)]
-    return tool_search.search(matching, words, query.page.limit)
+    # Thousands of texts take a while to weigh; other requests go on meanwhile.
+    return await asyncio.to_thread(tool_search.search, matching, words, query.page.limit)
 
 
 async def update(house: House, actor: Actor, tool_id: str, form: ToolForm) -> Tool:

@@ -137,6 +137,34 @@ async def test_too_many_pictures_are_refused_before_any_is_fetched(
     assert gallery.all_heard == []
 
 
+async def test_the_pictures_of_a_request_have_one_limit_together(
+    client: AsyncClient, agent_id: str, gallery: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pictures, "MAX_TOTAL_BYTES", 2 * len(PNG))
+    gallery.answers = [Says(200, {}, PNG)] * 3
+
+    refused = await client.post(f"/v1/agents/{agent_id}/messages", json=saying(gallery.url, 3))
+
+    assert refused.status_code == 400
+    assert "together" in refused.text
+
+
+async def test_an_agent_may_begin_with_a_picture(
+    client: AsyncClient, model: Any, gallery: Receiver
+) -> None:
+    gallery.answers = [Says(200, {}, PNG)]
+    body = {"model": "openai/gpt-x", "initial_message_sequence": saying(gallery.url)["messages"]}
+
+    made = await client.post("/v1/agents/", json=body)
+
+    assert made.status_code == 200, made.text
+    model.says("A dot.")
+    sent = {"messages": [{"role": "user", "content": "Well?"}]}
+    await client.post(f"/v1/agents/{made.json()['id']}/messages", json=sent)
+    parts = [part for row in model.questions[0].history for part in row.content]
+    assert Image("image/png", b64encode(PNG).decode()) in parts
+
+
 async def test_a_private_address_is_refused(
     client: AsyncClient, agent_id: str, gallery: Receiver
 ) -> None:

@@ -119,7 +119,7 @@ class CatalogueWith:
         if not self._is_mine(choice.handle):
             return self._known.judged(choice)
         judged = self._own.judged(as_known(choice, self._provider))
-        return replace(judged, handle=choice.handle)
+        return replace(judged, handle=choice.handle, provider_type=self._provider.provider_type)
 
     def find_embedding(self, handle: str) -> EmbeddingInfo | None:
         return self._known.find_embedding(handle)

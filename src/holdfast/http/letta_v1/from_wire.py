@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from urllib.parse import unquote_to_bytes
 
+from holdfast.core import pictures
 from holdfast.core.approvals import NO_DECISIONS
 from holdfast.core.budgets import Budget
 from holdfast.core.messages import (
@@ -278,12 +279,16 @@ def _image_from_data(media_type: str, data: str, detail: str | None = None) -> I
     if not media_type.lower().startswith("image/"):
         raise InvalidArgument(f"'{media_type}' is not the media type of an image.")
     try:
-        size = len(base64.b64decode(data, validate=True))
+        decoded = base64.b64decode(data, validate=True)
     except ValueError:
         raise InvalidArgument("The data of an image is not base64.") from None
-    if size == 0:
+    if not decoded:
         raise InvalidArgument("The data of an image is empty.")
-    return Image(media_type.lower(), data, detail)
+    # A wrong name would be refused by the provider in this turn and in every later one.
+    kind = pictures.kind(decoded)
+    if kind is None:
+        raise InvalidArgument(f"The data of an image cannot be used: {pictures.NO_PICTURE}.")
+    return Image(kind, data, detail)
 
 
 def cursor(value: object) -> int:

@@ -149,7 +149,7 @@ def _knobs(body: AgentFields) -> ModelSettings:
 
 def model_settings(choice: ModelChoice) -> dict[str, Any]:
     """The provider's defaults, what the caller sent, and on top what is in force."""
-    provider = choice.provider
+    provider = choice.provider_type or choice.provider
     kept = {
         key: value for key, value in (choice.model_settings or {}).items() if key not in _IN_FORCE
     }
@@ -224,15 +224,14 @@ def _thinking(provider: str, settings: ModelSettings) -> dict[str, Any]:
 def llm_config(choice: ModelChoice) -> LlmConfig:
     """The old full configuration, which V1 clients still read."""
     settings = choice.settings
+    provider = choice.provider_type or choice.provider
     in_force = {
         "handle": choice.handle,
         "context_window": choice.context_window,
         "max_tokens": settings.max_output_tokens,
         "temperature": settings.temperature,
         "parallel_tool_calls": settings.parallel_tool_calls,
-        "effort"
-        if choice.provider == "anthropic"
-        else "reasoning_effort": settings.reasoning_effort,
+        "effort" if provider == "anthropic" else "reasoning_effort": settings.reasoning_effort,
         "enable_reasoner": settings.thinking,
         "max_reasoning_tokens": settings.thinking_budget,
         "response_format": settings.response_format,
@@ -242,9 +241,10 @@ def llm_config(choice: ModelChoice) -> LlmConfig:
     }
     named = {
         "model": choice.name,
-        "model_endpoint_type": choice.provider,
+        "model_endpoint_type": provider,
         "display_name": choice.name,
         "provider_name": choice.provider,
+        "provider_category": "byok" if choice.provider_type else "base",
     }
     kept = {
         key: value

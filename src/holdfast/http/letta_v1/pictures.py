@@ -8,6 +8,7 @@ from fastapi import Depends
 
 from holdfast.errors import InvalidArgument
 from holdfast.http.dependencies import HouseDep
+from holdfast.http.letta_v1.schemas.agents import AgentCreate
 from holdfast.http.letta_v1.schemas.approvals import DecideBody
 from holdfast.http.letta_v1.schemas.conversations import ConversationSend
 from holdfast.http.letta_v1.schemas.send import (
@@ -41,8 +42,14 @@ async def _of_decision(body: DecideBody, house: HouseDep) -> DecideBody:
     return body
 
 
+async def _of_agent(body: AgentCreate, house: HouseDep) -> AgentCreate:
+    await _fill_in(house, (item.content for item in body.initial_message_sequence or ()))
+    return body
+
+
 Sent = Annotated[SendBody, Depends(_of_send)]
 SentToConversation = Annotated[ConversationSend, Depends(_of_conversation)]
+Created = Annotated[AgentCreate, Depends(_of_agent)]
 Decided = Annotated[DecideBody, Depends(_of_decision)]
 
 
@@ -53,10 +60,17 @@ async def _fill_in(house: House, contents: Iterator[ContentInput]) -> None:
             f"A request may name at most {pictures.MAX_PICTURES} pictures by their address, not {len(linked)}."
         )
     places = asyncio.Semaphore(pictures.FETCHED_AT_ONCE)
+    room = pictures.MAX_TOTAL_BYTES
 
     async def fill_in(part: ImageInput, url: str) -> None:
+        nonlocal room
         async with places:
             image = await pictures.fetch(house, url)
+        room -= len(image.data) * 3 // 4
+        if room < 0:
+            raise InvalidArgument(
+                f"The pictures of a request may have {pictures.MAX_TOTAL_BYTES} bytes together."
+            )
         part.source = Base64Source(media_type=image.media_type, data=image.data)
 
     # Not a TaskGroup: its ExceptionGroup would hide from the caller what was wrong with which picture.

@@ -17,9 +17,9 @@ from holdfast.http.letta_v1.context_wire import overview
 from holdfast.http.letta_v1.from_wire import aware
 from holdfast.http.letta_v1.ids import AgentId, BlockId
 from holdfast.http.letta_v1.paging import paging
+from holdfast.http.letta_v1.pictures import Created
 from holdfast.http.letta_v1.routes import agent_relations
 from holdfast.http.letta_v1.schemas.agents import (
-    AgentCreate,
     AgentDeleted,
     AgentState,
     AgentUpdate,
@@ -93,7 +93,7 @@ DryRun = Annotated[bool, Query(description="Show the text, store nothing.")]
 
 @router.post("/agents/", responses=documented(AgentState))
 async def create_agent(
-    body: AgentCreate,
+    body: Created,
     house: HouseDep,
     actor: ActorDep,
     project: Annotated[str | None, Header(alias="X-Project-Id", max_length=MAX_MARK_CHARS)] = None,
