@@ -1,8 +1,11 @@
 """Asking a model in tests: the wires that each suite is run over, questions, and rows of a history."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
+
+from tests.waiting import WAIT_SECONDS
 
 from holdfast.adapters.models.handles import ProviderSettings
 from holdfast.adapters.models.router import ModelRouter
@@ -18,6 +21,7 @@ from holdfast.core.messages import (
 from holdfast.core.models import ModelChoice, ModelSettings
 from holdfast.ports.model import (
     Answer,
+    Counted,
     ModelEvent,
     Question,
     TextDelta,
@@ -96,6 +100,13 @@ def ask(handle: str, *rows: Message, **more: Any) -> Question:
 async def told(model: ModelRouter, question: Question) -> list[ModelEvent]:
     async with model.ask(question) as events:
         return [event async for event in events]
+
+
+async def next_said(events: AsyncIterator[ModelEvent]) -> ModelEvent:
+    """The next of what the model says; what its provider counts comes in between."""
+    while isinstance(event := await asyncio.wait_for(anext(events), WAIT_SECONDS), Counted):
+        pass
+    return event
 
 
 async def collect(events: AsyncIterator[ModelEvent], into: list[ModelEvent]) -> None:

@@ -7,18 +7,32 @@ from typing import Any
 
 import pytest
 from msgspec import structs
-from tests.engine.rig import Rig, ScriptedModel, assert_answered, called, said
+from tests.engine.rig import (
+    ACTOR,
+    Rig,
+    ScriptedModel,
+    ScriptedPrices,
+    assert_answered,
+    called,
+    said,
+)
 from tests.engine.test_cancel import HangingModel, said_in, steps_of, with_model, within
 from tests.engine.test_cost import OF_ONE_ANSWER, PRICE
 
+from holdfast.adapters.models.catalogue import ProviderCatalogue
+from holdfast.adapters.models.handles import ProviderSettings
 from holdfast.core.agents import Agent
 from holdfast.core.budgets import Budget, Overrun
 from holdfast.core.messages import Outcome, Role
+from holdfast.core.models import ModelChoice
+from holdfast.core.money import NANOS_PER_DOLLAR
+from holdfast.core.prices import Price
 from holdfast.core.runs import Run, RunStatus, StepStatus, StopReason, Usage
 from holdfast.core.tool_rules import RequiresApproval
-from holdfast.errors import InvalidArgument
+from holdfast.errors import InvalidArgument, ModelOverloaded
 from holdfast.ports.model import Answer, Counted, TextDelta, ThinkingDelta, ToolCallDelta
 from holdfast.testing import FakeClock
+from holdfast.usecases import runs
 
 # What the rig's agent and a greeting come to, by estimate.
 PROMPT_TOKENS = 5
@@ -87,7 +101,6 @@ async def test_what_the_provider_counts_stands_in_the_place_of_the_estimate(rig:
         other = await rig.submit(agent, budget=Budget(total_tokens=1_008))
         await rig.ended(other)
 
-    assert rig.model.questions[0].counting
     _, over = await stopped(rig, agent, run)
     assert over == Overrun("max_total_tokens", 1_003, 1_005, estimated=True)
     _, over = await stopped(rig, agent, other)
@@ -304,3 +317,121 @@ async def test_a_run_without_a_budget_is_not_measured(rig: Rig, monkeypatch: Any
     agent = await rig.make_agent()
     async with rig.working():
         assert (await rig.say(agent)).ended.stop_reason is StopReason.END_TURN
+
+
+@pytest.mark.parametrize("stream_tokens", [False, True])
+async def test_what_the_provider_had_counted_of_an_answer_that_was_stopped_is_paid_for(
+    rig: Rig, stream_tokens: bool
+) -> None:
+    rig.prices.price = PRICE
+    rig.model.script = [
+        called(("call-1", "tool")),
+        (Counted(Usage(1_000, 1)), TextDelta("One two "), TextDelta("three "), said("Done.")),
+    ]
+    agent = await rig.make_agent("tool")
+    async with rig.working():
+        budget = Budget(total_tokens=1_018)
+        run = await rig.submit(agent, budget=budget, stream_tokens=stream_tokens)
+        await rig.ended(run)
+    ended, _ = await stopped(rig, agent, run)
+
+    counted = Usage(1_000, 1)
+    newest, oldest = sorted(await steps_of(rig, run), key=lambda step: -step.usage.prompt_tokens)
+    assert (newest.status, newest.usage) == (StepStatus.CANCELLED, counted)
+    assert (newest.cost, oldest.cost) == (PRICE.cost(counted), OF_ONE_ANSWER)
+    assert ended.usage == Usage(1_010, 6)
+    assert ended.cost == OF_ONE_ANSWER + PRICE.cost(counted)
+
+
+async def test_what_the_provider_had_counted_of_a_cancelled_answer_is_paid_for(rig: Rig) -> None:
+    rig.prices.price = PRICE
+    counted = Usage(1_000, 3)
+    model = HangingModel(Counted(Usage(1_000, 1)), TextDelta("Well"), Counted(counted))
+    with_model(rig, model)
+    async with rig.working():
+        run = await rig.submit(await rig.make_agent())
+        await within(model.silent)
+        await runs.cancel(rig.house, ACTOR, run.id)
+        ended = await rig.ended(run)
+
+    (step,) = await steps_of(rig, run)
+    assert (step.status, step.usage, step.cost) == (
+        StepStatus.CANCELLED,
+        counted,
+        PRICE.cost(counted),
+    )
+    assert (ended.status, ended.usage, ended.cost) == (RunStatus.CANCELLED, counted, step.cost)
+
+
+async def test_an_answer_that_was_asked_for_again_is_counted_once(rig: Rig) -> None:
+    broke_off = ModelOverloaded("TEST: full", transient=True)
+    rig.model.script = [(Counted(Usage(1_000, 1)), broke_off), (Counted(Usage(10, 1)), said())]
+    async with rig.working():
+        reply = await rig.say(await rig.make_agent())
+
+    assert reply.ended.usage == Usage(10, 5)
+
+
+async def talkative(rig: Rig, **settings: Any) -> Agent:
+    """An agent whose next answer fills its window."""
+    agent = await rig.make_agent("tool", compaction_settings={"mode": "all", **settings})
+    await rig.say(agent, "a long story " * 50)
+    return agent
+
+
+async def test_a_summary_that_takes_too_many_tokens_is_stopped_in_its_middle(rig: Rig) -> None:
+    async with rig.working():
+        agent = await talkative(rig)
+        before = await rig.context(agent)
+        full = structs.replace(called(("call-1", "tool")), usage=Usage(127_000, 5))
+        counted = Counted(Usage(1_000, 1))
+        rig.model.script = [full, (counted, TextDelta("They talked " * 2), said("Unheard."))]
+        run = await rig.submit(agent, budget=Budget(total_tokens=128_008))
+        await rig.ended(run)
+    ended, over = await stopped(rig, agent, run)
+
+    assert over == Overrun("max_total_tokens", 128_008, 128_012, estimated=True)
+    assert ended.usage == Usage(128_000, 6)
+    newest = max(await steps_of(rig, run), key=lambda step: step.created_at)
+    assert (newest.origin, newest.status) == ("compaction", StepStatus.CANCELLED)
+    assert newest.usage == counted.usage
+    # Nothing of it is hidden.
+    assert [row.id for row in await rig.context(agent)][: len(before)] == [r.id for r in before]
+
+
+async def test_a_run_that_has_said_all_ends_so_though_its_summary_was_too_dear(rig: Rig) -> None:
+    """Making the context smaller is left to the next run."""
+    async with rig.working():
+        agent = await talkative(rig)
+        full = structs.replace(said("All said."), usage=Usage(127_000, 5))
+        rig.model.script = [full, (Counted(Usage(2_000, 1)), TextDelta("They"), said("Unheard."))]
+        reply = await rig.say(agent, budget=Budget(total_tokens=128_500))
+        run = await rig.ended(reply.run)
+
+    assert (run.status, run.stop_reason) == (RunStatus.COMPLETED, StopReason.END_TURN)
+    assert (run.failure, run.overrun) == (None, None)
+    assert run.usage == Usage(129_000, 6)
+    newest = max(await steps_of(rig, run), key=lambda step: step.created_at)
+    assert (newest.origin, newest.status) == ("compaction", StepStatus.CANCELLED)
+    assert (await rig.context(agent))[-1].text == "All said."
+
+
+async def test_a_summariser_without_a_price_is_not_asked_where_money_is_short(rig: Rig) -> None:
+    class Some(ScriptedPrices):
+        async def of(self, choice: ModelChoice) -> Price | None:
+            return PRICE if choice.handle == "holdfast/guide" else None
+
+    settings = ProviderSettings(openai_api_key="sk-test", openai_base_url="http://127.0.0.1:1/v1")
+    catalogue = ProviderCatalogue(settings)
+    rig.house = replace(rig.house, prices=Some(), catalogue=catalogue)
+    async with rig.working():
+        agent = await talkative(rig, model="openai/gpt-5-mini")
+        full = structs.replace(said("All said."), usage=Usage(127_000, 5))
+        rig.model.script = [full, said("They talked.")]
+        reply = await rig.say(agent, budget=Budget(cost=10 * NANOS_PER_DOLLAR))
+        rig.model.script = [full, said("They talked.")]
+        unbound = await rig.say(agent)
+
+    asked = [step.model.handle for step in await steps_of(rig, reply.run)]
+    assert asked == ["holdfast/guide", "holdfast/guide"]
+    assert "openai/gpt-5-mini" in [step.model.handle for step in await steps_of(rig, unbound.run)]

@@ -51,6 +51,7 @@ from holdfast.errors import (
     ModelRateLimited,
     ModelRejectedRequest,
 )
+from holdfast.ports.house import Limits
 from holdfast.ports.model import Answer, ModelEvent, Question, TextDelta
 from holdfast.ports.store import Transaction
 from holdfast.testing import FakeClock
@@ -389,6 +390,32 @@ async def test_the_agents_own_model_steps_in_for_a_summariser_that_fails(rig: Ri
         reply = await rig.say(agent)
         (_, summary) = await steps(rig, reply.run)
     assert summary.model.handle == "holdfast/guide"
+    assert await shown(rig, agent) == ["They talked."]
+
+
+async def test_whoever_steps_in_may_fail_for_a_moment_too(rig: Rig) -> None:
+    """The tries of the one before are its own."""
+    clock, full = FakeClock(), ModelOverloaded("TEST: full", transient=True)
+    settings = ProviderSettings(openai_api_key="sk-test", openai_base_url="http://127.0.0.1:1/v1")
+    async with rig.working():
+        agent = await talked(rig)
+    agent = await settle(rig, agent, mode="all", model="openai/gpt-5-mini")
+    rig.house = dataclasses.replace(
+        rig.house,
+        clock=clock,
+        catalogue=ProviderCatalogue(settings),
+        limits=Limits(model_attempts=2),
+    )
+    async with rig.working():
+        rig.model.script = [filling(), full, full, full, said("They talked.")]
+        run = await rig.submit(agent)
+        for number in (1, 2):
+            clock.advance(await clock.wait_for_sleep(number))
+        await rig.ended(run)
+    (_, summary) = await steps(rig, run)
+    assert (summary.model.handle, summary.status) == ("holdfast/guide", StepStatus.SUCCESS)
+    assert [item.number for item in summary.attempts] == [1, 2, 3]
+    assert [item.wait_seconds is None for item in summary.attempts] == [False, True, False]
     assert await shown(rig, agent) == ["They talked."]
 
 

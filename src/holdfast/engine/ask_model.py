@@ -67,7 +67,6 @@ def question(state: State, command: AskModel) -> Question:
         tools=tuple(offers[name] for name in command.allowed),
         force_tool=command.forced,
         parallel_tool_calls=state.policy.parallel,
-        counting=state.run.request.budget is not None,
         account=state.account,
     )
 
@@ -88,8 +87,9 @@ async def _heard(
                 await telling.tell(list(facts.rest()))
             return event
         if isinstance(event, Counted):
+            progress.counted = event.usage
             if meter is not None:
-                meter.counted(event.usage)
+                meter.heard(event)
             continue
         progress.heard(event)
         if wants_tokens:

@@ -28,14 +28,16 @@ async def until_answered(
     if step is None:
         raise Bug("The model is asked without a step.")
     began_ns = house.clock.monotonic_ns()
+    # Of this question: there may have been others before it in the same step.
+    failed = 0
     while True:
         try:
             return await ask()
         except ModelError as error:
             spent_seconds = (house.clock.monotonic_ns() - began_ns) / 1e9
-            wait = None
+            wait, failed = None, failed + 1
             if error.transient and not _was_shown(state, progress):
-                wait = _wait(house, step, error, len(progress.attempts) + 1, spent_seconds)
+                wait = _wait(house, step, error, failed, spent_seconds)
             _note(house, progress, error, wait)
             if wait is None:
                 raise

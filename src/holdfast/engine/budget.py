@@ -15,7 +15,14 @@ from holdfast.core.runs import Run, RunFailure, StopReason, Usage, sum_known
 from holdfast.engine.interruption import Interrupted, Interruption
 from holdfast.engine.state import State
 from holdfast.ports.clock import Clock
-from holdfast.ports.model import ModelEvent, TextDelta, ThinkingDelta, ToolCallDelta, ToolOffer
+from holdfast.ports.model import (
+    Counted,
+    ModelEvent,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallDelta,
+    ToolOffer,
+)
 
 
 class Meter:
@@ -37,13 +44,15 @@ class Meter:
 
     def heard(self, event: ModelEvent) -> None:
         match event:
+            case Counted(usage=usage):
+                return self._count(usage)
             case TextDelta(text=text) | ThinkingDelta(text=text):
                 self._bytes += len(text.encode())
             case ToolCallDelta(arguments=arguments):
                 self._bytes += len(arguments.encode())
-        self._check()
+        return self._check()
 
-    def counted(self, usage: Usage) -> None:
+    def _count(self, usage: Usage) -> None:
         self._counted = replace(
             usage, prompt_tokens=usage.prompt_tokens or self._counted.prompt_tokens
         )

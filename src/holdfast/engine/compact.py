@@ -15,11 +15,15 @@ from holdfast.core.compaction import CompactionStats, Eviction, Trigger
 from holdfast.core.ids import Kind
 from holdfast.core.messages import Message, Role, Text
 from holdfast.core.models import ModelChoice
-from holdfast.core.runs import RunFailure, StepStatus, Usage, sum_known
+from holdfast.core.prices import Price
+from holdfast.core.runs import RunFailure, StepStatus, sum_known
 from holdfast.core.traces import CallType
 from holdfast.core.turn import Compact
 from holdfast.engine.attempts import until_answered, with_attempts
+from holdfast.engine.budget import Meter
+from holdfast.engine.interruption import Interrupted
 from holdfast.engine.progress import EffectProgress
+from holdfast.engine.spent import with_spent
 from holdfast.engine.state import Compacted, State, offers_of, prompt_history, with_progress
 from holdfast.errors import (
     Bug,
@@ -31,7 +35,7 @@ from holdfast.errors import (
     SystemPromptTooLarge,
 )
 from holdfast.ports.house import House
-from holdfast.ports.model import Answer, Question
+from holdfast.ports.model import Answer, Counted, Question
 from holdfast.ports.store import Transaction
 
 log = logging.getLogger(__name__)
@@ -71,16 +75,21 @@ async def compact(house: House, state: State, command: Compact, progress: Effect
     settings = _settings(state)
     planned = _planned(state, settings)
     writer = _Summariser(house, state, settings, progress)
-    failure: RunFailure | None = None
+    status, failure = StepStatus.SUCCESS, None
     try:
         summary = await writer.write(planned.evicted)
+    except Interrupted as struck:
+        if command.ending is None or struck.end is None or struck.end.overrun is None:
+            raise
+        # It has said what it had to say; making its context smaller is left to the next run.
+        return _over(await writer.spent(), StepStatus.CANCELLED)
     except ModelError as error:
-        failure, summary = _failure(error), _UNWRITTEN
+        status, failure, summary = StepStatus.FAILED, _failure(error), _UNWRITTEN
         if command.trigger is Trigger.FULL:
-            return _spent(with_attempts(state, progress), writer, failure)
+            return _over(await writer.spent(), status, failure)
         if command.trigger is Trigger.REQUESTED or not isinstance(error, _HOPELESS):
             raise
-    state = _spent(with_attempts(state, progress), writer, failure)
+    state = _over(await writer.spent(), status, failure)
     summary = summaries.clipped(summary, settings.get("clip_chars"), state.choice.context_window)
     return _compacted(house, state, command.trigger, planned, summary)
 
@@ -111,26 +120,12 @@ def _new(state: State) -> int:
     return compaction.unanswered(state.turn.history, state.turn.input_ids | unstored)
 
 
-def _spent(state: State, writer: "_Summariser", failure: RunFailure | None) -> State:
-    """The state after the summariser was asked: what it took, and that it need not be asked again now."""
+def _over(state: State, status: StepStatus, failure: RunFailure | None = None) -> State:
+    """The state after the summariser was asked, which need not be done again now."""
     if state.step is None:
         raise Bug("A summary was written without a step.")
-    step = replace(
-        state.step,
-        status=StepStatus.FAILED if failure else StepStatus.SUCCESS,
-        failure=failure,
-        model=writer.choice,
-        usage=writer.usage,
-        cost=writer.cost,
-        llm_request_ns=writer.spent_ns,
-        step_ns=writer.spent_ns,
-    )
-    run = replace(
-        state.run,
-        usage=state.run.usage + writer.usage,
-        cost=sum_known(state.run.cost, writer.cost),
-    )
-    return replace(state, step=step, run=run, turn=replace(state.turn, compacted=True))
+    step = replace(state.step, status=status, failure=failure)
+    return replace(state, step=step, turn=replace(state.turn, compacted=True))
 
 
 def _compacted(
@@ -211,7 +206,7 @@ def _failure(error: ModelError) -> RunFailure:
 
 
 class _Summariser:
-    """Asks the chosen model for a summary, and if that cannot the agent's own; counts what it took."""
+    """Asks the chosen model for a summary, and if that cannot the agent's own, within what the request may use up."""
 
     def __init__(
         self, house: House, state: State, settings: Mapping[str, Any], progress: EffectProgress
@@ -220,24 +215,37 @@ class _Summariser:
         self._state = state
         self._settings = settings
         self._progress = progress
-        self.choice = state.choice
-        self.usage = Usage()
-        self.cost: int | None = None
         self._began_ns = house.clock.monotonic_ns()
 
-    @property
-    def spent_ns(self) -> int:
-        return self._house.clock.monotonic_ns() - self._began_ns
+    async def spent(self) -> State:
+        """The state with what it took."""
+        state = with_attempts(self._state, self._progress)
+        state = await with_spent(self._house, state, self._progress)
+        if state.step is None:
+            return state
+        spent_ns = self._house.clock.monotonic_ns() - self._began_ns
+        model = self._progress.choice or state.step.model
+        step = replace(state.step, model=model, llm_request_ns=spent_ns, step_ns=spent_ns)
+        return replace(state, step=step)
 
     async def write(self, rows: Sequence[Message]) -> str:
         *first, own = self._choices()
         for choice in first:
+            if await self._is_unpriced(choice):
+                continue
             try:
                 return await self._by(choice, rows)
             except ModelError as error:
                 told = {"model": choice.handle, "failure": error.kind}
                 log.warning("compaction.summariser_failed", extra=told)
         return await self._by(own, rows)
+
+    async def _is_unpriced(self, choice: ModelChoice) -> bool:
+        """Whether nobody could say when it has cost too much."""
+        budget = self._state.run.request.budget
+        if budget is None or budget.cost is None:
+            return False
+        return await self._house.prices.of(choice) is None
 
     def _choices(self) -> list[ModelChoice]:
         """The summariser that was chosen, if it can be reached, and the model that answers in the thread."""
@@ -258,7 +266,7 @@ class _Summariser:
         return [chosen, own]
 
     async def _by(self, choice: ModelChoice, rows: Sequence[Message]) -> str:
-        self.choice = choice
+        self._progress.choice = choice
         *shares, last = _WINDOW_SHARES
         for share in shares:
             try:
@@ -276,27 +284,42 @@ class _Summariser:
             account=self._state.account if choice.provider == own.provider else None,
             exchanges=self._progress.exchanges if self._house.limits.max_trace_bytes else None,
         )
+        price = await self._house.prices.of(choice)
         answer = await until_answered(
-            self._house, self._state, self._progress, lambda: self._heard(asked)
+            self._house, self._state, self._progress, lambda: self._heard(asked, price)
         )
-        self.usage += answer.usage
-        if (price := await self._house.prices.of(choice)) is not None:
-            self.cost = sum_known(self.cost, price.cost(answer.usage))
+        self._progress.answered(answer.usage, None if price is None else price.cost(answer.usage))
         text = "\n".join(part.text for part in answer.content if isinstance(part, Text))
         if not text.strip():
-            raise ModelAnswerEmpty(f"The model {self.choice.handle} wrote no summary.")
+            raise ModelAnswerEmpty(f"The model {choice.handle} wrote no summary.")
         return text
 
-    async def _heard(self, asked: Question) -> Answer:
-        self._progress.moved()
+    async def _heard(self, asked: Question, price: Price | None) -> Answer:
+        progress = self._progress
+        progress.moved()
+        meter = self._meter(asked, price)
         async with self._house.model.ask(asked) as events:
             async for event in events:
                 if isinstance(event, Answer):
                     return event
-                self._progress.moved()
+                progress.moved()
+                if isinstance(event, Counted):
+                    progress.counted = event.usage
+                if meter is not None:
+                    meter.heard(event)
         raise ModelError(
             "The provider's stream ended before its summary was complete.", transient=True
         )
+
+    def _meter(self, asked: Question, price: Price | None) -> Meter | None:
+        run, before = self._state.run, self._progress
+        budget = run.request.budget
+        if budget is None:
+            return None
+        # With the summaries that came to nothing.
+        run = replace(run, usage=run.usage + before.usage, cost=sum_known(run.cost, before.cost))
+        tokens = sum(map(context.message_tokens, asked.history))
+        return Meter(budget, run, price, tokens)
 
     def _history(
         self, choice: ModelChoice, rows: Sequence[Message], share: float

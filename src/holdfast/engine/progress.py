@@ -4,7 +4,8 @@ import json
 from collections.abc import Callable
 
 from holdfast.core.messages import Part, Text, Thinking, ToolCall, ToolReturn
-from holdfast.core.runs import Attempt
+from holdfast.core.models import ModelChoice
+from holdfast.core.runs import Attempt, Usage, sum_known
 from holdfast.ports.model import (
     Exchange,
     HiddenThinking,
@@ -33,6 +34,12 @@ class EffectProgress:
         self.returned: dict[str, ToolReturn] = {}
         # What really went to the provider and came back, where that is kept.
         self.exchanges: list[Exchange] = []
+        # What complete answers took that are not in the run's figures yet, and what the provider has counted of
+        # the one that is under way; of whom they are, if not of the agent's own model.
+        self.usage = Usage()
+        self.cost: int | None = None
+        self.counted = Usage()
+        self.choice: ModelChoice | None = None
         # What was tried in vain to get an answer.
         self.attempts: tuple[Attempt, ...] = ()
         # In words, for whoever asks why it takes so long.
@@ -57,10 +64,17 @@ class EffectProgress:
         if self.first_token_ns is None:
             self.first_token_ns = self.moved_at_ns
 
+    def answered(self, usage: Usage, cost: int | None) -> None:
+        """An answer is complete, and this is what it took."""
+        self.usage += usage
+        self.cost = sum_known(self.cost, cost)
+        self.counted = Usage()
+
     def start_over(self) -> None:
         """Forget an answer that was cut short: the model is asked again."""
         self.answer = AnswerSoFar(self.answer.message_id)
         self.first_token_ns = None
+        self.counted = Usage()
         self.moved()
 
 

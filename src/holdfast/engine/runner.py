@@ -25,6 +25,7 @@ from holdfast.engine.last_resort import give_up
 from holdfast.engine.progress import EffectProgress
 from holdfast.engine.report import Report
 from holdfast.engine.run_tools import run_tools, with_returned
+from holdfast.engine.spent import with_spent
 from holdfast.engine.state import State
 from holdfast.engine.telling import Telling
 from holdfast.engine.watchdog import ASKING, RUNNING_TOOLS
@@ -168,7 +169,7 @@ class Runner:
             stop = partial(at.cancel, progress=progress)
             if struck.end is not None:
                 stop = partial(at.stop, progress=progress, end=struck.end)
-            return _left(before, progress), stop
+            return await self._left(before, progress), stop
         except ModelError as error:
             failure = RunFailure(error.kind, error.summary, error.detail)
             reason = StopReason(error.stop_reason)
@@ -180,7 +181,13 @@ class Runner:
             reason = StopReason.ERROR
         else:
             return after, at.advance
-        return _left(before, progress), partial(at.fail, failure=failure, reason=reason)
+        after = await self._left(before, progress)
+        return after, partial(at.fail, failure=failure, reason=reason)
+
+    async def _left(self, before: State, progress: EffectProgress) -> State:
+        """The state as an effect left it that did not come to its end."""
+        state = with_attempts(with_returned(before, progress), progress)
+        return await with_spent(self._house, state, progress)
 
     async def _is_cancelling(self, state: State) -> bool:
         run = await self._house.store.read(lambda tx: tx.runs.find(state.run.id))
@@ -198,11 +205,6 @@ class Runner:
                 return await compact(self._house, state, command, progress)
             case _:
                 raise Bug(f"{type(command).__name__} is a checkpoint's affair.")
-
-
-def _left(before: State, progress: EffectProgress) -> State:
-    """The state as an effect left it that did not come to its end."""
-    return with_attempts(with_returned(before, progress), progress)
 
 
 def _call_type(command: Command) -> CallType:

@@ -45,8 +45,6 @@ class Question(Struct, frozen=True, kw_only=True):
     call_type: CallType = CallType.AGENT_STEP
     # The user's own account, for a model of a provider that a user brought.
     account: Provider | None = None
-    # Whether to tell what the provider has counted, as soon as it says so.
-    counting: bool = False
     # Where each exchange with the provider is added when it is over, however it ended. None: nobody wants to know.
     exchanges: list[Exchange] | None = None
 

@@ -5,11 +5,13 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 from uuid import uuid4
 
+import pytest
 from httpx import AsyncClient
 from tests.waiting import WAIT_SECONDS, eventually
 
 from holdfast.core.messages import ToolCall
 from holdfast.errors import ModelTimedOut
+from holdfast.usecases import explaining
 
 Send = Callable[..., Coroutine[Any, Any, dict[str, Any]]]
 ROLL = ToolCall(id="call_1", name="roll", arguments='{"sides": 6}')
@@ -66,6 +68,21 @@ async def test_who_asks_the_model_and_who_waits_behind_it(
     assert "while it asked the model" in cancelled["summary"]
     assert cancelled["cancellation"]["phase"] == "model"
     await eventually(lambda: not model.script or len(model.questions) == 2)
+
+
+async def test_of_a_long_line_it_is_said_that_it_is_longer(
+    client: AsyncClient, agent_id: str, model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(explaining, "_MOST_AHEAD", 2)
+    model.open.clear()
+    line = [await sent(client, agent_id) for _ in range(4)]
+
+    third, last = [await get(client, f"runs/{run_id}/explain") for run_id in line[2:]]
+
+    assert third["waits_for"]["runs"] == last["waits_for"]["runs"] == line[:2]
+    assert "with 1 more before it" in third["summary"]
+    assert "with more than 1 before it" in last["summary"]
+    model.open.set()
 
 
 async def test_a_run_that_waits_for_a_person_names_the_request_that_lets_it_go_on(

@@ -57,8 +57,6 @@ async def answer_events(
     history: tuple[Message, ...],
     secrets: tuple[str, ...],
     failures: SdkFailures = NO_MORE_FAILURES,
-    *,
-    counting: bool = False,
 ) -> AsyncGenerator[ModelEvent, None]:
     """The deltas of the stream, then the answer. Call ids of the history are not given again.
 
@@ -66,7 +64,7 @@ async def answer_events(
     """
     calls = _Calls(history)
     thought = _Thought()
-    counted = Usage()
+    count = _Count(stream)
     with translation(secrets, failures, reading=True):
         async for event in stream_events(stream):
             if isinstance(event, PartDeltaEvent):
@@ -78,9 +76,9 @@ async def answer_events(
                 told = _started(event, calls, thought)
             else:
                 continue
-            if counting and (now := _usage(stream.usage)) != counted:
-                counted = now
-                yield Counted(counted)
+            counted = count.news()
+            if counted is not None:
+                yield counted
             if told is not None:
                 yield told
     for left in (thought.over(None), *calls.without_arguments()):
@@ -91,6 +89,23 @@ async def answer_events(
     if refusal is not None:
         yield TextDelta(refusal.text)
     yield _answer(response, calls, refusal)
+
+
+class _Count:
+    """What the provider has counted so far."""
+
+    def __init__(self, stream: StreamedResponse) -> None:
+        self._stream = stream
+        self._seen = stream.usage
+        self._told = Usage()
+
+    def news(self) -> Counted | None:
+        # Another object each time it is counted, so that to look costs nothing.
+        if self._stream.usage is self._seen:
+            return None
+        self._seen = self._stream.usage
+        before, self._told = self._told, _usage(self._seen)
+        return None if self._told == before else Counted(self._told)
 
 
 class _Calls:

@@ -108,9 +108,7 @@ class PydanticAiBridge:
                 settings = wire.settings(model, question, history)
                 request = model.request_stream(history, settings, parameters)
                 stream = await stack.enter_async_context(request)
-            events = answer_events(
-                stream, question.history, secrets, wire.failures, counting=question.counting
-            )
+            events = answer_events(stream, question.history, secrets, wire.failures)
             yield await stack.enter_async_context(aclosing(events))
 
     async def aclose(self) -> None:
