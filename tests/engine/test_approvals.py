@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from enum import StrEnum
 from typing import Any
@@ -275,6 +275,8 @@ class Deed(StrEnum):
     ANSWER_ONE_BY_ONE = "answer one by one"
     ANSWER_WHILE_QUEUED = "answer while another's answer is queued"
     ANSWER_ONE_AND_CANCEL = "answer one and cancel"
+    ANSWER_ONE_AND_CANCEL_WHO_ASKED = "answer one and cancel the run that asked"
+    CANCEL_WHILE_QUEUED = "cancel while the answer is queued"
     LET_EXPIRE = "let expire"
     ANSWER_ONE_AND_LET_EXPIRE = "answer one and let expire"
     CANCEL = "cancel"
@@ -283,12 +285,14 @@ class Deed(StrEnum):
 
 TOOLS = ("ask", "look", "roll")
 BY_CLOCK = (Deed.LET_EXPIRE, Deed.ANSWER_ONE_AND_LET_EXPIRE)
-NOBODY_ANSWERS = (Deed.ANSWER_ONE_AND_CANCEL, Deed.CANCEL, Deed.DELETE)
+ONE_ANSWERED = (Deed.ANSWER_ONE_AND_CANCEL, Deed.ANSWER_ONE_AND_CANCEL_WHO_ASKED)
+NOBODY_ANSWERS = (*ONE_ANSWERED, Deed.CANCEL, Deed.DELETE)
 FINAL = (
     Deed.ANSWER,
     Deed.ANSWER_TWICE_AT_ONCE,
     Deed.ANSWER_ONE_BY_ONE,
     Deed.ANSWER_WHILE_QUEUED,
+    Deed.CANCEL_WHILE_QUEUED,
     *BY_CLOCK,
     *NOBODY_ANSWERS,
 )
@@ -378,6 +382,16 @@ async def summarising(rig: Rig, agent: Agent) -> AsyncIterator[None]:
     assert isinstance(await asyncio.wait_for(wish, WAIT_SECONDS), Compaction)
 
 
+async def answer_twice_at_once(rig: Rig, agent: Agent, right: list[Decision], more: str) -> None:
+    both = [submit(rig, agent, *right, more=more) for _ in range(2)]
+    outcomes = await asyncio.gather(*both, return_exceptions=True)
+    won = [item for item in outcomes if isinstance(item, Run)]
+    assert won
+    assert all(isinstance(item, Run | CallerError) for item in outcomes)
+    for winner in won:
+        await rig.ended(winner)
+
+
 async def answer_one_by_one(rig: Rig, agent: Agent, right: list[Decision]) -> None:
     for decision in right:
         run = await rig.ended(await submit(rig, agent, decision, partial=True))
@@ -401,6 +415,36 @@ async def answer_while_queued(rig: Rig, agent: Agent, right: list[Decision]) -> 
     assert run.stop_reason is StopReason.END_TURN
 
 
+async def answer_one_and_cancel(
+    rig: Rig, agent: Agent, batch: Batch, asked: Run, right: list[Decision]
+) -> None:
+    """By the id of the run that waits, or of the one that asked and has handed its calls on."""
+    cancelled, queued = asked, batch.follow_up
+    async with summarising(rig, agent) if queued else nullcontext():
+        if len(right) > 1:
+            run = await submit(rig, agent, right[0], partial=True)
+            if not queued:
+                await rig.ended(run)
+            cancelled = run if batch.final is Deed.ANSWER_ONE_AND_CANCEL else asked
+        ended = await runs.cancel(rig.house, ACTOR, cancelled.id)
+    assert ended.status is RunStatus.CANCELLED
+
+
+async def cancel_while_queued(rig: Rig, agent: Agent, right: list[Decision]) -> None:
+    started = list(rig.toolbox.started)
+    async with summarising(rig, agent):
+        run = await submit(rig, agent, *right, more="And hurry.")
+        ended = await runs.cancel(rig.house, ACTOR, run.id)
+    assert ended.status is RunStatus.CANCELLED
+    assert rig.toolbox.started == started
+    *_, answered, results = await rig.context(agent)
+    assert [item.call_id for item in answered.decisions] == [item.call_id for item in right]
+    returns = {item.call_id: item for item in results.tool_returns}
+    for item in right:
+        outcome = Outcome.NOT_STARTED if item.approve else Outcome.DENIED
+        assert returns[item.call_id].outcome is (Outcome.FINISHED if item.returned else outcome)
+
+
 async def finish(rig: Rig, agent: Agent, batch: Batch, run: Run, right: list[Decision]) -> None:
     more = "And hurry." if batch.follow_up else ""
     match batch.final:
@@ -408,21 +452,15 @@ async def finish(rig: Rig, agent: Agent, batch: Batch, run: Run, right: list[Dec
             reply = await answer(rig, agent, *right, more=more)
             assert reply.ended.stop_reason is StopReason.END_TURN
         case Deed.ANSWER_TWICE_AT_ONCE:
-            both = [submit(rig, agent, *right, more=more) for _ in range(2)]
-            outcomes = await asyncio.gather(*both, return_exceptions=True)
-            won = [item for item in outcomes if isinstance(item, Run)]
-            assert won
-            assert all(isinstance(item, Run | CallerError) for item in outcomes)
-            for winner in won:
-                await rig.ended(winner)
+            await answer_twice_at_once(rig, agent, right, more)
         case Deed.ANSWER_ONE_BY_ONE:
             await answer_one_by_one(rig, agent, right[::-1])
         case Deed.ANSWER_WHILE_QUEUED:
             await answer_while_queued(rig, agent, right)
-        case Deed.ANSWER_ONE_AND_CANCEL:
-            if len(right) > 1:
-                run = await rig.ended(await submit(rig, agent, right[0], partial=True))
-            assert (await runs.cancel(rig.house, ACTOR, run.id)).status is RunStatus.CANCELLED
+        case Deed.ANSWER_ONE_AND_CANCEL | Deed.ANSWER_ONE_AND_CANCEL_WHO_ASKED:
+            await answer_one_and_cancel(rig, agent, batch, run, right)
+        case Deed.CANCEL_WHILE_QUEUED:
+            await cancel_while_queued(rig, agent, right)
         case Deed.LET_EXPIRE | Deed.ANSWER_ONE_AND_LET_EXPIRE:
             answered = right[:1] if batch.final is Deed.ANSWER_ONE_AND_LET_EXPIRE else []
             await let_expire(rig, agent, answered if len(right) > 1 else [])
@@ -436,6 +474,13 @@ async def finish(rig: Rig, agent: Agent, batch: Batch, run: Run, right: list[Dec
 @given(history=st.lists(batches, min_size=1, max_size=3))
 @example(
     history=[Batch(("ask", "look", "ask"), (), Deed.ANSWER_WHILE_QUEUED, (0, 2, 1, 0), True, False)]
+)
+@example(
+    history=[
+        Batch(("ask", "look"), (), Deed.ANSWER_ONE_AND_CANCEL_WHO_ASKED, (0, 2), True, False),
+        Batch(("ask", "ask"), (), Deed.ANSWER_ONE_AND_CANCEL_WHO_ASKED, (0, 1), True, True),
+        Batch(("ask", "roll", "look"), (), Deed.CANCEL_WHILE_QUEUED, (1, 2), True, False),
+    ]
 )
 @example(history=[Batch(("roll", "ask"), (Deed.SPEAK,), Deed.DELETE, (0, 0, 0, 0), True, False)])
 @settings(
@@ -473,7 +518,7 @@ async def test_whatever_is_answered_the_agent_answers_the_next_message(
 async def _contradict(rig: Rig, agent: Agent, batch: Batch, right: list[Decision]) -> None:
     """Who comes second is told who was first; but a cancel decides nothing that anybody could contradict."""
     decided = batch.final not in NOBODY_ANSWERS
-    decided |= batch.final is Deed.ANSWER_ONE_AND_CANCEL and len(right) > 1
+    decided |= batch.final in ONE_ANSWERED and len(right) > 1
     with pytest.raises(CallerError) as caught:
         await submit(rig, agent, opposite(right[0]))
     assert isinstance(caught.value, Conflict) == decided
