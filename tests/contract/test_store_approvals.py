@@ -114,6 +114,17 @@ async def test_what_does_not_wait_for_a_person_is_not_listed(any_store: Store, m
     )
 
 
+async def test_the_run_that_waits_is_found_by_its_thread(any_store: Store, make: Make) -> None:
+    one, two = [await ask(any_store, make, "ask") for _ in range(2)]
+    over = await ask(any_store, make, "ask", status=RunStatus.ANSWERED)
+    threads = [one.thread_id, over.thread_id]
+    found = await any_store.read(lambda tx: tx.runs.paused(threads))
+    assert found == {one.thread_id: one.run_id}
+    paused = await any_store.read(lambda tx: tx.runs.paused_on(two.thread_id))
+    assert paused is not None
+    assert paused.id == two.run_id
+
+
 async def test_the_most_urgent_may_come_first(any_store: Store, make: Make) -> None:
     never, late, soon = [
         await ask(any_store, make, "ask", "ask", seconds=wait) for wait in (None, 60, 5)

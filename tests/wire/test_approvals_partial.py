@@ -172,3 +172,24 @@ def test_the_inbox_takes_answers_one_by_one_too(
         "t3": True,
     }
     assert http.get("/v1/approvals", params={"agent_id": agent.id}).json() == []
+
+
+def test_whichever_run_the_inbox_names_is_cancelled_nothing_waits_any_more(
+    client: Letta,
+    http: httpx.Client,
+    provider: ScriptedProvider,
+    agent: AgentState,
+    request_id: str,
+) -> None:
+    send(client, agent.id, partly(deny("t2", decided_by="Ada")))
+    shown_alone = http.get(f"/v1/approvals/{request_id}").json()
+    (listed_one,) = http.get("/v1/approvals", params={"agent_id": agent.id}).json()
+    asked, waits = shown_alone["run_id"], shown_alone["waiting_run_id"]
+    assert waits not in (None, asked)
+    assert (listed_one["run_id"], listed_one["waiting_run_id"]) == (asked, waits)
+
+    assert client.agents.messages.cancel(agent.id, run_ids=[asked]) == {asked: "cancelled"}
+
+    assert client.runs.retrieve(waits).status == "cancelled"
+    assert http.get(f"/v1/approvals/{request_id}").json()["waiting_run_id"] is None
+    assert_answers(client, provider, agent.id)

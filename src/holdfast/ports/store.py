@@ -378,6 +378,10 @@ class Runs(Protocol):
         """The run whose held calls the thread waits for."""
         ...
 
+    def paused(self, thread_ids: Collection[str]) -> Mapping[str, str]:
+        """By thread the id of the run whose held calls it waits for; a thread that waits for none has no entry."""
+        ...
+
     def of_request(self, thread_id: str, request_key: str) -> Run | None:
         """The run that this very request has started. A second one with the same key cannot be added."""
         ...

@@ -32,24 +32,27 @@ class Request(Struct, frozen=True, kw_only=True):
 
 
 class Inbox(Struct, frozen=True):
-    """One page, how many requests there are on all, by request the decisions so far, and by thread and call what
-    does not wait for ever."""
+    """One page, how many requests there are on all, by request the decisions so far, by thread and call what does
+    not wait for ever, and by thread the run that waits."""
 
     requests: Sequence[Message]
     count: int
     decisions: Mapping[str, Sequence[Decision]]
     deadlines: Mapping[str, Mapping[str, Deadline]]
+    runs: Mapping[str, str]
 
 
 async def inbox(house: House, actor: Actor, query: ApprovalQuery) -> Inbox:
     def load(tx: Transaction) -> Inbox:
         organization_id = actor.organization_id
         requests = tx.calls.requests(organization_id, query)
+        threads = [row.thread_id for row in requests]
         return Inbox(
             requests,
             tx.calls.count_requests(organization_id, query),
             _recorded(tx, requests),
-            tx.calls.deadlines([row.thread_id for row in requests]),
+            tx.calls.deadlines(threads),
+            tx.runs.paused(threads),
         )
 
     return await house.store.read(load)

@@ -1,6 +1,6 @@
 """Runs. Their status changes here alone, as compare-and-set by the table in ``core.lifecycle``."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -36,11 +36,8 @@ _find = Prepared(_this)
 # SQLite has one writer anyway and leaves the last words out.
 _hold = Prepared(_this.with_for_update(of=_runs))
 # In the words of the index of waiting runs, of which a thread has one at most: see ``run_list``.
-_paused_on = Prepared(
-    _whole.where(
-        _runs.c.thread_id == bindparam("thread"), text(f"runs.status = '{RunStatus.PAUSED}'")
-    )
-)
+_is_paused = text(f"runs.status = '{RunStatus.PAUSED}'")
+_paused_on = Prepared(_whole.where(_runs.c.thread_id == bindparam("thread"), _is_paused))
 _of_request = _whole.where(
     _runs.c.thread_id == bindparam("thread"), _runs.c.request_key == bindparam("key")
 )
@@ -167,6 +164,12 @@ class SqlRuns:
     def paused_on(self, thread_id: str) -> Run | None:
         row = _paused_on.row(self._connection, {"thread": thread_id})
         return None if row is None else _run(row)
+
+    def paused(self, thread_ids: Collection[str]) -> Mapping[str, str]:
+        wanted = select(_runs.c.thread_id, _runs.c.id).where(
+            _runs.c.thread_id.in_(thread_ids), _is_paused
+        )
+        return {row.thread_id: row.id for row in self._connection.execute(wanted)}
 
     def of_request(self, thread_id: str, request_key: str) -> Run | None:
         row = self._connection.execute(

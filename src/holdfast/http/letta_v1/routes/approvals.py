@@ -56,7 +56,7 @@ async def list_approvals(
     shown = [
         _approval(
             row,
-            pending=True,
+            waiting_run_id=found.runs[row.thread_id],
             decided=found.decisions[row.id],
             deadlines=found.deadlines.get(row.thread_id, {}),
         )
@@ -69,9 +69,14 @@ async def list_approvals(
 async def retrieve_approval(message_id: MessageId, house: HouseDep, actor: ActorDep) -> Response:
     request = await approvals.retrieve(house, actor, message_id)
     deadlines = {item.call.id: item.deadline for item in request.open_calls if item.deadline}
-    pending = request.run is not None
+    waiting = request.run.id if request.run else None
     return json_response(
-        _approval(request.row, pending=pending, decided=request.decisions, deadlines=deadlines)
+        _approval(
+            request.row,
+            waiting_run_id=waiting,
+            decided=request.decisions,
+            deadlines=deadlines,
+        )
     )
 
 
@@ -99,17 +104,18 @@ def _thread(conversation: str | None, agent_id: str | None) -> str | None:
 def _approval(
     row: Message,
     *,
-    pending: bool,
+    waiting_run_id: str | None,
     decided: Sequence[Decision],
     deadlines: Mapping[str, Deadline],
 ) -> Approval:
     return Approval(
         id=row.id,
-        status="pending" if pending else "decided",
+        status="pending" if waiting_run_id else "decided",
         agent_id=row.agent_id,
         conversation_id=conversation_id(row.thread_id, row.agent_id),
         run_id=row.run_id,
         step_id=row.step_id,
+        waiting_run_id=waiting_run_id,
         created_at=row.created_at,
         tool_calls=[api_call(call) for call in row.tool_calls],
         approvals=[api_decision(item) for item in decided],

@@ -29,6 +29,8 @@ class Approval(Struct, frozen=True, kw_only=True):
     # The run that asked, and its step.
     run_id: str | None
     step_id: str | None
+    # The run that waits for the answer, while one does: after an answer in part another than the one that asked.
+    waiting_run_id: str | None
     created_at: datetime
     tool_calls: list[ToolCall]
     approvals: list[ApprovalReturn | ToolReturn]
