@@ -36,6 +36,7 @@ class ServerProcess:
     """A server that has said where it listens. Its data is in the folder ``.holdfast`` of ``home``."""
 
     def __init__(self, home: Path, options: tuple[str, ...], variables: dict[str, str]) -> None:
+        self.home = home
         # A file takes any amount of text; a pipe that nobody reads would stop the server.
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - read for as long as somebody asks for the log
         self._process = subprocess.Popen(

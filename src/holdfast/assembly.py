@@ -269,6 +269,7 @@ async def _sandbox(settings: Settings, stack: AsyncExitStack) -> SubprocessSandb
         environments=Environments(
             settings.home / "environments", install_seconds=settings.tool_install_seconds
         ),
+        hidden=settings.own_files,
     )
     stack.push_async_callback(sandbox.close)
     return sandbox

@@ -32,6 +32,7 @@ _NOTHING_PRIVATE = Reach()
 _TOOL = SandboxLimits()
 _DATABASE_URL = re.compile(r"sqlite:///(?!:memory:).+|postgres(?:ql)?(?:\+psycopg)?://.+")
 _REDIS_URL = re.compile(r"(?:rediss?|unix)://\S+")
+_SQLITE: Final = "sqlite:///"
 _HTTP_URL = re.compile(r"https?://\S+")
 _AN_ADDRESS = "an address that begins with http:// or https://"
 _HANDLE = re.compile(r"[^/\s]+/\S+")
@@ -708,6 +709,14 @@ class Settings:
             max_trace_bytes=self.max_trace_bytes if self.provider_traces else 0,
             callback_attempts=self.callback_attempts,
         )
+
+    @property
+    def own_files(self) -> tuple[Path, ...]:
+        """What is nobody's but the server's: the home, and a database file that is kept elsewhere."""
+        url = self.database_url
+        database = Path(url.removeprefix(_SQLITE)) if url.startswith(_SQLITE) else self.home
+        beside = tuple(Path(f"{database}{end}") for end in ("", "-wal", "-shm"))
+        return (self.home,) if database.is_relative_to(self.home) else (self.home, *beside)
 
     @property
     def sandbox_limits(self) -> SandboxLimits:

@@ -150,6 +150,7 @@ def test_the_level_in_force_is_told_with_its_reason(tmp_path: Path) -> None:
     assert {
         "process group",
         "tool signals",
+        "tool files",
         "tool limits",
         "bubblewrap",
         "user namespaces",

@@ -18,6 +18,7 @@ import pytest_asyncio
 from tests.waiting import WAIT_SECONDS, eventually
 
 from holdfast.adapters.sandbox.confinement import drop_privileges, hide_memory, keep_signals_inside
+from holdfast.adapters.sandbox.hiding import can_hide
 from holdfast.adapters.sandbox.levels import Isolation, isolation_refused
 from holdfast.adapters.sandbox.subprocess import MAX_OUTPUT_BYTES, SubprocessSandbox
 from holdfast.ports.sandbox import SandboxCall, SandboxLimits, SandboxResult
@@ -599,3 +600,55 @@ async def test_cancelling_kills_the_daemons_too(sandbox: SubprocessSandbox, leve
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(running, WAIT_SECONDS)
     assert calls_running(sandbox) == 0
+
+
+@pytest.mark.skipif(not can_hide(), reason="this kernel has no Landlock (Linux 5.13 and newer)")
+async def test_plain_tools_cannot_reach_what_is_the_servers_own(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "secret.key").write_text("key")
+    (tmp_path / "beside").write_text("seen")
+    link = tmp_path / "link"
+    link.symlink_to(home)
+    source = """
+    import os, pathlib, subprocess
+    def tool(home: str, link: str, beside: str):
+        def tried(work):
+            try:
+                return str(work())
+            except OSError as error:
+                return type(error).__name__
+        key = pathlib.Path(home, "secret.key")
+        return {
+            "read": tried(key.read_text),
+            "by a link": tried(pathlib.Path(link, "secret.key").read_text),
+            "listed": tried(lambda: os.listdir(home)),
+            "written": tried(lambda: key.write_text("mine")),
+            "made": tried(lambda: pathlib.Path(home, "new").write_text("mine")),
+            "moved": tried(lambda: key.rename("here")),
+            "by a program": subprocess.run(["cat", key], capture_output=True).returncode,
+            "beside": tried(pathlib.Path(beside).read_text),
+            "beside, written": tried(lambda: pathlib.Path(beside).write_text("more")),
+            "here": tried(lambda: pathlib.Path("here").write_text("mine")),
+        }
+    """
+    sandbox = SubprocessSandbox(limits=LIMITS, hidden=(home,))
+    try:
+        tried = call(source, home=str(home), link=str(link), beside=str(tmp_path / "beside"))
+        result = await attempt(sandbox, tried)
+    finally:
+        await sandbox.close()
+
+    assert result.value == {
+        "read": "PermissionError",
+        "by a link": "PermissionError",
+        "listed": "PermissionError",
+        "written": "PermissionError",
+        "made": "PermissionError",
+        "moved": "PermissionError",
+        "by a program": 1,
+        "beside": "seen",
+        "beside, written": "4",
+        "here": "4",
+    }
+    assert (home / "secret.key").read_text() == "key"

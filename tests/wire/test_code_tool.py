@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from letta_client import Letta
+from tests.server_process import ServerProcess
 from tests.wire.reading import listed
 
+from holdfast.adapters.sandbox.hiding import can_hide
 from holdfast.testing import Answer, ScriptedProvider, ToolCall
 
 if TYPE_CHECKING:
@@ -104,3 +106,17 @@ def test_a_long_return_is_cut_and_says_so_but_a_search_is_not(
     )
     assert cut == "ababababab" + note
     assert json.loads(whole)["results"]
+
+
+@pytest.mark.skipif(not can_hide(), reason="this kernel has no Landlock (Linux 5.13 and newer)")
+def test_a_program_cannot_reach_the_home_of_the_server(
+    client: Letta, provider: ScriptedProvider, coder: "AgentState", server: ServerProcess
+) -> None:
+    home = server.home / ".holdfast"
+    assert (home / "holdfast.db").exists()
+    code = f"import os\nos.listdir({str(home)!r})"
+
+    status, text = result_of(client, provider, coder, "run_code", code=code, language="python")
+
+    assert status == "error"
+    assert "PermissionError" in text

@@ -17,7 +17,7 @@ _TRY_SECONDS: Final = 10.0
 _TRY: Final = """
 import ctypes, json, os, sys
 sys.path.append(sys.argv[1])
-from holdfast.adapters.sandbox import confinement
+from holdfast.adapters.sandbox import confinement, hiding
 namespaces = confinement.LINUX and ctypes.CDLL(None).unshare(0x10000000) == 0
 code = confinement.group_filter(())
 def tried(work):
@@ -36,7 +36,8 @@ def holds_group():
     return os.getpgrp() == group
 group = code is not None and tried(holds_group)
 signals = tried(confinement.keep_signals_inside)
-print(json.dumps({"group": group, "signals": signals, "user_namespaces": namespaces}))
+files = hiding.can_hide()
+print(json.dumps({"group": group, "signals": signals, "files": files, "user_namespaces": namespaces}))
 """
 
 
@@ -50,6 +51,7 @@ def examine(isolation: Isolation | None, *, network: bool, home: Path) -> Iterat
     features = _tried()
     yield _group(held=features["group"])
     yield _signals(kept=features["signals"])
+    yield _files(hidden=features["files"])
     yield _watch()
     yield _bubblewrap()
     yield _user_namespaces(allowed=features["user_namespaces"])
@@ -84,6 +86,14 @@ def _signals(*, kept: bool) -> Finding:
         return Finding(Verdict.GOOD, "tool signals", words)
     words = "Plain tools can end other programs of this user: only Linux 6.12 and newer can refuse that."
     return Finding(Verdict.NOTE, "tool signals", words)
+
+
+def _files(*, hidden: bool) -> Finding:
+    if hidden:
+        words = "Tools cannot reach the home of Holdfast, nor its database file."
+        return Finding(Verdict.GOOD, "tool files", words)
+    words = "Plain tools can read the home of Holdfast: only Linux 5.13 and newer (Landlock) can hide it."
+    return Finding(Verdict.NOTE, "tool files", words)
 
 
 def _watch() -> Finding:
@@ -136,4 +146,5 @@ def _tried() -> dict[str, bool]:
         check=False,
     )
     found: dict[str, bool] = json.loads(tried.stdout) if tried.returncode == 0 else {}
-    return {"group": False, "signals": False, "user_namespaces": False} | found
+    nothing = {"group": False, "signals": False, "files": False, "user_namespaces": False}
+    return nothing | found

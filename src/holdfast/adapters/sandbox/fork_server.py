@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.adapters.sandbox import child, confinement, group_watch
+from holdfast.adapters.sandbox import child, confinement, group_watch, hiding
 
 FDS_PER_CALL: Final = 4
 WATCH_SECONDS: Final = 0.05
@@ -56,6 +56,8 @@ class ForkServer:
     """Where each call gets its folder. None: it has a /tmp and a pid space of its own, for we may make them."""
     environment: child.Environment | None
     """What else the forks may import. Nothing of it is ever run in this process, nor taken for ours."""
+    hidden: list[str]
+    """Paths that the forks cannot reach; where they have a root of their own there is nothing to hide."""
     own_network: bool
     """Whether each call is alone in its network; only where it has a pid space of its own too."""
     memory_bytes: int
@@ -140,6 +142,8 @@ class ForkServer:
             data_bytes=self.memory_bytes, open_files=self.open_files, file_bytes=self.file_bytes
         )
         confinement.keep_signals_inside()
+        if folder is not None:
+            hiding.hide(self.hidden, but=[self.environment.prefix] if self.environment else [])
         if self._filter is not None:
             with contextlib.suppress(OSError):  # a kernel without filters
                 confinement.put_on(self._filter)

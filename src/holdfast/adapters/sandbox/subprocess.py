@@ -48,13 +48,15 @@ class SubprocessSandbox:
         limits: SandboxLimits | None = None,
         isolation: Isolation | None = None,
         environments: Environments | None = None,
+        hidden: tuple[Path, ...] = (),
         max_concurrent: int | None = None,
     ) -> None:
-        """Without ``environments`` no requirements can be installed, without ``isolation`` the level is plain."""
+        """Without ``environments`` no requirements can be installed, without ``isolation`` the level is plain. What
+        is ``hidden`` tools cannot reach at all, where the kernel can hide it."""
         self._slots = asyncio.Semaphore(max_concurrent or 2 * (os.cpu_count() or 1))
         self._limits = limits or SandboxLimits()
         self._environments = environments
-        self._warm = WarmServers(self._limits, isolation)
+        self._warm = WarmServers(self._limits, isolation, hidden)
 
     async def run(self, call: SandboxCall) -> SandboxResult:
         try:

@@ -85,6 +85,8 @@ class WarmServer:
 class WarmServers:
     limits: SandboxLimits
     isolation: Isolation | None
+    hidden: tuple[Path, ...] = ()
+    """What plain tools cannot reach; isolated ones see little enough."""
     idle_seconds: float = IDLE_SECONDS
     most: int = MOST_WARM
     # The one that was used longest ago comes first.
@@ -148,6 +150,7 @@ class WarmServers:
                 **asdict(self.limits),
                 "control": theirs.fileno(),
                 "root": root,
+                "hidden": [str(path) for path in self.hidden],
                 "own_network": self.isolation is not None and not self.isolation.network,
                 "environment": None if environment is None else _described(environment),
             }

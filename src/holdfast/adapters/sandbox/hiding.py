@@ -1,0 +1,96 @@
+"""Paths that a tool cannot reach although its user could: Holdfast's own (Landlock, Linux 5.13 and newer).
+
+Runs in the sandbox's own processes; imports only the standard library.
+"""
+
+import ctypes
+import os
+import struct
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+# Landlock's calls have the same numbers on all machines.
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_ASK_VERSION: Final = 1
+_PATH_BENEATH: Final = 1
+# The kinds of access that the kernel knows, by the version of its interface; each has all of those before.
+_KINDS: Final = {1: 13, 2: 14, 3: 15, 4: 15}
+_MOST_KINDS: Final = 16
+# Run, write, read, truncate, order a device about: the others are of folders.
+_OF_FILES: Final = 1 | 2 | 4 | 1 << 14 | 1 << 15
+
+# Run, read, list.
+_LOOKING: Final = 1 | 4 | 8
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def can_hide() -> bool:
+    return _version() > 0
+
+
+def hide(paths: Sequence[str], but: Sequence[str] = ()) -> bool:
+    """From now on this process, and all it starts, can do nothing with these paths and what is below them: not
+    list, read, write or run it; ``but`` can be read and run, also if it is there. Whether this kernel can do it.
+
+    A path that leads to one of them can be passed, but not listed, and nothing new made right in it: Landlock knows
+    only what is allowed, and what is allowed of a folder is allowed of all in it. Privileges must be gone.
+    """
+    kinds = (1 << _KINDS.get(version, _MOST_KINDS)) - 1 if (version := _version()) > 0 else 0
+    if not kinds or not paths:
+        return False
+    wanted = struct.pack("Q", kinds)
+    rules = _libc.syscall(_CREATE_RULESET, wanted, len(wanted), 0)
+    if rules < 0:
+        return False
+    try:
+        for path in _seen("/", [os.path.realpath(path) for path in paths]):
+            _allow(rules, path, kinds)
+        for path in but:
+            _allow(rules, path, _LOOKING)
+        return bool(_libc.syscall(_RESTRICT_SELF, rules, 0) == 0)
+    finally:
+        os.close(rules)
+
+
+def _version() -> int:
+    if sys.platform != "linux":
+        return 0
+    return int(
+        _libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint(_ASK_VERSION))
+    )
+
+
+def _seen(place: str, hidden: Sequence[str]) -> Iterator[str]:
+    """The place, if nothing in it is hidden; else what of it is not."""
+    if place in hidden:
+        return
+    inside = [path for path in hidden if path.startswith(f"{place.rstrip('/')}/")]
+    if not inside:
+        yield place
+        return
+    for entry in _entries(place):
+        yield from _seen(entry, inside)
+
+
+def _entries(place: str) -> list[str]:
+    try:
+        with os.scandir(place) as found:
+            # Where a link leads is seen or hidden by itself.
+            return [entry.path for entry in found if not entry.is_symlink()]
+    except OSError:
+        return []
+
+
+def _allow(rules: int, path: str, kinds: int) -> None:
+    try:
+        fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:  # gone meanwhile
+        return
+    try:
+        allowed = kinds if os.path.isdir(path) else kinds & _OF_FILES  # noqa: PTH112 - no more imports than needed
+        rule = struct.pack("=Qi", allowed, fd)
+        _libc.syscall(_ADD_RULE, rules, _PATH_BENEATH, rule, 0)
+    finally:
+        os.close(fd)
