@@ -234,6 +234,32 @@ async def test_nothing_is_made_that_nobody_counts_or_that_outlives_the_call(
     assert (await attempt(sandbox, call(source))).value == [-1, "ENOSYS"]
 
 
+async def test_processes_of_a_tool_can_share_what_python_lets_them_share(
+    sandbox: SubprocessSandbox,
+) -> None:
+    """The refusals above leave the ways of the standard library open."""
+    source = """
+    from multiprocessing import Process, Queue, Value, shared_memory
+    def work(name, value, queue):
+        shared = shared_memory.SharedMemory(name)
+        with value.get_lock(): value.value += shared.buf[0]
+        shared.close()
+        queue.put("done")
+    def tool():
+        shared = shared_memory.SharedMemory(create=True, size=4096)
+        shared.buf[0], value, queue = 3, Value("i", 4), Queue()
+        process = Process(target=work, args=(shared.name, value, queue))
+        process.start()
+        said = queue.get()
+        process.join()
+        shared.close()
+        shared.unlink()
+        return [value.value, said, process.exitcode]
+    """
+    result = await attempt(sandbox, call(source))
+    assert (result.value, result.error) == ([7, "done", 0], None)
+
+
 async def test_threads_do_not_count_for_what_they_only_reserve(sandbox: SubprocessSandbox) -> None:
     source = """
     import threading

@@ -152,14 +152,14 @@ async def test_what_a_package_brings_runs_in_the_tools_process_and_nowhere_else(
     )
     source = """
 import os, sys, intruder
-def tool(): return [sys.intruded == [os.getpid()], "sitecustomize" in sys.modules, sys.prefix]
+def tool(): return [sys.intruded == [os.getpid()], "sitecustomize" in sys.modules, sys.prefix, exit.name]
 """
     try:
         result = await sandbox.run(replace(call(("intruder==1.0",)), source=source))
     finally:
         await sandbox.close()
     assert result.error is None
-    assert result.value == [True, False, str(folder / _key(("intruder==1.0",)))]
+    assert result.value == [True, False, str(folder / _key(("intruder==1.0",))), "exit"]
 
 
 def isolation_of(level: str, folder: Path) -> Isolation | None:

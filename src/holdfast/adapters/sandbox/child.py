@@ -92,6 +92,7 @@ def enter(environment: Environment) -> None:
     sys.executable = f"{environment.prefix}/bin/python"
     for folder in environment.packages:
         site.addsitedir(folder)
+    site.setquit()
     sys.path += [path for path in environment.others if path not in sys.path]
 
 
