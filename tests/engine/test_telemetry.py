@@ -322,6 +322,12 @@ async def test_a_run_that_is_taken_up_again_goes_on_in_its_trace(store: SqliteSt
     assert request.context is not None
     assert [link.context.span_id for link in again.links] == [request.context.span_id]
     assert second.told("invoke_agent tester")["holdfast.run.recoveries"] == 1
+    # The step that nobody could finish is over too.
+    counted = {name: count for name, count in second.figures().items() if "steps_total" in name}
+    assert counted == {
+        'holdfast_steps_total{status="failed"}': 1,
+        'holdfast_steps_total{status="success"}': 1,
+    }
 
 
 async def test_runs_at_once_do_not_mix(watched: Watched) -> None:

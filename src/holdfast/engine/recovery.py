@@ -7,7 +7,7 @@ not run again; a question that was under way is asked again.
 from msgspec.structs import replace
 
 from holdfast.core.events import Streamed
-from holdfast.core.runs import Run, RunFailure, RunStatus, StepStatus, StopReason
+from holdfast.core.runs import Run, RunFailure, RunStatus, Step, StepStatus, StopReason
 from holdfast.engine.answer_facts import heard
 from holdfast.engine.checkpoint import RESERVED_AHEAD, Advanced, Checkpoints
 from holdfast.engine.progress import EffectProgress
@@ -38,15 +38,17 @@ def resume(
     state = load(tx, run)
     if run.status is RunStatus.CANCELLING:
         return _cancel(tx, checkpoints, state)
-    _close_interrupted_steps(tx, run)
+    interrupted = _close_interrupted_step(tx, run)
     if count > max_recoveries:
         failure = RunFailure(
             "internal_error",
             "The run was given up.",
             f"It was interrupted {count} times; HOLDFAST_MAX_RECOVERIES is {max_recoveries}.",
         )
-        return checkpoints.fail(tx, state, failure, StopReason.ERROR)
-    return checkpoints.advance(tx, state)
+        advanced = checkpoints.fail(tx, state, failure, StopReason.ERROR)
+    else:
+        advanced = checkpoints.advance(tx, state)
+    return replace(advanced, finished=interrupted)
 
 
 def _cancel(tx: Transaction, checkpoints: Checkpoints, state: State) -> Advanced:
@@ -64,6 +66,10 @@ def _cancel(tx: Transaction, checkpoints: Checkpoints, state: State) -> Advanced
     return checkpoints.cancel(tx, replace(state, step=step), progress)
 
 
-def _close_interrupted_steps(tx: Transaction, run: Run) -> None:
+def _close_interrupted_step(tx: Transaction, run: Run) -> Step | None:
+    """The step whose answer was awaited, if one was."""
+    closed = None
     for step in tx.steps.pending(run.id):
-        tx.steps.save(replace(step, status=StepStatus.FAILED, failure=_INTERRUPTED))
+        closed = replace(step, status=StepStatus.FAILED, failure=_INTERRUPTED)
+        tx.steps.save(closed)
+    return closed

@@ -5,7 +5,7 @@ import logging
 from holdfast import logs
 from holdfast.core.endings import summary
 from holdfast.core.runs import Step, StepStatus
-from holdfast.core.turn import AskModel, Compact
+from holdfast.core.turn import AskModel, Compact, RunTools
 from holdfast.engine.checkpoint import Advanced
 from holdfast.ports.house import House
 
@@ -38,6 +38,8 @@ class Report:
         step = at.state.step
         answered = step is not None and step.status is not StepStatus.PENDING
         self._answered = step if answered else None
+        if at.finished is not None and not isinstance(at.command, RunTools):
+            self._telemetry.step_ended(at.finished)
         if at.command is None:
             self._ended = True
             if step is not None:
@@ -45,8 +47,6 @@ class Report:
             self._telemetry.run_ended(at.state.run)
             log.info("run.ended", extra=summary(at.state.run))
         elif isinstance(at.command, AskModel | Compact) and step is not None:
-            if at.finished is not None:
-                self._telemetry.step_ended(at.finished)
             logs.bind(step_id=step.id)
             self._telemetry.step_began(step)
             log.debug("step.began", extra={"model": step.model.handle})
