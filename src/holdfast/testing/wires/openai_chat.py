@@ -62,9 +62,13 @@ def stream(answer: Answer, response_id: str, body: Body) -> Iterator[Streamed]:
                 continue
         start, end = _delta_around(block.content, calls - 1)
         yield from flowing(block, before + start, end + after)
-    yield before + b'{},"finish_reason":%b}]}\n\n' % encode(answer.finish_reason)
-    if (body.get("stream_options") or {}).get("include_usage"):
-        yield opening + b'"choices":[],"usage":%b}\n\n' % encode(_usage(answer.usage))
+    asked = (body.get("stream_options") or {}).get("include_usage")
+    usage = encode(_usage(answer.usage))
+    # Mistral counts without being asked, in the last piece.
+    unasked = b',"usage":' + usage if not asked and "mistral" in str(body.get("model")) else b""
+    yield before + b'{},"finish_reason":%b}]%b}\n\n' % (encode(answer.finish_reason), unasked)
+    if asked:
+        yield opening + b'"choices":[],"usage":%b}\n\n' % usage
     yield b"data: [DONE]\n\n"
 
 
