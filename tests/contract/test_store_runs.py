@@ -359,9 +359,10 @@ async def test_a_step_that_is_saved_keeps_what_people_think_of_it(
     await add_runs(any_store, run)
     await any_store.write(lambda tx: tx.steps.add(begun))
     await any_store.write(lambda tx: tx.steps.judge(ORG, begun.id, "negative", ("b", "a")))
+    await any_store.write(lambda tx: tx.steps.book(ORG, begun.id, "t-1"))
     await any_store.write(lambda tx: tx.steps.save(ended))
 
-    expected = change(ended, feedback="negative", tags=("b", "a"))
+    expected = change(ended, feedback="negative", tags=("b", "a"), transaction_id="t-1")
     assert await any_store.read(lambda tx: tx.steps.get(ORG, begun.id)) == expected
     tagged = StepQuery(page=ALL, tags=("a",))
     assert await any_store.read(lambda tx: tx.steps.list(ORG, tagged)) == [expected]

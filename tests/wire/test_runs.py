@@ -240,6 +240,21 @@ def test_a_step_takes_feedback(
     assert len(client.steps.list(agent_id=agent.id, has_feedback=False).items) == 1
 
 
+def test_a_step_takes_a_transaction(
+    client: Letta, http: httpx.Client, make_agent: "MakeAgent"
+) -> None:
+    agent = make_agent()
+    client.agents.messages.create(agent.id, input="Go")
+    (step,) = client.steps.list(agent_id=agent.id).items
+    assert step.tid is None
+
+    answer = http.patch(f"/v1/steps/{step.id}/transaction/t-1")
+
+    assert (answer.json()["id"], answer.json()["tid"]) == (step.id, "t-1")
+    assert client.steps.retrieve(step.id).tid == "t-1"
+    assert http.patch(f"/v1/steps/step-{NOWHERE}/transaction/t-1").status_code == 404
+
+
 @pytest.mark.wire(122)
 def test_runs_are_listed_newest_first_with_their_duration(
     client: Letta, provider: ScriptedProvider, make_agent: "MakeAgent"

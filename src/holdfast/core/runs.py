@@ -285,6 +285,8 @@ class Step(Struct, frozen=True, kw_only=True):
     attempts: tuple[Attempt, ...] = ()
     feedback: str | None = None
     tags: tuple[str, ...] = ()
+    # What callers say it was booked under.
+    transaction_id: str | None = None
     project_id: str | None = None
     llm_request_ns: int | None = None
     tool_execution_ns: int | None = None

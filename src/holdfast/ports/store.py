@@ -426,7 +426,7 @@ class Steps(Protocol):
     def add(self, step: Step) -> None: ...
 
     def save(self, step: Step) -> None:
-        """All of it but ``feedback`` and ``tags``: people may judge a step while it is taken."""
+        """All of it but ``feedback``, ``tags`` and ``transaction_id``: callers may set them while it is taken."""
         ...
 
     def judge(
@@ -438,6 +438,10 @@ class Steps(Protocol):
     ) -> Step:
         """Set what people think of the step, and nothing else of it; tags of None stay as they are. NotFound as by
         ``get``."""
+        ...
+
+    def book(self, organization_id: str, step_id: str, transaction_id: str) -> Step:
+        """Set the step's ``transaction_id``, and nothing else of it. NotFound as by ``get``."""
         ...
 
     def get(self, organization_id: str, step_id: str) -> Step:

@@ -67,3 +67,9 @@ async def set_feedback(
     return await house.store.write(
         lambda tx: tx.steps.judge(actor.organization_id, step_id, feedback, tags)
     )
+
+
+async def set_transaction(house: House, actor: Actor, step_id: str, transaction_id: str) -> Step:
+    return await house.store.write(
+        lambda tx: tx.steps.book(actor.organization_id, step_id, transaction_id)
+    )

@@ -1,6 +1,6 @@
 """Steps of runs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sqlalchemy import (
     ColumnElement,
@@ -28,7 +28,7 @@ from holdfast.errors import NotFound
 _steps = tables.steps
 _tags = tables.step_tags
 
-STEP = Shape(Step, _steps, kept=("feedback", "tags"))
+STEP = Shape(Step, _steps, kept=("feedback", "tags", "transaction_id"))
 
 _listing = Listing(
     "Step",
@@ -68,18 +68,25 @@ class SqlSteps:
         said: dict[str, object] = {"feedback": feedback}
         if tags is not None:
             said["tags"] = tags
-        judged = self._connection.execute(
-            update(_steps)
-            .where(_steps.c.id == step_id, _steps.c.organization_id == organization_id)
-            .values(said)
-        )
-        if judged.rowcount == 0:
-            raise _missing(step_id)
-        step = self.get(organization_id, step_id)
+        step = self._note(organization_id, step_id, said)
         if tags is not None:
             _forget_tags.run(self._connection, {"this_id": step_id})
             self._index_tags(step)
         return step
+
+    def book(self, organization_id: str, step_id: str, transaction_id: str) -> Step:
+        refuse_nul("transaction_id", transaction_id)
+        return self._note(organization_id, step_id, {"transaction_id": transaction_id})
+
+    def _note(self, organization_id: str, step_id: str, said: Mapping[str, object]) -> Step:
+        noted = self._connection.execute(
+            update(_steps)
+            .where(_steps.c.id == step_id, _steps.c.organization_id == organization_id)
+            .values(said)
+        )
+        if noted.rowcount == 0:
+            raise _missing(step_id)
+        return self.get(organization_id, step_id)
 
     def get(self, organization_id: str, step_id: str) -> Step:
         row = self._connection.execute(

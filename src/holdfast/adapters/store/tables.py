@@ -452,6 +452,7 @@ steps = Table(
     # Written by callers alone, while the engine writes the rest.
     Column("feedback", Text),
     Column("tags", Words, nullable=False),
+    Column("transaction_id", Text),
     Column("project_id", Text),
     Column("trace_id", Text),
     Column("created_at", Instant, nullable=False),

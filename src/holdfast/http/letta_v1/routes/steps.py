@@ -99,3 +99,12 @@ async def set_step_feedback(
     tags = None if body.tags is None else tuple(body.tags)
     step = await steps.set_feedback(house, actor, step_id, body.feedback, tags)
     return json_response(api_step(step))
+
+
+@router.patch("/{step_id}/transaction/{transaction_id}", responses=documented(Step))
+async def set_step_transaction(
+    step_id: StepId, transaction_id: str, house: HouseDep, actor: ActorDep
+) -> Response:
+    return json_response(
+        api_step(await steps.set_transaction(house, actor, step_id, transaction_id))
+    )

@@ -55,7 +55,7 @@ class Step(Struct, frozen=True, kw_only=True):
     error_data: dict[str, Any] | None
     feedback: str | None
     tags: list[str]
-    tid: str | None = None
+    tid: str | None
     trace_id: str | None = None
     request_id: str | None = None
     project_id: str | None

@@ -43,6 +43,7 @@ def api_step(step: Step) -> wire.Step:
         error_data=_error_data(step),
         feedback=step.feedback,
         tags=list(step.tags),
+        tid=step.transaction_id,
         trace_id=step.trace_id,
         project_id=step.project_id,
         attempts=[_attempt(item) for item in step.attempts],

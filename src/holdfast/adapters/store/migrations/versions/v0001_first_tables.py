@@ -524,6 +524,7 @@ def _steps() -> None:
         sa.Column("cost", sa.BigInteger(), nullable=True),
         sa.Column("feedback", sa.Text(), nullable=True),
         sa.Column("tags", sa.Text(), nullable=False),
+        sa.Column("transaction_id", sa.Text(), nullable=True),
         sa.Column("project_id", sa.Text(), nullable=True),
         sa.Column("trace_id", sa.Text(), nullable=True),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
