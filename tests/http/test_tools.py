@@ -1,9 +1,12 @@
 """Tools over HTTP (wire-v1 §2.5)."""
 
+import threading
 from typing import Any
 
 import pytest
 from httpx import AsyncClient
+
+from holdfast.core import tool_search
 
 ROLL = '''
 def roll_dice_tool(num_sides: int) -> str:
@@ -276,3 +279,22 @@ async def test_a_source_runs_without_being_stored(client: AsyncClient) -> None:
     assert shown["status"] == "success"
     assert shown["tool_return"] == "roll_dice_tool {'num_sides': 6} {'A': '1'} ['dice==1.0']"
     assert (await client.get("/v1/tools/count")).json() == 0
+
+
+async def test_thousands_of_tools_are_weighed_beside_other_requests(
+    client: AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await _create(client)
+    threads: list[threading.Thread] = []
+    search = tool_search.search
+
+    def watched(*given: Any) -> Any:
+        threads.append(threading.current_thread())
+        return search(*given)
+
+    monkeypatch.setattr(tool_search, "search", watched)
+    found = await client.post("/v1/tools/search", json={"query": "roll"})
+
+    assert [item["tool"]["name"] for item in found.json()] == ["roll_dice_tool"]
+    assert len(threads) == 1
+    assert threads[0] is not threading.current_thread()

@@ -79,3 +79,17 @@ def test_a_tool_with_a_bad_name_is_refused() -> None:
 def test_a_request_without_a_model_or_messages_is_refused() -> None:
     assert refusal({"messages": [USER]}) == "you must provide a model parameter"
     assert refusal({"model": "gpt"}) == "Missing required parameter: 'messages'."
+
+
+def test_a_model_that_takes_only_text_refuses_a_picture() -> None:
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}
+    shown = {"role": "user", "content": [{"type": "text", "text": "Look."}, picture]}
+    assert judged(shown, model="gpt-4o") == "accepted"
+    assert "image_url is only supported" in judged(shown, model="gpt-3.5-turbo")
+    assert judged(USER, model="gpt-3.5-turbo") == "accepted"
+
+
+def test_mistral_takes_an_empty_list_of_calls() -> None:
+    history = [USER, {"role": "assistant", "content": "Hm.", "tool_calls": []}, USER]
+    assert judged(*history, model="mistral-large-latest") == "accepted"
+    assert "empty array" in judged(*history)
