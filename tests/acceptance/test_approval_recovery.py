@@ -39,6 +39,9 @@ def note(log: str) -> str:
 class Scene:
     def __init__(self, home: Path, provider: ScriptedProvider) -> None:
         self.home = home
+        # Tools can make nothing right beside the server's own files (docs/sandbox.md).
+        self.logs = home / "logs"
+        self.logs.mkdir()
         self.house = House(lambda **given: ServerProcess.start(home, **given), provider)
         self.agents: dict[str, str] = {}
 
@@ -65,7 +68,7 @@ class Scene:
         httpx.post(url, json={"approve": True, "decided_by": "Ada"}).raise_for_status()
 
     def log(self, name: str) -> Path:
-        return self.home / f"log of {name}"
+        return self.logs / f"log of {name}"
 
     def aftermath(self, name: str) -> dict[str, Any]:
         """The results of the agent's calls, once it has said its last word on them."""

@@ -162,7 +162,10 @@ def _pause(scene: Crash) -> None:
 def _begin_tools(scene: Crash, pool: ThreadPoolExecutor, name: str) -> Door:
     """An agent with two calls: one has returned, one is running."""
     door = Door()
-    log = scene.log[name] = scene.home / f"knocks of {name}"
+    # Tools can make nothing right beside the server's own files (docs/sandbox.md).
+    folder = scene.home / "logs"
+    folder.mkdir(exist_ok=True)
+    log = scene.log[name] = folder / f"knocks of {name}"
     question = f"Knock, {name}"
     scene.house.provider.script(
         Answer(

@@ -64,7 +64,8 @@ QUESTIONS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "an agent's paused": (
         {"statuses": (RunStatus.PAUSED,), "agent_ids": (BUSY_AGENT,)},
-        "uq_runs_paused",
+        # Both hold what waits and nothing else, and SQLite has no reason to prefer one.
+        "ix_runs_asked or uq_runs_paused",
     ),
     "a thread's paused": (
         {"statuses": (RunStatus.PAUSED,), "thread_id": BUSY_AGENT},
@@ -182,7 +183,7 @@ def test_sqlite_walks_one_index_in_the_order_of_the_list(tmp_path: Path) -> None
             about_runs = [line for plan in plans for line in plan if " runs" in line]
             assert all(" INDEX " in line for line in about_runs), name
             (how,) = [line for line in plans[-1] if " runs" in line]
-            assert f"INDEX {index}" in how, name
+            assert any(f"INDEX {one}" in how for one in index.split(" or ")), (name, how)
             assert "COVERING" in how or index in NOT_COVERING, name
             assert name in SORTED or not any("FOR ORDER BY" in line for line in plans[-1]), name
 
@@ -243,6 +244,7 @@ NOT_COVERING = {
     "sqlite_autoindex_runs_1",
     "ix_runs_live",
     "uq_runs_paused",
+    "ix_runs_asked or uq_runs_paused",
 }
 SORTED = {"a rare tool", "an agent's paused", "a thread's paused"}
 
