@@ -52,7 +52,9 @@ class Scene:
             return asked.user_text == f"Go on, {name}"
 
         client = self.house.client
-        self.house.provider.script(Answer(call), f"So much for {name}.", when=is_meant)
+        # The last is asked for again if the server was killed while it came.
+        last = f"So much for {name}."
+        self.house.provider.script(Answer(call), last, last, when=is_meant)
         self.agents[name] = self.house.agent_with(MODELS["anthropic"], source)
         client.agents.tools.update_approval(
             call.name, agent_id=self.agents[name], body_requires_approval=True

@@ -69,7 +69,7 @@ QUESTIONS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a thread's paused": (
         {"statuses": (RunStatus.PAUSED,), "thread_id": BUSY_AGENT},
-        "uq_runs_paused",
+        "ix_runs_asked or uq_runs_paused",
     ),
     "completed": ({"statuses": COMPLETED}, "ix_runs_page"),
     "completed in the background with a rare reason": (
