@@ -17,8 +17,8 @@ import pytest
 import pytest_asyncio
 from tests.waiting import WAIT_SECONDS, eventually
 
-from holdfast.adapters.sandbox.confinement import drop_privileges, hide_memory, keep_signals_inside
-from holdfast.adapters.sandbox.hiding import can_hide
+from holdfast.adapters.sandbox.confinement import drop_privileges, hide_memory
+from holdfast.adapters.sandbox.landlock import can_hide, keep_signals_inside
 from holdfast.adapters.sandbox.levels import Isolation, isolation_refused
 from holdfast.adapters.sandbox.subprocess import MAX_OUTPUT_BYTES, SubprocessSandbox
 from holdfast.ports.sandbox import SandboxCall, SandboxLimits, SandboxResult

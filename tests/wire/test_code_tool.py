@@ -8,7 +8,7 @@ from letta_client import Letta
 from tests.server_process import ServerProcess
 from tests.wire.reading import listed
 
-from holdfast.adapters.sandbox.hiding import can_hide
+from holdfast.adapters.sandbox.landlock import can_hide
 from holdfast.testing import Answer, ScriptedProvider, ToolCall
 
 if TYPE_CHECKING:

@@ -30,9 +30,7 @@ async def fetch(house: House, url: str) -> Image:
     """The picture at the address. InvalidArgument, which says why, if there is none."""
     try:
         reply = await _followed(house, url)
-    except Undeliverable as error:
-        raise _failed(url, str(error)) from error
-    except AddressForbidden as error:
+    except (Undeliverable, AddressForbidden) as error:
         raise _failed(url, str(error)) from error
     if reply.status != _OK:
         raise _failed(url, f"the server answered with status {reply.status}")

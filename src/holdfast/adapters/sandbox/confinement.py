@@ -22,9 +22,6 @@ _PR_CAPBSET_DROP: Final = 24
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _PR_SET_NO_NEW_PRIVS: Final = 38
 _SECCOMP_MODE_FILTER: Final = 2
-# Landlock's calls have the same numbers on all machines.
-_LANDLOCK_CREATE_RULESET, _LANDLOCK_RESTRICT_SELF = 444, 446
-_LANDLOCK_SCOPE_SIGNAL: Final = 2
 _CLONE_NEWNS: Final = 0x00020000
 _CLONE_NEWIPC: Final = 0x08000000
 _CLONE_NEWPID: Final = 0x20000000
@@ -224,21 +221,6 @@ def group_filter(protected: Iterable[int]) -> bytes | None:
     code += _refuse_arguments(machine.ordering, _SECOND_ARGUMENT_AT, _SIGNAL_ORDERS)
     code += _refuse_arguments(machine.reaching, _FIRST_ARGUMENT_AT, protected)
     return b"".join([*code, _step(_ANSWER, _ALLOW)])
-
-
-def keep_signals_inside() -> bool:
-    """From now on this process, and all it starts, can signal only each other, whatever the way. Whether this
-    kernel can do it: Linux 6.12 and newer. The filter cannot: it does not know the numbers of others' threads."""
-    if not LINUX:
-        return False
-    wanted = struct.pack("QQQ", 0, 0, _LANDLOCK_SCOPE_SIGNAL)
-    rules = _libc.syscall(_LANDLOCK_CREATE_RULESET, wanted, len(wanted), 0)
-    if rules < 0:
-        return False
-    try:
-        return bool(_libc.syscall(_LANDLOCK_RESTRICT_SELF, rules, 0) == 0)
-    finally:
-        os.close(rules)
 
 
 def put_on(code: bytes) -> None:

@@ -17,7 +17,7 @@ _TRY_SECONDS: Final = 10.0
 _TRY: Final = """
 import ctypes, json, os, sys
 sys.path.append(sys.argv[1])
-from holdfast.adapters.sandbox import confinement, hiding
+from holdfast.adapters.sandbox import confinement, landlock
 namespaces = confinement.LINUX and ctypes.CDLL(None).unshare(0x10000000) == 0
 code = confinement.group_filter(())
 def tried(work):
@@ -35,8 +35,8 @@ def holds_group():
     os.setsid()
     return os.getpgrp() == group
 group = code is not None and tried(holds_group)
-signals = tried(confinement.keep_signals_inside)
-files = hiding.can_hide()
+signals = tried(landlock.keep_signals_inside)
+files = landlock.can_hide()
 print(json.dumps({"group": group, "signals": signals, "files": files, "user_namespaces": namespaces}))
 """
 

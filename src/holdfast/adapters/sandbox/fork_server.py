@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.adapters.sandbox import child, confinement, group_watch, hiding
+from holdfast.adapters.sandbox import child, confinement, group_watch, landlock
 
 FDS_PER_CALL: Final = 4
 WATCH_SECONDS: Final = 0.05
@@ -141,9 +141,9 @@ class ForkServer:
         confinement.limit(
             data_bytes=self.memory_bytes, open_files=self.open_files, file_bytes=self.file_bytes
         )
-        confinement.keep_signals_inside()
+        landlock.keep_signals_inside()
         if folder is not None:
-            hiding.hide(self.hidden, but=[self.environment.prefix] if self.environment else [])
+            landlock.hide(self.hidden, but=[self.environment.prefix] if self.environment else [])
         if self._filter is not None:
             with contextlib.suppress(OSError):  # a kernel without filters
                 confinement.put_on(self._filter)

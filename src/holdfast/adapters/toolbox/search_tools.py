@@ -3,7 +3,7 @@
 import json
 from datetime import UTC, datetime, timedelta
 
-from holdfast.adapters.toolbox.specs import Arguments, Builtin, parameters, reading_the_store, text
+from holdfast.adapters.toolbox.specs import Arguments, Builtin, over_the_store, parameters, text
 from holdfast.core.messages import Message, Role
 from holdfast.core.tools import ToolKind
 from holdfast.errors import ToolError
@@ -88,6 +88,6 @@ SEARCH_TOOLS = (
                 end_date=text("Only what was said up to this time; a date means its whole day."),
             ),
         ),
-        reading_the_store(_search),
+        over_the_store(_search, only_reads=True),
     ),
 )

@@ -33,22 +33,13 @@ class Builtin:
     work: Work
 
 
-def over_the_store(work: StoreWork) -> Work:
-    """A tool that is one transaction and nothing else."""
+def over_the_store(work: StoreWork, *, only_reads: bool = False) -> Work:
+    """A tool that is one transaction and nothing else; nobody who writes waits for one that only reads."""
 
     async def carry_out(hands: Hands, context: ToolContext, given: Arguments) -> str:
-        now = hands.house.clock.now()
-        return await hands.house.store.write(lambda tx: work(tx, context, given, now))
-
-    return carry_out
-
-
-def reading_the_store(work: StoreWork) -> Work:
-    """A tool that changes nothing: nobody who writes waits for it."""
-
-    async def carry_out(hands: Hands, context: ToolContext, given: Arguments) -> str:
-        now = hands.house.clock.now()
-        return await hands.house.store.read(lambda tx: work(tx, context, given, now))
+        store, now = hands.house.store, hands.house.clock.now()
+        transact = store.read if only_reads else store.write
+        return await transact(lambda tx: work(tx, context, given, now))
 
     return carry_out
 

@@ -1,4 +1,5 @@
-"""Paths that a tool cannot reach although its user could: Holdfast's own (Landlock, Linux 5.13 and newer).
+"""What the kernel's Landlock keeps from a tool although its user could: Holdfast's own files (Linux 5.13 and newer), and
+signals to others (Linux 6.12 and newer). Privileges must be gone.
 
 Runs in the sandbox's own processes; imports only the standard library.
 """
@@ -14,6 +15,7 @@ from typing import Final
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _ASK_VERSION: Final = 1
 _PATH_BENEATH: Final = 1
+_SCOPE_SIGNAL: Final = 2
 # The kinds of access that the kernel knows, by the version of its interface; each has all of those before.
 _KINDS: Final = {1: 13, 2: 14, 3: 15, 4: 15}
 _MOST_KINDS: Final = 16
@@ -30,25 +32,37 @@ def can_hide() -> bool:
     return _version() > 0
 
 
+def keep_signals_inside() -> bool:
+    """From now on this process, and all it starts, can signal only each other, whatever the way. Whether this
+    kernel can do it. The filter cannot: it does not know the numbers of others' threads."""
+    return _restricted(struct.pack("QQQ", 0, 0, _SCOPE_SIGNAL))
+
+
 def hide(paths: Sequence[str], but: Sequence[str] = ()) -> bool:
     """From now on this process, and all it starts, can do nothing with these paths and what is below them: not
     list, read, write or run it; ``but`` can be read and run, also if it is there. Whether this kernel can do it.
 
     A path that leads to one of them can be passed, but not listed, and nothing new made right in it: Landlock knows
-    only what is allowed, and what is allowed of a folder is allowed of all in it. Privileges must be gone.
+    only what is allowed, and what is allowed of a folder is allowed of all in it.
     """
     kinds = (1 << _KINDS.get(version, _MOST_KINDS)) - 1 if (version := _version()) > 0 else 0
     if not kinds or not paths:
         return False
-    wanted = struct.pack("Q", kinds)
+    seen = _seen("/", [os.path.realpath(path) for path in paths])
+    allowed = [*((path, kinds) for path in seen), *((path, _LOOKING) for path in but)]
+    return _restricted(struct.pack("Q", kinds), allowed)
+
+
+def _restricted(wanted: bytes, allowed: Sequence[tuple[str, int]] = ()) -> bool:
+    """Whether the kernel keeps what is wanted, but for what is allowed of these paths. For good."""
+    if sys.platform != "linux":
+        return False
     rules = _libc.syscall(_CREATE_RULESET, wanted, len(wanted), 0)
     if rules < 0:
         return False
     try:
-        for path in _seen("/", [os.path.realpath(path) for path in paths]):
+        for path, kinds in allowed:
             _allow(rules, path, kinds)
-        for path in but:
-            _allow(rules, path, _LOOKING)
         return bool(_libc.syscall(_RESTRICT_SELF, rules, 0) == 0)
     finally:
         os.close(rules)
