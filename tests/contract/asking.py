@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from tests.waiting import WAIT_SECONDS
 
 from holdfast.adapters.models.handles import ProviderSettings
@@ -19,6 +20,7 @@ from holdfast.core.messages import (
     ToolReturn,
 )
 from holdfast.core.models import ModelChoice, ModelSettings
+from holdfast.errors import ModelError
 from holdfast.ports.model import (
     Answer,
     Counted,
@@ -28,7 +30,7 @@ from holdfast.ports.model import (
     ToolCallDelta,
     ToolOffer,
 )
-from holdfast.testing import ScriptedProvider
+from holdfast.testing import HttpError, ScriptedProvider
 
 OPENAI = "openai/gpt-4o"
 RESPONSES = "openai/gpt-5"
@@ -146,3 +148,16 @@ def settled_call(call_id: str) -> tuple[Message, Message]:
         row(Role.ASSISTANT, tool_calls=(ToolCall(call_id, "flip_coin", "{}"),), step_id=call_id),
         row(Role.TOOL, tool_returns=(result(call_id),), step_id=call_id),
     )
+
+
+async def refusal(
+    provider: ScriptedProvider, model: ModelRouter, handle: str, status: int
+) -> ModelError:
+    """What comes of an error status: the provider's words are kept, and it is asked once. The engine asks again,
+    nobody else."""
+    provider.script(HttpError(status, "The dog ate it."))
+    with pytest.raises(ModelError) as raised:
+        await answered(model, ask(handle))
+    assert "The dog ate it." in raised.value.detail
+    assert len(provider.requests) == 1
+    return raised.value

@@ -11,6 +11,7 @@ from tests.contract.asking import (
     answered,
     ask,
     provider_settings,
+    refusal,
     settled,
     told,
 )
@@ -94,12 +95,7 @@ async def test_bedrock_is_told_what_to_keep(provider: ScriptedProvider, model: M
 async def test_each_status_has_its_error(
     provider: ScriptedProvider, model: ModelRouter, status: int, expected: type[errors.ModelError]
 ) -> None:
-    provider.script(testing.HttpError(status, "The dog ate it."))
-    with pytest.raises(errors.ModelError) as raised:
-        await answered(model, ask(HANDLE))
-    assert type(raised.value) is expected
-    assert "The dog ate it." in raised.value.detail
-    assert len(provider.requests) == 1
+    assert type(await refusal(provider, model, HANDLE, status)) is expected
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from tests.contract.asking import (
     ask,
     collect,
     provider_settings,
+    refusal,
     row,
     said_in,
 )
@@ -54,13 +55,9 @@ async def test_each_status_has_its_error_and_keeps_the_providers_words(
     status: int,
     expected: type[errors.ModelError],
 ) -> None:
-    provider.script(testing.HttpError(status, "The dog ate it."))
-    with pytest.raises(errors.ModelError) as raised:
-        await answered(model, ask(handle))
-    assert type(raised.value) is expected
-    assert "The dog ate it." in raised.value.detail
-    assert len(provider.requests) == 1  # the engine retries, nobody else
-    assert raised.value.transient is (status in (408, 409, 429) or status >= 500)
+    refused = await refusal(provider, model, handle, status)
+    assert type(refused) is expected
+    assert refused.transient is (status in (408, 409, 429) or status >= 500)
 
 
 async def test_a_provider_may_say_when_to_ask_again(

@@ -4,7 +4,7 @@ OpenRouter's."""
 import asyncio
 
 import pytest
-from tests.contract.asking import HELLO, ROLL, answered, ask, said_in, settled, told
+from tests.contract.asking import HELLO, ROLL, answered, ask, refusal, said_in, settled, told
 
 from holdfast import errors, testing
 from holdfast.adapters.models.router import ModelRouter
@@ -70,12 +70,7 @@ async def test_each_status_has_its_error(
     status: int,
     expected: type[errors.ModelError],
 ) -> None:
-    provider.script(testing.HttpError(status, "The dog ate it."))
-    with pytest.raises(errors.ModelError) as raised:
-        await answered(model, ask(handle))
-    assert type(raised.value) is expected
-    assert "The dog ate it." in raised.value.detail
-    assert len(provider.requests) == 1
+    assert type(await refusal(provider, model, handle, status)) is expected
 
 
 @pytest.mark.parametrize(

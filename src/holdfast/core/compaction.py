@@ -46,11 +46,6 @@ class Eviction(Struct, frozen=True):
     evicted: tuple[Message, ...]
     kept: tuple[Message, ...]
 
-    @property
-    def shrinks(self) -> bool:
-        """There are fewer rows afterwards, the summary counted."""
-        return len(self.evicted) > 1
-
 
 def is_full(history: Sequence[Message], tokens: int, window: int, new: int = 0) -> bool:
     """The window is nearly full, and not of the system message and what is ``new`` alone: that cannot be helped
