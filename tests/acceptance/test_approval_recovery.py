@@ -11,12 +11,12 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.acceptance.test_recovery import House
-from tests.server_process import ServerProcess
-from tests.wire.conftest import MODELS
-from tests.wire.doors import Door
-from tests.wire.reading import eventually, history
-from tests.wire.sources import KNOCK, SHOUT
+from tests.support.client_objects import eventually, history
+from tests.support.restartable_server import RestartableServer
+from tests.support.server_process import ServerProcess
+from tests.support.tool_gate import ToolGate
+from tests.support.tool_sources import SHOUT, WAIT_AT_GATE
+from tests.support.wire_server import MODELS
 
 from holdfast.testing import Answer, ProviderRequest, ScriptedProvider, ToolCall
 
@@ -42,7 +42,7 @@ class Scene:
         # Tools can make nothing right beside the server's own files (docs/sandbox.md).
         self.logs = home / "logs"
         self.logs.mkdir()
-        self.house = House(lambda **given: ServerProcess.start(home, **given), provider)
+        self.house = RestartableServer(lambda **given: ServerProcess.start(home, **given), provider)
         self.agents: dict[str, str] = {}
 
     def pause(self, name: str, source: str, call: ToolCall, **request: Any) -> str:
@@ -85,17 +85,21 @@ class Scene:
 
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    with ScriptedProvider.in_thread() as provider, Door() as door, ThreadPoolExecutor(3) as pool:
+    with (
+        ScriptedProvider.in_thread() as provider,
+        ToolGate() as door,
+        ThreadPoolExecutor(3) as pool,
+    ):
         scene = Scene(tmp_path_factory.mktemp("home"), provider)
         scene.pause("late", SHOUT, ToolCall("shout", {"text": "hi"}), approval_timeout_seconds=2)
         arguments = {"port": door.port, "log": str(scene.log("running"))}
-        running = scene.pause("running", KNOCK, ToolCall("knock", arguments))
+        running = scene.pause("running", WAIT_AT_GATE, ToolCall("wait_at_gate", arguments))
         hasty = [
             scene.pause(name, NOTE, ToolCall("note", {"log": str(scene.log(name))}))
             for name in HASTY
         ]
         scene.approve(running)
-        with door.knocked():
+        with door.holding_tool():
             list(pool.map(scene.approve, hasty))
             scene.house.server.kill()
         scene.house.start()
@@ -107,7 +111,7 @@ def test_a_tool_that_was_approved_and_running_is_not_run_again(scene: Scene) -> 
     results = scene.aftermath("running")
     assert results["status"] == "error"
     assert "its outcome is unknown" in results["tool_return"]
-    assert scene.log("running").read_text(encoding="utf-8") == "knocked\n"
+    assert scene.log("running").read_text(encoding="utf-8") == "entered\n"
     assert scene.house.still_works(scene.agents["running"])
 
 

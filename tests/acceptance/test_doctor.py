@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from letta_client import Letta
-from tests.acceptance.conftest import Command, StartServer
+from tests.support.server_process import Command, StartServer
 
 from holdfast.adapters.sandbox.levels import Isolation, isolation_refused
 

@@ -10,56 +10,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from letta_client import APIConnectionError, InternalServerError, Letta
-from tests.server_process import ServerProcess
-from tests.wire.conftest import MODELS, provider_variables
-from tests.wire.doors import Door
-from tests.wire.reading import eventually, history, listed, shown, spoken
-from tests.wire.sources import KNOCK, SHOUT
+from letta_client import APIConnectionError, InternalServerError
+from tests.support.client_objects import as_dicts, eventually, history, message_texts
+from tests.support.restartable_server import RestartableServer
+from tests.support.server_process import ServerProcess
+from tests.support.tool_gate import ToolGate
+from tests.support.tool_sources import SHOUT, WAIT_AT_GATE
+from tests.support.wire_server import MODELS
 
 from holdfast.testing import Answer, Gate, ProviderRequest, ScriptedProvider, ToolCall
 
 if TYPE_CHECKING:
-    from tests.acceptance.conftest import Command, StartServer
+    from tests.support.server_process import Command, StartServer
 
 pytestmark = pytest.mark.slow
 
 WAIT_SECONDS = 30
-
-
-class House:
-    """A server on one home that can die and come back, and a provider that stays."""
-
-    def __init__(self, start: Callable[..., ServerProcess], provider: ScriptedProvider) -> None:
-        self.provider = provider
-        self._start = start
-        self.start()
-
-    def start(self, **variables: str) -> None:
-        # A run that hangs on purpose need not be waited for.
-        patience = {"HOLDFAST_DRAIN_SECONDS": "0"}
-        self.server = self._start(**provider_variables(self.provider) | patience | variables)
-        self.client = Letta(base_url=self.server.address, max_retries=0, timeout=60)
-
-    def agent_with(self, model: str, *sources: str, **fields: Any) -> str:
-        tools = [self.client.tools.upsert(source_code=source).id for source in sources]
-        return self.client.agents.create(
-            model=model, include_base_tools=False, tool_ids=tools, **fields
-        ).id
-
-    def say(self, agent_id: str, text: str) -> list[dict[str, Any]]:
-        return listed(self.client.agents.messages.create(agent_id, input=text).messages)
-
-    def ended_run_of(self, agent_id: str) -> dict[str, Any]:
-        def newest() -> dict[str, Any]:
-            return shown(self.client.runs.list(agent_id=agent_id).items[0])
-
-        return eventually(newest, lambda run: run["completed_at"] is not None)
-
-    def still_works(self, agent_id: str) -> bool:
-        """Whether a next message is answered, and no provider found fault with the history."""
-        answered = self.say(agent_id, "Still there?")[-1]["message_type"] == "assistant_message"
-        return answered and all(request.refused is None for request in self.provider.requests)
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +50,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 class Crash:
     """What was under way when the server died, by provider, and the house after it."""
 
-    house: House
+    house: RestartableServer
     home: Path
     log: dict[str, Path] = field(default_factory=dict)
     answering: dict[str, str] = field(default_factory=dict)
@@ -101,13 +67,15 @@ def crash(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Crash]:
     home = tmp_path_factory.mktemp("home")
-    house = House(lambda **variables: ServerProcess.start(home, **variables), running_provider)
+    house = RestartableServer(
+        lambda **variables: ServerProcess.start(home, **variables), running_provider
+    )
     scene = Crash(house, home)
     gates = [_begin_answering(scene, pool, name) for name in MODELS]
     gates.append(_queue_two(scene, pool))
     _pause(scene)
     doors = [_begin_tools(scene, pool, name) for name in MODELS]
-    with doors[0].knocked(), doors[1].knocked():
+    with doors[0].holding_tool(), doors[1].holding_tool():
         house.server.kill()
     for gate in gates:
         gate.release()
@@ -159,23 +127,23 @@ def _pause(scene: Crash) -> None:
     scene.house.say(scene.paused, "Shout")
 
 
-def _begin_tools(scene: Crash, pool: ThreadPoolExecutor, name: str) -> Door:
+def _begin_tools(scene: Crash, pool: ThreadPoolExecutor, name: str) -> ToolGate:
     """An agent with two calls: one has returned, one is running."""
-    door = Door()
+    door = ToolGate()
     # Tools can make nothing right beside the server's own files (docs/sandbox.md).
     folder = scene.home / "logs"
     folder.mkdir(exist_ok=True)
-    log = scene.log[name] = folder / f"knocks of {name}"
-    question = f"Knock, {name}"
+    log = scene.log[name] = folder / f"entries of {name}"
+    question = f"Wait, {name}"
     scene.house.provider.script(
         Answer(
             ToolCall("shout", {"text": "hey"}, id="call_1"),
-            ToolCall("knock", {"port": door.port, "log": str(log)}, id="call_2"),
+            ToolCall("wait_at_gate", {"port": door.port, "log": str(log)}, id="call_2"),
         ),
         "I do not know whether they heard.",
         when=_asked(question),
     )
-    agent_id = scene.house.agent_with(MODELS[name], SHOUT, KNOCK, parallel_tool_calls=True)
+    agent_id = scene.house.agent_with(MODELS[name], SHOUT, WAIT_AT_GATE, parallel_tool_calls=True)
     scene.using_tools[name] = agent_id
     scene.callers.append(pool.submit(scene.house.say, agent_id, question))
     return door
@@ -194,7 +162,7 @@ def test_a_question_that_was_being_answered_is_asked_again(crash: Crash, name: s
     run = crash.house.ended_run_of(agent_id)
 
     assert (run["status"], run["stop_reason"]) == ("completed", "end_turn")
-    assert spoken(crash.house.client, agent_id) == [f"Hello, {name}?", "Second try."]
+    assert message_texts(crash.house.client, agent_id) == [f"Hello, {name}?", "Second try."]
     steps = crash.house.client.runs.steps.list(run["id"], order="asc").items
     assert [step.status for step in steps] == ["failed", "success"]
     assert crash.house.still_works(agent_id)
@@ -209,7 +177,7 @@ def test_a_tool_that_was_running_is_not_run_again_and_the_model_is_told(
     run = crash.house.ended_run_of(agent_id)
 
     assert (run["status"], run["stop_reason"]) == ("completed", "end_turn")
-    assert crash.log[name].read_text(encoding="utf-8") == "knocked\n"
+    assert crash.log[name].read_text(encoding="utf-8") == "entered\n"
     _, calls, results, answer = history(crash.house.client, agent_id)
     finished, interrupted = results["tool_returns"]
     assert len(calls["tool_calls"]) == 2
@@ -225,7 +193,7 @@ def test_a_tool_that_was_running_is_not_run_again_and_the_model_is_told(
 def test_a_message_that_waited_for_its_turn_is_still_answered(crash: Crash) -> None:
     crash.house.ended_run_of(crash.queued)
 
-    assert spoken(crash.house.client, crash.queued) == ["One", "To one.", "Two", "To two."]
+    assert message_texts(crash.house.client, crash.queued) == ["One", "To one.", "Two", "To two."]
 
 
 def test_a_pause_for_a_person_outlives_the_server(crash: Crash) -> None:
@@ -235,7 +203,7 @@ def test_a_pause_for_a_person_outlives_the_server(crash: Crash) -> None:
         crash.paused, messages=[{"type": "approval", "approvals": [decision]}]
     )
 
-    assert [row.get("tool_return") for row in listed(reply.messages)] == ["HI!", None]
+    assert [row.get("tool_return") for row in as_dicts(reply.messages)] == ["HI!", None]
 
 
 def test_every_row_in_context_is_stored_and_every_stored_row_in_context(crash: Crash) -> None:
@@ -246,12 +214,12 @@ def test_every_row_in_context_is_stored_and_every_stored_row_in_context(crash: C
 
 
 @pytest.fixture
-def fresh_house(start_server: "StartServer", provider: ScriptedProvider) -> House:
-    return House(start_server, provider)
+def fresh_house(start_server: "StartServer", provider: ScriptedProvider) -> RestartableServer:
+    return RestartableServer(start_server, provider)
 
 
 def test_a_run_that_dies_with_its_server_again_and_again_is_given_up(
-    fresh_house: House, provider: ScriptedProvider, pool: ThreadPoolExecutor
+    fresh_house: RestartableServer, provider: ScriptedProvider, pool: ThreadPoolExecutor
 ) -> None:
     agent_id = fresh_house.agent_with(MODELS["openai"])
     gates = [Gate("the first try"), Gate("the second try")]
@@ -276,7 +244,7 @@ def test_a_run_that_dies_with_its_server_again_and_again_is_given_up(
 
 
 def test_a_server_that_is_stopped_in_order_leaves_its_run_to_the_next(
-    fresh_house: House, provider: ScriptedProvider, pool: ThreadPoolExecutor
+    fresh_house: RestartableServer, provider: ScriptedProvider, pool: ThreadPoolExecutor
 ) -> None:
     agent_id = fresh_house.agent_with(MODELS["openai"])
     gate = Gate("the first try")
@@ -294,11 +262,11 @@ def test_a_server_that_is_stopped_in_order_leaves_its_run_to_the_next(
     fresh_house.start()
 
     fresh_house.ended_run_of(agent_id)
-    assert spoken(fresh_house.client, agent_id) == ["Hello?", "Second try."]
+    assert message_texts(fresh_house.client, agent_id) == ["Hello?", "Second try."]
 
 
 def test_a_second_server_on_the_same_home_is_refused_and_the_first_goes_on(
-    fresh_house: House, holdfast: "Command", tmp_path: Path
+    fresh_house: RestartableServer, holdfast: "Command", tmp_path: Path
 ) -> None:
     refused = holdfast("server", "--port", "0")
 

@@ -6,9 +6,9 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
-from tests.blank_store import fill_in
-from tests.contract.event_writer import WAIT_SECONDS, Reader, Writer, read
-from tests.values import Make
+from tests.support.blank_store import create_if_sqlite
+from tests.support.event_log_clients import WAIT_SECONDS, Reader, Writer, read
+from tests.support.values import Make
 
 from holdfast.adapters.event_log.live import BATCH, FEW, KEPT
 from holdfast.adapters.event_log.redis import RedisEventLog
@@ -27,7 +27,7 @@ HERE, ELSEWHERE, REDIS = "here", "elsewhere", "redis"
 @pytest.fixture
 async def any_store(store_url: str, cipher: Cipher) -> AsyncIterator[Store]:
     """Closed while readers may still be at it."""
-    fill_in(store_url)
+    create_if_sqlite(store_url)
     opened = await open_store(store_url, cipher=cipher)
     yield opened
     await opened.close()

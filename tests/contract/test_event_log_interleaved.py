@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from tests.contract.event_writer import Reader, Writer
-from tests.values import Make
+from tests.support.event_log_clients import Reader, Writer
+from tests.support.values import Make
 
 from holdfast.adapters.event_log import live, sql
 from holdfast.adapters.event_log import redis as redis_adapter

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import pytest
-from tests.contract.event_writer import WAIT_SECONDS, Reader, Writer, read
-from tests.values import Make
+from tests.support.event_log_clients import WAIT_SECONDS, Reader, Writer, read
+from tests.support.values import Make
 
 from holdfast.adapters.event_log.live import KEPT
 from holdfast.adapters.event_log.sql import SqlEventLog

@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 from redis.asyncio import Redis
-from tests.contract.event_writer import Reader, Writer, read
-from tests.redis_server import RedisServer
-from tests.values import Make
-from tests.waiting import eventually
+from tests.support.event_log_clients import Reader, Writer, read
+from tests.support.redis_server import RedisServer
+from tests.support.values import Make
+from tests.support.waiting import eventually
 
 from holdfast.adapters.event_log import redis as adapter
 from holdfast.adapters.event_log.opening import open_event_log

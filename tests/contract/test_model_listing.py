@@ -22,7 +22,7 @@ class Server:
     def __init__(self, pages: dict[str, Any]) -> None:
         self.pages = pages
         self.url = ""
-        self.heard: list[tuple[str, dict[str, str]]] = []
+        self.requests: list[tuple[str, dict[str, str]]] = []
         self.bodies: list[bytes] = []
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -31,7 +31,7 @@ class Server:
         lines = (line.partition(": ") for line in head[1:] if line)
         headers = {name.lower(): value for name, _, value in lines}
         body = await reader.readexactly(int(headers.get("content-length", "0")))
-        self.heard.append((target, headers))
+        self.requests.append((target, headers))
         page = self.pages.get(target.partition("?")[0])
         if callable(page):
             page = page(json.loads(body))
@@ -131,7 +131,7 @@ async def test_vllm_is_asked_what_it_serves() -> None:
         settings = ProviderSettings(vllm_base_url=server.url, vllm_api_key=KEY)
         found = await _windows(ProviderCatalogue(settings), "vllm")
     assert found == {"Qwen/Qwen3-8B": 40_960}
-    assert server.heard[0][1]["authorization"] == f"Bearer {KEY}"
+    assert server.requests[0][1]["authorization"] == f"Bearer {KEY}"
 
 
 async def test_llama_cpp_is_asked_what_it_serves() -> None:
@@ -230,7 +230,7 @@ async def test_a_key_lists_what_it_can_reach(
         given: dict[str, Any] = {f"{field}_api_key": KEY, f"{field}_base_url": server.url}
         found = await _windows(ProviderCatalogue(ProviderSettings(**given)), provider)
     assert found == windows
-    assert KEY in str(server.heard[0][1])
+    assert KEY in str(server.requests[0][1])
 
 
 async def test_openai_lists_models_that_talk_and_models_that_embed() -> None:
@@ -265,7 +265,7 @@ async def test_who_cannot_say_what_a_key_opens_is_not_asked() -> None:
         )
         handles = [model.handle for model in await ProviderCatalogue(settings).models()]
     assert handles == ["holdfast/guide"]
-    assert server.heard == []
+    assert server.requests == []
 
 
 # how they are asked
@@ -316,7 +316,7 @@ async def test_what_was_said_holds_for_a_while() -> None:
         catalogue = ProviderCatalogue(settings, inquiry=Inquiry(lambda: now[0]))
         for _ in range(3):
             await catalogue.models()
-        asked = len(server.heard)
+        asked = len(server.requests)
         server.pages["/v1/models"] = {"data": [{"id": "two"}]}
         now[0] = inquiry.FRESH_SECONDS
         assert await _windows(catalogue, "vllm") == {"two": 128_000}
@@ -331,7 +331,7 @@ async def test_whoever_asks_at_the_same_time_asks_once() -> None:
     async with serving({"/v1/models": {"data": [{"id": "m", "max_model_len": 9}]}}) as server:
         catalogue = ProviderCatalogue(ProviderSettings(vllm_base_url=server.url))
         await asyncio.gather(*(catalogue.models() for _ in range(5)))
-    assert len(server.heard) == 1
+    assert len(server.requests) == 1
 
 
 async def test_what_is_said_of_eyes_is_heard() -> None:
@@ -400,11 +400,11 @@ async def test_a_model_is_prepared_by_asking_its_server_alone() -> None:
         assert catalogue.find("ollama/loaded").context_window == 128_000
         await catalogue.prepare("ollama/loaded")
         assert catalogue.find("ollama/loaded").context_window == 32_768
-    assert other.heard == []
+    assert other.requests == []
 
 
 async def test_a_model_whose_window_is_published_needs_no_asking() -> None:
     async with serving({}) as server:
         settings = ProviderSettings(openai_api_key=KEY, openai_base_url=server.url)
         await ProviderCatalogue(settings).prepare("openai/gpt-4o-2024-11-20")
-    assert server.heard == []
+    assert server.requests == []

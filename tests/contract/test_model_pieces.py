@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from itertools import product
 
 import pytest
-from tests.contract.asking import next_said
+from tests.support.model_questions import next_event
 
 from holdfast import testing
 from holdfast.adapters.models.handles import GUIDE_HANDLE, ProviderSettings
@@ -183,7 +183,7 @@ async def test_redacted_thinking_is_told_with_its_data_when_it_comes(
     choice = ModelChoice(handle=HANDLES[2], context_window=1000, settings=SETTINGS)
     question = Question(choice=choice, history=(_row(Role.SYSTEM), _row(Role.USER)))
     async with model.ask(question) as events:
-        assert _told([await next_said(events)]) == [(Sort.HIDDEN, (True, "aGlkZGVu"))]
+        assert _told([await next_event(events)]) == [(Sort.HIDDEN, (True, "aGlkZGVu"))]
         gate.release()
         rest = [event async for event in events]
     assert _told(rest) == [(Sort.WORDS, "Yes.")]

@@ -15,7 +15,7 @@ from typing import Any, Final
 import psutil  # type: ignore[import-untyped]  # it brings no types
 import pytest
 import pytest_asyncio
-from tests.waiting import WAIT_SECONDS, eventually
+from tests.support.waiting import WAIT_SECONDS, eventually
 
 from holdfast.adapters.sandbox.confinement import drop_privileges, hide_memory
 from holdfast.adapters.sandbox.landlock import can_hide, keep_signals_inside

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from tests.values import Make
-from tests.waiting import WAIT_SECONDS, eventually
+from tests.support.values import Make
+from tests.support.waiting import WAIT_SECONDS, eventually
 
 from holdfast.adapters.sandbox import environments as building
 from holdfast.adapters.sandbox.environments import Environments, _key, make_room

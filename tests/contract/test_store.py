@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 from sqlalchemy import func, select
-from tests.values import Make
+from tests.support.values import Make
 
 from holdfast.adapters.store import tables
 from holdfast.adapters.store.cipher import Cipher, FernetCipher, cipher_of_home

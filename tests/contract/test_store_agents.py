@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.values import Make, moment
+from tests.support.values import Make, moment
 
 from holdfast.core.agents import Agent, AgentQuery, Secret
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from sqlalchemy import event
-from tests.contract.test_store_runs import add_thread
-from tests.values import Make
+from tests.support.values import Make, add_thread
 
 from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.core.approvals import ApprovalQuery, Overdue

@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec.structs import replace
 from sqlalchemy import create_engine, insert
-from tests.contract.instructions import counting_work
-from tests.values import Make
+from tests.support.sqlite_work import count_instructions
+from tests.support.values import Make
 
 from holdfast.adapters.store import tables
 from holdfast.adapters.store.callbacks import SqlCallbacks
@@ -221,9 +221,9 @@ def work_of_a_claim(*, hanging: int, others: int) -> tuple[int, int]:
         connection.execute(insert(tables.callbacks), rows)
         callbacks = SqlCallbacks(connection)
         now = begin + timedelta(days=1)
-        with counting_work(connection) as looking:
+        with count_instructions(connection) as looking:
             due = callbacks.due(now, limit=32, per_host=2, under_way={"hangs.example": 1})
-        with counting_work(connection) as taking:
+        with count_instructions(connection) as taking:
             claimed = callbacks.claim(due, now + MINUTE)
     assert [item.host for item in claimed] == list(dict.fromkeys(hosts))
     return len(looking), len(taking)

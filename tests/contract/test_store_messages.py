@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
-from tests.values import Make, moment
+from tests.support.values import Make, moment
 
 from holdfast.core.agents import Agent
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID

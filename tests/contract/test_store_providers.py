@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from sqlalchemy import text
-from tests.values import ident, moment
+from tests.support.values import ident, moment
 
 from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID

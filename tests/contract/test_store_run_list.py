@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.values import Make, moment
+from tests.support.values import Make, moment
 
 from holdfast.adapters.store.runs import SqlRuns
 from holdfast.adapters.store.sql_store import SqlStore

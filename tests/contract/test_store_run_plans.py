@@ -11,8 +11,8 @@ import pytest
 from bench.many_runs import BUSY_AGENT, COMMON_TOOL, FIRST_AT, QUIET_AGENT, RARE_TOOL, fill
 from msgspec.structs import replace
 from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
-from tests.contract.instructions import counting_work
-from tests.values import Make
+from tests.support.sqlite_work import count_instructions
+from tests.support.values import Make
 
 from holdfast.adapters.store import tables
 from holdfast.adapters.store.run_list import ids_on_page
@@ -218,7 +218,7 @@ def test_taking_a_thread_costs_the_same_however_many_runs_it_had(make: Make) -> 
         def work_of_a_claim() -> int:
             run = make.run(thread)
             runs.add(run)
-            with counting_work(connection) as done:
+            with count_instructions(connection) as done:
                 claimed = runs.change(run, Signal.CLAIM)
             runs.change(claimed, Signal.COMPLETE)
             return len(done)

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 from sqlalchemy import Select, text
-from tests.values import Make, moment
-from tests.waiting import WAIT_SECONDS
+from tests.support.values import Make, add_thread, moment
+from tests.support.waiting import WAIT_SECONDS
 
 from holdfast.adapters.store import run_list, runs
 from holdfast.adapters.store.sql_store import SqlStore
@@ -32,7 +32,6 @@ from holdfast.core.runs import (
     StopReason,
     Usage,
 )
-from holdfast.core.threads import Thread
 from holdfast.errors import IllegalTransition, NotFound, RunMoved
 from holdfast.ports.store import Store, Transaction
 
@@ -40,18 +39,6 @@ ORG = DEFAULT_ORGANIZATION_ID
 ALL = Page(limit=50, order=Order.ASC)
 
 change = msgspec.structs.replace
-
-
-async def add_thread(store: Store, make: Make) -> Thread:
-    agent = make.agent()
-    thread = make.thread(agent)
-
-    def work(tx: Transaction) -> None:
-        tx.agents.add(agent)
-        tx.threads.add(thread)
-
-    await store.write(work)
-    return thread
 
 
 async def add_runs(store: Store, *runs: Run) -> None:

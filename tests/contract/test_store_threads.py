@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.values import Make, ident, moment
+from tests.support.values import Make, ident, moment
 
 from holdfast.core.agents import Agent
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID

@@ -3,7 +3,7 @@
 import psycopg
 import pytest
 from sqlalchemy import make_url
-from tests.values import Make
+from tests.support.values import Make
 
 from holdfast.adapters.store.cipher import Cipher
 from holdfast.adapters.store.postgres import PostgresStore, _engine

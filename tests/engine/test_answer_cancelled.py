@@ -8,8 +8,11 @@ from typing import TypeVar
 
 import pytest
 from msgspec.structs import replace as replaced
-from tests.engine.rig import ACTOR, WAIT_SECONDS, Rig, assert_answered, called
-from tests.engine.test_cancel import SelectiveToolbox, paused, within
+from tests.doubles.model import call_answer
+from tests.doubles.toolbox import HangingToolbox
+from tests.support.engine_runs import make_paused_run, wait_until_set
+from tests.support.history import assert_calls_answered
+from tests.support.rig import ACTOR, WAIT_SECONDS, Rig
 
 from holdfast.adapters.store.sql_store import SqlStore
 from holdfast.core import tool_rules as rules
@@ -35,7 +38,7 @@ async def answer(rig: Rig, agent: Agent, *, approve: bool = True) -> Run:
 
 
 async def assert_goes_on(rig: Rig, agent: Agent) -> None:
-    assert_answered(await rig.context(agent))
+    assert_calls_answered(await rig.context(agent))
     assert await rig.read(lambda tx: tx.calls.open(agent.id)) == []
     async with rig.working():
         assert (await rig.say(agent, "and now?")).ended.stop_reason is StopReason.END_TURN
@@ -44,7 +47,7 @@ async def assert_goes_on(rig: Rig, agent: Agent) -> None:
 async def test_an_answer_that_is_cancelled_before_its_turn_stands_and_nothing_is_started(
     rig: Rig,
 ) -> None:
-    agent, asked = await paused(rig)
+    agent, asked = await make_paused_run(rig)
     run = await answer(rig, agent)
     ended = await runs.cancel(rig.house, ACTOR, run.id)
     assert ended.status is RunStatus.CANCELLED
@@ -61,7 +64,7 @@ async def test_an_answer_that_is_cancelled_before_its_turn_stands_and_nothing_is
 
 async def test_an_answer_is_not_taken_back_when_it_waits_long(rig: Rig) -> None:
     """The held calls would be nobody's."""
-    agent, _ = await paused(rig)
+    agent, _ = await make_paused_run(rig)
     impatient = Rig(rig.house.store, Limits(busy_wait_seconds=0))
     impatient.house.dispatch.submit(Ticket("run-in-the-way", agent.id))
     run = await answer(impatient, agent)
@@ -76,13 +79,13 @@ async def test_a_roll_back_of_an_answer_keeps_the_results_of_the_calls_it_answer
     agent = await rig.make_agent(
         "ask_hang", "hang", rules=(rules.RequiresApproval(tool_name="ask_hang"),)
     )
-    rig.model.script = [called(("c1", "ask_hang"), ("c2", "hang"))]
-    toolbox = SelectiveToolbox()
+    rig.model.script = [call_answer(("c1", "ask_hang"), ("c2", "hang"))]
+    toolbox = HangingToolbox()
     rig.house = replace(rig.house, toolbox=toolbox)
     async with rig.working():
         await rig.say(agent)
         run = await answer(rig, agent, approve=approve)
-        await within(toolbox.hanging)
+        await wait_until_set(toolbox.hanging)
         await runs.cancel(rig.house, ACTOR, run.id, action=Action.ROLLBACK)
     roles = [row.role for row in await rig.context(agent)]
     assert roles[-3:] == [Role.APPROVAL, Role.APPROVAL, Role.TOOL]
@@ -90,7 +93,7 @@ async def test_a_roll_back_of_an_answer_keeps_the_results_of_the_calls_it_answer
 
 
 async def test_a_roll_back_of_a_run_that_waits_for_a_person_forgets_it(rig: Rig) -> None:
-    agent, run = await paused(rig)
+    agent, run = await make_paused_run(rig)
     await runs.cancel(rig.house, ACTOR, run.id, action=Action.ROLLBACK)
     assert [row.role for row in await rig.context(agent)] == [Role.SYSTEM]
     rows = await runs.messages(rig.house, ACTOR, run.id, Page(limit=10))
@@ -102,7 +105,7 @@ async def test_an_agent_that_forgets_keeps_the_calls_that_are_being_answered(rig
     agent = await rig.make_agent(
         "ask", rules=(rules.RequiresApproval(tool_name="ask"),), message_buffer_autoclear=True
     )
-    rig.model.script = [called(("c1", "ask"))]
+    rig.model.script = [call_answer(("c1", "ask"))]
     async with rig.working():
         await rig.say(agent)
         ended = await rig.ended(await answer(rig, agent))
@@ -147,7 +150,7 @@ class LastMoment:
 
 async def test_a_reset_drops_no_calls_that_are_being_answered(any_store: SqlStore) -> None:
     rig = Rig(any_store)
-    agent, _ = await paused(rig)
+    agent, _ = await make_paused_run(rig)
     moment = LastMoment(any_store)
     answering = asyncio.create_task(answer(Rig(moment), agent))
     await asyncio.to_thread(moment.done.wait, WAIT_SECONDS)

@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 from msgspec import structs
-from tests.engine.rig import ACTOR, Rig, called, said
-from tests.receiver import Receiver, Says, receiving
-from tests.waiting import WAIT_SECONDS
+from tests.doubles.http_receiver import CannedResponse, Receiver, run_receiver
+from tests.doubles.model import call_answer, text_answer
+from tests.support.rig import ACTOR, Rig
+from tests.support.waiting import WAIT_SECONDS
 
 from holdfast.adapters.outgoing.guarded import GuardedOutgoing
 from holdfast.adapters.outgoing.lookup import Lookup
@@ -48,7 +49,7 @@ def rig(store: SqliteStore) -> Rig:
 
 @pytest.fixture
 async def receiver() -> AsyncIterator[Receiver]:
-    async with receiving() as receiver:
+    async with run_receiver() as receiver:
         yield receiver
 
 
@@ -88,10 +89,10 @@ async def settled(rig: Rig, run: Run) -> CallbackOutcome:
 
 
 async def test_the_end_of_a_run_is_told_as_v1_tells_it(rig: Rig, receiver: Receiver) -> None:
-    rig.model.script = [said("Hello")]
+    rig.model.script = [text_answer("Hello")]
     async with rig.working(), delivering(rig):
         run = await finished(rig, f"{receiver.url}/hook?who=me")
-        heard = await receiver.heard()
+        heard = await receiver.next_request()
         outcome = await settled(rig, run)
 
     body = json.loads(heard.body)
@@ -117,10 +118,10 @@ async def test_the_end_of_a_run_is_told_as_v1_tells_it(rig: Rig, receiver: Recei
 async def test_a_receiver_that_fails_is_tried_again_under_the_same_key(
     rig: Rig, receiver: Receiver
 ) -> None:
-    receiver.answers = [Says(500), Says(503), Says(204)]
+    receiver.answers = [CannedResponse(500), CannedResponse(503), CannedResponse(204)]
     async with rig.working(), delivering(rig):
         run = await finished(rig, receiver.url)
-        heard = [await receiver.heard() for _ in range(3)]
+        heard = [await receiver.next_request() for _ in range(3)]
         outcome = await settled(rig, run)
 
     assert {item.headers["idempotency-key"] for item in heard} == {f"callback-{run.id}"}
@@ -129,24 +130,24 @@ async def test_a_receiver_that_fails_is_tried_again_under_the_same_key(
 
 
 async def test_a_receiver_that_never_takes_it_is_given_up(rig: Rig, receiver: Receiver) -> None:
-    receiver.answers = [Says(500)]
+    receiver.answers = [CannedResponse(500)]
     async with rig.working(), delivering(rig):
         run = await finished(rig, receiver.url)
         outcome = await settled(rig, run)
 
-    assert len(receiver.all_heard) == 3
+    assert len(receiver.all_requests) == 3
     assert outcome.status_code == 500
     assert outcome.error == "The receiver answered with the status 500."
     assert run.status is RunStatus.COMPLETED
 
 
 async def test_a_redirect_is_not_followed(rig: Rig, receiver: Receiver) -> None:
-    receiver.answers = [Says(307, {"Location": f"{receiver.url}/inside"})]
+    receiver.answers = [CannedResponse(307, {"Location": f"{receiver.url}/inside"})]
     async with rig.working(), delivering(rig):
         run = await finished(rig, f"{receiver.url}/hook")
         outcome = await settled(rig, run)
 
-    assert {item.target for item in receiver.all_heard} == {"/hook"}
+    assert {item.target for item in receiver.all_requests} == {"/hook"}
     assert outcome.status_code == 307
     assert outcome.error is not None
 
@@ -155,19 +156,19 @@ async def test_a_receiver_that_hangs_keeps_nobody_else_waiting(
     rig: Rig, receiver: Receiver
 ) -> None:
     """It has its few places, however many runs want to tell it something."""
-    async with receiving() as hanging, rig.working(), delivering(rig):
+    async with run_receiver() as hanging, rig.working(), delivering(rig):
         hanging.answers = [None]
         agent = await rig.make_agent()
         url = f"http://hanging.example:{hanging.port}/"
         for _ in range(callbacks.MAX_AT_ONCE_PER_HOST + 2):
             await finished(rig, url, agent)
         for _ in range(callbacks.MAX_AT_ONCE_PER_HOST):
-            await hanging.heard()
+            await hanging.next_request()
         run = await finished(rig, receiver.url, agent)
-        heard = await receiver.heard()
+        heard = await receiver.next_request()
 
     assert json.loads(heard.body)["run_id"] == run.id
-    assert len(hanging.all_heard) == callbacks.MAX_AT_ONCE_PER_HOST
+    assert len(hanging.all_requests) == callbacks.MAX_AT_ONCE_PER_HOST
 
 
 async def test_an_answer_that_does_not_come_in_time_is_a_failure(
@@ -185,7 +186,7 @@ async def test_an_answer_that_does_not_come_in_time_is_a_failure(
 async def test_the_receiver_can_know_who_sent_it(rig: Rig, receiver: Receiver) -> None:
     async with rig.working(), delivering(rig, secret=SECRET):
         await finished(rig, receiver.url)
-        heard = await receiver.heard()
+        heard = await receiver.next_request()
 
     key, sent_at = heard.headers["webhook-id"], heard.headers["webhook-timestamp"]
     signed = f"{key}.{sent_at}.".encode() + heard.body
@@ -197,17 +198,17 @@ async def test_the_receiver_can_know_who_sent_it(rig: Rig, receiver: Receiver) -
 async def test_without_a_secret_nothing_is_signed(rig: Rig, receiver: Receiver) -> None:
     async with rig.working(), delivering(rig):
         await finished(rig, receiver.url)
-        heard = await receiver.heard()
+        heard = await receiver.next_request()
 
     assert "webhook-signature" not in heard.headers
 
 
 async def test_a_run_that_waits_for_a_person_is_told_of(rig: Rig, receiver: Receiver) -> None:
-    rig.model.script = [called(("call-1", "careful"))]
+    rig.model.script = [call_answer(("call-1", "careful"))]
     agent = await rig.make_agent("careful", rules=(RequiresApproval(tool_name="careful"),))
     async with rig.working(), delivering(rig):
         await finished(rig, receiver.url, agent)
-        body = json.loads((await receiver.heard()).body)
+        body = json.loads((await receiver.next_request()).body)
 
     result = body["metadata"]["result"]
     assert body["status"] == "completed"
@@ -219,7 +220,7 @@ async def test_a_run_that_failed_says_why(rig: Rig, receiver: Receiver) -> None:
     rig.model.script = [ModelRateLimited("slow down")]
     async with rig.working(), delivering(rig):
         await finished(rig, receiver.url)
-        body = json.loads((await receiver.heard()).body)
+        body = json.loads((await receiver.next_request()).body)
 
     assert body["status"] == "failed"
     assert body["metadata"]["error"]["error_type"] == "llm_rate_limit"
@@ -230,7 +231,7 @@ async def test_a_run_that_is_cancelled_in_line_is_told_of(rig: Rig, receiver: Re
     run = await rig.submit(await rig.make_agent(), callback_url=receiver.url)
     async with delivering(rig):
         await runs.cancel(rig.house, ACTOR, run.id)
-        body = json.loads((await receiver.heard()).body)
+        body = json.loads((await receiver.next_request()).body)
 
     assert (body["run_id"], body["status"]) == (run.id, "cancelled")
 
@@ -242,7 +243,7 @@ async def test_what_a_dead_process_left_is_told_by_the_next(rig: Rig, receiver: 
     allow(later, reach(["127.0.0.1"]))
 
     async with delivering(later):
-        heard = await receiver.heard()
+        heard = await receiver.next_request()
 
     assert json.loads(heard.body)["run_id"] == run.id
 
@@ -260,22 +261,22 @@ async def test_of_several_processes_one_tells(
         ended = [await finished(one, receiver.url, agent) for _ in range(8)]
 
     async with delivering(one), delivering(other):
-        heard = [json.loads((await receiver.heard()).body)["run_id"] for _ in range(8)]
+        heard = [json.loads((await receiver.next_request()).body)["run_id"] for _ in range(8)]
         await settled(one, ended[0])
     await store.close()
 
     assert sorted(heard) == sorted(run.id for run in ended)
-    assert len(receiver.all_heard) == 8
+    assert len(receiver.all_requests) == 8
 
 
 async def test_a_stop_gives_back_what_is_under_way(rig: Rig, receiver: Receiver) -> None:
-    receiver.answers = [None, Says()]
+    receiver.answers = [None, CannedResponse()]
     async with rig.working():
         async with delivering(rig):
             run = await finished(rig, receiver.url)
-            await receiver.heard()
+            await receiver.next_request()
         async with delivering(rig):
-            await receiver.heard()
+            await receiver.next_request()
             outcome = await settled(rig, run)
 
     assert outcome.status_code == 200
@@ -315,7 +316,7 @@ async def test_a_body_that_cannot_be_made_harms_nobody(rig: Rig, receiver: Recei
         whole = await finished(rig, receiver.url, agent)
         delivery = CallbackDelivery(rig.house, broken_for_one, first_wait_seconds=0.001)
         working = asyncio.create_task(delivery.run())
-        heard = await receiver.heard()
+        heard = await receiver.next_request()
         outcome = await settled(rig, broken)
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
@@ -343,7 +344,7 @@ async def test_a_run_that_cannot_be_read_harms_nobody(rig: Rig, receiver: Receiv
     await rig.house.store.write(lambda tx: tx.runs.save(lost))
 
     async with delivering(rig) as delivery:
-        heard = await receiver.heard()
+        heard = await receiver.next_request()
         outcome = await settled(rig, broken)
         still_delivers = not delivery.done()
 

@@ -8,15 +8,10 @@ from typing import TypeVar
 
 import pytest
 from msgspec import structs
-from tests.engine.rig import ACTOR, WAIT_SECONDS, Rig, ScriptedModel, called
-from tests.engine.test_cancel import (
-    HangingModel,
-    SelectiveToolbox,
-    assert_cancelled,
-    facts,
-    with_model,
-    within,
-)
+from tests.doubles.model import HangingModel, ScriptedModel, call_answer
+from tests.doubles.toolbox import HangingToolbox
+from tests.support.engine_runs import assert_cancelled, facts_of, use_model, wait_until_set
+from tests.support.rig import ACTOR, WAIT_SECONDS, Rig
 
 from holdfast.core.agents import Agent
 from holdfast.core.cancellation import Cancellation
@@ -42,10 +37,10 @@ T = TypeVar("T")
 async def cancelled_after(rig: Rig, agent: Agent, *events: ModelEvent) -> tuple[Run, Message]:
     """A run that was cancelled when the model had said so much, and the row that is left of it."""
     model = HangingModel(*events)
-    with_model(rig, model)
+    use_model(rig, model)
     async with rig.working():
         run = await rig.submit(agent, stream_tokens=True)
-        await within(model.silent)
+        await wait_until_set(model.silent)
         await runs.cancel(rig.house, ACTOR, run.id)
     rows = [row for row in await rig.context(agent) if row.model is not None]
     return run, rows[-1]
@@ -65,9 +60,9 @@ async def test_a_second_strike_while_the_effect_winds_down_does_no_harm() -> Non
                 await wound_down.wait()
 
     task = asyncio.create_task(effect())
-    await within(open_now)
+    await wait_until_set(open_now)
     interruption.strike()
-    await within(winding_down)
+    await wait_until_set(winding_down)
     interruption.strike()
     wound_down.set()
     with pytest.raises(Interrupted):
@@ -92,36 +87,36 @@ async def test_cancelling_again_while_the_provider_hangs_up_leaves_the_worker_al
         @asynccontextmanager
         async def ask(self, question: Question) -> AsyncIterator[AsyncIterator[ModelEvent]]:
             try:
-                yield self._speak()
+                yield self.stream()
             finally:
                 hanging_up.set()
                 await hung_up.wait()
 
     model = SlowToHangUp(TextDelta("Well"))
-    with_model(rig, model)
+    use_model(rig, model)
     async with rig.working():
         run = await rig.submit(agent)
-        await within(model.silent)
+        await wait_until_set(model.silent)
         first = asyncio.create_task(runs.cancel(rig.house, ACTOR, run.id))
-        await within(hanging_up)
+        await wait_until_set(hanging_up)
         second = asyncio.create_task(runs.cancel(rig.house, ACTOR, run.id))
         # The second bell is heard before the effect is over.
-        await within(struck_again)
+        await wait_until_set(struck_again)
         hung_up.set()
         await asyncio.wait_for(asyncio.gather(first, second), WAIT_SECONDS)
-        with_model(rig, ScriptedModel())
+        use_model(rig, ScriptedModel())
         await rig.ended(run)
     await assert_cancelled(rig, agent, run)
 
 
 async def test_the_receipt_says_of_each_call_what_its_result_says(rig: Rig) -> None:
     agent = await rig.make_agent("slow_a", "slow_hang", "slow_c")
-    toolbox = SelectiveToolbox()
+    toolbox = HangingToolbox()
     rig.house = replace(rig.house, toolbox=toolbox)
-    rig.model.script = [called(("c1", "slow_a"), ("c2", "slow_hang"), ("c3", "slow_c"))]
+    rig.model.script = [call_answer(("c1", "slow_a"), ("c2", "slow_hang"), ("c3", "slow_c"))]
     async with rig.working():
         run = await rig.submit(agent)
-        await within(toolbox.hanging)
+        await wait_until_set(toolbox.hanging)
         ended = await runs.cancel(rig.house, ACTOR, run.id)
     assert ended.cancellation is not None
     assert ended.cancellation.calls == {
@@ -164,10 +159,10 @@ async def test_a_result_that_is_being_put_on_record_is_kept_and_comes_before_the
     gate = asyncio.Event()
     store = SlowOnRecord(rig.house.store, gate)
     rig.house = replace(rig.house, store=store)
-    rig.model.script = [called(("c1", "slow_a"), ("c2", "slow_b"))]
+    rig.model.script = [call_answer(("c1", "slow_a"), ("c2", "slow_b"))]
     async with rig.working():
         run = await rig.submit(agent)
-        await within(store.waiting)
+        await wait_until_set(store.waiting)
         cancelling = asyncio.create_task(runs.cancel(rig.house, ACTOR, run.id))
         await asyncio.wait([cancelling], timeout=0.2)
         gate.set()
@@ -177,7 +172,7 @@ async def test_a_result_that_is_being_put_on_record_is_kept_and_comes_before_the
     assert await rig.read(lambda tx: tx.calls.open(agent.id)) == []
 
 
-class StruckToolbox(SelectiveToolbox):
+class StruckToolbox(HangingToolbox):
     """Is struck after a tool has returned and before anybody could take its result."""
 
     strike: Callable[[str], None]
@@ -203,7 +198,7 @@ async def test_the_result_of_a_tool_that_has_returned_is_kept(rig: Rig) -> None:
     agent = await rig.make_agent("fast_a")
     toolbox = StruckToolbox(rig.house)
     rig.house = replace(rig.house, toolbox=toolbox)
-    rig.model.script = [called(("c1", "fast_a"))]
+    rig.model.script = [call_answer(("c1", "fast_a"))]
     worker = Worker(rig.house)
     toolbox.strike = lambda run_id: worker._live[run_id].strike()
     task = asyncio.create_task(worker.run())
@@ -221,7 +216,7 @@ async def test_a_hidden_thought_keeps_its_place_in_what_is_left(rig: Rig) -> Non
     run, row = await cancelled_after(rig, agent, hidden, TextDelta("Once"))
     told = [
         (fact.message_id, fact.piece)
-        for fact in await facts(rig, run)
+        for fact in await facts_of(rig, run)
         if isinstance(fact, HiddenThoughtStreamed | TextStreamed)
     ]
     assert told == [(row.id, 0), (row.id, 1)]
@@ -246,5 +241,5 @@ async def test_of_a_second_call_that_nobody_wanted_nothing_is_left(rig: Rig) -> 
     deltas = [ToolCallDelta("c1", "roll", "{}"), ToolCallDelta("c2", "flip", "{}")]
     run, row = await cancelled_after(rig, agent, *deltas, TextDelta("so"))
     assert [call.id for call in row.tool_calls] == ["c1"]
-    shown = [fact for fact in await facts(rig, run) if isinstance(fact, CallStreamed)]
+    shown = [fact for fact in await facts_of(rig, run) if isinstance(fact, CallStreamed)]
     assert {fact.call_id for fact in shown} == {"c1"}

@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from tests.engine.rig import ACTOR, WAIT_SECONDS, Rig, called, said
+from tests.doubles.model import call_answer, text_answer
+from tests.support.rig import ACTOR, WAIT_SECONDS, Rig
 
 from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.core.events import Event, RunEnded, TextStreamed
@@ -63,7 +64,7 @@ async def test_a_worker_without_runs_leaves_at_once(rig: Rig) -> None:
 
 async def test_a_run_that_ends_in_time_is_completed(rig: Rig) -> None:
     agent = await rig.make_agent("roll")
-    rig.model.script = [called(("c1", "roll")), said("Four.")]
+    rig.model.script = [call_answer(("c1", "roll")), text_answer("Four.")]
     rig.toolbox.gate = asyncio.Event()
     async with on_duty(rig) as duty:
         run = await rig.submit(agent)
@@ -81,7 +82,7 @@ async def test_a_run_that_does_not_end_in_time_is_left_to_the_next_worker(
 ) -> None:
     first, second = Rig(store), Rig(store)
     agent = await first.make_agent("roll")
-    first.model.script = [called(("c1", "roll"))]
+    first.model.script = [call_answer(("c1", "roll"))]
     first.toolbox.gate = asyncio.Event()
     async with on_duty(first) as duty:
         run = await first.submit(agent)
@@ -143,7 +144,7 @@ async def test_a_reader_gets_all_that_was_said_and_resumes_with_the_next_worker(
     first, second = Rig(store), Rig(store)
     agent = await first.make_agent()
     first.model.script = [(TextDelta("I was about"), asyncio.Event())]
-    second.model.script = [said("Second try.")]
+    second.model.script = [text_answer("Second try.")]
     async with on_duty(first) as duty:
         run = await first.submit(agent, stream_tokens=True)
         batches = first.house.events.follow(run.id)

@@ -8,9 +8,20 @@ from typing import Any
 
 import pytest
 from msgspec import structs
-from tests.engine.rig import ACTOR, WAIT_SECONDS, MovableClock, Rig, assert_answered, called
-from tests.engine.test_approvals import LOOK, allow, answer, assert_not_stuck, deny, did, submit
-from tests.engine.test_recovery import DyingStore
+from tests.doubles.clock import MovableClock
+from tests.doubles.model import call_answer
+from tests.doubles.store import CrashingStore
+from tests.support.engine_approvals import (
+    LOOK,
+    allow,
+    answer,
+    assert_not_stuck,
+    client_result,
+    deny,
+    submit,
+)
+from tests.support.history import assert_calls_answered
+from tests.support.rig import ACTOR, WAIT_SECONDS, Rig
 
 from holdfast.adapters.store.sql_store import SqlStore
 from holdfast.adapters.store.sqlite import SqliteStore
@@ -57,7 +68,7 @@ async def make_agent(rig: Rig, *given: rules.ToolRule) -> Agent:
 
 async def pause(rig: Rig, agent: Agent, *calls: tuple[str, str], **request: Any) -> Message:
     """The row that asks."""
-    rig.model.script = [called(*calls)]
+    rig.model.script = [call_answer(*calls)]
     reply = await rig.say(agent, **request)
     assert reply.ended.stop_reason is StopReason.REQUIRES_APPROVAL
     return reply.messages[-1]
@@ -259,7 +270,7 @@ async def test_a_crash_while_it_expires_costs_nothing(
     async with first.working():
         await pause(first, agent, ("c1", "ask"), ("c2", "roll"))
     clock.advance(MINUTE)
-    dying = DyingStore(store, at, after_commit=after_commit)
+    dying = CrashingStore(store, at, after_commit=after_commit)
     first.house = replace(first.house, store=dying)
     async with first.working():
         await asyncio.wait_for(dying.died.wait(), WAIT_SECONDS)
@@ -296,7 +307,7 @@ async def test_an_answer_and_the_clock_never_both_win(any_rig: Rig, clock: Movab
             await rig.ended(winner)
         by_clock = (await decisions(rig, agent))[call_id].decided_by == EXPIRED
         assert by_clock == winner.background
-    assert_answered(await rig.context(agent))
+    assert_calls_answered(await rig.context(agent))
 
 
 def _in_some_order(number: int, *deeds: Any) -> list[Any]:
@@ -324,7 +335,7 @@ async def test_of_two_answers_at_the_same_time_one_wins(any_rig: Rig) -> None:
         for number in range(6):
             call_id = f"c{number}"
             await pause(rig, agent, (call_id, "beg"))
-            answers = [submit(rig, agent, make(call_id)) for make in (allow, deny, did)]
+            answers = [submit(rig, agent, make(call_id)) for make in (allow, deny, client_result)]
             outcomes = await asyncio.gather(*answers, return_exceptions=True)
             (winner,) = [item for item in outcomes if isinstance(item, Run)]
             losers = [item for item in outcomes if not isinstance(item, Run)]

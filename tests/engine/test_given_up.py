@@ -5,20 +5,25 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from tests.engine.rig import ACTOR, WAIT_SECONDS, Rig, ScriptedModel, called, said
-from tests.engine.test_approvals import (
+from tests.doubles.model import ScriptedModel, call_answer, text_answer
+from tests.support.engine_approvals import (
     ASK,
     allow,
     answer,
     assert_not_stuck,
+    client_result,
     deny,
-    did,
     make_agent,
     pause,
     submit,
 )
-from tests.engine.test_cancel import with_model, within
-from tests.engine.test_compaction import compacted, talked
+from tests.support.engine_runs import (
+    compact_thread,
+    make_talkative_agent,
+    use_model,
+    wait_until_set,
+)
+from tests.support.rig import ACTOR, WAIT_SECONDS, Rig
 
 from holdfast.core.agents import Agent
 from holdfast.core.cancellation import Action, Cancellation
@@ -62,12 +67,12 @@ async def paused_beside_a_summary(
 ) -> AsyncIterator[tuple[Agent, SlowSummariser]]:
     """An agent that waits for a person while its context is being made smaller."""
     model = SlowSummariser()
-    with_model(rig, model)
+    use_model(rig, model)
     async with rig.working():
-        agent = await talked(rig, tools=("ask", "roll"), rules=(ASK,))
+        agent = await make_talkative_agent(rig, tools=("ask", "roll"), rules=(ASK,))
         await pause(rig, agent, *calls)
-        compacting = asyncio.create_task(compacted(rig, agent))
-        await within(model.writing)
+        compacting = asyncio.create_task(compact_thread(rig, agent))
+        await wait_until_set(model.writing)
         yield agent, model
         model.may_write.set()
         await asyncio.wait_for(asyncio.gather(compacting, return_exceptions=True), WAIT_SECONDS)
@@ -97,7 +102,7 @@ async def test_a_compaction_that_is_given_up_leaves_the_calls_to_who_waits_for_t
 
 async def test_a_cancel_of_a_waiting_compaction_changes_nothing_of_the_agent(rig: Rig) -> None:
     async with rig.working():
-        agent = await talked(rig, tools=("ask",), rules=(ASK,))
+        agent = await make_talkative_agent(rig, tools=("ask",), rules=(ASK,))
         asked = await pause(rig, agent, ("c1", "ask"))
     wish = await rig.read(lambda tx: compaction._look(tx, ACTOR, agent.id, None))
     assert isinstance(wish, NewSend)
@@ -114,7 +119,7 @@ async def test_an_answer_that_is_given_up_before_its_turn_leaves_no_call_open(ri
     agent = await make_agent(rig)
     async with rig.working():
         await pause(rig, agent, ("c1", "ask"), ("c2", "ask"), ("c3", "look"), ("c4", "roll"))
-        await rig.ended(await submit(rig, agent, did("c3"), partial=True))
+        await rig.ended(await submit(rig, agent, client_result("c3"), partial=True))
     run = await submit(rig, agent, allow("c1"), deny("c2"), more="And hurry.")
     await Runner(rig.house).give_up(run.id, "TEST: no claim works")
     rows = await rig.context(agent)
@@ -141,7 +146,7 @@ async def test_a_cancelled_answer_that_is_given_up_has_its_receipt(
     async with rig.working():
         await pause(rig, agent, ("c1", "ask"))
         run = await submit(rig, agent, allow("c1"))
-        await within(rig.toolbox.running)
+        await wait_until_set(rig.toolbox.running)
     # The process has died meanwhile, and the next one finds the run as it cannot be carried on.
 
     def put_on_record(tx: Transaction) -> None:
@@ -164,13 +169,13 @@ async def test_a_cancelled_answer_that_is_given_up_has_its_receipt(
 
 async def test_a_roll_back_of_a_run_that_is_given_up_forgets_what_it_said(rig: Rig) -> None:
     agent = await rig.make_agent("roll")
-    rig.model.script = [said(), called(("c1", "roll"))]
+    rig.model.script = [text_answer(), call_answer(("c1", "roll"))]
     rig.toolbox.gate = asyncio.Event()
     async with rig.working():
         await rig.say(agent)
         before = await rig.context(agent)
         run = await rig.submit(agent)
-        await within(rig.toolbox.running)
+        await wait_until_set(rig.toolbox.running)
 
     def put_on_record(tx: Transaction) -> None:
         receipt = Cancellation(requested_at=run.created_at, requested_by="", action=Action.ROLLBACK)
@@ -188,7 +193,7 @@ async def test_what_was_answered_stands_when_its_run_is_cancelled_before_its_tur
 ) -> None:
     calls = (("c1", "look"), ("c2", "ask"), ("c3", "ask"), ("c4", "ask"))
     async with paused_beside_a_summary(rig, *calls) as (agent, _):
-        run = await submit(rig, agent, did("c1"), deny("c2"), allow("c3"), partial=True)
+        run = await submit(rig, agent, client_result("c1"), deny("c2"), allow("c3"), partial=True)
         run = await runs.cancel(rig.house, ACTOR, run.id)
         rows = await rig.context(agent)
         made = {item.call_id: (item.reason, item.decided_by_id) for item in decisions(rows)}

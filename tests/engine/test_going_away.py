@@ -6,8 +6,10 @@ from dataclasses import replace
 from typing import TypeVar
 
 import pytest
-from tests.engine.rig import ACTOR, Rig, called
-from tests.engine.test_cancel import HangingModel, SelectiveToolbox, with_model, within
+from tests.doubles.model import HangingModel, call_answer
+from tests.doubles.toolbox import HangingToolbox
+from tests.support.engine_runs import use_model, wait_until_set
+from tests.support.rig import ACTOR, Rig
 
 from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.core.messages import Outcome, Role
@@ -45,7 +47,7 @@ class GatedStore:
 
 async def gone(task: asyncio.Task[object], store: GatedStore) -> None:
     """Its caller goes away after the commit and before it has heard of it."""
-    await within(store.committed)
+    await wait_until_set(store.committed)
     task.cancel()
     await asyncio.wait([task])
     store.gate.set()
@@ -68,11 +70,11 @@ async def test_a_message_is_answered_though_its_sender_went_away(rig: Rig) -> No
 async def test_a_run_is_stopped_though_the_one_who_cancelled_it_went_away(rig: Rig) -> None:
     agent = await rig.make_agent()
     model = HangingModel()
-    with_model(rig, model)
+    use_model(rig, model)
     store = GatedStore(rig.house.store)
     async with rig.working():
         run = await rig.submit(agent)
-        await within(model.silent)
+        await wait_until_set(model.silent)
         house = replace(rig.house, store=store)
         await gone(asyncio.create_task(runs.cancel(house, ACTOR, run.id)), store)
         assert (await rig.ended(run)).status is RunStatus.CANCELLED
@@ -132,7 +134,7 @@ async def test_a_send_that_cannot_be_taken_back_keeps_its_turn(rig: Rig) -> None
 async def test_a_result_that_cannot_be_put_on_record_is_written_with_the_others(rig: Rig) -> None:
     agent = await rig.make_agent("slow_a", "slow_b")
     rig.house = replace(rig.house, store=ShakyStore(rig.house.store, doing="_put_on_record"))
-    rig.model.script = [called(("c1", "slow_a"), ("c2", "slow_b"))]
+    rig.model.script = [call_answer(("c1", "slow_a"), ("c2", "slow_b"))]
     async with rig.working():
         reply = await rig.say(agent)
     assert reply.ended.status is RunStatus.COMPLETED
@@ -143,12 +145,12 @@ async def test_a_result_that_cannot_be_put_on_record_is_written_with_the_others(
 async def test_new_messages_wait_behind_what_a_dead_process_left(store: SqliteStore) -> None:
     first, second = Rig(store), Rig(store)
     agent = await first.make_agent("hang")
-    first.model.script = [called(("c1", "hang"))]
-    toolbox = SelectiveToolbox()
+    first.model.script = [call_answer(("c1", "hang"))]
+    toolbox = HangingToolbox()
     first.house = replace(first.house, toolbox=toolbox)
     async with first.working():
         interrupted = await first.submit(agent, "one")
-        await within(toolbox.hanging)
+        await wait_until_set(toolbox.hanging)
     at_work = Worker(second.house)
     await at_work.look_back()
     new = await second.submit(agent, "two")

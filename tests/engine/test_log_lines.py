@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.engine.rig import ACTOR, WAIT_SECONDS, Rig, called, said
+from tests.doubles.model import call_answer, text_answer
+from tests.support.rig import ACTOR, WAIT_SECONDS, Rig
 
 from holdfast import logs
 from holdfast.adapters.outgoing.guarded import GuardedOutgoing
@@ -52,7 +53,7 @@ def lines() -> Iterator[Lines]:
 
 
 async def test_a_run_is_told_from_its_sending_to_its_end(rig: Rig, lines: Lines) -> None:
-    rig.model.script = [called(("call_1", "slow")), said("The word is s3cret.")]
+    rig.model.script = [call_answer(("call_1", "slow")), text_answer("The word is s3cret.")]
     async with rig.working():
         agent = await rig.make_agent("slow")
         secret = Secret(id="agent-env-1", key="WORD", value="s3cret")

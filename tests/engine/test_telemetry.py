@@ -10,7 +10,8 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
-from tests.engine.rig import ACTOR, WAIT_SECONDS, Rig, called, said
+from tests.doubles.model import call_answer, text_answer
+from tests.support.rig import ACTOR, WAIT_SECONDS, Rig
 
 from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.adapters.telemetry.opening import open_telemetry
@@ -82,7 +83,7 @@ def watched(store: SqliteStore) -> Watched:
 
 async def test_a_run_is_a_tree_of_spans(watched: Watched) -> None:
     rig = watched.rig
-    rig.model.script = [called(("call_1", "slow")), (TextDelta("Done."), said("Done."))]
+    rig.model.script = [call_answer(("call_1", "slow")), (TextDelta("Done."), text_answer("Done."))]
     async with rig.working():
         agent = await rig.make_agent("slow")
         reply = await rig.say(agent)
@@ -128,7 +129,7 @@ async def test_a_run_is_a_tree_of_spans(watched: Watched) -> None:
 
 async def test_tools_that_run_side_by_side_are_siblings(watched: Watched) -> None:
     rig = watched.rig
-    rig.model.script = [called(("call_1", "fast_a"), ("call_2", "fast_b")), said()]
+    rig.model.script = [call_answer(("call_1", "fast_a"), ("call_2", "fast_b")), text_answer()]
     async with rig.working():
         await rig.say(await rig.make_agent("fast_a", "fast_b"))
     parents = {
@@ -197,7 +198,7 @@ async def test_a_run_that_is_given_up_is_counted_and_so_are_its_steps(
     watched: Watched, monkeypatch: pytest.MonkeyPatch, while_asking: bool
 ) -> None:
     rig = watched.rig
-    rig.model.script = [called(("call_1", "slow"))]
+    rig.model.script = [call_answer(("call_1", "slow"))]
     rig.toolbox.gate = asyncio.Event()
     if while_asking:
         rig.model.gate = asyncio.Event()
@@ -210,7 +211,8 @@ async def test_a_run_that_is_given_up_is_counted_and_so_are_its_steps(
         await (rig.model.asked if while_asking else rig.toolbox.running).wait()
         monkeypatch.setattr(Checkpoints, "advance", broken)
         monkeypatch.setattr(recovery, "load", broken)
-        (rig.model.gate or rig.toolbox.gate).set()
+        rig.model.gate.set()
+        rig.toolbox.gate.set()
         ended = await rig.ended(run)
     assert ended.failure is not None
     figures = watched.figures()
@@ -223,7 +225,7 @@ async def test_a_run_that_is_given_up_is_counted_and_so_are_its_steps(
 
 async def test_a_run_that_a_reset_ends_is_counted(watched: Watched) -> None:
     rig = watched.rig
-    rig.model.script = [called(("call_1", "held"))]
+    rig.model.script = [call_answer(("call_1", "held"))]
     async with rig.working():
         agent = await rig.make_agent("held", rules=(RequiresApproval(tool_name="held"),))
         await rig.say(agent)
@@ -235,7 +237,7 @@ async def test_a_run_that_a_reset_ends_is_counted(watched: Watched) -> None:
 
 async def test_a_killed_tool_is_measured_as_such(watched: Watched) -> None:
     rig = watched.rig
-    rig.model.script = [called(("call_1", "slow"))]
+    rig.model.script = [call_answer(("call_1", "slow"))]
     rig.toolbox.gate = asyncio.Event()
     async with rig.working():
         run = await rig.submit(await rig.make_agent("slow"))
@@ -247,7 +249,7 @@ async def test_a_killed_tool_is_measured_as_such(watched: Watched) -> None:
 
 async def test_a_tool_that_broke_was_not_killed(watched: Watched) -> None:
     rig = watched.rig
-    rig.model.script = [called(("call_1", "slow"))]
+    rig.model.script = [call_answer(("call_1", "slow"))]
     rig.toolbox.faults["slow"] = ValueError("TEST: a bug")
     async with rig.working():
         await rig.say(await rig.make_agent("slow"))
@@ -258,7 +260,7 @@ async def test_a_tool_that_broke_was_not_killed(watched: Watched) -> None:
 
 async def test_what_was_said_stays_here(watched: Watched) -> None:
     rig = watched.rig
-    rig.model.script = [called(("call_1", "slow")), said("Their answer.")]
+    rig.model.script = [call_answer(("call_1", "slow")), text_answer("Their answer.")]
     async with rig.working():
         await rig.say(await rig.make_agent("slow"), "My words.")
     assert len(watched.spans) == 6
@@ -269,7 +271,7 @@ async def test_what_was_said_stays_here(watched: Watched) -> None:
 async def test_what_was_said_goes_out_if_the_operator_wants_it(store: SqliteStore) -> None:
     watched = Watched(store, with_content=True)
     rig = watched.rig
-    rig.model.script = [called(("call_1", "slow")), said("Their answer.")]
+    rig.model.script = [call_answer(("call_1", "slow")), text_answer("Their answer.")]
     async with rig.working():
         await rig.say(await rig.make_agent("slow"), "My words.")
     last = dict(watched.named("chat guide")[1].attributes or {})

@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import TypeVar
 
 import pytest
-from tests.engine.rig import WAIT_SECONDS, Moment, Rig, said
-from tests.engine.test_recovery import DyingStore
+from tests.doubles.model import Moment, text_answer
+from tests.doubles.store import CrashingStore
+from tests.support.rig import WAIT_SECONDS, Rig
 
 from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.core import tool_rules as rules
@@ -84,7 +85,7 @@ def words(*texts: str) -> tuple[Moment, ...]:
 def story(*moments: Moment) -> tuple[Moment, ...]:
     """A stream that ends as it should, with the whole answer."""
     text = "".join(moment.text for moment in moments if isinstance(moment, TextDelta))
-    return (*moments, said(text))
+    return (*moments, text_answer(text))
 
 
 async def following(
@@ -216,7 +217,7 @@ async def test_a_client_that_comes_back_after_a_crash_gets_the_rest_once_and_the
     second.model.script = [story(*words("Once", " more."))]
     run = await first.submit(agent, stream_tokens=True)
     client = asyncio.create_task(following(first.house, run))
-    dying = DyingStore(store, at, after_commit=after_commit)
+    dying = CrashingStore(store, at, after_commit=after_commit)
     first.house = replace(first.house, store=dying)
     async with first.working():
         await asyncio.wait_for(dying.died.wait(), WAIT_SECONDS)
@@ -276,7 +277,7 @@ async def test_a_run_whose_words_cannot_be_kept_is_interrupted_and_goes_on_with_
     agent = await rig.make_agent()
     speak = asyncio.Event()
     rig.model.script = [
-        (speak, *words(*"abcdefghij" * 100), said("never")),
+        (speak, *words(*"abcdefghij" * 100), text_answer("never")),
         story(*words("Again")),
     ]
     async with rig.working():

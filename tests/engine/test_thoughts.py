@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from msgspec.structs import replace as changed
-from tests.engine.rig import ACTOR, WAIT_SECONDS, Rig
+from tests.support.rig import ACTOR, WAIT_SECONDS, Rig
 
 from holdfast.adapters.models.catalogue import ProviderCatalogue
 from holdfast.adapters.models.handles import ProviderSettings

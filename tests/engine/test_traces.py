@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
-from tests.engine.rig import ACTOR, Rig, called, said
+from tests.doubles.model import call_answer, text_answer
+from tests.support.rig import ACTOR, Rig
 
 from holdfast.adapters.store.sql_store import SqlStore
 from holdfast.adapters.store.sqlite import SqliteStore
@@ -66,7 +67,7 @@ async def kept(rig: Rig) -> list[Sequence[ProviderTrace]]:
 
 async def test_each_step_keeps_its_exchange(any_store: SqlStore) -> None:
     rig = listening(any_store)
-    rig.model.script = [called(("call_1", "slow")), said("Done.")]
+    rig.model.script = [call_answer(("call_1", "slow")), text_answer("Done.")]
     async with rig.working():
         agent = await rig.make_agent("slow")
         reply = await rig.say(agent)

@@ -7,16 +7,11 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from tests.engine.rig import (
-    ACTOR,
-    WAIT_SECONDS,
-    Rig,
-    ScriptedToolbox,
-    assert_answered,
-    called,
-    said,
-)
-from tests.engine.test_cancel import HangingModel, said_in, steps_of, with_model, within
+from tests.doubles.model import HangingModel, call_answer, text_answer
+from tests.doubles.toolbox import ScriptedToolbox
+from tests.support.engine_runs import steps_of, texts_in, use_model, wait_until_set
+from tests.support.history import assert_calls_answered
+from tests.support.rig import ACTOR, WAIT_SECONDS, Rig
 
 from holdfast.core.agents import Agent
 from holdfast.core.cancellation import Cancellation
@@ -61,7 +56,7 @@ async def effect(
             await asyncio.Event().wait()
 
     task = asyncio.create_task(hang())
-    await within(began)
+    await wait_until_set(began)
     yield task
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
@@ -126,9 +121,9 @@ async def assert_stalled(rig: Rig, agent: Agent, run: Run, reason: StopReason, k
     assert ended.failure is not None
     assert ended.failure.kind == kind
     assert "HOLDFAST_RUN_STALL_SECONDS" in ended.failure.detail
-    assert_answered(await rig.context(agent))
+    assert_calls_answered(await rig.context(agent))
     assert await rig.read(lambda tx: tx.steps.pending(run.id)) == []
-    rig.model.otherwise = lambda _: said("Here I am.")
+    rig.model.otherwise = lambda _: text_answer("Here I am.")
     return ended
 
 
@@ -140,14 +135,14 @@ async def test_a_model_that_falls_silent_ends_the_run_and_what_it_said_is_kept(
     model = HangingModel(
         TextDelta("I was "), TextDelta("about to"), ToolCallDelta("c", "roll", "{")
     )
-    with_model(rig, model)
+    use_model(rig, model)
     async with rig.working():
         run = await rig.submit(agent, stream_tokens=stream_tokens)
-        await within(model.silent)
+        await wait_until_set(model.silent)
         clock.advance(STALL_SECONDS + 1)
         await assert_stalled(rig, agent, run, StopReason.LLM_API_ERROR, "llm_timeout")
         assert model.hung_up.is_set()
-        assert await said_in(rig, agent) == [(Role.USER, "Hi"), (Role.ASSISTANT, "I was about to")]
+        assert await texts_in(rig, agent) == [(Role.USER, "Hi"), (Role.ASSISTANT, "I was about to")]
         (step,) = await steps_of(rig, run)
         assert step.status is StepStatus.FAILED
         assert step.failure is not None
@@ -155,11 +150,11 @@ async def test_a_model_that_falls_silent_ends_the_run_and_what_it_said_is_kept(
 
 async def test_a_tool_that_outlives_its_time_is_stopped(rig: Rig, clock: FakeClock) -> None:
     agent = await rig.make_agent("roll")
-    rig.model.script = [called(("c1", "roll"))]
+    rig.model.script = [call_answer(("c1", "roll"))]
     rig.toolbox.gate = asyncio.Event()
     async with rig.working():
         run = await rig.submit(agent)
-        await within(rig.toolbox.running)
+        await wait_until_set(rig.toolbox.running)
         clock.advance(rig.house.limits.tool_timeout_seconds + STALL_SECONDS + 1)
         await assert_stalled(rig, agent, run, StopReason.ERROR, "stalled")
         results = [item for row in await rig.context(agent) for item in row.tool_returns]
@@ -173,7 +168,7 @@ async def test_who_waits_for_a_turn_has_not_stalled(rig: Rig, clock: FakeClock) 
     rig.model.gate = asyncio.Event()
     async with rig.working():
         first = await rig.submit(agent, "one")
-        await within(rig.model.asked)
+        await wait_until_set(rig.model.asked)
         clock.advance(STALL_SECONDS - 1)
         second = await rig.submit(agent, "two")
         rig.model.gate.set()
@@ -183,7 +178,7 @@ async def test_who_waits_for_a_turn_has_not_stalled(rig: Rig, clock: FakeClock) 
 
 async def test_who_waits_for_a_person_has_not_stalled(rig: Rig, clock: FakeClock) -> None:
     agent = await rig.make_agent("ask", rules=(RequiresApproval(tool_name="ask"),))
-    rig.model.script = [called(("c1", "ask"))]
+    rig.model.script = [call_answer(("c1", "ask"))]
     async with rig.working():
         run = await rig.submit(agent)
         await rig.ended(run)
@@ -196,7 +191,7 @@ async def test_who_waits_for_a_person_has_not_stalled(rig: Rig, clock: FakeClock
 async def test_a_cancel_on_record_wins_over_a_stall(rig: Rig, clock: FakeClock) -> None:
     agent = await rig.make_agent()
     model = HangingModel(TextDelta("Well"))
-    with_model(rig, model)
+    use_model(rig, model)
 
     def cancelled_as_it_stalls(tx: Transaction) -> None:
         put_cancel_on_record(rig, run, tx)
@@ -205,11 +200,11 @@ async def test_a_cancel_on_record_wins_over_a_stall(rig: Rig, clock: FakeClock) 
 
     async with rig.working():
         run = await rig.submit(agent)
-        await within(model.silent)
+        await wait_until_set(model.silent)
         await rig.house.store.write(cancelled_as_it_stalls)
         ended = await rig.ended(run)
     assert (ended.status, ended.failure) == (RunStatus.CANCELLED, None)
-    assert await said_in(rig, agent) == [(Role.USER, "Hi"), (Role.ASSISTANT, "Well")]
+    assert await texts_in(rig, agent) == [(Role.USER, "Hi"), (Role.ASSISTANT, "Well")]
 
 
 class Stubborn(ScriptedToolbox):
@@ -252,14 +247,14 @@ async def test_a_run_whose_tool_does_not_stop_is_ended_without_it(
     agent = await rig.make_agent("roll")
     toolbox = Stubborn()
     rig.house = replace(rig.house, toolbox=toolbox)
-    rig.model.script = [called(("c1", "roll"))]
+    rig.model.script = [call_answer(("c1", "roll"))]
     async with rig.working():
         run = await rig.submit(agent)
-        await within(toolbox.running)
+        await wait_until_set(toolbox.running)
         if cancelled:
             await rig.house.store.write(partial(put_cancel_on_record, rig, run))
         clock.advance(rig.house.limits.tool_timeout_seconds + STALL_SECONDS + 1)
-        await within(toolbox.heard)
+        await wait_until_set(toolbox.heard)
         # Nothing says that the dog has looked since; so time goes on until it has.
         following = asyncio.create_task(rig.ended(run))
         while not following.done():
@@ -270,7 +265,7 @@ async def test_a_run_whose_tool_does_not_stop_is_ended_without_it(
         if not cancelled:
             assert ended.failure is not None
             assert "did not stop" in ended.failure.detail
-        assert_answered(await rig.context(agent))
+        assert_calls_answered(await rig.context(agent))
         assert (await rig.say(agent, "And now?")).ended.stop_reason is StopReason.END_TURN
         # Whatever comes of the tool at last is nobody's news.
         toolbox.done.set()
@@ -283,13 +278,13 @@ async def test_a_worker_leaves_without_a_tool_that_does_not_stop(
 ) -> None:
     agent, toolbox = await rig.make_agent("roll"), Stubborn()
     rig.house = replace(rig.house, toolbox=toolbox)
-    rig.model.script = [called(("c1", "roll"))]
+    rig.model.script = [call_answer(("c1", "roll"))]
     duty = worker.Worker(rig.house)
     working = asyncio.create_task(duty.run())
     run = await rig.submit(agent)
-    await within(toolbox.running)
+    await wait_until_set(toolbox.running)
     clock.advance(rig.house.limits.tool_timeout_seconds + STALL_SECONDS + 1)
-    await within(toolbox.heard)
+    await wait_until_set(toolbox.heard)
     following = asyncio.create_task(rig.ended(run))
     while not following.done():
         clock.advance(STALL_SECONDS + 1)
@@ -311,11 +306,11 @@ async def test_a_worker_leaves_without_a_tool_that_never_heeds_it(
     monkeypatch.setattr(worker, "STOP_SECONDS", 0.01)
     agent, toolbox = await rig.make_agent("roll"), Deaf()
     rig.house = replace(rig.house, toolbox=toolbox)
-    rig.model.script = [called(("c1", "roll"))]
+    rig.model.script = [call_answer(("c1", "roll"))]
     duty = worker.Worker(rig.house)
     working = asyncio.create_task(duty.run())
     run = await rig.submit(agent)
-    await within(toolbox.running)
+    await wait_until_set(toolbox.running)
 
     duty.drain(0)
     await asyncio.wait([working], timeout=WAIT_SECONDS)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from fastapi import FastAPI
 from httpx import AsyncClient, Response
-from tests.http.conftest import TwoModels
+from tests.doubles.catalogue import FixedCatalogue
 
 from holdfast.core.models import ModelInfo
 from holdfast.core.providers import Provider
@@ -17,7 +17,7 @@ from holdfast.ports.model import Catalogue
 from holdfast.usecases import providers
 
 
-class Slow(TwoModels):
+class Slow(FixedCatalogue):
     """Nobody says what it has before everybody was asked."""
 
     def __init__(self, asked: asyncio.Barrier) -> None:

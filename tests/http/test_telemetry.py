@@ -11,7 +11,8 @@ from fastapi import FastAPI
 from httpx import AsyncClient
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from tests.engine.rig import ACTOR, Rig, called, said
+from tests.doubles.model import call_answer, text_answer
+from tests.support.rig import ACTOR, Rig
 
 from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.adapters.telemetry.figures import LOOKED_UP, MEASURED
@@ -56,7 +57,7 @@ async def test_a_turn_shows_in_all_figures(
     rig: Rig, telemetry: OtelTelemetry, connect: Connect
 ) -> None:
     app = build_app(rig.house, HttpSettings(telemetry=telemetry, metrics=True))
-    rig.model.script = [called(("call_1", "slow")), (TextDelta("Done."), said("Done."))]
+    rig.model.script = [call_answer(("call_1", "slow")), (TextDelta("Done."), text_answer("Done."))]
     async with rig.working(), connect(app) as client:
         agent = await rig.make_agent("slow")
         body = {"messages": [{"role": "user", "content": "Hi"}]}

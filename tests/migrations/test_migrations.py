@@ -13,7 +13,7 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, create_engine, make_url
-from tests.values import Make
+from tests.support.values import Make
 
 from holdfast.adapters.store import migrate, tables
 from holdfast.adapters.store.cipher import Cipher

@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.values import Make, moment
+from tests.support.values import Make, moment
 
 from holdfast.core.budgets import Overrun
 from holdfast.core.cancellation import Action, Cancellation

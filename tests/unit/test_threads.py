@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.values import Make
+from tests.support.values import Make
 
 from holdfast.core.messages import Decision, Message, Outcome, Role, ToolCall, ToolReturn
 from holdfast.core.models import ModelChoice, ModelSettings

@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from letta_client import Letta
-from tests.server_process import ServerProcess
-from tests.wire.reading import listed
+from tests.support.client_objects import as_dicts
+from tests.support.server_process import ServerProcess
 
 from holdfast.adapters.sandbox.landlock import can_hide
 from holdfast.testing import Answer, ScriptedProvider, ToolCall
 
 if TYPE_CHECKING:
     from letta_client.types import AgentState
-    from tests.wire.conftest import MakeAgent, MakeTool
+    from tests.support.wire_server import MakeAgent, MakeTool
 
 pytestmark = pytest.mark.slow
 
@@ -39,7 +39,7 @@ def result_of(
 ) -> tuple[str, str]:
     provider.script(Answer(ToolCall(name, arguments)), "Done.")
     reply = client.agents.messages.create(agent.id, input="Go on")
-    (row,) = [row for row in listed(reply.messages) if "tool_return" in row]
+    (row,) = [row for row in as_dicts(reply.messages) if "tool_return" in row]
     return row["status"], row["tool_return"]
 
 

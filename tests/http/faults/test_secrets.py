@@ -3,8 +3,8 @@
 import logging
 
 import pytest
-from tests.engine.rig import ACTOR
-from tests.http.faults.conftest import KEY, PATHS, WIRES, Site
+from tests.support.http_site import KEY, PATHS, WIRES, Site
+from tests.support.rig import ACTOR
 
 from holdfast.core.paging import Page
 from holdfast.core.runs import StepQuery

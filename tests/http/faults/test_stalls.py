@@ -5,7 +5,15 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from tests.http.faults.conftest import WAIT_SECONDS, WIRES, Site, Told, as_json, as_stream, opened
+from tests.support.http_site import (
+    WAIT_SECONDS,
+    WIRES,
+    FailureReport,
+    Site,
+    as_json,
+    as_stream,
+    open_site,
+)
 
 from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.core.messages import Text
@@ -13,7 +21,7 @@ from holdfast.engine import worker
 from holdfast.engine.progress import EffectProgress
 from holdfast.testing import Answer, FakeClock, Gate
 
-Send = Callable[[Site, str], Coroutine[Any, Any, Told]]
+Send = Callable[[Site, str], Coroutine[Any, Any, FailureReport]]
 
 
 @pytest.mark.parametrize("send", [as_json, as_stream])
@@ -31,7 +39,7 @@ async def test_a_provider_that_gets_no_further_is_hung_up_on_and_its_words_are_k
 
     monkeypatch.setattr(EffectProgress, "moved", noted)
     clock, gate = FakeClock(), Gate("nothing more")
-    async with opened(store, clock=clock, silence_seconds=60) as site:
+    async with open_site(store, clock=clock, silence_seconds=60) as site:
         agent_id = await site.agent(WIRES["chat"])
         site.provider.script(Answer("I was about to", gate), "Here I am.")
         sending = asyncio.create_task(send(site, agent_id))

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 from httpx import AsyncClient
-from tests.engine.rig import ScriptedPrices
-from tests.engine.test_cost import PRICE
+from tests.doubles.prices import PRICE, ScriptedPrices
 
 from holdfast.cli.runs import _cost
 from holdfast.core.messages import ToolCall

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 from httpx import AsyncClient
-from tests.waiting import WAIT_SECONDS, eventually
+from tests.support.waiting import WAIT_SECONDS, eventually
 
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
 from holdfast.core.messages import ToolCall
@@ -128,8 +128,8 @@ async def test_steps_and_tools_are_kept_with_the_run_from_step_to_step(
     model.says(calls=[ROLL])
     model.says("A four.")
     model.says("Hello!")
-    model.open.clear()
-    model.fluent.clear()
+    model.gate.clear()
+    model.stream_gate.clear()
     hello = {"messages": [{"role": "user", "content": "roll"}]}
     path = f"/v1/agents/{agent_id}/messages/async"
     first, second = [(await client.post(path, json=hello)).json()["id"] for _ in range(2)]
@@ -144,14 +144,14 @@ async def test_steps_and_tools_are_kept_with_the_run_from_step_to_step(
 
     # It may answer, but not the next question.
     model.asked.clear()
-    model.open.set()
+    model.gate.set()
     await eventually(lambda: len(model.script) == 2)
-    model.open.clear()
-    model.fluent.set()
+    model.gate.clear()
+    model.stream_gate.set()
     await asyncio.wait_for(model.asked.wait(), WAIT_SECONDS)
     assert await metrics(first) == (2, [roll_id])
 
-    model.open.set()
+    model.gate.set()
     await eventually(lambda: not model.script)
 
 

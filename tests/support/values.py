@@ -13,6 +13,7 @@ from holdfast.core.models import ModelChoice
 from holdfast.core.runs import Run, RunStatus, Step
 from holdfast.core.threads import Thread
 from holdfast.core.tools import Tool
+from holdfast.ports.store import Store, Transaction
 
 MODEL = ModelChoice(handle="openai/gpt-x", context_window=32_000)
 
@@ -101,3 +102,15 @@ class Make:
             "created_at": moment(number),
             "updated_at": moment(number),
         }
+
+
+async def add_thread(store: Store, make: Make) -> Thread:
+    agent = make.agent()
+    thread = make.thread(agent)
+
+    def work(tx: Transaction) -> None:
+        tx.agents.add(agent)
+        tx.threads.add(thread)
+
+    await store.write(work)
+    return thread

@@ -11,26 +11,26 @@ WAIT_SECONDS = 30.0
 T = TypeVar("T")
 
 
-def shown(item: BaseModel) -> dict[str, Any]:
+def as_dict(item: BaseModel) -> dict[str, Any]:
     """The object as it came over the wire."""
     return item.to_dict(warnings=False)
 
 
-def listed(items: Iterable[BaseModel]) -> list[dict[str, Any]]:
-    return [shown(item) for item in items]
+def as_dicts(items: Iterable[BaseModel]) -> list[dict[str, Any]]:
+    return [as_dict(item) for item in items]
 
 
 def kinds(items: Iterable[BaseModel]) -> list[str]:
-    return [str(shown(item)["message_type"]) for item in items]
+    return [str(as_dict(item)["message_type"]) for item in items]
 
 
 def history(client: Letta, agent_id: str, **query: Any) -> list[dict[str, Any]]:
     """What was said, without the system message."""
-    rows = listed(client.agents.messages.list(agent_id, **query).items)
+    rows = as_dicts(client.agents.messages.list(agent_id, **query).items)
     return [row for row in rows if row["message_type"] != "system_message"]
 
 
-def spoken(client: Letta, agent_id: str) -> list[str]:
+def message_texts(client: Letta, agent_id: str) -> list[str]:
     """The texts of user and assistant, in order."""
     return [row["content"] for row in history(client, agent_id) if "content" in row]
 

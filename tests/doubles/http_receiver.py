@@ -1,4 +1,4 @@
-"""A server that a caller might name: it notes what it hears and answers as it is told to."""
+"""An HTTP server that records what it receives and answers what a test has set."""
 
 import asyncio
 import ssl
@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 
-from tests.waiting import WAIT_SECONDS
+from tests.support.waiting import WAIT_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class ReceivedRequest:
     method: str
     target: str
     headers: dict[str, str]
@@ -19,7 +19,7 @@ class Heard:
 
 
 @dataclass(frozen=True, slots=True)
-class Says:
+class CannedResponse:
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes = b"ok"
@@ -32,25 +32,25 @@ class Receiver:
     """Answers in turn, the last one for ever. None: it hears the request and never answers."""
 
     def __init__(self) -> None:
-        self.answers: list[Says | None] = [Says()]
-        self.all_heard: list[Heard] = []
+        self.answers: list[CannedResponse | None] = [CannedResponse()]
+        self.all_requests: list[ReceivedRequest] = []
         self.host = "127.0.0.1"
         self.port = 0
-        self._fresh: asyncio.Queue[Heard] = asyncio.Queue()
+        self._fresh: asyncio.Queue[ReceivedRequest] = asyncio.Queue()
         self._hanging: set[asyncio.Task[None]] = set()
 
     @property
     def url(self) -> str:
         return f"http://{self.host}:{self.port}"
 
-    async def heard(self) -> Heard:
-        """The next request that nobody has asked for yet."""
+    async def next_request(self) -> ReceivedRequest:
+        """The next request that no test has taken yet."""
         async with asyncio.timeout(WAIT_SECONDS):
             return await self._fresh.get()
 
-    def wait(self) -> Heard:
-        """``heard`` for a test without a loop."""
-        return asyncio.run_coroutine_threadsafe(self.heard(), self.loop).result(WAIT_SECONDS)
+    def wait(self) -> ReceivedRequest:
+        """``next_request`` for a test without a loop."""
+        return asyncio.run_coroutine_threadsafe(self.next_request(), self.loop).result(WAIT_SECONDS)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -69,30 +69,30 @@ class Receiver:
             task.cancel()
 
     async def _answer(
-        self, heard: Heard, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, request: ReceivedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        says = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        self.all_heard.append(heard)
-        self._fresh.put_nowait(heard)
-        if says is None:
+        response = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        self.all_requests.append(request)
+        self._fresh.put_nowait(request)
+        if response is None:
             await reader.read()
             return
-        head = {"content-length": str(len(says.body)), "connection": "close"} | says.headers
-        lines = [f"HTTP/1.1 {says.status} Such", *(f"{name}: {head[name]}" for name in head)]
-        writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + says.body)
+        head = {"content-length": str(len(response.body)), "connection": "close"} | response.headers
+        lines = [f"HTTP/1.1 {response.status} Such", *(f"{name}: {head[name]}" for name in head)]
+        writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + response.body)
         await writer.drain()
 
 
-async def _request(reader: asyncio.StreamReader) -> Heard:
+async def _request(reader: asyncio.StreamReader) -> ReceivedRequest:
     first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().strip().split("\r\n")
     method, target, _ = first.split(" ")
     headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
     body = await reader.readexactly(int(headers.get("content-length", "0")))
-    return Heard(method, target, headers, body)
+    return ReceivedRequest(method, target, headers, body)
 
 
 @asynccontextmanager
-async def receiving(port: int = 0, tls: ssl.SSLContext | None = None) -> AsyncIterator[Receiver]:
+async def run_receiver(port: int = 0, tls: ssl.SSLContext | None = None) -> AsyncIterator[Receiver]:
     receiver = Receiver()
     server = await asyncio.start_server(receiver.serve, receiver.host, port, ssl=tls)
     receiver.port = server.sockets[0].getsockname()[1]
@@ -102,11 +102,11 @@ async def receiving(port: int = 0, tls: ssl.SSLContext | None = None) -> AsyncIt
 
 
 @contextmanager
-def receiving_in_thread(port: int = 0) -> Iterator[Receiver]:
+def run_receiver_in_thread(port: int = 0) -> Iterator[Receiver]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
-    opened = receiving(port)
+    opened = run_receiver(port)
     receiver = asyncio.run_coroutine_threadsafe(opened.__aenter__(), loop).result(WAIT_SECONDS)
     receiver.loop = loop
     try:

@@ -64,20 +64,20 @@ def reveal(name: str) -> str:
     return os.environ.get(name, "not there")
 '''
 
-KNOCK = '''
-def knock(port: int, log: str) -> str:
-    """Leave a line in a file, then wait at a door until it is opened.
+WAIT_AT_GATE = '''
+def wait_at_gate(port: int, log: str) -> str:
+    """Leave a line in a file, then wait until the gate is opened.
 
     Args:
-        port: Where the door is.
+        port: Where the gate listens.
         log: The file.
     """
     import socket
 
     with open(log, "a") as file:
-        file.write("knocked\\n")
-    with socket.create_connection(("127.0.0.1", port)) as door:
-        door.recv(1)
+        file.write("entered\\n")
+    with socket.create_connection(("127.0.0.1", port)) as gate:
+        gate.recv(1)
     return "came in"
 '''
 

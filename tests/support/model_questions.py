@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from tests.waiting import WAIT_SECONDS
+from tests.support.waiting import WAIT_SECONDS
 
 from holdfast.adapters.models.handles import ProviderSettings
 from holdfast.adapters.models.router import ModelRouter
@@ -93,18 +93,18 @@ SYSTEM = row(Role.SYSTEM, "You are terse.")
 HELLO = row(Role.USER, "Hello.")
 
 
-def ask(handle: str, *rows: Message, **more: Any) -> Question:
+def make_question(handle: str, *rows: Message, **more: Any) -> Question:
     settings = more.pop("settings", ModelSettings())
     choice = ModelChoice(handle=handle, context_window=128_000, settings=settings)
     return Question(choice=choice, history=(SYSTEM, *(rows or (HELLO,))), **more)
 
 
-async def told(model: ModelRouter, question: Question) -> list[ModelEvent]:
+async def ask_for_events(model: ModelRouter, question: Question) -> list[ModelEvent]:
     async with model.ask(question) as events:
         return [event async for event in events]
 
 
-async def next_said(events: AsyncIterator[ModelEvent]) -> ModelEvent:
+async def next_event(events: AsyncIterator[ModelEvent]) -> ModelEvent:
     """The next of what the model says; what its provider counts comes in between."""
     while isinstance(event := await asyncio.wait_for(anext(events), WAIT_SECONDS), Counted):
         pass
@@ -116,8 +116,8 @@ async def collect(events: AsyncIterator[ModelEvent], into: list[ModelEvent]) -> 
         into.append(event)  # noqa: PERF401 - what came before an error is kept
 
 
-async def answered(model: ModelRouter, question: Question) -> Answer:
-    last = (await told(model, question))[-1]
+async def ask_for_answer(model: ModelRouter, question: Question) -> Answer:
+    last = (await ask_for_events(model, question))[-1]
     assert isinstance(last, Answer)
     return last
 
@@ -126,7 +126,7 @@ def arguments_of(events: list[ModelEvent]) -> list[str]:
     return [event.arguments for event in events if isinstance(event, ToolCallDelta)]
 
 
-def said_in(events: list[ModelEvent]) -> list[str]:
+def text_deltas(events: list[ModelEvent]) -> list[str]:
     return [event.text for event in events if isinstance(event, TextDelta)]
 
 
@@ -134,7 +134,7 @@ def result(call_id: str, text: str = "heads", outcome: Outcome = Outcome.FINISHE
     return ToolReturn(call_id, "flip_coin", outcome, (Text(text),) if text else ())
 
 
-def settled(answer: Answer) -> tuple[Message, Message]:
+def answer_rows(answer: Answer) -> tuple[Message, Message]:
     """The rows of an answer with one call, and of its result."""
     call = answer.tool_calls[0]
     return (
@@ -143,7 +143,7 @@ def settled(answer: Answer) -> tuple[Message, Message]:
     )
 
 
-def settled_call(call_id: str) -> tuple[Message, Message]:
+def call_rows(call_id: str) -> tuple[Message, Message]:
     return (
         row(Role.ASSISTANT, tool_calls=(ToolCall(call_id, "flip_coin", "{}"),), step_id=call_id),
         row(Role.TOOL, tool_returns=(result(call_id),), step_id=call_id),
@@ -157,7 +157,7 @@ async def refusal(
     nobody else."""
     provider.script(HttpError(status, "The dog ate it."))
     with pytest.raises(ModelError) as raised:
-        await answered(model, ask(handle))
+        await ask_for_answer(model, make_question(handle))
     assert "The dog ate it." in raised.value.detail
     assert len(provider.requests) == 1
     return raised.value

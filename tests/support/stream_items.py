@@ -8,10 +8,10 @@ from typing import Any
 import httpx
 import pytest
 from letta_client import BaseModel
-from tests.wire.reading import shown
+from tests.support.client_objects import as_dict
 
 # Of ``messages.stream``, which the client offers beside ``create(streaming=True)``, and V1's users know.
-SAYS_IT_IS_DEPRECATED = pytest.mark.filterwarnings("ignore:deprecated:DeprecationWarning")
+IGNORE_DEPRECATION = pytest.mark.filterwarnings("ignore:deprecated:DeprecationWarning")
 
 Items = Sequence[dict[str, Any]]
 
@@ -37,7 +37,7 @@ def read_until(stream: Iterator[BaseModel], said: str) -> list[dict[str, Any]]:
     """Read on in a stream of tokens until the assistant has said this much, and not further."""
     items: list[dict[str, Any]] = []
     while text_of(items) != said:
-        items.append(shown(next(stream)))
+        items.append(as_dict(next(stream)))
     return items
 
 
@@ -52,7 +52,7 @@ def places(items: Items) -> list[tuple[str, str, str]]:
     return list(dict.fromkeys((item["message_type"], item["id"], item["otid"]) for item in said))
 
 
-def numbers(items: Items) -> list[int | None]:
+def seq_ids(items: Items) -> list[int | None]:
     return [item["seq_id"] for item in items if "seq_id" in item]
 
 
@@ -61,7 +61,7 @@ def text_of(items: Items) -> str:
     return "".join(i["content"] for i in items if i["message_type"] == "assistant_message")
 
 
-def undated(items: Items, *also: str) -> list[dict[str, Any]]:
+def without_dates(items: Items, *also: str) -> list[dict[str, Any]]:
     """Without the dates, which for tokens are those of the reading, and without these fields."""
     left_out = {"date", *also}
     return [{key: item[key] for key in item.keys() - left_out} for item in items]

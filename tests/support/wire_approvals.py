@@ -4,7 +4,7 @@ from typing import Any
 
 import httpx
 from letta_client import Letta
-from tests.wire.reading import listed, shown
+from tests.support.client_objects import as_dict, as_dicts
 
 from holdfast.testing import Answer, ScriptedProvider, Thinking, ToolCall
 
@@ -19,7 +19,7 @@ def deny(call_id: str | None = CALL.id, **more: Any) -> dict[str, Any]:
     return allow(call_id, approve=False, **more)
 
 
-def returned(call_id: str | None = CALL.id, **more: Any) -> dict[str, Any]:
+def client_result(call_id: str | None = CALL.id, **more: Any) -> dict[str, Any]:
     """What a client says that ran the call itself."""
     return {
         "type": "tool",
@@ -29,11 +29,11 @@ def returned(call_id: str | None = CALL.id, **more: Any) -> dict[str, Any]:
     } | more
 
 
-def answering(*entries: dict[str, Any]) -> Any:
+def approval_message(*entries: dict[str, Any]) -> Any:
     return {"type": "approval", "approvals": list(entries)}
 
 
-def thought(text: str) -> Answer:
+def thinking_answer(text: str) -> Answer:
     """Every answer of the model begins with a thought."""
     return Answer(Thinking("Let me see."), text)
 
@@ -44,8 +44,8 @@ def pause(
     """Have the model ask for these calls (or one) of which at least one is held; what was shown."""
     provider.script(Answer(Thinking("May I?"), *(calls or (CALL,))))
     reply = client.agents.messages.create(agent_id, input="Go on", **request)
-    assert shown(reply.stop_reason)["stop_reason"] == "requires_approval"
-    messages = listed(reply.messages)
+    assert as_dict(reply.stop_reason)["stop_reason"] == "requires_approval"
+    messages = as_dicts(reply.messages)
     assert messages[-1]["message_type"] == "approval_request_message"
     return messages
 
@@ -53,11 +53,13 @@ def pause(
 def answer(
     client: Letta, agent_id: str, *entries: dict[str, Any], **request: Any
 ) -> list[dict[str, Any]]:
-    reply = client.agents.messages.create(agent_id, messages=[answering(*entries)], **request)
-    return listed(reply.messages)
+    reply = client.agents.messages.create(
+        agent_id, messages=[approval_message(*entries)], **request
+    )
+    return as_dicts(reply.messages)
 
 
-def said(text: str) -> Any:
+def user_message(text: str) -> Any:
     return {"role": "user", "content": text}
 
 

@@ -1,10 +1,13 @@
 """A house with a real store and engine; the model and the tools are scripted at their ports."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from datetime import datetime, timedelta
 from typing import Any, TypeVar
+
+from tests.doubles.model import ScriptedModel
+from tests.doubles.prices import ScriptedPrices
+from tests.doubles.toolbox import ScriptedToolbox
 
 from holdfast.adapters.bell.local import LocalBell
 from holdfast.adapters.clock import RandomIds, SystemClock
@@ -17,21 +20,17 @@ from holdfast.core.addresses import Reach
 from holdfast.core.agents import Actor, Agent
 from holdfast.core.approvals import Overdue
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID, DEFAULT_USER_ID, Kind
-from holdfast.core.messages import Message, Outcome, Role, Text, ToolCall, ToolReturn
+from holdfast.core.messages import Message, Role, Text
 from holdfast.core.models import ModelChoice, ModelSettings
-from holdfast.core.prices import Price
-from holdfast.core.runs import Run, RunRequest, Usage
+from holdfast.core.runs import Run, RunRequest
 from holdfast.core.threads import Thread
 from holdfast.core.tool_rules import ToolRule
 from holdfast.core.tools import Tool
-from holdfast.core.turn import Finish, PlannedCall
 from holdfast.engine.timekeeper import Timekeeper
 from holdfast.engine.worker import Worker
 from holdfast.ports.clock import Clock
 from holdfast.ports.house import House, Limits
-from holdfast.ports.model import Answer, ModelEvent, Question
 from holdfast.ports.store import Store, Transaction
-from holdfast.ports.toolbox import BuiltinSpec, ToolContext
 from holdfast.usecases import approvals, messages
 from holdfast.usecases.messages import MessageInput, NewSend, Reply
 
@@ -39,131 +38,6 @@ T = TypeVar("T")
 
 ACTOR = Actor(DEFAULT_USER_ID, DEFAULT_ORGANIZATION_ID)
 WAIT_SECONDS = 20
-
-
-def said(text: str = "Hello", finish: Finish = Finish.STOP) -> Answer:
-    content = (Text(text),) if text else ()
-    return Answer(content=content, tool_calls=(), usage=Usage(10, 5), finish=finish)
-
-
-def called(*calls: tuple[str, str]) -> Answer:
-    """An answer that calls tools: pairs of call id and tool name."""
-    return Answer(
-        content=(),
-        tool_calls=tuple(ToolCall(id=key, name=name, arguments="{}") for key, name in calls),
-        usage=Usage(10, 5),
-        finish=Finish.TOOL_CALLS,
-    )
-
-
-# What happens in a stream: something arrives, nothing comes until the event is set, it breaks off.
-Moment = ModelEvent | asyncio.Event | BaseException
-Script = Answer | BaseException | Callable[[Question], Answer] | tuple[Moment, ...]
-
-
-class ScriptedModel:
-    """Answers in the order of the script; refuses a history with an unanswered call."""
-
-    def __init__(self) -> None:
-        self.script: list[Script] = []
-        self.otherwise: Callable[[Question], Answer] = lambda _: said()
-        self.questions: list[Question] = []
-        self.gate: asyncio.Event | None = None
-        self.asked = asyncio.Event()
-
-    @asynccontextmanager
-    async def ask(self, question: Question) -> AsyncIterator[AsyncIterator[ModelEvent]]:
-        assert question.history[0].role is Role.SYSTEM
-        assert_answered(question.history)
-        self.questions.append(question)
-        self.asked.set()
-        if self.gate is not None:
-            await self.gate.wait()
-        answer = self.script.pop(0) if self.script else self.otherwise(question)
-        if isinstance(answer, BaseException):
-            raise answer
-        if isinstance(answer, tuple):
-            yield _streamed(answer)
-        else:
-            yield _streamed((answer if isinstance(answer, Answer) else answer(question),))
-
-
-async def _streamed(moments: tuple[Moment, ...]) -> AsyncIterator[ModelEvent]:
-    for moment in moments:
-        if isinstance(moment, asyncio.Event):
-            await moment.wait()
-        elif isinstance(moment, BaseException):
-            raise moment
-        else:
-            # As with a socket: what else is ready has its turn between two tokens.
-            await asyncio.sleep(0)
-            yield moment
-
-
-class ScriptedPrices:
-    """What every model costs, if it is known."""
-
-    def __init__(self) -> None:
-        self.price: Price | None = None
-
-    async def of(self, choice: ModelChoice) -> Price | None:
-        return self.price
-
-
-class ScriptedToolbox:
-    def __init__(self) -> None:
-        self.started: list[str] = []
-        self.gate: asyncio.Event | None = None
-        self.running = asyncio.Event()
-        self.faults: dict[str, BaseException] = {}
-
-    def builtin(self) -> Sequence[BuiltinSpec]:
-        return []
-
-    async def run(self, tool: Tool, planned: PlannedCall, context: ToolContext) -> ToolReturn:
-        self.started.append(planned.call.id)
-        self.running.set()
-        if self.gate is not None:
-            await self.gate.wait()
-        if tool.name in self.faults:
-            raise self.faults[tool.name]
-        return ToolReturn(planned.call.id, tool.name, Outcome.FINISHED, (Text("done"),))
-
-    async def run_source(
-        self,
-        source: str,
-        function: str,
-        arguments: Mapping[str, Any],
-        environment: Mapping[str, str],
-        requirements: Sequence[str] = (),
-    ) -> ToolReturn:
-        raise NotImplementedError
-
-
-def assert_answered(rows: Iterable[Message]) -> None:
-    """Every call has exactly one result, before anybody speaks again."""
-    waiting: set[str] = set()
-    for row in rows:
-        if row.role in (Role.USER, Role.SYSTEM):
-            assert not waiting, f"{waiting} unanswered before {row.role}"
-        waiting |= {call.id for call in row.tool_calls}
-        for item in row.tool_returns:
-            assert item.call_id in waiting, f"{item.call_id} has no open call"
-            waiting.discard(item.call_id)
-    assert not waiting, f"{waiting} unanswered"
-
-
-class MovableClock(SystemClock):
-    """The machine's clock, set forward when a test wants it."""
-
-    def __init__(self) -> None:
-        self._ahead = timedelta()
-
-    def now(self) -> datetime:
-        return super().now() + self._ahead
-
-    def advance(self, seconds: float) -> None:
-        self._ahead += timedelta(seconds=seconds)
 
 
 class Rig:

@@ -1,7 +1,7 @@
 """What holds after a cancel, whatever the run was doing (wire-v1 §5.5)."""
 
 from letta_client import Letta
-from tests.wire.reading import listed, shown
+from tests.support.client_objects import as_dict, as_dicts
 
 from holdfast.testing import ScriptedProvider
 
@@ -33,7 +33,7 @@ def assert_answers(client: Letta, provider: ScriptedProvider, agent_id: str) -> 
     before = message_ids(client, agent_id)
     provider.script("Still here.")
     reply = client.agents.messages.create(agent_id, input="Still there?")
-    assert listed(reply.messages)[-1]["content"] == "Still here."
-    assert shown(reply.stop_reason)["stop_reason"] == "end_turn"
+    assert as_dicts(reply.messages)[-1]["content"] == "Still here."
+    assert as_dict(reply.stop_reason)["stop_reason"] == "end_turn"
     assert provider.requests[-1].refused is None
     assert len(message_ids(client, agent_id)) == len(before) + 2

@@ -1,4 +1,4 @@
-"""Streams as text that can be compared, and a client that reads along and may leave."""
+"""Streams as text that can be compared, and a client that reads a stream as it arrives and may disconnect."""
 
 import asyncio
 import json
@@ -74,8 +74,8 @@ def _name(ident: str, names: dict[str, str]) -> str:
     return names[ident]
 
 
-class Listener:
-    """Reads a stream while it comes, as httpx cannot without a server."""
+class StreamReader:
+    """Reads a stream while it arrives, which httpx cannot do without a server."""
 
     def __init__(self, app: FastAPI, path: str, body: dict[str, Any]) -> None:
         self._app = app
@@ -84,7 +84,7 @@ class Listener:
         self._changed = asyncio.Event()
         self._left = asyncio.Event()
         self.status = 0
-        self.heard = ""
+        self.text = ""
         self.is_over = False
 
     async def __aenter__(self) -> Self:
@@ -111,15 +111,15 @@ class Listener:
     ) -> None:
         await self.leave()
 
-    async def begins(self) -> None:
+    async def wait_for_start(self) -> None:
         await self._until(lambda: self.status == 200)
 
-    async def hears(self, text: str) -> None:
-        await self._until(lambda: text in self.heard)
+    async def wait_for(self, text: str) -> None:
+        await self._until(lambda: text in self.text)
 
-    async def hears_all(self) -> str:
+    async def read_all(self) -> str:
         await self._until(lambda: self.is_over)
-        return self.heard
+        return self.text
 
     async def leave(self) -> None:
         self._left.set()
@@ -142,6 +142,6 @@ class Listener:
         if message["type"] == "http.response.start":
             self.status = message["status"]
         else:
-            self.heard += message.get("body", b"").decode()
+            self.text += message.get("body", b"").decode()
             self.is_over = not message.get("more_body", False)
         self._changed.set()

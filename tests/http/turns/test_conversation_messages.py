@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 from fastapi import FastAPI
 from httpx import AsyncClient, Response
-from tests.http.turns.transcripts import Listener, items
+from tests.support.stream_transcripts import StreamReader, items
 
 from holdfast.core.messages import Thinking, ToolCall
 
@@ -224,7 +224,7 @@ async def test_a_paused_run_of_a_conversation_can_be_cancelled(
 async def test_a_running_conversation_can_be_cancelled_and_the_queue_with_it(
     client: AsyncClient, agent_id: str, path: str, model: Any, say: Send
 ) -> None:
-    model.open.clear()
+    model.gate.clear()
     async with asyncio.timeout(WAIT_SECONDS):
         first = asyncio.create_task(say(streaming=False))
         await model.asked.wait()
@@ -312,17 +312,17 @@ async def test_a_stream_is_resumed_by_run_by_otid_or_as_the_newest(
     # Ended: it is not active any more.
     assert (await client.post(f"{path}/stream", json={})).status_code == 400
 
-    model.open.clear()
+    model.gate.clear()
     model.asked.clear()
     model.says("Still here.")
     async with asyncio.timeout(WAIT_SECONDS):
         sending = asyncio.create_task(say(**background("second")))
         await model.asked.wait()
         assert (await client.post(f"/v1/conversations/{agent_id}/stream")).status_code == 400
-        async with Listener(app, f"{path}/stream", {}) as reader:
-            await reader.begins()
-            model.open.set()
-            assert await reader.hears_all() == (await sending).text
+        async with StreamReader(app, f"{path}/stream", {}) as reader:
+            await reader.wait_for_start()
+            model.gate.set()
+            assert await reader.read_all() == (await sending).text
 
 
 async def test_a_fork_shares_the_past_and_has_a_future_of_its_own(

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from typing import Self
 
 from msgspec.structs import replace
-from tests.values import Make
+from tests.support.values import Make
 
 from holdfast.core.events import Event, Fact, MessageStored, RunEnded, TextStreamed
 from holdfast.core.lifecycle import Signal

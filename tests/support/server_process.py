@@ -111,3 +111,9 @@ class ServerProcess:
             self.greeting += line
         assert line, f"The server ended instead of starting:\n{self.greeting}{self.log}"
         self.greeting += line
+
+
+StartServer = Callable[..., ServerProcess]
+
+
+Command = Callable[..., subprocess.CompletedProcess[str]]

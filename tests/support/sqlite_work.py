@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 
 
 @contextmanager
-def counting_work(connection: Connection) -> Iterator[list[None]]:
+def count_instructions(connection: Connection) -> Iterator[list[None]]:
     """The instructions that SQLite carries out meanwhile: what is done by index is few, and always as many."""
     done: list[None] = []
     driver: Any = connection.connection.driver_connection

@@ -12,16 +12,16 @@ from holdfast.adapters.store.sqlite import SqliteStore
 _SQLITE = "sqlite:///"
 
 
-def put_blank_store(path: Path) -> Path:
+def create_blank_store(path: Path) -> Path:
     """An SQLite store without a row at this path. Nothing in it depends on a key."""
     path.write_bytes(_blank())
     return path
 
 
-def fill_in(store_url: str) -> None:
+def create_if_sqlite(store_url: str) -> None:
     """The same by address; PostgreSQL makes its own tables."""
     if store_url.startswith(_SQLITE):
-        put_blank_store(Path(store_url.removeprefix(_SQLITE)))
+        create_blank_store(Path(store_url.removeprefix(_SQLITE)))
 
 
 @cache

@@ -1,17 +1,17 @@
-"""A door at which a tool of ours waits (see ``sources.KNOCK``): so a test knows that the tool runs."""
+"""A gate at which a tool waits (see ``tool_sources.WAIT_AT_GATE``): so a test knows that the tool runs."""
 
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Self
 
-KNOCK_SECONDS = 30.0
+GATE_SECONDS = 30.0
 
 
-class Door:
+class ToolGate:
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self._listener.settimeout(KNOCK_SECONDS)
+        self._listener.settimeout(GATE_SECONDS)
 
     @property
     def port(self) -> int:
@@ -19,12 +19,12 @@ class Door:
         return port
 
     @contextmanager
-    def knocked(self) -> Iterator[socket.socket]:
-        """Wait until somebody knocks; at the end of the block the door is opened."""
-        visitor, _ = self._listener.accept()
-        visitor.settimeout(KNOCK_SECONDS)
-        with visitor:
-            yield visitor
+    def holding_tool(self) -> Iterator[socket.socket]:
+        """Wait until a tool comes to the gate; it may go on at the end of the block."""
+        connection, _ = self._listener.accept()
+        connection.settimeout(GATE_SECONDS)
+        with connection:
+            yield connection
 
     def close(self) -> None:
         self._listener.close()
