@@ -13,7 +13,7 @@ from tests.support.blank_store import create_blank_store, create_if_sqlite
 from tests.support.values import Make
 
 from holdfast.adapters.store.cipher import Cipher, FernetCipher
-from holdfast.adapters.store.opening import open_store
+from holdfast.adapters.store.factory import open_store
 from holdfast.adapters.store.sql_store import SqlStore
 from holdfast.adapters.store.sqlite import SqliteStore
 

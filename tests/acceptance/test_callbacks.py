@@ -10,7 +10,7 @@ from tests.support.client_objects import as_dict, eventually
 from tests.support.server_process import ServerProcess
 
 from holdfast.cli.api import Api
-from holdfast.cli.runs import report
+from holdfast.cli.runs import render_one
 
 if TYPE_CHECKING:
     from tests.support.server_process import StartServer
@@ -22,7 +22,7 @@ ALLOWED = {"HOLDFAST_ALLOWED_PRIVATE_HOSTS": "127.0.0.1"}
 
 def said(server: ServerProcess, run_id: str) -> str:
     """What ``holdfast runs show`` says."""
-    return report(Api(server.address, {}), run_id, as_json=False)
+    return render_one(Api(server.address, {}), run_id, as_json=False)
 
 
 def test_a_callback_outlives_the_server_that_owes_it(start_server: "StartServer") -> None:

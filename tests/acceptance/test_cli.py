@@ -19,7 +19,7 @@ from tests.support.tool_sources import SHOUT, WAIT_AT_GATE
 from tests.support.wire_server import MODELS, provider_variables
 
 from holdfast import __version__
-from holdfast.config import ABOUT, option
+from holdfast.config import SPECS, option_name
 from holdfast.testing import HttpError, ScriptedProvider
 
 pytestmark = pytest.mark.slow
@@ -42,10 +42,10 @@ def test_the_help_names_every_option_with_its_variable_and_no_secret_is_an_optio
 ) -> None:
     text = holdfast("server", "--help", COLUMNS="200").stdout
 
-    for name, about in ABOUT.items():
+    for name, about in SPECS.items():
         if about.variables[0].startswith("HOLDFAST_"):
             assert about.variables[0] in text
-            assert (f"{option(name)} " in text) is not about.secret
+            assert (f"{option_name(name)} " in text) is not about.secret
 
 
 def test_a_bad_setting_ends_the_command_with_one_sentence(holdfast: Command) -> None:

@@ -50,7 +50,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 class Crash:
     """What was under way when the server died, by provider, and the house after it."""
 
-    house: RestartableServer
+    services: RestartableServer
     home: Path
     log: dict[str, Path] = field(default_factory=dict)
     answering: dict[str, str] = field(default_factory=dict)
@@ -67,23 +67,23 @@ def crash(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Crash]:
     home = tmp_path_factory.mktemp("home")
-    house = RestartableServer(
+    services = RestartableServer(
         lambda **variables: ServerProcess.start(home, **variables), running_provider
     )
-    scene = Crash(house, home)
+    scene = Crash(services, home)
     gates = [_begin_answering(scene, pool, name) for name in MODELS]
     gates.append(_queue_two(scene, pool))
     _pause(scene)
     doors = [_begin_tools(scene, pool, name) for name in MODELS]
     with doors[0].holding_tool(), doors[1].holding_tool():
-        house.server.kill()
+        services.server.kill()
     for gate in gates:
         gate.release()
     for door in doors:
         door.close()
-    house.start()
+    services.start()
     yield scene
-    house.server.stop()
+    services.server.stop()
 
 
 def _asked(text: str) -> Callable[[ProviderRequest], bool]:
@@ -94,9 +94,11 @@ def _begin_answering(scene: Crash, pool: ThreadPoolExecutor, name: str) -> Gate:
     """An agent whose model has begun to answer."""
     gate = Gate(f"the first try of {name}")
     question = f"Hello, {name}?"
-    scene.house.provider.script(Answer("I was about", gate), "Second try.", when=_asked(question))
-    scene.answering[name] = scene.house.agent_with(MODELS[name])
-    scene.callers.append(pool.submit(scene.house.say, scene.answering[name], question))
+    scene.services.provider.script(
+        Answer("I was about", gate), "Second try.", when=_asked(question)
+    )
+    scene.answering[name] = scene.services.agent_with(MODELS[name])
+    scene.callers.append(pool.submit(scene.services.say, scene.answering[name], question))
     gate.reached.block()
     return gate
 
@@ -104,27 +106,27 @@ def _begin_answering(scene: Crash, pool: ThreadPoolExecutor, name: str) -> Gate:
 def _queue_two(scene: Crash, pool: ThreadPoolExecutor) -> Gate:
     """An agent with one message under way and another that waits for its turn."""
     gate = Gate("the first of two")
-    scene.house.provider.script(Answer(gate), "To one.", when=_asked("One"))
-    scene.house.provider.script("To two.", when=_asked("Two"))
-    agent_id = scene.queued = scene.house.agent_with(MODELS["openai"])
-    scene.callers.append(pool.submit(scene.house.say, agent_id, "One"))
+    scene.services.provider.script(Answer(gate), "To one.", when=_asked("One"))
+    scene.services.provider.script("To two.", when=_asked("Two"))
+    agent_id = scene.queued = scene.services.agent_with(MODELS["openai"])
+    scene.callers.append(pool.submit(scene.services.say, agent_id, "One"))
     gate.reached.block()
-    scene.callers.append(pool.submit(scene.house.say, agent_id, "Two"))
-    runs = scene.house.client.runs
+    scene.callers.append(pool.submit(scene.services.say, agent_id, "Two"))
+    runs = scene.services.client.runs
     eventually(lambda: runs.list(agent_id=agent_id).items, lambda found: len(found) == 2)
     return gate
 
 
 def _pause(scene: Crash) -> None:
     """An agent that waits for a person."""
-    scene.paused = scene.house.agent_with(MODELS["openai"], SHOUT)
-    scene.house.client.agents.tools.update_approval(
+    scene.paused = scene.services.agent_with(MODELS["openai"], SHOUT)
+    scene.services.client.agents.tools.update_approval(
         "shout", agent_id=scene.paused, body_requires_approval=True
     )
-    scene.house.provider.script(
+    scene.services.provider.script(
         Answer(ToolCall("shout", {"text": "hi"}, id="call_held")), "Done.", when=_asked("Shout")
     )
-    scene.house.say(scene.paused, "Shout")
+    scene.services.say(scene.paused, "Shout")
 
 
 def _begin_tools(scene: Crash, pool: ThreadPoolExecutor, name: str) -> ToolGate:
@@ -135,7 +137,7 @@ def _begin_tools(scene: Crash, pool: ThreadPoolExecutor, name: str) -> ToolGate:
     folder.mkdir(exist_ok=True)
     log = scene.log[name] = folder / f"entries of {name}"
     question = f"Wait, {name}"
-    scene.house.provider.script(
+    scene.services.provider.script(
         Answer(
             ToolCall("shout", {"text": "hey"}, id="call_1"),
             ToolCall("wait_at_gate", {"port": door.port, "log": str(log)}, id="call_2"),
@@ -143,9 +145,11 @@ def _begin_tools(scene: Crash, pool: ThreadPoolExecutor, name: str) -> ToolGate:
         "I do not know whether they heard.",
         when=_asked(question),
     )
-    agent_id = scene.house.agent_with(MODELS[name], SHOUT, WAIT_AT_GATE, parallel_tool_calls=True)
+    agent_id = scene.services.agent_with(
+        MODELS[name], SHOUT, WAIT_AT_GATE, parallel_tool_calls=True
+    )
     scene.using_tools[name] = agent_id
-    scene.callers.append(pool.submit(scene.house.say, agent_id, question))
+    scene.callers.append(pool.submit(scene.services.say, agent_id, question))
     return door
 
 
@@ -159,13 +163,13 @@ def test_callers_are_cut_off(crash: Crash) -> None:
 def test_a_question_that_was_being_answered_is_asked_again(crash: Crash, name: str) -> None:
     agent_id = crash.answering[name]
 
-    run = crash.house.ended_run_of(agent_id)
+    run = crash.services.ended_run_of(agent_id)
 
     assert (run["status"], run["stop_reason"]) == ("completed", "end_turn")
-    assert message_texts(crash.house.client, agent_id) == [f"Hello, {name}?", "Second try."]
-    steps = crash.house.client.runs.steps.list(run["id"], order="asc").items
+    assert message_texts(crash.services.client, agent_id) == [f"Hello, {name}?", "Second try."]
+    steps = crash.services.client.runs.steps.list(run["id"], order="asc").items
     assert [step.status for step in steps] == ["failed", "success"]
-    assert crash.house.still_works(agent_id)
+    assert crash.services.still_works(agent_id)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -174,32 +178,37 @@ def test_a_tool_that_was_running_is_not_run_again_and_the_model_is_told(
 ) -> None:
     agent_id = crash.using_tools[name]
 
-    run = crash.house.ended_run_of(agent_id)
+    run = crash.services.ended_run_of(agent_id)
 
     assert (run["status"], run["stop_reason"]) == ("completed", "end_turn")
     assert crash.log[name].read_text(encoding="utf-8") == "entered\n"
-    _, calls, results, answer = history(crash.house.client, agent_id)
+    _, calls, results, answer = history(crash.services.client, agent_id)
     finished, interrupted = results["tool_returns"]
     assert len(calls["tool_calls"]) == 2
     assert (finished["status"], finished["tool_return"]) == ("success", "HEY!")
     assert (interrupted["tool_call_id"], interrupted["status"]) == ("call_2", "error")
     assert "its outcome is unknown" in interrupted["tool_return"]
     assert answer["content"] == "I do not know whether they heard."
-    told = [str(request.messages) for request in crash.house.provider.requests]
+    told = [str(request.messages) for request in crash.services.provider.requests]
     assert any("its outcome is unknown" in text for text in told)
-    assert crash.house.still_works(agent_id)
+    assert crash.services.still_works(agent_id)
 
 
 def test_a_message_that_waited_for_its_turn_is_still_answered(crash: Crash) -> None:
-    crash.house.ended_run_of(crash.queued)
+    crash.services.ended_run_of(crash.queued)
 
-    assert message_texts(crash.house.client, crash.queued) == ["One", "To one.", "Two", "To two."]
+    assert message_texts(crash.services.client, crash.queued) == [
+        "One",
+        "To one.",
+        "Two",
+        "To two.",
+    ]
 
 
 def test_a_pause_for_a_person_outlives_the_server(crash: Crash) -> None:
     decision: Any = {"type": "approval", "approve": True, "tool_call_id": "call_held"}
 
-    reply = crash.house.client.agents.messages.create(
+    reply = crash.services.client.agents.messages.create(
         crash.paused, messages=[{"type": "approval", "approvals": [decision]}]
     )
 
@@ -207,7 +216,7 @@ def test_a_pause_for_a_person_outlives_the_server(crash: Crash) -> None:
 
 
 def test_every_row_in_context_is_stored_and_every_stored_row_in_context(crash: Crash) -> None:
-    client = crash.house.client
+    client = crash.services.client
     for agent_id in (*crash.answering.values(), *crash.using_tools.values(), crash.queued):
         rows = dict.fromkeys(row.id for row in client.agents.messages.list(agent_id).items)
         assert client.agents.retrieve(agent_id).message_ids == list(rows)

@@ -35,11 +35,11 @@ from holdfast.core.runs import Usage
 from holdfast.core.turn import Finish
 from holdfast.ports.model import (
     Answer,
-    Counted,
     ModelEvent,
     TextDelta,
     ThinkingDelta,
     ToolCallDelta,
+    UsageUpdate,
 )
 from holdfast.testing import ScriptedProvider
 
@@ -70,11 +70,11 @@ async def test_what_the_provider_counts_is_told_as_soon_as_it_says_so(
     provider.script(testing.Answer("One two three."))
     events = await ask_for_events(model, make_question(handle))
 
-    counts = [event.usage for event in events if isinstance(event, Counted)]
+    counts = [event.usage for event in events if isinstance(event, UsageUpdate)]
     assert all(usage.prompt_tokens in (0, 10) for usage in counts)
     if handle == ANTHROPIC:
         # Before the first word.
-        assert isinstance(events[0], Counted)
+        assert isinstance(events[0], UsageUpdate)
         assert events[0].usage.prompt_tokens == 10
 
 

@@ -16,8 +16,8 @@ from tests.support.model_questions import (
 )
 
 from holdfast import errors, testing
-from holdfast.adapters.models.errors import translation
 from holdfast.adapters.models.handles import ProviderSettings
+from holdfast.adapters.models.pydantic_ai.errors import translate_errors
 from holdfast.adapters.models.router import ModelRouter
 from holdfast.core.messages import (
     Role,
@@ -201,8 +201,8 @@ async def test_a_machine_that_cannot_sign_in_may_do_so_later_if_nobody_refused(
 
 
 def test_an_answer_that_the_sdk_trips_over_may_be_whole_the_next_time() -> None:
-    with pytest.raises(errors.ModelError) as raised, translation((), reading=True):
+    with pytest.raises(errors.ModelError) as raised, translate_errors((), reading=True):
         raise AttributeError("'NoneType' object has no attribute 'delta'")
     assert raised.value.transient
-    with pytest.raises(AttributeError), translation(()):
+    with pytest.raises(AttributeError), translate_errors(()):
         raise AttributeError("our own mistake")

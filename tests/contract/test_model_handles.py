@@ -17,9 +17,9 @@ from tests.support.model_questions import (
 )
 
 from holdfast import errors, testing
-from holdfast.adapters.models import providers
 from holdfast.adapters.models.handles import ProviderSettings
-from holdfast.adapters.models.providers import PROVIDERS
+from holdfast.adapters.models.providers import table
+from holdfast.adapters.models.providers.table import PROVIDERS
 from holdfast.adapters.models.router import ModelRouter
 from holdfast.core.messages import Text
 from holdfast.core.models import ModelChoice
@@ -306,7 +306,7 @@ async def test_a_provider_that_cannot_be_set_up_does_not_stop_the_start(
 ) -> None:
     settings = ProviderSettings(aws_region="no region!", bedrock_api_key=KEY)
     async with _router(settings) as router:
-        await router.warm()
+        await router.warm_up()
         with pytest.raises(errors.ModelError, match="no region!"):
             await ask_for_answer(router, make_question("bedrock/amazon.nova-lite-v1:0"))
     assert "model.not_loaded" in caplog.text
@@ -354,9 +354,9 @@ async def test_a_provider_that_is_not_configured_names_its_variable(
 async def test_without_its_sdk_a_provider_names_the_extra(
     monkeypatch: pytest.MonkeyPatch, handle: str, given: dict[str, Any], extra: str
 ) -> None:
-    monkeypatch.setattr(providers, "find_spec", lambda _name: None)
+    monkeypatch.setattr(table, "find_spec", lambda _name: None)
     router = ModelRouter(ProviderSettings(**given))
-    await router.warm()
+    await router.warm_up()
     with pytest.raises(errors.UnknownModel, match=rf"pip install 'holdfast\[{extra}\]'"):
         await ask_for_answer(router, make_question(handle))
 
@@ -397,7 +397,7 @@ def test_a_providers_own_address_means_the_provider_as_it_is_configured(
         openai_base_url="http://127.0.0.1:1/v1",
         ollama_base_url="http://127.0.0.1:2",
     )
-    assert settings.endpoint(provider_name, address) is None
+    assert settings.resolve_endpoint(provider_name, address) is None
 
 
 @pytest.mark.parametrize(
@@ -415,7 +415,7 @@ def test_another_address_is_refused_with_the_setting_that_allows_it(address: str
         openai_api_key=KEY, allowed_model_endpoints=("https://allowed.example/v1",)
     )
     with pytest.raises(errors.InvalidArgument, match="HOLDFAST_ALLOWED_MODEL_ENDPOINTS"):
-        settings.endpoint("openai", address)
+        settings.resolve_endpoint("openai", address)
 
 
 async def test_an_allowed_address_is_asked_with_the_providers_key(

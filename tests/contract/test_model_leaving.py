@@ -27,7 +27,7 @@ async def test_leaving_closes_the_providers_socket(
 async def test_cancelling_closes_the_providers_socket(
     provider: ScriptedProvider, model: ModelRouter, handle: str, scripted: testing.Scripted
 ) -> None:
-    await model.warm()
+    await model.warm_up()
     provider.script(scripted)
     asking = asyncio.create_task(ask_for_answer(model, make_question(handle)))
     request = await provider.wait_for_request(timeout=10)

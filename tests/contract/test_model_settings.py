@@ -18,11 +18,11 @@ from tests.support.model_questions import (
 )
 
 from holdfast.adapters.models.catalogue import ProviderCatalogue
+from holdfast.adapters.models.discovery.discovery import ModelDiscovery
+from holdfast.adapters.models.discovery.model_list import ListedModel, ModelList
 from holdfast.adapters.models.handles import Account, ProviderSettings
-from holdfast.adapters.models.inquiry import Inquiry
-from holdfast.adapters.models.listed import Listed, ListedModel
+from holdfast.adapters.models.image_support import supports_images
 from holdfast.adapters.models.router import ModelRouter
-from holdfast.adapters.models.sight import sees
 from holdfast.core.messages import Image, Outcome, Role, Text, ToolCall, ToolReturn
 from holdfast.core.models import ModelChoice
 from holdfast.core.models import ModelSettings as Asked
@@ -288,7 +288,7 @@ async def test_a_setting_reaches_the_provider_or_is_told(
         case (str() as place, value):
             sent, told = (place, value), []
     question = make_question(handle, tools=(ROLL,), settings=asked)
-    judged = ProviderCatalogue(_settings(provider)).judged(question.choice)
+    judged = ProviderCatalogue(_settings(provider)).with_warnings(question.choice)
     assert [sentence.split(" ")[0] for sentence in judged.ignored] == told
     await ask_for_answer(model, question)
     assert provider.requests[0].refused is None
@@ -323,7 +323,7 @@ async def test_parallel_calls_are_allowed_or_forbidden(
 
 def test_a_setting_that_is_told_says_on_which_model_and_why() -> None:
     choice = ModelChoice(handle=CLAUDE, context_window=1000, settings=Asked(verbosity="low"))
-    judged = ProviderCatalogue(ProviderSettings()).judged(choice)
+    judged = ProviderCatalogue(ProviderSettings()).with_warnings(choice)
     assert judged.ignored == (
         "verbosity has no effect on anthropic/claude-haiku-4-5: there is no such setting.",
     )
@@ -482,26 +482,29 @@ async def test_a_model_that_can_see_is_shown_the_picture(
     ],
 )
 def test_which_models_see_is_known_by_their_names(name: str, seeing: bool) -> None:
-    assert sees(name, None) is seeing
+    assert supports_images(name, None) is seeing
 
 
 async def test_what_a_server_says_of_its_models_eyes_holds(provider: ScriptedProvider) -> None:
     account = _settings(provider).accounts["ollama"]
-    listed = Listed(
-        models=(ListedModel("text-only", 4096, sees=False), ListedModel("qwq", 4096, sees=True))
+    listed = ModelList(
+        models=(
+            ListedModel("text-only", 4096, supports_images=False),
+            ListedModel("qwq", 4096, supports_images=True),
+        )
     )
 
-    class Told(Inquiry):
-        said: Listed | None = None
+    class Told(ModelDiscovery):
+        said: ModelList | None = None
 
-        def known(self, key: str) -> Listed | None:
-            return self.said if key == account.key else None
+        def last_list(self, key: str) -> ModelList | None:
+            return self.said if key == account.cache_key else None
 
-        async def ask(self, accounts: Iterable[Account]) -> None:
+        async def refresh(self, accounts: Iterable[Account]) -> None:
             assert [*accounts] == [account]
             self.said = listed
 
-    router = ModelRouter(_settings(provider), inquiry=Told())
+    router = ModelRouter(_settings(provider), discovery=Told())
     try:
         await ask_for_answer(router, make_question("ollama/text-only", *_PICTURED, tools=(ROLL,)))
         await ask_for_answer(router, make_question("ollama/qwq", *_PICTURED, tools=(ROLL,)))

@@ -11,10 +11,10 @@ _MODELS = ("anthropic/claude-x", 200_000), ("openai/gpt-x", 128_000)
 
 
 class FixedCatalogue:
-    async def models(self) -> Sequence[ModelInfo]:
+    async def list_models(self) -> Sequence[ModelInfo]:
         return [_model(handle, window) for handle, window in _MODELS]
 
-    async def embeddings(self) -> Sequence[EmbeddingInfo]:
+    async def list_embeddings(self) -> Sequence[EmbeddingInfo]:
         return [_EMBEDDING]
 
     async def prepare(self, handle: str, *, settings: bool = False) -> None: ...
@@ -30,13 +30,13 @@ class FixedCatalogue:
     def check(self, choice: ModelChoice) -> None:
         self.find(choice.handle)
 
-    def judged(self, choice: ModelChoice) -> ModelChoice:
+    def with_warnings(self, choice: ModelChoice) -> ModelChoice:
         return choice
 
     def find_embedding(self, handle: str) -> EmbeddingInfo | None:
         return _EMBEDDING if handle == _EMBEDDING.handle else None
 
-    def including(self, provider: Provider) -> Catalogue:
+    def with_user_provider(self, provider: Provider) -> Catalogue:
         raise AssertionError(provider)
 
     async def verify(self, provider: Provider) -> None:

@@ -28,5 +28,5 @@ class ScriptedPrices:
     def __init__(self) -> None:
         self.price: Price | None = None
 
-    async def of(self, choice: ModelChoice) -> Price | None:
+    async def find(self, choice: ModelChoice) -> Price | None:
         return self.price

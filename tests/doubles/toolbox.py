@@ -21,7 +21,7 @@ class ScriptedToolbox:
         self.running = asyncio.Event()
         self.faults: dict[str, BaseException] = {}
 
-    def builtin(self) -> Sequence[BuiltinSpec]:
+    def builtin_tools(self) -> Sequence[BuiltinSpec]:
         return self._builtin
 
     async def run(self, tool: Tool, planned: PlannedCall, context: ToolContext) -> ToolReturn:

@@ -32,7 +32,7 @@ from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.core.agents import Agent
 from holdfast.core.approvals import KEEP_ALIVE, ApprovalQuery
 from holdfast.core.deadlines import OnTimeout
-from holdfast.core.expiry import EXPIRED
+from holdfast.core.expiry import EXPIRY_DECIDER
 from holdfast.core.messages import Decision, Outcome, Role, Text, ToolReturn
 from holdfast.core.paging import Page
 from holdfast.core.runs import Run, RunStatus, StopReason
@@ -52,7 +52,7 @@ async def lasting(rig: Rig) -> AsyncIterator[Agent]:
     try:
         yield agent
     finally:
-        await rig.house.store.write(lambda tx: _remove(tx, agent))
+        await rig.services.store.write(lambda tx: _remove(tx, agent))
 
 
 def _remove(tx: Transaction, agent: Agent) -> None:
@@ -94,7 +94,7 @@ async def test_a_run_that_waited_behind_the_pause_is_told_the_way_out(rig: Rig) 
     assert failure is not None
     assert failure.detail == failure.message == str(PendingApproval(""))
     assert failure.pending_calls == (("c1", "ask"),)
-    open_calls = await rig.read(lambda tx: tx.calls.open(agent.id))
+    open_calls = await rig.read(lambda tx: tx.calls.list_open(agent.id))
     assert failure.pending_request_id == open_calls[0].message_id
 
 
@@ -102,7 +102,7 @@ async def test_a_pause_whose_run_is_deleted_holds_nobody(rig: Rig) -> None:
     agent = await make_agent(rig)
     async with rig.working():
         asked = await pause(rig, agent, ("c1", "ask"), ("c2", "roll"))
-        await runs.remove(rig.house, ACTOR, asked.run.id)
+        await runs.remove(rig.services, ACTOR, asked.run.id)
         with pytest.raises(CallerError, match="No tool call is currently awaiting approval"):
             await submit(rig, agent, allow("c1"))
         await assert_not_stuck(rig, agent)
@@ -147,12 +147,12 @@ async def test_the_inbox_knows_each_decision_however_many_answers_there_were(rig
         for call_id in calls[:-1]:
             await rig.ended(await submit(rig, agent, deny(call_id), partial=True))
         query = ApprovalQuery(page=Page(limit=10), agent_id=agent.id)
-        waiting = await approvals.inbox(rig.house, ACTOR, query)
-        request = await approvals.retrieve(rig.house, ACTOR, asked.messages[-1].id)
+        waiting = await approvals.load_inbox(rig.services, ACTOR, query)
+        request = await approvals.retrieve(rig.services, ACTOR, asked.messages[-1].id)
         assert [item.call_id for item in request.decisions] == calls[:-1]
         assert waiting.decisions == {request.row.id: request.decisions}
         await rig.ended(await submit(rig, agent, allow(calls[-1])))
-        request = await approvals.retrieve(rig.house, ACTOR, asked.messages[-1].id)
+        request = await approvals.retrieve(rig.services, ACTOR, asked.messages[-1].id)
     assert [item.call_id for item in request.decisions] == calls
 
 
@@ -165,7 +165,7 @@ async def test_a_cancel_lets_stand_what_was_decided_before(rig: Rig) -> None:
         run = await rig.ended(
             await submit(rig, agent, allow("c1"), deny("c2"), client_result("c3"), partial=True)
         )
-        run = await runs.cancel(rig.house, ACTOR, run.id)
+        run = await runs.cancel(rig.services, ACTOR, run.id)
         await assert_not_stuck(rig, agent)
     assert rig.toolbox.started == []
     rows = await rig.context(agent)
@@ -195,7 +195,7 @@ async def test_a_crash_while_an_answer_is_carried_out_runs_no_call_twice(
         await pause(first, agent, ("c1", "ask"), ("c2", "roll"), ("c3", "ask"))
     run = await submit(first, agent, allow("c1"), deny("c3"), more="And hurry.")
     dying = CrashingStore(store, at, after_commit=after_commit)
-    first.house = replace(first.house, store=dying)
+    first.services = replace(first.services, store=dying)
     async with first.working():
         await asyncio.wait_for(dying.died.wait(), WAIT_SECONDS)
     async with second.working():
@@ -314,9 +314,9 @@ async def try_in_vain(rig: Rig, agent: Agent, deed: Deed, right: list[Decision])
 async def let_expire(rig: Rig, agent: Agent, answered: list[Decision]) -> None:
     if answered:
         await rig.ended(await submit(rig, agent, *answered, partial=True))
-    assert isinstance(rig.house.clock, MovableClock)
-    rig.house.clock.advance(SOON_SECONDS)
-    rig.house.bell.ring(DEADLINES)
+    assert isinstance(rig.services.clock, MovableClock)
+    rig.services.clock.advance(SOON_SECONDS)
+    rig.services.bell.ring(DEADLINES)
     assert (await rig.expiry()).stop_reason is StopReason.END_TURN
 
 
@@ -325,7 +325,7 @@ async def summarising(rig: Rig, agent: Agent) -> AsyncIterator[None]:
     """A summary is written for as long as this lasts: an answer that is sent meanwhile is queued."""
     gate = rig.model.gate = asyncio.Event()
     rig.model.asked.clear()
-    wish = asyncio.create_task(compaction.compact(rig.house, ACTOR, agent.id))
+    wish = asyncio.create_task(compaction.compact(rig.services, ACTOR, agent.id))
     await asyncio.wait_for(rig.model.asked.wait(), WAIT_SECONDS)
     yield
     gate.set()
@@ -376,7 +376,7 @@ async def answer_one_and_cancel(
             if not queued:
                 await rig.ended(run)
             cancelled = run if batch.final is Deed.ANSWER_ONE_AND_CANCEL else asked
-        ended = await runs.cancel(rig.house, ACTOR, cancelled.id)
+        ended = await runs.cancel(rig.services, ACTOR, cancelled.id)
     assert ended.status is RunStatus.CANCELLED
 
 
@@ -384,7 +384,7 @@ async def cancel_while_queued(rig: Rig, agent: Agent, right: list[Decision]) -> 
     started = list(rig.toolbox.started)
     async with summarising(rig, agent):
         run = await submit(rig, agent, *right, more="And hurry.")
-        ended = await runs.cancel(rig.house, ACTOR, run.id)
+        ended = await runs.cancel(rig.services, ACTOR, run.id)
     assert ended.status is RunStatus.CANCELLED
     assert rig.toolbox.started == started
     *_, answered, results = await rig.context(agent)
@@ -415,9 +415,9 @@ async def finish(rig: Rig, agent: Agent, batch: Batch, run: Run, right: list[Dec
             answered = right[:1] if batch.final is Deed.ANSWER_ONE_AND_LET_EXPIRE else []
             await let_expire(rig, agent, answered if len(right) > 1 else [])
         case Deed.CANCEL:
-            assert (await runs.cancel(rig.house, ACTOR, run.id)).status is RunStatus.CANCELLED
+            assert (await runs.cancel(rig.services, ACTOR, run.id)).status is RunStatus.CANCELLED
         case _:
-            await runs.remove(rig.house, ACTOR, run.id)
+            await runs.remove(rig.services, ACTOR, run.id)
 
 
 @pytest.mark.slow
@@ -484,7 +484,7 @@ async def _repeat(rig: Rig, agent: Agent, batch: Batch, right: list[Decision]) -
         with pytest.raises(CallerError, match="No tool call is currently awaiting approval"):
             await submit(rig, agent, *right)
     elif batch.final in BY_CLOCK:
-        with pytest.raises(Conflict, match=f"It was decided before.* by {EXPIRED} at"):
+        with pytest.raises(Conflict, match=f"It was decided before.* by {EXPIRY_DECIDER} at"):
             await submit(rig, agent, *right[::-1])
     else:
         assert (await answer(rig, agent, *right)).ended.stop_reason is StopReason.END_TURN

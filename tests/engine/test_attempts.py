@@ -21,8 +21,8 @@ from holdfast.errors import (
     ModelTimedOut,
     StoreUnavailable,
 )
-from holdfast.ports.house import Limits
 from holdfast.ports.model import TextDelta
+from holdfast.ports.services import Limits
 from holdfast.testing import FakeClock
 from holdfast.usecases import runs
 
@@ -36,7 +36,7 @@ def overloaded(retry_after: float | None = None) -> ModelError:
 @pytest.fixture
 def clock(rig: Rig) -> FakeClock:
     clock = FakeClock()
-    rig.house = replace(rig.house, clock=clock, limits=LIMITS)
+    rig.services = replace(rig.services, clock=clock, limits=LIMITS)
     return clock
 
 
@@ -111,7 +111,7 @@ async def test_the_last_attempt_ends_the_run_with_its_error(rig: Rig, clock: Fak
 async def test_what_waiting_does_not_cure_fails_at_once(
     rig: Rig, clock: FakeClock, error: ModelError, limits: Limits
 ) -> None:
-    rig.house = replace(rig.house, limits=limits)
+    rig.services = replace(rig.services, limits=limits)
     agent = await rig.make_agent()
     rig.model.script = [error]
     async with rig.working():
@@ -195,7 +195,7 @@ async def test_a_cancel_does_not_wait_for_the_next_attempt(rig: Rig, clock: Fake
     async with rig.working():
         run = await rig.submit(agent)
         await clock.wait_for_sleep()
-        await runs.cancel(rig.house, ACTOR, run.id)
+        await runs.cancel(rig.services, ACTOR, run.id)
         ended = await rig.ended(run)
         assert ended.status is RunStatus.CANCELLED
         step = await the_step(rig, run)
@@ -208,8 +208,8 @@ async def test_a_cancel_does_not_wait_for_the_next_attempt(rig: Rig, clock: Fake
 async def test_waiting_for_the_next_attempt_is_no_stall(
     rig: Rig, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "LOOK_SECONDS", 0)
-    rig.house = replace(rig.house, limits=replace(LIMITS, run_stall_seconds=1))
+    monkeypatch.setattr(worker, "POLL_SECONDS", 0)
+    rig.services = replace(rig.services, limits=replace(LIMITS, run_stall_seconds=1))
     agent = await rig.make_agent()
     rig.model.script = [overloaded(50), text_answer()]
     async with rig.working():
@@ -226,7 +226,7 @@ async def test_an_attempt_can_be_seen_while_the_next_is_waited_for_and_after_a_c
     any_store: SqlStore,
 ) -> None:
     rig, clock = Rig(any_store, LIMITS), FakeClock()
-    rig.house = replace(rig.house, clock=clock)
+    rig.services = replace(rig.services, clock=clock)
     agent = await rig.make_agent()
     rig.model.script = [overloaded(50)]
     async with rig.working():
@@ -252,14 +252,14 @@ async def test_a_store_that_cannot_note_an_attempt_does_not_stop_the_next(
 ) -> None:
     agent: Agent = await rig.make_agent()
     rig.model.script = [overloaded(), text_answer("Here I am.")]
-    write = rig.house.store.write
+    write = rig.services.store.write
 
     async def fails_once(work: object) -> object:
         if len(rig.model.questions) == 1 and not clock.sleeps:
             raise StoreUnavailable("TEST")
         return await write(work)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(rig.house.store, "write", fails_once)
+    monkeypatch.setattr(rig.services.store, "write", fails_once)
     async with rig.working():
         run = await rig.submit(agent)
         await waits(clock, 1)

@@ -24,7 +24,7 @@ from holdfast.core.prices import Price
 from holdfast.core.runs import Run, RunStatus, StepStatus, StopReason, Usage
 from holdfast.core.tool_rules import RequiresApproval
 from holdfast.errors import InvalidArgument, ModelOverloaded
-from holdfast.ports.model import Answer, Counted, TextDelta, ThinkingDelta, ToolCallDelta
+from holdfast.ports.model import Answer, TextDelta, ThinkingDelta, ToolCallDelta, UsageUpdate
 from holdfast.testing import FakeClock
 from holdfast.usecases import runs
 
@@ -42,12 +42,12 @@ async def stopped(rig: Rig, agent: Agent, run: Run) -> tuple[Run, Overrun]:
     reason = StopReason.MAX_STEPS if is_time else StopReason.MAX_TOKENS_EXCEEDED
     assert (ended.status, ended.stop_reason) == (status, reason)
     assert_calls_answered(await rig.context(agent))
-    assert await rig.read(lambda tx: tx.calls.open(agent.id)) == []
-    assert await rig.read(lambda tx: tx.steps.pending(run.id)) == []
-    model, rig.house = rig.house.model, replace(rig.house, model=ScriptedModel())
+    assert await rig.read(lambda tx: tx.calls.list_open(agent.id)) == []
+    assert await rig.read(lambda tx: tx.steps.list_pending(run.id)) == []
+    model, rig.services = rig.services.model, replace(rig.services, model=ScriptedModel())
     async with rig.working():
         assert (await rig.say(agent, "and now?")).ended.stop_reason is StopReason.END_TURN
-    rig.house = replace(rig.house, model=model)
+    rig.services = replace(rig.services, model=model)
     return ended, ended.overrun
 
 
@@ -86,15 +86,15 @@ async def test_an_answer_that_takes_too_many_tokens_is_stopped_in_its_middle(
 async def test_what_the_provider_counts_stands_in_the_place_of_the_estimate(rig: Rig) -> None:
     rig.model.script = [
         (
-            Counted(Usage(1_000, 1)),
+            UsageUpdate(Usage(1_000, 1)),
             TextDelta("One two "),
             TextDelta("three "),
             text_answer("Done."),
         ),
         (
-            Counted(Usage(1_000, 1)),
+            UsageUpdate(Usage(1_000, 1)),
             TextDelta("One two "),
-            Counted(Usage(1_000, 9)),
+            UsageUpdate(Usage(1_000, 9)),
             text_answer("Done."),
         ),
     ]
@@ -305,9 +305,9 @@ async def test_the_time_that_a_dead_process_took_counts(rig: Rig) -> None:
     async with rig.working():
         run = await rig.submit(agent, budget=Budget(seconds=1_000))
         await wait_until_set(model.silent)
-    later = Rig(rig.house.store)
-    now = rig.house.clock.now() + timedelta(seconds=1_001)
-    later.house = replace(later.house, model=rig.model, clock=FakeClock(now))
+    later = Rig(rig.services.store)
+    now = rig.services.clock.now() + timedelta(seconds=1_001)
+    later.services = replace(later.services, model=rig.model, clock=FakeClock(now))
 
     async with later.working():
         await later.ended(run)
@@ -334,7 +334,7 @@ async def test_what_the_provider_had_counted_of_an_answer_that_was_stopped_is_pa
     rig.model.script = [
         call_answer(("call-1", "tool")),
         (
-            Counted(Usage(1_000, 1)),
+            UsageUpdate(Usage(1_000, 1)),
             TextDelta("One two "),
             TextDelta("three "),
             text_answer("Done."),
@@ -358,12 +358,12 @@ async def test_what_the_provider_had_counted_of_an_answer_that_was_stopped_is_pa
 async def test_what_the_provider_had_counted_of_a_cancelled_answer_is_paid_for(rig: Rig) -> None:
     rig.prices.price = PRICE
     counted = Usage(1_000, 3)
-    model = HangingModel(Counted(Usage(1_000, 1)), TextDelta("Well"), Counted(counted))
+    model = HangingModel(UsageUpdate(Usage(1_000, 1)), TextDelta("Well"), UsageUpdate(counted))
     use_model(rig, model)
     async with rig.working():
         run = await rig.submit(await rig.make_agent())
         await wait_until_set(model.silent)
-        await runs.cancel(rig.house, ACTOR, run.id)
+        await runs.cancel(rig.services, ACTOR, run.id)
         ended = await rig.ended(run)
 
     (step,) = await steps_of(rig, run)
@@ -378,8 +378,8 @@ async def test_what_the_provider_had_counted_of_a_cancelled_answer_is_paid_for(r
 async def test_an_answer_that_was_asked_for_again_is_counted_once(rig: Rig) -> None:
     broke_off = ModelOverloaded("TEST: full", transient=True)
     rig.model.script = [
-        (Counted(Usage(1_000, 1)), broke_off),
-        (Counted(Usage(10, 1)), text_answer()),
+        (UsageUpdate(Usage(1_000, 1)), broke_off),
+        (UsageUpdate(Usage(10, 1)), text_answer()),
     ]
     async with rig.working():
         reply = await rig.say(await rig.make_agent())
@@ -399,7 +399,7 @@ async def test_a_summary_that_takes_too_many_tokens_is_stopped_in_its_middle(rig
         agent = await talkative(rig)
         before = await rig.context(agent)
         full = structs.replace(call_answer(("call-1", "tool")), usage=Usage(127_000, 5))
-        counted = Counted(Usage(1_000, 1))
+        counted = UsageUpdate(Usage(1_000, 1))
         rig.model.script = [full, (counted, TextDelta("They talked " * 2), text_answer("Unheard."))]
         run = await rig.submit(agent, budget=Budget(total_tokens=128_008))
         await rig.ended(run)
@@ -421,7 +421,7 @@ async def test_a_run_that_has_said_all_ends_so_though_its_summary_was_too_dear(r
         full = structs.replace(text_answer("All said."), usage=Usage(127_000, 5))
         rig.model.script = [
             full,
-            (Counted(Usage(2_000, 1)), TextDelta("They"), text_answer("Unheard.")),
+            (UsageUpdate(Usage(2_000, 1)), TextDelta("They"), text_answer("Unheard.")),
         ]
         reply = await rig.say(agent, budget=Budget(total_tokens=128_500))
         run = await rig.ended(reply.run)
@@ -436,12 +436,12 @@ async def test_a_run_that_has_said_all_ends_so_though_its_summary_was_too_dear(r
 
 async def test_a_summariser_without_a_price_is_not_asked_where_money_is_short(rig: Rig) -> None:
     class Some(ScriptedPrices):
-        async def of(self, choice: ModelChoice) -> Price | None:
+        async def find(self, choice: ModelChoice) -> Price | None:
             return PRICE if choice.handle == "holdfast/guide" else None
 
     settings = ProviderSettings(openai_api_key="sk-test", openai_base_url="http://127.0.0.1:1/v1")
     catalogue = ProviderCatalogue(settings)
-    rig.house = replace(rig.house, prices=Some(), catalogue=catalogue)
+    rig.services = replace(rig.services, prices=Some(), catalogue=catalogue)
     async with rig.working():
         agent = await talkative(rig, model="openai/gpt-5-mini")
         full = structs.replace(text_answer("All said."), usage=Usage(127_000, 5))

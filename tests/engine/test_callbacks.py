@@ -22,9 +22,9 @@ from tests.support.waiting import WAIT_SECONDS
 from holdfast.adapters.outgoing.guarded import GuardedOutgoing
 from holdfast.adapters.outgoing.lookup import Lookup
 from holdfast.adapters.store.cipher import Cipher
-from holdfast.adapters.store.opening import open_store
+from holdfast.adapters.store.factory import open_store
 from holdfast.adapters.store.sqlite import SqliteStore
-from holdfast.core.addresses import Reach, reach
+from holdfast.core.addresses import AllowedAddresses, parse_allowed
 from holdfast.core.agents import Agent
 from holdfast.core.callbacks import CallbackOutcome
 from holdfast.core.runs import Run, RunStatus
@@ -33,7 +33,7 @@ from holdfast.engine import callbacks
 from holdfast.engine.callbacks import CallbackDelivery
 from holdfast.errors import AddressForbidden, ModelRateLimited
 from holdfast.http.letta_v1.to_wire.callbacks import callback_body
-from holdfast.ports.house import Limits
+from holdfast.ports.services import Limits
 from holdfast.ports.store import Transaction
 from holdfast.usecases import runs
 
@@ -43,7 +43,7 @@ SECRET = "a secret between us"
 @pytest.fixture
 def rig(store: SqliteStore) -> Rig:
     rig = Rig(store, Limits(callback_attempts=3))
-    allow(rig, reach(["127.0.0.1"]))
+    allow(rig, parse_allowed(["127.0.0.1"]))
     return rig
 
 
@@ -53,15 +53,15 @@ async def receiver() -> AsyncIterator[Receiver]:
         yield receiver
 
 
-def allow(rig: Rig, allowed: Reach, resolves_to: str = "127.0.0.1") -> None:
+def allow(rig: Rig, allowed: AllowedAddresses, resolves_to: str = "127.0.0.1") -> None:
     lookup = Lookup(allowed, lambda _host, _port: [resolves_to])
-    rig.house = replace(rig.house, outgoing=GuardedOutgoing(allowed, lookup))
+    rig.services = replace(rig.services, outgoing=GuardedOutgoing(allowed, lookup))
 
 
 @asynccontextmanager
 async def delivering(rig: Rig, **options: Any) -> AsyncIterator[asyncio.Task[None]]:
     quick = {"first_wait_seconds": 0.001, "timeout_seconds": WAIT_SECONDS} | options
-    delivery = asyncio.create_task(CallbackDelivery(rig.house, callback_body, **quick).run())
+    delivery = asyncio.create_task(CallbackDelivery(rig.services, callback_body, **quick).run())
     try:
         yield delivery
     finally:
@@ -78,7 +78,7 @@ async def settled(rig: Rig, run: Run) -> CallbackOutcome:
     """What came of it, once nothing more is due."""
 
     def look(tx: Transaction) -> CallbackOutcome | None:
-        if tx.callbacks.next_due(run.created_at - timedelta(days=1)) is not None:
+        if tx.callbacks.next_due_at(run.created_at - timedelta(days=1)) is not None:
             return None
         return tx.runs.get(ACTOR.organization_id, run.id).callback
 
@@ -160,15 +160,15 @@ async def test_a_receiver_that_hangs_keeps_nobody_else_waiting(
         hanging.answers = [None]
         agent = await rig.make_agent()
         url = f"http://hanging.example:{hanging.port}/"
-        for _ in range(callbacks.MAX_AT_ONCE_PER_HOST + 2):
+        for _ in range(callbacks.MAX_CONCURRENT_PER_HOST + 2):
             await finished(rig, url, agent)
-        for _ in range(callbacks.MAX_AT_ONCE_PER_HOST):
+        for _ in range(callbacks.MAX_CONCURRENT_PER_HOST):
             await hanging.next_request()
         run = await finished(rig, receiver.url, agent)
         heard = await receiver.next_request()
 
     assert json.loads(heard.body)["run_id"] == run.id
-    assert len(hanging.all_requests) == callbacks.MAX_AT_ONCE_PER_HOST
+    assert len(hanging.all_requests) == callbacks.MAX_CONCURRENT_PER_HOST
 
 
 async def test_an_answer_that_does_not_come_in_time_is_a_failure(
@@ -230,7 +230,7 @@ async def test_a_run_that_failed_says_why(rig: Rig, receiver: Receiver) -> None:
 async def test_a_run_that_is_cancelled_in_line_is_told_of(rig: Rig, receiver: Receiver) -> None:
     run = await rig.submit(await rig.make_agent(), callback_url=receiver.url)
     async with delivering(rig):
-        await runs.cancel(rig.house, ACTOR, run.id)
+        await runs.cancel(rig.services, ACTOR, run.id)
         body = json.loads((await receiver.next_request()).body)
 
     assert (body["run_id"], body["status"]) == (run.id, "cancelled")
@@ -239,8 +239,8 @@ async def test_a_run_that_is_cancelled_in_line_is_told_of(rig: Rig, receiver: Re
 async def test_what_a_dead_process_left_is_told_by_the_next(rig: Rig, receiver: Receiver) -> None:
     async with rig.working():
         run = await finished(rig, receiver.url)
-    later = Rig(rig.house.store)
-    allow(later, reach(["127.0.0.1"]))
+    later = Rig(rig.services.store)
+    allow(later, parse_allowed(["127.0.0.1"]))
 
     async with delivering(later):
         heard = await receiver.next_request()
@@ -255,7 +255,7 @@ async def test_of_several_processes_one_tells(
     store = await open_store(store_url, cipher=cipher)
     one, other = Rig(store), Rig(store)
     for rig in (one, other):
-        allow(rig, reach(["127.0.0.1"]))
+        allow(rig, parse_allowed(["127.0.0.1"]))
     agent = await one.make_agent()
     async with one.working():
         ended = [await finished(one, receiver.url, agent) for _ in range(8)]
@@ -284,7 +284,7 @@ async def test_a_stop_gives_back_what_is_under_way(rig: Rig, receiver: Receiver)
 
 async def test_a_name_that_turns_out_to_be_private_is_not_told(rig: Rig) -> None:
     """What was public when it was sent may stand for something else later; trying again would not help."""
-    allow(rig, Reach(), resolves_to="169.254.169.254")
+    allow(rig, AllowedAddresses(), resolves_to="169.254.169.254")
     async with rig.working(), delivering(rig):
         run = await finished(rig, "http://rebound.example/latest/meta-data")
         outcome = await settled(rig, run)
@@ -300,7 +300,7 @@ async def test_an_address_that_is_evidently_private_is_refused_with_the_message(
     with pytest.raises(AddressForbidden):
         await rig.submit(agent, callback_url="http://169.254.169.254/latest/meta-data")
 
-    assert list(await rig.read(lambda tx: tx.runs.live())) == []
+    assert list(await rig.read(lambda tx: tx.runs.list_live())) == []
 
 
 async def test_a_body_that_cannot_be_made_harms_nobody(rig: Rig, receiver: Receiver) -> None:
@@ -314,7 +314,7 @@ async def test_a_body_that_cannot_be_made_harms_nobody(rig: Rig, receiver: Recei
     async with rig.working():
         broken = await finished(rig, receiver.url, agent)
         whole = await finished(rig, receiver.url, agent)
-        delivery = CallbackDelivery(rig.house, broken_for_one, first_wait_seconds=0.001)
+        delivery = CallbackDelivery(rig.services, broken_for_one, first_wait_seconds=0.001)
         working = asyncio.create_task(delivery.run())
         heard = await receiver.next_request()
         outcome = await settled(rig, broken)
@@ -326,7 +326,7 @@ async def test_a_body_that_cannot_be_made_harms_nobody(rig: Rig, receiver: Recei
 
 
 async def test_waits_grow_and_are_not_alike(rig: Rig) -> None:
-    delivery = CallbackDelivery(rig.house, callback_body)
+    delivery = CallbackDelivery(rig.services, callback_body)
 
     waits = [[delivery._wait_seconds(attempt) for _ in range(5)] for attempt in range(1, 9)]
 
@@ -341,7 +341,7 @@ async def test_a_run_that_cannot_be_read_harms_nobody(rig: Rig, receiver: Receiv
         broken = await finished(rig, receiver.url, agent)
         whole = await finished(rig, receiver.url, agent)
     lost = structs.replace(broken, last_event_seq=broken.last_event_seq + 9)
-    await rig.house.store.write(lambda tx: tx.runs.save(lost))
+    await rig.services.store.write(lambda tx: tx.runs.save(lost))
 
     async with delivering(rig) as delivery:
         heard = await receiver.next_request()

@@ -32,7 +32,7 @@ from holdfast.usecases import cancellation, runs
 async def test_a_run_is_cancelled_before_anybody_took_it(rig: Rig) -> None:
     agent = await rig.make_agent()
     run = await rig.submit(agent)
-    await runs.cancel(rig.house, ACTOR, run.id, reason="changed my mind")
+    await runs.cancel(rig.services, ACTOR, run.id, reason="changed my mind")
     async with rig.working():
         ended = await rig.ended(run)
     assert ended.cancellation is not None
@@ -48,9 +48,9 @@ async def test_a_run_that_waits_for_its_turn_is_cancelled_at_once(rig: Rig) -> N
     async with rig.working():
         first = await rig.submit(agent, "one")
         second = await rig.submit(agent, "two")
-        await runs.cancel(rig.house, ACTOR, second.id)
+        await runs.cancel(rig.services, ACTOR, second.id)
         assert (await rig.ended(second)).status is RunStatus.CANCELLED
-        await runs.cancel(rig.house, ACTOR, first.id)
+        await runs.cancel(rig.services, ACTOR, first.id)
         await rig.ended(first)
     await assert_cancelled(rig, agent, second)
 
@@ -62,7 +62,7 @@ async def test_before_the_first_token_nothing_is_stored(rig: Rig) -> None:
     async with rig.working():
         run = await rig.submit(agent)
         await wait_until_set(model.silent)
-        await runs.cancel(rig.house, ACTOR, run.id)
+        await runs.cancel(rig.services, ACTOR, run.id)
         await rig.ended(run)
         assert model.hung_up.is_set()
     assert await texts_in(rig, agent) == []
@@ -79,7 +79,7 @@ async def test_the_partial_text_stays_in_the_history(rig: Rig, stream_tokens: bo
     async with rig.working():
         run = await rig.submit(agent, "a story", stream_tokens=stream_tokens)
         await wait_until_set(model.silent)
-        await runs.cancel(rig.house, ACTOR, run.id)
+        await runs.cancel(rig.services, ACTOR, run.id)
         told = await facts_of(rig, run)
     assert await texts_in(rig, agent) == [
         (Role.USER, "a story"),
@@ -103,7 +103,7 @@ async def test_an_incomplete_call_is_dropped_and_a_complete_one_was_not_started(
     async with rig.working():
         run = await rig.submit(agent)
         await wait_until_set(model.silent)
-        await runs.cancel(rig.house, ACTOR, run.id)
+        await runs.cancel(rig.services, ACTOR, run.id)
         await rig.ended(run)
     (*_, answer, results) = await rig.context(agent)
     assert [call.id for call in answer.tool_calls] == ["c1"]
@@ -115,12 +115,12 @@ async def test_an_incomplete_call_is_dropped_and_a_complete_one_was_not_started(
 async def test_each_call_gets_the_outcome_that_is_true_of_it(rig: Rig) -> None:
     agent = await rig.make_agent("slow_a", "slow_hang", "slow_c")
     toolbox = HangingToolbox()
-    rig.house = replace(rig.house, toolbox=toolbox)
+    rig.services = replace(rig.services, toolbox=toolbox)
     rig.model.script = [call_answer(("c1", "slow_a"), ("c2", "slow_hang"), ("c3", "slow_c"))]
     async with rig.working():
         run = await rig.submit(agent)
         await wait_until_set(toolbox.hanging)
-        await runs.cancel(rig.house, ACTOR, run.id)
+        await runs.cancel(rig.services, ACTOR, run.id)
         await rig.ended(run)
     results = (await rig.context(agent))[-1].tool_returns
     assert {item.call_id: item.outcome for item in results} == {
@@ -137,12 +137,12 @@ async def test_each_call_gets_the_outcome_that_is_true_of_it(rig: Rig) -> None:
 async def test_tools_that_run_side_by_side_are_all_killed(rig: Rig) -> None:
     agent = await rig.make_agent("fast_hang_a", "fast_hang_b")
     toolbox = HangingToolbox()
-    rig.house = replace(rig.house, toolbox=toolbox)
+    rig.services = replace(rig.services, toolbox=toolbox)
     rig.model.script = [call_answer(("c1", "fast_hang_a"), ("c2", "fast_hang_b"))]
     async with rig.working():
         run = await rig.submit(agent)
         await wait_until_set(toolbox.hanging)
-        await runs.cancel(rig.house, ACTOR, run.id)
+        await runs.cancel(rig.services, ACTOR, run.id)
         await rig.ended(run)
     assert sorted(toolbox.killed) == ["c1", "c2"]
     await assert_cancelled(rig, agent, run)
@@ -159,13 +159,13 @@ async def test_a_cancel_that_falls_between_two_steps_wins_over_what_was_not_comm
         async def ask(self, question: Question) -> AsyncIterator[AsyncIterator[ModelEvent]]:
             async with super().ask(question) as events:
                 yield events
-            await rig.house.store.write(mark)
+            await rig.services.store.write(mark)
 
     def mark(tx: Transaction) -> None:
         """The cancel on record, without the bell: the engine finds out when it commits."""
         receipt = Cancellation(requested_at=run.created_at, requested_by=ACTOR.user_id)
         stored = tx.runs.get(ACTOR.organization_id, run.id)
-        cancellation.put_on_record(tx, stored, receipt, rig.house.ids)
+        cancellation.record_cancel(tx, stored, receipt, rig.services.ids)
 
     use_model(rig, CancellingModel())
     rig.model.script = [text_answer("The end.")]
@@ -180,7 +180,7 @@ async def test_cancelling_a_run_that_is_over_changes_nothing(rig: Rig) -> None:
     agent = await rig.make_agent()
     async with rig.working():
         reply = await rig.say(agent)
-        after = await runs.cancel(rig.house, ACTOR, reply.run.id)
+        after = await runs.cancel(rig.services, ACTOR, reply.run.id)
     assert after.status is RunStatus.COMPLETED
     assert after.cancellation is None
 
@@ -192,7 +192,7 @@ async def test_cancelling_twice_is_harmless(rig: Rig) -> None:
     async with rig.working():
         run = await rig.submit(agent)
         await wait_until_set(model.silent)
-        both = [runs.cancel(rig.house, ACTOR, run.id, reason=reason) for reason in ("a", "b")]
+        both = [runs.cancel(rig.services, ACTOR, run.id, reason=reason) for reason in ("a", "b")]
         await asyncio.gather(*both)
         await rig.ended(run)
     ended = await assert_cancelled(rig, agent, run)
@@ -202,7 +202,7 @@ async def test_cancelling_twice_is_harmless(rig: Rig) -> None:
 
 async def test_cancelling_a_run_that_waits_for_a_person_denies_all_its_calls(rig: Rig) -> None:
     agent, run = await make_paused_run(rig)
-    await runs.cancel(rig.house, ACTOR, run.id)
+    await runs.cancel(rig.services, ACTOR, run.id)
     (*_, response, results) = await rig.context(agent)
     assert [item.reason for item in response.decisions] == [DENIED_ON_CANCEL]
     assert [item.call_id for item in results.tool_returns] == ["c1", "c2"]
@@ -218,7 +218,7 @@ async def test_a_roll_back_makes_the_thread_forget_but_the_rows_stay(rig: Rig) -
     async with rig.working():
         run = await rig.submit(agent, "a story")
         await wait_until_set(model.silent)
-        await runs.cancel(rig.house, ACTOR, run.id, action=Action.ROLLBACK)
+        await runs.cancel(rig.services, ACTOR, run.id, action=Action.ROLLBACK)
         await rig.ended(run)
     assert await texts_in(rig, agent) == []
     page = Page(limit=10)
@@ -233,14 +233,14 @@ def _text(row: Message) -> str:
 
 async def test_a_cancel_from_another_process_reaches_the_run(rig: Rig) -> None:
     """The other process shares the store and nothing else: no bell, no log, no queue."""
-    elsewhere = Rig(rig.house.store)
+    elsewhere = Rig(rig.services.store)
     agent = await rig.make_agent()
     model = HangingModel(TextDelta("Once upon"))
     use_model(rig, model)
     async with rig.working():
         run = await rig.submit(agent)
         await wait_until_set(model.silent)
-        seen = await runs.cancel(elsewhere.house, ACTOR, run.id, reason="from afar")
+        seen = await runs.cancel(elsewhere.services, ACTOR, run.id, reason="from afar")
         assert seen.status is RunStatus.CANCELLED
         assert model.hung_up.is_set()
         await rig.ended(run)

@@ -57,8 +57,8 @@ from holdfast.errors import (
     ModelRateLimited,
     ModelRejectedRequest,
 )
-from holdfast.ports.house import Limits
 from holdfast.ports.model import Answer, ModelEvent, Question, TextDelta
+from holdfast.ports.services import Limits
 from holdfast.ports.store import Transaction
 from holdfast.testing import FakeClock
 from holdfast.usecases import cancellation, compaction, messages, runs
@@ -157,7 +157,7 @@ def refuses_answers(question: Question) -> Answer:
 
 async def settle(rig: Rig, agent: Agent, **settings: Any) -> Agent:
     agent = replace(agent, compaction_settings=settings)
-    await rig.house.store.write(lambda tx: tx.agents.save(agent))
+    await rig.services.store.write(lambda tx: tx.agents.save(agent))
     return agent
 
 
@@ -191,7 +191,7 @@ async def test_a_system_prompt_that_is_too_large_is_told_as_such(rig: Rig) -> No
 
 async def widen(rig: Rig, agent: Agent, text: str) -> None:
     system = replace((await rig.context(agent))[0], content=(Text(text),))
-    await rig.house.store.write(lambda tx: tx.messages.rewrite(system))
+    await rig.services.store.write(lambda tx: tx.messages.rewrite(system))
 
 
 async def test_an_answer_that_fills_the_window_is_followed_by_a_compaction(rig: Rig) -> None:
@@ -284,8 +284,8 @@ async def answered(rig: Rig, agent: Agent, call_id: str, more: str = "") -> mess
     if more:
         items.append(MessageInput(role=Role.USER, content=(Text(more),)))
     new = NewSend(agent_id=agent.id, input=tuple(items))
-    run = await messages.send(rig.house, ACTOR, new)
-    return await asyncio.wait_for(messages.wait(rig.house, run), WAIT_SECONDS)
+    run = await messages.send(rig.services, ACTOR, new)
+    return await asyncio.wait_for(messages.wait(rig.services, run), WAIT_SECONDS)
 
 
 async def test_the_next_compaction_starts_from_the_last_summary(rig: Rig) -> None:
@@ -397,8 +397,8 @@ async def test_whoever_steps_in_may_fail_for_a_moment_too(rig: Rig) -> None:
     async with rig.working():
         agent = await make_talkative_agent(rig)
     agent = await settle(rig, agent, mode="all", model="openai/gpt-5-mini")
-    rig.house = dataclasses.replace(
-        rig.house,
+    rig.services = dataclasses.replace(
+        rig.services,
         clock=clock,
         catalogue=ProviderCatalogue(settings),
         limits=Limits(model_attempts=2),
@@ -424,7 +424,7 @@ async def test_a_transcript_that_is_too_long_for_its_reader_is_shortened(rig: Ri
         for _ in range(4):
             await rig.say(agent)
         agent = replace(agent, model=replace(agent.model, context_window=1_000))
-        await rig.house.store.write(lambda tx: tx.agents.save(agent))
+        await rig.services.store.write(lambda tx: tx.agents.save(agent))
         rig.model.script = [filling(tokens=950), TOO_LONG, text_answer()]
         await rig.say(agent)
     lengths = [len(asked.history[-1].text) for asked in asked_for_summary(rig)]
@@ -465,13 +465,13 @@ async def test_a_cancel_stops_the_summariser_and_leaves_the_context_as_it_was(
         before = len(await rig.context(agent))
         rig.model.script = [TOO_LONG if trigger == "overflow" else filling("All is well.")]
         if trigger == "requested":
-            waiting = asyncio.create_task(compaction.compact(rig.house, ACTOR, agent.id))
+            waiting = asyncio.create_task(compaction.compact(rig.services, ACTOR, agent.id))
             await wait_until_set(hanging.silent)
-            (run,) = await rig.read(lambda tx: list(tx.runs.live()))
+            (run,) = await rig.read(lambda tx: list(tx.runs.list_live()))
         else:
             run = await rig.submit(agent)
             await wait_until_set(hanging.silent)
-        stopped = await runs.cancel(rig.house, ACTOR, run.id)
+        stopped = await runs.cancel(rig.services, ACTOR, run.id)
         assert stopped.status is RunStatus.CANCELLED
         if trigger == "requested":
             with pytest.raises(Conflict, match="nothing was changed"):
@@ -492,16 +492,16 @@ async def test_a_cancel_that_comes_just_before_the_commit_wins(rig: Rig) -> None
         agent = await make_talkative_agent(rig)
 
     async def summarise() -> AsyncIterator[ModelEvent]:
-        (run,) = await rig.read(lambda tx: list(tx.runs.live()))
+        (run,) = await rig.read(lambda tx: list(tx.runs.list_live()))
         # On record, and nobody has heard of it yet.
-        await rig.house.store.write(lambda tx: on_record(tx, run))
+        await rig.services.store.write(lambda tx: on_record(tx, run))
         yield text_answer("They talked.")
 
     def on_record(tx: Transaction, run: Run) -> None:
-        now = rig.house.clock.now()
+        now = rig.services.clock.now()
         receipt = Cancellation(requested_at=now, requested_by=ACTOR.user_id)
-        held = tx.runs.hold(ACTOR.organization_id, run.id)
-        cancellation.put_on_record(tx, held, receipt, rig.house.ids)
+        held = tx.runs.get_for_update(ACTOR.organization_id, run.id)
+        cancellation.record_cancel(tx, held, receipt, rig.services.ids)
 
     use_model(rig, Summariser(summarise))
     async with rig.working():
@@ -526,7 +526,7 @@ async def test_a_run_that_is_rolled_back_leaves_the_summary(rig: Rig) -> None:
             while len(model.questions) < 3:
                 model.asked.clear()
                 await model.asked.wait()
-        await runs.cancel(rig.house, ACTOR, run.id, action=Action.ROLLBACK)
+        await runs.cancel(rig.services, ACTOR, run.id, action=Action.ROLLBACK)
         await rig.ended(run)
     assert await shown(rig, agent) == ["They talked."]
 
@@ -643,7 +643,7 @@ async def test_what_cannot_shrink_is_refused_and_no_run_is_made(rig: Rig) -> Non
 
 async def waiting_in_line(rig: Rig, count: int) -> None:
     async with asyncio.timeout(WAIT_SECONDS):
-        while len(await rig.read(lambda tx: list(tx.runs.live()))) < count:
+        while len(await rig.read(lambda tx: list(tx.runs.list_live()))) < count:
             pass
 
 
@@ -677,7 +677,7 @@ async def test_while_a_person_is_asked_their_calls_stay_in_view(rig: Rig) -> Non
         assert await compact_thread(rig, agent) == Compaction("They talked.", 10, 4)
         rows = await rig.context(agent)
         assert [row.role for row in rows[1:]] == [Role.SUMMARY, Role.ASSISTANT, Role.APPROVAL]
-        waiting = await rig.read(lambda tx: tx.runs.paused_on(agent.id))
+        waiting = await rig.read(lambda tx: tx.runs.find_paused(agent.id))
         assert waiting is not None
         assert waiting.id == paused.run.id
         stored = await rig.read(lambda tx: tx.agents.get(ACTOR.organization_id, agent.id))
@@ -714,7 +714,7 @@ async def beside_a_summary(rig: Rig) -> AsyncIterator[tuple[Agent, Run]]:
 async def test_a_person_who_is_no_longer_asked_meanwhile_is_not_forgotten(rig: Rig) -> None:
     """The paused run is cancelled while a summary is written: its denials come to the context, and stay."""
     async with beside_a_summary(rig) as (agent, paused):
-        await runs.cancel(rig.house, ACTOR, paused.id)
+        await runs.cancel(rig.services, ACTOR, paused.id)
     async with rig.working():
         rows = await rig.context(agent)
         assert [row.role for row in rows[1:]] == [
@@ -732,7 +732,7 @@ async def test_a_run_that_is_rolled_back_meanwhile_is_forgotten(
 ) -> None:
     rig = Rig(any_store)
     async with beside_a_summary(rig) as (agent, paused):
-        await runs.cancel(rig.house, ACTOR, paused.id, action=Action.ROLLBACK)
+        await runs.cancel(rig.services, ACTOR, paused.id, action=Action.ROLLBACK)
     assert await shown(rig, agent) == ["They talked."]
     async with rig.working():
         assert (await rig.say(agent)).ended.stop_reason is StopReason.END_TURN
@@ -756,7 +756,7 @@ async def test_it_goes_on_after_a_crash(store: SqliteStore) -> None:
         first.model.asked.clear()
         wish = asyncio.create_task(compact_thread(first, agent))
         await wait_until_set(first.model.asked)
-        (run,) = await first.read(lambda tx: list(tx.runs.live()))
+        (run,) = await first.read(lambda tx: list(tx.runs.list_live()))
     wish.cancel()
     second.model.script = [text_answer("They talked.")]
     async with second.working():
@@ -770,7 +770,7 @@ async def test_a_summariser_that_fails_for_a_moment_is_asked_again(rig: Rig) -> 
     async with rig.working():
         agent = await make_talkative_agent(rig)
     clock = FakeClock()
-    rig.house = dataclasses.replace(rig.house, clock=clock)
+    rig.services = dataclasses.replace(rig.services, clock=clock)
     async with rig.working():
         passing = ModelOverloaded("TEST: full", transient=True)
         rig.model.script = [filling(), passing, text_answer("They talked.")]
@@ -790,12 +790,12 @@ async def test_what_a_server_of_ones_own_was_told_is_summarised_there(
     rig: Rig, endpoint: str | None
 ) -> None:
     known = ProviderSettings(openai_api_key="key", allowed_model_endpoints=(OWN_SERVER,))
-    rig.house = dataclasses.replace(rig.house, catalogue=ProviderCatalogue(known))
+    rig.services = dataclasses.replace(rig.services, catalogue=ProviderCatalogue(known))
     async with rig.working():
         agent = await make_talkative_agent(rig)
         model = replace(agent.model, handle="openai/mine", endpoint=endpoint)
         agent = replace(agent, model=model, compaction_settings=None)
-        await rig.house.store.write(lambda tx: tx.agents.save(agent))
+        await rig.services.store.write(lambda tx: tx.agents.save(agent))
         rig.model.script = [filling(), text_answer("They talked.")]
         await rig.say(agent)
         (asked,) = asked_for_summary(rig)

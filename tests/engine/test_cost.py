@@ -19,7 +19,7 @@ async def test_a_step_and_its_run_know_what_they_cost(rig: Rig) -> None:
     query = StepQuery(page=Page(limit=10), run_id=reply.run.id)
     run = await rig.read(lambda tx: tx.runs.get(ACTOR.organization_id, reply.run.id))
     steps = await rig.read(lambda tx: tx.steps.list(ACTOR.organization_id, query))
-    costs = await rig.read(lambda tx: tx.steps.costs(ACTOR.organization_id, query))
+    costs = await rig.read(lambda tx: tx.steps.sum_costs(ACTOR.organization_id, query))
     assert [step.cost for step in steps] == [ANSWER_COST, ANSWER_COST]
     assert run.cost == 2 * ANSWER_COST
     assert costs == Costs(cost=2 * ANSWER_COST, steps=2, unpriced=0)
@@ -30,7 +30,7 @@ async def test_steps_without_a_known_price_are_counted_and_not_guessed(rig: Rig)
     async with rig.working():
         await rig.say(agent)
         silent = await rig.read(
-            lambda tx: tx.steps.costs(
+            lambda tx: tx.steps.sum_costs(
                 ACTOR.organization_id, StepQuery(page=Page(limit=1), agent_id=agent.id)
             )
         )
@@ -40,6 +40,6 @@ async def test_steps_without_a_known_price_are_counted_and_not_guessed(rig: Rig)
 
     query = StepQuery(page=Page(limit=1), agent_id=agent.id)
     assert silent == Costs(cost=None, steps=1, unpriced=1)
-    assert await rig.read(lambda tx: tx.steps.costs(ACTOR.organization_id, query)) == Costs(
+    assert await rig.read(lambda tx: tx.steps.sum_costs(ACTOR.organization_id, query)) == Costs(
         cost=ANSWER_COST, steps=2, unpriced=1
     )

@@ -28,8 +28,8 @@ from holdfast.core.messages import Outcome, Role
 from holdfast.core.runs import Run, RunStatus, StepStatus, StopReason
 from holdfast.engine import recovery
 from holdfast.engine.checkpoint import Checkpoints
-from holdfast.ports.house import Limits
 from holdfast.ports.model import Answer, HiddenThinking, Question, TextDelta
+from holdfast.ports.services import Limits
 from holdfast.ports.store import Transaction
 from holdfast.usecases import runs
 
@@ -132,7 +132,7 @@ async def test_a_cancel_on_record_is_honoured_by_the_next_process(store: SqliteS
         await asyncio.wait_for(first.toolbox.running.wait(), WAIT_SECONDS)
 
     def cancel(tx: Transaction) -> None:
-        tx.runs.change(tx.runs.get(ACTOR.organization_id, run.id), Signal.CANCEL)
+        tx.runs.transition(tx.runs.get(ACTOR.organization_id, run.id), Signal.CANCEL)
 
     await store.write(cancel)
     async with second.working():
@@ -153,7 +153,7 @@ async def test_what_a_cancelled_run_had_shown_before_the_crash_stays(store: Sqli
         await wait_until_set(model.silent)
 
     def cancel(tx: Transaction) -> None:
-        tx.runs.change(tx.runs.get(ACTOR.organization_id, run.id), Signal.CANCEL)
+        tx.runs.transition(tx.runs.get(ACTOR.organization_id, run.id), Signal.CANCEL)
 
     await store.write(cancel)
     async with second.working():
@@ -165,10 +165,10 @@ async def test_what_a_cancelled_run_had_shown_before_the_crash_stays(store: Sqli
 
 
 async def assert_sound_but_for_a_gap(rig: Rig, agent: Agent, run: Run) -> None:
-    events = [event async for batch in rig.house.events.follow(run.id) for event in batch]
+    events = [event async for batch in rig.services.events.follow(run.id) for event in batch]
     assert [type(event.fact) is RunEnded for event in events].count(True) == 1
     assert_calls_answered(await rig.context(agent))
-    assert await rig.read(lambda tx: tx.steps.pending(run.id)) == []
+    assert await rig.read(lambda tx: tx.steps.list_pending(run.id)) == []
 
 
 async def test_a_commit_that_fails_once_does_not_lose_the_run(store: SqliteStore) -> None:
@@ -186,7 +186,7 @@ async def test_a_commit_that_fails_once_does_not_lose_the_run(store: SqliteStore
                 raise OSError("the disk was busy") from None
 
     run = await rig.submit(agent)
-    rig.house = replace(rig.house, store=Stumbling(store, 2, after_commit=False))
+    rig.services = replace(rig.services, store=Stumbling(store, 2, after_commit=False))
     async with rig.working():
         assert (await rig.ended(run)).status is RunStatus.COMPLETED
         await assert_sound(rig, agent, run)
@@ -211,9 +211,9 @@ async def test_a_run_that_no_try_can_carry_on_is_ended_and_its_thread_is_free(
         with monkeypatch.context() as patched:
             patched.setattr(Checkpoints, "advance", broken)
             patched.setattr(Checkpoints, "cancel", broken)
-            patched.setattr(recovery, "load", broken)
+            patched.setattr(recovery, "load_state", broken)
             if cancelling:
-                await runs.cancel(rig.house, ACTOR, run.id)
+                await runs.cancel(rig.services, ACTOR, run.id)
             rig.toolbox.gate.set()
             ended = await rig.ended(run)
         status = RunStatus.CANCELLED if cancelling else RunStatus.FAILED
@@ -222,5 +222,5 @@ async def test_a_run_that_no_try_can_carry_on_is_ended_and_its_thread_is_free(
             assert ended.failure is not None
             assert (ended.failure.kind, ended.failure.detail) == ("internal_error", "TEST: a bug")
         assert_calls_answered(await rig.context(agent))
-        assert await rig.read(lambda tx: tx.steps.pending(run.id)) == []
+        assert await rig.read(lambda tx: tx.steps.list_pending(run.id)) == []
         assert (await rig.say(agent, "And now?")).ended.stop_reason is StopReason.END_TURN

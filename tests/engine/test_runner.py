@@ -18,8 +18,8 @@ from holdfast.core.runs import RunStatus, StepQuery, StepStatus, StopReason
 from holdfast.core.tools import Tool
 from holdfast.core.turn import Finish, PlannedCall
 from holdfast.errors import ModelRateLimited, PendingApproval, ThreadBusy
-from holdfast.ports.house import Limits
 from holdfast.ports.model import TextDelta, ThinkingDelta
+from holdfast.ports.services import Limits
 from holdfast.ports.toolbox import ToolContext
 from holdfast.testing import FakeClock
 from holdfast.usecases import steps
@@ -46,7 +46,7 @@ async def test_tools_run_between_two_questions(rig: Rig) -> None:
     assert [row.role for row in reply.messages] == [Role.ASSISTANT, Role.TOOL, Role.ASSISTANT]
     assert reply.ended.step_count == 2
     assert reply.ended.usage.total_tokens == 30
-    assert await rig.read(lambda tx: tx.calls.open(agent.id)) == []
+    assert await rig.read(lambda tx: tx.calls.list_open(agent.id)) == []
 
 
 async def test_the_call_is_on_record_before_its_tool_starts(rig: Rig) -> None:
@@ -56,7 +56,7 @@ async def test_the_call_is_on_record_before_its_tool_starts(rig: Rig) -> None:
     async with rig.working():
         run = await rig.submit(agent)
         await asyncio.wait_for(rig.toolbox.running.wait(), 20)
-        (call,) = await rig.read(lambda tx: tx.calls.open(agent.id))
+        (call,) = await rig.read(lambda tx: tx.calls.list_open(agent.id))
         assert call.state is CallState.STARTED
         assert (await rig.context(agent))[-1].tool_calls == (call.call,)
         rig.toolbox.gate.set()
@@ -70,18 +70,18 @@ async def test_what_people_think_of_a_step_while_it_is_taken_stays(rig: Rig) -> 
     async with rig.working():
         run = await rig.submit(agent)
         await asyncio.wait_for(rig.toolbox.running.wait(), 20)
-        (call,) = await rig.read(lambda tx: tx.calls.open(agent.id))
-        await steps.set_feedback(rig.house, ACTOR, call.step_id, "positive", ("good",))
+        (call,) = await rig.read(lambda tx: tx.calls.list_open(agent.id))
+        await steps.set_feedback(rig.services, ACTOR, call.step_id, "positive", ("good",))
         rig.toolbox.gate.set()
         await rig.ended(run)
-    step = await steps.retrieve(rig.house, ACTOR, call.step_id)
+    step = await steps.retrieve(rig.services, ACTOR, call.step_id)
     assert (step.feedback, step.tags) == ("positive", ("good",))
     assert (step.status, step.usage.total_tokens) == (StepStatus.SUCCESS, 15)
 
 
 async def test_a_run_knows_how_long_its_first_token_took(rig: Rig) -> None:
     clock = FakeClock()
-    rig.house = replace(rig.house, clock=clock)
+    rig.services = replace(rig.services, clock=clock)
     agent = await rig.make_agent("roll")
     first, then = asyncio.Event(), asyncio.Event()
     rig.model.script = [
@@ -94,7 +94,7 @@ async def test_a_run_knows_how_long_its_first_token_took(rig: Rig) -> None:
         clock.advance(2)
         first.set()
         async with asyncio.timeout(20):
-            async for batch in rig.house.events.follow(run.id):
+            async for batch in rig.services.events.follow(run.id):
                 if any(isinstance(event.fact, Streamed) for event in batch):
                     break
         clock.advance(3)
@@ -111,7 +111,7 @@ async def test_the_step_is_on_record_before_the_model_is_asked(rig: Rig) -> None
     async with rig.working():
         run = await rig.submit(agent)
         await asyncio.wait_for(rig.model.asked.wait(), 20)
-        (step,) = await rig.read(lambda tx: tx.steps.pending(run.id))
+        (step,) = await rig.read(lambda tx: tx.steps.list_pending(run.id))
         assert step.status is StepStatus.PENDING
         rig.model.gate.set()
         await rig.ended(run)
@@ -250,7 +250,7 @@ async def test_sends_to_one_thread_take_turns(rig: Rig) -> None:
 
 
 async def test_a_send_that_waits_too_long_is_taken_back_without_a_trace(rig: Rig) -> None:
-    rig = Rig(rig.house.store, Limits(busy_wait_seconds=0.01))
+    rig = Rig(rig.services.store, Limits(busy_wait_seconds=0.01))
     agent = await rig.make_agent()
     rig.model.gate = asyncio.Event()
     async with rig.working():
@@ -259,7 +259,7 @@ async def test_a_send_that_waits_too_long_is_taken_back_without_a_trace(rig: Rig
         with pytest.raises(ThreadBusy) as refused:
             await rig.say(agent, "two")
         assert refused.value.run_id == first.id
-        live = await rig.read(lambda tx: [run.id for run in tx.runs.live()])
+        live = await rig.read(lambda tx: [run.id for run in tx.runs.list_live()])
         assert live == [first.id]
         rig.model.gate.set()
         await rig.ended(first)
@@ -285,7 +285,7 @@ async def test_an_agent_deleted_in_mid_run_harms_nobody(rig: Rig) -> None:
     async with rig.working():
         await rig.submit(agent)
         await asyncio.wait_for(rig.model.asked.wait(), 20)
-        await rig.house.store.write(lambda tx: tx.agents.delete(ACTOR.organization_id, agent.id))
+        await rig.services.store.write(lambda tx: tx.agents.delete(ACTOR.organization_id, agent.id))
         rig.model.gate.set()
         assert (await rig.say(other)).ended.status is RunStatus.COMPLETED
 
@@ -301,7 +301,7 @@ async def test_a_held_call_pauses_and_blocks_the_next_message(rig: Rig) -> None:
             await rig.say(agent)
         assert refused.value.pending_request_id == reply.messages[-1].id
     assert rig.toolbox.started == []
-    states = [item.state for item in await rig.read(lambda tx: tx.calls.open(agent.id))]
+    states = [item.state for item in await rig.read(lambda tx: tx.calls.list_open(agent.id))]
     assert states == [CallState.HELD, CallState.READY]
 
 
@@ -316,7 +316,7 @@ async def test_a_run_queued_behind_one_that_pauses_is_told_so(rig: Rig) -> None:
         run = await rig.ended(second)
     assert run.failure is not None
     assert run.failure.kind == "pending_approval"
-    assert len(await rig.read(lambda tx: tx.calls.open(agent.id))) == 1
+    assert len(await rig.read(lambda tx: tx.calls.list_open(agent.id))) == 1
 
 
 class WatchingToolbox(ScriptedToolbox):
@@ -328,7 +328,7 @@ class WatchingToolbox(ScriptedToolbox):
         self.seen: list[list[tuple[str, CallState]]] = []
 
     async def run(self, tool: Tool, planned: PlannedCall, context: ToolContext) -> ToolReturn:
-        calls = await self._rig.read(lambda tx: tx.calls.open(self._agent.id))
+        calls = await self._rig.read(lambda tx: tx.calls.list_open(self._agent.id))
         self.seen.append([(item.call.id, item.state) for item in calls])
         return await super().run(tool, planned, context)
 
@@ -337,7 +337,7 @@ async def test_a_finished_tools_result_is_on_record_while_its_sibling_runs(rig: 
     agent = await rig.make_agent("fast_a", "slow_b")
     rig.model.script = [call_answer(("c1", "fast_a"), ("c2", "slow_b")), text_answer()]
     toolbox = WatchingToolbox(rig, agent)
-    rig.house = replace(rig.house, toolbox=toolbox)
+    rig.services = replace(rig.services, toolbox=toolbox)
     async with rig.working():
         await rig.say(agent)
     assert toolbox.seen[-1] == [("c1", CallState.SETTLED), ("c2", CallState.STARTED)]

@@ -39,12 +39,12 @@ class Watched:
             spans=[SimpleSpanProcessor(self.memory)], with_content=with_content
         )
         self.rig = Rig(store)
-        house = self.rig.house
-        self.rig.house = replace(
-            house,
+        services = self.rig.services
+        self.rig.services = replace(
+            services,
             telemetry=self.telemetry,
-            model=self.telemetry.model(house.model),
-            toolbox=self.telemetry.toolbox(house.toolbox),
+            model=self.telemetry.instrument_model(services.model),
+            toolbox=self.telemetry.instrument_toolbox(services.toolbox),
         )
 
     @property
@@ -71,7 +71,7 @@ class Watched:
         return "".join(span.to_json() for span in self.spans)
 
     def figures(self) -> dict[str, float]:
-        text = self.telemetry.scrape()[0].decode()
+        text = self.telemetry.render_metrics()[0].decode()
         pairs = [line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#")]
         return {name: float(value) for name, value in pairs}
 
@@ -182,8 +182,8 @@ async def test_a_cancelled_run_shows_where_it_was_stopped(watched: Watched) -> N
         agent = await rig.make_agent()
         run, queued = await rig.submit(agent), await rig.submit(agent)
         await rig.model.asked.wait()
-        await runs.cancel(rig.house, ACTOR, queued.id)
-        await runs.cancel(rig.house, ACTOR, run.id)
+        await runs.cancel(rig.services, ACTOR, queued.id)
+        await runs.cancel(rig.services, ACTOR, run.id)
     kinds = [span.attributes and span.attributes["error.type"] for span in watched.spans]
     assert kinds == ["cancelled", "cancelled", "CancelledError"]
     figures = watched.figures()
@@ -210,7 +210,7 @@ async def test_a_run_that_is_given_up_is_counted_and_so_are_its_steps(
         run = await rig.submit(await rig.make_agent("slow"))
         await (rig.model.asked if while_asking else rig.toolbox.running).wait()
         monkeypatch.setattr(Checkpoints, "advance", broken)
-        monkeypatch.setattr(recovery, "load", broken)
+        monkeypatch.setattr(recovery, "load_state", broken)
         rig.model.gate.set()
         rig.toolbox.gate.set()
         ended = await rig.ended(run)
@@ -229,7 +229,7 @@ async def test_a_run_that_a_reset_ends_is_counted(watched: Watched) -> None:
     async with rig.working():
         agent = await rig.make_agent("held", rules=(RequiresApproval(tool_name="held"),))
         await rig.say(agent)
-        await agent_context.reset(rig.house, ACTOR, agent.id)
+        await agent_context.reset(rig.services, ACTOR, agent.id)
     figures = watched.figures()
     assert figures['holdfast_runs_total{status="paused",stop_reason="requires_approval"}'] == 1
     assert figures['holdfast_runs_total{status="cancelled",stop_reason="cancelled"}'] == 1
@@ -242,7 +242,7 @@ async def test_a_killed_tool_is_measured_as_such(watched: Watched) -> None:
     async with rig.working():
         run = await rig.submit(await rig.make_agent("slow"))
         await rig.toolbox.running.wait()
-        await runs.cancel(rig.house, ACTOR, run.id)
+        await runs.cancel(rig.services, ACTOR, run.id)
     assert watched.told("execute_tool slow")["error.type"] == "CancelledError"
     assert watched.figures()['holdfast_tool_duration_seconds_count{outcome="killed"}'] == 1
 
@@ -292,9 +292,9 @@ async def test_what_was_said_goes_out_if_the_operator_wants_it(store: SqliteStor
 async def send(watched: Watched, agent_id: str) -> Run:
     """As a request does whose caller is in a trace already."""
     item = MessageInput(role=Role.USER, content=(Text("Hi"),))
-    with watched.telemetry.request("POST", "/v1/x", {"traceparent": SENT_IN}):
+    with watched.telemetry.trace_request("POST", "/v1/x", {"traceparent": SENT_IN}):
         new = NewSend(agent_id=agent_id, input=(item,))
-        return await messages.send(watched.rig.house, ACTOR, new)
+        return await messages.send(watched.rig.services, ACTOR, new)
 
 
 async def test_a_run_is_part_of_the_trace_in_which_it_was_sent(watched: Watched) -> None:
@@ -344,9 +344,9 @@ async def test_runs_at_once_do_not_mix(watched: Watched) -> None:
 
 @pytest.mark.slow
 async def test_a_collector_that_is_not_there_holds_nobody_up() -> None:
-    telemetry = OtelTelemetry.exporting("http://127.0.0.1:1")
-    with telemetry.request("GET", "/v1/x", {}) as request:
-        request.answered(200, "/v1/x")
+    telemetry = OtelTelemetry.export_to("http://127.0.0.1:1")
+    with telemetry.trace_request("GET", "/v1/x", {}) as request:
+        request.set_response(200, "/v1/x")
     async with asyncio.timeout(WAIT_SECONDS):
         await telemetry.aclose()
 

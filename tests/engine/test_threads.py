@@ -23,18 +23,18 @@ HELD = (rules.RequiresApproval(tool_name="roll"),)
 
 
 async def converse(rig: Rig, agent: Agent, **wishes: Any) -> Thread:
-    view = await conversations.create(rig.house, ACTOR, agent.id, NewConversation(**wishes))
+    view = await conversations.create(rig.services, ACTOR, agent.id, NewConversation(**wishes))
     return view.thread
 
 
 async def send(rig: Rig, thread: Thread, text: str = "Hi", **fields: Any) -> Run:
     item = MessageInput(role=Role.USER, content=(Text(text),), otid=fields.pop("otid", None))
     new = NewSend(agent_id=thread.agent_id, thread_id=thread.id, input=(item,), **fields)
-    return await messages.send(rig.house, ACTOR, new)
+    return await messages.send(rig.services, ACTOR, new)
 
 
 async def heard(rig: Rig, run: Run) -> Reply:
-    return await asyncio.wait_for(messages.wait(rig.house, run), WAIT_SECONDS)
+    return await asyncio.wait_for(messages.wait(rig.services, run), WAIT_SECONDS)
 
 
 async def spoken(rig: Rig, thread: Thread) -> list[str]:
@@ -75,7 +75,7 @@ async def test_a_pause_in_one_thread_does_not_block_another(rig: Rig) -> None:
         # The same call id waits in both: the answer is for one of them alone.
         yes = ApprovalInput(decisions=(Decision("c1", approve=True),))
         new = NewSend(agent_id=agent.id, thread_id=free.id, input=(yes,))
-        answered = await heard(rig, await messages.send(rig.house, ACTOR, new))
+        answered = await heard(rig, await messages.send(rig.services, ACTOR, new))
         assert answered.ended.stop_reason is StopReason.END_TURN
         assert (await rig.say(agent)).ended.stop_reason is StopReason.END_TURN
         assert_calls_answered(await rig.read(lambda tx: tx.messages.context(free.id)))
@@ -91,7 +91,9 @@ async def test_a_fork_of_a_paused_thread_is_free_and_leaves_the_pause_alone(rig:
     async with rig.working():
         await heard(rig, await send(rig, thread, "One"))
         await heard(rig, await send(rig, thread, "Two"))
-        view = await conversations.fork(rig.house, ACTOR, thread.id, message_id=None, hidden=False)
+        view = await conversations.fork(
+            rig.services, ACTOR, thread.id, message_id=None, hidden=False
+        )
         reply = await heard(rig, await send(rig, view.thread, "Three"))
         assert reply.ended.stop_reason is StopReason.END_TURN
         assert await spoken(rig, view.thread) == ["One", "Yes?", "Two", "Three", "Hello"]
@@ -137,9 +139,9 @@ async def test_a_repeated_answer_to_a_held_call_gets_its_run_too(rig: Rig) -> No
     )
     async with rig.working():
         await heard(rig, await send(rig, thread))
-        first = await messages.send(rig.house, ACTOR, new)
+        first = await messages.send(rig.services, ACTOR, new)
         await rig.ended(first)
-        assert (await messages.send(rig.house, ACTOR, new)).id == first.id
+        assert (await messages.send(rig.services, ACTOR, new)).id == first.id
 
 
 async def test_deleting_a_conversation_stops_what_runs_in_it(rig: Rig) -> None:
@@ -151,7 +153,7 @@ async def test_deleting_a_conversation_stops_what_runs_in_it(rig: Rig) -> None:
         waiting = asyncio.create_task(heard(rig, run))
         await asyncio.wait_for(rig.model.asked.wait(), WAIT_SECONDS)
         async with asyncio.timeout(WAIT_SECONDS):
-            await conversations.delete(rig.house, ACTOR, thread.id)
+            await conversations.delete(rig.services, ACTOR, thread.id)
             assert (await waiting).ended.stop_reason is StopReason.CANCELLED
         with pytest.raises(NotFound):
             await send(rig, thread)

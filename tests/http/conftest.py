@@ -23,10 +23,10 @@ from holdfast.adapters.outgoing.guarded import GuardedOutgoing
 from holdfast.adapters.prices.genai import GenaiPrices
 from holdfast.adapters.store.cipher import FernetCipher
 from holdfast.adapters.store.sqlite import SqliteStore
-from holdfast.core.addresses import Reach
+from holdfast.core.addresses import AllowedAddresses
 from holdfast.core.tools import ToolKind
 from holdfast.http.app import HttpSettings, build_app
-from holdfast.ports.house import House
+from holdfast.ports.services import Services
 from holdfast.ports.toolbox import BuiltinSpec
 
 ADDRESS = "http://localhost:8283"
@@ -50,11 +50,11 @@ BUILTIN = (
 
 
 @asynccontextmanager
-async def _opened(home: Path) -> AsyncIterator[House]:
+async def _opened(home: Path) -> AsyncIterator[Services]:
     path = create_blank_store(home / "holdfast.db")
     store = await SqliteStore.open(path, cipher=FernetCipher("test"))
     bell = LocalBell()
-    yield House(
+    yield Services(
         store=store,
         events=SqlEventLog(store),
         dispatch=InProcessDispatch(bell),
@@ -62,7 +62,7 @@ async def _opened(home: Path) -> AsyncIterator[House]:
         model=ScriptedModel(otherwise=None),
         catalogue=FixedCatalogue(),
         toolbox=ScriptedToolbox(builtin=BUILTIN),
-        outgoing=GuardedOutgoing(Reach()),
+        outgoing=GuardedOutgoing(AllowedAddresses()),
         prices=GenaiPrices({}, SystemClock()),
         clock=SystemClock(),
         ids=RandomIds(),
@@ -71,9 +71,9 @@ async def _opened(home: Path) -> AsyncIterator[House]:
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
-    async with _opened(tmp_path) as house:
-        yield house
+async def services(tmp_path: Path) -> AsyncIterator[Services]:
+    async with _opened(tmp_path) as services:
+        yield services
 
 
 @pytest.fixture(scope="module")
@@ -83,8 +83,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with _opened(home) as house:
-            app.state.house = house
+        async with _opened(home) as services:
+            app.state.services = services
             yield
 
     app = build_app(None, HttpSettings(), lifespan=lifespan)
@@ -99,8 +99,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-async def app(house: House) -> FastAPI:
-    return build_app(house, HttpSettings())
+async def app(services: Services) -> FastAPI:
+    return build_app(services, HttpSettings())
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from holdfast.core.agents import Agent
 from holdfast.core.messages import Decision, Outcome, Role, Text, ToolReturn
 from holdfast.core.runs import ClientTool, Run, RunRequest, StopReason
 from holdfast.usecases import messages
-from holdfast.usecases.answering import Manner
+from holdfast.usecases.approval_answers import AnswerOptions
 from holdfast.usecases.messages import ApprovalInput, Input, MessageInput, NewSend, Reply
 
 ASK = rules.RequiresApproval(tool_name="ask")
@@ -37,17 +37,19 @@ def client_result(call_id: str) -> Decision:
 async def submit(
     rig: Rig, agent: Agent, *decisions: Decision, more: str = "", partial: bool = False
 ) -> Run:
-    items: list[Input] = [ApprovalInput(decisions=decisions, manner=Manner(partial=partial))]
+    items: list[Input] = [
+        ApprovalInput(decisions=decisions, options=AnswerOptions(partial=partial))
+    ]
     if more:
         items.append(MessageInput(role=Role.USER, content=(Text(more),)))
     request = RunRequest(client_tools=(LOOK,))
     new = NewSend(agent_id=agent.id, input=tuple(items), request=request)
-    return await messages.send(rig.house, ACTOR, new)
+    return await messages.send(rig.services, ACTOR, new)
 
 
 async def answer(rig: Rig, agent: Agent, *decisions: Decision, more: str = "") -> Reply:
     run = await submit(rig, agent, *decisions, more=more)
-    return await asyncio.wait_for(messages.wait(rig.house, run), WAIT_SECONDS)
+    return await asyncio.wait_for(messages.wait(rig.services, run), WAIT_SECONDS)
 
 
 async def make_agent(rig: Rig) -> Agent:
@@ -66,5 +68,5 @@ async def assert_not_stuck(rig: Rig, agent: Agent) -> None:
     rig.model.script = []
     assert (await rig.say(agent)).ended.stop_reason is StopReason.END_TURN
     assert_calls_answered(await rig.context(agent))
-    assert await rig.read(lambda tx: tx.calls.open(agent.id)) == []
+    assert await rig.read(lambda tx: tx.calls.list_open(agent.id)) == []
     assert set(Counter(rig.toolbox.started).values()) <= {1}

@@ -25,7 +25,7 @@ async def wait_until_set(awaited: asyncio.Event) -> None:
 
 
 async def facts_of(rig: Rig, run: Run) -> list[object]:
-    batches = [batch async for batch in rig.house.events.follow(run.id)]
+    batches = [batch async for batch in rig.services.events.follow(run.id)]
     return [event.fact for batch in batches for event in batch]
 
 
@@ -40,9 +40,9 @@ async def assert_cancelled(rig: Rig, agent: Agent, run: Run) -> Run:
     stored = await rig.read(lambda tx: tx.agents.get(ACTOR.organization_id, agent.id))
     assert stored.last_stop_reason == StopReason.CANCELLED
     assert_calls_answered(await rig.context(agent))
-    assert await rig.read(lambda tx: tx.calls.open(agent.id)) == []
-    assert await rig.read(lambda tx: tx.steps.pending(run.id)) == []
-    rig.house = replace(rig.house, model=ScriptedModel())
+    assert await rig.read(lambda tx: tx.calls.list_open(agent.id)) == []
+    assert await rig.read(lambda tx: tx.steps.list_pending(run.id)) == []
+    rig.services = replace(rig.services, model=ScriptedModel())
     async with rig.working():
         assert (await rig.say(agent, "and now?")).ended.stop_reason is StopReason.END_TURN
     return ended
@@ -50,7 +50,7 @@ async def assert_cancelled(rig: Rig, agent: Agent, run: Run) -> Run:
 
 def use_model(rig: Rig, model: ScriptedModel) -> None:
     rig.model = model
-    rig.house = replace(rig.house, model=model)
+    rig.services = replace(rig.services, model=model)
 
 
 async def steps_of(rig: Rig, run: Run) -> Sequence[Step]:
@@ -74,7 +74,7 @@ async def make_paused_run(rig: Rig) -> tuple[Agent, Run]:
 async def run_until_crash(rig: Rig, agent: Agent, store: CrashingStore) -> Run:
     """Send a message to a process that dies while it works on it."""
     run = await rig.submit(agent)
-    rig.house = replace(rig.house, store=store)
+    rig.services = replace(rig.services, store=store)
     async with rig.working():
         await asyncio.wait_for(store.died.wait(), WAIT_SECONDS)
     return run
@@ -82,13 +82,13 @@ async def run_until_crash(rig: Rig, agent: Agent, store: CrashingStore) -> Run:
 
 async def assert_sound(rig: Rig, agent: Agent, run: Run) -> None:
     """What must hold after any crash, once the next process is done with the run."""
-    events = [event async for batch in rig.house.events.follow(run.id) for event in batch]
+    events = [event async for batch in rig.services.events.follow(run.id) for event in batch]
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     assert [type(event.fact) is RunEnded for event in events].count(True) == 1
     assert_calls_answered(await rig.context(agent))
-    assert await rig.read(lambda tx: tx.calls.open(agent.id)) == []
-    assert await rig.read(lambda tx: tx.steps.pending(run.id)) == []
-    assert await rig.read(lambda tx: tx.runs.live()) == []
+    assert await rig.read(lambda tx: tx.calls.list_open(agent.id)) == []
+    assert await rig.read(lambda tx: tx.steps.list_pending(run.id)) == []
+    assert await rig.read(lambda tx: tx.runs.list_live()) == []
 
 
 async def make_talkative_agent(rig: Rig, rounds: int = 3, **fields: Any) -> Agent:
@@ -103,5 +103,5 @@ async def make_talkative_agent(rig: Rig, rounds: int = 3, **fields: Any) -> Agen
 
 
 async def compact_thread(rig: Rig, agent: Agent, **wish: Any) -> Compaction | RunFailure:
-    asked = compaction.compact(rig.house, ACTOR, agent.id, wish or None)
+    asked = compaction.compact(rig.services, ACTOR, agent.id, wish or None)
     return await asyncio.wait_for(asked, WAIT_SECONDS)

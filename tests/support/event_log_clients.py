@@ -54,7 +54,7 @@ class Writer:
         await store.write(work)
         return cls(store, log, run, thread, make)
 
-    async def again(self, log: EventLog, ahead: int = 0) -> "Writer":
+    async def restart(self, log: EventLog, ahead: int = 0) -> "Writer":
         """The writer of the next process: it goes on above what anybody may have seen."""
         run = await self._store.read(lambda tx: tx.runs.find(self.run.id))
         assert run is not None
@@ -64,25 +64,27 @@ class Writer:
         await self._store.write(lambda tx: tx.runs.save(run))
         return Writer(self._store, log, run, self._thread, self._make)
 
-    def show(self, count: int = 1) -> list[Event]:
+    def publish(self, count: int = 1) -> list[Event]:
         """Words that are not durable yet."""
-        events = self._numbered([word(f"{self.born}.{next(self._words)} ") for _ in range(count)])
+        events = self._number_facts(
+            [word(f"{self.born}.{next(self._words)} ") for _ in range(count)]
+        )
         self._unwritten += events
         self._log.publish(events)
         return events
 
-    async def keep(self, ahead: int = 0) -> None:
+    async def save(self, ahead: int = 0) -> None:
         """Make durable what was shown, and reserve numbers."""
         events, self._unwritten = self._unwritten, []
         reserved = self.run.last_event_seq + ahead
 
         def work(tx: Transaction) -> None:
             tx.events.append(events)
-            tx.runs.reserve(self.run.id, reserved)
+            tx.runs.reserve_seq(self.run.id, reserved)
 
         await self._store.write(work)
         self.run = replace(self.run, reserved_seq=reserved)
-        self._log.settle(self.run.id, self.run.last_event_seq)
+        self._log.mark_durable(self.run.id, self.run.last_event_seq)
 
     async def store_message(self) -> list[Event]:
         """A checkpoint with a row of two pieces."""
@@ -94,7 +96,7 @@ class Writer:
         return await self._checkpoint([ENDED], Signal.COMPLETE)
 
     async def _checkpoint(self, facts: list[Fact], signal: Signal | None = None) -> list[Event]:
-        events = self._numbered(facts)
+        events = self._number_facts(facts)
         unwritten, self._unwritten = self._unwritten, []
 
         def work(tx: Transaction) -> None:
@@ -102,14 +104,14 @@ class Writer:
             if signal is None:
                 tx.runs.save(self.run)
             else:
-                tx.runs.change(self.run, signal)
+                tx.runs.transition(self.run, signal)
 
         await self._store.write(work)
-        self._log.settle(self.run.id, self.run.last_event_seq)
+        self._log.mark_durable(self.run.id, self.run.last_event_seq)
         self._log.publish(events)
         return events
 
-    def _numbered(self, facts: Sequence[Fact]) -> list[Event]:
+    def _number_facts(self, facts: Sequence[Fact]) -> list[Event]:
         first = self.run.last_event_seq + 1
         events = [Event(self.run.id, seq, fact) for seq, fact in enumerate(facts, first)]
         self.run = replace(self.run, last_event_seq=first + len(events) - 1)
@@ -134,19 +136,19 @@ class Reader:
                 async with self._news:
                     self._news.notify_all()
 
-    async def has(self, seq: int) -> None:
+    async def wait_for(self, seq: int) -> None:
         """Wait until it was given the event of this number."""
         async with asyncio.timeout(WAIT_SECONDS), self._news:
             await self._news.wait_for(lambda: bool(self.seen) and self.seen[-1].seq >= seq)
 
-    async def to_the_end(self) -> list[Event]:
+    async def read_to_end(self) -> list[Event]:
         await asyncio.wait_for(self._task, WAIT_SECONDS)
         return self.seen
 
-    async def leave(self) -> None:
+    async def stop(self) -> None:
         self._task.cancel()
         await asyncio.wait([self._task], timeout=WAIT_SECONDS)
 
 
 async def read(log: EventLog, run_id: str, after: int = 0) -> list[Event]:
-    return await Reader(log, run_id, after).to_the_end()
+    return await Reader(log, run_id, after).read_to_end()

@@ -18,7 +18,7 @@ from holdfast.core.runs import Run
 from holdfast.engine.worker import Worker
 from holdfast.http.app import HttpSettings, build_app
 from holdfast.ports.clock import Clock
-from holdfast.ports.house import House, Limits
+from holdfast.ports.services import Limits, Services
 from holdfast.testing import ScriptedProvider
 
 WAIT_SECONDS = 20
@@ -45,7 +45,7 @@ KEY = "wq7-nobody-may-see-this-55"
 class Site:
     """A house at work, its address, and its providers."""
 
-    house: House
+    services: Services
     http: AsyncClient
     provider: ScriptedProvider
 
@@ -62,9 +62,9 @@ class Site:
 
     async def ended(self, run_id: str) -> Run:
         async with asyncio.timeout(WAIT_SECONDS):
-            async for _ in self.house.events.follow(run_id):
+            async for _ in self.services.events.follow(run_id):
                 pass
-        return await self.house.store.read(lambda tx: tx.runs.get(ACTOR.organization_id, run_id))
+        return await self.services.store.read(lambda tx: tx.runs.get(ACTOR.organization_id, run_id))
 
     async def runs(self, agent_id: str) -> list[dict[str, Any]]:
         """The newest first."""
@@ -138,16 +138,16 @@ async def open_site(
         )
         model = ModelRouter(settings)
         rig = Rig(store, Limits(model_attempts=attempts))
-        house = replace(
-            rig.house,
+        services = replace(
+            rig.services,
             model=model,
             catalogue=ProviderCatalogue(settings),
-            clock=clock or rig.house.clock,
+            clock=clock or rig.services.clock,
         )
-        working = asyncio.create_task(Worker(house).run())
-        transport = ASGITransport(build_app(house, HttpSettings()), raise_app_exceptions=False)
+        working = asyncio.create_task(Worker(services).run())
+        transport = ASGITransport(build_app(services, HttpSettings()), raise_app_exceptions=False)
         async with AsyncClient(transport=transport, base_url="http://localhost:8283") as http:
-            yield Site(house, http, provider)
+            yield Site(services, http, provider)
         working.cancel()
         with suppress(asyncio.CancelledError):
             await working

@@ -23,12 +23,12 @@ from holdfast.core.models import ModelChoice, ModelSettings
 from holdfast.errors import ModelError
 from holdfast.ports.model import (
     Answer,
-    Counted,
     ModelEvent,
     Question,
     TextDelta,
     ToolCallDelta,
     ToolOffer,
+    UsageUpdate,
 )
 from holdfast.testing import HttpError, ScriptedProvider
 
@@ -106,7 +106,7 @@ async def ask_for_events(model: ModelRouter, question: Question) -> list[ModelEv
 
 async def next_event(events: AsyncIterator[ModelEvent]) -> ModelEvent:
     """The next of what the model says; what its provider counts comes in between."""
-    while isinstance(event := await asyncio.wait_for(anext(events), WAIT_SECONDS), Counted):
+    while isinstance(event := await asyncio.wait_for(anext(events), WAIT_SECONDS), UsageUpdate):
         pass
     return event
 

@@ -16,9 +16,9 @@ from holdfast.adapters.event_log.sql import SqlEventLog
 from holdfast.adapters.models.catalogue import ProviderCatalogue
 from holdfast.adapters.models.handles import ProviderSettings
 from holdfast.adapters.outgoing.guarded import GuardedOutgoing
-from holdfast.core.addresses import Reach
+from holdfast.core.addresses import AllowedAddresses
 from holdfast.core.agents import Actor, Agent
-from holdfast.core.approvals import Overdue
+from holdfast.core.approvals import OverdueRequest
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID, DEFAULT_USER_ID, Kind
 from holdfast.core.messages import Message, Role, Text
 from holdfast.core.models import ModelChoice, ModelSettings
@@ -26,10 +26,10 @@ from holdfast.core.runs import Run, RunRequest
 from holdfast.core.threads import Thread
 from holdfast.core.tool_rules import ToolRule
 from holdfast.core.tools import Tool
-from holdfast.engine.timekeeper import Timekeeper
+from holdfast.engine.approval_expiry import ApprovalExpiry
 from holdfast.engine.worker import Worker
 from holdfast.ports.clock import Clock
-from holdfast.ports.house import House, Limits
+from holdfast.ports.services import Limits, Services
 from holdfast.ports.store import Store, Transaction
 from holdfast.usecases import approvals, messages
 from holdfast.usecases.messages import MessageInput, NewSend, Reply
@@ -51,7 +51,7 @@ class Rig:
         self.prices = ScriptedPrices()
         self.expired: asyncio.Queue[Run] = asyncio.Queue()
         bell = LocalBell()
-        self.house = House(
+        self.services = Services(
             store=store,
             events=SqlEventLog(store),
             dispatch=InProcessDispatch(bell),
@@ -59,7 +59,7 @@ class Rig:
             model=self.model,
             catalogue=ProviderCatalogue(ProviderSettings()),
             toolbox=self.toolbox,
-            outgoing=GuardedOutgoing(Reach()),
+            outgoing=GuardedOutgoing(AllowedAddresses()),
             prices=self.prices,
             clock=clock or SystemClock(),
             ids=RandomIds(),
@@ -68,10 +68,10 @@ class Rig:
 
     @asynccontextmanager
     async def working(self) -> AsyncIterator[None]:
-        worker = Worker(self.house)
+        worker = Worker(self.services)
         # As a server does: before it takes messages.
-        await worker.look_back()
-        timekeeper = Timekeeper(self.house, self._expire)
+        await worker.requeue_unfinished()
+        timekeeper = ApprovalExpiry(self.services, self._expire)
         tasks = [asyncio.create_task(worker.run()), asyncio.create_task(timekeeper.run())]
         try:
             yield
@@ -81,8 +81,8 @@ class Rig:
             # Gathered, so that how it ended is known to somebody: a worker may have been made to die.
             await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), WAIT_SECONDS)
 
-    async def _expire(self, house: House, overdue: Overdue) -> None:
-        self.expired.put_nowait(await approvals.expire(house, overdue))
+    async def _expire(self, services: Services, overdue: OverdueRequest) -> None:
+        self.expired.put_nowait(await approvals.expire(services, overdue))
 
     async def expiry(self) -> Run:
         """The next run that answers what nobody did, once it has ended."""
@@ -91,9 +91,9 @@ class Rig:
     async def make_agent(
         self, *tools: str, rules: tuple[ToolRule, ...] = (), parallel: bool = True, **fields: Any
     ) -> Agent:
-        house, now = self.house, self.house.clock.now()
+        services, now = self.services, self.services.clock.now()
         agent = Agent(
-            id=house.ids.mint(Kind.AGENT),
+            id=services.ids.new_id(Kind.AGENT),
             organization_id=ACTOR.organization_id,
             name="tester",
             system="You are a test.",
@@ -108,13 +108,13 @@ class Rig:
             **fields,
         )
         made = [self._tool(name) for name in tools]
-        await house.store.write(lambda tx: _store_agent(tx, agent, made, self))
+        await services.store.write(lambda tx: _store_agent(tx, agent, made, self))
         return agent
 
     def _tool(self, name: str) -> Tool:
-        now = self.house.clock.now()
+        now = self.services.clock.now()
         return Tool(
-            id=self.house.ids.mint(Kind.TOOL),
+            id=self.services.ids.new_id(Kind.TOOL),
             organization_id=ACTOR.organization_id,
             name=name,
             description=name,
@@ -128,14 +128,14 @@ class Rig:
     async def submit(self, agent: Agent, text: str = "Hi", **request: Any) -> Run:
         item = MessageInput(role=Role.USER, content=(Text(text),))
         new = NewSend(agent_id=agent.id, input=(item,), request=RunRequest(**request))
-        return await messages.send(self.house, ACTOR, new)
+        return await messages.send(self.services, ACTOR, new)
 
     async def say(self, agent: Agent, text: str = "Hi", **request: Any) -> Reply:
         run = await self.submit(agent, text, **request)
-        return await asyncio.wait_for(messages.wait(self.house, run), WAIT_SECONDS)
+        return await asyncio.wait_for(messages.wait(self.services, run), WAIT_SECONDS)
 
     async def read(self, work: Callable[[Transaction], T]) -> T:
-        return await self.house.store.read(work)
+        return await self.services.store.read(work)
 
     async def context(self, agent: Agent) -> list[Message]:
         return list(await self.read(lambda tx: tx.messages.context(agent.id)))
@@ -143,7 +143,7 @@ class Rig:
     async def ended(self, run: Run) -> Run:
         """The run once its last event is out."""
         async with asyncio.timeout(WAIT_SECONDS):
-            async for _ in self.house.events.follow(run.id):
+            async for _ in self.services.events.follow(run.id):
                 pass
         return await self.read(lambda tx: tx.runs.get(ACTOR.organization_id, run.id))
 
@@ -159,7 +159,7 @@ def _store_agent(tx: Transaction, agent: Agent, tools: list[Tool], rig: Rig) -> 
     )
     tx.threads.add(thread)
     system = Message(
-        id=rig.house.ids.mint(Kind.MESSAGE),
+        id=rig.services.ids.new_id(Kind.MESSAGE),
         agent_id=agent.id,
         thread_id=thread.id,
         role=Role.SYSTEM,

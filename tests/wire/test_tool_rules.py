@@ -91,7 +91,7 @@ def test_exit_loop_ends_the_turn_with_tool_rule(
     assert results(reply) == [("success", "a…"), ("success", "B!")]
     assert as_dict(reply.stop_reason)["stop_reason"] == "tool_rule"
     assert client.runs.list(agent_id=agent.id).items[0].status == "completed"
-    assert provider.unsaid == []
+    assert provider.unused_answers == []
     assert len(provider.requests) == 2
 
 

@@ -175,7 +175,7 @@ async def test_what_is_nobodys_fault_but_ours_is_an_internal_error_on_every_way(
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("TEST: a bug")
 
-    monkeypatch.setattr("holdfast.adapters.models.bridge.to_messages", broken)
+    monkeypatch.setattr("holdfast.adapters.models.pydantic_ai.bridge.to_messages", broken)
     bug = Fault(Answer(), 500, "internal_error", "TEST: a bug", "error")
     async with open_site(any_store) as site:
         agent_id = await site.agent(WIRES["chat"])

@@ -28,23 +28,23 @@ Send = Callable[[Site, str], Coroutine[Any, Any, FailureReport]]
 async def test_a_provider_that_gets_no_further_is_hung_up_on_and_its_words_are_kept(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch, send: Send
 ) -> None:
-    monkeypatch.setattr(worker, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(worker, "POLL_SECONDS", 0.01)
     heard = asyncio.Event()
-    moved = EffectProgress.moved
+    moved = EffectProgress.record_progress
 
     def noted(progress: EffectProgress, quiet_seconds: float = 0.0) -> None:
         moved(progress, quiet_seconds)
         if progress.answer.content() == (Text("I was about to"),):
             heard.set()
 
-    monkeypatch.setattr(EffectProgress, "moved", noted)
+    monkeypatch.setattr(EffectProgress, "record_progress", noted)
     clock, gate = FakeClock(), Gate("nothing more")
     async with open_site(store, clock=clock, silence_seconds=60) as site:
         agent_id = await site.agent(WIRES["chat"])
         site.provider.script(Answer("I was about to", gate), "Here I am.")
         sending = asyncio.create_task(send(site, agent_id))
         await asyncio.wait_for(heard.wait(), WAIT_SECONDS)
-        clock.advance(site.house.limits.run_stall_seconds + 1)
+        clock.advance(site.services.limits.run_stall_seconds + 1)
         told = await asyncio.wait_for(sending, WAIT_SECONDS)
 
         assert told.status == (504 if send is as_json else 200)

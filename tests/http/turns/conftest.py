@@ -13,7 +13,7 @@ from tests.doubles.prices import ScriptedPrices
 from tests.doubles.toolbox import ScriptedToolbox
 
 from holdfast.engine.worker import Worker
-from holdfast.ports.house import House, Limits
+from holdfast.ports.services import Limits, Services
 
 ROLL = '''
 def roll(sides: int) -> str:
@@ -43,14 +43,14 @@ def busy_wait_seconds() -> float:
 
 
 @pytest.fixture
-async def house(
-    house: House, model: ScriptedModel, prices: ScriptedPrices, busy_wait_seconds: float
-) -> AsyncIterator[House]:
+async def services(
+    services: Services, model: ScriptedModel, prices: ScriptedPrices, busy_wait_seconds: float
+) -> AsyncIterator[Services]:
     working = replace(
-        house,
+        services,
         model=model,
         prices=prices,
-        toolbox=ScriptedToolbox(result="4", builtin=house.toolbox.builtin()),
+        toolbox=ScriptedToolbox(result="4", builtin=services.toolbox.builtin_tools()),
         limits=Limits(busy_wait_seconds=busy_wait_seconds),
     )
     worker = asyncio.create_task(Worker(working).run())

@@ -10,18 +10,18 @@ from httpx import AsyncClient
 from tests.doubles.http_receiver import CannedResponse, Receiver, run_receiver
 
 from holdfast.adapters.outgoing.guarded import GuardedOutgoing
-from holdfast.core.addresses import reach
+from holdfast.core.addresses import parse_allowed
 from holdfast.core.messages import Image, Text
-from holdfast.ports.house import House
-from holdfast.usecases import pictures
+from holdfast.ports.services import Services
+from holdfast.usecases import images
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
 
 
 @pytest.fixture
-async def house(house: House) -> House:
+async def services(services: Services) -> Services:
     """One whose operator lets callers reach 127.0.0.1."""
-    return replace(house, outgoing=GuardedOutgoing(reach(["127.0.0.1"])))
+    return replace(services, outgoing=GuardedOutgoing(parse_allowed(["127.0.0.1"])))
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ async def test_what_is_no_picture_is_refused_and_no_run_is_made(
 async def test_a_picture_that_is_too_large_is_not_read_to_its_end(
     client: AsyncClient, agent_id: str, gallery: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pictures, "MAX_PICTURE_BYTES", len(PNG) - 1)
+    monkeypatch.setattr(images, "MAX_IMAGE_BYTES", len(PNG) - 1)
     gallery.answers = [CannedResponse(200, {}, PNG)]
 
     refused = await client.post(f"/v1/agents/{agent_id}/messages", json=saying(gallery.url))
@@ -137,7 +137,7 @@ async def test_a_picture_that_is_too_large_is_not_read_to_its_end(
 async def test_too_many_pictures_are_refused_before_any_is_fetched(
     client: AsyncClient, agent_id: str, gallery: Receiver
 ) -> None:
-    body = saying(gallery.url, pictures.MAX_PICTURES + 1)
+    body = saying(gallery.url, images.MAX_IMAGES + 1)
 
     refused = await client.post(f"/v1/agents/{agent_id}/messages", json=body)
 
@@ -149,7 +149,7 @@ async def test_too_many_pictures_are_refused_before_any_is_fetched(
 async def test_the_pictures_of_a_request_have_one_limit_together(
     client: AsyncClient, agent_id: str, gallery: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pictures, "MAX_TOTAL_BYTES", 2 * len(PNG))
+    monkeypatch.setattr(images, "MAX_TOTAL_BYTES", 2 * len(PNG))
     gallery.answers = [CannedResponse(200, {}, PNG)] * 3
 
     refused = await client.post(f"/v1/agents/{agent_id}/messages", json=saying(gallery.url, 3))

@@ -11,7 +11,7 @@ from tests.support.waiting import WAIT_SECONDS, eventually
 
 from holdfast.core.messages import ToolCall
 from holdfast.errors import ModelTimedOut
-from holdfast.usecases import explaining
+from holdfast.usecases import explanation
 
 Send = Callable[..., Coroutine[Any, Any, dict[str, Any]]]
 ROLL = ToolCall(id="call_1", name="roll", arguments='{"sides": 6}')
@@ -73,7 +73,7 @@ async def test_who_asks_the_model_and_who_waits_behind_it(
 async def test_of_a_long_line_it_is_said_that_it_is_longer(
     client: AsyncClient, agent_id: str, model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(explaining, "_MOST_AHEAD", 2)
+    monkeypatch.setattr(explanation, "_MAX_RUNS_AHEAD", 2)
     model.gate.clear()
     line = [await sent(client, agent_id) for _ in range(4)]
 

@@ -18,9 +18,9 @@ from holdfast.core.agents import Actor
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID, DEFAULT_USER_ID, UUID4
 from holdfast.core.messages import Thinking, ToolCall
 from holdfast.errors import ModelRateLimited
-from holdfast.http.letta_v1.streams import first_stream, resumed_stream
-from holdfast.http.sse import COMMENT
-from holdfast.ports.house import House
+from holdfast.http.letta_v1.streams import resume_stream, stream_from_start
+from holdfast.http.sse import KEEP_ALIVE_COMMENT
+from holdfast.ports.services import Services
 from holdfast.usecases import runs
 
 Stream = Callable[..., Coroutine[Any, Any, str]]
@@ -534,11 +534,11 @@ async def test_two_readers_hear_the_same(app: FastAPI, agent_id: str, model: Any
 
 
 async def test_a_stopping_server_ends_a_stream_without_an_ending(
-    app: FastAPI, house: House, agent_id: str, model: Any
+    app: FastAPI, services: Services, agent_id: str, model: Any
 ) -> None:
     async with await hesitating(model, app, agent_id) as reader:
         await reader.wait_for("One ")
-        house.events.close(items(reader.text)[0]["run_id"])
+        services.events.close(items(reader.text)[0]["run_id"])
         text = await reader.read_all()
     assert words(text) == ["One "]
     assert "stop_reason" not in text
@@ -563,17 +563,17 @@ async def test_a_reader_that_waits_for_its_turn_is_kept_waiting_and_not_refused(
 
 
 async def test_a_silence_is_filled_with_pings_or_comments_as_the_reader_wishes(
-    client: AsyncClient, house: House, agent_id: str, model: Any
+    client: AsyncClient, services: Services, agent_id: str, model: Any
 ) -> None:
     model.says("Hello!")
     body = {"input": "hi", "include_pings": False}
     await client.post(f"/v1/agents/{agent_id}/messages/stream", json=body)
     actor = Actor(DEFAULT_USER_ID, DEFAULT_ORGANIZATION_ID)
-    run = await runs.retrieve(house, actor, (await the_run(client))["id"])
-    assert first_stream(house, actor, run)._keep_alive() == COMMENT
-    assert resumed_stream(house, run, include_pings=False)._keep_alive() == COMMENT
+    run = await runs.retrieve(services, actor, (await the_run(client))["id"])
+    assert stream_from_start(services, actor, run)._keep_alive() == KEEP_ALIVE_COMMENT
+    assert resume_stream(services, run, include_pings=False)._keep_alive() == KEEP_ALIVE_COMMENT
     for after, seq in ((0, None), (1, 1)):
-        text = resumed_stream(house, run, after=after)._keep_alive().decode()
+        text = resume_stream(services, run, after=after)._keep_alive().decode()
         [ping] = items(text)
         assert (ping["message_type"], ping["run_id"], ping["seq_id"]) == ("ping", run.id, seq)
         assert re.fullmatch(f"ping-{UUID4}", ping["id"])
