@@ -24,7 +24,7 @@ MAX_ERROR_CHARS = 1_000
 
 
 class ToolRouter:
-    # Set by ``move_in``.
+    # Set by ``bind``.
     _tool_services: ToolServices
 
     def __init__(self, *, sandbox: Sandbox, timeout_seconds: float) -> None:
