@@ -3,14 +3,17 @@ what the server says."""
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.api import Api
+if TYPE_CHECKING:
+    from holdfast.cli.api import Api
 
 Approval = Mapping[str, Any]
 
 
-def render_list(api: Api, *, agent: str | None, tool: str | None, limit: int, as_json: bool) -> str:
+def render_list(
+    api: "Api", *, agent: str | None, tool: str | None, limit: int, as_json: bool
+) -> str:
     """What waits, the longest first."""
     found = api.get("approvals", "", agent_id=agent, tool_name=tool, limit=limit)
     if as_json:
@@ -18,13 +21,13 @@ def render_list(api: Api, *, agent: str | None, tool: str | None, limit: int, as
     return "\n\n".join(map(_render_approval, found)) if found else "Nothing waits for a person."
 
 
-def render_one(api: Api, request_id: str, *, as_json: bool) -> str:
+def render_one(api: "Api", request_id: str, *, as_json: bool) -> str:
     found = api.get("approvals", request_id)
     return _json(found) if as_json else _render_approval(found)
 
 
 def decide(
-    api: Api, request_id: str, *, approve: bool, reason: str | None, by: str | None, as_json: bool
+    api: "Api", request_id: str, *, approve: bool, reason: str | None, by: str | None, as_json: bool
 ) -> str:
     """Approve or deny every call of the request."""
     body = {"approve": approve, "reason": reason, "decided_by": by}

@@ -4,9 +4,10 @@ scripts shows what the server says."""
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.api import Api
+if TYPE_CHECKING:
+    from holdfast.cli.api import Api
 
 Run = Mapping[str, Any]
 
@@ -15,7 +16,7 @@ _EMPTY_CELL = "-"
 
 
 def render_list(
-    api: Api, *, agent: str | None, statuses: Sequence[str], limit: int, as_json: bool
+    api: "Api", *, agent: str | None, statuses: Sequence[str], limit: int, as_json: bool
 ) -> str:
     """The newest runs first."""
     runs = api.get("runs", "", agent_id=agent, statuses=statuses or None, limit=limit)
@@ -24,7 +25,7 @@ def render_list(
     return _align_columns([_HEADINGS, *map(_list_row, runs)]) if runs else "There are no such runs."
 
 
-def render_one(api: Api, run_id: str, *, as_json: bool) -> str:
+def render_one(api: "Api", run_id: str, *, as_json: bool) -> str:
     """All that is known of one run."""
     run = api.get("runs", run_id)
     usage = api.get("runs", run_id, "usage")
@@ -34,7 +35,7 @@ def render_one(api: Api, run_id: str, *, as_json: bool) -> str:
     return _align_columns([*_run_rows(api, run, usage), *_attempt_rows(steps)])
 
 
-def render_explanation(api: Api, run_id: str, *, as_json: bool) -> str:
+def render_explanation(api: "Api", run_id: str, *, as_json: bool) -> str:
     """What the run is doing or how it ended, and what would help."""
     told = api.get("runs", run_id, "explain")
     if as_json:
@@ -45,7 +46,7 @@ def render_explanation(api: Api, run_id: str, *, as_json: bool) -> str:
     return "\n\n".join([*parts, *map(_render_request, told["unblock"])])
 
 
-def cancel(api: Api, run_id: str, *, reason: str | None, rollback: bool, as_json: bool) -> str:
+def cancel(api: "Api", run_id: str, *, reason: str | None, rollback: bool, as_json: bool) -> str:
     """Stop the run, and say what became of it."""
     asked = {"reason": reason, "action": "rollback" if rollback else "keep"}
     run = api.post("runs", run_id, "cancel", body=asked)
@@ -106,7 +107,7 @@ def _list_row(run: Run) -> tuple[str, ...]:
     )
 
 
-def _run_rows(api: Api, run: Run, usage: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _run_rows(api: "Api", run: Run, usage: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     known = {
         "run": run["id"],
         "agent": run["agent_id"],
@@ -134,7 +135,7 @@ def _attempt_rows(steps: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str
             yield "asked again", f"{wait:.1f} s after {_format_time(attempt['at'])}, {words}"
 
 
-def _cancellation_rows(api: Api, run: Run) -> Iterator[tuple[str, str]]:
+def _cancellation_rows(api: "Api", run: Run) -> Iterator[tuple[str, str]]:
     """Who stopped the run, when, why and where; and what became of each call that was open."""
     receipt = run["metadata"].get("cancellation")
     if receipt is None:
