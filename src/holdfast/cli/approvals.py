@@ -1,5 +1,5 @@
-"""``holdfast approvals``: what waits for a person, and deciding it. Texts for people; ``as_json`` for scripts shows
-what the server says."""
+"""``holdfast approvals``: list, show and decide requests for approval. Returns text for people, or with ``as_json`` the
+server's JSON for scripts."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -14,16 +14,20 @@ Approval = Mapping[str, Any]
 def render_list(
     api: "Api", *, agent: str | None, tool: str | None, limit: int, as_json: bool
 ) -> str:
-    """What waits, the longest first."""
-    found = api.get("approvals", "", agent_id=agent, tool_name=tool, limit=limit)
+    """List the pending requests, the oldest first."""
+    approvals = api.get("approvals", "", agent_id=agent, tool_name=tool, limit=limit)
     if as_json:
-        return _json(found)
-    return "\n\n".join(map(_render_approval, found)) if found else "Nothing waits for a person."
+        return _json(approvals)
+    return (
+        "\n\n".join(map(_render_approval, approvals))
+        if approvals
+        else "Nothing waits for a person."
+    )
 
 
 def render_one(api: "Api", request_id: str, *, as_json: bool) -> str:
-    found = api.get("approvals", request_id)
-    return _json(found) if as_json else _render_approval(found)
+    approval = api.get("approvals", request_id)
+    return _json(approval) if as_json else _render_approval(approval)
 
 
 def decide(
@@ -51,7 +55,7 @@ def _approval_lines(approval: Approval) -> Iterator[str]:
     for call in approval["tool_calls"]:
         yield f"call {call['tool_call_id']}: {call['name']} {call['arguments']}"
     for entry in approval["approvals"]:
-        who = entry.get("decided_by") or entry.get("decided_by_id") or "somebody"
+        who = entry.get("decided_by") or entry.get("decided_by_id") or "unknown"
         yield f"{_outcome(entry)} {entry['tool_call_id']} by {who}"
 
 

@@ -85,10 +85,10 @@ _SECRETS = ", ".join(about.variables[0] for about in SPECS.values() if about.sec
 def _setting_option(name: str) -> Any:
     """The option of a setting. ``config`` parses its value, as it parses the environment variable."""
     about = SPECS[name]
-    words = f"{about.description} [{about.variables[0]}; default: {default_text(name)}]"
+    text = f"{about.description} [{about.variables[0]}; default: {default_text(name)}]"
     return typer.Option(
         option_name(name),
-        help=words.replace("`", ""),
+        help=text.replace("`", ""),
         metavar=None if is_switch(name) else name.rsplit("_", 1)[-1].upper(),
         show_default=False,
     )
@@ -157,11 +157,11 @@ def doctor(
     **given: str | bool | None,
 ) -> None:
     """Say whether the server would work here: settings, home, database, providers, sandbox. Changes nothing."""
-    from holdfast.cli import doctor as examination  # noqa: PLC0415 - a second's worth of imports
+    from holdfast.cli import doctor as doctor_command  # noqa: PLC0415 - a second's worth of imports
 
-    findings = examination.run_checks(os.environ, given, check_providers=check_providers)
-    typer.echo(examination.render_report(findings))
-    raise typer.Exit(examination.exit_code(findings))
+    checks = doctor_command.run_checks(os.environ, given, check_providers=check_providers)
+    typer.echo(doctor_command.render_report(checks))
+    raise typer.Exit(doctor_command.exit_code(checks))
 
 
 @_runs.command("list")
