@@ -33,7 +33,7 @@ LAZY_IMPORTS = {
     "adapters/store/cipher.py",
     "adapters/store/migrate.py",
     "adapters/store/opening.py",
-    "adapters/telemetry/opening.py",
+    "adapters/telemetry/factory.py",
     "cli/main.py",
 }
 FORBIDDEN_NAMES = re.compile(r"manager|helper|utils?$|common|service|_v\d+$|_async$", re.IGNORECASE)
