@@ -76,12 +76,12 @@ def test_the_tutorial_prints_what_it_shows_when_it_is_pasted_into_python(
 def test_the_page_about_testing_is_a_test_file_that_passes(tmp_path: Path) -> None:
     code = blocks("docs/testing-agents.md", "python")
     (tmp_path / "test_agents.py").write_text("\n\n".join(code), encoding="utf-8")
-    scripts = str(Path(sys.executable).parent)
 
     with subprocess.Popen(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_agents.py"],
         cwd=tmp_path,
-        env=os.environ | {"PATH": scripts + os.pathsep + os.environ["PATH"]},
+        # As without an activated venv: no program of ours is on the path.
+        env=os.environ | {"PATH": os.defpath},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
