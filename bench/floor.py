@@ -16,12 +16,12 @@ from typing import TypeAlias
 
 from bench import processes
 from bench.client import Client
-from bench.figures import median
+from bench.measurements import median
 
 Work: TypeAlias = Callable[[], Awaitable[object]]
 
 _CALL_PATH = "/v1/chat/completions"
-_SAID = {"role": "user", "content": "hi"}
+_USER_MESSAGE = {"role": "user", "content": "hi"}
 
 # Imports nothing but asyncio, and answers 200 to whatever it is asked.
 _SMALLEST_SERVER = """
@@ -50,7 +50,7 @@ class Floor:
 
     async def call(self, *history: dict[str, str]) -> str:
         answer = await self._client.post(
-            _CALL_PATH, {"model": "gpt-4o-mini", "messages": [*history, _SAID]}
+            _CALL_PATH, {"model": "gpt-4o-mini", "messages": [*history, _USER_MESSAGE]}
         )
         return str(answer["choices"][0]["message"]["content"])
 
@@ -72,10 +72,10 @@ class Floor:
     async def tool_step(self) -> None:
         """A turn, and a function called in a process of its own."""
         await self.turn()
-        in_a_fork()
+        call_in_fork()
 
 
-def in_a_fork() -> None:
+def call_in_fork() -> None:
     """The smallest sandbox: the result comes over a pipe, the process is gone at the end."""
     readable, writable = os.pipe()
     pid = os.fork()
@@ -100,13 +100,13 @@ def database(folder: Path) -> Iterator[sqlite3.Connection]:
 @asynccontextmanager
 async def floor(provider_address: str, folder: Path) -> AsyncIterator[Floor]:
     with database(folder) as connection:
-        async with processes.connected(provider_address) as client:
+        async with processes.open_client(provider_address) as client:
             yield Floor(client, connection)
 
 
 @contextmanager
-def smallest_server() -> Iterator[processes.Running]:
-    with processes.running([sys.executable, "-c", _SMALLEST_SERVER]) as running:
+def smallest_server() -> Iterator[processes.RunningProcess]:
+    with processes.start_process([sys.executable, "-c", _SMALLEST_SERVER]) as running:
         yield running
 
 
@@ -132,7 +132,7 @@ async def turns_per_second(
 
     async def converse(connection: sqlite3.Connection) -> None:
         nonlocal count
-        async with processes.connected(provider_address) as client:
+        async with processes.open_client(provider_address) as client:
             floor = Floor(client, connection)
             while time.perf_counter() < until:
                 await floor.turn()

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 import msgspec
 import uvloop
 
-from bench.client import Client, Refused
-from bench.stage import TURN, new_agent, turn_path
+from bench.client import Client, RequestFailed
+from bench.context import TURN, new_agent, turn_path
 
 
 class Load(msgspec.Struct, frozen=True):
@@ -33,7 +33,7 @@ async def _converse(
     while (started := time.perf_counter()) < until:
         try:
             await _turn(client, path, turn)
-        except Refused as error:
+        except RequestFailed as error:
             errors.append(str(error))
         else:
             turn_ms.append((time.perf_counter() - started) * 1000)
@@ -42,7 +42,7 @@ async def _converse(
 async def _turn(client: Client, path: str, turn: Mapping[str, object]) -> None:
     answer = await client.post(path, turn)
     if answer["stop_reason"]["stop_reason"] != "end_turn":
-        raise Refused(f"The turn ended with {answer['stop_reason']}.")
+        raise RequestFailed(f"The turn ended with {answer['stop_reason']}.")
 
 
 async def _load(address: str, conversations: int, seconds: float) -> Load:

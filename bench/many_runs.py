@@ -76,7 +76,7 @@ def _write(connection: Connection, statement: str, count: int, queued: int) -> N
     # Named in each statement alike, whether it takes all of them or not.
     given = {
         "first": int(FIRST_AT.timestamp()) * 1_000_000,
-        "body": RUN.row(_sample())["body"],
+        "body": RUN.to_row(_sample())["body"],
         "asked": "{}",
         "queued": queued,
     }

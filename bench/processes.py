@@ -25,16 +25,16 @@ STOP_SECONDS = 15.0
 LOAD_GRACE_SECONDS = 60.0
 
 # A process that used no more than this share of a core for so long has come to rest.
-_REST_SHARE = 0.03
-_REST_SECONDS = 0.4
-_REST_LIMIT_SECONDS = 30.0
+_IDLE_SHARE = 0.03
+_IDLE_SECONDS = 0.4
+_IDLE_LIMIT_SECONDS = 30.0
 
 _ADDRESS = re.compile(r"http://[\w.]+:\d+")
 _MB = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningProcess:
     process: subprocess.Popen[str]
     address: str
     # On the clock of ``time.perf_counter``.
@@ -54,20 +54,20 @@ class Running:
         spent = psutil.Process(self.process.pid).cpu_times()
         return float(spent.user + spent.system) * 1000
 
-    async def rest(self) -> None:
+    async def wait_until_idle(self) -> None:
         """Wait until the process has nothing more to do: its providers are loaded."""
         process = psutil.Process(self.process.pid)
-        give_up_at = time.monotonic() + _REST_LIMIT_SECONDS
+        give_up_at = time.monotonic() + _IDLE_LIMIT_SECONDS
         while time.monotonic() < give_up_at:
             before = process.cpu_times()
-            await asyncio.sleep(_REST_SECONDS)
+            await asyncio.sleep(_IDLE_SECONDS)
             after = process.cpu_times()
             spent = after.user - before.user + after.system - before.system
-            if spent <= _REST_SHARE * _REST_SECONDS and not self._wants_to_run():
+            if spent <= _IDLE_SHARE * _IDLE_SECONDS and not self._is_runnable():
                 return
         raise TimeoutError("The server did not come to rest.")
 
-    def _wants_to_run(self) -> bool:
+    def _is_runnable(self) -> bool:
         """On a busy machine a process may do nothing only because it does not get its turn."""
         states = [
             stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
@@ -77,9 +77,9 @@ class Running:
 
 
 @contextmanager
-def running(
+def start_process(
     command: Sequence[str | Path], stderr: IO[str] | None = None, **variables: str
-) -> Iterator[Running]:
+) -> Iterator[RunningProcess]:
     """A process whose first line of output names its address."""
     started_at = time.perf_counter()
     process = subprocess.Popen(
@@ -91,28 +91,28 @@ def running(
         text=True,
     )
     try:
-        yield Running(process, _address(process), started_at)
+        yield RunningProcess(process, _read_address(process), started_at)
     finally:
         _stop(process)
 
 
 @contextmanager
-def provider() -> Iterator[Running]:
-    with running([sys.executable, "-m", "bench.provider"]) as process:
+def provider() -> Iterator[RunningProcess]:
+    with start_process([sys.executable, "-m", "bench.provider"]) as process:
         yield process
 
 
 @contextmanager
 def server(
     home: Path, provider_address: str, database_url: str | None, variables: Mapping[str, str]
-) -> Iterator[Running]:
+) -> Iterator[RunningProcess]:
     """A Holdfast server as an operator starts it, with one provider configured."""
     options = ["--port", "0", "--home", str(home)]
     # Who asks for more than the figures need must not have it mixed with them.
     log = (home / "server.log").open("w") if variables else None
     if database_url is not None:
         options += ["--database-url", database_url]
-    with running(
+    with start_process(
         [HOLDFAST, "server", *options],
         OPENAI_API_KEY="sk-bench",
         OPENAI_BASE_URL=f"{provider_address}/v1",
@@ -123,7 +123,7 @@ def server(
 
 
 @asynccontextmanager
-async def connected(address: str) -> AsyncIterator[Client]:
+async def open_client(address: str) -> AsyncIterator[Client]:
     client = await Client.connect(address)
     try:
         yield client
@@ -131,16 +131,16 @@ async def connected(address: str) -> AsyncIterator[Client]:
         client.close()
 
 
-async def seconds_to_first_answer(process: Running, path: str) -> float:
+async def seconds_to_first_answer(process: RunningProcess, path: str) -> float:
     """From the start of the process to its first status 200."""
-    async with connected(process.address) as client:
+    async with open_client(process.address) as client:
         status, _ = await client.request("GET", path)
     if status != 200:
         raise RuntimeError(f"GET {path}: {status}")
     return time.perf_counter() - process.started_at
 
 
-def output_of(command: Sequence[str], seconds: float) -> str:
+def run_to_end(command: Sequence[str], seconds: float) -> str:
     """What a process prints that ends by itself about so many seconds after its start."""
     ended = subprocess.run(
         command,
@@ -160,7 +160,7 @@ def _environment() -> dict[str, str]:
     return kept | {"PYTHONUNBUFFERED": "1"}
 
 
-def _address(process: subprocess.Popen[str]) -> str:
+def _read_address(process: subprocess.Popen[str]) -> str:
     if process.stdout is None:
         raise RuntimeError("The process has no output to read.")
     # A pipe cannot be read with a time limit: a process that says nothing is ended instead.

@@ -32,7 +32,7 @@ ASK = "ask"
 ONE_BY_ONE = 1e-9
 
 # By the names that the rows gave: when an answer began to flow, and the requests that are held.
-_begun_at: dict[str, float] = {}
+_started_at: dict[str, float] = {}
 _held: dict[str, ProviderRequest] = {}
 
 
@@ -56,7 +56,7 @@ def hold_tool(path: str) -> str:
     return f"tool {path}"
 
 
-def begun_at(name: str) -> str:
+def started_at(name: str) -> str:
     """The question when the paced words began, on ``time.monotonic``'s clock."""
     return f"begun {name}"
 
@@ -66,7 +66,7 @@ def closed_at(name: str) -> str:
     return f"closed {name}"
 
 
-class _Beginning(Moment):
+class _StartMoment(Moment):
     """Notes the very time from which the pauses of an answer are counted.
 
     Not that of the request: an answer is rendered whole before it flows, and fifty at once wait for each
@@ -78,7 +78,7 @@ class _Beginning(Moment):
         self._answer = name
 
     def happen(self) -> None:
-        _begun_at[self._answer] = asyncio.get_running_loop().time()
+        _started_at[self._answer] = asyncio.get_running_loop().time()
         super().happen()
 
 
@@ -90,7 +90,7 @@ def _respond(request: ProviderRequest) -> Answer | None:
         case ["words", count, delay]:
             return Answer(_words(int(count), float(delay)))
         case ["paced", name, count, delay]:
-            return Answer(_beginning(name), _words(int(count), float(delay)))
+            return Answer(_start_gate(name), _words(int(count), float(delay)))
         case ["hold", name]:
             _held[name] = request
             return Answer("Wait", Hang())
@@ -99,7 +99,7 @@ def _respond(request: ProviderRequest) -> Answer | None:
         case ["ask"] if ASK_TOOL in request.tool_names and not _has_result(request):
             return Answer(ToolCall(ASK_TOOL, {"number": 1}))
         case ["begun", name]:
-            return Answer(msgspec.json.encode(_begun_at[name]).decode())
+            return Answer(msgspec.json.encode(_started_at[name]).decode())
         case ["closed", name]:
             return Answer(msgspec.json.encode(_held[name].closed_at).decode())
     return None
@@ -113,9 +113,9 @@ def _words(count: int, delay_seconds: float) -> Text:
     return Text(chunks=[f"word{number} " for number in range(count)], delay_seconds=delay_seconds)
 
 
-def _beginning(name: str) -> Gate:
+def _start_gate(name: str) -> Gate:
     gate = Gate(name)
-    gate.reached = _Beginning(name)
+    gate.reached = _StartMoment(name)
     gate.release()
     return gate
 

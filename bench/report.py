@@ -10,14 +10,14 @@ from pathlib import Path
 import msgspec
 import psutil  # type: ignore[import-untyped]  # it brings no types
 
-from bench.figures import Figure
+from bench.measurements import Measurement
 from holdfast import __version__
 
 _HEADINGS = ("", "measured", "floor", "times floor", "budget", "")
 _MARKS = {True: "✓", False: "✗", None: ""}
 
 
-def cells(figure: Figure) -> tuple[str, ...]:
+def cells(figure: Measurement) -> tuple[str, ...]:
     sign = "≥" if figure.more_is_better else "≤"
     times = figure.times_floor
     return (
@@ -30,19 +30,19 @@ def cells(figure: Figure) -> tuple[str, ...]:
     )
 
 
-def table(figures: Sequence[Figure]) -> str:
+def table(figures: Sequence[Measurement]) -> str:
     rows = [_HEADINGS, *(cells(figure) for figure in figures)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [_aligned(row, widths) for row in rows]
+    lines = [_align(row, widths) for row in rows]
     return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
 
 
-def markdown(figures: Sequence[Figure]) -> str:
+def markdown(figures: Sequence[Measurement]) -> str:
     rows = [_HEADINGS, ("---", *["---:"] * 4, "---"), *(cells(figure) for figure in figures)]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def machine(database: str) -> dict[str, str]:
+def machine_facts(database: str) -> dict[str, str]:
     """Where the figures come from. No name of a host: nobody needs it."""
     return {
         "holdfast": __version__,
@@ -56,7 +56,7 @@ def machine(database: str) -> dict[str, str]:
     }
 
 
-def in_words(where: Mapping[str, str]) -> str:
+def describe_machine(where: Mapping[str, str]) -> str:
     return (
         f"Holdfast {where['holdfast']} on {where['database']}; {where['cores']} cores, "
         f"{where['memory']}, {where['system']}, Python {where['python']}; load before the run "
@@ -64,7 +64,7 @@ def in_words(where: Mapping[str, str]) -> str:
     )
 
 
-def save(path: Path, where: Mapping[str, str], figures: Sequence[Figure]) -> None:
+def save(path: Path, where: Mapping[str, str], figures: Sequence[Measurement]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = [
         msgspec.to_builtins(figure) | {"times_floor": figure.times_floor, "holds": figure.holds}
@@ -83,7 +83,7 @@ def _number(value: float, unit: str) -> str:
     return f"{value:,.{digits}f} {unit}".rstrip()
 
 
-def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
+def _align(row: Sequence[str], widths: Sequence[int]) -> str:
     first, *rest = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
     numbers = (cell.strip().rjust(width) for cell, width in zip(rest, widths[1:], strict=True))
     return "  ".join([first, *numbers]).rstrip()

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import make_url
 from sqlalchemy.pool import QueuePool
-from tests.blank_store import fill_in, put_blank_store
-from tests.values import Make
+from tests.support.blank_store import create_blank_store, create_if_sqlite
+from tests.support.values import Make
 
 from holdfast.adapters.store.cipher import Cipher, FernetCipher
-from holdfast.adapters.store.opening import open_store
+from holdfast.adapters.store.factory import open_store
 from holdfast.adapters.store.sql_store import SqlStore
 from holdfast.adapters.store.sqlite import SqliteStore
 
@@ -36,7 +36,7 @@ def cipher() -> Cipher:
 @pytest.fixture
 async def store(tmp_path: Path, cipher: Cipher) -> AsyncIterator[SqliteStore]:
     """A fresh store, as a server has it on its first start."""
-    path = put_blank_store(tmp_path / "holdfast.db")
+    path = create_blank_store(tmp_path / "holdfast.db")
     opened = await SqliteStore.open(path, cipher=cipher)
     yield opened
     await opened.close()
@@ -91,7 +91,7 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture
 async def any_store(store_url: str, cipher: Cipher) -> AsyncIterator[SqlStore]:
     """A fresh store, once on each database. At the end every connection must be back in its pool."""
-    fill_in(store_url)
+    create_if_sqlite(store_url)
     opened = await open_store(store_url, cipher=cipher)
     yield opened
     pools = [opened._writer.pool, opened._reader.pool]

@@ -5,13 +5,13 @@ from functools import partial
 from typing import Any
 
 from bench import many_approvals, processes
-from bench.client import Client, Refused
-from bench.figures import Figure, median
+from bench.client import Client, RequestFailed
+from bench.context import BenchContext, Home, new_agent, turn_path
 from bench.floor import timed_ms
+from bench.measurements import Measurement, median
 from bench.provider import ASK, ASK_TOOL
-from bench.stage import Home, Stage, new_agent, turn_path
-from holdfast.adapters.store.cipher import cipher_of_home
-from holdfast.adapters.store.opening import open_store
+from holdfast.adapters.store.cipher import load_home_cipher
+from holdfast.adapters.store.factory import open_store
 
 RESULT_BUDGET_MS = 25
 INBOX_BUDGET_MS = 25
@@ -29,11 +29,11 @@ def {ASK_TOOL}(number: int) -> int:
 _RESULT = b'"tool_return_message"'
 
 
-async def measure(stage: Stage) -> list[Figure]:
+async def measure(stage: BenchContext) -> list[Measurement]:
     return [*await _approve(stage), *await _inbox(stage)]
 
 
-async def _approve(stage: Stage) -> list[Figure]:
+async def _approve(stage: BenchContext) -> list[Measurement]:
     async with stage.warm_server() as (_, client):
         held = {"source_code": _SOURCE, "default_requires_approval": True}
         tool = await client.post("/v1/tools/", held)
@@ -41,7 +41,7 @@ async def _approve(stage: Stage) -> list[Figure]:
         await _result_ms(client, tool["id"])
         taken = [await _result_ms(client, tool["id"]) for _ in range(stage.counts.approvals)]
     what = "from an approval to the tool's result"
-    return [Figure(what=what, unit="ms", value=median(taken), budget=RESULT_BUDGET_MS)]
+    return [Measurement(what=what, unit="ms", value=median(taken), budget=RESULT_BUDGET_MS)]
 
 
 async def _result_ms(client: Client, tool_id: str) -> float:
@@ -61,12 +61,12 @@ async def _result_ms(client: Client, tool_id: str) -> float:
     return (heard_at[0] - asked_at) * 1000
 
 
-async def _inbox(stage: Stage) -> list[Figure]:
+async def _inbox(stage: BenchContext) -> list[Measurement]:
     home = stage.new_home()
     await _fill(stage, home)
     with stage.server(home) as running:
-        async with processes.connected(running.address) as client:
-            await running.rest()
+        async with processes.open_client(running.address) as client:
+            await running.wait_until_idle()
             by_age, by_deadline = [
                 [
                     await timed_ms(partial(_list, client, order_by))
@@ -76,17 +76,17 @@ async def _inbox(stage: Stage) -> list[Figure]:
             ]
     what = f"inbox of {WAITING:,}: the first 100 and the count"
     return [
-        Figure(what=what, unit="ms", value=median(by_age), budget=INBOX_BUDGET_MS),
-        Figure(what="  by deadline", unit="ms", value=median(by_deadline)),
+        Measurement(what=what, unit="ms", value=median(by_age), budget=INBOX_BUDGET_MS),
+        Measurement(what="  by deadline", unit="ms", value=median(by_deadline)),
     ]
 
 
-async def _fill(stage: Stage, home: Home) -> None:
+async def _fill(stage: BenchContext, home: Home) -> None:
     with stage.server(home) as running:
-        async with processes.connected(running.address) as client:
+        async with processes.open_client(running.address) as client:
             agent_id = await new_agent(client)
     url = home.database_url or f"sqlite:///{home.folder}/holdfast.db"
-    store = await open_store(url, cipher=cipher_of_home(home.folder))
+    store = await open_store(url, cipher=load_home_cipher(home.folder))
     try:
         await many_approvals.fill(store, agent_id, WAITING)
     finally:
@@ -96,4 +96,4 @@ async def _fill(stage: Stage, home: Home) -> None:
 async def _list(client: Client, order_by: str) -> None:
     status, body = await client.request("GET", f"/v1/approvals/?limit=100&order_by={order_by}")
     if status != 200 or body.count(b'"pending"') != 100:
-        raise Refused(f"The inbox: {status} {body[:300]!r}")
+        raise RequestFailed(f"The inbox: {status} {body[:300]!r}")

@@ -15,11 +15,11 @@ import msgspec
 
 from bench import streams
 from bench.client import Client
-from bench.figures import Figure, median
-from bench.hearing import BareHearing, Hearing
-from bench.processes import connected
+from bench.context import BenchContext, new_agent
+from bench.measurements import Measurement, median
+from bench.processes import open_client
 from bench.provider import HOLD_TOOL, closed_at, hold, hold_tool, words
-from bench.stage import Stage, new_agent
+from bench.stream_recorder import ProviderStreamRecorder, StreamRecorder
 
 CLOSED_BUDGET_MS = 5
 ENDED_BUDGET_MS = 10
@@ -52,7 +52,7 @@ def {HOLD_TOOL}(path: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Cancelled:
+class _CancelTimes:
     """Milliseconds from the call."""
 
     answered: float
@@ -60,11 +60,11 @@ class _Cancelled:
     ended: float
 
 
-async def measure(stage: Stage) -> list[Figure]:
-    floor_closed = await _bare_closed_ms(stage)
-    figures: list[Figure] = []
+async def measure(stage: BenchContext) -> list[Measurement]:
+    floor_closed = await _provider_close_ms(stage)
+    figures: list[Measurement] = []
     for others in (0, OTHERS):
-        async with stage.warm_server() as (running, _), _live(running.address, others):
+        async with stage.warm_server() as (running, _), _other_runs(running.address, others):
             cancelled = [
                 await _cancel_stream(stage, running.address) for _ in range(stage.counts.cancels)
             ]
@@ -76,12 +76,12 @@ async def measure(stage: Stage) -> list[Figure]:
 
 
 def _figures(
-    live: int, cancelled: Sequence[_Cancelled], dead: Sequence[float], floor_closed: float
-) -> list[Figure]:
+    live: int, cancelled: Sequence[_CancelTimes], dead: Sequence[float], floor_closed: float
+) -> list[Measurement]:
     def figure(
         what: str, values: Sequence[float], budget: float | None, floor: float | None = None
-    ) -> Figure:
-        return Figure(what=what, unit="ms", value=median(values), floor=floor, budget=budget)
+    ) -> Measurement:
+        return Measurement(what=what, unit="ms", value=median(values), floor=floor, budget=budget)
 
     return [
         figure(f"cancel, {live} live: the call", [one.answered for one in cancelled], None),
@@ -96,43 +96,45 @@ def _figures(
     ]
 
 
-async def _cancel_stream(stage: Stage, address: str) -> _Cancelled:
-    name, hearing = streams.new_name(), Hearing()
+async def _cancel_stream(stage: BenchContext, address: str) -> _CancelTimes:
+    name, hearing = streams.new_name(), StreamRecorder()
     async with (
-        connected(address) as reader,
-        connected(address) as caller,
-        connected(stage.provider.address) as provider,
+        open_client(address) as reader,
+        open_client(address) as caller,
+        open_client(stage.provider.address) as provider,
         asyncio.timeout(_WAIT_SECONDS),
     ):
         agent_id = await new_agent(caller)
         reading = asyncio.create_task(
-            reader.stream(streams.stream_path(agent_id), streams.wish(hold(name)), hearing)
+            reader.stream(
+                streams.stream_path(agent_id), streams.stream_request(hold(name)), hearing
+            )
         )
-        await hearing.begun.wait()
+        await hearing.started.wait()
         called_at = time.monotonic()
         await _cancel(caller, agent_id)
         answered_at = time.monotonic()
         await reading
-        closed = await _closed(provider, name)
+        closed = await _wait_for_close(provider, name)
     if hearing.done_at is None:
         raise RuntimeError("The stream of a cancelled run did not end with [DONE].")
-    return _Cancelled(
+    return _CancelTimes(
         *((at - called_at) * 1000 for at in (answered_at, closed, hearing.done_at)),
     )
 
 
-async def _cancel_tool(stage: Stage, address: str) -> float:
+async def _cancel_tool(stage: BenchContext, address: str) -> float:
     """From the call to the death of the last process of the tool."""
     path = stage.new_folder() / "pids"
     async with (
-        connected(address) as reader,
-        connected(address) as caller,
+        open_client(address) as reader,
+        open_client(address) as caller,
         asyncio.timeout(_WAIT_SECONDS),
     ):
         tool = await caller.post("/v1/tools/", {"source_code": _SOURCE})
         agent_id = await new_agent(caller, tool_ids=[tool["id"]])
-        reading = asyncio.create_task(streams.heard(reader, agent_id, hold_tool(str(path))))
-        deaths = [asyncio.create_task(_died_at(pid)) for pid in await _pids(path)]
+        reading = asyncio.create_task(streams.read_stream(reader, agent_id, hold_tool(str(path))))
+        deaths = [asyncio.create_task(_wait_for_death(pid)) for pid in await _wait_for_pids(path)]
         # The tasks must be watching before anybody dies.
         await asyncio.sleep(0)
         called_at = time.monotonic()
@@ -148,28 +150,30 @@ async def _cancel(client: Client, agent_id: str) -> None:
         raise RuntimeError(f"The run was not cancelled: {outcomes}")
 
 
-async def _closed(provider: Client, name: str) -> float:
+async def _wait_for_close(provider: Client, name: str) -> float:
     """When the provider saw its client close. It writes the time down itself, so asking late costs nothing."""
     while True:
-        at = msgspec.json.decode(await streams.asked(provider, closed_at(name)), type=float | None)
+        at = msgspec.json.decode(
+            await streams.ask_provider(provider, closed_at(name)), type=float | None
+        )
         if at is not None:
             return at
         await asyncio.sleep(_POLL_SECONDS)
 
 
-async def _pids(path: Path) -> list[int]:
+async def _wait_for_pids(path: Path) -> list[int]:
     """Of the tool's processes, once they run."""
     while True:
-        if pids := _written(path):
+        if pids := _read_pids(path):
             return pids
         await asyncio.sleep(_POLL_SECONDS)
 
 
-def _written(path: Path) -> list[int]:
+def _read_pids(path: Path) -> list[int]:
     return [int(pid) for pid in path.read_text().split()] if path.exists() else []
 
 
-async def _died_at(pid: int) -> float:
+async def _wait_for_death(pid: int) -> float:
     """The kernel makes a process's descriptor readable in the moment of its death."""
     loop = asyncio.get_running_loop()
     died: asyncio.Future[float] = loop.create_future()
@@ -187,43 +191,45 @@ async def _died_at(pid: int) -> float:
         os.close(descriptor)
 
 
-async def _bare_closed_ms(stage: Stage) -> float:
+async def _provider_close_ms(stage: BenchContext) -> float:
     """The floor: a client of the bare provider hangs up."""
     taken = []
-    async with connected(stage.provider.address) as provider:
+    async with open_client(stage.provider.address) as provider:
         for _ in range(stage.counts.cancels):
-            name, hearing = streams.new_name(), BareHearing()
-            async with connected(stage.provider.address) as client:
+            name, hearing = streams.new_name(), ProviderStreamRecorder()
+            async with open_client(stage.provider.address) as client:
                 reading = asyncio.create_task(
-                    client.stream(streams.CALL_PATH, streams.bare_wish(hold(name)), hearing)
+                    client.stream(streams.CALL_PATH, streams.provider_request(hold(name)), hearing)
                 )
-                await hearing.begun.wait()
+                await hearing.started.wait()
                 called_at = time.monotonic()
                 client.close()
                 await asyncio.gather(reading, return_exceptions=True)
-            taken.append((await _closed(provider, name) - called_at) * 1000)
+            taken.append((await _wait_for_close(provider, name) - called_at) * 1000)
     return median(taken)
 
 
 @asynccontextmanager
-async def _live(address: str, count: int) -> AsyncIterator[None]:
+async def _other_runs(address: str, count: int) -> AsyncIterator[None]:
     """So many other runs, each streaming to a reader; all are cancelled at the end."""
-    agents = await streams.agents(address, count)
+    agents = await streams.create_agents(address, count)
     readers = [await Client.connect(address) for _ in agents]
-    hearings = [Hearing() for _ in agents]
+    hearings = [StreamRecorder() for _ in agents]
     text = words(_OTHERS_WORDS, _OTHERS_WORD_SECONDS)
     reading = [
-        asyncio.create_task(reader.stream(streams.stream_path(agent), streams.wish(text), hearing))
+        asyncio.create_task(
+            reader.stream(streams.stream_path(agent), streams.stream_request(text), hearing)
+        )
         for reader, agent, hearing in zip(readers, agents, hearings, strict=True)
     ]
     try:
         async with asyncio.timeout(_WAIT_SECONDS):
-            await asyncio.gather(*(hearing.begun.wait() for hearing in hearings))
+            await asyncio.gather(*(hearing.started.wait() for hearing in hearings))
         yield
         if any(task.done() for task in reading):
             raise RuntimeError("Some of the other runs ended while one was measured.")
     finally:
-        async with connected(address) as client:
+        async with open_client(address) as client:
             for agent in agents:
                 await client.request("POST", f"/v1/agents/{agent}/messages/cancel", b"{}")
         await asyncio.gather(*reading, return_exceptions=True)

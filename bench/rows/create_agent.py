@@ -3,9 +3,9 @@
 from typing import Any
 
 from bench.client import Client
-from bench.figures import Figure, median
+from bench.context import BenchContext, new_agent
 from bench.floor import floor, median_ms, timed_ms
-from bench.stage import Stage, new_agent
+from bench.measurements import Measurement, median
 
 BUDGET_MS = 10
 
@@ -19,14 +19,14 @@ _KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-async def measure(stage: Stage) -> list[Figure]:
+async def measure(stage: BenchContext) -> list[Measurement]:
     count = stage.counts.agents
     async with stage.warm_server() as (_, client):
         taken = {what: await _create(client, count, fields) for what, fields in _KINDS.items()}
     async with floor(stage.provider.address, stage.new_folder()) as smallest:
         floor_ms = await median_ms(smallest.one_commit, count)
     return [
-        Figure(what=what, unit="ms", value=value, floor=floor_ms, budget=BUDGET_MS)
+        Measurement(what=what, unit="ms", value=value, floor=floor_ms, budget=BUDGET_MS)
         for what, value in taken.items()
     ]
 

@@ -6,28 +6,28 @@ that state, so we wait until the process is idle. A turn that comes earlier wait
 
 from functools import partial
 
-from bench.figures import Figure, median
+from bench.context import TURN, BenchContext, new_agent, turn_path
 from bench.floor import floor, timed_ms
-from bench.processes import connected
-from bench.stage import TURN, Stage, new_agent, turn_path
+from bench.measurements import Measurement, median
+from bench.processes import open_client
 
 BUDGET_MS = 150
 
 
-async def measure(stage: Stage) -> list[Figure]:
+async def measure(stage: BenchContext) -> list[Measurement]:
     home = stage.new_home()
     with stage.server(home) as running:
-        async with connected(running.address) as client:
+        async with open_client(running.address) as client:
             path = turn_path(await new_agent(client))
     turns, floors = [], []
     for _ in range(stage.counts.starts):
         with stage.server(home) as running:
-            await running.rest()
-            async with connected(running.address) as client:
+            await running.wait_until_idle()
+            async with open_client(running.address) as client:
                 turns.append(await timed_ms(partial(client.post, path, TURN)))
         floors.append(await timed_ms(lambda: _first_floor_turn(stage)))
     return [
-        Figure(
+        Measurement(
             what="first turn after start",
             unit="ms",
             value=median(turns),
@@ -37,7 +37,7 @@ async def measure(stage: Stage) -> list[Figure]:
     ]
 
 
-async def _first_floor_turn(stage: Stage) -> None:
+async def _first_floor_turn(stage: BenchContext) -> None:
     """Connect, make the table, call, commit."""
     async with floor(stage.provider.address, stage.new_folder()) as smallest:
         await smallest.turn()

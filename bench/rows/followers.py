@@ -6,12 +6,12 @@ from functools import partial
 
 from bench import streams
 from bench.client import Client
-from bench.figures import Figure, median, percentile_95
+from bench.context import BenchContext, new_agent
 from bench.floor import smallest_server, timed_ms
-from bench.hearing import Hearing
-from bench.processes import Running, connected
+from bench.measurements import Measurement, median, percentile_95
+from bench.processes import RunningProcess, open_client
 from bench.provider import hold, words
-from bench.stage import Stage, new_agent
+from bench.stream_recorder import StreamRecorder
 
 RECONNECT_BUDGET_MS = 10
 WORDS = 100
@@ -22,40 +22,42 @@ _WAIT_SECONDS = 60.0
 _KB = 1000
 
 
-async def measure(stage: Stage) -> list[Figure]:
+async def measure(stage: BenchContext) -> list[Measurement]:
     return [*await _followers(stage), *await _reconnect(stage)]
 
 
-async def _followers(stage: Stage) -> list[Figure]:
+async def _followers(stage: BenchContext) -> list[Measurement]:
     count = stage.counts.followers
     async with stage.warm_server() as (running, client), asyncio.timeout(_WAIT_SECONDS):
         agent_id = await new_agent(client)
-        sent = Hearing()
-        async with connected(running.address) as sender:
-            text = streams.wish(hold(streams.new_name()), background=True)
+        sent = StreamRecorder()
+        async with open_client(running.address) as sender:
+            text = streams.stream_request(hold(streams.new_name()), background=True)
             sending = asyncio.create_task(sender.stream(streams.stream_path(agent_id), text, sent))
-            await sent.begun.wait()
+            await sent.started.wait()
             kb_each, told_ms = await _follow(running, sent.run_id, agent_id, count)
             await sending
     return [
-        Figure(what=f"{count:,} idle followers of a run, each", unit="kB", value=kb_each),
-        Figure(what="  cancel until all have heard the end", unit="ms", value=told_ms),
+        Measurement(what=f"{count:,} idle followers of a run, each", unit="kB", value=kb_each),
+        Measurement(what="  cancel until all have heard the end", unit="ms", value=told_ms),
     ]
 
 
-async def _follow(running: Running, run_id: str, agent_id: str, count: int) -> tuple[float, float]:
+async def _follow(
+    running: RunningProcess, run_id: str, agent_id: str, count: int
+) -> tuple[float, float]:
     """Memory of each follower in kB; ms until the last has heard that the run was cancelled."""
     before_mb = running.memory_mb()
     readers = [await Client.connect(running.address) for _ in range(count)]
-    hearings = [Hearing() for _ in readers]
+    hearings = [StreamRecorder() for _ in readers]
     following = [
         asyncio.create_task(reader.stream(f"/v1/runs/{run_id}/stream", {}, hearing))
         for reader, hearing in zip(readers, hearings, strict=True)
     ]
     try:
-        await asyncio.gather(*(hearing.begun.wait() for hearing in hearings))
+        await asyncio.gather(*(hearing.started.wait() for hearing in hearings))
         kb_each = (running.memory_mb() - before_mb) * _KB / count
-        async with connected(running.address) as caller:
+        async with open_client(running.address) as caller:
             called_at = time.monotonic()
             await caller.post(f"/v1/agents/{agent_id}/messages/cancel", {})
             await asyncio.gather(*following)
@@ -66,7 +68,7 @@ async def _follow(running: Running, run_id: str, agent_id: str, count: int) -> t
         await asyncio.gather(*following, return_exceptions=True)
 
 
-async def _reconnect(stage: Stage) -> list[Figure]:
+async def _reconnect(stage: BenchContext) -> list[Measurement]:
     """To the middle of a run that has ended: its events come from the store."""
     async with stage.warm_server() as (running, client):
         run_id, last_seq = await _ended_run(client)
@@ -79,29 +81,29 @@ async def _reconnect(stage: Stage) -> list[Figure]:
             await timed_ms(partial(_ask, smallest.address)) for _ in range(stage.counts.reconnects)
         ]
     return [
-        Figure(
+        Measurement(
             what="reconnect to first replayed event",
             unit="ms",
             value=median(taken),
             floor=median(floors),
             budget=RECONNECT_BUDGET_MS,
         ),
-        Figure(what="  p95", unit="ms", value=percentile_95(taken)),
+        Measurement(what="  p95", unit="ms", value=percentile_95(taken)),
     ]
 
 
 async def _ended_run(client: Client) -> tuple[str, int]:
-    agent_id, hearing = await new_agent(client), Hearing()
-    text = streams.wish(words(WORDS, _WORD_SECONDS), background=True)
+    agent_id, hearing = await new_agent(client), StreamRecorder()
+    text = streams.stream_request(words(WORDS, _WORD_SECONDS), background=True)
     await client.stream(streams.stream_path(agent_id), text, hearing)
-    streams.whole(hearing, WORDS)
+    streams.check_complete(hearing, WORDS)
     return hearing.run_id, hearing.last_seq
 
 
 async def _first_replayed_ms(address: str, run_id: str, after: int) -> float:
     """The connection is new, as that of a client that lost its own."""
-    hearing = Hearing()
-    async with connected(address) as client:
+    hearing = StreamRecorder()
+    async with open_client(address) as client:
         await client.stream(f"/v1/runs/{run_id}/stream", {"starting_after": after}, hearing)
     if not 0 < len(hearing.words) < WORDS:
         raise RuntimeError(f"{len(hearing.words)} words were replayed, not a part of {WORDS}.")
@@ -109,5 +111,5 @@ async def _first_replayed_ms(address: str, run_id: str, after: int) -> float:
 
 
 async def _ask(address: str) -> None:
-    async with connected(address) as client:
+    async with open_client(address) as client:
         await client.request("GET", "/")

@@ -5,26 +5,26 @@ import sys
 import msgspec
 
 from bench import floor
-from bench.figures import Figure, median, percentile_95
+from bench.context import BenchContext
 from bench.load import Load
-from bench.processes import output_of, seconds_to_first_answer
-from bench.stage import Stage
+from bench.measurements import Measurement, median, percentile_95
+from bench.processes import run_to_end, seconds_to_first_answer
 
 IDLE_BUDGET_MB = 130
 LOADED_BUDGET_MB = 150
 BUDGET_TURNS_PER_SECOND = 150
 
 
-async def measure(stage: Stage) -> list[Figure]:
+async def measure(stage: BenchContext) -> list[Measurement]:
     counts = stage.counts
     with floor.smallest_server() as smallest:
         await seconds_to_first_answer(smallest, "/")
         floor_mb = smallest.memory_mb()
     with stage.server(stage.new_home()) as running:
-        await running.rest()
+        await running.wait_until_idle()
         idle_mb = running.memory_mb()
         load = _load(running.address, counts.conversations, counts.load_seconds)
-        await running.rest()
+        await running.wait_until_idle()
         loaded_mb, peak_mb = running.memory_mb(), running.peak_memory_mb()
     floor_rate = await floor.turns_per_second(
         stage.provider.address, stage.new_folder(), counts.conversations, counts.load_seconds / 2
@@ -34,7 +34,7 @@ async def measure(stage: Stage) -> list[Figure]:
         _memory("memory idle, providers loaded", idle_mb, floor_mb, IDLE_BUDGET_MB),
         _memory("memory after load", loaded_mb, floor_mb, LOADED_BUDGET_MB),
         _memory("memory, peak", peak_mb, floor_mb, None),
-        Figure(
+        Measurement(
             what=f"turns/s, one process, {at_once}",
             unit="turns/s",
             value=load.turns_per_second,
@@ -42,17 +42,19 @@ async def measure(stage: Stage) -> list[Figure]:
             budget=BUDGET_TURNS_PER_SECOND,
             more_is_better=True,
         ),
-        Figure(what="  errors", unit="", value=load.errors, budget=0),
-        Figure(what="  turn under this load, median", unit="ms", value=median(load.turn_ms)),
-        Figure(what="  turn under this load, p95", unit="ms", value=percentile_95(load.turn_ms)),
+        Measurement(what="  errors", unit="", value=load.errors, budget=0),
+        Measurement(what="  turn under this load, median", unit="ms", value=median(load.turn_ms)),
+        Measurement(
+            what="  turn under this load, p95", unit="ms", value=percentile_95(load.turn_ms)
+        ),
     ]
 
 
 def _load(address: str, conversations: int, seconds: float) -> Load:
     """From a process of its own, so that the client takes nothing from the bench."""
     command = [sys.executable, "-m", "bench.load", address, str(conversations), str(seconds)]
-    return msgspec.json.decode(output_of(command, seconds), type=Load)
+    return msgspec.json.decode(run_to_end(command, seconds), type=Load)
 
 
-def _memory(what: str, value: float, floor_mb: float, budget: float | None) -> Figure:
-    return Figure(what=what, unit="MB", value=value, floor=floor_mb, budget=budget)
+def _memory(what: str, value: float, floor_mb: float, budget: float | None) -> Measurement:
+    return Measurement(what=what, unit="MB", value=value, floor=floor_mb, budget=budget)

@@ -2,15 +2,15 @@
 
 from functools import partial
 
-from bench.figures import Figure, median
+from bench.context import TURN, BenchContext, new_agent, turn_path
 from bench.floor import floor, median_ms, timed_ms
-from bench.stage import TURN, Stage, new_agent, turn_path
+from bench.measurements import Measurement, median
 
 BUDGET_MS = 60
 MESSAGES = 1000
 
 
-async def measure(stage: Stage) -> list[Figure]:
+async def measure(stage: BenchContext) -> list[Measurement]:
     count = stage.counts.long_turns
     said = [
         {"role": "assistant" if number % 2 else "user", "content": f"This is message {number}."}
@@ -24,7 +24,7 @@ async def measure(stage: Stage) -> list[Figure]:
             smallest.commit(message["content"])
         floor_ms = await median_ms(smallest.long_turn, count)
     return [
-        Figure(
+        Measurement(
             what=f"turn with {MESSAGES:,} messages of history",
             unit="ms",
             value=median(turns),

@@ -12,11 +12,11 @@ from functools import partial
 from typing import Any
 
 from bench.client import Client
-from bench.figures import Figure, median
+from bench.context import BenchContext
 from bench.floor import Work
-from bench.processes import connected
+from bench.measurements import Measurement, median
+from bench.processes import open_client
 from bench.provider import words
-from bench.stage import Stage
 from holdfast.adapters.models.handles import ProviderSettings
 from holdfast.adapters.models.router import ModelRouter
 from holdfast.core.messages import Message, Role, Text
@@ -37,37 +37,41 @@ _HANDLES = {
 }
 
 
-async def measure(stage: Stage) -> list[Figure]:
+async def measure(stage: BenchContext) -> list[Measurement]:
     router = ModelRouter(_settings(stage.provider.address))
-    await router.warm()
-    async with connected(stage.provider.address) as client:
+    await router.warm_up()
+    async with open_client(stage.provider.address) as client:
         figures = [
-            figure for wire in _HANDLES for figure in await _of_wire(stage, wire, router, client)
+            figure
+            for wire in _HANDLES
+            for figure in await _measure_wire(stage, wire, router, client)
         ]
     await router.aclose()
     return figures
 
 
-async def _of_wire(stage: Stage, wire: str, router: ModelRouter, client: Client) -> list[Figure]:
+async def _measure_wire(
+    stage: BenchContext, wire: str, router: ModelRouter, client: Client
+) -> list[Measurement]:
     answer, tokens = words(1), words(TOKENS, _APART_SECONDS)
     count, streams = stage.counts.turns, stage.counts.single_streams
     return [
-        Figure(
+        Measurement(
             what=f"model layer, {wire}: CPU of one answer",
             unit="ms",
-            value=await _cpu_ms(partial(_ours, router, wire, answer), count),
-            floor=await _cpu_ms(partial(_bare, client, wire, answer), count),
+            value=await _cpu_ms(partial(_ask_router, router, wire, answer), count),
+            floor=await _cpu_ms(partial(_ask_provider, client, wire, answer), count),
         ),
-        Figure(
+        Measurement(
             what=f"  of {TOKENS} tokens that come singly",
             unit="ms",
-            value=await _cpu_ms(partial(_ours, router, wire, tokens), streams),
-            floor=await _cpu_ms(partial(_bare, client, wire, tokens), streams),
+            value=await _cpu_ms(partial(_ask_router, router, wire, tokens), streams),
+            floor=await _cpu_ms(partial(_ask_provider, client, wire, tokens), streams),
         ),
     ]
 
 
-async def _ours(router: ModelRouter, wire: str, wish: str) -> None:
+async def _ask_router(router: ModelRouter, wire: str, wish: str) -> None:
     choice = ModelChoice(handle=_HANDLES[wire], context_window=128_000)
     history = (_row(Role.SYSTEM, "You are terse."), _row(Role.USER, wish))
     async with router.ask(Question(choice=choice, history=history)) as events:
@@ -75,7 +79,7 @@ async def _ours(router: ModelRouter, wire: str, wish: str) -> None:
             pass
 
 
-async def _bare(client: Client, wire: str, wish: str) -> None:
+async def _ask_provider(client: Client, wire: str, wish: str) -> None:
     path, body = _request(wire, wish)
     received: list[bytes] = []
     await client.stream(path, body, received.append)

@@ -9,11 +9,11 @@ from functools import partial
 
 from bench import streams
 from bench.client import Client
-from bench.figures import Figure, median
-from bench.hearing import Hearing
-from bench.processes import Running, connected
+from bench.context import BenchContext, new_agent
+from bench.measurements import Measurement, median
+from bench.processes import RunningProcess, open_client
 from bench.provider import ONE_BY_ONE, words
-from bench.stage import Stage, new_agent
+from bench.stream_recorder import StreamRecorder
 
 TOKENS = 500
 FIRST_TOKENS = 20
@@ -29,21 +29,21 @@ _ONE_WRITE = (TOKENS, 0.0)
 _SINGLE = (TOKENS, 0.002)
 
 
-async def measure(stage: Stage) -> list[Figure]:
+async def measure(stage: BenchContext) -> list[Measurement]:
     count, singles = stage.counts.streams, stage.counts.single_streams
     async with stage.warm_server() as (running, client):
-        ours = partial(_ours, client)
+        ours = partial(_read_streams, client)
         first = await ours(_FIRST, count)
         fast, fast_cpu_ms = await _with_cpu(running, ours(_FAST, count))
         one_write = await ours(_ONE_WRITE, count)
         single, single_cpu_ms = await _with_cpu(running, ours(_SINGLE, singles))
-    async with connected(stage.provider.address) as provider:
-        bare = partial(_bare, provider)
+    async with open_client(stage.provider.address) as provider:
+        bare = partial(_read_provider_streams, provider)
         bare_first = _first_ms(await bare(_FIRST, count))
         bare_fast, bare_one_write = await bare(_FAST, count), await bare(_ONE_WRITE, count)
     return [
-        Figure(what="first token", unit="ms", value=_first_ms(first), floor=bare_first),
-        Figure(
+        Measurement(what="first token", unit="ms", value=_first_ms(first), floor=bare_first),
+        Measurement(
             what="first token added",
             unit="ms",
             value=_first_ms(first) - bare_first,
@@ -53,46 +53,48 @@ async def measure(stage: Stage) -> list[Figure]:
         _events(fast),
         _rate("  sent in one write", one_write, bare_one_write, None),
         _events(one_write),
-        Figure(
+        Measurement(
             what=f"CPU per {TOKENS} tokens that come singly",
             unit="ms",
             value=single_cpu_ms,
             budget=CPU_BUDGET_MS,
         ),
         _events(single),
-        Figure(what="  as fast as they go", unit="ms", value=fast_cpu_ms),
+        Measurement(what="  as fast as they go", unit="ms", value=fast_cpu_ms),
     ]
 
 
-async def _ours(client: Client, how: tuple[int, float], count: int) -> list[Hearing]:
+async def _read_streams(client: Client, how: tuple[int, float], count: int) -> list[StreamRecorder]:
     """Each agent streams once, so that no history grows."""
     agents = [await new_agent(client) for _ in range(count)]
-    heard = [await streams.heard(client, agent, words(*how)) for agent in agents]
-    return [streams.whole(hearing, how[0]) for hearing in heard]
+    heard = [await streams.read_stream(client, agent, words(*how)) for agent in agents]
+    return [streams.check_complete(hearing, how[0]) for hearing in heard]
 
 
-async def _bare(provider: Client, how: tuple[int, float], count: int) -> list[Hearing]:
-    heard = [await streams.heard_bare(provider, words(*how)) for _ in range(count)]
-    return [streams.whole(hearing, how[0]) for hearing in heard]
+async def _read_provider_streams(
+    provider: Client, how: tuple[int, float], count: int
+) -> list[StreamRecorder]:
+    heard = [await streams.read_provider_stream(provider, words(*how)) for _ in range(count)]
+    return [streams.check_complete(hearing, how[0]) for hearing in heard]
 
 
 async def _with_cpu(
-    running: Running, streaming: Awaitable[list[Hearing]]
-) -> tuple[list[Hearing], float]:
+    running: RunningProcess, streaming: Awaitable[list[StreamRecorder]]
+) -> tuple[list[StreamRecorder], float]:
     """The streams, and what each cost the server; the making of its agent is in it, 3 ms."""
     before = running.cpu_ms()
     heard = await streaming
     return heard, (running.cpu_ms() - before) / len(heard)
 
 
-def _first_ms(hearings: Sequence[Hearing]) -> float:
+def _first_ms(hearings: Sequence[StreamRecorder]) -> float:
     return median([hearing.first_ms for hearing in hearings])
 
 
 def _rate(
-    what: str, ours: Sequence[Hearing], bare: Sequence[Hearing], budget: float | None
-) -> Figure:
-    return Figure(
+    what: str, ours: Sequence[StreamRecorder], bare: Sequence[StreamRecorder], budget: float | None
+) -> Measurement:
+    return Measurement(
         what=what,
         unit="tokens/s",
         value=_tokens_per_second(ours),
@@ -102,14 +104,14 @@ def _rate(
     )
 
 
-def _events(hearings: Sequence[Hearing]) -> Figure:
-    return Figure(
+def _events(hearings: Sequence[StreamRecorder]) -> Measurement:
+    return Measurement(
         what="    events that brought them",
         unit="",
         value=median([hearing.events for hearing in hearings]),
     )
 
 
-def _tokens_per_second(hearings: Sequence[Hearing]) -> float:
+def _tokens_per_second(hearings: Sequence[StreamRecorder]) -> float:
     """From the question to the last token: the time to the first one counts, too."""
     return TOKENS / median([hearing.last_ms for hearing in hearings]) * 1000

@@ -11,11 +11,11 @@ import msgspec
 from sqlalchemy import create_engine, make_url
 
 from bench import processes
-from bench.client import Client, Refused
-from bench.figures import Figure
+from bench.client import Client, RequestFailed
+from bench.context import BenchContext, Home
 from bench.floor import timed_ms
 from bench.many_runs import BUSY_AGENT, COMMON_TOOL, FIRST_AT, QUIET_AGENT, RARE_TOOL, fill
-from bench.stage import Home, Stage
+from bench.measurements import Measurement
 
 _REPEATED = 10
 
@@ -61,7 +61,7 @@ _LISTS: dict[str, Sequence[tuple[str, object]]] = {
 }
 
 
-async def measure(stage: Stage) -> list[Figure]:
+async def measure(stage: BenchContext) -> list[Measurement]:
     home = stage.new_home()
     with stage.server(home):
         pass
@@ -69,9 +69,9 @@ async def measure(stage: Stage) -> list[Figure]:
     fill(engine, stage.counts.runs, queued=0)
     engine.dispose()
     with stage.server(home) as running:
-        async with processes.connected(running.address) as client:
-            await running.rest()
-            lists = {**_LISTS, "half-way down": await _half_way_down(client, stage.counts.runs)}
+        async with processes.open_client(running.address) as client:
+            await running.wait_until_idle()
+            lists = {**_LISTS, "half-way down": await _middle_page(client, stage.counts.runs)}
             newest, *others = [
                 await _figure(client, f"  {what}", asked) for what, asked in lists.items()
             ]
@@ -85,23 +85,25 @@ def _url(home: Home) -> str:
     return url.render_as_string(hide_password=False)
 
 
-async def _figure(client: Client, what: str, asked: Sequence[tuple[str, object]]) -> Figure:
+async def _figure(client: Client, what: str, asked: Sequence[tuple[str, object]]) -> Measurement:
     ask = partial(_ask, client, asked)
     await ask()
     # Where other work goes on meanwhile, the fastest says most.
-    return Figure(what=what, unit="ms", value=min([await timed_ms(ask) for _ in range(_REPEATED)]))
+    return Measurement(
+        what=what, unit="ms", value=min([await timed_ms(ask) for _ in range(_REPEATED)])
+    )
 
 
 async def _ask(client: Client, asked: Sequence[tuple[str, object]]) -> list[dict[str, object]]:
     path = f"/v1/runs/?{urlencode([*asked, ('limit', 100)])}"
     status, body = await client.request("GET", path)
     if status != 200:
-        raise Refused(f"GET {path}: {status} {body[:300]!r}")
+        raise RequestFailed(f"GET {path}: {status} {body[:300]!r}")
     found: list[dict[str, object]] = msgspec.json.decode(body)
     return found
 
 
-async def _half_way_down(client: Client, count: int) -> Sequence[tuple[str, object]]:
+async def _middle_page(client: Client, count: int) -> Sequence[tuple[str, object]]:
     """One run was created each second."""
     moment = FIRST_AT + timedelta(seconds=count // 2)
     middle, *_ = await _ask(client, [("end_date", moment.isoformat())])

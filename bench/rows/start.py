@@ -1,14 +1,14 @@
 """Start to first healthy answer: of a first start, which makes the store, and of every later one."""
 
-from bench.figures import Figure, median
+from bench.context import BenchContext, Home
 from bench.floor import smallest_server
+from bench.measurements import Measurement, median
 from bench.processes import seconds_to_first_answer
-from bench.stage import Home, Stage
 
 BUDGET_SECONDS = 1.2
 
 
-async def measure(stage: Stage) -> list[Figure]:
+async def measure(stage: BenchContext) -> list[Measurement]:
     first, later, floor = [], [], []
     for _ in range(stage.counts.starts):
         home = stage.new_home()
@@ -17,7 +17,7 @@ async def measure(stage: Stage) -> list[Figure]:
         with smallest_server() as running:
             floor.append(await seconds_to_first_answer(running, "/"))
     return [
-        Figure(
+        Measurement(
             what=f"start to first healthy answer, {which}",
             unit="s",
             value=median(seconds),
@@ -28,6 +28,6 @@ async def measure(stage: Stage) -> list[Figure]:
     ]
 
 
-async def _start(stage: Stage, home: Home) -> float:
+async def _start(stage: BenchContext, home: Home) -> float:
     with stage.server(home) as running:
         return await seconds_to_first_answer(running, "/v1/health/")

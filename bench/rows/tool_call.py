@@ -2,10 +2,10 @@
 
 from functools import partial
 
-from bench.figures import Figure
-from bench.floor import in_a_fork, median_ms
-from bench.stage import Stage
-from holdfast.adapters.sandbox.levels import Isolation, isolation_refused
+from bench.context import BenchContext
+from bench.floor import call_in_fork, median_ms
+from bench.measurements import Measurement
+from holdfast.adapters.sandbox.isolation import Isolation, isolation_problem
 from holdfast.adapters.sandbox.subprocess import SubprocessSandbox
 from holdfast.ports.sandbox import SandboxCall
 
@@ -16,17 +16,17 @@ _CALL = SandboxCall(
 )
 
 
-async def measure(stage: Stage) -> list[Figure]:
+async def measure(stage: BenchContext) -> list[Measurement]:
     levels: dict[str, Isolation | None] = {"one trivial tool call, plain": None}
     isolation = Isolation(network=False)
-    if isolation_refused(isolation) is None:
+    if isolation_problem(isolation) is None:
         levels["  isolated"] = isolation
     return [
-        Figure(
+        Measurement(
             what=what,
             unit="ms",
             value=await _ms(level, stage.counts.turns),
-            floor=await median_ms(_forked, stage.counts.turns),
+            floor=await median_ms(_fork_once, stage.counts.turns),
             budget=BUDGET_MS,
         )
         for what, level in levels.items()
@@ -44,5 +44,5 @@ async def _ms(isolation: Isolation | None, count: int) -> float:
         await sandbox.close()
 
 
-async def _forked() -> None:
-    in_a_fork()
+async def _fork_once() -> None:
+    call_in_fork()

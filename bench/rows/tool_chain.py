@@ -1,10 +1,10 @@
 """A chain of tool calls in the sandbox: the time of the turn, by the number of its calls."""
 
 from bench.client import Client
-from bench.figures import Figure, median
+from bench.context import TURN, BenchContext, new_agent, turn_path
 from bench.floor import floor, median_ms, timed_ms
+from bench.measurements import Measurement, median
 from bench.provider import CHAIN_CALLS, CHAIN_TOOL
-from bench.stage import TURN, Stage, new_agent, turn_path
 
 BUDGET_MS = 25
 
@@ -19,7 +19,7 @@ def {CHAIN_TOOL}(number: int) -> int:
 '''
 
 
-async def measure(stage: Stage) -> list[Figure]:
+async def measure(stage: BenchContext) -> list[Measurement]:
     count = stage.counts.chains
     async with stage.warm_server() as (_, client):
         tool = await client.post("/v1/tools/", {"source_code": _SOURCE})
@@ -29,7 +29,7 @@ async def measure(stage: Stage) -> list[Figure]:
     async with floor(stage.provider.address, stage.new_folder()) as smallest:
         floor_ms = await median_ms(smallest.tool_step, count * CHAIN_CALLS)
     return [
-        Figure(
+        Measurement(
             what=f"step of a chain of {CHAIN_CALLS} tool calls",
             unit="ms",
             value=median(steps),

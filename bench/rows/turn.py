@@ -2,15 +2,15 @@
 
 from functools import partial
 
-from bench.figures import Figure, median, percentile_95
+from bench.context import TURN, BenchContext, new_agent, turn_path
 from bench.floor import floor, median_ms, timed_ms
-from bench.stage import TURN, Stage, new_agent, turn_path
+from bench.measurements import Measurement, median, percentile_95
 
 BUDGET_MS = 10
 TURNS_PER_AGENT = 10
 
 
-async def measure(stage: Stage) -> list[Figure]:
+async def measure(stage: BenchContext) -> list[Measurement]:
     count = stage.counts.turns
     turns: list[float] = []
     async with stage.warm_server() as (_, client):
@@ -24,11 +24,11 @@ async def measure(stage: Stage) -> list[Figure]:
         turn_ms = await median_ms(smallest.turn, count)
         commit_ms = await median_ms(smallest.one_commit, count)
     return [
-        Figure(
+        Measurement(
             what="one-step turn", unit="ms", value=median(turns), floor=turn_ms, budget=BUDGET_MS
         ),
-        Figure(what="  p95", unit="ms", value=percentile_95(turns)),
-        Figure(
+        Measurement(what="  p95", unit="ms", value=percentile_95(turns)),
+        Measurement(
             what="  without the provider's part",
             unit="ms",
             value=median(turns) - call_ms,

@@ -20,37 +20,37 @@ from holdfast import logs
 from holdfast.adapters.bell.local import LocalBell
 from holdfast.adapters.clock import RandomIds, SystemClock
 from holdfast.adapters.dispatch.in_process import InProcessDispatch
-from holdfast.adapters.event_log.opening import open_event_log
+from holdfast.adapters.event_log.factory import open_event_log
+from holdfast.adapters.models import doctor_checks as model_checks
 from holdfast.adapters.models.catalogue import ProviderCatalogue
-from holdfast.adapters.models.examination import examine_providers
+from holdfast.adapters.models.discovery.discovery import ModelDiscovery
 from holdfast.adapters.models.handles import ProviderSettings
-from holdfast.adapters.models.inquiry import Inquiry
 from holdfast.adapters.models.router import ModelRouter
 from holdfast.adapters.outgoing.guarded import GuardedOutgoing
 from holdfast.adapters.prices.genai import GenaiPrices
-from holdfast.adapters.sandbox import confinement, levels
-from holdfast.adapters.sandbox import examination as sandbox_examination
+from holdfast.adapters.sandbox import confinement
+from holdfast.adapters.sandbox import doctor_checks as sandbox_examination
 from holdfast.adapters.sandbox.environments import Environments
-from holdfast.adapters.sandbox.levels import Isolation
+from holdfast.adapters.sandbox.isolation import Isolation, isolation_problem
 from holdfast.adapters.sandbox.subprocess import SubprocessSandbox
-from holdfast.adapters.store.cipher import FernetCipher, cipher_of_home
-from holdfast.adapters.store.examination import examine_home, examine_store
-from holdfast.adapters.store.opening import open_store
+from holdfast.adapters.store.cipher import FernetCipher, load_home_cipher
+from holdfast.adapters.store.doctor_checks import check_home, check_store
+from holdfast.adapters.store.factory import open_store
 from holdfast.adapters.telemetry.opening import open_telemetry
 from holdfast.adapters.toolbox.router import ToolRouter
 from holdfast.config import Settings
 from holdfast.core.agents import Actor
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID, DEFAULT_USER_ID
+from holdfast.engine.approval_expiry import ApprovalExpiry
 from holdfast.engine.callbacks import CallbackDelivery
-from holdfast.engine.timekeeper import Timekeeper
 from holdfast.engine.worker import Worker
 from holdfast.errors import CannotStart
 from holdfast.http.app import HttpSettings, build_app
-from holdfast.http.doorkeeper import Doorkeeper
+from holdfast.http.drain_gate import DrainGate
 from holdfast.http.letta_v1.to_wire.callbacks import callback_body
-from holdfast.ports.finding import Finding
-from holdfast.ports.house import House
-from holdfast.ports.telemetry import Requests
+from holdfast.ports.doctor_check import Check
+from holdfast.ports.services import Services
+from holdfast.ports.telemetry import RequestTelemetry
 from holdfast.usecases import approvals, tools
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ STOP_SECONDS = 5
 # Python's 700 would look at them over and over.
 GC_THRESHOLD = 20_000
 
-_EVERYBODY = Actor(DEFAULT_USER_ID, DEFAULT_ORGANIZATION_ID)
+_DEFAULT_ACTOR = Actor(DEFAULT_USER_ID, DEFAULT_ORGANIZATION_ID)
 
 
 def serve(settings: Settings, on_ready: Callable[[str], None]) -> None:
@@ -76,7 +76,7 @@ def serve(settings: Settings, on_ready: Callable[[str], None]) -> None:
     logs.set_up(settings.log_level, settings.log_format, settings.secrets)
     confinement.hide_memory()
     with (
-        _listening(settings) as listener,
+        _open_listener(settings) as listener,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop,
     ):
         loop.run(_serve(settings, listener, on_ready))
@@ -85,9 +85,9 @@ def serve(settings: Settings, on_ready: Callable[[str], None]) -> None:
 async def _serve(
     settings: Settings, listener: socket.socket, on_ready: Callable[[str], None]
 ) -> None:
-    async with working_house(settings) as shift:
+    async with running_server(settings) as shift:
         app = build_app(
-            shift.house,
+            shift.services,
             HttpSettings(
                 password=settings.password,
                 max_body_bytes=settings.max_body_bytes,
@@ -97,7 +97,7 @@ async def _serve(
                 open_metrics=settings.metrics == "open",
             ),
         )
-        doorkeeper = Doorkeeper(app)
+        doorkeeper = DrainGate(app)
         config = uvicorn.Config(
             doorkeeper,
             lifespan="off",
@@ -110,39 +110,39 @@ async def _serve(
         )
 
         async def on_stop() -> None:
-            doorkeeper.turn_messages_away(settings.drain_seconds)
-            await shift.end(settings.drain_seconds)
+            doorkeeper.refuse_messages(settings.drain_seconds)
+            await shift.stop(settings.drain_seconds)
 
         server = _Server(
             config,
-            on_ready=lambda: on_ready(_address(listener)),
+            on_ready=lambda: on_ready(_listener_url(listener)),
             on_stop=on_stop,
-            on_hurry=shift.working.cancel,
+            on_second_signal=shift.worker_task.cancel,
         )
         await server.serve(sockets=[listener])
 
 
 @dataclass(frozen=True, slots=True)
-class Shift:
+class RunningServer:
     """The house and who works in it."""
 
-    house: House
+    services: Services
     worker: Worker
-    working: asyncio.Task[None]
-    keeping_time: asyncio.Task[None]
-    telemetry: Requests | None
+    worker_task: asyncio.Task[None]
+    approval_expiry_task: asyncio.Task[None]
+    telemetry: RequestTelemetry | None
 
-    async def end(self, drain_seconds: float) -> None:
+    async def stop(self, drain_seconds: float) -> None:
         """Let runs end for so long, leave the others to the next start, and let all readers go: by then they
         have read whatever this process had to say. A cancel of ``working`` cuts this short."""
-        self.keeping_time.cancel()
+        self.approval_expiry_task.cancel()
         self.worker.drain(drain_seconds)
-        await asyncio.wait([self.working])
-        self.house.events.hang_up()
+        await asyncio.wait([self.worker_task])
+        self.services.events.disconnect_readers()
 
 
 @asynccontextmanager
-async def working_house(settings: Settings) -> AsyncIterator[Shift]:
+async def running_server(settings: Settings) -> AsyncIterator[RunningServer]:
     """The house with its worker at work; everything is given back at the end."""
     async with AsyncExitStack() as stack:
         # Before the group: what goes wrong here is for the operator, bare and not in an ExceptionGroup.
@@ -153,50 +153,54 @@ async def working_house(settings: Settings) -> AsyncIterator[Shift]:
         )
         if telemetry is not None:
             stack.push_async_callback(telemetry.aclose)
-        house, model = await _furnished(settings, stack, telemetry)
-        await tools.add_builtin(house, _EVERYBODY)
-        worker = Worker(house)
+        services, model = await _build_services(settings, stack, telemetry)
+        await tools.add_builtin(services, _DEFAULT_ACTOR)
+        worker = Worker(services)
         if telemetry is not None:
-            telemetry.look_up(live=lambda: worker.live, waiting=house.dispatch.waiting)
-        await worker.look_back()
+            telemetry.observe_runs(
+                live=lambda: worker.live_count, waiting=services.dispatch.count_waiting
+            )
+        await worker.requeue_unfinished()
         async with asyncio.TaskGroup() as side_tasks:
             working = side_tasks.create_task(worker.run(), name="worker")
-            timekeeper = Timekeeper(house, approvals.expire)
+            timekeeper = ApprovalExpiry(services, approvals.expire)
             keeping_time = side_tasks.create_task(timekeeper.run(), name="timekeeper")
-            telling = side_tasks.create_task(
-                CallbackDelivery(house, callback_body, secret=settings.callback_secret).run(),
+            event_writer = side_tasks.create_task(
+                CallbackDelivery(services, callback_body, secret=settings.callback_secret).run(),
                 name="callbacks",
             )
-            warming = side_tasks.create_task(_settle_in(model), name="settle-in")
+            warming = side_tasks.create_task(_warm_up(model), name="settle-in")
             try:
-                yield Shift(house, worker, working, keeping_time, telemetry)
+                yield RunningServer(services, worker, working, keeping_time, telemetry)
             finally:
-                for task in (working, keeping_time, telling, warming):
+                for task in (working, keeping_time, event_writer, warming):
                     task.cancel()
 
 
-async def _settle_in(model: ModelRouter) -> None:
+async def _warm_up(model: ModelRouter) -> None:
     """Load what the first turn needs, after the server answers; what is loaded then stays for good, so the
     garbage collector need not look at it again."""
-    await model.warm()
+    await model.warm_up()
     gc.collect()
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD)
 
 
-async def _furnished(
+async def _build_services(
     settings: Settings, stack: AsyncExitStack, telemetry: "OtelTelemetry | None"
-) -> tuple[House, ModelRouter]:
+) -> tuple[Services, ModelRouter]:
     clock = SystemClock()
     cipher = (
-        FernetCipher(settings.secret_key) if settings.secret_key else cipher_of_home(settings.home)
+        FernetCipher(settings.secret_key)
+        if settings.secret_key
+        else load_home_cipher(settings.home)
     )
     store = await open_store(settings.database_url, cipher=cipher)
     stack.push_async_callback(store.close)
-    sandbox = await _sandbox(settings, stack)
-    providers = _providers(settings)
-    inquiry = Inquiry()
-    model = ModelRouter(providers, inquiry=inquiry)
+    sandbox = await _open_sandbox(settings, stack)
+    providers = _provider_settings(settings)
+    inquiry = ModelDiscovery()
+    model = ModelRouter(providers, discovery=inquiry)
     stack.push_async_callback(model.aclose)
     events = open_event_log(store, settings.redis_url)
     stack.push_async_callback(events.aclose)
@@ -207,13 +211,13 @@ async def _furnished(
         for name, account in providers.accounts.items()
         if not account.is_loopback
     }
-    house = House(
+    services = Services(
         store=store,
         events=events,
         dispatch=InProcessDispatch(bell),
         bell=bell,
         model=model,
-        catalogue=ProviderCatalogue(providers, default=settings.default_model, inquiry=inquiry),
+        catalogue=ProviderCatalogue(providers, default=settings.default_model, discovery=inquiry),
         toolbox=toolbox,
         outgoing=GuardedOutgoing(settings.allowed_private_hosts),
         prices=GenaiPrices(charging, clock),
@@ -222,31 +226,31 @@ async def _furnished(
         limits=settings.limits,
     )
     if telemetry is not None:
-        house = _watched(house, telemetry)
-    toolbox.move_in(house)
-    return house, model
+        services = _with_telemetry(services, telemetry)
+    toolbox.bind(services)
+    return services, model
 
 
-async def examine(settings: Settings, *, check_providers: bool) -> list[Finding]:
+async def run_doctor_checks(settings: Settings, *, check_providers: bool) -> list[Check]:
     """How a server with these settings would find things here. Nothing is changed."""
     isolation = _isolation(settings)
     sandbox = partial(
-        sandbox_examination.examine,
+        sandbox_examination.check_sandbox,
         isolation,
         network=settings.sandbox_network,
         home=settings.home,
     )
     return [
-        *examine_home(settings.home),
-        await examine_store(settings.database_url),
-        *await examine_providers(_providers(settings), ask=check_providers),
+        *check_home(settings.home),
+        await check_store(settings.database_url),
+        *await model_checks.check_providers(_provider_settings(settings), ask=check_providers),
         *await asyncio.to_thread(lambda: list(sandbox())),
     ]
 
 
-def _providers(settings: Settings) -> ProviderSettings:
+def _provider_settings(settings: Settings) -> ProviderSettings:
     return ProviderSettings(
-        **settings.named(fields(ProviderSettings)), silence_seconds=settings.model_silence_seconds
+        **settings.select(fields(ProviderSettings)), silence_seconds=settings.model_silence_seconds
     )
 
 
@@ -256,12 +260,10 @@ def _isolation(settings: Settings) -> Isolation | None:
     return Isolation(network=settings.sandbox_network, hidden=(str(settings.home),))
 
 
-async def _sandbox(settings: Settings, stack: AsyncExitStack) -> SubprocessSandbox:
+async def _open_sandbox(settings: Settings, stack: AsyncExitStack) -> SubprocessSandbox:
     """CannotStart if tools are to be isolated and cannot be: they never run with less than was asked for."""
     isolation = _isolation(settings)
-    if isolation is not None and (
-        reason := await asyncio.to_thread(levels.isolation_refused, isolation)
-    ):
+    if isolation is not None and (reason := await asyncio.to_thread(isolation_problem, isolation)):
         raise CannotStart(reason)
     sandbox = SubprocessSandbox(
         limits=settings.sandbox_limits,
@@ -269,17 +271,17 @@ async def _sandbox(settings: Settings, stack: AsyncExitStack) -> SubprocessSandb
         environments=Environments(
             settings.home / "environments", install_seconds=settings.tool_install_seconds
         ),
-        hidden=settings.own_files,
+        hidden=settings.private_paths,
     )
     stack.push_async_callback(sandbox.close)
     return sandbox
 
 
-def _watched(house: House, telemetry: "OtelTelemetry") -> House:
+def _with_telemetry(services: Services, telemetry: "OtelTelemetry") -> Services:
     return replace(
-        house,
-        model=telemetry.model(house.model),
-        toolbox=telemetry.toolbox(house.toolbox),
+        services,
+        model=telemetry.instrument_model(services.model),
+        toolbox=telemetry.instrument_toolbox(services.toolbox),
         telemetry=telemetry,
     )
 
@@ -294,12 +296,12 @@ class _Server(uvicorn.Server):
         *,
         on_ready: Callable[[], None],
         on_stop: Callable[[], Awaitable[None]],
-        on_hurry: Callable[[], object],
+        on_second_signal: Callable[[], object],
     ) -> None:
         super().__init__(config)
         self._on_ready = on_ready
         self._on_stop = on_stop
-        self._on_hurry = on_hurry
+        self._on_second_signal = on_second_signal
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -314,7 +316,7 @@ class _Server(uvicorn.Server):
         del sig, frame
         if self.should_exit:
             self.force_exit = True
-            self._on_hurry()
+            self._on_second_signal()
         self.should_exit = True
 
     @contextmanager
@@ -328,11 +330,11 @@ class _Server(uvicorn.Server):
             loop.remove_signal_handler(number)
 
 
-def _listening(settings: Settings) -> socket.socket:
+def _open_listener(settings: Settings) -> socket.socket:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     return socket.create_server((settings.host, settings.port), family=family, backlog=2048)
 
 
-def _address(listener: socket.socket) -> str:
+def _listener_url(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ip_address(host).version == 6 else f"http://{host}:{port}"

@@ -13,23 +13,23 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Self, get_type_hints
 from urllib.parse import unquote, urlsplit
 
-from holdfast.core.addresses import Reach, reach
-from holdfast.core.callbacks import is_usable
+from holdfast.core.addresses import AllowedAddresses, parse_allowed
+from holdfast.core.callbacks import is_usable_secret
 from holdfast.errors import SettingInvalid
 from holdfast.logs import FORMATS, TEXT
-from holdfast.ports.house import Limits
 from holdfast.ports.sandbox import SandboxLimits
+from holdfast.ports.services import Limits
 
 # Where commands find a server that is running; the server itself does not read it.
 URL_VARIABLE: Final = "HOLDFAST_URL"
-GUIDE: Final = "holdfast/guide"
+GUIDE_HANDLE: Final = "holdfast/guide"
 SANDBOX_LEVELS: Final = ("plain", "isolated")
 METRICS: Final = ("off", "on", "open")
 LOG_LEVELS: Final = ("critical", "error", "warning", "info", "debug")
 
 _LIMITS = Limits()
-_NOTHING_PRIVATE = Reach()
-_TOOL = SandboxLimits()
+_NO_PRIVATE_HOSTS = AllowedAddresses()
+_TOOL_LIMITS = SandboxLimits()
 _DATABASE_URL = re.compile(r"sqlite:///(?!:memory:).+|postgres(?:ql)?(?:\+psycopg)?://.+")
 _REDIS_URL = re.compile(r"(?:rediss?|unix)://\S+")
 _SQLITE: Final = "sqlite:///"
@@ -40,7 +40,7 @@ _HANDLE = re.compile(r"[^/\s]+/\S+")
 _CREDENTIALS = re.compile(r"://[^:/@]*:.*@")
 
 
-def _whole(least: int, most: int) -> Callable[[str], int]:
+def _integer_between(least: int, most: int) -> Callable[[str], int]:
     def read(text: str) -> int:
         number = int(text)
         if not least <= number <= most:
@@ -50,7 +50,7 @@ def _whole(least: int, most: int) -> Callable[[str], int]:
     return read
 
 
-def _matching(pattern: re.Pattern[str]) -> Callable[[str], str]:
+def _text_matching(pattern: re.Pattern[str]) -> Callable[[str], str]:
     def read(text: str) -> str:
         if pattern.fullmatch(text) is None:
             raise ValueError(text)
@@ -59,21 +59,21 @@ def _matching(pattern: re.Pattern[str]) -> Callable[[str], str]:
     return read
 
 
-def _seconds(text: str) -> float:
+def _parse_seconds(text: str) -> float:
     number = float(text)
     if not math.isfinite(number) or number < 0:
         raise ValueError(text)
     return number
 
 
-def _some_seconds(text: str) -> float:
-    number = _seconds(text)
+def _parse_positive_seconds(text: str) -> float:
+    number = _parse_seconds(text)
     if number == 0:
         raise ValueError(text)
     return number
 
 
-def _switch(text: str) -> bool:
+def _parse_switch(text: str) -> bool:
     words = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
     if text.lower() not in words:
         raise ValueError(text)
@@ -89,29 +89,29 @@ def _one_of(words: tuple[str, ...]) -> Callable[[str], str]:
     return read
 
 
-def _callback_secret(text: str) -> str:
-    if not is_usable(text):
+def _parse_callback_secret(text: str) -> str:
+    if not is_usable_secret(text):
         raise ValueError(text)
     return text
 
 
-def _reach(text: str) -> Reach:
-    return reach(entry.strip() for entry in text.split(",") if entry.strip())
+def _parse_hosts(text: str) -> AllowedAddresses:
+    return parse_allowed(entry.strip() for entry in text.split(",") if entry.strip())
 
 
-def _path(text: str) -> Path:
+def _parse_path(text: str) -> Path:
     return Path(text).expanduser().absolute()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class About:
+class SettingSpec:
     """What an operator is told of a setting, and how its text is read."""
 
-    says: str
+    description: str
     # The first is the one that we show; the others are for those who come from elsewhere.
     variables: tuple[str, ...]
     # Raises ValueError for a text that cannot be used; ``accepts`` says what can.
-    read: Callable[[str], Any] = str
+    parse: Callable[[str], Any] = str
     accepts: str = "any text"
     # In words, where the default is worked out from other settings.
     default: str | None = None
@@ -119,32 +119,36 @@ class About:
     secret: bool = False
 
 
-def _addresses(text: str) -> tuple[str, ...]:
-    return tuple(_matching(_HTTP_URL)(item.strip()) for item in text.split(",") if item.strip())
+def _parse_addresses(text: str) -> tuple[str, ...]:
+    return tuple(
+        _text_matching(_HTTP_URL)(item.strip()) for item in text.split(",") if item.strip()
+    )
 
 
-def _key(provider: str, *variables: str, extra: str | None = None, if_asked: bool = False) -> About:
+def _key(
+    provider: str, *variables: str, extra: str | None = None, if_asked: bool = False
+) -> SettingSpec:
     needs = f", which need `pip install 'holdfast[{extra}]'`" if extra else ""
     asked = ", if its server asks for one" if if_asked else ""
     says = f"The key for `{provider}/…` models{needs}{asked}."
-    return About(says=says, variables=variables, secret=True)
+    return SettingSpec(description=says, variables=variables, secret=True)
 
 
-def _address(api: str, *variables: str, default: str) -> About:
-    return About(
-        says=f"Another server that speaks {api}.",
+def _address(api: str, *variables: str, default: str) -> SettingSpec:
+    return SettingSpec(
+        description=f"Another server that speaks {api}.",
         variables=variables,
-        read=_matching(_HTTP_URL),
+        parse=_text_matching(_HTTP_URL),
         accepts=_AN_ADDRESS,
         default=default,
     )
 
 
-def _server(provider: str, *variables: str) -> About:
-    return About(
-        says=f"Your own server for `{provider}/…` models.",
+def _server(provider: str, *variables: str) -> SettingSpec:
+    return SettingSpec(
+        description=f"Your own server for `{provider}/…` models.",
         variables=variables,
-        read=_matching(_HTTP_URL),
+        parse=_text_matching(_HTTP_URL),
         accepts=_AN_ADDRESS,
     )
 
@@ -155,326 +159,326 @@ class Settings:
 
     home: Annotated[
         Path,
-        About(
-            says="The folder for everything that Holdfast keeps.",
+        SettingSpec(
+            description="The folder for everything that Holdfast keeps.",
             variables=("HOLDFAST_HOME",),
-            read=_path,
+            parse=_parse_path,
             accepts="a path",
             default="~/.holdfast",
         ),
     ]
     database_url: Annotated[
         str,
-        About(
-            says="The database: `sqlite:///<path>` or `postgresql://<user>:<password>@<host>/<name>`.",
+        SettingSpec(
+            description="The database: `sqlite:///<path>` or `postgresql://<user>:<password>@<host>/<name>`.",
             variables=("HOLDFAST_DATABASE_URL",),
-            read=_matching(_DATABASE_URL),
+            parse=_text_matching(_DATABASE_URL),
             accepts="sqlite:///<path> or postgresql://…",
             default="the SQLite file `holdfast.db` in the home folder",
         ),
     ] = field(repr=False)
     redis_url: Annotated[
         str | None,
-        About(
-            says="A Redis (6.2 or newer) that gets the events of live runs for readers in other processes: `redis://<host>:<port>`; needs `pip install 'holdfast[redis]'`.",
+        SettingSpec(
+            description="A Redis (6.2 or newer) that gets the events of live runs for readers in other processes: `redis://<host>:<port>`; needs `pip install 'holdfast[redis]'`.",
             variables=("HOLDFAST_REDIS_URL",),
-            read=_matching(_REDIS_URL),
+            parse=_text_matching(_REDIS_URL),
             accepts="redis://…, rediss://… or unix://<path>",
         ),
     ] = field(default=None, repr=False)
     host: Annotated[
         str,
-        About(
-            says="The address to listen on. Other than loopback needs a password.",
+        SettingSpec(
+            description="The address to listen on. Other than loopback needs a password.",
             variables=("HOLDFAST_HOST",),
             accepts="an address or a name of this machine",
         ),
     ] = "127.0.0.1"
     port: Annotated[
         int,
-        About(
-            says="The port to listen on; 0 takes a free one.",
+        SettingSpec(
+            description="The port to listen on; 0 takes a free one.",
             variables=("HOLDFAST_PORT",),
-            read=_whole(0, 65535),
+            parse=_integer_between(0, 65535),
             accepts="a number from 0 to 65535",
         ),
     ] = 8283
     password: Annotated[
         str | None,
-        About(
-            says="With it, every request but health must bring it as its bearer token (the SDK's `api_key`).",
+        SettingSpec(
+            description="With it, every request but health must bring it as its bearer token (the SDK's `api_key`).",
             variables=("HOLDFAST_PASSWORD", "LETTA_SERVER_PASSWORD"),
             secret=True,
         ),
     ] = field(default=None, repr=False)
     insecure: Annotated[
         bool,
-        About(
-            says="Listen on any address without a password: something else guards the port.",
+        SettingSpec(
+            description="Listen on any address without a password: something else guards the port.",
             variables=("HOLDFAST_INSECURE",),
-            read=_switch,
+            parse=_parse_switch,
             accepts="true or false",
         ),
     ] = False
     default_model: Annotated[
         str | None,
-        About(
-            says="The model of agents that are created without one.",
+        SettingSpec(
+            description="The model of agents that are created without one.",
             variables=("HOLDFAST_DEFAULT_MODEL",),
-            read=_matching(_HANDLE),
+            parse=_text_matching(_HANDLE),
             accepts="a handle such as openai/gpt-4o-mini",
-            default=f"`{GUIDE}` if no provider has a key, else none",
+            default=f"`{GUIDE_HANDLE}` if no provider has a key, else none",
         ),
     ] = None
     busy_wait_seconds: Annotated[
         float,
-        About(
-            says="How long a message waits for its turn in a busy conversation before it is refused (409).",
+        SettingSpec(
+            description="How long a message waits for its turn in a busy conversation before it is refused (409).",
             variables=("HOLDFAST_BUSY_WAIT_SECONDS",),
-            read=_seconds,
+            parse=_parse_seconds,
             accepts="a number of seconds, 0 or more",
         ),
     ] = _LIMITS.busy_wait_seconds
     tool_timeout_seconds: Annotated[
         float,
-        About(
-            says="How long one tool call may take.",
+        SettingSpec(
+            description="How long one tool call may take.",
             variables=("HOLDFAST_TOOL_TIMEOUT_SECONDS",),
-            read=_seconds,
+            parse=_parse_seconds,
             accepts="a number of seconds, 0 or more",
         ),
     ] = _LIMITS.tool_timeout_seconds
     sandbox: Annotated[
         str,
-        About(
-            says="How far tools are kept apart from this machine: `plain`, or `isolated`, which needs Linux and bubblewrap.",
+        SettingSpec(
+            description="How far tools are kept apart from this machine: `plain`, or `isolated`, which needs Linux and bubblewrap.",
             variables=("HOLDFAST_SANDBOX",),
-            read=_one_of(SANDBOX_LEVELS),
+            parse=_one_of(SANDBOX_LEVELS),
             accepts=f"one of {', '.join(SANDBOX_LEVELS)}",
         ),
     ] = "plain"
     sandbox_network: Annotated[
         bool,
-        About(
-            says="Let isolated tools use the network. Plain ones always can.",
+        SettingSpec(
+            description="Let isolated tools use the network. Plain ones always can.",
             variables=("HOLDFAST_SANDBOX_NETWORK",),
-            read=_switch,
+            parse=_parse_switch,
             accepts="true or false",
         ),
     ] = False
     tool_memory_bytes: Annotated[
         int,
-        About(
-            says="How much memory the processes of one tool call may use.",
+        SettingSpec(
+            description="How much memory the processes of one tool call may use.",
             variables=("HOLDFAST_TOOL_MEMORY_BYTES",),
-            read=_whole(64 * 1024**2, 2**50),
+            parse=_integer_between(64 * 1024**2, 2**50),
             accepts="a number of bytes, 67108864 or more",
         ),
-    ] = _TOOL.memory_bytes
+    ] = _TOOL_LIMITS.memory_bytes
     tool_processes: Annotated[
         int,
-        About(
-            says="How many processes one tool call may have at once.",
+        SettingSpec(
+            description="How many processes one tool call may have at once.",
             variables=("HOLDFAST_TOOL_PROCESSES",),
-            read=_whole(1, 10_000),
+            parse=_integer_between(1, 10_000),
             accepts="a number from 1 to 10000",
         ),
-    ] = _TOOL.processes
+    ] = _TOOL_LIMITS.processes
     tool_open_files: Annotated[
         int,
-        About(
-            says="How many files and sockets a process of a tool may have open.",
+        SettingSpec(
+            description="How many files and sockets a process of a tool may have open.",
             variables=("HOLDFAST_TOOL_OPEN_FILES",),
-            read=_whole(16, 2**20),
+            parse=_integer_between(16, 2**20),
             accepts="a number from 16 to 1048576",
         ),
-    ] = _TOOL.open_files
+    ] = _TOOL_LIMITS.open_files
     tool_file_bytes: Annotated[
         int,
-        About(
-            says="How long a file that a tool writes may be; in an isolated tool's `/tmp`, all of them together.",
+        SettingSpec(
+            description="How long a file that a tool writes may be; in an isolated tool's `/tmp`, all of them together.",
             variables=("HOLDFAST_TOOL_FILE_BYTES",),
-            read=_whole(0, 2**50),
+            parse=_integer_between(0, 2**50),
             accepts="a number of bytes, 0 or more",
         ),
-    ] = _TOOL.file_bytes
+    ] = _TOOL_LIMITS.file_bytes
     tool_output_bytes: Annotated[
         int,
-        About(
-            says="How much a tool call may print before it is ended. Of each stream 1 MiB is kept.",
+        SettingSpec(
+            description="How much a tool call may print before it is ended. Of each stream 1 MiB is kept.",
             variables=("HOLDFAST_TOOL_OUTPUT_BYTES",),
-            read=_whole(0, 2**50),
+            parse=_integer_between(0, 2**50),
             accepts="a number of bytes, 0 or more",
         ),
-    ] = _TOOL.output_bytes
+    ] = _TOOL_LIMITS.output_bytes
     tool_install_seconds: Annotated[
         float,
-        About(
-            says="How long the installation of a tool's packages may take.",
+        SettingSpec(
+            description="How long the installation of a tool's packages may take.",
             variables=("HOLDFAST_TOOL_INSTALL_SECONDS",),
-            read=_seconds,
+            parse=_parse_seconds,
             accepts="a number of seconds, 0 or more",
         ),
     ] = 600.0
     max_recoveries: Annotated[
         int,
-        About(
-            says="How often a run that a dead server left behind is picked up again before it is ended as failed.",
+        SettingSpec(
+            description="How often a run that a dead server left behind is picked up again before it is ended as failed.",
             variables=("HOLDFAST_MAX_RECOVERIES",),
-            read=_whole(0, 1000),
+            parse=_integer_between(0, 1000),
             accepts="a number from 0 to 1000",
         ),
     ] = _LIMITS.max_recoveries
     run_stall_seconds: Annotated[
         float,
-        About(
-            says="How long a run may make no progress before it is ended as failed: nothing new from the model, or no result of a tool beyond the tool's own time. Waiting for a person or for its turn does not count.",
+        SettingSpec(
+            description="How long a run may make no progress before it is ended as failed: nothing new from the model, or no result of a tool beyond the tool's own time. Waiting for a person or for its turn does not count.",
             variables=("HOLDFAST_RUN_STALL_SECONDS",),
-            read=_some_seconds,
+            parse=_parse_positive_seconds,
             accepts="a number of seconds, more than 0",
         ),
     ] = _LIMITS.run_stall_seconds
     model_attempts: Annotated[
         int,
-        About(
-            says="How often a model is asked for one answer while its provider fails for a moment (overloaded, rate limit, server error, connection); 1 asks once.",
+        SettingSpec(
+            description="How often a model is asked for one answer while its provider fails for a moment (overloaded, rate limit, server error, connection); 1 asks once.",
             variables=("HOLDFAST_MODEL_ATTEMPTS",),
-            read=_whole(1, 100),
+            parse=_integer_between(1, 100),
             accepts="a number from 1 to 100",
         ),
     ] = _LIMITS.model_attempts
     model_retry_seconds: Annotated[
         float,
-        About(
-            says="How long after the first attempt the model may be asked again. A provider that wants a longer wait is not waited for.",
+        SettingSpec(
+            description="How long after the first attempt the model may be asked again. A provider that wants a longer wait is not waited for.",
             variables=("HOLDFAST_MODEL_RETRY_SECONDS",),
-            read=_seconds,
+            parse=_parse_seconds,
             accepts="a number of seconds, 0 or more",
         ),
     ] = _LIMITS.model_retry_seconds
     model_silence_seconds: Annotated[
         float,
-        About(
-            says="How long a model provider's connection may be silent before the call counts as timed out. Reasoning models are silent for minutes.",
+        SettingSpec(
+            description="How long a model provider's connection may be silent before the call counts as timed out. Reasoning models are silent for minutes.",
             variables=("HOLDFAST_MODEL_SILENCE_SECONDS",),
-            read=_some_seconds,
+            parse=_parse_positive_seconds,
             accepts="a number of seconds, more than 0",
         ),
     ] = 600.0
     callback_secret: Annotated[
         str | None,
-        About(
-            says="With it, every callback is signed, so that its receiver knows who sent it; text, or `whsec_` and base64.",
+        SettingSpec(
+            description="With it, every callback is signed, so that its receiver knows who sent it; text, or `whsec_` and base64.",
             variables=("HOLDFAST_CALLBACK_SECRET",),
-            read=_callback_secret,
+            parse=_parse_callback_secret,
             accepts="text, or whsec_ and base64",
             secret=True,
         ),
     ] = field(default=None, repr=False)
     callback_attempts: Annotated[
         int,
-        About(
-            says="How often a callback is tried before it is given up.",
+        SettingSpec(
+            description="How often a callback is tried before it is given up.",
             variables=("HOLDFAST_CALLBACK_ATTEMPTS",),
-            read=_whole(1, 100),
+            parse=_integer_between(1, 100),
             accepts="a number from 1 to 100",
         ),
     ] = _LIMITS.callback_attempts
     drain_seconds: Annotated[
         float,
-        About(
-            says="How long a server that was told to stop lets its runs go on; what is not finished then is continued by the next start.",
+        SettingSpec(
+            description="How long a server that was told to stop lets its runs go on; what is not finished then is continued by the next start.",
             variables=("HOLDFAST_DRAIN_SECONDS",),
-            read=_seconds,
+            parse=_parse_seconds,
             accepts="a number of seconds, 0 or more",
         ),
     ] = 10.0
     max_body_bytes: Annotated[
         int,
-        About(
-            says="The largest request body; a larger one is refused (413).",
+        SettingSpec(
+            description="The largest request body; a larger one is refused (413).",
             variables=("HOLDFAST_MAX_BODY_BYTES",),
-            read=_whole(1, 2**40),
+            parse=_integer_between(1, 2**40),
             accepts="a number of bytes, 1 or more",
         ),
     ] = 32 * 1024 * 1024
     allowed_private_hosts: Annotated[
-        Reach,
-        About(
-            says="What callers may name in URLs besides public addresses (callbacks and the like): names, addresses and networks, with commas between them.",
+        AllowedAddresses,
+        SettingSpec(
+            description="What callers may name in URLs besides public addresses (callbacks and the like): names, addresses and networks, with commas between them.",
             variables=("HOLDFAST_ALLOWED_PRIVATE_HOSTS",),
-            read=_reach,
+            parse=_parse_hosts,
             accepts="names, addresses and networks such as hooks.internal,10.1.0.0/16",
             default="none",
         ),
-    ] = _NOTHING_PRIVATE
+    ] = _NO_PRIVATE_HOSTS
     provider_traces: Annotated[
         bool,
-        About(
-            says="Keep what each step really sent to its provider and got back, without keys and agents' secrets: `GET /v1/steps/{id}/trace`.",
+        SettingSpec(
+            description="Keep what each step really sent to its provider and got back, without keys and agents' secrets: `GET /v1/steps/{id}/trace`.",
             variables=("HOLDFAST_PROVIDER_TRACES",),
-            read=_switch,
+            parse=_parse_switch,
             accepts="true or false",
         ),
     ] = False
     max_trace_bytes: Annotated[
         int,
-        About(
-            says="Of a longer request or answer only the beginning is kept in its trace.",
+        SettingSpec(
+            description="Of a longer request or answer only the beginning is kept in its trace.",
             variables=("HOLDFAST_MAX_TRACE_BYTES",),
-            read=_whole(1, 2**30),
+            parse=_integer_between(1, 2**30),
             accepts="a number of bytes, 1 or more",
         ),
     ] = 256 * 1024
     log_level: Annotated[
         str,
-        About(
-            says=f"How much is logged: {', '.join(LOG_LEVELS)}.",
+        SettingSpec(
+            description=f"How much is logged: {', '.join(LOG_LEVELS)}.",
             variables=("HOLDFAST_LOG_LEVEL",),
-            read=_one_of(LOG_LEVELS),
+            parse=_one_of(LOG_LEVELS),
             accepts=f"one of {', '.join(LOG_LEVELS)}",
         ),
     ] = "info"
     log_format: Annotated[
         str,
-        About(
-            says="How a log line reads: text for people, json for machines.",
+        SettingSpec(
+            description="How a log line reads: text for people, json for machines.",
             variables=("HOLDFAST_LOG_FORMAT",),
-            read=_one_of(FORMATS),
+            parse=_one_of(FORMATS),
             accepts=f"one of {', '.join(FORMATS)}",
         ),
     ] = TEXT
     otlp_endpoint: Annotated[
         str | None,
-        About(
-            says="An OpenTelemetry collector that gets traces and metrics over OTLP/HTTP; needs `pip install 'holdfast[otel]'`.",
+        SettingSpec(
+            description="An OpenTelemetry collector that gets traces and metrics over OTLP/HTTP; needs `pip install 'holdfast[otel]'`.",
             variables=("HOLDFAST_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"),
-            read=_matching(_HTTP_URL),
+            parse=_text_matching(_HTTP_URL),
             accepts="an address that begins with http:// or https://",
         ),
     ] = field(default=None, repr=False)
     metrics: Annotated[
         str,
-        About(
-            says="Figures for Prometheus at `/metrics`: off, on (for those who may call the API) or open (for everybody who can reach the port); needs `pip install 'holdfast[otel]'`.",
+        SettingSpec(
+            description="Figures for Prometheus at `/metrics`: off, on (for those who may call the API) or open (for everybody who can reach the port); needs `pip install 'holdfast[otel]'`.",
             variables=("HOLDFAST_METRICS",),
-            read=_one_of(METRICS),
+            parse=_one_of(METRICS),
             accepts=f"one of {', '.join(METRICS)}",
         ),
     ] = "off"
     telemetry_content: Annotated[
         bool,
-        About(
-            says="Put what people, models and tools say into the traces.",
+        SettingSpec(
+            description="Put what people, models and tools say into the traces.",
             variables=("HOLDFAST_TELEMETRY_CONTENT",),
-            read=_switch,
+            parse=_parse_switch,
             accepts="true or false",
         ),
     ] = False
     secret_key: Annotated[
         str | None,
-        About(
-            says="The key that encrypts agents' secrets in the database.",
+        SettingSpec(
+            description="The key that encrypts agents' secrets in the database.",
             variables=("HOLDFAST_SECRET_KEY",),
             default="made at the first start, in `secret.key` in the home folder",
             secret=True,
@@ -501,15 +505,15 @@ class Settings:
     ] = field(default=None, repr=False)
     google_cloud_project: Annotated[
         str | None,
-        About(
-            says="The project for `google_vertex/…` models, which need `pip install 'holdfast[google]'` and Google's application default credentials.",
+        SettingSpec(
+            description="The project for `google_vertex/…` models, which need `pip install 'holdfast[google]'` and Google's application default credentials.",
             variables=("GOOGLE_CLOUD_PROJECT",),
         ),
     ] = None
     google_cloud_location: Annotated[
         str | None,
-        About(
-            says="The region for `google_vertex/…` models.",
+        SettingSpec(
+            description="The region for `google_vertex/…` models.",
             variables=("GOOGLE_CLOUD_LOCATION",),
             default="us-central1",
         ),
@@ -523,17 +527,17 @@ class Settings:
     )
     azure_base_url: Annotated[
         str | None,
-        About(
-            says="The Azure OpenAI resource for `azure/…` models, whose names are those of its deployments.",
+        SettingSpec(
+            description="The Azure OpenAI resource for `azure/…` models, whose names are those of its deployments.",
             variables=("AZURE_OPENAI_ENDPOINT", "AZURE_BASE_URL"),
-            read=_matching(_HTTP_URL),
+            parse=_text_matching(_HTTP_URL),
             accepts=_AN_ADDRESS,
         ),
     ] = field(default=None, repr=False)
     azure_api_version: Annotated[
         str | None,
-        About(
-            says="A dated version of Azure's API, for resources without the v1 API.",
+        SettingSpec(
+            description="A dated version of Azure's API, for resources without the v1 API.",
             variables=("AZURE_API_VERSION", "OPENAI_API_VERSION"),
             default="the v1 API",
         ),
@@ -543,32 +547,32 @@ class Settings:
     ] = field(default=None, repr=False)
     aws_access_key_id: Annotated[
         str | None,
-        About(
-            says="The access key for `bedrock/…` models, in the place of a Bedrock API key.",
+        SettingSpec(
+            description="The access key for `bedrock/…` models, in the place of a Bedrock API key.",
             variables=("AWS_ACCESS_KEY_ID",),
             secret=True,
         ),
     ] = field(default=None, repr=False)
     aws_secret_access_key: Annotated[
         str | None,
-        About(
-            says="The secret of that access key.",
+        SettingSpec(
+            description="The secret of that access key.",
             variables=("AWS_SECRET_ACCESS_KEY",),
             secret=True,
         ),
     ] = field(default=None, repr=False)
     aws_session_token: Annotated[
         str | None,
-        About(
-            says="The session token of that access key, if it is a temporary one.",
+        SettingSpec(
+            description="The session token of that access key, if it is a temporary one.",
             variables=("AWS_SESSION_TOKEN",),
             secret=True,
         ),
     ] = field(default=None, repr=False)
     aws_region: Annotated[
         str | None,
-        About(
-            says="The region for `bedrock/…` models.",
+        SettingSpec(
+            description="The region for `bedrock/…` models.",
             variables=("AWS_REGION", "AWS_DEFAULT_REGION"),
         ),
     ] = None
@@ -633,10 +637,10 @@ class Settings:
     )
     allowed_model_endpoints: Annotated[
         tuple[str, ...],
-        About(
-            says="Addresses that a request's `llm_config.model_endpoint` may name besides its provider's own, separated by commas. They receive the provider's key.",
+        SettingSpec(
+            description="Addresses that a request's `llm_config.model_endpoint` may name besides its provider's own, separated by commas. They receive the provider's key.",
             variables=("HOLDFAST_ALLOWED_MODEL_ENDPOINTS",),
-            read=_addresses,
+            parse=_parse_addresses,
             accepts="addresses that begin with http:// or https://, separated by commas",
             default="none",
         ),
@@ -656,30 +660,30 @@ class Settings:
 
         SettingInvalid if a value cannot be used.
         """
-        if unknown := options.keys() - ABOUT.keys():
+        if unknown := options.keys() - SPECS.keys():
             raise TypeError(f"There is no setting {', '.join(sorted(unknown))}.")
-        values: dict[str, Any] = {"home": _path("~/.holdfast")}
-        for name, about in ABOUT.items():
-            for source, text in _given(name, about, environ, options):
-                values[name] = _read(about, source, text)
+        values: dict[str, Any] = {"home": _parse_path("~/.holdfast")}
+        for name, about in SPECS.items():
+            for source, text in _given_values(name, about, environ, options):
+                values[name] = _parse(about, source, text)
                 break
         values.setdefault("database_url", f"sqlite:///{values['home']}/holdfast.db")
         if not values.keys() & _OPENERS:
-            values.setdefault("default_model", GUIDE)
+            values.setdefault("default_model", GUIDE_HANDLE)
         return cls(**values)
 
-    def named(self, wanted: Iterable[Field[Any]]) -> dict[str, Any]:
+    def select(self, wanted: Iterable[Field[Any]]) -> dict[str, Any]:
         """The settings of these names, for a part of the house that has fields of the same names."""
-        return {item.name: getattr(self, item.name) for item in wanted if item.name in ABOUT}
+        return {item.name: getattr(self, item.name) for item in wanted if item.name in SPECS}
 
     @classmethod
-    def problems(cls, environ: Mapping[str, str], **options: object) -> list[str]:
+    def find_problems(cls, environ: Mapping[str, str], **options: object) -> list[str]:
         """Every sentence that ``read`` could refuse these with, not only the first."""
         found = []
-        for name, about in ABOUT.items():
-            for source, text in _given(name, about, environ, options)[:1]:
+        for name, about in SPECS.items():
+            for source, text in _given_values(name, about, environ, options)[:1]:
                 try:
-                    _read(about, source, text)
+                    _parse(about, source, text)
                 except SettingInvalid as error:
                     found.append(str(error))
         if not found:
@@ -692,7 +696,7 @@ class Settings:
     @property
     def secrets(self) -> tuple[str, ...]:
         """What must never be read in a log line."""
-        named = [getattr(self, name) for name, about in ABOUT.items() if about.secret]
+        named = [getattr(self, name) for name, about in SPECS.items() if about.secret]
         urls = [urlsplit(url).password for url in (self.database_url, self.redis_url) if url]
         plain = [unquote(password) for password in urls if password]
         return tuple(dict.fromkeys(secret for secret in (*named, *urls, *plain) if secret))
@@ -711,7 +715,7 @@ class Settings:
         )
 
     @property
-    def own_files(self) -> tuple[Path, ...]:
+    def private_paths(self) -> tuple[Path, ...]:
         """What is nobody's but the server's: the home, and a database file that is kept elsewhere."""
         url = self.database_url
         database = Path(url.removeprefix(_SQLITE)) if url.startswith(_SQLITE) else self.home
@@ -729,45 +733,45 @@ class Settings:
         )
 
 
-ABOUT: Final[Mapping[str, About]] = {
+SPECS: Final[Mapping[str, SettingSpec]] = {
     name: hint.__metadata__[0]
     for name, hint in get_type_hints(Settings, include_extras=True).items()
 }
 
 
 # With one of these there is a provider; keys and regions of whole clouds are often set for something else.
-_OPENERS: Final = {name for name in ABOUT if name.endswith("_api_key")} | {
+_OPENERS: Final = {name for name in SPECS if name.endswith("_api_key")} | {
     "lmstudio_base_url",
     "ollama_base_url",
     "vllm_base_url",
 }
 
 
-def unknown_variables(environ: Mapping[str, str]) -> list[str]:
+def find_unknown_variables(environ: Mapping[str, str]) -> list[str]:
     """Variables that look like settings and are none: most likely misspelt."""
-    known = {variable for about in ABOUT.values() for variable in about.variables}
+    known = {variable for about in SPECS.values() for variable in about.variables}
     known.add(URL_VARIABLE)
     return sorted(name for name in environ if name.startswith("HOLDFAST_") and name not in known)
 
 
-def option(name: str) -> str:
+def option_name(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
 def is_switch(name: str) -> bool:
     """Whether the setting is on or off, and its option needs no value."""
-    return ABOUT[name].read is _switch
+    return SPECS[name].parse is _parse_switch
 
 
 def has_option(name: str) -> bool:
     """A provider's own variables have none, and neither have secrets."""
-    about = ABOUT[name]
+    about = SPECS[name]
     return not about.secret and about.variables[0].startswith("HOLDFAST_")
 
 
 def default_text(name: str) -> str:
     """A setting's default, for people to read."""
-    if (words := ABOUT[name].default) is not None:
+    if (words := SPECS[name].default) is not None:
         return words
     match next(item.default for item in fields(Settings) if item.name == name):
         case None:
@@ -790,18 +794,18 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _given(
-    name: str, about: About, environ: Mapping[str, str], options: Mapping[str, object]
+def _given_values(
+    name: str, about: SettingSpec, environ: Mapping[str, str], options: Mapping[str, object]
 ) -> list[tuple[str, str]]:
     """Who gave the setting and what, the strongest first. An empty variable is as good as none."""
     chosen = options.get(name)
-    from_option = [] if chosen is None else [(option(name), str(chosen))]
+    from_option = [] if chosen is None else [(option_name(name), str(chosen))]
     return from_option + [(key, environ[key]) for key in about.variables if environ.get(key)]
 
 
-def _read(about: About, source: str, text: str) -> Any:
+def _parse(about: SettingSpec, source: str, text: str) -> Any:
     try:
-        return about.read(text)
+        return about.parse(text)
     except ValueError:
         shown = "not usable" if about.secret else repr(_CREDENTIALS.sub("://…@", text))
         raise SettingInvalid(f"{source} is {shown}; it must be {about.accepts}.") from None

@@ -244,5 +244,5 @@ class IllegalTransition(Bug):
     """A run was asked to change in a way that the lifecycle table does not have."""
 
 
-class RunMoved(Bug):
+class StaleRun(Bug):
     """The run changed between read and write; whoever lost reads the outcome."""

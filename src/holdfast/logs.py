@@ -19,20 +19,24 @@ TEXT: Final = "text"
 JSON: Final = "json"
 FORMATS: Final = (TEXT, JSON)
 
-_PLAIN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message"}
-_OURS: Final = "holdfast"
+_STANDARD_FIELDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {
+    "message",
+    "asctime",
+    "color_message",
+}
+_OUR_LOGGER: Final = "holdfast"
 _HIDDEN: Final = "[hidden]"
 # A shorter secret is none, and would blot out half of each line.
-_LEAST_SECRET_CHARS: Final = 4
-_SAFE: Final = re.compile(r"[^\s\"=\x00-\x1f\x7f-\x9f]+")
+_MIN_SECRET_CHARS: Final = 4
+_NEEDS_NO_QUOTES: Final = re.compile(r"[^\s\"=\x00-\x1f\x7f-\x9f]+")
 
-_bound: ContextVar[Mapping[str, str]] = ContextVar("bound", default=MappingProxyType({}))
+_bound_fields: ContextVar[Mapping[str, str]] = ContextVar("bound", default=MappingProxyType({}))
 
 
 def bind(**about: str | None) -> None:
     """From now on each line of this task, and of those that it starts, says so. None is not said."""
-    known = {**_bound.get(), **about}
-    _bound.set({key: value for key, value in known.items() if value is not None})
+    known = {**_bound_fields.get(), **about}
+    _bound_fields.set({key: value for key, value in known.items() if value is not None})
 
 
 class EventFormatter(logging.Formatter):
@@ -40,68 +44,68 @@ class EventFormatter(logging.Formatter):
 
     def __init__(self, secrets: Collection[str] = ()) -> None:
         super().__init__()
-        real = [secret for secret in secrets if len(secret) >= _LEAST_SECRET_CHARS]
+        real = [secret for secret in secrets if len(secret) >= _MIN_SECRET_CHARS]
         self._secrets = re.compile("|".join(map(re.escape, real))) if real else None
 
     def format(self, record: logging.LogRecord) -> str:
-        line = self._line(_event(record), _fields(record), record)
+        line = self._format_line(_event_name(record), _fields(record), record)
         return self._secrets.sub(_HIDDEN, line) if self._secrets else line
 
-    def _line(self, event: str, fields: dict[str, Any], record: logging.LogRecord) -> str:
-        told = " ".join(f"{key}={_word(value)}" for key, value in fields.items())
-        line = f"{_moment(record)} {record.levelname} {event} {told}".rstrip()
-        trouble = self._trouble(record)
+    def _format_line(self, event: str, fields: dict[str, Any], record: logging.LogRecord) -> str:
+        told = " ".join(f"{key}={_quote(value)}" for key, value in fields.items())
+        line = f"{_timestamp(record)} {record.levelname} {event} {told}".rstrip()
+        trouble = self._format_exception(record)
         return f"{line}\n{trouble}" if trouble else line
 
-    def _trouble(self, record: logging.LogRecord) -> str:
+    def _format_exception(self, record: logging.LogRecord) -> str:
         return self.formatException(record.exc_info) if record.exc_info else ""
 
 
 class JsonFormatter(EventFormatter):
     """One object a line, the traceback a field of it."""
 
-    def _line(self, event: str, fields: dict[str, Any], record: logging.LogRecord) -> str:
-        head = {"time": _moment(record), "level": record.levelname.lower(), "event": event}
-        trouble = self._trouble(record)
+    def _format_line(self, event: str, fields: dict[str, Any], record: logging.LogRecord) -> str:
+        head = {"time": _timestamp(record), "level": record.levelname.lower(), "event": event}
+        trouble = self._format_exception(record)
         tail = {"exception": trouble} if trouble else {}
         return msgspec.json.encode({**fields, **head, **tail}, enc_hook=str).decode()
 
 
-def _event(record: logging.LogRecord) -> str:
+def _event_name(record: logging.LogRecord) -> str:
     """Libraries write sentences: the event is that they did."""
     return record.getMessage() if _is_ours(record) else f"library.{record.name}"
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    own = {key: value for key, value in vars(record).items() if key not in _PLAIN}
+    own = {key: value for key, value in vars(record).items() if key not in _STANDARD_FIELDS}
     if not _is_ours(record):
         own = {"message": record.getMessage()}
-    return {**_bound.get(), **own}
+    return {**_bound_fields.get(), **own}
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
-    return record.name.partition(".")[0] == _OURS
+    return record.name.partition(".")[0] == _OUR_LOGGER
 
 
-def _moment(record: logging.LogRecord) -> str:
-    return f"{_second(int(record.created))}.{int(record.msecs):03d}Z"
+def _timestamp(record: logging.LogRecord) -> str:
+    return f"{_format_second(int(record.created))}.{int(record.msecs):03d}Z"
 
 
 @lru_cache(maxsize=1)
-def _second(second: int) -> str:
+def _format_second(second: int) -> str:
     return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
-def _word(value: object) -> str:
+def _quote(value: object) -> str:
     """A value that cannot be taken for more than one, nor for another line."""
     text = str(value)
-    return text if _SAFE.fullmatch(text) else msgspec.json.encode(text).decode()
+    return text if _NEEDS_NO_QUOTES.fullmatch(text) else msgspec.json.encode(text).decode()
 
 
-def set_up(level: str, form: str = TEXT, secrets: Collection[str] = ()) -> None:
+def set_up(level: str, log_format: str = TEXT, secrets: Collection[str] = ()) -> None:
     """Write to the standard error. ``secrets`` never show, whoever lets one slip."""
     handler = logging.StreamHandler()
-    handler.setFormatter(JsonFormatter(secrets) if form == JSON else EventFormatter(secrets))
+    handler.setFormatter(JsonFormatter(secrets) if log_format == JSON else EventFormatter(secrets))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     # What they tell on the way is their own business; what goes wrong reaches us as an error.
     for name in (

@@ -1,14 +1,18 @@
 """Commands and servers, started as an operator starts them."""
 
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.server_process import HOLDFAST, START_SECONDS, ServerProcess, clean_environment
-
-StartServer = Callable[..., ServerProcess]
-Command = Callable[..., subprocess.CompletedProcess[str]]
+from tests.support.server_process import (
+    HOLDFAST,
+    START_SECONDS,
+    Command,
+    ServerProcess,
+    StartServer,
+    clean_environment,
+)
 
 
 @pytest.fixture

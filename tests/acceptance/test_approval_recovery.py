@@ -11,12 +11,12 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.acceptance.test_recovery import House
-from tests.server_process import ServerProcess
-from tests.wire.conftest import MODELS
-from tests.wire.doors import Door
-from tests.wire.reading import eventually, history
-from tests.wire.sources import KNOCK, SHOUT
+from tests.support.client_objects import eventually, history
+from tests.support.restartable_server import RestartableServer
+from tests.support.server_process import ServerProcess
+from tests.support.tool_gate import ToolGate
+from tests.support.tool_sources import SHOUT, WAIT_AT_GATE
+from tests.support.wire_server import MODELS
 
 from holdfast.testing import Answer, ProviderRequest, ScriptedProvider, ToolCall
 
@@ -42,7 +42,9 @@ class Scene:
         # Tools can make nothing right beside the server's own files (docs/sandbox.md).
         self.logs = home / "logs"
         self.logs.mkdir()
-        self.house = House(lambda **given: ServerProcess.start(home, **given), provider)
+        self.services = RestartableServer(
+            lambda **given: ServerProcess.start(home, **given), provider
+        )
         self.agents: dict[str, str] = {}
 
     def pause(self, name: str, source: str, call: ToolCall, **request: Any) -> str:
@@ -51,11 +53,11 @@ class Scene:
         def is_meant(asked: ProviderRequest) -> bool:
             return asked.user_text == f"Go on, {name}"
 
-        client = self.house.client
+        client = self.services.client
         # The last is asked for again if the server was killed while it came.
         last = f"So much for {name}."
-        self.house.provider.script(Answer(call), last, last, when=is_meant)
-        self.agents[name] = self.house.agent_with(MODELS["anthropic"], source)
+        self.services.provider.script(Answer(call), last, last, when=is_meant)
+        self.agents[name] = self.services.agent_with(MODELS["anthropic"], source)
         client.agents.tools.update_approval(
             call.name, agent_id=self.agents[name], body_requires_approval=True
         )
@@ -66,7 +68,7 @@ class Scene:
 
     def approve(self, request_id: str) -> None:
         """Returns as soon as the answer is accepted."""
-        url = f"{self.house.server.address}/v1/approvals/{request_id}"
+        url = f"{self.services.server.address}/v1/approvals/{request_id}"
         httpx.post(url, json={"approve": True, "decided_by": "Ada"}).raise_for_status()
 
     def log(self, name: str) -> Path:
@@ -75,7 +77,7 @@ class Scene:
     def aftermath(self, name: str) -> dict[str, Any]:
         """The results of the agent's calls, once it has said its last word on them."""
         rows = eventually(
-            lambda: history(self.house.client, self.agents[name]),
+            lambda: history(self.services.client, self.agents[name]),
             lambda seen: seen[-1].get("content") == f"So much for {name}.",
         )
         (results,) = [row for row in rows if row["message_type"] == "tool_return_message"]
@@ -85,30 +87,34 @@ class Scene:
 
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    with ScriptedProvider.in_thread() as provider, Door() as door, ThreadPoolExecutor(3) as pool:
+    with (
+        ScriptedProvider.in_thread() as provider,
+        ToolGate() as door,
+        ThreadPoolExecutor(3) as pool,
+    ):
         scene = Scene(tmp_path_factory.mktemp("home"), provider)
         scene.pause("late", SHOUT, ToolCall("shout", {"text": "hi"}), approval_timeout_seconds=2)
         arguments = {"port": door.port, "log": str(scene.log("running"))}
-        running = scene.pause("running", KNOCK, ToolCall("knock", arguments))
+        running = scene.pause("running", WAIT_AT_GATE, ToolCall("wait_at_gate", arguments))
         hasty = [
             scene.pause(name, NOTE, ToolCall("note", {"log": str(scene.log(name))}))
             for name in HASTY
         ]
         scene.approve(running)
-        with door.knocked():
+        with door.holding_tool():
             list(pool.map(scene.approve, hasty))
-            scene.house.server.kill()
-        scene.house.start()
+            scene.services.server.kill()
+        scene.services.start()
         yield scene
-        scene.house.server.stop()
+        scene.services.server.stop()
 
 
 def test_a_tool_that_was_approved_and_running_is_not_run_again(scene: Scene) -> None:
     results = scene.aftermath("running")
     assert results["status"] == "error"
     assert "its outcome is unknown" in results["tool_return"]
-    assert scene.log("running").read_text(encoding="utf-8") == "knocked\n"
-    assert scene.house.still_works(scene.agents["running"])
+    assert scene.log("running").read_text(encoding="utf-8") == "entered\n"
+    assert scene.services.still_works(scene.agents["running"])
 
 
 @pytest.mark.parametrize("name", HASTY)
@@ -120,7 +126,7 @@ def test_an_answer_that_was_accepted_is_carried_out_at_most_once(scene: Scene, n
     else:
         assert "its outcome is unknown" in results["tool_return"]
         assert written in ("", "noted\n")
-    assert scene.house.still_works(scene.agents[name])
+    assert scene.services.still_works(scene.agents[name])
 
 
 def test_a_deadline_that_passes_while_no_server_runs_is_kept_at_the_next_start(
@@ -128,4 +134,4 @@ def test_a_deadline_that_passes_while_no_server_runs_is_kept_at_the_next_start(
 ) -> None:
     results = scene.aftermath("late")
     assert "User reason: Nobody answered until" in results["tool_return"]
-    assert scene.house.still_works(scene.agents["late"])
+    assert scene.services.still_works(scene.agents["late"])

@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 from letta_client import Letta
-from tests.receiver import receiving_in_thread
-from tests.server_process import ServerProcess
-from tests.wire.reading import eventually, shown
+from tests.doubles.http_receiver import run_receiver_in_thread
+from tests.support.client_objects import as_dict, eventually
+from tests.support.server_process import ServerProcess
 
 from holdfast.cli.api import Api
-from holdfast.cli.runs import report
+from holdfast.cli.runs import render_one
 
 if TYPE_CHECKING:
-    from tests.acceptance.conftest import StartServer
+    from tests.support.server_process import StartServer
 
 pytestmark = pytest.mark.slow
 
@@ -22,11 +22,11 @@ ALLOWED = {"HOLDFAST_ALLOWED_PRIVATE_HOSTS": "127.0.0.1"}
 
 def said(server: ServerProcess, run_id: str) -> str:
     """What ``holdfast runs show`` says."""
-    return report(Api(server.address, {}), run_id, as_json=False)
+    return render_one(Api(server.address, {}), run_id, as_json=False)
 
 
 def test_a_callback_outlives_the_server_that_owes_it(start_server: "StartServer") -> None:
-    with receiving_in_thread() as receiver:
+    with run_receiver_in_thread() as receiver:
         port = receiver.port
     # Nobody is there now.
     server = start_server(**ALLOWED)
@@ -38,17 +38,17 @@ def test_a_callback_outlives_the_server_that_owes_it(start_server: "StartServer"
         callback_url=f"http://127.0.0.1:{port}/hook",
     )
     eventually(
-        lambda: shown(client.runs.retrieve(run.id)), lambda seen: seen["completed_at"] is not None
+        lambda: as_dict(client.runs.retrieve(run.id)), lambda seen: seen["completed_at"] is not None
     )
     assert f"http://127.0.0.1:{port}/hook" in said(server, run.id)
     server.kill()
 
-    with receiving_in_thread(port) as receiver:
+    with run_receiver_in_thread(port) as receiver:
         server = start_server(**ALLOWED)
         client = Letta(base_url=server.address, max_retries=0)
         heard = receiver.wait()
         settled = eventually(
-            lambda: shown(client.runs.retrieve(run.id)),
+            lambda: as_dict(client.runs.retrieve(run.id)),
             lambda seen: seen["callback_status_code"] is not None,
         )
 

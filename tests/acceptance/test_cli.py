@@ -12,15 +12,14 @@ from typing import Any
 import httpx
 import pytest
 from letta_client import Letta
-from tests.acceptance.conftest import Command, StartServer
-from tests.server_process import ServerProcess
-from tests.wire.conftest import MODELS, provider_variables
-from tests.wire.doors import Door
-from tests.wire.reading import eventually, spoken
-from tests.wire.sources import KNOCK, SHOUT
+from tests.support.client_objects import eventually, message_texts
+from tests.support.server_process import Command, ServerProcess, StartServer
+from tests.support.tool_gate import ToolGate
+from tests.support.tool_sources import SHOUT, WAIT_AT_GATE
+from tests.support.wire_server import MODELS, provider_variables
 
 from holdfast import __version__
-from holdfast.config import ABOUT, option
+from holdfast.config import SPECS, option_name
 from holdfast.testing import HttpError, ScriptedProvider
 
 pytestmark = pytest.mark.slow
@@ -43,10 +42,10 @@ def test_the_help_names_every_option_with_its_variable_and_no_secret_is_an_optio
 ) -> None:
     text = holdfast("server", "--help", COLUMNS="200").stdout
 
-    for name, about in ABOUT.items():
+    for name, about in SPECS.items():
         if about.variables[0].startswith("HOLDFAST_"):
             assert about.variables[0] in text
-            assert (f"{option(name)} " in text) is not about.secret
+            assert (f"{option_name(name)} " in text) is not about.secret
 
 
 def test_a_bad_setting_ends_the_command_with_one_sentence(holdfast: Command) -> None:
@@ -304,22 +303,22 @@ def test_a_run_that_waits_for_a_person_shows_for_what_until_somebody_decides(
 def test_a_run_is_cancelled_with_a_receipt_and_the_next_in_line_goes_on(
     served: Served, said: Said, tmp_path: Path
 ) -> None:
-    agent_id = served.agent(KNOCK)
-    with Door() as door:
-        text = f"call knock with port {door.port} and log {tmp_path / 'knocks'}"
+    agent_id = served.agent(WAIT_AT_GATE)
+    with ToolGate() as door:
+        text = f"call wait_at_gate with port {door.port} and log {tmp_path / 'entries'}"
         running = served.tell(agent_id, text)
-        with door.knocked():
+        with door.holding_tool():
             queued = served.tell(agent_id, "Hello")
             assert facts(said("show", queued))["waits for"] == f"its turn, after {running}"
             assert f"which {running} holds" in said("explain", queued)
-            assert "knock" in said("explain", running).splitlines()[0]
+            assert "wait_at_gate" in said("explain", running).splitlines()[0]
 
             sentence, *receipt = said("cancel", running, "--reason", "too slow").splitlines()
 
     assert sentence == f"{running} is cancelled."
     told = facts("\n".join(receipt))
     assert (told["reason"], told["messages"]) == ("too slow", "kept")
-    assert re.fullmatch(r"\S+ knock: killed", told["call"])
+    assert re.fullmatch(r"\S+ wait_at_gate: killed", told["call"])
     shown = facts(said("show", running))
     assert (shown["status"], shown["stop reason"]) == ("cancelled", "cancelled")
     assert told.items() <= shown.items()
@@ -329,11 +328,11 @@ def test_a_run_is_cancelled_with_a_receipt_and_the_next_in_line_goes_on(
 def test_a_cancel_can_roll_back_and_its_answer_can_be_read_by_scripts(
     served: Served, said: Said, tmp_path: Path
 ) -> None:
-    agent_id = served.agent(KNOCK)
-    with Door() as door:
-        text = f"call knock with port {door.port} and log {tmp_path / 'knocks'}"
+    agent_id = served.agent(WAIT_AT_GATE)
+    with ToolGate() as door:
+        text = f"call wait_at_gate with port {door.port} and log {tmp_path / 'entries'}"
         run_id = served.tell(agent_id, text)
-        with door.knocked():
+        with door.holding_tool():
             run = json.loads(said("cancel", run_id, "--rollback", "--json"))
 
     assert (run["id"], run["status"]) == (run_id, "cancelled")
@@ -344,12 +343,12 @@ def test_a_cancel_can_roll_back_and_its_answer_can_be_read_by_scripts(
 def test_to_cancel_what_has_ended_changes_nothing(served: Served, said: Said) -> None:
     agent_id = served.agent()
     run_id = served.ended(served.tell(agent_id, "Hello"))
-    before = spoken(served.client, agent_id)
+    before = message_texts(served.client, agent_id)
 
     assert said("cancel", run_id) == (
         f"{run_id} had ended before: completed, end_turn. Nothing was changed.\n"
     )
-    assert spoken(served.client, agent_id) == before
+    assert message_texts(served.client, agent_id) == before
 
 
 def test_what_the_server_refuses_is_told_in_its_words(holdfast: Command, served: Served) -> None:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 from letta_client import Letta
-from tests.acceptance.conftest import Command, StartServer
+from tests.support.server_process import Command, StartServer
 
-from holdfast.adapters.sandbox.levels import Isolation, isolation_refused
+from holdfast.adapters.sandbox.isolation import Isolation, isolation_problem
 
 pytestmark = pytest.mark.slow
 
-WHY_NOT_ISOLATED = isolation_refused(Isolation(network=False))
+WHY_NOT_ISOLATED = isolation_problem(Isolation(network=False))
 
 LOOK = '''
 def look() -> dict:

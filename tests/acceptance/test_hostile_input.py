@@ -9,8 +9,8 @@ import httpx
 import psycopg
 import pytest
 from sqlalchemy import make_url
-from tests.server_process import ServerProcess
-from tests.wire.sources import SHOUT
+from tests.support.server_process import ServerProcess
+from tests.support.tool_sources import SHOUT
 
 pytestmark = pytest.mark.slow
 

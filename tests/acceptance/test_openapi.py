@@ -7,8 +7,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.server_process import ServerProcess
-from tests.wire.sources import SHOUT
+from tests.support.server_process import ServerProcess
+from tests.support.tool_sources import SHOUT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

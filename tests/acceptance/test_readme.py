@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.acceptance.conftest import StartServer
+from tests.support.server_process import StartServer
 
 pytestmark = pytest.mark.slow
 

@@ -10,56 +10,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from letta_client import APIConnectionError, InternalServerError, Letta
-from tests.server_process import ServerProcess
-from tests.wire.conftest import MODELS, provider_variables
-from tests.wire.doors import Door
-from tests.wire.reading import eventually, history, listed, shown, spoken
-from tests.wire.sources import KNOCK, SHOUT
+from letta_client import APIConnectionError, InternalServerError
+from tests.support.client_objects import as_dicts, eventually, history, message_texts
+from tests.support.restartable_server import RestartableServer
+from tests.support.server_process import ServerProcess
+from tests.support.tool_gate import ToolGate
+from tests.support.tool_sources import SHOUT, WAIT_AT_GATE
+from tests.support.wire_server import MODELS
 
 from holdfast.testing import Answer, Gate, ProviderRequest, ScriptedProvider, ToolCall
 
 if TYPE_CHECKING:
-    from tests.acceptance.conftest import Command, StartServer
+    from tests.support.server_process import Command, StartServer
 
 pytestmark = pytest.mark.slow
 
 WAIT_SECONDS = 30
-
-
-class House:
-    """A server on one home that can die and come back, and a provider that stays."""
-
-    def __init__(self, start: Callable[..., ServerProcess], provider: ScriptedProvider) -> None:
-        self.provider = provider
-        self._start = start
-        self.start()
-
-    def start(self, **variables: str) -> None:
-        # A run that hangs on purpose need not be waited for.
-        patience = {"HOLDFAST_DRAIN_SECONDS": "0"}
-        self.server = self._start(**provider_variables(self.provider) | patience | variables)
-        self.client = Letta(base_url=self.server.address, max_retries=0, timeout=60)
-
-    def agent_with(self, model: str, *sources: str, **fields: Any) -> str:
-        tools = [self.client.tools.upsert(source_code=source).id for source in sources]
-        return self.client.agents.create(
-            model=model, include_base_tools=False, tool_ids=tools, **fields
-        ).id
-
-    def say(self, agent_id: str, text: str) -> list[dict[str, Any]]:
-        return listed(self.client.agents.messages.create(agent_id, input=text).messages)
-
-    def ended_run_of(self, agent_id: str) -> dict[str, Any]:
-        def newest() -> dict[str, Any]:
-            return shown(self.client.runs.list(agent_id=agent_id).items[0])
-
-        return eventually(newest, lambda run: run["completed_at"] is not None)
-
-    def still_works(self, agent_id: str) -> bool:
-        """Whether a next message is answered, and no provider found fault with the history."""
-        answered = self.say(agent_id, "Still there?")[-1]["message_type"] == "assistant_message"
-        return answered and all(request.refused is None for request in self.provider.requests)
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +50,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 class Crash:
     """What was under way when the server died, by provider, and the house after it."""
 
-    house: House
+    services: RestartableServer
     home: Path
     log: dict[str, Path] = field(default_factory=dict)
     answering: dict[str, str] = field(default_factory=dict)
@@ -101,21 +67,23 @@ def crash(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Crash]:
     home = tmp_path_factory.mktemp("home")
-    house = House(lambda **variables: ServerProcess.start(home, **variables), running_provider)
-    scene = Crash(house, home)
+    services = RestartableServer(
+        lambda **variables: ServerProcess.start(home, **variables), running_provider
+    )
+    scene = Crash(services, home)
     gates = [_begin_answering(scene, pool, name) for name in MODELS]
     gates.append(_queue_two(scene, pool))
     _pause(scene)
     doors = [_begin_tools(scene, pool, name) for name in MODELS]
-    with doors[0].knocked(), doors[1].knocked():
-        house.server.kill()
+    with doors[0].holding_tool(), doors[1].holding_tool():
+        services.server.kill()
     for gate in gates:
         gate.release()
     for door in doors:
         door.close()
-    house.start()
+    services.start()
     yield scene
-    house.server.stop()
+    services.server.stop()
 
 
 def _asked(text: str) -> Callable[[ProviderRequest], bool]:
@@ -126,9 +94,11 @@ def _begin_answering(scene: Crash, pool: ThreadPoolExecutor, name: str) -> Gate:
     """An agent whose model has begun to answer."""
     gate = Gate(f"the first try of {name}")
     question = f"Hello, {name}?"
-    scene.house.provider.script(Answer("I was about", gate), "Second try.", when=_asked(question))
-    scene.answering[name] = scene.house.agent_with(MODELS[name])
-    scene.callers.append(pool.submit(scene.house.say, scene.answering[name], question))
+    scene.services.provider.script(
+        Answer("I was about", gate), "Second try.", when=_asked(question)
+    )
+    scene.answering[name] = scene.services.agent_with(MODELS[name])
+    scene.callers.append(pool.submit(scene.services.say, scene.answering[name], question))
     gate.reached.block()
     return gate
 
@@ -136,48 +106,50 @@ def _begin_answering(scene: Crash, pool: ThreadPoolExecutor, name: str) -> Gate:
 def _queue_two(scene: Crash, pool: ThreadPoolExecutor) -> Gate:
     """An agent with one message under way and another that waits for its turn."""
     gate = Gate("the first of two")
-    scene.house.provider.script(Answer(gate), "To one.", when=_asked("One"))
-    scene.house.provider.script("To two.", when=_asked("Two"))
-    agent_id = scene.queued = scene.house.agent_with(MODELS["openai"])
-    scene.callers.append(pool.submit(scene.house.say, agent_id, "One"))
+    scene.services.provider.script(Answer(gate), "To one.", when=_asked("One"))
+    scene.services.provider.script("To two.", when=_asked("Two"))
+    agent_id = scene.queued = scene.services.agent_with(MODELS["openai"])
+    scene.callers.append(pool.submit(scene.services.say, agent_id, "One"))
     gate.reached.block()
-    scene.callers.append(pool.submit(scene.house.say, agent_id, "Two"))
-    runs = scene.house.client.runs
+    scene.callers.append(pool.submit(scene.services.say, agent_id, "Two"))
+    runs = scene.services.client.runs
     eventually(lambda: runs.list(agent_id=agent_id).items, lambda found: len(found) == 2)
     return gate
 
 
 def _pause(scene: Crash) -> None:
     """An agent that waits for a person."""
-    scene.paused = scene.house.agent_with(MODELS["openai"], SHOUT)
-    scene.house.client.agents.tools.update_approval(
+    scene.paused = scene.services.agent_with(MODELS["openai"], SHOUT)
+    scene.services.client.agents.tools.update_approval(
         "shout", agent_id=scene.paused, body_requires_approval=True
     )
-    scene.house.provider.script(
+    scene.services.provider.script(
         Answer(ToolCall("shout", {"text": "hi"}, id="call_held")), "Done.", when=_asked("Shout")
     )
-    scene.house.say(scene.paused, "Shout")
+    scene.services.say(scene.paused, "Shout")
 
 
-def _begin_tools(scene: Crash, pool: ThreadPoolExecutor, name: str) -> Door:
+def _begin_tools(scene: Crash, pool: ThreadPoolExecutor, name: str) -> ToolGate:
     """An agent with two calls: one has returned, one is running."""
-    door = Door()
+    door = ToolGate()
     # Tools can make nothing right beside the server's own files (docs/sandbox.md).
     folder = scene.home / "logs"
     folder.mkdir(exist_ok=True)
-    log = scene.log[name] = folder / f"knocks of {name}"
-    question = f"Knock, {name}"
-    scene.house.provider.script(
+    log = scene.log[name] = folder / f"entries of {name}"
+    question = f"Wait, {name}"
+    scene.services.provider.script(
         Answer(
             ToolCall("shout", {"text": "hey"}, id="call_1"),
-            ToolCall("knock", {"port": door.port, "log": str(log)}, id="call_2"),
+            ToolCall("wait_at_gate", {"port": door.port, "log": str(log)}, id="call_2"),
         ),
         "I do not know whether they heard.",
         when=_asked(question),
     )
-    agent_id = scene.house.agent_with(MODELS[name], SHOUT, KNOCK, parallel_tool_calls=True)
+    agent_id = scene.services.agent_with(
+        MODELS[name], SHOUT, WAIT_AT_GATE, parallel_tool_calls=True
+    )
     scene.using_tools[name] = agent_id
-    scene.callers.append(pool.submit(scene.house.say, agent_id, question))
+    scene.callers.append(pool.submit(scene.services.say, agent_id, question))
     return door
 
 
@@ -191,13 +163,13 @@ def test_callers_are_cut_off(crash: Crash) -> None:
 def test_a_question_that_was_being_answered_is_asked_again(crash: Crash, name: str) -> None:
     agent_id = crash.answering[name]
 
-    run = crash.house.ended_run_of(agent_id)
+    run = crash.services.ended_run_of(agent_id)
 
     assert (run["status"], run["stop_reason"]) == ("completed", "end_turn")
-    assert spoken(crash.house.client, agent_id) == [f"Hello, {name}?", "Second try."]
-    steps = crash.house.client.runs.steps.list(run["id"], order="asc").items
+    assert message_texts(crash.services.client, agent_id) == [f"Hello, {name}?", "Second try."]
+    steps = crash.services.client.runs.steps.list(run["id"], order="asc").items
     assert [step.status for step in steps] == ["failed", "success"]
-    assert crash.house.still_works(agent_id)
+    assert crash.services.still_works(agent_id)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -206,52 +178,57 @@ def test_a_tool_that_was_running_is_not_run_again_and_the_model_is_told(
 ) -> None:
     agent_id = crash.using_tools[name]
 
-    run = crash.house.ended_run_of(agent_id)
+    run = crash.services.ended_run_of(agent_id)
 
     assert (run["status"], run["stop_reason"]) == ("completed", "end_turn")
-    assert crash.log[name].read_text(encoding="utf-8") == "knocked\n"
-    _, calls, results, answer = history(crash.house.client, agent_id)
+    assert crash.log[name].read_text(encoding="utf-8") == "entered\n"
+    _, calls, results, answer = history(crash.services.client, agent_id)
     finished, interrupted = results["tool_returns"]
     assert len(calls["tool_calls"]) == 2
     assert (finished["status"], finished["tool_return"]) == ("success", "HEY!")
     assert (interrupted["tool_call_id"], interrupted["status"]) == ("call_2", "error")
     assert "its outcome is unknown" in interrupted["tool_return"]
     assert answer["content"] == "I do not know whether they heard."
-    told = [str(request.messages) for request in crash.house.provider.requests]
+    told = [str(request.messages) for request in crash.services.provider.requests]
     assert any("its outcome is unknown" in text for text in told)
-    assert crash.house.still_works(agent_id)
+    assert crash.services.still_works(agent_id)
 
 
 def test_a_message_that_waited_for_its_turn_is_still_answered(crash: Crash) -> None:
-    crash.house.ended_run_of(crash.queued)
+    crash.services.ended_run_of(crash.queued)
 
-    assert spoken(crash.house.client, crash.queued) == ["One", "To one.", "Two", "To two."]
+    assert message_texts(crash.services.client, crash.queued) == [
+        "One",
+        "To one.",
+        "Two",
+        "To two.",
+    ]
 
 
 def test_a_pause_for_a_person_outlives_the_server(crash: Crash) -> None:
     decision: Any = {"type": "approval", "approve": True, "tool_call_id": "call_held"}
 
-    reply = crash.house.client.agents.messages.create(
+    reply = crash.services.client.agents.messages.create(
         crash.paused, messages=[{"type": "approval", "approvals": [decision]}]
     )
 
-    assert [row.get("tool_return") for row in listed(reply.messages)] == ["HI!", None]
+    assert [row.get("tool_return") for row in as_dicts(reply.messages)] == ["HI!", None]
 
 
 def test_every_row_in_context_is_stored_and_every_stored_row_in_context(crash: Crash) -> None:
-    client = crash.house.client
+    client = crash.services.client
     for agent_id in (*crash.answering.values(), *crash.using_tools.values(), crash.queued):
         rows = dict.fromkeys(row.id for row in client.agents.messages.list(agent_id).items)
         assert client.agents.retrieve(agent_id).message_ids == list(rows)
 
 
 @pytest.fixture
-def fresh_house(start_server: "StartServer", provider: ScriptedProvider) -> House:
-    return House(start_server, provider)
+def fresh_house(start_server: "StartServer", provider: ScriptedProvider) -> RestartableServer:
+    return RestartableServer(start_server, provider)
 
 
 def test_a_run_that_dies_with_its_server_again_and_again_is_given_up(
-    fresh_house: House, provider: ScriptedProvider, pool: ThreadPoolExecutor
+    fresh_house: RestartableServer, provider: ScriptedProvider, pool: ThreadPoolExecutor
 ) -> None:
     agent_id = fresh_house.agent_with(MODELS["openai"])
     gates = [Gate("the first try"), Gate("the second try")]
@@ -276,7 +253,7 @@ def test_a_run_that_dies_with_its_server_again_and_again_is_given_up(
 
 
 def test_a_server_that_is_stopped_in_order_leaves_its_run_to_the_next(
-    fresh_house: House, provider: ScriptedProvider, pool: ThreadPoolExecutor
+    fresh_house: RestartableServer, provider: ScriptedProvider, pool: ThreadPoolExecutor
 ) -> None:
     agent_id = fresh_house.agent_with(MODELS["openai"])
     gate = Gate("the first try")
@@ -294,11 +271,11 @@ def test_a_server_that_is_stopped_in_order_leaves_its_run_to_the_next(
     fresh_house.start()
 
     fresh_house.ended_run_of(agent_id)
-    assert spoken(fresh_house.client, agent_id) == ["Hello?", "Second try."]
+    assert message_texts(fresh_house.client, agent_id) == ["Hello?", "Second try."]
 
 
 def test_a_second_server_on_the_same_home_is_refused_and_the_first_goes_on(
-    fresh_house: House, holdfast: "Command", tmp_path: Path
+    fresh_house: RestartableServer, holdfast: "Command", tmp_path: Path
 ) -> None:
     refused = holdfast("server", "--port", "0")
 

@@ -11,10 +11,9 @@ from typing import Any
 import httpx
 import pytest
 from letta_client import Letta
-from tests.acceptance.conftest import StartServer
-from tests.server_process import ServerProcess
-from tests.wire.conftest import MODELS, provider_variables
-from tests.wire.reading import eventually, spoken
+from tests.support.client_objects import eventually, message_texts
+from tests.support.server_process import ServerProcess, StartServer
+from tests.support.wire_server import MODELS, provider_variables
 
 from holdfast.testing import Answer, Gate, ScriptedProvider
 
@@ -113,7 +112,7 @@ def test_a_run_without_a_client_is_finished_before_the_server_ends(
     assert place.exit_code() == 0
     place.open()
     assert place.run(run_id)["status"] == "completed"
-    assert spoken(place.client, agent_id) == ["Hello?", "First try."]
+    assert message_texts(place.client, agent_id) == ["Hello?", "First try."]
     assert len(provider.requests) == 1
 
 
@@ -131,7 +130,7 @@ def test_what_is_not_finished_in_time_and_what_waits_is_done_by_the_next_server(
     place.open()
 
     assert [place.ended(run)["status"] for run in (live, queued)] == ["completed", "completed"]
-    assert spoken(place.client, agent_id) == ["One", "Second try.", "Two", "To two."]
+    assert message_texts(place.client, agent_id) == ["One", "Second try.", "Two", "To two."]
 
 
 def test_a_stream_ends_in_order_and_goes_on_with_the_next_server(
@@ -190,7 +189,7 @@ def test_while_it_stops_the_server_takes_no_message_and_says_so(
     gate.release()
     assert place.exit_code() == 0
     place.open()
-    assert spoken(place.client, agent_id) == ["Hello?", "First try."]
+    assert message_texts(place.client, agent_id) == ["Hello?", "First try."]
 
 
 def paths_of_messages(openapi: dict[str, Any]) -> list[str]:
@@ -222,7 +221,7 @@ def test_a_message_that_was_turned_away_is_answered_by_the_next_server(
     place.open(HOLDFAST_PORT=place.server.address.rsplit(":", 1)[1])
 
     caller.result(WAIT_SECONDS)
-    assert spoken(place.client, other) == ["And me?", "To you too."]
+    assert message_texts(place.client, other) == ["And me?", "To you too."]
 
 
 def test_while_it_stops_a_run_can_be_cancelled_and_then_nothing_holds_the_server(
@@ -257,4 +256,4 @@ def test_at_a_second_signal_the_server_waits_no_longer(
     assert "Traceback" not in place.server.log
     place.open()
     assert place.ended(run_id)["status"] == "completed"
-    assert spoken(place.client, agent_id) == ["Hello?", "Second try."]
+    assert message_texts(place.client, agent_id) == ["Hello?", "Second try."]

@@ -14,25 +14,25 @@ import httpx
 import pytest
 from letta_client import Letta, Stream
 from letta_client.types.agents import LettaStreamingResponse
-from tests.server_process import ServerProcess
-from tests.wire.conftest import MODELS, provider_variables
-from tests.wire.reading import eventually, history, listed, shown, spoken
-from tests.wire.sources import SHOUT
-from tests.wire.streams import (
-    SAYS_IT_IS_DEPRECATED,
+from tests.support.client_objects import as_dict, as_dicts, eventually, history, message_texts
+from tests.support.server_process import ServerProcess
+from tests.support.stream_items import (
+    IGNORE_DEPRECATION,
     assert_ended,
-    numbers,
     places,
+    seq_ids,
     text_of,
-    undated,
+    without_dates,
 )
+from tests.support.tool_sources import SHOUT
+from tests.support.wire_server import MODELS, provider_variables
 
 from holdfast.testing import Answer, Gate, ScriptedProvider, ToolCall
 
 if TYPE_CHECKING:
-    from tests.acceptance.conftest import StartServer
+    from tests.support.server_process import StartServer
 
-pytestmark = [pytest.mark.slow, SAYS_IT_IS_DEPRECATED]
+pytestmark = [pytest.mark.slow, IGNORE_DEPRECATION]
 
 # By name: the model, whether tokens are asked for, whether the last word is durable when the server dies.
 SCENES = {
@@ -80,7 +80,7 @@ class Reader:
         return self.seen[: result + 1]
 
     def resume(self, client: Letta, after: int) -> list[dict[str, Any]]:
-        return listed(client.runs.messages.stream(self.run_id, starting_after=after))
+        return as_dicts(client.runs.messages.stream(self.run_id, starting_after=after))
 
 
 def begin(client: Letta, provider: ScriptedProvider, name: str) -> Reader:
@@ -99,9 +99,9 @@ def begin(client: Letta, provider: ScriptedProvider, name: str) -> Reader:
     )
     seen: list[dict[str, Any]] = []
     while "tool_return_message" not in [item["message_type"] for item in seen]:
-        seen.append(shown(next(stream)))
+        seen.append(as_dict(next(stream)))
     while tokens and not text_of(seen).endswith("One two"):
-        seen.append(shown(next(stream)))
+        seen.append(as_dict(next(stream)))
     interrupted.reached.block()
     return Reader(agent.id, stream, seen, interrupted, recovering)
 
@@ -148,7 +148,7 @@ def crash(
         reader.recovering.reached.block()
         resumed = client.runs.messages.stream(reader.run_id, starting_after=reader.cursor)
         reader.recovering.release()
-        rests[name] = listed(resumed)
+        rests[name] = as_dicts(resumed)
     yield Crash(client, readers, rests)
     server.stop()
 
@@ -161,7 +161,7 @@ def test_a_client_that_comes_back_gets_the_rest_once_and_the_recovered_ending(
 
     assert text_of(rest) == "Second try."
     assert_ended(rest, "end_turn")
-    first, *others = numbers(rest)
+    first, *others = seq_ids(rest)
     assert first is not None
     assert first > reader.cursor
     # One jump, over all numbers that anybody may have seen; after it no gap.
@@ -178,8 +178,8 @@ def test_a_replay_tells_what_was_kept_under_the_numbers_that_clients_saw(
     replayed = reader.resume(crash.client, after=0)
 
     kept = replayed[: -len(rest)]
-    assert undated(replayed[-len(rest) :]) == undated(rest)
-    assert undated(kept) == undated(reader.seen[: len(kept)])
+    assert without_dates(replayed[-len(rest) :]) == without_dates(rest)
+    assert without_dates(kept) == without_dates(reader.seen[: len(kept)])
     assert len(kept) >= len(reader.committed)
     if SCENES[name][2]:
         assert len(kept) == len(reader.seen)
@@ -191,7 +191,7 @@ def test_the_history_has_the_steps_that_were_completed_and_nothing_of_the_interr
 ) -> None:
     reader, rest = crash.readers[name], crash.rests[name]
 
-    assert spoken(crash.client, reader.agent_id) == [name, "I shout.", "Second try."]
+    assert message_texts(crash.client, reader.agent_id) == [name, "I shout.", "Second try."]
     rows = history(crash.client, reader.agent_id)
     assert places(rows[1:]) == places(reader.committed) + places(rest)
     run = crash.client.runs.retrieve(reader.run_id)
@@ -209,11 +209,11 @@ def test_a_server_that_is_stopped_in_order_keeps_every_word_that_it_has_shown(
     assert server.stop() == 0
 
     # It ends without an ending: any would be a lie.
-    assert listed(reader.stream) == []
+    assert as_dicts(reader.stream) == []
     reader.interrupted.release()
     client = connect(start_server(**variables))
     reader.recovering.release()
     rest = reader.resume(client, after=reader.cursor)
     assert text_of(rest) == "Second try."
     assert_ended(rest, "end_turn")
-    assert undated(reader.resume(client, after=0)) == undated(reader.seen + rest)
+    assert without_dates(reader.resume(client, after=0)) == without_dates(reader.seen + rest)

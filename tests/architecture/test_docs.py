@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.config import ABOUT, default_text, has_option, option
+from holdfast.config import SPECS, default_text, has_option, option_name
 from holdfast.core.lifecycle import FINAL, TRANSITIONS
 from holdfast.core.runs import RunStatus
 from holdfast.core.tool_source.parsing import parse
@@ -116,10 +116,10 @@ def test_the_repository_stands_alone() -> None:
 
 def settings_table() -> str:
     rows = ["| variable | option | default | meaning |", "|---|---|---|---|"]
-    for name, about in ABOUT.items():
+    for name, about in SPECS.items():
         variables = " or ".join(f"`{variable}`" for variable in about.variables)
-        shown = f"`{option(name)}`" if has_option(name) else ""
-        rows.append(f"| {variables} | {shown} | {default_text(name)} | {about.says} |")
+        shown = f"`{option_name(name)}`" if has_option(name) else ""
+        rows.append(f"| {variables} | {shown} | {default_text(name)} | {about.description} |")
     return "\n".join(rows)
 
 

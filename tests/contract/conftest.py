@@ -3,8 +3,8 @@
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from tests.contract.asking import KEYS, provider_settings
-from tests.redis_server import RedisServer
+from tests.support.model_questions import KEYS, provider_settings
+from tests.support.redis_server import RedisServer
 
 from holdfast.adapters.models.router import ModelRouter
 from holdfast.testing import ScriptedProvider

@@ -15,11 +15,11 @@ def bell() -> Bell:
     return LocalBell()
 
 
-async def hears(bell: Bell, topic: str) -> None:
+async def expect_ring(bell: Bell, topic: str) -> None:
     await asyncio.wait_for(bell.wait(topic), WAIT_SECONDS)
 
 
-async def waiting(bell: Bell, topic: str) -> asyncio.Task[None]:
+async def start_waiting(bell: Bell, topic: str) -> asyncio.Task[None]:
     """Somebody who waits already."""
     task = asyncio.create_task(bell.wait(topic))
     for _ in range(5):
@@ -29,13 +29,13 @@ async def waiting(bell: Bell, topic: str) -> asyncio.Task[None]:
 
 
 async def test_a_ring_wakes_who_waits(bell: Bell) -> None:
-    task = await waiting(bell, "runs")
+    task = await start_waiting(bell, "runs")
     bell.ring("runs")
     await asyncio.wait_for(task, WAIT_SECONDS)
 
 
 async def test_a_ring_wakes_everybody_who_waits(bell: Bell) -> None:
-    tasks = [await waiting(bell, "runs") for _ in range(3)]
+    tasks = [await start_waiting(bell, "runs") for _ in range(3)]
     bell.ring("runs")
     await asyncio.wait_for(asyncio.gather(*tasks), WAIT_SECONDS)
 
@@ -43,26 +43,26 @@ async def test_a_ring_wakes_everybody_who_waits(bell: Bell) -> None:
 async def test_a_ring_that_nobody_waits_for_is_kept_once(bell: Bell) -> None:
     bell.ring("runs")
     bell.ring("runs")
-    await hears(bell, "runs")
-    task = await waiting(bell, "runs")
+    await expect_ring(bell, "runs")
+    task = await start_waiting(bell, "runs")
     bell.ring("runs")
     await asyncio.wait_for(task, WAIT_SECONDS)
 
 
 async def test_topics_do_not_wake_each_other(bell: Bell) -> None:
-    task = await waiting(bell, "runs")
+    task = await start_waiting(bell, "runs")
     bell.ring("cancels")
-    other = await waiting(bell, "other")
+    other = await start_waiting(bell, "other")
     assert not task.done()
-    await hears(bell, "cancels")
+    await expect_ring(bell, "cancels")
     bell.ring("runs")
     bell.ring("other")
     await asyncio.wait_for(asyncio.gather(task, other), WAIT_SECONDS)
 
 
 async def test_a_ring_is_not_lost_with_a_waiter_that_goes_away(bell: Bell) -> None:
-    task = await waiting(bell, "runs")
+    task = await start_waiting(bell, "runs")
     bell.ring("runs")
     task.cancel()
     await asyncio.wait([task], timeout=WAIT_SECONDS)
-    await hears(bell, "runs")
+    await expect_ring(bell, "runs")

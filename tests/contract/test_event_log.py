@@ -6,15 +6,15 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
-from tests.blank_store import fill_in
-from tests.contract.event_writer import WAIT_SECONDS, Reader, Writer, read
-from tests.values import Make
+from tests.support.blank_store import create_if_sqlite
+from tests.support.event_log_clients import WAIT_SECONDS, Reader, Writer, read
+from tests.support.values import Make
 
-from holdfast.adapters.event_log.live import BATCH, FEW, KEPT
+from holdfast.adapters.event_log.event_buffer import BATCH, FEW, KEPT
 from holdfast.adapters.event_log.redis import RedisEventLog
 from holdfast.adapters.event_log.sql import SqlEventLog
 from holdfast.adapters.store.cipher import Cipher
-from holdfast.adapters.store.opening import open_store
+from holdfast.adapters.store.factory import open_store
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
 from holdfast.errors import NotFound
 from holdfast.ports.event_log import EventLog
@@ -27,7 +27,7 @@ HERE, ELSEWHERE, REDIS = "here", "elsewhere", "redis"
 @pytest.fixture
 async def any_store(store_url: str, cipher: Cipher) -> AsyncIterator[Store]:
     """Closed while readers may still be at it."""
-    fill_in(store_url)
+    create_if_sqlite(store_url)
     opened = await open_store(store_url, cipher=cipher)
     yield opened
     await opened.close()
@@ -79,13 +79,13 @@ async def test_a_reader_gets_each_event_once_in_order_and_then_the_end(
 ) -> None:
     reader = Reader(door, writer.run.id)
     told = await writer.store_message()
-    await reader.has(told[-1].seq)
-    told += writer.show(3)
-    await writer.keep()
-    await reader.has(told[-1].seq)
-    told += writer.show(2)
+    await reader.wait_for(told[-1].seq)
+    told += writer.publish(3)
+    await writer.save()
+    await reader.wait_for(told[-1].seq)
+    told += writer.publish(2)
     told += await writer.end()
-    assert await reader.to_the_end() == told
+    assert await reader.read_to_end() == told
     assert [event.seq for event in told] == [*range(1, 9)]
 
 
@@ -93,12 +93,12 @@ async def test_a_reader_gets_each_event_once_in_order_and_then_the_end(
 async def test_a_reader_gets_what_follows_its_cursor(
     writer: Writer, door: EventLog, after: int
 ) -> None:
-    told = await writer.store_message() + writer.show(2)
-    await writer.keep()
+    told = await writer.store_message() + writer.publish(2)
+    await writer.save()
     early = Reader(door, writer.run.id, after)
-    told += writer.show(1) + await writer.end()
+    told += writer.publish(1) + await writer.end()
     expected = [event for event in told if event.seq > after]
-    assert await early.to_the_end() == expected
+    assert await early.read_to_end() == expected
     assert await read(door, writer.run.id, after) == expected
 
 
@@ -116,12 +116,12 @@ async def test_a_cursor_beyond_the_end_of_a_live_run_gets_nothing_until_the_run_
     await writer.store_message()
     reader, far = Reader(door, writer.run.id, 4), Reader(door, writer.run.id, 1_000)
     near = Reader(door, writer.run.id, 2)
-    told = writer.show(5)
-    await writer.keep()
-    await near.has(told[-1].seq)
+    told = writer.publish(5)
+    await writer.save()
+    await near.wait_for(told[-1].seq)
     told += await writer.end()
-    assert await reader.to_the_end() == [event for event in told if event.seq > 4]
-    assert await far.to_the_end() == []
+    assert await reader.read_to_end() == [event for event in told if event.seq > 4]
+    assert await far.read_to_end() == []
 
 
 async def test_a_run_that_is_not_there_is_not_found(door: EventLog) -> None:
@@ -132,9 +132,9 @@ async def test_a_run_that_is_not_there_is_not_found(door: EventLog) -> None:
 async def test_a_run_is_replayed_in_another_process_after_its_end(
     writer: Writer, place: str, make_log: MakeLog
 ) -> None:
-    told = await writer.store_message() + writer.show(2)
-    await writer.keep()
-    told += writer.show(450) + await writer.end()
+    told = await writer.store_message() + writer.publish(2)
+    await writer.save()
+    told += writer.publish(450) + await writer.end()
     assert await read(make_log(place), writer.run.id) == told
 
 
@@ -143,21 +143,21 @@ async def test_a_crash_leaves_one_jump_that_no_reader_stumbles_over(
     writer: Writer, place: str, make_log: MakeLog, kept: int
 ) -> None:
     told = await writer.store_message()
-    told += writer.show(kept)
-    await writer.keep(ahead=20)
-    lost = writer.show(3)
+    told += writer.publish(kept)
+    await writer.save(ahead=20)
+    lost = writer.publish(3)
     log = make_log(place)
     door = log if place == HERE else make_log(place)
     cursors = [0, told[-1].seq, lost[1].seq, lost[-1].seq, lost[-1].seq + 4]
     early = [Reader(door, writer.run.id, cursor) for cursor in cursors]
-    second = await writer.again(log, ahead=20)
-    told += second.show(2)
+    second = await writer.restart(log, ahead=20)
+    told += second.publish(2)
     assert told[-2].seq == 2 + kept + 20 + 1
     told += await second.store_message() + await second.end()
     for reader in early:
         expected = [event for event in told if event.seq > reader.after]
         # One that looks through Redis may still find what the store never got.
-        seen = [event for event in await reader.to_the_end() if event not in lost]
+        seen = [event for event in await reader.read_to_end() if event not in lost]
         assert seen == expected
         late = await read(door, writer.run.id, reader.after)
         assert [event for event in late if event not in lost] == expected
@@ -171,9 +171,9 @@ async def test_a_reader_may_come_before_anybody_carries_the_run(
     reader = Reader(log, first.run.id)
     beside = await Writer.begin(any_store, log, make)
     await read_after_end(beside, log)
-    second = await first.again(log)
+    second = await first.restart(log)
     told = await second.store_message() + await second.end()
-    assert await reader.to_the_end() == told
+    assert await reader.read_to_end() == told
 
 
 async def read_after_end(writer: Writer, log: EventLog) -> None:
@@ -185,11 +185,11 @@ async def test_many_readers_of_one_run_all_get_everything(writer: Writer, door: 
     readers = [Reader(door, writer.run.id, number % 3) for number in range(100)]
     told = await writer.store_message()
     for _ in range(20):
-        told += writer.show(2)
-        await writer.keep(ahead=10)
+        told += writer.publish(2)
+        await writer.save(ahead=10)
     told += await writer.end()
     for reader in readers:
-        assert await reader.to_the_end() == told[reader.after :]
+        assert await reader.read_to_end() == told[reader.after :]
 
 
 async def test_readers_that_leave_harm_nobody(writer: Writer, door: EventLog) -> None:
@@ -197,11 +197,11 @@ async def test_readers_that_leave_harm_nobody(writer: Writer, door: EventLog) ->
     told = await writer.store_message()
     for _ in range(5):
         leaving = Reader(door, writer.run.id, told[-1].seq - 1)
-        await leaving.has(told[-1].seq)
-        await leaving.leave()
+        await leaving.wait_for(told[-1].seq)
+        await leaving.stop()
         told += await writer.store_message()
     told += await writer.end()
-    assert await staying.to_the_end() == told
+    assert await staying.read_to_end() == told
 
 
 async def test_a_reader_that_stops_reading_holds_up_nobody_and_misses_nothing(
@@ -211,8 +211,8 @@ async def test_a_reader_that_stops_reading_holds_up_nobody_and_misses_nothing(
     async with aclosing(door.follow(writer.run.id)) as stopped:
         seen = [*await asyncio.wait_for(anext(stopped), WAIT_SECONDS)]
         for _ in range(30):
-            told += writer.show(BATCH)
-            await writer.keep(ahead=BATCH)
+            told += writer.publish(BATCH)
+            await writer.save(ahead=BATCH)
         told += await writer.end()
         assert await read(door, writer.run.id) == told
         async with asyncio.timeout(WAIT_SECONDS):
@@ -230,16 +230,16 @@ async def test_a_long_run_keeps_only_its_newest_durable_events_in_memory(
     reader = Reader(log, writer.run.id)
     told = []
     for _ in range(10):
-        told += writer.show(KEPT)
-        await writer.keep(ahead=KEPT)
-    live = log._here[writer.run.id]
+        told += writer.publish(KEPT)
+        await writer.save(ahead=KEPT)
+    live = log._local[writer.run.id]
     assert len(live._events) <= 2 * KEPT
-    told += writer.show(5 * KEPT)
+    told += writer.publish(5 * KEPT)
     assert len(live._events) >= 5 * KEPT, "what is not durable is in memory or nowhere"
     late = Reader(log, writer.run.id, 17)
     told += await writer.end()
-    assert await reader.to_the_end() == told
-    assert await late.to_the_end() == told[17:]
+    assert await reader.read_to_end() == told
+    assert await late.read_to_end() == told[17:]
 
 
 async def test_what_is_shown_is_seen_before_it_is_durable(
@@ -248,11 +248,11 @@ async def test_what_is_shown_is_seen_before_it_is_durable(
     log = make_log(HERE)
     writer = await Writer.begin(any_store, log, make, ahead=9)
     reader = Reader(log, writer.run.id)
-    told = writer.show(2)
-    await reader.has(2)
+    told = writer.publish(2)
+    await reader.wait_for(2)
     assert reader.seen == told
-    assert await any_store.read(lambda tx: tx.events.after(writer.run.id, 0, 9)) == []
-    await reader.leave()
+    assert await any_store.read(lambda tx: tx.events.list_after(writer.run.id, 0, 9)) == []
+    await reader.stop()
 
 
 @pytest.mark.slow
@@ -261,18 +261,18 @@ async def test_redis_shows_it_to_other_processes_before_it_is_durable(
 ) -> None:
     writer = await Writer.begin(any_store, make_log(REDIS), make, ahead=9)
     reader = Reader(make_log(REDIS), writer.run.id)
-    told = writer.show(2)
-    await reader.has(2)
+    told = writer.publish(2)
+    await reader.wait_for(2)
     assert reader.seen == told
-    assert await any_store.read(lambda tx: tx.events.after(writer.run.id, 0, 9)) == []
-    await reader.leave()
+    assert await any_store.read(lambda tx: tx.events.list_after(writer.run.id, 0, 9)) == []
+    await reader.stop()
 
 
 async def test_nothing_follows_the_end(writer: Writer, log: EventLog, door: EventLog) -> None:
     reader = Reader(door, writer.run.id)
     (ended,) = await writer.end()
-    writer.show(1)
-    assert await reader.to_the_end() == [ended]
+    writer.publish(1)
+    assert await reader.read_to_end() == [ended]
     assert await read(door, writer.run.id) == [ended]
 
 
@@ -284,7 +284,7 @@ async def test_readers_end_without_an_end_when_the_process_lets_go(
     reader = Reader(log, writer.run.id)
     told = await writer.store_message()
     log.close(writer.run.id)
-    assert await reader.to_the_end() == told
+    assert await reader.read_to_end() == told
 
 
 async def test_all_readers_are_let_go_when_the_process_hangs_up(
@@ -296,9 +296,9 @@ async def test_all_readers_are_let_go_when_the_process_hangs_up(
     told = await carried.store_message(), await elsewhere.store_message()
     readers = [Reader(log, writer.run.id) for writer in (carried, elsewhere)]
     for reader in readers:
-        await reader.has(2)
-    log.hang_up()
-    assert [await reader.to_the_end() for reader in readers] == [*told]
+        await reader.wait_for(2)
+    log.disconnect_readers()
+    assert [await reader.read_to_end() for reader in readers] == [*told]
     assert [await read(log, writer.run.id) for writer in (carried, elsewhere)] == [*told]
 
 
@@ -308,10 +308,10 @@ async def test_readers_elsewhere_learn_that_a_run_was_removed(
 ) -> None:
     told = await writer.store_message()
     reader = Reader(door, writer.run.id)
-    await reader.has(told[-1].seq)
-    await any_store.write(lambda tx: tx.runs.remove(DEFAULT_ORGANIZATION_ID, writer.run.id))
+    await reader.wait_for(told[-1].seq)
+    await any_store.write(lambda tx: tx.runs.delete(DEFAULT_ORGANIZATION_ID, writer.run.id))
     with pytest.raises(NotFound):
-        await reader.to_the_end()
+        await reader.read_to_end()
 
 
 async def test_a_crowd_is_woken_for_many_events_at_once(
@@ -322,13 +322,13 @@ async def test_a_crowd_is_woken_for_many_events_at_once(
     crowd = [Reader(log, writer.run.id) for _ in range(1_000)]
     told = await writer.store_message()
     for reader in crowd:
-        await reader.has(told[-1].seq)
+        await reader.wait_for(told[-1].seq)
     woken = crowd[0].batches
     for _ in range(20):
-        told += writer.show(1)
+        told += writer.publish(1)
         await asyncio.sleep(0)
     told += await writer.end()
     for reader in crowd:
-        assert await reader.to_the_end() == told
+        assert await reader.read_to_end() == told
         assert reader.batches - woken < 10
     assert len(crowd) > FEW

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from tests.contract.event_writer import Reader, Writer
-from tests.values import Make
+from tests.support.event_log_clients import Reader, Writer
+from tests.support.values import Make
 
-from holdfast.adapters.event_log import live, sql
+from holdfast.adapters.event_log import event_buffer, sql
 from holdfast.adapters.event_log import redis as redis_adapter
 from holdfast.adapters.event_log.redis import RedisEventLog
 from holdfast.adapters.event_log.sql import SqlEventLog
@@ -39,17 +39,17 @@ class Client:
 
     async def disconnect(self) -> None:
         if self._reader is not None:
-            await self._reader.leave()
+            await self._reader.stop()
             self.seen += self._reader.seen
             self._reader = None
 
-    async def to_the_end(self, log: SqlEventLog, run_id: str) -> None:
+    async def read_to_end(self, log: SqlEventLog, run_id: str) -> None:
         self.connect(log, run_id)
         assert self._reader is not None
-        self.seen += await self._reader.to_the_end()
+        self.seen += await self._reader.read_to_end()
 
 
-class Story:
+class Scenario:
     """One run and its clients. ``told`` is all that was ever shown, ``durable`` what no crash can take."""
 
     def __init__(self, store: Store, writer: Writer, make_log: MakeLog, log: SqlEventLog) -> None:
@@ -62,30 +62,30 @@ class Story:
         self._told: dict[int, Event] = {}
         self._durable: list[Event] = []
 
-    async def show(self, number: int) -> None:
+    async def publish(self, number: int) -> None:
         count = 1 + number % 4
         if self._writer.run.last_event_seq + count > self._writer.run.reserved_seq:
-            await self.keep(number)
-        self._tell(self._writer.show(count))
+            await self.save(number)
+        self._publish(self._writer.publish(count))
 
-    async def keep(self, _: int) -> None:
-        await self._writer.keep(ahead=AHEAD)
-        self._all_durable()
+    async def save(self, _: int) -> None:
+        await self._writer.save(ahead=AHEAD)
+        self._mark_all_durable()
 
     async def checkpoint(self, _: int) -> None:
-        self._tell(await self._writer.store_message())
-        self._all_durable()
+        self._publish(await self._writer.store_message())
+        self._mark_all_durable()
 
-    async def come(self, number: int) -> None:
+    async def connect(self, number: int) -> None:
         client = Client(number % (self._writer.run.highest_seq + 3))
         self._clients.append(client)
         self._connect(client, number)
 
-    async def come_back(self, number: int) -> None:
+    async def reconnect(self, number: int) -> None:
         if self._clients:
             self._connect(self._clients[number % len(self._clients)], number)
 
-    async def leave(self, number: int) -> None:
+    async def disconnect(self, number: int) -> None:
         if self._clients:
             await self._clients[number % len(self._clients)].disconnect()
 
@@ -97,14 +97,14 @@ class Story:
         for client in self._clients:
             await client.disconnect()
         self._log = self._make_log()
-        self._writer = await self._writer.again(self._log, ahead=AHEAD)
+        self._writer = await self._writer.restart(self._log, ahead=AHEAD)
 
     async def end(self) -> None:
-        self._tell(await self._writer.end())
-        self._all_durable()
+        self._publish(await self._writer.end())
+        self._mark_all_durable()
         self._clients.append(Client(0))
         for number, client in enumerate(self._clients):
-            await client.to_the_end(self._door(number), self._writer.run.id)
+            await client.read_to_end(self._pick_log(number), self._writer.run.id)
             self._check(client)
 
     def _check(self, client: Client) -> None:
@@ -116,12 +116,12 @@ class Story:
         # What a crash took may have been seen by those who were there.
         assert [event for event in client.seen if event in self._durable] == expected
 
-    def _tell(self, events: list[Event]) -> None:
+    def _publish(self, events: list[Event]) -> None:
         for event in events:
             assert event.seq not in self._told, "no number is given twice"
             self._told[event.seq] = event
 
-    def _all_durable(self) -> None:
+    def _mark_all_durable(self) -> None:
         """Everything since the last crash that is not below a durable event is so now."""
         known = {event.seq for event in self._durable}
         floor = self._writer.born
@@ -130,21 +130,21 @@ class Story:
         ]
 
     def _connect(self, client: Client, number: int) -> None:
-        client.connect(self._door(number), self._writer.run.id)
+        client.connect(self._pick_log(number), self._writer.run.id)
 
-    def _door(self, number: int) -> SqlEventLog:
+    def _pick_log(self, number: int) -> SqlEventLog:
         return self._apart if number % 2 else self._log
 
 
 ACTS = (
-    Story.show,
-    Story.keep,
-    Story.checkpoint,
-    Story.come,
-    Story.come_back,
-    Story.leave,
-    Story.pass_time,
-    Story.crash,
+    Scenario.publish,
+    Scenario.save,
+    Scenario.checkpoint,
+    Scenario.connect,
+    Scenario.reconnect,
+    Scenario.disconnect,
+    Scenario.pass_time,
+    Scenario.crash,
 )
 WEIGHTS = (8, 3, 2, 3, 4, 3, 6, 1)
 
@@ -168,19 +168,21 @@ async def make_log(request: pytest.FixtureRequest, store: SqliteStore) -> AsyncI
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a few dozen events are a long run, and nobody waits long for what is elsewhere."""
-    monkeypatch.setattr(live, "KEPT", 4)
-    monkeypatch.setattr(live, "BATCH", 3)
-    monkeypatch.setattr(live, "FEW", 1)
+    monkeypatch.setattr(event_buffer, "KEPT", 4)
+    monkeypatch.setattr(event_buffer, "BATCH", 3)
+    monkeypatch.setattr(event_buffer, "FEW", 1)
     monkeypatch.setattr(sql, "BATCH", 3)
     for module in (sql, redis_adapter):
         monkeypatch.setattr(module, "POLL_SECONDS", 0.001)
     monkeypatch.setattr(redis_adapter, "BLOCK_SECONDS", 0.005)
 
 
-async def play(store: Store, make_log: MakeLog, make: Make, acts: list[tuple[Any, int]]) -> None:
+async def run_scenario(
+    store: Store, make_log: MakeLog, make: Make, acts: list[tuple[Any, int]]
+) -> None:
     log = make_log()
     writer = await Writer.begin(store, log, make, ahead=AHEAD)
-    story = Story(store, writer, make_log, log)
+    story = Scenario(store, writer, make_log, log)
     for act, number in acts:
         await act(story, number)
     await story.end()
@@ -191,7 +193,9 @@ any_acts = st.lists(
 )
 
 
-@example([(Story.come, 0), (Story.show, 3), (Story.crash, 0), (Story.come_back, 0)])
+@example(
+    [(Scenario.connect, 0), (Scenario.publish, 3), (Scenario.crash, 0), (Scenario.reconnect, 0)]
+)
 @given(any_acts)
 @settings(
     max_examples=60,
@@ -202,7 +206,7 @@ any_acts = st.lists(
 async def test_each_client_gets_what_follows_its_cursor_once_and_in_order(
     store: SqliteStore, make_log: MakeLog, make: Make, acts: list[tuple[Any, int]]
 ) -> None:
-    await play(store, make_log, make, acts)
+    await run_scenario(store, make_log, make, acts)
 
 
 @pytest.mark.slow
@@ -212,4 +216,4 @@ async def test_so_does_each_client_of_a_long_story(
 ) -> None:
     chance = random.Random(seed)
     acts = chance.choices(ACTS, WEIGHTS, k=300)
-    await play(store, make_log, make, [(act, chance.randrange(1_000)) for act in acts])
+    await run_scenario(store, make_log, make, [(act, chance.randrange(1_000)) for act in acts])

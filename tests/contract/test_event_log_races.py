@@ -5,10 +5,10 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import pytest
-from tests.contract.event_writer import WAIT_SECONDS, Reader, Writer, read
-from tests.values import Make
+from tests.support.event_log_clients import WAIT_SECONDS, Reader, Writer, read
+from tests.support.values import Make
 
-from holdfast.adapters.event_log.live import KEPT
+from holdfast.adapters.event_log.event_buffer import KEPT
 from holdfast.adapters.event_log.sql import SqlEventLog
 from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.core.events import RunEnded
@@ -18,7 +18,7 @@ from holdfast.ports.store import Store, Transaction
 T = TypeVar("T")
 
 
-class HeldStore:
+class PausedStore:
     """Holds back the answer of a read, as a slow disk or thread would, until it is let go."""
 
     def __init__(self, store: Store) -> None:
@@ -27,11 +27,11 @@ class HeldStore:
         self._let_go.set()
         self.looked = asyncio.Event()
 
-    def hold(self) -> None:
+    def pause(self) -> None:
         self.looked.clear()
         self._let_go.clear()
 
-    def let_go(self) -> None:
+    def resume(self) -> None:
         self._let_go.set()
 
     async def read(self, work: Callable[[Transaction], T]) -> T:
@@ -47,80 +47,80 @@ class HeldStore:
 
 
 @pytest.fixture
-def held(store: SqliteStore) -> HeldStore:
-    return HeldStore(store)
+def held(store: SqliteStore) -> PausedStore:
+    return PausedStore(store)
 
 
-async def looking(held: HeldStore, log: SqlEventLog, run_id: str, after: int = 0) -> Reader:
+async def start_reading(held: PausedStore, log: SqlEventLog, run_id: str, after: int = 0) -> Reader:
     """A reader with a picture of the store that grows old."""
-    held.hold()
+    held.pause()
     reader = Reader(log, run_id, after)
     await asyncio.wait_for(held.looked.wait(), WAIT_SECONDS)
     return reader
 
 
 async def test_a_run_that_ends_meanwhile_is_seen_to_end(
-    store: SqliteStore, held: HeldStore, make: Make
+    store: SqliteStore, held: PausedStore, make: Make
 ) -> None:
     first = await Writer.begin(store, SqlEventLog(store), make, ahead=5)
-    told = first.show(2)
-    await first.keep(ahead=5)
+    told = first.publish(2)
+    await first.save(ahead=5)
     log = SqlEventLog(held)
-    second = await first.again(log)
-    reader = await looking(held, log, first.run.id)
+    second = await first.restart(log)
+    reader = await start_reading(held, log, first.run.id)
     told += await second.end()
-    held.let_go()
-    assert await reader.to_the_end() == told
+    held.resume()
+    assert await reader.read_to_end() == told
     await log.aclose()
 
 
 async def test_a_run_that_is_taken_up_meanwhile_is_read_from_memory(
-    store: SqliteStore, held: HeldStore, make: Make
+    store: SqliteStore, held: PausedStore, make: Make
 ) -> None:
     first = await Writer.begin(store, SqlEventLog(store), make)
     log = SqlEventLog(held)
-    reader = await looking(held, log, first.run.id)
-    second = await first.again(log, ahead=9)
-    held.let_go()
-    told = second.show(3)
-    await reader.has(told[-1].seq)
+    reader = await start_reading(held, log, first.run.id)
+    second = await first.restart(log, ahead=9)
+    held.resume()
+    told = second.publish(3)
+    await reader.wait_for(told[-1].seq)
     assert reader.seen == told
-    assert await store.read(lambda tx: tx.events.after(first.run.id, 0, 9)) == []
-    await reader.leave()
+    assert await store.read(lambda tx: tx.events.list_after(first.run.id, 0, 9)) == []
+    await reader.stop()
     await log.aclose()
 
 
 async def test_what_memory_forgets_meanwhile_is_not_skipped(
-    store: SqliteStore, held: HeldStore, make: Make
+    store: SqliteStore, held: PausedStore, make: Make
 ) -> None:
     log = SqlEventLog(held)
     writer = await Writer.begin(store, log, make)
-    told = writer.show(3 * KEPT)
-    await writer.keep()
-    assert log._here[writer.run.id].floor > 0
-    at = log._here[writer.run.id].floor - 1
-    reader = await looking(held, log, writer.run.id, at)
-    told += writer.show(4 * KEPT)
-    await writer.keep()
-    held.let_go()
+    told = writer.publish(3 * KEPT)
+    await writer.save()
+    assert log._local[writer.run.id].floor > 0
+    at = log._local[writer.run.id].floor - 1
+    reader = await start_reading(held, log, writer.run.id, at)
+    told += writer.publish(4 * KEPT)
+    await writer.save()
+    held.resume()
     told += await writer.end()
-    assert await reader.to_the_end() == told[at:]
+    assert await reader.read_to_end() == told[at:]
     await log.aclose()
 
 
 async def test_nor_is_what_memory_forgets_while_a_reader_looks_for_the_rest_of_a_crashed_process(
-    store: SqliteStore, held: HeldStore, make: Make
+    store: SqliteStore, held: PausedStore, make: Make
 ) -> None:
     first = await Writer.begin(store, SqlEventLog(store), make, ahead=5)
     log = SqlEventLog(held)
-    second = await first.again(log)
-    reader = await looking(held, log, first.run.id)
-    told = second.show(3 * KEPT)
-    await second.keep()
-    assert log._here[first.run.id].floor > 5
-    held.let_go()
+    second = await first.restart(log)
+    reader = await start_reading(held, log, first.run.id)
+    told = second.publish(3 * KEPT)
+    await second.save()
+    assert log._local[first.run.id].floor > 5
+    held.resume()
     told += await second.end()
-    assert await reader.to_the_end() == told
+    assert await reader.read_to_end() == told
     await log.aclose()
 
 
@@ -131,12 +131,12 @@ async def test_readers_that_waited_for_a_run_follow_it_into_memory(
     await first.store_message()
     log = SqlEventLog(store)
     reader = Reader(log, first.run.id)
-    await reader.has(2)
-    second = await first.again(log, ahead=9)
-    told = second.show(3)
-    await reader.has(told[-1].seq)
+    await reader.wait_for(2)
+    second = await first.restart(log, ahead=9)
+    told = second.publish(3)
+    await reader.wait_for(told[-1].seq)
     assert reader.seen[2:] == told, "seen, and not durable"
-    await reader.leave()
+    await reader.stop()
     await log.aclose()
 
 
@@ -145,16 +145,16 @@ async def test_a_reader_that_waits_while_memory_forgets_its_place_goes_on_from_t
 ) -> None:
     log = SqlEventLog(store)
     writer = await Writer.begin(store, log, make)
-    told = writer.show(1)
+    told = writer.publish(1)
     reader = Reader(log, writer.run.id)
-    await reader.has(1)
+    await reader.wait_for(1)
     # All in one turn of the loop: the reader is woken when its place is gone already.
-    told += writer.show(5 * KEPT)
-    live = log._here[writer.run.id]
-    await writer.keep()
+    told += writer.publish(5 * KEPT)
+    live = log._local[writer.run.id]
+    await writer.save()
     assert live.floor > 1
     told += await writer.end()
-    assert await reader.to_the_end() == told
+    assert await reader.read_to_end() == told
 
 
 async def test_readers_of_a_run_that_nobody_carries_are_told_when_the_store_is_gone(
@@ -165,12 +165,12 @@ async def test_readers_of_a_run_that_nobody_carries_are_told_when_the_store_is_g
     readers = [Reader(log, writer.run.id) for _ in range(3)]
     told = await writer.store_message()
     for reader in readers:
-        await reader.has(told[-1].seq)
+        await reader.wait_for(told[-1].seq)
     await store.close()
     for reader in readers:
         with pytest.raises(StoreUnavailable):
-            await reader.to_the_end()
-    assert log._watches == set()
+            await reader.read_to_end()
+    assert log._watch_tasks == set()
 
 
 async def test_all_readers_of_a_run_elsewhere_share_one_watch_and_it_ends_with_them(
@@ -181,11 +181,11 @@ async def test_all_readers_of_a_run_elsewhere_share_one_watch_and_it_ends_with_t
     readers = [Reader(log, writer.run.id) for _ in range(20)]
     told = await writer.store_message()
     for reader in readers:
-        await reader.has(told[-1].seq)
-    (watch,) = log._watches
+        await reader.wait_for(told[-1].seq)
+    (watch,) = log._watch_tasks
     for reader in readers:
-        await reader.leave()
+        await reader.stop()
     await asyncio.wait_for(watch, WAIT_SECONDS)
-    assert log._elsewhere == {}
+    assert log._remote == {}
     told += await writer.end()
     assert isinstance((await read(log, writer.run.id))[-1].fact, RunEnded)

@@ -5,14 +5,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 from redis.asyncio import Redis
-from tests.contract.event_writer import Reader, Writer, read
-from tests.redis_server import RedisServer
-from tests.values import Make
-from tests.waiting import eventually
+from tests.support.event_log_clients import Reader, Writer, read
+from tests.support.redis_server import RedisServer
+from tests.support.values import Make
+from tests.support.waiting import eventually
 
 from holdfast.adapters.event_log import redis as adapter
-from holdfast.adapters.event_log.opening import open_event_log
-from holdfast.adapters.event_log.redis import RedisEventLog, key_of
+from holdfast.adapters.event_log.factory import open_event_log
+from holdfast.adapters.event_log.redis import RedisEventLog, stream_key
 from holdfast.adapters.event_log.sql import SqlEventLog
 from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.core.events import Event
@@ -46,11 +46,11 @@ async def writer(store: SqliteStore, log: RedisEventLog, make: Make) -> Writer:
     return await Writer.begin(store, log, make, ahead=100)
 
 
-async def arrived(redis: Redis, event: Event) -> None:
+async def wait_until_sent(redis: Redis, event: Event) -> None:
     """Wait until Redis has the event."""
     last = b"%d-0" % event.seq
     async with asyncio.timeout(20):
-        while not await redis.xrevrange(key_of(event.run_id), min=last):
+        while not await redis.xrevrange(stream_key(event.run_id), min=last):
             pass
 
 
@@ -58,18 +58,18 @@ async def test_a_run_goes_on_without_redis_and_its_readers_with_it(
     writer: Writer, log: RedisEventLog, door: RedisEventLog, redis_server: RedisServer
 ) -> None:
     here, away = Reader(log, writer.run.id), Reader(door, writer.run.id)
-    told = writer.show(2)
-    await away.has(2)
+    told = writer.publish(2)
+    await away.wait_for(2)
     redis_server.stop()
-    told += writer.show(3)
-    await here.has(5)
-    await writer.keep(ahead=50)
-    await away.has(5)
+    told += writer.publish(3)
+    await here.wait_for(5)
+    await writer.save(ahead=50)
+    await away.wait_for(5)
     redis_server.start()
-    told += writer.show(1)
-    await away.has(6)
+    told += writer.publish(1)
+    await away.wait_for(6)
     told += await writer.end()
-    assert await here.to_the_end() == await away.to_the_end() == told
+    assert await here.read_to_end() == await away.read_to_end() == told
 
 
 async def test_a_run_without_any_redis_is_read_from_the_store(
@@ -77,38 +77,38 @@ async def test_a_run_without_any_redis_is_read_from_the_store(
 ) -> None:
     redis_server.stop()
     reader = Reader(door, writer.run.id)
-    told = await writer.store_message() + writer.show(3) + await writer.end()
-    assert await reader.to_the_end() == told
+    told = await writer.store_message() + writer.publish(3) + await writer.end()
+    assert await reader.read_to_end() == told
 
 
 async def test_what_redis_loses_is_read_from_the_store(
     writer: Writer, door: RedisEventLog, redis: Redis
 ) -> None:
-    told = writer.show(3)
-    await arrived(redis, told[-1])
+    told = writer.publish(3)
+    await wait_until_sent(redis, told[-1])
     await redis.flushall()
     reader = Reader(door, writer.run.id)
-    told += writer.show(2)
-    await arrived(redis, told[-1])
+    told += writer.publish(2)
+    await wait_until_sent(redis, told[-1])
     told += await writer.store_message() + await writer.end()
-    assert await reader.to_the_end() == told
+    assert await reader.read_to_end() == told
 
 
 async def test_what_is_missing_in_redis_is_waited_for_and_not_skipped(
     writer: Writer, door: RedisEventLog, redis: Redis
 ) -> None:
-    told = writer.show(3)
-    await arrived(redis, told[-1])
+    told = writer.publish(3)
+    await wait_until_sent(redis, told[-1])
     await redis.flushall()
-    told += writer.show(2)
-    await arrived(redis, told[-1])
+    told += writer.publish(2)
+    await wait_until_sent(redis, told[-1])
     reader = Reader(door, writer.run.id)
     # It has seen the gap by the time that it looks for what follows; nothing is durable so far.
-    await eventually(lambda: bool(door._watches))
-    await writer.keep(ahead=50)
-    await reader.has(5)
+    await eventually(lambda: bool(door._watch_tasks))
+    await writer.save(ahead=50)
+    await reader.wait_for(5)
     assert reader.seen == told
-    await reader.leave()
+    await reader.stop()
 
 
 @pytest.mark.parametrize("fields", [{"events": "[{]", "durable": 9}, {"other": "x"}])
@@ -117,33 +117,33 @@ async def test_an_entry_that_cannot_be_read_is_passed_over(
 ) -> None:
     told = await writer.store_message()
     reader = Reader(door, writer.run.id)
-    await reader.has(told[-1].seq)
-    await redis.xadd(key_of(writer.run.id), fields, id="7-0")  # type: ignore[arg-type]  # redis-py's dict is invariant
+    await reader.wait_for(told[-1].seq)
+    await redis.xadd(stream_key(writer.run.id), fields, id="7-0")  # type: ignore[arg-type]  # redis-py's dict is invariant
     told += await writer.store_message()
-    await reader.has(told[-1].seq)
+    await reader.wait_for(told[-1].seq)
     told += await writer.end()
-    assert await reader.to_the_end() == told
+    assert await reader.read_to_end() == told
 
 
 async def test_a_writer_that_redis_refuses_harms_nobody(
     writer: Writer, door: RedisEventLog, redis: Redis
 ) -> None:
-    await redis.set(key_of(writer.run.id), "not a stream")
+    await redis.set(stream_key(writer.run.id), "not a stream")
     reader = Reader(door, writer.run.id)
     told = await writer.store_message() + await writer.end()
-    assert await reader.to_the_end() == told
+    assert await reader.read_to_end() == told
 
 
 async def test_the_stream_goes_away_after_the_end(
     writer: Writer, door: RedisEventLog, redis: Redis
 ) -> None:
     told = await writer.store_message()
-    await arrived(redis, told[-1])
-    key = key_of(writer.run.id)
-    assert adapter.ENDED_SECONDS < await redis.ttl(key) <= adapter.SILENT_SECONDS
+    await wait_until_sent(redis, told[-1])
+    key = stream_key(writer.run.id)
+    assert adapter.ENDED_TTL_SECONDS < await redis.ttl(key) <= adapter.SILENT_TTL_SECONDS
     told += await writer.end()
-    await arrived(redis, told[-1])
-    assert 0 < await redis.ttl(key) <= adapter.ENDED_SECONDS
+    await wait_until_sent(redis, told[-1])
+    assert 0 < await redis.ttl(key) <= adapter.ENDED_TTL_SECONDS
     await redis.delete(key)
     assert await read(door, writer.run.id) == told
 
@@ -156,20 +156,20 @@ async def test_nothing_piles_up_for_a_redis_that_is_away(
         writer = await Writer.begin(store, log, make)
         await writer.store_message()
         await writer.end()
-    await eventually(lambda: not log._outbox._waiting)
-    assert log._outbox._sent == {}
+    await eventually(lambda: not log._outbox._pending)
+    assert log._outbox._sent_seqs == {}
 
 
 async def test_many_events_go_out_in_few_entries(
     writer: Writer, door: RedisEventLog, redis: Redis
 ) -> None:
     reader = Reader(door, writer.run.id)
-    told = [event for _ in range(500) for event in writer.show(1)]
-    await arrived(redis, told[-1])
-    assert await redis.xlen(key_of(writer.run.id)) < 50
-    await reader.has(told[-1].seq)
+    told = [event for _ in range(500) for event in writer.publish(1)]
+    await wait_until_sent(redis, told[-1])
+    assert await redis.xlen(stream_key(writer.run.id)) < 50
+    await reader.wait_for(told[-1].seq)
     assert reader.seen == told
-    await reader.leave()
+    await reader.stop()
 
 
 def test_a_bad_address_is_refused(store: SqliteStore) -> None:

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.adapters.models.examination import examine_providers
+from holdfast.adapters.models.doctor_checks import check_providers
 from holdfast.adapters.models.handles import ProviderSettings
-from holdfast.adapters.models.providers import PROVIDERS
-from holdfast.adapters.sandbox.examination import examine
-from holdfast.adapters.sandbox.levels import Isolation
-from holdfast.adapters.store import migrate
-from holdfast.adapters.store.cipher import Cipher, cipher_of_home
-from holdfast.adapters.store.examination import examine_home, examine_store
-from holdfast.adapters.store.opening import open_store
-from holdfast.ports.finding import Finding, Verdict
+from holdfast.adapters.models.providers.table import PROVIDERS
+from holdfast.adapters.sandbox.doctor_checks import check_sandbox
+from holdfast.adapters.sandbox.isolation import Isolation
+from holdfast.adapters.store import schema_upgrade
+from holdfast.adapters.store.cipher import Cipher, load_home_cipher
+from holdfast.adapters.store.doctor_checks import check_home, check_store
+from holdfast.adapters.store.factory import open_store
+from holdfast.ports.doctor_check import Check, Verdict
 from holdfast.testing import ScriptedProvider
 
 
@@ -25,31 +25,31 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_a_home_that_is_not_there_is_promised_and_not_made(tmp_path: Path) -> None:
     home = tmp_path / "a" / "home"
-    assert list(examine_home(home)) == [
-        Finding(Verdict.GOOD, "home", f"{home} does not exist yet; the first start makes it.")
+    assert list(check_home(home)) == [
+        Check(Verdict.GOOD, "home", f"{home} does not exist yet; the first start makes it.")
     ]
     assert contents(tmp_path) == {}
 
 
 def test_a_home_in_a_file_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    (found,) = examine_home(tmp_path / "file")
+    (found,) = check_home(tmp_path / "file")
     assert (found.verdict, found.subject) == (Verdict.PROBLEM, "home")
-    assert "cannot be written" in found.words
+    assert "cannot be written" in found.message
 
 
 def test_a_key_that_others_can_read_is_wrong(tmp_path: Path) -> None:
-    cipher_of_home(tmp_path)
-    assert [found.verdict for found in examine_home(tmp_path)] == [Verdict.GOOD]
+    load_home_cipher(tmp_path)
+    assert [found.verdict for found in check_home(tmp_path)] == [Verdict.GOOD]
     key = tmp_path / "secret.key"
     key.chmod(0o644)
-    assert [found.verdict for found in examine_home(tmp_path)] == [Verdict.GOOD, Verdict.PROBLEM]
+    assert [found.verdict for found in check_home(tmp_path)] == [Verdict.GOOD, Verdict.PROBLEM]
 
 
 async def test_a_database_that_is_not_there_is_promised_and_not_made(tmp_path: Path) -> None:
-    found = await examine_store(f"sqlite:///{tmp_path}/holdfast.db")
+    found = await check_store(f"sqlite:///{tmp_path}/holdfast.db")
     assert found.verdict is Verdict.GOOD
-    assert "the first start makes it" in found.words
+    assert "the first start makes it" in found.message
     assert contents(tmp_path) == {}
 
 
@@ -59,14 +59,17 @@ async def test_a_database_in_use_says_so_and_is_not_disturbed(
     url = f"sqlite:///{tmp_path}/holdfast.db"
     store = await open_store(url, cipher=cipher)
     try:
-        used = await examine_store(url)
-        await store.read(lambda tx: tx.runs.live())
+        used = await check_store(url)
+        await store.read(lambda tx: tx.runs.list_live())
     finally:
         await store.close()
     assert used.verdict is Verdict.GOOD
-    assert f"up to date (revision {migrate.HEAD}), and in use by a server (process " in used.words
-    free = await examine_store(url)
-    assert free.words.endswith(f"is reachable and up to date (revision {migrate.HEAD}).")
+    assert (
+        f"up to date (revision {schema_upgrade.HEAD}), and in use by a server (process "
+        in used.message
+    )
+    free = await check_store(url)
+    assert free.message.endswith(f"is reachable and up to date (revision {schema_upgrade.HEAD}).")
 
 
 @pytest.mark.parametrize("revision", ["9999", None], ids=["newer", "no database"])
@@ -83,7 +86,7 @@ async def test_a_database_that_a_start_would_refuse_is_wrong(
         file.close()
     before = path.read_bytes()
 
-    found = await examine_store(f"sqlite:///{path}")
+    found = await check_store(f"sqlite:///{path}")
 
     assert (found.verdict, found.subject) == (Verdict.PROBLEM, "database")
     assert path.read_bytes() == before
@@ -91,17 +94,17 @@ async def test_a_database_that_a_start_would_refuse_is_wrong(
 
 @pytest.mark.slow
 async def test_postgresql_is_looked_at_in_the_same_way(postgres_url: str, cipher: Cipher) -> None:
-    empty = await examine_store(postgres_url)
+    empty = await check_store(postgres_url)
     await (await open_store(postgres_url, cipher=cipher)).close()
-    made = await examine_store(postgres_url)
-    assert "is reachable and empty" in empty.words
-    assert "is reachable and up to date" in made.words
+    made = await check_store(postgres_url)
+    assert "is reachable and empty" in empty.message
+    assert "is reachable and up to date" in made.message
 
 
 async def test_a_database_that_does_not_answer_is_wrong_and_its_password_stays_secret() -> None:
-    found = await examine_store("postgresql://me:the-password@127.0.0.1:1/x")
+    found = await check_store("postgresql://me:the-password@127.0.0.1:1/x")
     assert found.verdict is Verdict.PROBLEM
-    assert "the-password" not in found.words
+    assert "the-password" not in found.message
 
 
 async def test_providers_are_named_without_their_keys_and_passwords() -> None:
@@ -109,8 +112,8 @@ async def test_providers_are_named_without_their_keys_and_passwords() -> None:
         anthropic_api_key="the-key",
         anthropic_base_url="http://me:the-password@127.0.0.1:9/v1?k=the-key",
     )
-    (found,) = await examine_providers(settings, ask=False)
-    assert found == Finding(
+    (found,) = await check_providers(settings, ask=False)
+    assert found == Check(
         Verdict.GOOD, "providers", "anthropic is configured at http://127.0.0.1:9."
     )
 
@@ -118,35 +121,35 @@ async def test_providers_are_named_without_their_keys_and_passwords() -> None:
 async def test_a_provider_whose_extra_is_missing_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     missing = replace(PROVIDERS["groq"], package="no_such_package", extra="groq")
     monkeypatch.setitem(PROVIDERS, "groq", missing)
-    (found,) = await examine_providers(ProviderSettings(groq_api_key="the-key"), ask=True)
+    (found,) = await check_providers(ProviderSettings(groq_api_key="the-key"), ask=True)
     assert found.verdict is Verdict.PROBLEM
-    assert "pip install 'holdfast[groq]'" in found.words
+    assert "pip install 'holdfast[groq]'" in found.message
 
 
 async def test_providers_are_asked_if_the_operator_wants_it() -> None:
     async with ScriptedProvider() as provider:
         settings = ProviderSettings(anthropic_api_key="key", anthropic_base_url=provider.url)
-        (well,) = await examine_providers(settings, ask=True)
-        (unasked,) = await examine_providers(settings, ask=False)
-    (gone,) = await examine_providers(settings, ask=True)
+        (well,) = await check_providers(settings, ask=True)
+        (unasked,) = await check_providers(settings, ask=False)
+    (gone,) = await check_providers(settings, ask=True)
     assert [well.verdict, unasked.verdict, gone.verdict] == [
         Verdict.GOOD,
         Verdict.GOOD,
         Verdict.PROBLEM,
     ]
-    assert "anthropic answers at http://127.0.0.1:" in well.words
-    assert "anthropic does not answer" in gone.words
+    assert "anthropic answers at http://127.0.0.1:" in well.message
+    assert "anthropic does not answer" in gone.message
 
 
 async def test_no_provider_is_worth_a_note() -> None:
-    (found,) = await examine_providers(ProviderSettings(), ask=False)
+    (found,) = await check_providers(ProviderSettings(), ask=False)
     assert (found.verdict, found.subject) == (Verdict.NOTE, "providers")
 
 
 @pytest.mark.slow
 def test_the_level_in_force_is_told_with_its_reason(tmp_path: Path) -> None:
-    found = {item.subject: item for item in examine(None, network=False, home=tmp_path)}
-    assert found["sandbox"].words.startswith("Level plain: HOLDFAST_SANDBOX does not ask")
+    found = {item.subject: item for item in check_sandbox(None, network=False, home=tmp_path)}
+    assert found["sandbox"].message.startswith("Level plain: HOLDFAST_SANDBOX does not ask")
     assert {
         "process group",
         "tool signals",
@@ -165,7 +168,7 @@ def test_a_level_that_cannot_be_had_is_wrong(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     isolation = Isolation(network=False)
-    found = {item.subject: item for item in examine(isolation, network=False, home=tmp_path)}
+    found = {item.subject: item for item in check_sandbox(isolation, network=False, home=tmp_path)}
     assert found["sandbox"].verdict is Verdict.PROBLEM
-    assert "HOLDFAST_SANDBOX=isolated is not possible here: " in found["sandbox"].words
-    assert found["bubblewrap"].words == "Not installed."
+    assert "HOLDFAST_SANDBOX=isolated is not possible here: " in found["sandbox"].message
+    assert found["bubblewrap"].message == "Not installed."

@@ -4,7 +4,7 @@ import asyncio
 import json
 
 import pytest
-from tests.contract.asking import (
+from tests.support.model_questions import (
     ANTHROPIC,
     FLIP,
     GOOGLE,
@@ -13,14 +13,14 @@ from tests.contract.asking import (
     OPENAI,
     RESPONSES,
     ROLL,
-    answered,
     arguments_of,
-    ask,
-    next_said,
+    ask_for_answer,
+    ask_for_events,
+    call_rows,
+    make_question,
+    next_event,
     row,
-    said_in,
-    settled_call,
-    told,
+    text_deltas,
 )
 
 from holdfast import testing
@@ -35,11 +35,11 @@ from holdfast.core.runs import Usage
 from holdfast.core.turn import Finish
 from holdfast.ports.model import (
     Answer,
-    Counted,
     ModelEvent,
     TextDelta,
     ThinkingDelta,
     ToolCallDelta,
+    UsageUpdate,
 )
 from holdfast.testing import ScriptedProvider
 
@@ -49,13 +49,13 @@ async def test_text_comes_in_pieces_and_then_whole(
 ) -> None:
     gates = [testing.Gate(), testing.Gate()]
     provider.script(testing.Answer("One", gates[0], " two", gates[1], " three."))
-    async with model.ask(ask(handle)) as stream:
-        events = [await next_said(stream)]
+    async with model.ask(make_question(handle)) as stream:
+        events = [await next_event(stream)]
         for gate in gates:
             gate.release()
-            events.append(await next_said(stream))
+            events.append(await next_event(stream))
         events += [event async for event in stream]
-    assert said_in(events) == ["One", " two", " three."]
+    assert text_deltas(events) == ["One", " two", " three."]
     answer = events[-1]
     assert isinstance(answer, Answer)
     assert [part.text for part in answer.content if isinstance(part, Text)] == ["One two three."]
@@ -68,13 +68,13 @@ async def test_what_the_provider_counts_is_told_as_soon_as_it_says_so(
     provider: ScriptedProvider, model: ModelRouter, handle: str
 ) -> None:
     provider.script(testing.Answer("One two three."))
-    events = await told(model, ask(handle))
+    events = await ask_for_events(model, make_question(handle))
 
-    counts = [event.usage for event in events if isinstance(event, Counted)]
+    counts = [event.usage for event in events if isinstance(event, UsageUpdate)]
     assert all(usage.prompt_tokens in (0, 10) for usage in counts)
     if handle == ANTHROPIC:
         # Before the first word.
-        assert isinstance(events[0], Counted)
+        assert isinstance(events[0], UsageUpdate)
         assert events[0].usage.prompt_tokens == 10
 
 
@@ -84,7 +84,7 @@ async def test_what_has_arrived_already_is_one_piece(
     call = testing.ToolCall("roll_dice", {"num_sides": 1234567890})
     thought = testing.Thinking("I think and think.")
     provider.script(testing.Answer(thought, "One two three four five.", call))
-    events = await told(model, ask(handle, tools=(ROLL,)))
+    events = await ask_for_events(model, make_question(handle, tools=(ROLL,)))
     deltas_of = {
         kind: [event for event in events if isinstance(event, kind)]
         for kind in (ThinkingDelta, TextDelta, ToolCallDelta)
@@ -102,13 +102,15 @@ async def test_every_model_ends_with_all_that_it_said(
     provider: ScriptedProvider, model: ModelRouter, asked: str
 ) -> None:
     provider.script(testing.Answer("I call it.", testing.ToolCall("flip_coin")))
-    events = await told(model, ask(asked, row(Role.USER, "call flip_coin"), tools=(FLIP,)))
+    events = await ask_for_events(
+        model, make_question(asked, row(Role.USER, "call flip_coin"), tools=(FLIP,))
+    )
     *deltas, answer = events
     assert isinstance(answer, Answer)
     assert not [delta for delta in deltas if isinstance(delta, Answer)]
     (said,) = answer.content
     assert isinstance(said, Text)
-    assert said.text == "".join(said_in(deltas))
+    assert said.text == "".join(text_deltas(deltas))
     (call,) = answer.tool_calls
     streamed = [delta for delta in deltas if isinstance(delta, ToolCallDelta)]
     assert {(delta.call_id, delta.name) for delta in streamed} == {(call.id, "flip_coin")}
@@ -121,10 +123,10 @@ async def test_a_piece_is_handed_on_before_the_next_one_is_sent(
 ) -> None:
     gate = testing.Gate()
     provider.script(testing.Answer("First", gate, " second."))
-    async with model.ask(ask(handle)) as events:
-        assert await next_said(events) == TextDelta("First")
+    async with model.ask(make_question(handle)) as events:
+        assert await next_event(events) == TextDelta("First")
         gate.release()
-        assert await next_said(events) == TextDelta(" second.")
+        assert await next_event(events) == TextDelta(" second.")
 
 
 async def test_a_tool_call_streams_its_arguments(
@@ -134,7 +136,7 @@ async def test_a_tool_call_streams_its_arguments(
     provider.script(
         testing.Answer("I roll.", testing.ToolCall("roll_dice", {"num_sides": 16}), gate)
     )
-    async with model.ask(ask(handle, tools=(ROLL,))) as stream:
+    async with model.ask(make_question(handle, tools=(ROLL,))) as stream:
         begun: list[ModelEvent] = []
         while "".join(arguments_of(begun)) != '{"num_sides":16}':
             begun.append(await asyncio.wait_for(anext(stream), 10))
@@ -155,7 +157,7 @@ async def test_a_call_without_arguments_is_told_as_it_is_stored(
     provider: ScriptedProvider, model: ModelRouter, handle: str
 ) -> None:
     provider.script(testing.Answer(testing.ToolCall("flip_coin", "")))
-    events = await told(model, ask(handle, tools=(FLIP,)))
+    events = await ask_for_events(model, make_question(handle, tools=(FLIP,)))
     answer = events[-1]
     assert isinstance(answer, Answer)
     assert "".join(arguments_of(events)) == answer.tool_calls[0].arguments
@@ -168,7 +170,9 @@ async def test_calls_that_come_in_one_piece_are_told_apart(
     """As many servers send them that speak OpenAI's chat completions."""
     calls = [testing.ToolCall("roll_dice", {"num_sides": n}, at_once=True) for n in (6, 20)]
     provider.script(testing.Answer(*calls))
-    answer = await answered(model, ask(OPENAI, tools=(ROLL,), parallel_tool_calls=True))
+    answer = await ask_for_answer(
+        model, make_question(OPENAI, tools=(ROLL,), parallel_tool_calls=True)
+    )
     assert [call.arguments for call in answer.tool_calls] == ['{"num_sides":6}', '{"num_sides":20}']
 
 
@@ -182,8 +186,8 @@ async def test_several_calls_of_one_answer_are_told_apart(
             testing.ToolCall("roll_dice", {"num_sides": 20}),
         )
     )
-    question = ask(handle, tools=(ROLL, FLIP), parallel_tool_calls=True)
-    answer = await answered(model, question)
+    question = make_question(handle, tools=(ROLL, FLIP), parallel_tool_calls=True)
+    answer = await ask_for_answer(model, question)
     assert [(call.name, call.arguments) for call in answer.tool_calls] == [
         ("roll_dice", '{"num_sides":6}'),
         ("flip_coin", "{}"),
@@ -195,8 +199,8 @@ async def test_several_calls_of_one_answer_are_told_apart(
 async def test_a_model_can_be_forced_to_call_a_tool(
     provider: ScriptedProvider, model: ModelRouter, handle: str
 ) -> None:
-    await answered(model, ask(handle, tools=(ROLL, FLIP), force_tool=True))
-    await answered(model, ask(handle, tools=(ROLL, FLIP)))
+    await ask_for_answer(model, make_question(handle, tools=(ROLL, FLIP), force_tool=True))
+    await ask_for_answer(model, make_question(handle, tools=(ROLL, FLIP)))
     forced, free = (request.body for request in provider.requests)
     if handle in (OPENAI, RESPONSES):
         assert (forced["tool_choice"], free["tool_choice"]) == ("required", "auto")
@@ -211,8 +215,8 @@ async def test_forcing_gives_way_while_anthropic_thinks(
     provider: ScriptedProvider, model: ModelRouter
 ) -> None:
     settings = ModelSettings(thinking=True, thinking_budget=2000)
-    question = ask(ANTHROPIC, tools=(ROLL,), force_tool=True, settings=settings)
-    await answered(model, question)
+    question = make_question(ANTHROPIC, tools=(ROLL,), force_tool=True, settings=settings)
+    await ask_for_answer(model, question)
     assert provider.requests[0].body["tool_choice"]["type"] == "auto"
     assert provider.requests[0].body["thinking"]["type"] == "enabled"
 
@@ -221,7 +225,7 @@ async def test_a_call_without_an_id_gets_one(
     provider: ScriptedProvider, model: ModelRouter
 ) -> None:
     provider.script(testing.Answer(testing.ToolCall("flip_coin", id="")))
-    events = await told(model, ask(OPENAI, tools=(FLIP,)))
+    events = await ask_for_events(model, make_question(OPENAI, tools=(FLIP,)))
     answer = events[-1]
     assert isinstance(answer, Answer)
     (call,) = answer.tool_calls
@@ -235,8 +239,8 @@ async def test_an_id_that_is_taken_or_unusable_is_replaced(
     provider: ScriptedProvider, model: ModelRouter, handle: str, given: str
 ) -> None:
     provider.script(testing.Answer(testing.ToolCall("flip_coin", id=given)))
-    history = (HELLO, *settled_call("call_again"), HELLO)
-    answer = await answered(model, ask(handle, *history, tools=(FLIP,)))
+    history = (HELLO, *call_rows("call_again"), HELLO)
+    answer = await ask_for_answer(model, make_question(handle, *history, tools=(FLIP,)))
     assert answer.tool_calls[0].id != given
     assert answer.tool_calls[0].id.startswith("call_")
 
@@ -244,15 +248,15 @@ async def test_an_id_that_is_taken_or_unusable_is_replaced(
 async def test_usage_is_counted_alike_everywhere(
     provider: ScriptedProvider, model: ModelRouter, handle: str
 ) -> None:
-    told = testing.Usage(
+    reported = testing.Usage(
         input_tokens=100,
         output_tokens=40,
         cached_input_tokens=60,
         cache_write_tokens=30,
         reasoning_tokens=7,
     )
-    provider.script(testing.Answer("Yes.", usage=told))
-    answer = await answered(model, ask(handle))
+    provider.script(testing.Answer("Yes.", usage=reported))
+    answer = await ask_for_answer(model, make_question(handle))
     # Google does not tell what it wrote into its cache.
     assert answer.usage == Usage(100, 40, 60, None if handle == GOOGLE else 30, 7)
 
@@ -261,12 +265,12 @@ async def test_an_answer_cut_by_the_limit_says_so(
     provider: ScriptedProvider, model: ModelRouter, handle: str
 ) -> None:
     provider.script(testing.Answer("And so", finish="length"))
-    assert (await answered(model, ask(handle))).finish is Finish.LENGTH
+    assert (await ask_for_answer(model, make_question(handle))).finish is Finish.LENGTH
 
 
 async def test_an_empty_answer_is_an_answer(
     provider: ScriptedProvider, model: ModelRouter, handle: str
 ) -> None:
     provider.script(testing.Answer())
-    answer = await answered(model, ask(handle))
+    answer = await ask_for_answer(model, make_question(handle))
     assert (answer.content, answer.tool_calls, answer.finish) == ((), (), Finish.STOP)

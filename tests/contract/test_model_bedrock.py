@@ -4,16 +4,16 @@ import asyncio
 from datetime import UTC, datetime
 
 import pytest
-from tests.contract.asking import (
+from tests.support.model_questions import (
     FLIP,
     HELLO,
     ROLL,
-    answered,
-    ask,
+    answer_rows,
+    ask_for_answer,
+    ask_for_events,
+    make_question,
     provider_settings,
     refusal,
-    settled,
-    told,
 )
 
 from holdfast import errors, testing
@@ -42,8 +42,10 @@ async def test_an_answer_comes_in_pieces_and_then_whole(
         usage=usage,
     )
     provider.script(said)
-    question = ask(HANDLE, tools=(ROLL, FLIP), settings=THINKING, parallel_tool_calls=True)
-    events = await told(model, question)
+    question = make_question(
+        HANDLE, tools=(ROLL, FLIP), settings=THINKING, parallel_tool_calls=True
+    )
+    events = await ask_for_events(model, question)
     answer = events[-1]
     assert isinstance(answer, Answer)
     thoughts = [event.text for event in events if isinstance(event, ThinkingDelta)]
@@ -67,16 +69,16 @@ async def test_a_thought_goes_back_to_bedrock(
 ) -> None:
     thought = testing.Thinking("Hm.", signature="c2lnbmVk")
     provider.script(testing.Answer(thought, testing.ToolCall("flip_coin")))
-    first = await answered(model, ask(HANDLE, tools=(FLIP,), settings=THINKING))
-    rows = (HELLO, *settled(first))
-    await answered(model, ask(HANDLE, *rows, tools=(FLIP,), settings=THINKING))
+    first = await ask_for_answer(model, make_question(HANDLE, tools=(FLIP,), settings=THINKING))
+    rows = (HELLO, *answer_rows(first))
+    await ask_for_answer(model, make_question(HANDLE, *rows, tools=(FLIP,), settings=THINKING))
     second = provider.requests[1]
     assert second.refused is None
     assert "c2lnbmVk" in str(second.messages)
 
 
 async def test_bedrock_is_told_what_to_keep(provider: ScriptedProvider, model: ModelRouter) -> None:
-    await answered(model, ask(HANDLE, tools=(FLIP,)))
+    await ask_for_answer(model, make_question(HANDLE, tools=(FLIP,)))
     body = provider.requests[0].body
     for place in (body["system"], body["toolConfig"]["tools"], body["messages"][-1]["content"]):
         assert "cachePoint" in place[-1]
@@ -114,7 +116,7 @@ async def test_a_broken_stream_is_a_model_error(
 ) -> None:
     provider.script(fault)
     with pytest.raises(errors.ModelError) as raised:
-        await answered(model, ask(HANDLE))
+        await ask_for_answer(model, make_question(HANDLE))
     assert raised.value.transient
 
 
@@ -123,7 +125,7 @@ async def test_a_provider_that_says_nothing_times_out(provider: ScriptedProvider
     for fault in (testing.NoAnswer(), testing.Answer("Well", testing.Hang())):
         provider.script(fault)
         with pytest.raises(errors.ModelTimedOut) as raised:
-            await answered(impatient, ask(HANDLE))
+            await ask_for_answer(impatient, make_question(HANDLE))
         assert raised.value.transient
     await impatient.aclose()
 
@@ -133,7 +135,7 @@ async def test_a_provider_that_is_not_there_may_come_back() -> None:
         settings = provider_settings(gone)
     router = ModelRouter(settings)
     with pytest.raises(errors.ModelError) as raised:
-        await answered(router, ask(HANDLE))
+        await ask_for_answer(router, make_question(HANDLE))
     assert raised.value.transient
     await router.aclose()
 
@@ -143,7 +145,7 @@ async def test_cancelling_closes_the_socket(provider: ScriptedProvider, model: M
     began = asyncio.Event()
 
     async def listen() -> None:
-        async with model.ask(ask(HANDLE)) as events:
+        async with model.ask(make_question(HANDLE)) as events:
             async for _ in events:
                 began.set()
 
@@ -174,8 +176,8 @@ async def test_a_brought_pair_of_keys_signs_and_its_secret_half_stays_in_the_hou
     )
     router = ModelRouter(provider_settings(provider, allowed_model_endpoints=(provider.url,)))
     try:
-        question = ask(HANDLE.replace("bedrock/", "mine/"), account=mine)
-        await answered(router, question)
+        question = make_question(HANDLE.replace("bedrock/", "mine/"), account=mine)
+        await ask_for_answer(router, question)
     finally:
         await router.aclose()
     headers = provider.requests[0].headers

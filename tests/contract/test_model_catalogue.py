@@ -7,35 +7,35 @@ from collections.abc import Iterable
 import pytest
 
 from holdfast.adapters.models.catalogue import ProviderCatalogue
+from holdfast.adapters.models.discovery.discovery import ModelDiscovery
 from holdfast.adapters.models.handles import HOLDFAST, Account, ProviderSettings
-from holdfast.adapters.models.inquiry import Inquiry
-from holdfast.adapters.models.providers import PROVIDERS
-from holdfast.core.providers import KNOWN
+from holdfast.adapters.models.providers.table import PROVIDERS
+from holdfast.core.providers import RESERVED_NAMES
 from holdfast.errors import InvalidArgument, UnknownModel
 
 NOTHING = ProviderSettings()
 BOTH = ProviderSettings(openai_api_key="sk-one", anthropic_api_key="sk-two")
 
 
-class Unasked(Inquiry):
+class Unasked(ModelDiscovery):
     """Nobody is asked: what is published holds."""
 
-    async def ask(self, accounts: Iterable[Account]) -> None: ...
+    async def refresh(self, accounts: Iterable[Account]) -> None: ...
 
 
 def _catalogue(settings: ProviderSettings) -> ProviderCatalogue:
-    return ProviderCatalogue(settings, inquiry=Unasked())
+    return ProviderCatalogue(settings, discovery=Unasked())
 
 
 async def _handles(settings: ProviderSettings) -> list[str]:
-    return [model.handle for model in await _catalogue(settings).models()]
+    return [model.handle for model in await _catalogue(settings).list_models()]
 
 
 async def test_without_any_key_there_is_the_guide() -> None:
     catalogue = ProviderCatalogue(NOTHING)
     assert await _handles(NOTHING) == ["holdfast/guide"]
     assert catalogue.find("holdfast/guide").provider == "holdfast"
-    assert list(await catalogue.embeddings()) == []
+    assert list(await catalogue.list_embeddings()) == []
 
 
 async def test_a_key_brings_the_models_of_its_provider() -> None:
@@ -99,7 +99,7 @@ def test_a_handle_has_two_sides(handle: str) -> None:
 
 
 async def test_embeddings_come_with_openai() -> None:
-    found = await _catalogue(BOTH).embeddings()
+    found = await _catalogue(BOTH).list_embeddings()
     dimensions = {model.name: model.dimensions for model in found}
     assert dimensions == {
         "text-embedding-3-large": 3072,
@@ -138,4 +138,4 @@ def test_the_start_of_the_server_does_not_wait_for_the_sdks() -> None:
 
 
 def test_nobody_can_bring_a_provider_under_the_name_of_one_that_is_known() -> None:
-    assert {*PROVIDERS, HOLDFAST} == KNOWN
+    assert {*PROVIDERS, HOLDFAST} == RESERVED_NAMES

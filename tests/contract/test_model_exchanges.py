@@ -11,9 +11,9 @@ import httpx
 import pytest
 
 from holdfast import errors, testing
-from holdfast.adapters.models import wiretap
-from holdfast.adapters.models.assembled import assembled
 from holdfast.adapters.models.handles import ProviderSettings
+from holdfast.adapters.models.pydantic_ai import exchange_recorder
+from holdfast.adapters.models.pydantic_ai.merged_stream import merge_stream
 from holdfast.adapters.models.router import ModelRouter
 from holdfast.core.messages import Message, Role, Text
 from holdfast.core.models import ModelChoice
@@ -227,12 +227,12 @@ async def test_nobody_listens_unless_asked_to(
     ],
 )
 def test_what_is_not_understood_is_shown_as_it_came(body: bytes, shown: Any) -> None:
-    assert assembled(body) == shown
+    assert merge_stream(body) == shown
 
 
 def test_a_packed_answer_is_kept_unpacked() -> None:
     whole = gzip.compress(b'{"said": "hello"}')
-    assert wiretap._plain(whole, "gzip") == b'{"said": "hello"}'
+    assert exchange_recorder._decompress(whole, "gzip") == b'{"said": "hello"}'
     # Cut off in the middle it is kept as far as it can be read.
-    assert b"hello".startswith(wiretap._plain(whole[:-12], "gzip")[10:15])
-    assert wiretap._plain(b"no gzip at all", "gzip") == b""
+    assert b"hello".startswith(exchange_recorder._decompress(whole[:-12], "gzip")[10:15])
+    assert exchange_recorder._decompress(b"no gzip at all", "gzip") == b""

@@ -3,21 +3,21 @@
 import google.auth
 import pytest
 from google.oauth2.credentials import Credentials
-from tests.contract.asking import (
+from tests.support.model_questions import (
     KEYS,
     OPENAI,
-    answered,
-    ask,
+    ask_for_answer,
     collect,
+    make_question,
     provider_settings,
     refusal,
     row,
-    said_in,
+    text_deltas,
 )
 
 from holdfast import errors, testing
-from holdfast.adapters.models.errors import translation
 from holdfast.adapters.models.handles import ProviderSettings
+from holdfast.adapters.models.pydantic_ai.errors import translate_errors
 from holdfast.adapters.models.router import ModelRouter
 from holdfast.core.messages import (
     Role,
@@ -65,7 +65,7 @@ async def test_a_provider_may_say_when_to_ask_again(
 ) -> None:
     provider.script(testing.HttpError(429, "Slow down.", headers={"retry-after": "7"}))
     with pytest.raises(errors.ModelRateLimited) as raised:
-        await answered(model, ask(handle))
+        await ask_for_answer(model, make_question(handle))
     assert (raised.value.transient, raised.value.retry_after_seconds) == (True, 7)
 
 
@@ -76,7 +76,7 @@ async def test_an_account_without_credit_is_not_asked_again(
         testing.HttpError(429, "You exceeded your quota.", code="insufficient_quota"),
     )
     with pytest.raises(errors.ModelOutOfCredits) as raised:
-        await answered(model, ask(OPENAI))
+        await ask_for_answer(model, make_question(OPENAI))
     assert not raised.value.transient
 
 
@@ -93,7 +93,7 @@ async def test_a_history_that_does_not_fit_has_its_own_error(
 ) -> None:
     provider.script(testing.HttpError(400, words))
     with pytest.raises(errors.ContextWindowExceeded) as raised:
-        await answered(model, ask(handle))
+        await ask_for_answer(model, make_question(handle))
     assert raised.value.detail == words
 
 
@@ -102,7 +102,7 @@ async def test_a_key_never_shows_in_an_error(
 ) -> None:
     provider.script(testing.HttpError(401, f"Incorrect API key provided: {KEYS[handle]}."))
     with pytest.raises(errors.ModelAuthFailed) as raised:
-        await answered(model, ask(handle))
+        await ask_for_answer(model, make_question(handle))
     assert KEYS[handle] not in str(raised.value)
     assert "Incorrect API key provided" in raised.value.detail
 
@@ -124,7 +124,7 @@ async def test_a_broken_stream_is_a_model_error(
 ) -> None:
     provider.script(fault)
     with pytest.raises(errors.ModelError) as raised:
-        await answered(model, ask(handle))
+        await ask_for_answer(model, make_question(handle))
     assert type(raised.value) is errors.ModelError
     assert raised.value.detail
     assert raised.value.transient
@@ -135,11 +135,11 @@ async def test_what_came_before_the_break_is_handed_on(
     provider: ScriptedProvider, model: ModelRouter, handle: str
 ) -> None:
     provider.script(testing.Answer("Half an", testing.HangUp()))
-    async with model.ask(ask(handle)) as events:
+    async with model.ask(make_question(handle)) as events:
         said: list[ModelEvent] = []
         with pytest.raises(errors.ModelError):
             await collect(events, said)
-    assert "".join(said_in(said)) == "Half an"
+    assert "".join(text_deltas(said)) == "Half an"
 
 
 async def test_a_provider_that_says_nothing_times_out(
@@ -149,7 +149,7 @@ async def test_a_provider_that_says_nothing_times_out(
     for fault in (testing.NoAnswer(), testing.Answer("Well", testing.Hang())):
         provider.script(fault)
         with pytest.raises(errors.ModelTimedOut):
-            await answered(impatient, ask(handle))
+            await ask_for_answer(impatient, make_question(handle))
     await impatient.aclose()
 
 
@@ -158,7 +158,7 @@ async def test_a_provider_that_is_not_there_is_a_model_error(handle: str) -> Non
         settings = provider_settings(gone)
     router = ModelRouter(settings)
     with pytest.raises(errors.ModelError) as raised:
-        await answered(router, ask(handle))
+        await ask_for_answer(router, make_question(handle))
     assert raised.value.detail
     await router.aclose()
 
@@ -167,13 +167,13 @@ async def test_an_error_of_the_caller_is_not_taken_for_the_providers(
     provider: ScriptedProvider, model: ModelRouter, handle: str
 ) -> None:
     with pytest.raises(ZeroDivisionError):
-        async with model.ask(ask(handle)):
+        async with model.ask(make_question(handle)):
             raise ZeroDivisionError
 
 
 async def test_half_a_character_is_refused_not_a_crash(model: ModelRouter, handle: str) -> None:
     with pytest.raises(errors.ModelRejectedRequest):
-        await answered(model, ask(handle, row(Role.USER, "\ud800")))
+        await ask_for_answer(model, make_question(handle, row(Role.USER, "\ud800")))
 
 
 @pytest.mark.parametrize("nobody_there", [True, False], ids=["no connection", "refused"])
@@ -195,14 +195,14 @@ async def test_a_machine_that_cannot_sign_in_may_do_so_later_if_nobody_refused(
         ProviderSettings(google_cloud_project="p", google_vertex_base_url=provider.url)
     )
     with pytest.raises(errors.ModelError) as raised:
-        await answered(router, ask("google_vertex/gemini-2.5-pro"))
+        await ask_for_answer(router, make_question("google_vertex/gemini-2.5-pro"))
     assert raised.value.transient is nobody_there
     await router.aclose()
 
 
 def test_an_answer_that_the_sdk_trips_over_may_be_whole_the_next_time() -> None:
-    with pytest.raises(errors.ModelError) as raised, translation((), reading=True):
+    with pytest.raises(errors.ModelError) as raised, translate_errors((), reading=True):
         raise AttributeError("'NoneType' object has no attribute 'delta'")
     assert raised.value.transient
-    with pytest.raises(AttributeError), translation(()):
+    with pytest.raises(AttributeError), translate_errors(()):
         raise AttributeError("our own mistake")

@@ -7,19 +7,19 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.contract.asking import (
+from tests.support.model_questions import (
     FLIP,
     GOOGLE,
     HELLO,
-    answered,
-    ask,
-    settled_call,
+    ask_for_answer,
+    call_rows,
+    make_question,
 )
 
 from holdfast import errors, testing
-from holdfast.adapters.models import providers
 from holdfast.adapters.models.handles import ProviderSettings
-from holdfast.adapters.models.providers import PROVIDERS
+from holdfast.adapters.models.providers import table
+from holdfast.adapters.models.providers.table import PROVIDERS
 from holdfast.adapters.models.router import ModelRouter
 from holdfast.core.messages import Text
 from holdfast.core.models import ModelChoice
@@ -195,7 +195,7 @@ async def test_every_handle_reaches_its_provider(
 ) -> None:
     provider.script(testing.Answer("It is I."))
     async with _router(_settings(provider, given)) as router:
-        answer = await answered(router, ask(handle))
+        answer = await ask_for_answer(router, make_question(handle))
     assert [part.text for part in answer.content if isinstance(part, Text)] == ["It is I."]
     (request,) = provider.requests
     assert request.refused is None
@@ -215,8 +215,8 @@ async def test_every_handle_can_call_tools_after_others_did(
     calls = [testing.ToolCall("flip_coin", {"coin": coin}, at_once=at_once) for coin in coins]
     provider.script(testing.Answer("I do.", *calls))
     async with _router(_settings(provider, given)) as router:
-        rows = (HELLO, *settled_call("toolu_of_another_provider"), HELLO)
-        answer = await answered(router, ask(handle, *rows, tools=(FLIP,)))
+        rows = (HELLO, *call_rows("toolu_of_another_provider"), HELLO)
+        answer = await ask_for_answer(router, make_question(handle, *rows, tools=(FLIP,)))
     assert provider.requests[0].refused is None
     assert provider.requests[0].tool_names == ["flip_coin"]
     assert [(call.name, call.arguments) for call in answer.tool_calls] == [
@@ -227,8 +227,10 @@ async def test_every_handle_can_call_tools_after_others_did(
 async def test_mistral_gets_ids_of_its_own_kind(provider: ScriptedProvider) -> None:
     settings = ProviderSettings(mistral_api_key=KEY, mistral_base_url=provider.url)
     async with _router(settings) as router:
-        rows = (HELLO, *settled_call("toolu_of_another_provider"), HELLO)
-        await answered(router, ask("mistral/mistral-large-latest", *rows, tools=(FLIP,)))
+        rows = (HELLO, *call_rows("toolu_of_another_provider"), HELLO)
+        await ask_for_answer(
+            router, make_question("mistral/mistral-large-latest", *rows, tools=(FLIP,))
+        )
     called, returned = provider.requests[0].messages[2:4]
     given = called["tool_calls"][0]["id"]
     assert re.fullmatch("[a-zA-Z0-9]{9}", given)
@@ -242,7 +244,7 @@ async def test_leaving_closes_every_providers_socket(
 ) -> None:
     provider.script(testing.Answer("One", testing.Hang()))
     async with _router(_settings(provider, given)) as router:
-        async with router.ask(ask(handle)) as events:
+        async with router.ask(make_question(handle)) as events:
             await asyncio.wait_for(anext(events), 10)
         (request,) = provider.requests
         await request.finished.wait(10)
@@ -277,7 +279,7 @@ async def test_bedrock_is_reached_with_a_signature() -> None:
         settings = ProviderSettings(aws_region="eu-west-1", bedrock_base_url=url, **keys)  # type: ignore[arg-type]
         async with _router(settings) as router:
             with pytest.raises(errors.ModelAuthFailed, match="You may not") as raised:
-                await answered(router, ask("bedrock/amazon.nova-lite-v1:0"))
+                await ask_for_answer(router, make_question("bedrock/amazon.nova-lite-v1:0"))
     (request,) = heard  # the engine retries, nobody else
     line, *headers = request.decode().splitlines()
     assert line == "POST /model/amazon.nova-lite-v1%3A0/converse-stream HTTP/1.1"
@@ -295,7 +297,7 @@ async def test_bedrocks_key_is_not_sent_in_the_clear() -> None:
         )
         async with _router(settings) as router:
             with pytest.raises(errors.ModelError, match="requires an HTTPS endpoint"):
-                await answered(router, ask("bedrock/amazon.nova-lite-v1:0"))
+                await ask_for_answer(router, make_question("bedrock/amazon.nova-lite-v1:0"))
     assert heard == []
 
 
@@ -304,9 +306,9 @@ async def test_a_provider_that_cannot_be_set_up_does_not_stop_the_start(
 ) -> None:
     settings = ProviderSettings(aws_region="no region!", bedrock_api_key=KEY)
     async with _router(settings) as router:
-        await router.warm()
+        await router.warm_up()
         with pytest.raises(errors.ModelError, match="no region!"):
-            await answered(router, ask("bedrock/amazon.nova-lite-v1:0"))
+            await ask_for_answer(router, make_question("bedrock/amazon.nova-lite-v1:0"))
     assert "model.not_loaded" in caplog.text
 
 
@@ -337,7 +339,7 @@ async def test_a_provider_that_is_not_configured_names_its_variable(
 ) -> None:
     router = ModelRouter(ProviderSettings())
     with pytest.raises(errors.UnknownModel, match=variable):
-        await answered(router, ask(handle))
+        await ask_for_answer(router, make_question(handle))
 
 
 @pytest.mark.parametrize(
@@ -352,16 +354,16 @@ async def test_a_provider_that_is_not_configured_names_its_variable(
 async def test_without_its_sdk_a_provider_names_the_extra(
     monkeypatch: pytest.MonkeyPatch, handle: str, given: dict[str, Any], extra: str
 ) -> None:
-    monkeypatch.setattr(providers, "find_spec", lambda _name: None)
+    monkeypatch.setattr(table, "find_spec", lambda _name: None)
     router = ModelRouter(ProviderSettings(**given))
-    await router.warm()
+    await router.warm_up()
     with pytest.raises(errors.UnknownModel, match=rf"pip install 'holdfast\[{extra}\]'"):
-        await answered(router, ask(handle))
+        await ask_for_answer(router, make_question(handle))
 
 
 async def test_a_loopback_server_needs_no_key(provider: ScriptedProvider) -> None:
     async with _router(ProviderSettings(openai_base_url=provider.openai_url)) as router:
-        assert (await answered(router, ask("openai/llama"))).content
+        assert (await ask_for_answer(router, make_question("openai/llama"))).content
 
 
 # addresses that callers name
@@ -369,7 +371,7 @@ async def test_a_loopback_server_needs_no_key(provider: ScriptedProvider) -> Non
 
 def _at(handle: str, endpoint: str) -> Question:
     choice = ModelChoice(handle=handle, context_window=1000, endpoint=endpoint)
-    return Question(choice=choice, history=ask(handle).history)
+    return Question(choice=choice, history=make_question(handle).history)
 
 
 @pytest.mark.parametrize(
@@ -395,7 +397,7 @@ def test_a_providers_own_address_means_the_provider_as_it_is_configured(
         openai_base_url="http://127.0.0.1:1/v1",
         ollama_base_url="http://127.0.0.1:2",
     )
-    assert settings.endpoint(provider_name, address) is None
+    assert settings.resolve_endpoint(provider_name, address) is None
 
 
 @pytest.mark.parametrize(
@@ -413,7 +415,7 @@ def test_another_address_is_refused_with_the_setting_that_allows_it(address: str
         openai_api_key=KEY, allowed_model_endpoints=("https://allowed.example/v1",)
     )
     with pytest.raises(errors.InvalidArgument, match="HOLDFAST_ALLOWED_MODEL_ENDPOINTS"):
-        settings.endpoint("openai", address)
+        settings.resolve_endpoint("openai", address)
 
 
 async def test_an_allowed_address_is_asked_with_the_providers_key(
@@ -425,7 +427,7 @@ async def test_an_allowed_address_is_asked_with_the_providers_key(
         allowed_model_endpoints=(provider.openai_url,),
     )
     async with _router(settings) as router:
-        await answered(router, _at("openai/gpt-4o", provider.openai_url))
+        await ask_for_answer(router, _at("openai/gpt-4o", provider.openai_url))
     assert provider.requests[0].api_key == KEY
 
 
@@ -434,9 +436,9 @@ async def test_an_allowed_server_of_a_provider_without_a_key_is_asked_without(
 ) -> None:
     settings = ProviderSettings(allowed_model_endpoints=(provider.openai_url,))
     async with _router(settings) as router:
-        await answered(router, _at("vllm/qwen", f"{provider.openai_url}/"))
+        await ask_for_answer(router, _at("vllm/qwen", f"{provider.openai_url}/"))
         with pytest.raises(errors.UnknownModel, match="ANTHROPIC_API_KEY"):
-            await answered(router, _at("anthropic/claude", provider.openai_url))
+            await ask_for_answer(router, _at("anthropic/claude", provider.openai_url))
     assert provider.requests[0].api_key == "no-key-needed"
 
 
@@ -445,5 +447,5 @@ async def test_an_address_that_is_no_longer_allowed_is_not_asked(
 ) -> None:
     async with _router(ProviderSettings(openai_api_key=KEY)) as router:
         with pytest.raises(errors.InvalidArgument):
-            await answered(router, _at("openai/gpt-4o", provider.openai_url))
+            await ask_for_answer(router, _at("openai/gpt-4o", provider.openai_url))
     assert provider.requests == []

@@ -3,18 +3,18 @@
 import json
 
 import pytest
-from tests.contract.asking import (
+from tests.support.model_questions import (
     FLIP,
     HELLO,
     PNG,
     RESPONSES,
     ROLL,
     SYSTEM,
-    answered,
-    ask,
+    ask_for_answer,
+    call_rows,
+    make_question,
     result,
     row,
-    settled_call,
 )
 
 from holdfast.adapters.models.router import ModelRouter
@@ -46,10 +46,10 @@ async def test_a_history_with_results_is_accepted(
         row(Role.ASSISTANT, "Heads.", step_id="step-2"),
         row(Role.SUMMARY, "They flipped coins."),
         row(Role.USER, "Again."),
-        *settled_call("call_3"),
+        *call_rows("call_3"),
         row(Role.USER, "Go on.", hidden=True),
     )
-    await answered(model, ask(handle, *rows, tools=(FLIP,)))
+    await ask_for_answer(model, make_question(handle, *rows, tools=(FLIP,)))
     (request,) = provider.requests
     assert request.refused is None
     assert request.user_text.endswith("Go on.")
@@ -68,7 +68,7 @@ async def test_calls_that_were_held_belong_to_the_same_answer(
         row(Role.APPROVAL, decisions=(Decision("call_2", approve=True),)),
         row(Role.TOOL, tool_returns=(result("call_1"), result("call_2"))),
     )
-    await answered(model, ask(handle, *rows, tools=(ROLL, FLIP)))
+    await ask_for_answer(model, make_question(handle, *rows, tools=(ROLL, FLIP)))
     (request,) = provider.requests
     assert request.refused is None
     if handle == RESPONSES:
@@ -97,7 +97,7 @@ async def test_a_result_says_which_tool_it_is_of_and_what_a_person_changed(
         row(Role.APPROVAL, decisions=(edited, Decision("call_2", approve=False, returned=mine))),
         row(Role.TOOL, tool_returns=(rolled, mine)),
     )
-    await answered(model, ask(handle, *rows, tools=(ROLL, FLIP)))
+    await ask_for_answer(model, make_question(handle, *rows, tools=(ROLL, FLIP)))
     (request,) = provider.requests
     assert request.refused is None
     results = json.dumps(request.messages[-2:])
@@ -112,9 +112,9 @@ async def test_a_result_says_which_tool_it_is_of_and_what_a_person_changed(
 async def test_a_failed_call_is_marked_as_an_error(
     provider: ScriptedProvider, model: ModelRouter, handle: str
 ) -> None:
-    call, _ = settled_call("call_1")
+    call, _ = call_rows("call_1")
     failed = row(Role.TOOL, tool_returns=(result("call_1", "no coin", Outcome.FAILED),))
-    await answered(model, ask(handle, HELLO, call, failed, tools=(FLIP,)))
+    await ask_for_answer(model, make_question(handle, HELLO, call, failed, tools=(FLIP,)))
     last = provider.requests[0].messages[-1]
     match handle:
         case "openai/gpt-4o":
@@ -132,19 +132,19 @@ async def test_pictures_go_by_value(
     provider: ScriptedProvider, model: ModelRouter, handle: str
 ) -> None:
     seen = row(Role.USER, "What is it?", Image("image/png", PNG))
-    await answered(model, ask(handle, seen))
+    await ask_for_answer(model, make_question(handle, seen))
     assert PNG in str(provider.requests[0].messages)
 
 
 async def test_pictures_that_a_tool_returned_go_by_value(
     provider: ScriptedProvider, model: ModelRouter, handle: str
 ) -> None:
-    call, _ = settled_call("call_1")
+    call, _ = call_rows("call_1")
     seen = ToolReturn(
         "call_1", "flip_coin", Outcome.FINISHED, (Text("heads"), Image("image/png", PNG))
     )
     rows = (HELLO, call, row(Role.TOOL, tool_returns=(seen,)))
-    await answered(model, ask(handle, *rows, tools=(FLIP,)))
+    await ask_for_answer(model, make_question(handle, *rows, tools=(FLIP,)))
     assert provider.requests[0].refused is None
     sent = str(provider.requests[0].messages)
     assert PNG in sent
@@ -172,7 +172,7 @@ async def test_pictures_that_a_tool_returned_go_by_value(
 async def test_odd_histories_are_accepted_too(
     provider: ScriptedProvider, model: ModelRouter, handle: str, rows: tuple[Message, ...]
 ) -> None:
-    await answered(model, ask(handle, *rows, tools=(FLIP,)))
+    await ask_for_answer(model, make_question(handle, *rows, tools=(FLIP,)))
     assert provider.requests[0].refused is None
 
 
@@ -180,5 +180,5 @@ async def test_a_system_message_alone_is_enough(
     provider: ScriptedProvider, model: ModelRouter, handle: str
 ) -> None:
     choice = ModelChoice(handle=handle, context_window=1000)
-    await answered(model, Question(choice=choice, history=(SYSTEM,)))
+    await ask_for_answer(model, Question(choice=choice, history=(SYSTEM,)))
     assert provider.requests[0].refused is None

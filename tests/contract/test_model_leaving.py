@@ -3,10 +3,7 @@
 import asyncio
 
 import pytest
-from tests.contract.asking import (
-    answered,
-    ask,
-)
+from tests.support.model_questions import ask_for_answer, make_question
 
 from holdfast import testing
 from holdfast.adapters.models.router import ModelRouter
@@ -17,7 +14,7 @@ async def test_leaving_closes_the_providers_socket(
     provider: ScriptedProvider, model: ModelRouter, handle: str
 ) -> None:
     provider.script(testing.Answer("One", testing.Hang()))
-    async with model.ask(ask(handle)) as events:
+    async with model.ask(make_question(handle)) as events:
         await asyncio.wait_for(anext(events), 10)
     (request,) = provider.requests
     await request.finished.wait(10)
@@ -30,9 +27,9 @@ async def test_leaving_closes_the_providers_socket(
 async def test_cancelling_closes_the_providers_socket(
     provider: ScriptedProvider, model: ModelRouter, handle: str, scripted: testing.Scripted
 ) -> None:
-    await model.warm()
+    await model.warm_up()
     provider.script(scripted)
-    asking = asyncio.create_task(answered(model, ask(handle)))
+    asking = asyncio.create_task(ask_for_answer(model, make_question(handle)))
     request = await provider.wait_for_request(timeout=10)
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -45,5 +42,5 @@ async def test_a_connection_is_used_again(
     provider: ScriptedProvider, model: ModelRouter, handle: str
 ) -> None:
     for _ in range(3):
-        await answered(model, ask(handle))
+        await ask_for_answer(model, make_question(handle))
     assert len(provider._server._connections) == 1

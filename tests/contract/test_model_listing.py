@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.adapters.models import inquiry, listing
 from holdfast.adapters.models.catalogue import ProviderCatalogue
+from holdfast.adapters.models.discovery import discovery, listing
+from holdfast.adapters.models.discovery.discovery import ModelDiscovery
 from holdfast.adapters.models.handles import Account, ProviderSettings
-from holdfast.adapters.models.inquiry import Inquiry
 
 KEY = "a-secret-key"
 
@@ -22,7 +22,7 @@ class Server:
     def __init__(self, pages: dict[str, Any]) -> None:
         self.pages = pages
         self.url = ""
-        self.heard: list[tuple[str, dict[str, str]]] = []
+        self.requests: list[tuple[str, dict[str, str]]] = []
         self.bodies: list[bytes] = []
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -31,7 +31,7 @@ class Server:
         lines = (line.partition(": ") for line in head[1:] if line)
         headers = {name.lower(): value for name, _, value in lines}
         body = await reader.readexactly(int(headers.get("content-length", "0")))
-        self.heard.append((target, headers))
+        self.requests.append((target, headers))
         page = self.pages.get(target.partition("?")[0])
         if callable(page):
             page = page(json.loads(body))
@@ -55,12 +55,12 @@ async def serving(pages: dict[str, Any]) -> AsyncIterator[Server]:
 
 
 async def _windows(catalogue: ProviderCatalogue, provider: str) -> dict[str, int]:
-    models = await catalogue.models()
+    models = await catalogue.list_models()
     return {model.name: model.context_window for model in models if model.provider == provider}
 
 
 async def _dimensions(catalogue: ProviderCatalogue) -> dict[str, int]:
-    return {model.handle: model.dimensions for model in await catalogue.embeddings()}
+    return {model.handle: model.dimensions for model in await catalogue.list_embeddings()}
 
 
 def _ollama_show(body: dict[str, Any]) -> dict[str, Any]:
@@ -131,7 +131,7 @@ async def test_vllm_is_asked_what_it_serves() -> None:
         settings = ProviderSettings(vllm_base_url=server.url, vllm_api_key=KEY)
         found = await _windows(ProviderCatalogue(settings), "vllm")
     assert found == {"Qwen/Qwen3-8B": 40_960}
-    assert server.heard[0][1]["authorization"] == f"Bearer {KEY}"
+    assert server.requests[0][1]["authorization"] == f"Bearer {KEY}"
 
 
 async def test_llama_cpp_is_asked_what_it_serves() -> None:
@@ -230,7 +230,7 @@ async def test_a_key_lists_what_it_can_reach(
         given: dict[str, Any] = {f"{field}_api_key": KEY, f"{field}_base_url": server.url}
         found = await _windows(ProviderCatalogue(ProviderSettings(**given)), provider)
     assert found == windows
-    assert KEY in str(server.heard[0][1])
+    assert KEY in str(server.requests[0][1])
 
 
 async def test_openai_lists_models_that_talk_and_models_that_embed() -> None:
@@ -263,9 +263,9 @@ async def test_who_cannot_say_what_a_key_opens_is_not_asked() -> None:
             bedrock_api_key=KEY,
             bedrock_base_url=server.url,
         )
-        handles = [model.handle for model in await ProviderCatalogue(settings).models()]
+        handles = [model.handle for model in await ProviderCatalogue(settings).list_models()]
     assert handles == ["holdfast/guide"]
-    assert server.heard == []
+    assert server.requests == []
 
 
 # how they are asked
@@ -279,7 +279,7 @@ async def _never(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 async def test_a_server_that_does_not_answer_is_left_out_after_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(inquiry, "ANSWER_SECONDS", 0.4)
+    monkeypatch.setattr(discovery, "TIMEOUT_SECONDS", 0.4)
     silent = await asyncio.start_server(_never, "127.0.0.1", 0)
     async with serving({"/v1/models": {"data": [{"id": "there", "max_model_len": 7}]}}) as server:
         port = silent.sockets[0].getsockname()[1]
@@ -290,7 +290,7 @@ async def test_a_server_that_does_not_answer_is_left_out_after_a_while(
             anthropic_base_url=f"http://127.0.0.1:{port}",
         )
         async with asyncio.timeout(10):
-            models = await ProviderCatalogue(settings).models()
+            models = await ProviderCatalogue(settings).list_models()
         silent.close()
     handles = [model.handle for model in models]
     assert "vllm/there" in handles
@@ -305,7 +305,7 @@ async def test_a_server_that_does_not_answer_is_left_out_after_a_while(
 async def test_an_answer_that_makes_no_sense_breaks_nothing(page: Any) -> None:
     async with serving({"/v1/models": page}) as server:
         catalogue = ProviderCatalogue(ProviderSettings(vllm_base_url=server.url))
-        assert [model.handle for model in await catalogue.models()] == ["holdfast/guide"]
+        assert [model.handle for model in await catalogue.list_models()] == ["holdfast/guide"]
 
 
 async def test_what_was_said_holds_for_a_while() -> None:
@@ -313,16 +313,16 @@ async def test_what_was_said_holds_for_a_while() -> None:
     async with serving(pages) as server:
         settings = ProviderSettings(vllm_base_url=server.url)
         now = [0.0]
-        catalogue = ProviderCatalogue(settings, inquiry=Inquiry(lambda: now[0]))
+        catalogue = ProviderCatalogue(settings, discovery=ModelDiscovery(lambda: now[0]))
         for _ in range(3):
-            await catalogue.models()
-        asked = len(server.heard)
+            await catalogue.list_models()
+        asked = len(server.requests)
         server.pages["/v1/models"] = {"data": [{"id": "two"}]}
-        now[0] = inquiry.FRESH_SECONDS
+        now[0] = discovery.FRESH_SECONDS
         assert await _windows(catalogue, "vllm") == {"two": 128_000}
         # A server that has just gone away is not forgotten at once.
         del server.pages["/v1/models"]
-        now[0] = 2 * inquiry.FRESH_SECONDS
+        now[0] = 2 * discovery.FRESH_SECONDS
         assert await _windows(catalogue, "vllm") == {"two": 128_000}
     assert asked == 2  # the list, and whether it is a llama.cpp
 
@@ -330,8 +330,8 @@ async def test_what_was_said_holds_for_a_while() -> None:
 async def test_whoever_asks_at_the_same_time_asks_once() -> None:
     async with serving({"/v1/models": {"data": [{"id": "m", "max_model_len": 9}]}}) as server:
         catalogue = ProviderCatalogue(ProviderSettings(vllm_base_url=server.url))
-        await asyncio.gather(*(catalogue.models() for _ in range(5)))
-    assert len(server.heard) == 1
+        await asyncio.gather(*(catalogue.list_models() for _ in range(5)))
+    assert len(server.requests) == 1
 
 
 async def test_what_is_said_of_eyes_is_heard() -> None:
@@ -349,23 +349,23 @@ async def test_what_is_said_of_eyes_is_heard() -> None:
     ]
     async with serving({"/v1/models": {"data": rows}}) as server:
         settings = ProviderSettings(vllm_base_url=server.url)
-        asked = Inquiry()
-        await asked.ask(settings.accounts.values())
-    listed = asked.known("vllm")
+        asked = ModelDiscovery()
+        await asked.refresh(settings.accounts.values())
+    listed = asked.last_list("vllm")
     assert listed is not None
     said = [True, False] * 4
-    assert [model.sees for model in listed.models] == [*said, None]
+    assert [model.supports_images for model in listed.models] == [*said, None]
 
 
 async def test_accounts_that_nobody_uses_any_more_are_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(inquiry, "_REMEMBERED", 2)
+    monkeypatch.setattr(discovery, "_MAX_ACCOUNTS", 2)
     async with serving({"/v1/models": {"data": [{"id": "m", "max_model_len": 9}]}}) as server:
-        asked = Inquiry()
+        asked = ModelDiscovery()
         for owner in ("one", "two", "three"):
-            await asked.ask([Account(KEY, f"{server.url}/v1", "vllm", owner=owner)])
-    found = [owner for owner in ("one", "two", "three") if asked.known(owner)]
+            await asked.refresh([Account(KEY, f"{server.url}/v1", "vllm", owner=owner)])
+    found = [owner for owner in ("one", "two", "three") if asked.last_list(owner)]
     assert found == ["two", "three"]
 
 
@@ -386,7 +386,7 @@ async def test_no_more_is_read_than_a_list_of_models_is_long() -> None:
     async with await asyncio.start_server(pour, "127.0.0.1", 0) as listening:
         port = listening.sockets[0].getsockname()[1]
         account = Account(KEY, f"http://127.0.0.1:{port}/v1", "vllm")
-        assert await listing.ask(account) is None
+        assert await listing.fetch(account) is None
     assert sent < 100_000_000
 
 
@@ -400,11 +400,11 @@ async def test_a_model_is_prepared_by_asking_its_server_alone() -> None:
         assert catalogue.find("ollama/loaded").context_window == 128_000
         await catalogue.prepare("ollama/loaded")
         assert catalogue.find("ollama/loaded").context_window == 32_768
-    assert other.heard == []
+    assert other.requests == []
 
 
 async def test_a_model_whose_window_is_published_needs_no_asking() -> None:
     async with serving({}) as server:
         settings = ProviderSettings(openai_api_key=KEY, openai_base_url=server.url)
         await ProviderCatalogue(settings).prepare("openai/gpt-4o-2024-11-20")
-    assert server.heard == []
+    assert server.requests == []

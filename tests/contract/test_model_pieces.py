@@ -5,21 +5,21 @@ from datetime import UTC, datetime
 from itertools import product
 
 import pytest
-from tests.contract.asking import next_said
+from tests.support.model_questions import next_event
 
 from holdfast import testing
 from holdfast.adapters.models.handles import GUIDE_HANDLE, ProviderSettings
 from holdfast.adapters.models.router import ModelRouter
 from holdfast.core.events import (
     CallStreamed,
-    HiddenThoughtStreamed,
+    HiddenReasoningStreamed,
+    ReasoningStreamed,
     Streamed,
     TextStreamed,
-    ThoughtStreamed,
 )
 from holdfast.core.messages import Message, Role, Text, Thinking
 from holdfast.core.models import ModelChoice, ModelSettings
-from holdfast.core.pieces import Piece, Sort, pieces
+from holdfast.core.pieces import Piece, PieceKind, pieces
 from holdfast.core.turn import Policy
 from holdfast.engine.answer_facts import AnswerFacts
 from holdfast.ports.model import Answer, ModelEvent, Question, ToolOffer
@@ -91,43 +91,43 @@ async def _events(model: ModelRouter, handle: str) -> list[ModelEvent]:
         return [event async for event in events]
 
 
-def _told(events: list[ModelEvent]) -> list[tuple[Sort, object]]:
+def _told(events: list[ModelEvent]) -> list[tuple[PieceKind, object]]:
     """What a client that joins the facts of each piece has in the end."""
     facts = AnswerFacts("message-1", "step-1", Policy(max_steps=1, parallel=True))
-    found: dict[int, tuple[Sort, object]] = {}
+    found: dict[int, tuple[PieceKind, object]] = {}
     for event in events:
-        for fact in facts.of(event):
+        for fact in facts.facts_for(event):
             found[fact.piece] = _joined(found.get(fact.piece), fact)
-    assert list(facts.rest()) == []
+    assert list(facts.deferred_facts()) == []
     assert sorted(found) == list(range(len(found)))
     return [found[number] for number in sorted(found)]
 
 
-def _joined(before: tuple[Sort, object] | None, fact: Streamed) -> tuple[Sort, object]:
+def _joined(before: tuple[PieceKind, object] | None, fact: Streamed) -> tuple[PieceKind, object]:
     match fact:
         case TextStreamed():
-            return Sort.WORDS, f"{before[1] if before else ''}{fact.text}"
-        case ThoughtStreamed():
-            return Sort.THOUGHTS, f"{before[1] if before else ''}{fact.text}"
-        case HiddenThoughtStreamed():
+            return PieceKind.TEXT, f"{before[1] if before else ''}{fact.text}"
+        case ReasoningStreamed():
+            return PieceKind.REASONING, f"{before[1] if before else ''}{fact.text}"
+        case HiddenReasoningStreamed():
             assert before is None
-            return Sort.HIDDEN, (fact.redacted, fact.data)
+            return PieceKind.HIDDEN_REASONING, (fact.redacted, fact.data)
         case CallStreamed():
             calls = dict(before[1]) if before else {}  # type: ignore[call-overload]  # such a piece has calls
             calls[fact.call_id] = calls.get(fact.call_id, "") + fact.arguments
-            return Sort.CALLS, calls
+            return PieceKind.TOOL_CALLS, calls
 
 
-def _stored(piece: Piece) -> tuple[Sort, object]:
-    match piece.sort:
-        case Sort.CALLS:
-            return piece.sort, {call.id: call.arguments for call in piece.calls}
-        case Sort.HIDDEN:
+def _stored(piece: Piece) -> tuple[PieceKind, object]:
+    match piece.kind:
+        case PieceKind.TOOL_CALLS:
+            return piece.kind, {call.id: call.arguments for call in piece.calls}
+        case PieceKind.HIDDEN_REASONING:
             (thought,) = piece.parts
             assert isinstance(thought, Thinking)
-            return piece.sort, (thought.redacted, thought.signature if thought.redacted else None)
+            return piece.kind, (thought.redacted, thought.signature if thought.redacted else None)
         case _:
-            return piece.sort, "".join(
+            return piece.kind, "".join(
                 part.text for part in piece.parts if isinstance(part, Text | Thinking)
             )
 
@@ -183,7 +183,9 @@ async def test_redacted_thinking_is_told_with_its_data_when_it_comes(
     choice = ModelChoice(handle=HANDLES[2], context_window=1000, settings=SETTINGS)
     question = Question(choice=choice, history=(_row(Role.SYSTEM), _row(Role.USER)))
     async with model.ask(question) as events:
-        assert _told([await next_said(events)]) == [(Sort.HIDDEN, (True, "aGlkZGVu"))]
+        assert _told([await next_event(events)]) == [
+            (PieceKind.HIDDEN_REASONING, (True, "aGlkZGVu"))
+        ]
         gate.release()
         rest = [event async for event in events]
-    assert _told(rest) == [(Sort.WORDS, "Yes.")]
+    assert _told(rest) == [(PieceKind.TEXT, "Yes.")]

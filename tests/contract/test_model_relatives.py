@@ -4,7 +4,16 @@ OpenRouter's."""
 import asyncio
 
 import pytest
-from tests.contract.asking import HELLO, ROLL, answered, ask, refusal, said_in, settled, told
+from tests.support.model_questions import (
+    HELLO,
+    ROLL,
+    answer_rows,
+    ask_for_answer,
+    ask_for_events,
+    make_question,
+    refusal,
+    text_deltas,
+)
 
 from holdfast import errors, testing
 from holdfast.adapters.models.router import ModelRouter
@@ -25,12 +34,12 @@ async def test_text_comes_in_pieces_and_then_whole(
 ) -> None:
     gate = testing.Gate()
     provider.script(testing.Answer("One", gate, " two.", usage=testing.Usage(100, 40)))
-    async with model.ask(ask(handle)) as stream:
+    async with model.ask(make_question(handle)) as stream:
         assert await asyncio.wait_for(anext(stream), 10) == TextDelta("One")
         gate.release()
         rest = [event async for event in stream]
     answer = rest[-1]
-    assert said_in(rest) == [" two."]
+    assert text_deltas(rest) == [" two."]
     assert isinstance(answer, Answer)
     assert [part.text for part in answer.content if isinstance(part, Text)] == ["One two."]
     assert (answer.tool_calls, answer.finish) == ((), Finish.STOP)
@@ -43,8 +52,10 @@ async def test_a_tool_is_called_and_its_result_goes_back(
     # Mistral sends a call in one piece.
     call = testing.ToolCall("roll_dice", {"num_sides": 6}, at_once=True)
     provider.script(testing.Answer("I roll.", call), "A 4.")
-    first = await answered(model, ask(handle, tools=(ROLL,)))
-    second = await answered(model, ask(handle, HELLO, *settled(first), tools=(ROLL,)))
+    first = await ask_for_answer(model, make_question(handle, tools=(ROLL,)))
+    second = await ask_for_answer(
+        model, make_question(handle, HELLO, *answer_rows(first), tools=(ROLL,))
+    )
     assert [(call.name, call.arguments) for call in first.tool_calls] == [
         ("roll_dice", '{"num_sides":6}')
     ]
@@ -88,7 +99,7 @@ async def test_a_broken_stream_is_a_model_error(
 ) -> None:
     provider.script(fault)
     with pytest.raises(errors.ModelError):
-        await told(model, ask(handle))
+        await ask_for_events(model, make_question(handle))
 
 
 async def test_cancelling_closes_the_socket(
@@ -98,7 +109,7 @@ async def test_cancelling_closes_the_socket(
     began = asyncio.Event()
 
     async def listen() -> None:
-        async with model.ask(ask(handle)) as events:
+        async with model.ask(make_question(handle)) as events:
             async for _ in events:
                 began.set()
 

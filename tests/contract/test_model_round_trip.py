@@ -6,7 +6,7 @@ The scripted provider refuses what the real ones would: foreign signatures, orph
 from base64 import b64encode
 
 import pytest
-from tests.contract.asking import FLIP, KEYS, PNG, ROLL, answered, ask, row
+from tests.support.model_questions import FLIP, KEYS, PNG, ROLL, ask_for_answer, make_question, row
 
 from holdfast import testing
 from holdfast.adapters.models.router import ModelRouter
@@ -66,7 +66,7 @@ def _script(maker: str) -> tuple[testing.Answer, ...]:
 
 def _asked(handle: str, rows: list[Message], settings: ModelSettings) -> Question:
     tools = (ROLL, FLIP)
-    return ask(handle, *rows, tools=tools, settings=settings, parallel_tool_calls=True)
+    return make_question(handle, *rows, tools=tools, settings=settings, parallel_tool_calls=True)
 
 
 def _said(answer: Answer, step_id: str, *, held: int = 0) -> list[Message]:
@@ -85,7 +85,7 @@ async def _history(
     """All that can happen; and the same with a tool loop that is not over."""
     provider.script(*_script(maker))
     rows = [row(Role.USER, "Flip, roll, and look.", PICTURE)]
-    first = await answered(model, _asked(maker, rows, THINKING))
+    first = await ask_for_answer(model, _asked(maker, rows, THINKING))
     flip, roll, denied = first.tool_calls
     rows += _said(first, "step-1", held=2)
     rows += [
@@ -107,14 +107,14 @@ async def _history(
             step_id="step-1",
         ),
     ]
-    second = await answered(model, _asked(maker, rows, THINKING))
+    second = await ask_for_answer(model, _asked(maker, rows, THINKING))
     rows += _said(second, "step-2")
     # An answer that was cancelled: half a word, and once not even that.
     rows += [row(Role.USER, "Tell me more."), row(Role.ASSISTANT, "Well, it", step_id="step-3")]
     rows += [row(Role.USER, "Go on."), row(Role.ASSISTANT, step_id="step-4")]
     rows += [row(Role.USER, "And again.")]
     over = list(rows)
-    third = await answered(model, _asked(maker, rows, THINKING))
+    third = await ask_for_answer(model, _asked(maker, rows, THINKING))
     rows += _said(third, "step-5")
     call = third.tool_calls[0]
     killed = ToolReturn(call.id, "flip_coin", Outcome.KILLED, (Text("It was stopped."),))
@@ -132,7 +132,7 @@ async def test_a_history_made_on_one_provider_is_accepted_by_all(
     for reader in READERS:
         for rows in (over, in_the_middle):
             asked = len(provider.requests)
-            await answered(model, _asked(reader, rows, settings))
+            await ask_for_answer(model, _asked(reader, rows, settings))
             (request,) = provider.requests[asked:]
             assert request.refused is None, (reader, request.refused)
 
@@ -151,7 +151,7 @@ async def test_a_history_may_change_hands_in_every_turn(
                 testing.ToolCall("flip_coin", at_once=reader.startswith("mistral/")),
             )
         )
-        answer = await answered(model, _asked(reader, rows, THINKING))
+        answer = await ask_for_answer(model, _asked(reader, rows, THINKING))
         rows += _said(answer, f"step-turn-{number}")
         call = answer.tool_calls[0]
         returned = ToolReturn(call.id, "flip_coin", Outcome.FINISHED, (Text("tails"),))
@@ -174,7 +174,7 @@ async def test_ids_from_elsewhere_are_made_acceptable(
         ),
     )
     for _ in range(2):
-        await answered(model, ask(handle, *rows, tools=(FLIP,)))
+        await ask_for_answer(model, make_question(handle, *rows, tools=(FLIP,)))
     once, again = provider.requests
     assert (once.refused, again.refused) == (None, None)
     assert once.messages == again.messages

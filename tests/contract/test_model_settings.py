@@ -5,24 +5,24 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from tests.contract.asking import (
+from tests.support.model_questions import (
     HELLO,
     OPENAI,
     PNG,
     ROLL,
-    answered,
-    ask,
+    ask_for_answer,
+    call_rows,
+    make_question,
     provider_settings,
     row,
-    settled_call,
 )
 
 from holdfast.adapters.models.catalogue import ProviderCatalogue
+from holdfast.adapters.models.discovery.discovery import ModelDiscovery
+from holdfast.adapters.models.discovery.model_list import ListedModel, ModelList
 from holdfast.adapters.models.handles import Account, ProviderSettings
-from holdfast.adapters.models.inquiry import Inquiry
-from holdfast.adapters.models.listed import Listed, ListedModel
+from holdfast.adapters.models.image_support import supports_images
 from holdfast.adapters.models.router import ModelRouter
-from holdfast.adapters.models.sight import sees
 from holdfast.core.messages import Image, Outcome, Role, Text, ToolCall, ToolReturn
 from holdfast.core.models import ModelChoice
 from holdfast.core.models import ModelSettings as Asked
@@ -287,10 +287,10 @@ async def test_a_setting_reaches_the_provider_or_is_told(
             sent, told = (place, value), [named]
         case (str() as place, value):
             sent, told = (place, value), []
-    question = ask(handle, tools=(ROLL,), settings=asked)
-    judged = ProviderCatalogue(_settings(provider)).judged(question.choice)
+    question = make_question(handle, tools=(ROLL,), settings=asked)
+    judged = ProviderCatalogue(_settings(provider)).with_warnings(question.choice)
     assert [sentence.split(" ")[0] for sentence in judged.ignored] == told
-    await answered(model, question)
+    await ask_for_answer(model, question)
     assert provider.requests[0].refused is None
     if sent is not None:
         assert _at(provider.requests[0].body, sent[0]) == sent[1]
@@ -317,13 +317,13 @@ async def test_parallel_calls_are_allowed_or_forbidden(
     inverted: bool,
     parallel: bool,
 ) -> None:
-    await answered(model, ask(handle, tools=(ROLL,), parallel_tool_calls=parallel))
+    await ask_for_answer(model, make_question(handle, tools=(ROLL,), parallel_tool_calls=parallel))
     assert _at(provider.requests[0].body, place) is (parallel is not inverted)
 
 
 def test_a_setting_that_is_told_says_on_which_model_and_why() -> None:
     choice = ModelChoice(handle=CLAUDE, context_window=1000, settings=Asked(verbosity="low"))
-    judged = ProviderCatalogue(ProviderSettings()).judged(choice)
+    judged = ProviderCatalogue(ProviderSettings()).with_warnings(choice)
     assert judged.ignored == (
         "verbosity has no effect on anthropic/claude-haiku-4-5: there is no such setting.",
     )
@@ -333,7 +333,9 @@ async def test_a_tools_schema_is_rewritten_only_if_it_must_be_strict(
     provider: ScriptedProvider, model: ModelRouter
 ) -> None:
     for strict in (None, True):
-        await answered(model, ask(OPENAI, tools=(ROLL,), settings=Asked(strict=strict)))
+        await ask_for_answer(
+            model, make_question(OPENAI, tools=(ROLL,), settings=Asked(strict=strict))
+        )
     loose, strict_one = (request.tools[0]["function"] for request in provider.requests)
     assert loose == {"name": "roll_dice", "description": "Roll.", "parameters": ROLL.parameters}
     assert strict_one["strict"] is True
@@ -343,7 +345,7 @@ async def test_a_tools_schema_is_rewritten_only_if_it_must_be_strict(
 async def test_older_geminis_give_a_form_without_tools(
     provider: ScriptedProvider, model: ModelRouter
 ) -> None:
-    await answered(model, ask(GEMINI, settings=Asked(response_format=JSON_SCHEMA)))
+    await ask_for_answer(model, make_question(GEMINI, settings=Asked(response_format=JSON_SCHEMA)))
     sent = provider.requests[0].body["generationConfig"]
     assert sent["responseMimeType"] == "application/json"
 
@@ -361,8 +363,8 @@ def _marks(value: Any) -> int:
 async def test_anthropic_is_told_what_to_keep(
     provider: ScriptedProvider, model: ModelRouter
 ) -> None:
-    rows = (HELLO, *settled_call("call_1"))
-    await answered(model, ask(CLAUDE, *rows, tools=(ROLL,)))
+    rows = (HELLO, *call_rows("call_1"))
+    await ask_for_answer(model, make_question(CLAUDE, *rows, tools=(ROLL,)))
     body = provider.requests[0].body
     assert "cache_control" in body["system"][-1]
     assert "cache_control" in body["tools"][-1]
@@ -384,8 +386,8 @@ async def test_what_was_sent_once_is_sent_again_in_the_same_words(
     """Else the provider would find nothing in its cache."""
     rows = [HELLO]
     for turn in range(3):
-        rows += settled_call(f"call_{turn}")
-        await answered(model, ask(handle, *rows, tools=(ROLL,)))
+        rows += call_rows(f"call_{turn}")
+        await ask_for_answer(model, make_question(handle, *rows, tools=(ROLL,)))
         rows += [row(Role.ASSISTANT, f"Turn {turn}."), HELLO]
     sent = [_without_marks(request.body) for request in provider.requests]
     for earlier, later in pairwise(sent):
@@ -424,7 +426,7 @@ _PICTURED = (
 async def test_a_model_that_cannot_see_is_told_that_there_was_a_picture(
     provider: ScriptedProvider, model: ModelRouter, handle: str
 ) -> None:
-    await answered(model, ask(handle, *_PICTURED, tools=(ROLL,)))
+    await ask_for_answer(model, make_question(handle, *_PICTURED, tools=(ROLL,)))
     request = provider.requests[0]
     assert request.refused is None
     assert PNG not in str(request.body)
@@ -436,7 +438,7 @@ async def test_a_model_that_cannot_see_is_told_that_there_was_a_picture(
 async def test_a_model_that_can_see_is_shown_the_picture(
     provider: ScriptedProvider, model: ModelRouter, handle: str
 ) -> None:
-    await answered(model, ask(handle, *_PICTURED, tools=(ROLL,)))
+    await ask_for_answer(model, make_question(handle, *_PICTURED, tools=(ROLL,)))
     assert PNG in str(provider.requests[0].body)
 
 
@@ -480,29 +482,32 @@ async def test_a_model_that_can_see_is_shown_the_picture(
     ],
 )
 def test_which_models_see_is_known_by_their_names(name: str, seeing: bool) -> None:
-    assert sees(name, None) is seeing
+    assert supports_images(name, None) is seeing
 
 
 async def test_what_a_server_says_of_its_models_eyes_holds(provider: ScriptedProvider) -> None:
     account = _settings(provider).accounts["ollama"]
-    listed = Listed(
-        models=(ListedModel("text-only", 4096, sees=False), ListedModel("qwq", 4096, sees=True))
+    listed = ModelList(
+        models=(
+            ListedModel("text-only", 4096, supports_images=False),
+            ListedModel("qwq", 4096, supports_images=True),
+        )
     )
 
-    class Told(Inquiry):
-        said: Listed | None = None
+    class Told(ModelDiscovery):
+        said: ModelList | None = None
 
-        def known(self, key: str) -> Listed | None:
-            return self.said if key == account.key else None
+        def last_list(self, key: str) -> ModelList | None:
+            return self.said if key == account.cache_key else None
 
-        async def ask(self, accounts: Iterable[Account]) -> None:
+        async def refresh(self, accounts: Iterable[Account]) -> None:
             assert [*accounts] == [account]
             self.said = listed
 
-    router = ModelRouter(_settings(provider), inquiry=Told())
+    router = ModelRouter(_settings(provider), discovery=Told())
     try:
-        await answered(router, ask("ollama/text-only", *_PICTURED, tools=(ROLL,)))
-        await answered(router, ask("ollama/qwq", *_PICTURED, tools=(ROLL,)))
+        await ask_for_answer(router, make_question("ollama/text-only", *_PICTURED, tools=(ROLL,)))
+        await ask_for_answer(router, make_question("ollama/qwq", *_PICTURED, tools=(ROLL,)))
     finally:
         await router.aclose()
     assert [PNG in str(request.body) for request in provider.requests] == [False, True]

@@ -1,7 +1,7 @@
 """Thoughts are kept, and go back to the one who thought them and to nobody else."""
 
 import pytest
-from tests.contract.asking import (
+from tests.support.model_questions import (
     ANTHROPIC,
     FLIP,
     GOOGLE,
@@ -10,13 +10,13 @@ from tests.contract.asking import (
     OPENAI,
     RESPONSES,
     ROLL,
-    answered,
-    ask,
+    answer_rows,
+    ask_for_answer,
+    ask_for_events,
+    make_question,
     result,
     row,
-    said_in,
-    settled,
-    told,
+    text_deltas,
 )
 
 from holdfast import testing
@@ -41,7 +41,7 @@ async def test_thinking_comes_before_the_text_and_keeps_its_signature(
     thought = testing.Thinking("Let me see.", signature="c2lnbmVk")
     provider.script(testing.Answer(thought, testing.RedactedThinking("aGlkZGVu"), "Yes."))
     settings = ModelSettings(thinking=True, thinking_budget=2000, temperature=0.3)
-    events = await told(model, ask(ANTHROPIC, settings=settings))
+    events = await ask_for_events(model, make_question(ANTHROPIC, settings=settings))
     thoughts = [event.text for event in events if isinstance(event, ThinkingDelta)]
     assert "".join(thoughts) == "Let me see."
     answer = events[-1]
@@ -59,7 +59,7 @@ async def test_anthropic_thinks_within_its_budget_and_without_temperature(
     settings = ModelSettings(
         thinking=True, thinking_budget=5000, temperature=0.3, max_output_tokens=4096
     )
-    await answered(model, ask(ANTHROPIC, settings=settings))
+    await ask_for_answer(model, make_question(ANTHROPIC, settings=settings))
     body = provider.requests[0].body
     assert body["thinking"] == {"type": "enabled", "budget_tokens": 5000}
     assert body["max_tokens"] > 5000
@@ -70,7 +70,7 @@ async def test_a_model_that_does_not_think_is_not_told_to(
     provider: ScriptedProvider, model: ModelRouter
 ) -> None:
     settings = ModelSettings(thinking=True, reasoning_effort="high")
-    await answered(model, ask(OPENAI, settings=settings))
+    await ask_for_answer(model, make_question(OPENAI, settings=settings))
     assert "reasoning_effort" not in provider.requests[0].body
 
 
@@ -78,7 +78,7 @@ async def test_a_reasoning_model_gets_its_effort_and_no_temperature(
     provider: ScriptedProvider, model: ModelRouter
 ) -> None:
     settings = ModelSettings(reasoning_effort="low", temperature=0.7)
-    await answered(model, ask("openai/o4-mini", tools=(ROLL,), settings=settings))
+    await ask_for_answer(model, make_question("openai/o4-mini", tools=(ROLL,), settings=settings))
     body = provider.requests[0].body
     assert body["reasoning"]["effort"] == "low"
     assert "temperature" not in body
@@ -88,7 +88,7 @@ async def test_a_reasoning_model_gets_its_effort_and_no_temperature(
 async def test_openai_keeps_nothing_and_hands_its_thoughts_over(
     provider: ScriptedProvider, model: ModelRouter
 ) -> None:
-    await answered(model, ask(RESPONSES))
+    await ask_for_answer(model, make_question(RESPONSES))
     body = provider.requests[0].body
     assert body["store"] is False
     assert body["include"] == ["reasoning.encrypted_content"]
@@ -100,12 +100,12 @@ async def test_a_thought_that_was_not_shown_goes_back_all_the_same(
 ) -> None:
     hidden = testing.RedactedThinking("ZW5jcnlwdGVk")
     provider.script(testing.Answer(hidden, "I flip.", testing.ToolCall("flip_coin")))
-    events = await told(model, ask(RESPONSES, tools=(FLIP,)))
+    events = await ask_for_events(model, make_question(RESPONSES, tools=(FLIP,)))
     assert events[0] == HiddenThinking(redacted=False)
     first = events[-1]
     assert isinstance(first, Answer)
-    rows = (HELLO, *settled(first))
-    await answered(model, ask(RESPONSES, *rows, tools=(FLIP,)))
+    rows = (HELLO, *answer_rows(first))
+    await ask_for_answer(model, make_question(RESPONSES, *rows, tools=(FLIP,)))
     second = provider.requests[1]
     assert second.refused is None
     assert [item.get("type") for item in second.messages[2:]] == [
@@ -129,15 +129,15 @@ async def test_thoughts_between_calls_go_back_in_their_places(
         )
     )
     asked = {"tools": (FLIP,), "parallel_tool_calls": True}
-    first = await answered(model, ask(RESPONSES, **asked))
+    first = await ask_for_answer(model, make_question(RESPONSES, **asked))
     calls = first.tool_calls
     both_called = row(Role.ASSISTANT, "", *first.content, tool_calls=calls, step_id="step-1")
     returned = row(Role.TOOL, tool_returns=tuple(result(call.id) for call in calls))
-    await answered(model, ask(RESPONSES, HELLO, both_called, returned, **asked))
+    await ask_for_answer(model, make_question(RESPONSES, HELLO, both_called, returned, **asked))
     # Where one call is wanted, the first is kept; the thought behind it has nothing left to lead to.
     kept = row(Role.ASSISTANT, "", *first.content, tool_calls=calls[:1], step_id="step-1")
     returned = row(Role.TOOL, tool_returns=(result(calls[0].id),))
-    await answered(model, ask(RESPONSES, HELLO, kept, returned, **asked))
+    await ask_for_answer(model, make_question(RESPONSES, HELLO, kept, returned, **asked))
     both, one = ([item.get("type") for item in sent.messages[2:]] for sent in provider.requests[1:])
     assert both[:4] == ["reasoning", "function_call", "reasoning", "function_call"]
     assert one == ["reasoning", "function_call", "function_call_output"]
@@ -148,10 +148,10 @@ async def test_words_after_a_call_are_told_and_stored(
     provider: ScriptedProvider, model: ModelRouter, handle: str
 ) -> None:
     provider.script(testing.Answer("I flip.", testing.ToolCall("flip_coin"), " Wait for it."))
-    events = await told(model, ask(handle, tools=(FLIP,)))
+    events = await ask_for_events(model, make_question(handle, tools=(FLIP,)))
     answer = events[-1]
     assert isinstance(answer, Answer)
-    assert "".join(said_in(events)) == "I flip. Wait for it."
+    assert "".join(text_deltas(events)) == "I flip. Wait for it."
     stored = [part.text for part in answer.content if isinstance(part, Text)]
     assert "".join(stored) == "I flip. Wait for it."
     assert len(answer.tool_calls) == 1
@@ -163,8 +163,8 @@ async def test_google_gets_the_signature_of_a_call_back(
     thought = testing.Thinking("Hm.", signature="c2lnbmVk")
     provider.script(testing.Answer(thought, testing.ToolCall("flip_coin")))
     asked = "google_ai/gemini-3-pro-preview"
-    first = await answered(model, ask(asked, tools=(FLIP,)))
-    await answered(model, ask(asked, HELLO, *settled(first), tools=(FLIP,)))
+    first = await ask_for_answer(model, make_question(asked, tools=(FLIP,)))
+    await ask_for_answer(model, make_question(asked, HELLO, *answer_rows(first), tools=(FLIP,)))
     second = provider.requests[1]
     assert second.refused is None
     (call,) = second.messages[1]["parts"]
@@ -177,9 +177,9 @@ async def test_a_thought_that_nothing_came_of_stays_out(
 ) -> None:
     settings = ModelSettings(thinking=True, thinking_budget=2000)
     provider.script(testing.Answer(testing.Thinking("Hm."), finish="length"))
-    first = await answered(model, ask(asked, settings=settings))
+    first = await ask_for_answer(model, make_question(asked, settings=settings))
     cut = row(Role.ASSISTANT, "", *first.content, step_id="step-1")
-    await answered(model, ask(asked, HELLO, cut, HELLO, settings=settings))
+    await ask_for_answer(model, make_question(asked, HELLO, cut, HELLO, settings=settings))
     assert provider.requests[1].refused is None
     assert "Hm." not in str(provider.requests[1].body)
 
@@ -193,12 +193,12 @@ async def test_thinking_goes_back_to_the_one_who_thought_it(
         )
     )
     settings = ModelSettings(thinking=True, thinking_budget=2000)
-    first = await answered(model, ask(handle, tools=(FLIP,), settings=settings))
-    rows = (HELLO, *settled(first))
-    await answered(model, ask(handle, *rows, tools=(FLIP,), settings=settings))
+    first = await ask_for_answer(model, make_question(handle, tools=(FLIP,), settings=settings))
+    rows = (HELLO, *answer_rows(first))
+    await ask_for_answer(model, make_question(handle, *rows, tools=(FLIP,), settings=settings))
     others = [other for other in KEYS if other != handle]
     for other in others:
-        await answered(model, ask(other, *rows, tools=(FLIP,), settings=settings))
+        await ask_for_answer(model, make_question(other, *rows, tools=(FLIP,), settings=settings))
     _, same, *foreign = provider.requests
     match handle:
         case "openai/gpt-4o":

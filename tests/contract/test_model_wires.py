@@ -11,12 +11,16 @@ from hypothesis import strategies as st
 from openai.types.responses import ResponseTextDeltaEvent
 from pydantic_ai.messages import ModelResponse
 
-from holdfast.adapters.models.answers import _refusal
-from holdfast.adapters.models.handles import Account, ProviderSettings, thinks
+from holdfast.adapters.models.handles import Account, ProviderSettings, is_reasoning_model
+from holdfast.adapters.models.pydantic_ai.answers import _refusal
+from holdfast.adapters.models.pydantic_ai.wires import (
+    chat_stream,
+    messages_stream,
+    responses_stream,
+)
+from holdfast.adapters.models.pydantic_ai.wires.chat_stream import _decoder
+from holdfast.adapters.models.pydantic_ai.wires.sse_reader import merge_additions, read_events
 from holdfast.adapters.models.router import ModelRouter
-from holdfast.adapters.models.wires import chat_completions, messages_stream, responses_stream
-from holdfast.adapters.models.wires.arrivals import arrivals, merged
-from holdfast.adapters.models.wires.chat_completions import _decoder
 from holdfast.core.messages import Text
 from holdfast.ports.model import Model
 
@@ -56,7 +60,7 @@ class _Arriving(httpx2.AsyncByteStream):
 )
 async def test_events_are_read_however_they_arrive(pieces: tuple[bytes, ...]) -> None:
     response = httpx2.Response(200, stream=_Arriving(*pieces))
-    batches = [batch async for batch in arrivals(response)]
+    batches = [batch async for batch in read_events(response)]
     assert [data for batch in batches for data in batch] == [b"one", b"two"]
 
 
@@ -64,7 +68,7 @@ async def test_events_that_arrive_together_come_together() -> None:
     response = httpx2.Response(
         200, stream=_Arriving(b"data: 1\n\ndata: 2\n\ndata:", b" 3\n\n", b"data: 4\n\n")
     )
-    batches = [batch async for batch in arrivals(response)]
+    batches = [batch async for batch in read_events(response)]
     assert batches == [[b"1", b"2"], [b"3"], [b"4"]]
 
 
@@ -73,14 +77,14 @@ async def test_a_compressed_stream_is_read_too() -> None:
     response = httpx2.Response(
         200, headers={"content-encoding": "gzip"}, stream=_Arriving(body[:20], body[20:])
     )
-    assert [data async for batch in arrivals(response) for data in batch] == [b"one", b"two"]
+    assert [data async for batch in read_events(response) for data in batch] == [b"one", b"two"]
 
 
 @given(st.lists(st.tuples(st.sampled_from("abX"), st.text(max_size=3))))
 def test_merging_changes_no_word_and_no_order(events: list[tuple[str, str]]) -> None:
     """Events of sort X are more than words: they stay alone, and part what is around them."""
     found = list(
-        merged(
+        merge_additions(
             events,
             lambda event: None if event[0] == "X" else event,
             lambda first, text: (first[0], text),
@@ -115,7 +119,7 @@ def _chunk(delta: bytes, rest: bytes = b"") -> bytes:
     ],
 )
 def test_what_is_more_than_words_is_not_merged(delta: bytes) -> None:
-    assert chat_completions._addition(_decoder.decode(_chunk(delta))) is None
+    assert chat_stream._addition(_decoder.decode(_chunk(delta))) is None
 
 
 def test_words_and_arguments_are_merged() -> None:
@@ -127,8 +131,8 @@ def test_words_and_arguments_are_merged() -> None:
         _chunk(b'{"tool_calls": [{"index": 2, "function": {"arguments": "[]"}}]}'),
     ]
     chunks = [_decoder.decode(event) for event in events]
-    found = list(merged(chunks, chat_completions._addition, chat_completions._grown))
-    assert [chat_completions._addition(chunk) for chunk in found] == [
+    found = list(merge_additions(chunks, chat_stream._addition, chat_stream._with_text))
+    assert [chat_stream._addition(chunk) for chunk in found] == [
         ("content", "a b"),
         (1, "{}"),
         (2, "[]"),
@@ -159,7 +163,9 @@ def test_words_made_without_checks_look_like_the_sdks() -> None:
         "delta": "Hi",
         "logprobs": [],
     }
-    made = responses_stream._words(responses_stream._decoder.decode(json.dumps(event).encode()))
+    made = responses_stream._text_event(
+        responses_stream._decoder.decode(json.dumps(event).encode())
+    )
     theirs = ResponseTextDeltaEvent.model_validate(event)
     assert isinstance(made, ResponseTextDeltaEvent)
     read = ("type", "item_id", "content_index", "sequence_number", "delta")
@@ -201,7 +207,7 @@ def test_only_plain_http_goes_unverified(base_url: str | None, plain: bool) -> N
     ],
 )
 def test_models_that_reason_are_known_by_name(name: str, reasons: bool) -> None:
-    assert thinks(name) is reasons
+    assert is_reasoning_model(name) is reasons
 
 
 def test_the_router_is_a_model() -> None:

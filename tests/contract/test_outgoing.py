@@ -13,36 +13,36 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
-from tests.receiver import Receiver, Says, receiving
-from tests.waiting import WAIT_SECONDS
+from tests.doubles.http_receiver import CannedResponse, Receiver, run_receiver
+from tests.support.waiting import WAIT_SECONDS
 
 from holdfast.adapters.outgoing.guarded import GuardedOutgoing
 from holdfast.adapters.outgoing.lookup import MAX_LOOKUPS, Lookup
-from holdfast.core.addresses import Reach, reach
+from holdfast.core.addresses import AllowedAddresses, parse_allowed
 from holdfast.errors import AddressForbidden, Undeliverable
-from holdfast.ports.outgoing import Letter
+from holdfast.ports.outgoing import OutgoingRequest
 
-LOOPBACK = reach(["127.0.0.1"])
+LOOPBACK = parse_allowed(["127.0.0.1"])
 
 
 @pytest.fixture
 async def receiver() -> AsyncIterator[Receiver]:
-    async with receiving() as receiver:
+    async with run_receiver() as receiver:
         yield receiver
 
 
-def letter(url: str, *, seconds: float = WAIT_SECONDS, max_bytes: int = 1000) -> Letter:
-    return Letter(
+def letter(url: str, *, seconds: float = WAIT_SECONDS, max_bytes: int = 1000) -> OutgoingRequest:
+    return OutgoingRequest(
         url=url,
         method="POST",
         headers={"Content-Type": "text/plain"},
         body=b"hello",
         timeout_seconds=seconds,
-        max_reply_bytes=max_bytes,
+        max_response_bytes=max_bytes,
     )
 
 
-def outgoing(allowed: Reach, *answers: Sequence[str]) -> GuardedOutgoing:
+def outgoing(allowed: AllowedAddresses, *answers: Sequence[str]) -> GuardedOutgoing:
     """Every look-up of a name has the next of these answers, the last one for ever."""
     left = list(answers)
 
@@ -53,12 +53,12 @@ def outgoing(allowed: Reach, *answers: Sequence[str]) -> GuardedOutgoing:
 
 
 async def test_a_request_arrives_under_the_name_it_was_sent_to(receiver: Receiver) -> None:
-    receiver.answers = [Says(201, {"X-Seen": "yes"}, b"thanks")]
+    receiver.answers = [CannedResponse(201, {"X-Seen": "yes"}, b"thanks")]
     url = f"http://hooks.example:{receiver.port}/here?a=1"
 
     reply = await outgoing(LOOPBACK, ["127.0.0.1"]).send(letter(url))
 
-    heard = await receiver.heard()
+    heard = await receiver.next_request()
     assert (heard.method, heard.target, heard.body) == ("POST", "/here?a=1", b"hello")
     assert heard.headers["host"] == f"hooks.example:{receiver.port}"
     assert heard.headers["content-type"] == "text/plain"
@@ -69,9 +69,9 @@ async def test_a_name_that_stands_for_a_private_address_is_not_asked(receiver: R
     url = f"http://rebound.example:{receiver.port}/"
 
     with pytest.raises(AddressForbidden, match=r"rebound\.example is not a public address"):
-        await outgoing(Reach(), ["127.0.0.1", "::1", "10.0.0.1"]).send(letter(url))
+        await outgoing(AllowedAddresses(), ["127.0.0.1", "::1", "10.0.0.1"]).send(letter(url))
 
-    assert receiver.all_heard == []
+    assert receiver.all_requests == []
 
 
 async def test_of_several_addresses_only_those_that_may_be_reached_are_tried(
@@ -83,9 +83,9 @@ async def test_of_several_addresses_only_those_that_may_be_reached_are_tried(
     reply = await network.send(letter(f"http://many.example:{receiver.port}/"))
 
     assert reply.status == 200
-    assert await Lookup(LOOPBACK, lambda *_: ["127.0.0.2", "127.0.0.1"]).addresses("many", 1) == [
-        "127.0.0.1"
-    ]
+    assert await Lookup(LOOPBACK, lambda *_: ["127.0.0.2", "127.0.0.1"]).find_addresses(
+        "many", 1
+    ) == ["127.0.0.1"]
 
 
 async def test_the_address_that_was_judged_is_the_one_that_is_connected_to(
@@ -109,12 +109,12 @@ async def test_the_address_that_was_judged_is_the_one_that_is_connected_to(
 
 
 async def test_a_redirect_is_an_answer_and_not_an_order(receiver: Receiver) -> None:
-    receiver.answers = [Says(302, {"Location": f"{receiver.url}/inside"})]
+    receiver.answers = [CannedResponse(302, {"Location": f"{receiver.url}/inside"})]
 
     reply = await outgoing(LOOPBACK, ["127.0.0.1"]).send(letter(f"{receiver.url}/outside"))
 
     assert reply.status == 302
-    assert [heard.target for heard in receiver.all_heard] == ["/outside"]
+    assert [heard.target for heard in receiver.all_requests] == ["/outside"]
 
 
 async def test_an_answer_that_does_not_come_ends_in_time(receiver: Receiver) -> None:
@@ -125,14 +125,14 @@ async def test_an_answer_that_does_not_come_ends_in_time(receiver: Receiver) -> 
 
 
 async def test_an_answer_that_is_too_large_is_not_taken(receiver: Receiver) -> None:
-    receiver.answers = [Says(body=b"x" * 1001)]
+    receiver.answers = [CannedResponse(body=b"x" * 1001)]
 
     with pytest.raises(Undeliverable, match="larger than 1000 bytes"):
         await outgoing(LOOPBACK, ["127.0.0.1"]).send(letter(receiver.url))
 
 
 async def test_a_server_that_is_not_there_is_reported() -> None:
-    async with receiving() as receiver:
+    async with run_receiver() as receiver:
         url = receiver.url
 
     with pytest.raises(Undeliverable, match=r"127\.0\.0\.1 gave no answer"):
@@ -143,7 +143,7 @@ async def test_a_name_that_nobody_knows_is_reported() -> None:
     def unknown(host: str, port: int) -> Sequence[str]:
         raise OSError(-2, "Name or service not known")
 
-    network = GuardedOutgoing(Reach(), Lookup(Reach(), unknown))
+    network = GuardedOutgoing(AllowedAddresses(), Lookup(AllowedAddresses(), unknown))
 
     with pytest.raises(Undeliverable, match=r"nobody\.example was not found"):
         await network.send(letter("http://nobody.example/"))
@@ -151,11 +151,11 @@ async def test_a_name_that_nobody_knows_is_reported() -> None:
 
 async def test_what_is_not_even_a_name_is_reported() -> None:
     """Python's resolver does not say so as it says that a name is unknown."""
-    lookup = Lookup(Reach())
+    lookup = Lookup(AllowedAddresses())
 
     for _ in range(2):
         with pytest.raises(Undeliverable, match="was not found"):
-            await lookup.addresses(f"{'a' * 64}.example", 80)
+            await lookup.find_addresses(f"{'a' * 64}.example", 80)
 
 
 async def test_a_name_server_that_hangs_keeps_nobody_else_waiting(receiver: Receiver) -> None:
@@ -194,7 +194,7 @@ async def test_a_name_is_looked_up_when_its_turn_comes(receiver: Receiver) -> No
     lookup = Lookup(LOOPBACK, resolve)
     network = GuardedOutgoing(LOOPBACK, lookup)
     slow = [
-        asyncio.create_task(lookup.addresses(f"{number}.example", 80))
+        asyncio.create_task(lookup.find_addresses(f"{number}.example", 80))
         for number in range(MAX_LOOKUPS)
     ]
     await asyncio.to_thread(asked.wait, WAIT_SECONDS)
@@ -254,9 +254,9 @@ async def test_the_name_is_what_a_certificate_must_be_for(
     context.sni_callback = lambda _socket, name, _context: asked_for.append(name)
     network = outgoing(LOOPBACK, ["127.0.0.1"])
 
-    async with receiving(tls=context) as receiver:
+    async with run_receiver(tls=context) as receiver:
         reply = await network.send(letter(f"https://hooks.example:{receiver.port}/"))
-        heard = await receiver.heard()
+        heard = await receiver.next_request()
         with pytest.raises(Undeliverable, match=r"other\.example gave no answer"):
             await network.send(letter(f"https://other.example:{receiver.port}/"))
 

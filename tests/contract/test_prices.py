@@ -34,7 +34,7 @@ def choice(handle: str) -> ModelChoice:
 async def test_providers_are_known_by_the_names_that_handles_have(handle: str) -> None:
     provider = handle.partition("/")[0]
 
-    assert await GenaiPrices({provider: None}, FakeClock()).of(choice(handle)) is not None
+    assert await GenaiPrices({provider: None}, FakeClock()).find(choice(handle)) is not None
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ async def test_providers_are_known_by_the_names_that_handles_have(handle: str) -
 )
 async def test_a_known_model_costs_what_the_collection_says(handle: str, provider: str) -> None:
     clock = FakeClock()
-    price = await GenaiPrices(OWN_ADDRESSES, clock).of(choice(handle))
+    price = await GenaiPrices(OWN_ADDRESSES, clock).find(choice(handle))
     _, model = get_snapshot().find_provider_model(choice(handle).name, None, provider, None)
     table = model.get_prices(clock.now())
 
@@ -70,8 +70,8 @@ async def test_a_known_model_costs_what_the_collection_says(handle: str, provide
 async def test_what_is_not_known_is_not_guessed() -> None:
     prices = GenaiPrices(OWN_ADDRESSES, FakeClock())
 
-    assert await prices.of(choice("openai/a-model-of-my-own")) is None
-    assert await prices.of(choice("holdfast/guide")) is None
+    assert await prices.find(choice("openai/a-model-of-my-own")) is None
+    assert await prices.find(choice("holdfast/guide")) is None
 
 
 async def test_another_server_that_speaks_the_same_api_has_no_known_price() -> None:
@@ -79,7 +79,7 @@ async def test_another_server_that_speaks_the_same_api_has_no_known_price() -> N
     local = GenaiPrices({"openai": "http://127.0.0.1:11434/v1"}, FakeClock())
     groq = GenaiPrices({"openai": "https://api.groq.com/openai/v1"}, FakeClock())
 
-    assert await local.of(choice("openai/gpt-4o-mini")) is None
+    assert await local.find(choice("openai/gpt-4o-mini")) is None
     elsewhere = replace(choice("openai/gpt-4o-mini"), endpoint="https://models.example/v1")
-    assert await GenaiPrices(OWN_ADDRESSES, FakeClock()).of(elsewhere) is None
-    assert await groq.of(choice("openai/llama-3.3-70b-versatile")) is not None
+    assert await GenaiPrices(OWN_ADDRESSES, FakeClock()).find(elsewhere) is None
+    assert await groq.find(choice("openai/llama-3.3-70b-versatile")) is not None

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.waiting import WAIT_SECONDS, eventually
+from tests.support.waiting import WAIT_SECONDS, eventually
 
 from holdfast.adapters.sandbox.subprocess import (
     MAX_OUTPUT_BYTES,
@@ -473,7 +473,7 @@ async def test_a_fork_server_that_dies_takes_its_calls_along_and_is_replaced(
             sandbox.run(call(HANGING_FAMILY, arguments={"folder": str(tmp_path)}))
         )
         await eventually(lambda: len(written_pids(tmp_path)) == 2)
-        (server,) = sandbox._warm._servers.values()
+        (server,) = sandbox._pool._servers.values()
         server.process.kill()
         lost = await asyncio.wait_for(running, WAIT_SECONDS)
         assert (lost.status, lost.error) == ("failed", "The tool's process was lost.")

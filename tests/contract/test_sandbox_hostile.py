@@ -15,11 +15,11 @@ from typing import Any, Final
 import psutil  # type: ignore[import-untyped]  # it brings no types
 import pytest
 import pytest_asyncio
-from tests.waiting import WAIT_SECONDS, eventually
+from tests.support.waiting import WAIT_SECONDS, eventually
 
 from holdfast.adapters.sandbox.confinement import drop_privileges, hide_memory
-from holdfast.adapters.sandbox.landlock import can_hide, keep_signals_inside
-from holdfast.adapters.sandbox.levels import Isolation, isolation_refused
+from holdfast.adapters.sandbox.isolation import Isolation, isolation_problem
+from holdfast.adapters.sandbox.landlock import is_supported, restrict_signals
 from holdfast.adapters.sandbox.subprocess import MAX_OUTPUT_BYTES, SubprocessSandbox
 from holdfast.ports.sandbox import SandboxCall, SandboxLimits, SandboxResult
 
@@ -34,7 +34,7 @@ LIMITS: Final = SandboxLimits(
     output_bytes=4 * 1024**2,
 )
 ISOLATION: Final = Isolation(network=False)
-WHY_NOT_ISOLATED: Final = isolation_refused(ISOLATION)
+WHY_NOT_ISOLATED: Final = isolation_problem(ISOLATION)
 
 only_isolated = pytest.mark.parametrize("level", ["isolated"], indirect=True, scope="module")
 only_plain = pytest.mark.parametrize("level", ["plain"], indirect=True, scope="module")
@@ -70,7 +70,7 @@ def exists(path: str) -> bool:
 
 def calls_running(sandbox: SubprocessSandbox) -> int:
     """Processes below the fork server, zombies too. Orphans stay its children: nothing hides from this."""
-    (server,) = sandbox._warm._servers.values()
+    (server,) = sandbox._pool._servers.values()
     below = psutil.Process(server.process.pid).children(recursive=True)
     # In a pid space of its own the fork server is itself a child of bubblewrap.
     return len(below) - (1 if server.root is None else 0)
@@ -80,7 +80,7 @@ def signals_can_be_kept() -> bool:
     pid = os.fork()
     if pid == 0:
         drop_privileges()
-        os._exit(0 if keep_signals_inside() else 1)
+        os._exit(0 if restrict_signals() else 1)
     return os.waitpid(pid, 0)[1] == 0
 
 
@@ -371,11 +371,11 @@ async def test_nobody_outside_the_call_can_be_killed(
         except OSError as error: return type(error).__name__
         return "ignored"
     """
-    (server,) = sandbox._warm._servers.values() or [None]
+    (server,) = sandbox._pool._servers.values() or [None]
     result = await attempt(sandbox, call(source, server=os.getpid()))
     assert result.value in ("PermissionError", "ProcessLookupError", "ignored")
     if server is not None:
-        assert list(sandbox._warm._servers.values()) == [server]
+        assert list(sandbox._pool._servers.values()) == [server]
         assert server.is_alive
 
 
@@ -628,7 +628,7 @@ async def test_cancelling_kills_the_daemons_too(sandbox: SubprocessSandbox, leve
     assert calls_running(sandbox) == 0
 
 
-@pytest.mark.skipif(not can_hide(), reason="this kernel has no Landlock (Linux 5.13 and newer)")
+@pytest.mark.skipif(not is_supported(), reason="this kernel has no Landlock (Linux 5.13 and newer)")
 async def test_plain_tools_cannot_reach_what_is_the_servers_own(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()

@@ -14,20 +14,20 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from tests.values import Make
-from tests.waiting import WAIT_SECONDS, eventually
+from tests.support.values import Make
+from tests.support.waiting import WAIT_SECONDS, eventually
 
 from holdfast.adapters.sandbox import environments as building
-from holdfast.adapters.sandbox.environments import Environments, _key, make_room
-from holdfast.adapters.sandbox.levels import Isolation, isolation_refused
+from holdfast.adapters.sandbox.environments import Environments, _environment_key, remove_surplus
+from holdfast.adapters.sandbox.fork_server_pool import ForkServerPool
+from holdfast.adapters.sandbox.isolation import Isolation, isolation_problem
 from holdfast.adapters.sandbox.subprocess import SubprocessSandbox
-from holdfast.adapters.sandbox.warm import WarmServers
 from holdfast.adapters.toolbox.router import ToolRouter
 from holdfast.core.messages import Outcome, Text, ToolCall
 from holdfast.core.turn import PlannedCall
 from holdfast.errors import ToolError
-from holdfast.ports.house import House
 from holdfast.ports.sandbox import SandboxCall, SandboxLimits, SandboxResult
+from holdfast.ports.services import Services
 from holdfast.ports.toolbox import ToolContext
 
 pytestmark = pytest.mark.slow
@@ -102,7 +102,7 @@ async def test_packages_are_installed_once_for_all_who_ask_at_once(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A builder that was killed has left half an environment behind."""
-    half_made = folder / _key(GREETING) / "bin"
+    half_made = folder / _environment_key(GREETING) / "bin"
     half_made.mkdir(parents=True)
     caplog.set_level(logging.INFO)
     sandbox = SubprocessSandbox(environments=environments(folder))
@@ -132,7 +132,7 @@ async def test_a_later_server_uses_what_is_there(
     folder: Path, caplog: pytest.LogCaptureFixture, level: str
 ) -> None:
     isolation = isolation_of(level, folder)
-    await environments(folder).ready(GREETING)
+    await environments(folder).prepare(GREETING)
     caplog.set_level(logging.INFO)
     caplog.clear()
     sandbox = SubprocessSandbox(environments=environments(folder), isolation=isolation)
@@ -159,14 +159,14 @@ def tool(): return [sys.intruded == [os.getpid()], "sitecustomize" in sys.module
     finally:
         await sandbox.close()
     assert result.error is None
-    assert result.value == [True, False, str(folder / _key(("intruder==1.0",))), "exit"]
+    assert result.value == [True, False, str(folder / _environment_key(("intruder==1.0",))), "exit"]
 
 
 def isolation_of(level: str, folder: Path) -> Isolation | None:
     if level == "plain":
         return None
     isolation = Isolation(network=False, hidden=(str(folder),))
-    if reason := isolation_refused(isolation):
+    if reason := isolation_problem(isolation):
         pytest.skip(reason)
     return isolation
 
@@ -184,15 +184,15 @@ async def test_what_cannot_be_installed_is_told_with_pips_words_and_leaves_nothi
     assert failed.status == "failed"
     assert "No matching distribution found for holdfast-has-no-such-package" in (failed.error or "")
     assert again.error == failed.error
-    assert _key(MISSING) not in what_lies_in(folder)
+    assert _environment_key(MISSING) not in what_lies_in(folder)
 
 
 async def test_one_who_stops_waiting_does_not_stop_the_others(folder: Path) -> None:
     both = environments(folder)
     requirements = ("greeting<2",)
-    impatient = asyncio.create_task(both.ready(requirements))
-    patient = asyncio.create_task(both.ready(requirements))
-    await eventually(lambda: _key(requirements) in what_lies_in(folder))
+    impatient = asyncio.create_task(both.prepare(requirements))
+    patient = asyncio.create_task(both.prepare(requirements))
+    await eventually(lambda: _environment_key(requirements) in what_lies_in(folder))
     impatient.cancel()
 
     path = await asyncio.wait_for(patient, INSTALL_SECONDS)
@@ -204,32 +204,32 @@ async def test_one_who_stops_waiting_does_not_stop_the_others(folder: Path) -> N
 async def test_closing_ends_a_build_and_removes_its_beginnings(folder: Path) -> None:
     closed = environments(folder)
     requirements = ("greeting>=1",)
-    waiting = asyncio.create_task(closed.ready(requirements))
-    await eventually(lambda: _key(requirements) in what_lies_in(folder))
+    waiting = asyncio.create_task(closed.prepare(requirements))
+    await eventually(lambda: _environment_key(requirements) in what_lies_in(folder))
 
     await asyncio.wait_for(closed.close(), WAIT_SECONDS)
 
     await asyncio.wait({waiting}, timeout=WAIT_SECONDS)
     assert waiting.cancelled()
-    assert _key(requirements) not in what_lies_in(folder)
+    assert _environment_key(requirements) not in what_lies_in(folder)
 
 
 async def test_a_build_has_a_time_limit_also_while_another_process_builds(tmp_path: Path) -> None:
-    lock = tmp_path / f"{_key(GREETING)}.lock"
+    lock = tmp_path / f"{_environment_key(GREETING)}.lock"
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     try:
         with pytest.raises(
             ToolError, match=r"Installing greeting==1.0 took longer than 0.1 seconds."
         ):
-            await environments(tmp_path, 0.1).ready(GREETING)
+            await environments(tmp_path, 0.1).prepare(GREETING)
     finally:
         os.close(descriptor)
     assert what_lies_in(tmp_path) == set()
 
 
 def a_whole_one(folder: Path, requirements: tuple[str, ...], *, used_seconds_ago: float) -> Path:
-    path = folder / _key(requirements)
+    path = folder / _environment_key(requirements)
     (path / "bin").mkdir(parents=True)
     (path / "bin" / "python").symlink_to("/bin/true")
     (path / "holdfast-complete").touch()
@@ -252,7 +252,7 @@ async def test_only_so_many_are_built_at_once(
         return len(list(tmp_path.glob(f"*.{suffix}")))
 
     every = environments(tmp_path)
-    builds = [asyncio.create_task(every.ready((f"x=={number}",))) for number in range(4)]
+    builds = [asyncio.create_task(every.prepare((f"x=={number}",))) for number in range(4)]
     try:
         await eventually(lambda: count("begun") == 2)
         os.write(opened, b"\n")
@@ -272,46 +272,49 @@ def test_what_was_used_longest_ago_makes_room(tmp_path: Path) -> None:
     leftover = tmp_path / "leftover"
     leftover.mkdir()
 
-    assert make_room(tmp_path, 3) == 3
+    assert remove_surplus(tmp_path, 3) == 3
     assert what_lies_in(tmp_path) == {paths[1].name, paths[2].name, paths[3].name}
-    assert make_room(tmp_path, 0) == 1
+    assert remove_surplus(tmp_path, 0) == 1
     assert what_lies_in(tmp_path) == {paths[3].name}
     assert (paths[3] / "holdfast-complete").exists()
 
 
 async def test_one_that_is_used_is_not_removed(tmp_path: Path) -> None:
     path = a_whole_one(tmp_path, GREETING, used_seconds_ago=7200)
-    assert await environments(tmp_path).ready(GREETING) == path
-    assert make_room(tmp_path, 0) == 1
+    assert await environments(tmp_path).prepare(GREETING) == path
+    assert remove_surplus(tmp_path, 0) == 1
 
 
 def test_one_that_is_being_built_is_not_removed(tmp_path: Path) -> None:
     (tmp_path / "half-made").mkdir()
     descriptor = os.open(tmp_path / "half-made.lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
-    assert make_room(tmp_path, 0) == 1
+    assert remove_surplus(tmp_path, 0) == 1
     os.close(descriptor)
-    assert make_room(tmp_path, 0) == 0
+    assert remove_surplus(tmp_path, 0) == 0
 
 
 async def test_where_there_is_no_room_a_new_set_is_refused(tmp_path: Path) -> None:
     a_whole_one(tmp_path, GREETING, used_seconds_ago=0)
-    full = Environments(tmp_path, install_seconds=INSTALL_SECONDS, most_kept=1)
+    full = Environments(tmp_path, install_seconds=INSTALL_SECONDS, max_environments=1)
     with pytest.raises(ToolError, match=r"keeps 1 sets of packages, and all were used lately"):
-        await full.ready(MISSING)
-    assert what_lies_in(tmp_path) == {_key(GREETING)}
+        await full.prepare(MISSING)
+    assert what_lies_in(tmp_path) == {_environment_key(GREETING)}
 
 
 async def test_only_so_many_failures_are_remembered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a_whole_one(tmp_path, GREETING, used_seconds_ago=0)
-    monkeypatch.setattr(building, "MOST_FAILURES", 2)
-    full = Environments(tmp_path, install_seconds=INSTALL_SECONDS, most_kept=1)
+    monkeypatch.setattr(building, "MAX_FAILURES", 2)
+    full = Environments(tmp_path, install_seconds=INSTALL_SECONDS, max_environments=1)
     for number in range(3):
         with pytest.raises(ToolError):
-            await full.ready((f"x=={number}",))
-    assert [path.name for path in full._failures] == [_key(("x==1",)), _key(("x==2",))]
+            await full.prepare((f"x=={number}",))
+    assert [path.name for path in full._failures] == [
+        _environment_key(("x==1",)),
+        _environment_key(("x==2",)),
+    ]
 
 
 async def test_packages_cannot_be_installed_where_there_is_no_place_for_them() -> None:
@@ -345,7 +348,7 @@ async def test_a_tool_is_run_with_its_requirements_and_a_dict_comes_back_as_json
     context = ToolContext(agent_id="agent-1", organization_id="org-1", thread_id="thread-1")
 
     router = ToolRouter(sandbox=sandbox, timeout_seconds=1)
-    router.move_in(cast("House", None))  # which the tool does not ask for
+    router.bind(cast("Services", None))  # which the tool does not ask for
 
     returned = await router.run(tool, planned, context)
 
@@ -368,16 +371,16 @@ def an_environment(folder: Path) -> Path:
 
 async def test_only_so_many_fork_servers_are_warm_and_none_for_long(tmp_path: Path) -> None:
     paths = [an_environment(tmp_path / str(number)) for number in range(3)]
-    warm = WarmServers(SandboxLimits(), None, most=2)
+    warm = ForkServerPool(SandboxLimits(), None, max_servers=2)
     lent = []
     for path in paths:
-        with warm.lent(path) as server:
+        with warm.borrow(path) as server:
             lent.append(server)
     assert [server.environment for server in warm._servers.values()] == paths[1:]
     await eventually(lambda: not lent[0].is_alive)
 
     warm.idle_seconds = 0
-    with warm.lent(paths[1]) as server:
+    with warm.borrow(paths[1]) as server:
         assert server is lent[1]
     await eventually(lambda: not lent[1].is_alive)
     assert [server.environment for server in warm._servers.values()] == paths[2:]
@@ -388,9 +391,9 @@ async def test_only_so_many_fork_servers_are_warm_and_none_for_long(tmp_path: Pa
 
 async def test_a_fork_server_that_is_in_use_stays(tmp_path: Path) -> None:
     paths = [an_environment(tmp_path / str(number)) for number in range(2)]
-    warm = WarmServers(SandboxLimits(), None, most=1, idle_seconds=0)
+    warm = ForkServerPool(SandboxLimits(), None, max_servers=1, idle_seconds=0)
     try:
-        with warm.lent(paths[0]) as first, warm.lent(paths[1]) as second:
+        with warm.borrow(paths[0]) as first, warm.borrow(paths[1]) as second:
             assert first.is_alive
             assert second.is_alive
     finally:

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 from sqlalchemy import func, select
-from tests.values import Make
+from tests.support.values import Make
 
 from holdfast.adapters.store import tables
-from holdfast.adapters.store.cipher import Cipher, FernetCipher, cipher_of_home
-from holdfast.adapters.store.driver_errors import Collided
-from holdfast.adapters.store.opening import open_store
+from holdfast.adapters.store.cipher import Cipher, FernetCipher, load_home_cipher
+from holdfast.adapters.store.driver_errors import TransactionConflict
+from holdfast.adapters.store.factory import open_store
 from holdfast.adapters.store.sql_store import ATTEMPTS, SqlStore
 from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.core.agents import Secret
@@ -67,7 +67,7 @@ async def test_an_exception_undoes_everything(any_store: Store, make: Make) -> N
         await any_store.write(work)
     with pytest.raises(NotFound):
         await any_store.read(lambda tx: tx.agents.get(ORG, agent.id))
-    assert await any_store.read(lambda tx: tx.blocks.holders(block.id)) == []
+    assert await any_store.read(lambda tx: tx.blocks.holder_ids(block.id)) == []
 
 
 async def test_a_read_cannot_write(any_store: Store, make: Make) -> None:
@@ -182,7 +182,7 @@ async def test_work_that_collides_is_tried_again(any_store: Store) -> None:
     def work(tx: Transaction) -> str:
         tries.append(1)
         if len(tries) < ATTEMPTS:
-            raise Collided("on purpose")
+            raise TransactionConflict("on purpose")
         return "done"
 
     assert await any_store.write(work) == "done"
@@ -194,7 +194,7 @@ async def test_work_that_never_stops_colliding_is_given_up(any_store: Store) -> 
 
     def work(tx: Transaction) -> None:
         tries.append(1)
-        raise Collided("on purpose")
+        raise TransactionConflict("on purpose")
 
     with pytest.raises(StoreUnavailable, match="on purpose"):
         await any_store.write(work)
@@ -251,10 +251,10 @@ async def test_deleting_an_agent_leaves_no_row_of_it(any_store: SqlStore, make: 
         run = make.run(thread, request=RunRequest(callback_url="https://hooks.example"))
         step = make.step(run, tags=("t",))
         tx.runs.add(run)
-        tx.runs.note_tools(run.id, [tool.id])
+        tx.runs.record_tools(run.id, [tool.id])
         tx.steps.add(step)
         tx.traces.add([_trace(step)])
-        tx.runs.change(replace(run, completed_at=run.created_at), Signal.CANCEL)
+        tx.runs.transition(replace(run, completed_at=run.created_at), Signal.CANCEL)
         rows = tx.messages.append([make.message(thread), make.message(conversation)])
         tx.messages.share(thread.id, conversation.id, [rows[0].id])
         call = ToolCall(id="call_1", name="f", arguments="{}")
@@ -338,8 +338,8 @@ async def test_a_wrong_key_reads_no_secret(tmp_path: Path, make: Make) -> None:
 
 
 def test_a_home_keeps_its_key_to_itself(tmp_path: Path) -> None:
-    text = cipher_of_home(tmp_path / "home").encrypt("secret")
-    assert cipher_of_home(tmp_path / "home").decrypt(text) == "secret"
+    text = load_home_cipher(tmp_path / "home").encrypt("secret")
+    assert load_home_cipher(tmp_path / "home").decrypt(text) == "secret"
     key = tmp_path / "home" / "secret.key"
     assert key.stat().st_mode & 0o777 == 0o600
     assert [path.name for path in key.parent.iterdir()] == ["secret.key"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.values import Make, moment
+from tests.support.values import Make, moment
 
 from holdfast.core.agents import Agent, AgentQuery, Secret
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
@@ -216,7 +216,7 @@ async def test_blocks_keep_the_order_of_attachment(any_store: Store, make: Make)
     await any_store.write(attach)
     held = await any_store.read(lambda tx: tx.agents.blocks([agent.id, other.id]))
     assert held == {agent.id: [persona, human], other.id: [human]}
-    holders = await any_store.read(lambda tx: tx.blocks.holders(human.id))
+    holders = await any_store.read(lambda tx: tx.blocks.holder_ids(human.id))
     assert holders == sorted([agent.id, other.id])
     assert await any_store.write(lambda tx: tx.agents.detach_block(agent.id, persona.id))
     assert not await any_store.write(lambda tx: tx.agents.detach_block(agent.id, persona.id))
@@ -287,7 +287,7 @@ async def test_tools_are_found_by_each_condition(any_store: Store, make: Make) -
     assert await tools(any_store, search="L_D") == [roll.id]
     assert await tools(any_store, kinds=("custom", "no_such_kind")) == [roll.id]
     assert await tools(any_store, excluded_kinds=("custom", "external_mcp")) == [ours.id]
-    assert await tools(any_store, only_ours=True) == [ours.id]
+    assert await tools(any_store, only_builtin=True) == [ours.id]
     assert await tools(any_store, agent_id=agent.id) == [flip.id]
     found = await any_store.read(lambda tx: tx.tools.find(ORG, ["flipXcoin", "unknown"]))
     assert found == [flip]
@@ -333,7 +333,7 @@ async def test_nul_is_stripped_from_a_blocks_value(any_store: Store, make: Make)
 
 
 def _holders(tx: Transaction, block_id: str) -> Sequence[str]:
-    return tx.blocks.holders(block_id)
+    return tx.blocks.holder_ids(block_id)
 
 
 async def test_a_conversation_has_blocks_of_its_own_and_takes_them_along(
@@ -353,7 +353,7 @@ async def test_a_conversation_has_blocks_of_its_own_and_takes_them_along(
         tx.agents.attach_block(agent.id, common.id)
 
     await any_store.write(store)
-    own = await any_store.read(lambda tx: tx.blocks.own([one.id, two.id, "conv-none"]))
+    own = await any_store.read(lambda tx: tx.blocks.thread_blocks([one.id, two.id, "conv-none"]))
     assert own == {one.id: [first, second], two.id: [third], "conv-none": []}
     for block in (first, common):
         holders = await any_store.read(partial(_holders, block_id=block.id))

@@ -6,17 +6,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from sqlalchemy import event
-from tests.contract.test_store_runs import add_thread
-from tests.values import Make
+from tests.support.values import Make, add_thread
 
 from holdfast.adapters.store.sqlite import SqliteStore
-from holdfast.core.approvals import ApprovalQuery, Overdue
+from holdfast.core.approvals import ApprovalQuery, OverdueRequest
 from holdfast.core.deadlines import Deadline, OnTimeout
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
 from holdfast.core.messages import CallState, Message, OpenCall, Role, ToolCall
 from holdfast.core.paging import Order, Page
 from holdfast.core.runs import RunStatus
-from holdfast.errors import NotFound, RunMoved
+from holdfast.errors import NotFound, StaleRun
 from holdfast.ports.store import Store, Transaction
 
 ORG = DEFAULT_ORGANIZATION_ID
@@ -25,7 +24,7 @@ BY_DEADLINE = Page(limit=50, order=Order.ASC, order_by="expires_at")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def until(seconds: float | None, number: int = 0) -> Deadline | None:
+def deadline_in(seconds: float | None, number: int = 0) -> Deadline | None:
     if seconds is None:
         return None
     outcome = (OnTimeout.DENY, OnTimeout.APPROVE, OnTimeout.FAIL)[number % 3]
@@ -46,7 +45,7 @@ async def ask(
     text = '{"name":"other","arguments":1}'
     calls = tuple(ToolCall(f"c{number}", tool, text) for number, tool in enumerate(tools))
     row = make.message(thread, "", role=Role.APPROVAL, tool_calls=calls, run_id=run.id)
-    first = until(seconds)
+    first = deadline_in(seconds)
     run = replace(
         run,
         approval_id=row.id,
@@ -54,7 +53,7 @@ async def ask(
         expires_at=None if first is None else first.at,
     )
     open_calls = [
-        OpenCall(call, row.id, "step-1", CallState.HELD, deadline=until(seconds, number))
+        OpenCall(call, row.id, "step-1", CallState.HELD, deadline=deadline_in(seconds, number))
         for number, call in enumerate(calls)
     ]
 
@@ -67,11 +66,11 @@ async def ask(
     return await store.write(work)
 
 
-async def waiting(store: Store, page: Page = ALL, **query: Any) -> tuple[list[str], int]:
+async def list_waiting(store: Store, page: Page = ALL, **query: Any) -> tuple[list[str], int]:
     wanted = ApprovalQuery(page=page, **query)
 
     def load(tx: Transaction) -> tuple[list[str], int]:
-        rows = tx.calls.requests(ORG, wanted)
+        rows = tx.calls.list_requests(ORG, wanted)
         return [row.id for row in rows], tx.calls.count_requests(ORG, wanted)
 
     return await store.read(load)
@@ -79,15 +78,15 @@ async def waiting(store: Store, page: Page = ALL, **query: Any) -> tuple[list[st
 
 async def test_requests_are_listed_by_age_and_counted(any_store: Store, make: Make) -> None:
     first, second, third = [await ask(any_store, make, "shout", "ask") for _ in range(3)]
-    assert await waiting(any_store) == ([first.id, second.id, third.id], 3)
-    assert await waiting(any_store, Page(limit=1)) == ([third.id], 3)
+    assert await list_waiting(any_store) == ([first.id, second.id, third.id], 3)
+    assert await list_waiting(any_store, Page(limit=1)) == ([third.id], 3)
     after = Page(limit=1, order=Order.ASC, after=first.id)
-    assert await waiting(any_store, after) == ([second.id], 3)
+    assert await list_waiting(any_store, after) == ([second.id], 3)
     before = Page(limit=1, order=Order.ASC, before=third.id)
-    assert await waiting(any_store, before) == ([second.id], 3)
+    assert await list_waiting(any_store, before) == ([second.id], 3)
     with pytest.raises(NotFound):
-        await waiting(any_store, Page(limit=1, after="message-0"))
-    assert (await any_store.read(lambda tx: tx.calls.requests(ORG, ApprovalQuery(page=ALL))))[
+        await list_waiting(any_store, Page(limit=1, after="message-0"))
+    assert (await any_store.read(lambda tx: tx.calls.list_requests(ORG, ApprovalQuery(page=ALL))))[
         0
     ] == first
 
@@ -95,21 +94,23 @@ async def test_requests_are_listed_by_age_and_counted(any_store: Store, make: Ma
 async def test_they_are_found_by_agent_thread_and_tool(any_store: Store, make: Make) -> None:
     one = await ask(any_store, make, "shout", "ask")
     two = await ask(any_store, make, "ask")
-    assert await waiting(any_store, agent_id=one.agent_id) == ([one.id], 1)
-    assert await waiting(any_store, thread_id=two.thread_id) == ([two.id], 1)
-    assert await waiting(any_store, tool="ask") == ([one.id, two.id], 2)
-    assert await waiting(any_store, tool="shout") == ([one.id], 1)
+    assert await list_waiting(any_store, agent_id=one.agent_id) == ([one.id], 1)
+    assert await list_waiting(any_store, thread_id=two.thread_id) == ([two.id], 1)
+    assert await list_waiting(any_store, tool="ask") == ([one.id, two.id], 2)
+    assert await list_waiting(any_store, tool="shout") == ([one.id], 1)
     for nothing in ("other", "sh", "%", "s_out", '"'):
-        assert await waiting(any_store, tool=nothing) == ([], 0)
+        assert await list_waiting(any_store, tool=nothing) == ([], 0)
 
 
 async def test_what_does_not_wait_for_a_person_is_not_listed(any_store: Store, make: Make) -> None:
     for status in RunStatus:
         if status is not RunStatus.PAUSED:
             await ask(any_store, make, "ask", status=status)
-    assert await waiting(any_store) == ([], 0)
+    assert await list_waiting(any_store) == ([], 0)
     assert (
-        await any_store.read(lambda tx: tx.calls.requests("org-other", ApprovalQuery(page=ALL)))
+        await any_store.read(
+            lambda tx: tx.calls.list_requests("org-other", ApprovalQuery(page=ALL))
+        )
         == []
     )
 
@@ -118,9 +119,9 @@ async def test_the_run_that_waits_is_found_by_its_thread(any_store: Store, make:
     one, two = [await ask(any_store, make, "ask") for _ in range(2)]
     over = await ask(any_store, make, "ask", status=RunStatus.ANSWERED)
     threads = [one.thread_id, over.thread_id]
-    found = await any_store.read(lambda tx: tx.runs.paused(threads))
+    found = await any_store.read(lambda tx: tx.runs.paused_run_ids(threads))
     assert found == {one.thread_id: one.run_id}
-    paused = await any_store.read(lambda tx: tx.runs.paused_on(two.thread_id))
+    paused = await any_store.read(lambda tx: tx.runs.find_paused(two.thread_id))
     assert paused is not None
     assert paused.id == two.run_id
 
@@ -129,11 +130,11 @@ async def test_the_most_urgent_may_come_first(any_store: Store, make: Make) -> N
     never, late, soon = [
         await ask(any_store, make, "ask", "ask", seconds=wait) for wait in (None, 60, 5)
     ]
-    assert await waiting(any_store, BY_DEADLINE) == ([soon.id, late.id, never.id], 3)
+    assert await list_waiting(any_store, BY_DEADLINE) == ([soon.id, late.id, never.id], 3)
     after = replace(BY_DEADLINE, after=soon.id, limit=1)
-    assert await waiting(any_store, after) == ([late.id], 3)
+    assert await list_waiting(any_store, after) == ([late.id], 3)
     first = replace(BY_DEADLINE, order=Order.DESC)
-    assert await waiting(any_store, first) == ([late.id, soon.id, never.id], 3)
+    assert await list_waiting(any_store, first) == ([late.id, soon.id, never.id], 3)
 
 
 async def test_each_call_keeps_its_deadline_until_it_is_taken_away(
@@ -143,16 +144,16 @@ async def test_each_call_keeps_its_deadline_until_it_is_taken_away(
     never = await ask(any_store, make, "ask")
     threads = [row.thread_id, never.thread_id]
     found = await any_store.read(lambda tx: tx.calls.deadlines(threads))
-    assert found == {row.thread_id: {f"c{number}": until(60, number) for number in range(3)}}
+    assert found == {row.thread_id: {f"c{number}": deadline_in(60, number) for number in range(3)}}
     assert await any_store.read(lambda tx: tx.calls.deadlines([])) == {}
 
     def answer(tx: Transaction) -> None:
-        first, *_ = tx.calls.open(row.thread_id)
+        first, *_ = tx.calls.list_open(row.thread_id)
         tx.calls.put(row.thread_id, [replace(first, deadline=None)])
 
     await any_store.write(answer)
-    calls = await any_store.read(lambda tx: tx.calls.open(row.thread_id))
-    assert [item.deadline for item in calls] == [None, until(60, 1), until(60, 2)]
+    calls = await any_store.read(lambda tx: tx.calls.list_open(row.thread_id))
+    assert [item.deadline for item in calls] == [None, deadline_in(60, 1), deadline_in(60, 2)]
 
 
 async def test_what_is_overdue_is_found_wherever_a_person_is_waited_for(
@@ -164,17 +165,17 @@ async def test_what_is_overdue_is_found_wherever_a_person_is_waited_for(
     # Somebody's answer to other calls of it is just being recorded.
     await ask(any_store, make, "ask", seconds=1, status=RunStatus.QUEUED)
 
-    def look(tx: Transaction, seconds: float) -> tuple[list[Overdue], datetime | None]:
+    def look(tx: Transaction, seconds: float) -> tuple[list[OverdueRequest], datetime | None]:
         now = NOW + timedelta(seconds=seconds)
-        return list(tx.calls.overdue(now)), tx.calls.next_deadline(now)
+        return list(tx.calls.list_overdue(now)), tx.calls.next_deadline(now)
 
-    async def at(seconds: float) -> tuple[list[Overdue], datetime | None]:
+    async def at(seconds: float) -> tuple[list[OverdueRequest], datetime | None]:
         return await any_store.read(lambda tx: look(tx, seconds))
 
     assert await at(5) == ([], NOW + timedelta(seconds=10))
-    assert await at(10) == ([Overdue(ORG, later.id)], NOW + timedelta(seconds=20))
+    assert await at(10) == ([OverdueRequest(ORG, later.id)], NOW + timedelta(seconds=20))
     assert await at(25) == (
-        [Overdue(ORG, later.id), Overdue(ORG, late.id)],
+        [OverdueRequest(ORG, later.id), OverdueRequest(ORG, late.id)],
         NOW + timedelta(seconds=30),
     )
     assert (await at(100))[1] is None
@@ -182,10 +183,10 @@ async def test_what_is_overdue_is_found_wherever_a_person_is_waited_for(
 
 async def test_a_thread_waits_for_one_request_at_a_time(any_store: Store, make: Make) -> None:
     row = await ask(any_store, make, "ask")
-    first = await any_store.read(lambda tx: tx.runs.paused_on(row.thread_id))
+    first = await any_store.read(lambda tx: tx.runs.find_paused(row.thread_id))
     assert first is not None
     second = replace(first, id="run-2")
-    with pytest.raises(RunMoved):
+    with pytest.raises(StaleRun):
         await any_store.write(lambda tx: tx.runs.add(second))
 
 
@@ -200,8 +201,8 @@ async def test_the_inbox_is_read_by_its_index(store: SqliteStore, make: Make) ->
     event.listen(store._reader, "before_cursor_execute", note)
     queries: list[dict[str, Any]] = [{}, {"agent_id": "agent-1"}, {"tool": "ask"}]
     for query in queries:
-        await waiting(store, **query)
-    await waiting(store, BY_DEADLINE)
+        await list_waiting(store, **query)
+    await list_waiting(store, BY_DEADLINE)
     event.remove(store._reader, "before_cursor_execute", note)
     of_runs = [item for item in asked if "FROM runs" in item[0]]
     assert len(of_runs) == 8

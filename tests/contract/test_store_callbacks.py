@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec.structs import replace
 from sqlalchemy import create_engine, insert
-from tests.contract.instructions import counting_work
-from tests.values import Make
+from tests.support.sqlite_work import count_instructions
+from tests.support.values import Make
 
 from holdfast.adapters.store import tables
 from holdfast.adapters.store.callbacks import SqlCallbacks
@@ -20,7 +20,7 @@ from holdfast.ports.store import Store, Transaction
 MINUTE = timedelta(minutes=1)
 
 
-async def stored(store: Store, make: Make, *urls: str | None, **fields: Any) -> list[Run]:
+async def store_runs(store: Store, make: Make, *urls: str | None, **fields: Any) -> list[Run]:
     """A running run for each URL, each on a thread of its own."""
 
     def work(tx: Transaction) -> list[Run]:
@@ -32,7 +32,7 @@ async def stored(store: Store, make: Make, *urls: str | None, **fields: Any) -> 
             tx.agents.add(agent)
             tx.threads.add(thread)
             tx.runs.add(run)
-            made.append(tx.runs.change(run, Signal.CLAIM))
+            made.append(tx.runs.transition(run, Signal.CLAIM))
         return made
 
     return await store.write(work)
@@ -40,7 +40,7 @@ async def stored(store: Store, make: Make, *urls: str | None, **fields: Any) -> 
 
 async def end(store: Store, run: Run, signal: Signal = Signal.COMPLETE) -> Run:
     ended = replace(run, completed_at=run.created_at)
-    return await store.write(lambda tx: tx.runs.change(ended, signal))
+    return await store.write(lambda tx: tx.runs.transition(ended, signal))
 
 
 async def claim(
@@ -53,13 +53,13 @@ async def claim(
 ) -> list[ClaimedCallback]:
     busy = under_way or Counter[str]()
     due = await store.read(
-        lambda tx: tx.callbacks.due(now, limit=limit, per_host=per_host, under_way=busy)
+        lambda tx: tx.callbacks.list_due(now, limit=limit, per_host=per_host, in_flight=busy)
     )
     return list(await store.write(lambda tx: tx.callbacks.claim(due, now + MINUTE)))
 
 
 async def test_an_end_is_owed_to_whoever_asked_for_it(any_store: Store, make: Make) -> None:
-    asked, silent = await stored(any_store, make, "http://hooks.example/a", None)
+    asked, silent = await store_runs(any_store, make, "http://hooks.example/a", None)
     later = silent.created_at + MINUTE
     assert await claim(any_store, later) == []
 
@@ -74,18 +74,20 @@ async def test_an_end_is_owed_to_whoever_asked_for_it(any_store: Store, make: Ma
 async def test_a_run_is_told_of_once_though_it_may_end_twice(any_store: Store, make: Make) -> None:
     """One that waits for a person has ended for V1; its cancel or its answer is not told again."""
     urls = ["http://hooks.example/"] * 2
-    runs = [await end(any_store, run, Signal.PAUSE) for run in await stored(any_store, make, *urls)]
+    runs = [
+        await end(any_store, run, Signal.PAUSE) for run in await store_runs(any_store, make, *urls)
+    ]
     later = runs[-1].created_at + MINUTE
     assert [item.run_id for item in await claim(any_store, later)] == [run.id for run in runs]
 
     for run, signal in zip(runs, (Signal.CANCEL, Signal.ANSWER), strict=True):
-        await any_store.write(lambda tx, run=run, signal=signal: tx.runs.change(run, signal))  # type: ignore[misc]
+        await any_store.write(lambda tx, run=run, signal=signal: tx.runs.transition(run, signal))  # type: ignore[misc]
 
     assert await claim(any_store, later) == []
 
 
 async def test_a_queued_run_that_is_cancelled_is_told_of_too(any_store: Store, make: Make) -> None:
-    (running,) = await stored(any_store, make, "http://hooks.example/")
+    (running,) = await store_runs(any_store, make, "http://hooks.example/")
     queued = replace(running, id=make.run(make.thread(make.agent())).id, status=RunStatus.QUEUED)
     await any_store.write(lambda tx: tx.runs.add(queued))
 
@@ -98,7 +100,7 @@ async def test_a_queued_run_that_is_cancelled_is_told_of_too(any_store: Store, m
 async def test_what_is_taken_is_nobody_elses_until_its_claim_ends(
     any_store: Store, make: Make
 ) -> None:
-    (run,) = await stored(any_store, make, "http://hooks.example/")
+    (run,) = await store_runs(any_store, make, "http://hooks.example/")
     await end(any_store, run)
     now = run.created_at + MINUTE
 
@@ -110,17 +112,17 @@ async def test_what_is_taken_is_nobody_elses_until_its_claim_ends(
 
     first = ClaimedCallback(run_id=run.id, host="hooks.example", attempts=1)
     late = CallbackOutcome(error="Too late to say.")
-    await any_store.write(lambda tx: tx.callbacks.settle(first, late, None))
-    assert await outcome(any_store, run) == CallbackOutcome()
+    await any_store.write(lambda tx: tx.callbacks.record_outcome(first, late, None))
+    assert await load_outcome(any_store, run) == CallbackOutcome()
 
 
-async def outcome(store: Store, run: Run) -> CallbackOutcome | None:
+async def load_outcome(store: Store, run: Run) -> CallbackOutcome | None:
     found = await store.read(lambda tx: tx.runs.get(run.organization_id, run.id))
     return found.callback
 
 
 async def test_of_several_processes_one_gets_a_callback(any_store: Store, make: Make) -> None:
-    runs = await stored(any_store, make, *["http://hooks.example/"] * 6)
+    runs = await store_runs(any_store, make, *["http://hooks.example/"] * 6)
     for run in runs:
         await end(any_store, run)
     now = runs[-1].created_at + MINUTE
@@ -135,7 +137,7 @@ async def test_of_several_processes_one_gets_a_callback(any_store: Store, make: 
 
 async def test_no_host_takes_the_room_of_others(any_store: Store, make: Make) -> None:
     slow = [f"http://slow.example/{number}" for number in range(5)]
-    runs = await stored(any_store, make, *slow, "http://quick.example/", "http://busy.example/")
+    runs = await store_runs(any_store, make, *slow, "http://quick.example/", "http://busy.example/")
     for run in runs:
         await end(any_store, run)
 
@@ -151,10 +153,10 @@ async def test_no_host_takes_the_room_of_others(any_store: Store, make: Make) ->
 
 
 async def test_what_came_of_a_try_is_shown_with_the_run(any_store: Store, make: Make) -> None:
-    told, waiting, silent = await stored(
+    told, waiting, silent = await store_runs(
         any_store, make, "http://hooks.example/1", "http://hooks.example/2", None
     )
-    assert await outcome(any_store, told) is None
+    assert await load_outcome(any_store, told) is None
     for run in (told, waiting, silent):
         await end(any_store, run)
     now = silent.created_at + MINUTE
@@ -163,36 +165,36 @@ async def test_what_came_of_a_try_is_shown_with_the_run(any_store: Store, make: 
     failed = CallbackOutcome(sent_at=now, status_code=500, error="It said 500.")
 
     def settle(tx: Transaction) -> None:
-        tx.callbacks.settle(first, done, None)
-        tx.callbacks.settle(second, failed, now + 2 * MINUTE)
+        tx.callbacks.record_outcome(first, done, None)
+        tx.callbacks.record_outcome(second, failed, now + 2 * MINUTE)
 
     await any_store.write(settle)
 
-    assert await outcome(any_store, told) == done
-    assert await outcome(any_store, waiting) == failed
-    assert await outcome(any_store, silent) is None
-    assert await any_store.read(lambda tx: tx.callbacks.next_due(now)) == now + 2 * MINUTE
+    assert await load_outcome(any_store, told) == done
+    assert await load_outcome(any_store, waiting) == failed
+    assert await load_outcome(any_store, silent) is None
+    assert await any_store.read(lambda tx: tx.callbacks.next_due_at(now)) == now + 2 * MINUTE
     assert await claim(any_store, now + MINUTE) == []
     assert [item.attempts for item in await claim(any_store, now + 2 * MINUTE)] == [2]
 
 
 async def test_what_was_given_back_can_be_taken_at_once(any_store: Store, make: Make) -> None:
-    (run,) = await stored(any_store, make, "http://hooks.example/")
+    (run,) = await store_runs(any_store, make, "http://hooks.example/")
     await end(any_store, run)
     now = run.created_at + MINUTE
     (claimed,) = await claim(any_store, now)
 
-    await any_store.write(lambda tx: tx.callbacks.give_back(claimed, now))
+    await any_store.write(lambda tx: tx.callbacks.release(claimed, now))
 
     assert [item.attempts for item in await claim(any_store, now)] == [2]
-    assert await outcome(any_store, run) == CallbackOutcome()
+    assert await load_outcome(any_store, run) == CallbackOutcome()
 
 
 async def test_a_callback_goes_with_its_run(any_store: Store, make: Make) -> None:
-    (run,) = await stored(any_store, make, "http://hooks.example/")
+    (run,) = await store_runs(any_store, make, "http://hooks.example/")
     await end(any_store, run)
 
-    await any_store.write(lambda tx: tx.runs.remove(run.organization_id, run.id))
+    await any_store.write(lambda tx: tx.runs.delete(run.organization_id, run.id))
 
     assert await claim(any_store, run.created_at + MINUTE) == []
 
@@ -221,9 +223,9 @@ def work_of_a_claim(*, hanging: int, others: int) -> tuple[int, int]:
         connection.execute(insert(tables.callbacks), rows)
         callbacks = SqlCallbacks(connection)
         now = begin + timedelta(days=1)
-        with counting_work(connection) as looking:
-            due = callbacks.due(now, limit=32, per_host=2, under_way={"hangs.example": 1})
-        with counting_work(connection) as taking:
+        with count_instructions(connection) as looking:
+            due = callbacks.list_due(now, limit=32, per_host=2, in_flight={"hangs.example": 1})
+        with count_instructions(connection) as taking:
             claimed = callbacks.claim(due, now + MINUTE)
     assert [item.host for item in claimed] == list(dict.fromkeys(hosts))
     return len(looking), len(taking)

@@ -7,7 +7,7 @@ from holdfast.errors import HoldfastError
 from holdfast.ports.store import Transaction
 
 
-def refused_at_commit(tx: Transaction) -> None:
+def violate_at_commit(tx: Transaction) -> None:
     """A dangling reference that the database only looks for when it commits."""
     connection = tx.runs._connection  # type: ignore[attr-defined]  # a fault that no port can make
     connection.exec_driver_sql("PRAGMA defer_foreign_keys=ON")
@@ -18,13 +18,13 @@ def refused_at_commit(tx: Transaction) -> None:
 
 async def test_a_commit_that_fails_leaves_the_store_usable(store: SqliteStore) -> None:
     with pytest.raises(HoldfastError):
-        await store.write(refused_at_commit)
-    assert await store.write(lambda tx: tx.runs.live()) == []
+        await store.write(violate_at_commit)
+    assert await store.write(lambda tx: tx.runs.list_live()) == []
 
 
 async def test_nothing_of_a_failed_commit_stays(store: SqliteStore) -> None:
     with pytest.raises(HoldfastError):
-        await store.write(refused_at_commit)
+        await store.write(violate_at_commit)
 
     def count(tx: Transaction) -> int:
         connection = tx.runs._connection  # type: ignore[attr-defined]  # see above

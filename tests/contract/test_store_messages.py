@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
-from tests.values import Make, moment
+from tests.support.values import Make, moment
 
 from holdfast.core.agents import Agent
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
@@ -107,7 +107,7 @@ async def test_a_row_stands_in_for_its_neighbours(any_store: Store, make: Make) 
         return [row.id for row in found]
 
     stored = await any_store.write(
-        lambda tx: tx.messages.stand_in(summary, [row.id for row in rows[:3]])
+        lambda tx: tx.messages.replace_in_context(summary, [row.id for row in rows[:3]])
     )
     (new,) = await append(any_store, make.message(thread))
     assert stored == msgspec.structs.replace(summary, position=stored.position)
@@ -121,7 +121,9 @@ async def test_a_row_stands_in_for_its_neighbours(any_store: Store, make: Make) 
         lambda tx: tx.messages.set_context(thread.id, [system.id, summary.id, rows[3].id])
     )
     again = make.message(thread, role=Role.SUMMARY)
-    await any_store.write(lambda tx: tx.messages.stand_in(again, [summary.id, rows[3].id]))
+    await any_store.write(
+        lambda tx: tx.messages.replace_in_context(again, [summary.id, rows[3].id])
+    )
     (last,) = await append(any_store, make.message(thread))
     assert await shown() == [system.id, again.id, last.id]
     assert len(await any_store.read(lambda tx: tx.messages.context(other.id))) == 1
@@ -141,10 +143,10 @@ async def test_a_row_stands_in_for_what_others_left_of_its_neighbours(
 
     await any_store.write(lambda tx: tx.messages.hide(thread.id, [rows[0].id, rows[2].id]))
     assert await shown() == [system.id, rows[1].id, rows[3].id]
-    await any_store.write(lambda tx: tx.messages.stand_in(summary, leaving))
+    await any_store.write(lambda tx: tx.messages.replace_in_context(summary, leaving))
     assert await shown() == [system.id, summary.id, rows[3].id]
     # Nothing is left that it could stand for.
-    stored = await any_store.write(lambda tx: tx.messages.stand_in(lost, leaving))
+    stored = await any_store.write(lambda tx: tx.messages.replace_in_context(lost, leaving))
     assert await shown() == [system.id, summary.id, rows[3].id]
     assert await any_store.read(lambda tx: tx.messages.get(ORG, lost.id)) == stored
     # Who hides what is hidden already changes nothing.
@@ -162,7 +164,7 @@ async def test_who_hides_rows_and_who_stands_in_for_them_at_the_same_time_do_not
         ids = [row.id for row in rows]
         summary = make.message(thread, role=Role.SUMMARY)
         await asyncio.gather(
-            any_store.write(lambda tx: tx.messages.stand_in(summary, ids[:3])),  # noqa: B023 - awaited here
+            any_store.write(lambda tx: tx.messages.replace_in_context(summary, ids[:3])),  # noqa: B023 - awaited here
             any_store.write(lambda tx: tx.messages.hide(thread.id, ids[1:])),  # noqa: B023
         )
         shown = await any_store.read(lambda tx: tx.messages.context_ids([thread.id]))
@@ -184,9 +186,11 @@ async def test_answers_are_found_by_the_steps_that_asked(any_store: Store, make:
         row(one, "step-2"),
         row(two, "step-3"),
     )
-    found = await any_store.read(lambda tx: tx.messages.answers(["step-3", "step-1"]))
+    found = await any_store.read(
+        lambda tx: tx.messages.list_approval_messages(["step-3", "step-1"])
+    )
     assert list(found) == [asked, answer, other]
-    assert await any_store.read(lambda tx: tx.messages.answers([])) == []
+    assert await any_store.read(lambda tx: tx.messages.list_approval_messages([])) == []
 
 
 async def test_the_context_shows_what_it_is_set_to(any_store: Store, make: Make) -> None:
@@ -350,7 +354,7 @@ async def test_threads_keep_what_they_are_given(any_store: Store, make: Make) ->
 
     await any_store.write(work)
     assert await any_store.read(lambda tx: tx.threads.get(ORG, agent.id)) == default
-    found = await any_store.read(lambda tx: tx.threads.of_agent(agent.id))
+    found = await any_store.read(lambda tx: tx.threads.list_of_agent(agent.id))
     assert found == [default, early, late]
     changed = msgspec.structs.replace(late, summary="new", last_message_at=moment(9))
     await any_store.write(lambda tx: tx.threads.save(changed))
@@ -368,13 +372,13 @@ async def test_open_calls_keep_the_order_of_the_answer(any_store: Store, make: M
         for id_ in ("call_z", "call_a", "call_m")
     ]
     await any_store.write(lambda tx: tx.calls.put(thread.id, calls))
-    assert await any_store.read(lambda tx: tx.calls.open(thread.id)) == calls
+    assert await any_store.read(lambda tx: tx.calls.list_open(thread.id)) == calls
     result = ToolReturn("call_a", "f", Outcome.FINISHED, (Text("ok"),))
     settled = msgspec.structs.replace(calls[1], state=CallState.SETTLED, result=result)
     late = OpenCall(ToolCall("call_b", "g", "{}"), "message-1", "step-1", CallState.HELD)
     await any_store.write(lambda tx: tx.calls.put(thread.id, [late, settled]))
-    found = await any_store.read(lambda tx: tx.calls.open(thread.id))
+    found = await any_store.read(lambda tx: tx.calls.list_open(thread.id))
     assert found == [calls[0], settled, calls[2], late]
-    assert await any_store.read(lambda tx: tx.calls.open("conv-none")) == []
+    assert await any_store.read(lambda tx: tx.calls.list_open("conv-none")) == []
     await any_store.write(lambda tx: tx.calls.close(thread.id))
-    assert await any_store.read(lambda tx: tx.calls.open(thread.id)) == []
+    assert await any_store.read(lambda tx: tx.calls.list_open(thread.id)) == []

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 import pytest
-from tests.values import Make, moment
+from tests.support.values import Make, moment
 
 from holdfast.core.agents import AgentQuery
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from sqlalchemy import text
-from tests.values import ident, moment
+from tests.support.values import ident, moment
 
 from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
@@ -38,7 +38,7 @@ async def test_a_provider_comes_back_as_it_was_kept(any_store: Store) -> None:
     await any_store.write(lambda tx: tx.providers.add(kept))
 
     assert await any_store.read(lambda tx: tx.providers.get(ORG, kept.id)) == kept
-    assert await any_store.read(lambda tx: tx.providers.named(ORG, "mine-1")) == kept
+    assert await any_store.read(lambda tx: tx.providers.find_by_name(ORG, "mine-1")) == kept
     changed = replace(kept, keys=Keys(api_key="new"), updated_at=moment(3))
     await any_store.write(lambda tx: tx.providers.save(changed))
     assert await any_store.read(lambda tx: tx.providers.get(ORG, kept.id)) == changed
@@ -48,7 +48,7 @@ async def test_other_organisations_have_none_of_it(any_store: Store) -> None:
     kept = provider()
     await any_store.write(lambda tx: tx.providers.add(kept))
 
-    assert await any_store.read(lambda tx: tx.providers.named("org-other", "mine-1")) is None
+    assert await any_store.read(lambda tx: tx.providers.find_by_name("org-other", "mine-1")) is None
     for work in (
         lambda tx: tx.providers.get("org-other", kept.id),
         lambda tx: tx.providers.delete("org-other", kept.id),

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.values import Make, moment
+from tests.support.values import Make, moment
 
 from holdfast.adapters.store.runs import SqlRuns
 from holdfast.adapters.store.sql_store import SqlStore
@@ -52,7 +52,7 @@ async def add_runs(store: Store, *runs: Run) -> None:
     await store.write(work)
 
 
-async def listed(store: Store, **query: Any) -> list[Run]:
+async def list_runs(store: Store, **query: Any) -> list[Run]:
     wanted = RunQuery(**{"page": ALL, **query})
     return list(await store.read(lambda tx: tx.runs.list(ORG, wanted)))
 
@@ -83,7 +83,7 @@ async def test_runs_are_found_by_each_condition(any_store: Store, make: Make) ->
     await add_runs(any_store, one, two, foreign)
 
     async def found(**query: Any) -> list[Run]:
-        return await listed(any_store, **query)
+        return await list_runs(any_store, **query)
 
     assert await found() == [one, two]
     assert await found(run_id=two.id) == [two]
@@ -124,15 +124,15 @@ async def test_a_list_by_duration_has_only_runs_with_one(any_store: Store, make:
     )
     await add_runs(any_store, long, waiting, short, also_long)
 
-    assert await listed(any_store, page=LONGEST_FIRST) == [also_long, long, short]
+    assert await list_runs(any_store, page=LONGEST_FIRST) == [also_long, long, short]
     rest = Page(limit=50, order_by="duration", after=also_long.id)
-    assert await listed(any_store, page=rest) == [long, short]
+    assert await list_runs(any_store, page=rest) == [long, short]
     shorter_first = Page(limit=2, order_by="duration", order=Order.ASC)
-    assert await listed(any_store, page=shorter_first) == [short, long]
-    assert waiting not in await listed(any_store, duration=Bound(LT, 100))
-    assert waiting not in await listed(any_store, duration_percentile=0)
+    assert await list_runs(any_store, page=shorter_first) == [short, long]
+    assert waiting not in await list_runs(any_store, duration=Bound(LT, 100))
+    assert waiting not in await list_runs(any_store, duration_percentile=0)
     with pytest.raises(NotFound, match=f"No Run found with id {waiting.id}"):
-        await listed(any_store, page=Page(limit=50, order_by="duration", after=waiting.id))
+        await list_runs(any_store, page=Page(limit=50, order_by="duration", after=waiting.id))
 
 
 @pytest.mark.wire(120)
@@ -148,14 +148,14 @@ async def test_a_percentile_is_that_of_the_same_project_agents_and_statuses(
     await add_runs(any_store, *runs, foreign)
 
     agent = (one.agent_id,)
-    assert await listed(any_store, agent_ids=agent, duration_percentile=90) == runs[9:]
-    assert await listed(any_store, agent_ids=agent, duration_percentile=50) == runs[5:]
-    assert await listed(any_store, agent_ids=agent, duration_percentile=100) == runs[9:]
-    assert await listed(any_store, statuses=ENDED, duration_percentile=100) == [foreign]
-    assert await listed(any_store, project_id="p", duration_percentile=100) == [foreign]
+    assert await list_runs(any_store, agent_ids=agent, duration_percentile=90) == runs[9:]
+    assert await list_runs(any_store, agent_ids=agent, duration_percentile=50) == runs[5:]
+    assert await list_runs(any_store, agent_ids=agent, duration_percentile=100) == runs[9:]
+    assert await list_runs(any_store, statuses=ENDED, duration_percentile=100) == [foreign]
+    assert await list_runs(any_store, project_id="p", duration_percentile=100) == [foreign]
     # Any other condition narrows the list, not what the percentile is of.
     few = Bound(LTE, 6)
-    found = await listed(any_store, agent_ids=agent, step_count=few, duration_percentile=50)
+    found = await list_runs(any_store, agent_ids=agent, step_count=few, duration_percentile=50)
     assert found == runs[5:6]
 
 
@@ -197,7 +197,7 @@ def matches(run: Run, query: RunQuery) -> bool:
     )
 
 
-def in_order(runs: list[Run], page: Page) -> list[Run]:
+def sort_runs(runs: list[Run], page: Page) -> list[Run]:
     key = "total_duration_ns" if page.order_by == "duration" else "created_at"
     falling = page.order is Order.DESC
     return sorted(runs, key=lambda run: (getattr(run, key), run.id), reverse=falling)
@@ -207,7 +207,7 @@ def as_query(fields: dict[str, Any]) -> RunQuery:
     return RunQuery(**fields)
 
 
-def assorted(make: Make, threads: list[Thread]) -> list[Run]:
+def make_assorted_runs(make: Make, threads: list[Thread]) -> list[Run]:
     """Thirty runs that differ in everything, some of them of one moment."""
     statuses = list(RunStatus)
     runs = []
@@ -234,7 +234,7 @@ def assorted(make: Make, threads: list[Thread]) -> list[Run]:
 @pytest.mark.slow
 async def test_any_conditions_combine_in_any_order(any_store: SqlStore, make: Make) -> None:
     threads = await add_threads(any_store, make, 30)
-    runs = assorted(make, threads)
+    runs = make_assorted_runs(make, threads)
     await add_runs(any_store, *runs)
     bounds = st.builds(Bound, st.sampled_from(Comparison), st.sampled_from([0, 1, 2, 10, 20]))
     moments = st.integers(0, 15).map(moment)
@@ -272,7 +272,7 @@ async def test_any_conditions_combine_in_any_order(any_store: SqlStore, make: Ma
         with any_store._reader.connect() as connection:
             connection.begin()
             for query in asked:
-                expected = in_order([run for run in runs if matches(run, query)], query.page)
+                expected = sort_runs([run for run in runs if matches(run, query)], query.page)
                 found = SqlRuns(connection).list(ORG, query)
                 assert [run.id for run in found] == [run.id for run in expected[: query.page.limit]]
 

@@ -11,13 +11,13 @@ import pytest
 from bench.many_runs import BUSY_AGENT, COMMON_TOOL, FIRST_AT, QUIET_AGENT, RARE_TOOL, fill
 from msgspec.structs import replace
 from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
-from tests.contract.instructions import counting_work
-from tests.values import Make
+from tests.support.sqlite_work import count_instructions
+from tests.support.values import Make
 
 from holdfast.adapters.store import tables
+from holdfast.adapters.store.index_hints import prefer_indexes
 from holdfast.adapters.store.run_list import ids_on_page
 from holdfast.adapters.store.runs import SqlRuns
-from holdfast.adapters.store.steering import walk_indexes
 from holdfast.adapters.store.steps import SqlSteps
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
 from holdfast.core.lifecycle import LIVE, Signal
@@ -134,19 +134,19 @@ MANY = 20_000
 FEW = MANY // 20
 
 
-def asked_of(engine: Engine, name: str, cursor: str) -> Iterator[tuple[str, Any]]:
+def collect_statements(engine: Engine, name: str, cursor: str) -> Iterator[tuple[str, Any]]:
     """The queries by which the page is found; that its rows are then read by their ids is plain."""
     fields, _ = QUESTIONS[name]
     query = RunQuery(**{"page": NEWEST, **fields})
     page = query.page
     page = replace(page, after=page.after and cursor, before=page.before and cursor)
-    with overheard(engine) as heard, engine.connect() as connection:
+    with record_statements(engine) as heard, engine.connect() as connection:
         ids_on_page(connection, ORG, replace(query, page=page))
     yield from (said for said in heard if said[0].startswith("SELECT"))
 
 
 @contextmanager
-def overheard(engine: Engine) -> Iterator[list[tuple[str, Any]]]:
+def record_statements(engine: Engine) -> Iterator[list[tuple[str, Any]]]:
     """What is asked of the database meanwhile."""
     heard: list[tuple[str, Any]] = []
 
@@ -161,7 +161,7 @@ def overheard(engine: Engine) -> Iterator[list[tuple[str, Any]]]:
 
 
 @contextmanager
-def filled(url: str, count: int) -> Iterator[tuple[Engine, str]]:
+def filled_database(url: str, count: int) -> Iterator[tuple[Engine, str]]:
     """A database with many runs, and the id of one in the middle."""
     engine = create_engine(url)
     tables.metadata.create_all(engine)
@@ -176,9 +176,9 @@ def filled(url: str, count: int) -> Iterator[tuple[Engine, str]]:
 @pytest.mark.slow
 def test_sqlite_walks_one_index_in_the_order_of_the_list(tmp_path: Path) -> None:
     """Nothing is sorted but a few runs, and all that is asked for stands in the index."""
-    with filled(f"sqlite:///{tmp_path}/many.db", 4_000) as (engine, cursor):
+    with filled_database(f"sqlite:///{tmp_path}/many.db", 4_000) as (engine, cursor):
         for name, (_, index) in QUESTIONS.items():
-            statements = asked_of(engine, name, cursor)
+            statements = collect_statements(engine, name, cursor)
             plans = [_sqlite_plan(engine, *statement) for statement in statements]
             about_runs = [line for plan in plans for line in plan if " runs" in line]
             assert all(" INDEX " in line for line in about_runs), name
@@ -201,7 +201,7 @@ def test_sqlite_walks_one_index_in_the_order_of_the_list(tmp_path: Path) -> None
 def test_steps_are_found_by_index_too(asked: dict[str, Any], index: str) -> None:
     engine = create_engine("sqlite://")
     tables.metadata.create_all(engine)
-    with overheard(engine) as heard, engine.connect() as connection:
+    with record_statements(engine) as heard, engine.connect() as connection:
         SqlSteps(connection).list(ORG, StepQuery(page=NEWEST, **asked))
     plan = _sqlite_plan(engine, *heard[0])
     assert f"INDEX {index} " in plan[0]
@@ -218,9 +218,9 @@ def test_taking_a_thread_costs_the_same_however_many_runs_it_had(make: Make) -> 
         def work_of_a_claim() -> int:
             run = make.run(thread)
             runs.add(run)
-            with counting_work(connection) as done:
-                claimed = runs.change(run, Signal.CLAIM)
-            runs.change(claimed, Signal.COMPLETE)
+            with count_instructions(connection) as done:
+                claimed = runs.transition(run, Signal.CLAIM)
+            runs.transition(claimed, Signal.COMPLETE)
             return len(done)
 
         first = work_of_a_claim()
@@ -233,8 +233,8 @@ def test_taking_a_thread_costs_the_same_however_many_runs_it_had(make: Make) -> 
 def test_an_agents_cost_stands_in_one_index(since: dict[str, Any]) -> None:
     engine = create_engine("sqlite://")
     tables.metadata.create_all(engine)
-    with overheard(engine) as heard, engine.connect() as connection:
-        SqlSteps(connection).costs(ORG, StepQuery(page=NEWEST, agent_id=QUIET_AGENT, **since))
+    with record_statements(engine) as heard, engine.connect() as connection:
+        SqlSteps(connection).sum_costs(ORG, StepQuery(page=NEWEST, agent_id=QUIET_AGENT, **since))
     (how,) = _sqlite_plan(engine, *heard[0])
     assert "COVERING INDEX ix_steps_agent " in how
 
@@ -258,9 +258,9 @@ def _sqlite_plan(engine: Engine, statement: str, given: Any) -> list[str]:
 @pytest.mark.slow
 def test_postgresql_never_reads_or_sorts_all_runs(postgres_url: str) -> None:
     url = make_url(postgres_url).set(drivername="postgresql+psycopg")
-    with filled(url.render_as_string(hide_password=False), MANY) as (engine, cursor):
+    with filled_database(url.render_as_string(hide_password=False), MANY) as (engine, cursor):
         for name in QUESTIONS:
-            for statement, given in asked_of(engine, name, cursor):
+            for statement, given in collect_statements(engine, name, cursor):
                 for node in _postgres_plan(engine, statement, given):
                     reads_all = node["Node Type"] == "Seq Scan" and node["Relation Name"] == "runs"
                     sorts_many = node["Node Type"] == "Sort" and node["Plan Rows"] > FEW
@@ -270,7 +270,7 @@ def test_postgresql_never_reads_or_sorts_all_runs(postgres_url: str) -> None:
 
 def _postgres_plan(engine: Engine, statement: str, given: Any) -> Iterator[dict[str, Any]]:
     with engine.connect() as connection:
-        walk_indexes(connection)
+        prefer_indexes(connection)
         told = connection.exec_driver_sql(f"EXPLAIN (FORMAT JSON) {statement}", given)
         yield from _nodes(told.scalar_one()[0]["Plan"])
 

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 from sqlalchemy import Select, text
-from tests.values import Make, moment
-from tests.waiting import WAIT_SECONDS
+from tests.support.values import Make, add_thread, moment
+from tests.support.waiting import WAIT_SECONDS
 
 from holdfast.adapters.store import run_list, runs
 from holdfast.adapters.store.sql_store import SqlStore
@@ -32,26 +32,13 @@ from holdfast.core.runs import (
     StopReason,
     Usage,
 )
-from holdfast.core.threads import Thread
-from holdfast.errors import IllegalTransition, NotFound, RunMoved
+from holdfast.errors import IllegalTransition, NotFound, StaleRun
 from holdfast.ports.store import Store, Transaction
 
 ORG = DEFAULT_ORGANIZATION_ID
 ALL = Page(limit=50, order=Order.ASC)
 
 change = msgspec.structs.replace
-
-
-async def add_thread(store: Store, make: Make) -> Thread:
-    agent = make.agent()
-    thread = make.thread(agent)
-
-    def work(tx: Transaction) -> None:
-        tx.agents.add(agent)
-        tx.threads.add(thread)
-
-    await store.write(work)
-    return thread
 
 
 async def add_runs(store: Store, *runs: Run) -> None:
@@ -63,7 +50,7 @@ async def add_runs(store: Store, *runs: Run) -> None:
 
 
 async def signal(store: Store, run: Run, what: Signal) -> Run:
-    return await store.write(lambda tx: tx.runs.change(run, what))
+    return await store.write(lambda tx: tx.runs.transition(run, what))
 
 
 async def test_a_run_comes_back_with_all_its_fields(any_store: Store, make: Make) -> None:
@@ -110,9 +97,9 @@ async def test_a_run_that_moved_cannot_be_changed_by_an_older_view(
     run = make.run(await add_thread(any_store, make))
     await add_runs(any_store, run)
     await signal(any_store, run, Signal.CANCEL)
-    with pytest.raises(RunMoved):
+    with pytest.raises(StaleRun):
         await signal(any_store, run, Signal.CLAIM)
-    with pytest.raises(RunMoved):
+    with pytest.raises(StaleRun):
         await any_store.write(lambda tx: tx.runs.save(change(run, last_event_seq=1)))
     found = await any_store.read(lambda tx: tx.runs.find(run.id))
     assert found == change(run, status=RunStatus.CANCELLED)
@@ -151,7 +138,7 @@ async def test_an_update_merges_the_keys_of_the_metadata(any_store: Store, make:
     await add_runs(any_store, run)
 
     def annotate(tx: Transaction) -> Run:
-        return tx.runs.annotate(ORG, run.id, {"changed": 2, "new": {"a": "ü"}})
+        return tx.runs.add_metadata(ORG, run.id, {"changed": 2, "new": {"a": "ü"}})
 
     merged = change(run, metadata={"kept": 1, "changed": 2, "new": {"a": "ü"}})
     assert await any_store.write(annotate) == merged
@@ -161,7 +148,7 @@ async def test_an_update_merges_the_keys_of_the_metadata(any_store: Store, make:
     found = await any_store.read(lambda tx: tx.runs.find(run.id))
     assert found == change(merged, status=RunStatus.RUNNING, last_event_seq=3)
     with pytest.raises(NotFound):
-        await any_store.write(lambda tx: tx.runs.annotate("org-x", run.id, {}))
+        await any_store.write(lambda tx: tx.runs.add_metadata("org-x", run.id, {}))
 
 
 @pytest.mark.wire(126)
@@ -173,7 +160,7 @@ async def test_a_run_that_ends_lets_its_thread_go(
     thread = await add_thread(any_store, make)
     run, following = make.run(thread, status=RunStatus.RUNNING), make.run(thread)
     await add_runs(any_store, run, following)
-    with pytest.raises(RunMoved):
+    with pytest.raises(StaleRun):
         await signal(any_store, following, Signal.CLAIM)
     ended = await signal(any_store, run, ending)
     if ending is Signal.CANCEL:
@@ -192,15 +179,15 @@ async def test_a_held_thread_cannot_be_claimed(
 
     def claim(tx: Transaction) -> str:
         try:
-            tx.runs.change(second, Signal.CLAIM)
-        except RunMoved:
+            tx.runs.transition(second, Signal.CLAIM)
+        except StaleRun:
             # The transaction is still good: whoever loses may read on.
             found = tx.runs.find(holder.id)
             return "lost" if found == holder else "confused"
         return "won"
 
     assert await any_store.write(claim) == "lost"
-    with pytest.raises(RunMoved):
+    with pytest.raises(StaleRun):
         await add_runs(any_store, make.run(thread, status=RunStatus.RUNNING))
     found = await any_store.read(lambda tx: tx.runs.find(second.id))
     assert found == second
@@ -214,7 +201,7 @@ async def test_of_many_claims_at_once_one_wins(any_store: Store, make: Make) -> 
         *(signal(any_store, run, Signal.CLAIM) for run in runs), return_exceptions=True
     )
     assert sum(isinstance(outcome, Run) for outcome in outcomes) == 1
-    assert sum(isinstance(outcome, RunMoved) for outcome in outcomes) == 7
+    assert sum(isinstance(outcome, StaleRun) for outcome in outcomes) == 7
 
 
 async def test_a_paused_run_is_either_answered_or_cancelled(any_store: Store, make: Make) -> None:
@@ -225,16 +212,16 @@ async def test_a_paused_run_is_either_answered_or_cancelled(any_store: Store, ma
         signal(any_store, paused, Signal.CANCEL),
         return_exceptions=True,
     )
-    assert sorted(isinstance(outcome, RunMoved) for outcome in outcomes) == [False, True]
+    assert sorted(isinstance(outcome, StaleRun) for outcome in outcomes) == [False, True]
 
 
 async def test_only_a_queued_run_is_withdrawn(any_store: Store, make: Make) -> None:
     thread = await add_thread(any_store, make)
     queued, running = make.run(thread), make.run(thread, status=RunStatus.RUNNING)
     await add_runs(any_store, queued, running)
-    assert await any_store.write(lambda tx: tx.runs.withdraw(queued.id))
-    assert not await any_store.write(lambda tx: tx.runs.withdraw(queued.id))
-    assert not await any_store.write(lambda tx: tx.runs.withdraw(running.id))
+    assert await any_store.write(lambda tx: tx.runs.delete_if_queued(queued.id))
+    assert not await any_store.write(lambda tx: tx.runs.delete_if_queued(queued.id))
+    assert not await any_store.write(lambda tx: tx.runs.delete_if_queued(running.id))
     assert await any_store.read(lambda tx: tx.runs.find(queued.id)) is None
     assert await any_store.read(lambda tx: tx.runs.find(running.id)) == running
 
@@ -253,10 +240,10 @@ async def test_removing_a_run_leaves_its_messages(any_store: Store, make: Make) 
 
     await any_store.write(work)
     with pytest.raises(NotFound):
-        await any_store.write(lambda tx: tx.runs.remove("org-x", run.id))
-    await any_store.write(lambda tx: tx.runs.remove(ORG, run.id))
+        await any_store.write(lambda tx: tx.runs.delete("org-x", run.id))
+    await any_store.write(lambda tx: tx.runs.delete(ORG, run.id))
     assert await any_store.read(lambda tx: tx.runs.find(run.id)) is None
-    assert await any_store.read(lambda tx: tx.events.after(run.id, 0, 9)) == []
+    assert await any_store.read(lambda tx: tx.events.list_after(run.id, 0, 9)) == []
     with pytest.raises(NotFound):
         await any_store.read(lambda tx: tx.steps.get(ORG, step.id))
     assert (await any_store.read(lambda tx: tx.messages.get(ORG, row.id))).run_id == run.id
@@ -273,7 +260,7 @@ async def test_live_runs_come_oldest_first(any_store: Store, make: Make) -> None
         if status not in ("queued", "running", "cancelling")
     ]
     await add_runs(any_store, young, *over, foreign, old)
-    assert await any_store.read(lambda tx: tx.runs.live()) == [old, foreign, young]
+    assert await any_store.read(lambda tx: tx.runs.list_live()) == [old, foreign, young]
 
 
 async def test_a_thread_knows_the_run_that_waits_for_a_person(any_store: Store, make: Make) -> None:
@@ -281,8 +268,8 @@ async def test_a_thread_knows_the_run_that_waits_for_a_person(any_store: Store, 
     answered = make.run(thread, status=RunStatus.ANSWERED)
     paused = make.run(thread, status=RunStatus.PAUSED)
     await add_runs(any_store, answered, paused, make.run(thread), make.run(other))
-    assert await any_store.read(lambda tx: tx.runs.paused_on(thread.id)) == paused
-    assert await any_store.read(lambda tx: tx.runs.paused_on(other.id)) is None
+    assert await any_store.read(lambda tx: tx.runs.find_paused(thread.id)) == paused
+    assert await any_store.read(lambda tx: tx.runs.find_paused(other.id)) is None
 
 
 async def test_steps_are_found_by_each_condition(any_store: Store, make: Make) -> None:
@@ -323,8 +310,8 @@ async def test_steps_are_found_by_each_condition(any_store: Store, make: Make) -
     assert await found(has_feedback=False) == [two]
     assert await found(tags=("a", "b")) == [one]
     assert await found(project_id="p") == [one]
-    assert await any_store.read(lambda tx: tx.steps.pending(run.id)) == [one]
-    assert await any_store.read(lambda tx: tx.steps.pending(other.id)) == []
+    assert await any_store.read(lambda tx: tx.steps.list_pending(run.id)) == [one]
+    assert await any_store.read(lambda tx: tx.steps.list_pending(other.id)) == []
     assert await any_store.read(lambda tx: tx.steps.get(ORG, two.id)) == two
     with pytest.raises(NotFound, match=f"Step with ID {one.id} not found"):
         await any_store.read(lambda tx: tx.steps.get("org-x", one.id))
@@ -337,7 +324,9 @@ async def test_a_judged_step_is_found_by_its_new_tags(any_store: Store, make: Ma
     step = make.step(run, tags=("old",))
     await add_runs(any_store, run)
     await any_store.write(lambda tx: tx.steps.add(step))
-    judged = await any_store.write(lambda tx: tx.steps.judge(ORG, step.id, "positive", ("new",)))
+    judged = await any_store.write(
+        lambda tx: tx.steps.set_feedback(ORG, step.id, "positive", ("new",))
+    )
 
     async def count(tag: str) -> int:
         query = StepQuery(page=ALL, tags=(tag,))
@@ -346,7 +335,7 @@ async def test_a_judged_step_is_found_by_its_new_tags(any_store: Store, make: Ma
     assert judged == change(step, feedback="positive", tags=("new",))
     assert (await count("old"), await count("new")) == (0, 1)
     with pytest.raises(NotFound, match=f"Step with ID {step.id} not found"):
-        await any_store.write(lambda tx: tx.steps.judge("org-x", step.id, None, ()))
+        await any_store.write(lambda tx: tx.steps.set_feedback("org-x", step.id, None, ()))
 
 
 async def test_a_step_that_is_saved_keeps_what_people_think_of_it(
@@ -358,15 +347,15 @@ async def test_a_step_that_is_saved_keeps_what_people_think_of_it(
     ended = change(begun, status=StepStatus.SUCCESS, usage=Usage(1, 2))
     await add_runs(any_store, run)
     await any_store.write(lambda tx: tx.steps.add(begun))
-    await any_store.write(lambda tx: tx.steps.judge(ORG, begun.id, "negative", ("b", "a")))
-    await any_store.write(lambda tx: tx.steps.book(ORG, begun.id, "t-1"))
+    await any_store.write(lambda tx: tx.steps.set_feedback(ORG, begun.id, "negative", ("b", "a")))
+    await any_store.write(lambda tx: tx.steps.set_transaction_id(ORG, begun.id, "t-1"))
     await any_store.write(lambda tx: tx.steps.save(ended))
 
     expected = change(ended, feedback="negative", tags=("b", "a"), transaction_id="t-1")
     assert await any_store.read(lambda tx: tx.steps.get(ORG, begun.id)) == expected
     tagged = StepQuery(page=ALL, tags=("a",))
     assert await any_store.read(lambda tx: tx.steps.list(ORG, tagged)) == [expected]
-    judged = await any_store.write(lambda tx: tx.steps.judge(ORG, begun.id, None, None))
+    judged = await any_store.write(lambda tx: tx.steps.set_feedback(ORG, begun.id, None, None))
     assert judged == change(expected, feedback=None)
 
 
@@ -387,7 +376,7 @@ async def test_only_answers_count_as_unpriced(any_store: Store, make: Make) -> N
 
     await any_store.write(add)
     query = StepQuery(page=ALL, agent_id=run.agent_id)
-    costs = await any_store.read(lambda tx: tx.steps.costs(ORG, query))
+    costs = await any_store.read(lambda tx: tx.steps.sum_costs(ORG, query))
     assert costs == Costs(cost=9, steps=5, unpriced=1)
 
 
@@ -413,15 +402,15 @@ async def test_events_come_back_in_order_with_their_rows(any_store: Store, make:
         return events
 
     events = await any_store.write(work)
-    assert await any_store.read(lambda tx: tx.events.after(run.id, 0, 9)) == events
-    assert await any_store.read(lambda tx: tx.events.after(run.id, 1, 1)) == events[1:2]
-    assert await any_store.read(lambda tx: tx.events.after(run.id, 3, 9)) == []
+    assert await any_store.read(lambda tx: tx.events.list_after(run.id, 0, 9)) == events
+    assert await any_store.read(lambda tx: tx.events.list_after(run.id, 1, 1)) == events[1:2]
+    assert await any_store.read(lambda tx: tx.events.list_after(run.id, 3, 9)) == []
     # The row is kept once: what is said of it now is what the event shows.
     stored = events[1].fact
     assert isinstance(stored, MessageStored)
     changed = change(stored.message, content=(Text("rewritten"),))
     await any_store.write(lambda tx: tx.messages.rewrite(changed))
-    (event,) = await any_store.read(lambda tx: tx.events.after(run.id, 1, 1))
+    (event,) = await any_store.read(lambda tx: tx.events.list_after(run.id, 1, 1))
     assert event.fact == MessageStored(changed)
 
 
@@ -442,14 +431,14 @@ async def test_whoever_holds_a_run_puts_nothing_back_that_its_worker_wrote(
     held, go_on = threading.Event(), threading.Event()
 
     def cancel(tx: Transaction) -> None:
-        seen = tx.runs.hold(ORG, run.id)
+        seen = tx.runs.get_for_update(ORG, run.id)
         held.set()
         assert go_on.wait(WAIT_SECONDS)
-        tx.runs.change(seen, Signal.CANCEL)
+        tx.runs.transition(seen, Signal.CANCEL)
 
     cancelling = asyncio.create_task(any_store.write(cancel))
     await asyncio.to_thread(held.wait, WAIT_SECONDS)
-    reserving = asyncio.create_task(any_store.write(lambda tx: tx.runs.reserve(run.id, 500)))
+    reserving = asyncio.create_task(any_store.write(lambda tx: tx.runs.reserve_seq(run.id, 500)))
     # Where there are several writers, it gets as far as it can.
     await asyncio.wait([reserving], timeout=0.2)
     go_on.set()
@@ -469,7 +458,7 @@ async def test_looking_for_live_runs_does_not_read_all_runs(store: SqlStore, mak
         with store._reader.connect() as connection:
             return [
                 str(connection.execute(text(f"EXPLAIN QUERY PLAN {literal(query)}")).all())
-                for query in (runs._cancelling, runs._whole.where(run_list.IS_LIVE))
+                for query in (runs._select_cancelling, runs._select_run.where(run_list.IS_LIVE))
             ]
 
     assert all("ix_runs_live" in plan for plan in await asyncio.to_thread(plans))

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.values import Make, ident, moment
+from tests.support.values import Make, ident, moment
 
 from holdfast.core.agents import Agent
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
@@ -40,7 +40,7 @@ async def add(store: Store, make: Make, agent: Agent, number: int, **fields: Any
     return thread
 
 
-async def say(store: Store, make: Make, thread: Thread, count: int) -> list[Message]:
+async def append_messages(store: Store, make: Make, thread: Thread, count: int) -> list[Message]:
     rows = [make.message(thread) for _ in range(count)]
     return list(await store.write(lambda tx: tx.messages.append(rows)))
 
@@ -60,7 +60,7 @@ async def fork(
     return thread
 
 
-async def history(store: Store, thread: Thread) -> list[str]:
+async def list_history(store: Store, thread: Thread) -> list[str]:
     page = Page(limit=99, order=ASC)
     rows = await store.read(lambda tx: tx.messages.list(ORG, page, thread_id=thread.id))
     return [row.id for row in rows]
@@ -129,8 +129,8 @@ async def test_a_deleted_conversation_is_gone_with_all_that_was_in_it(
 ) -> None:
     agent = await add_agent(any_store, make)
     doomed, spared = [await add(any_store, make, agent, number) for number in (1, 2)]
-    (row, *_) = await say(any_store, make, doomed, 3)
-    (kept,) = await say(any_store, make, spared, 1)
+    (row, *_) = await append_messages(any_store, make, doomed, 3)
+    (kept,) = await append_messages(any_store, make, spared, 1)
     run = make.run(doomed)
     call = OpenCall(ToolCall("call_1", "f", "{}"), row.id, "step-1", CallState.HELD)
 
@@ -151,9 +151,9 @@ async def test_a_deleted_conversation_is_gone_with_all_that_was_in_it(
             await any_store.read(gone)
     with pytest.raises(NotFound, match=f"Conversation with ID {doomed.id} not found"):
         await delete(any_store, doomed)
-    assert await any_store.read(lambda tx: tx.calls.open(doomed.id)) == []
-    assert await history(any_store, doomed) == []
-    assert await history(any_store, spared) == [kept.id]
+    assert await any_store.read(lambda tx: tx.calls.list_open(doomed.id)) == []
+    assert await list_history(any_store, doomed) == []
+    assert await list_history(any_store, spared) == [kept.id]
     assert await any_store.read(lambda tx: tx.messages.count(agent.id)) == 1
 
 
@@ -161,7 +161,7 @@ async def test_the_default_thread_cannot_be_deleted_alone(any_store: Store, make
     agent = await add_agent(any_store, make)
     with pytest.raises(NotFound):
         await delete(any_store, make.thread(agent))
-    assert await any_store.read(lambda tx: len(tx.threads.of_agent(agent.id))) == 1
+    assert await any_store.read(lambda tx: len(tx.threads.list_of_agent(agent.id))) == 1
 
 
 async def test_a_fork_has_shared_rows_in_its_history_whatever_its_context_shows(
@@ -169,13 +169,13 @@ async def test_a_fork_has_shared_rows_in_its_history_whatever_its_context_shows(
 ) -> None:
     agent = await add_agent(any_store, make)
     source = await add(any_store, make, agent, 1)
-    rows = await say(any_store, make, source, 3)
+    rows = await append_messages(any_store, make, source, 3)
     forked = await fork(any_store, make, source, 2, rows[:2])
-    (own,) = await say(any_store, make, forked, 1)
-    assert await history(any_store, forked) == [rows[0].id, rows[1].id, own.id]
-    assert await history(any_store, source) == [row.id for row in rows]
+    (own,) = await append_messages(any_store, make, forked, 1)
+    assert await list_history(any_store, forked) == [rows[0].id, rows[1].id, own.id]
+    assert await list_history(any_store, source) == [row.id for row in rows]
     await any_store.write(lambda tx: tx.messages.set_context(forked.id, [own.id]))
-    assert await history(any_store, forked) == [rows[0].id, rows[1].id, own.id]
+    assert await list_history(any_store, forked) == [rows[0].id, rows[1].id, own.id]
 
 
 async def test_what_a_fork_shares_outlives_its_source_and_goes_with_the_last_that_shows_it(
@@ -183,7 +183,7 @@ async def test_what_a_fork_shares_outlives_its_source_and_goes_with_the_last_tha
 ) -> None:
     agent = await add_agent(any_store, make)
     source = await add(any_store, make, agent, 1)
-    rows = await say(any_store, make, source, 3)
+    rows = await append_messages(any_store, make, source, 3)
     first = await fork(any_store, make, source, 2, rows[:2])
     second = await fork(any_store, make, first, 3, rows[:1])
     await delete(any_store, source)
@@ -192,14 +192,14 @@ async def test_what_a_fork_shares_outlives_its_source_and_goes_with_the_last_tha
     with pytest.raises(NotFound):
         await any_store.write(lambda tx: tx.threads.save(source))
     with pytest.raises(NotFound):
-        await any_store.write(lambda tx: tx.threads.note_request(source.id, moment(1)))
+        await any_store.write(lambda tx: tx.threads.record_request(source.id, moment(1)))
     with pytest.raises(NotFound):
         await fork(any_store, make, source, 4, rows[:1])
     assert await any_store.read(lambda tx: tx.messages.count(agent.id)) == 2
     context = await any_store.read(lambda tx: tx.messages.context(first.id))
     assert list(context) == rows[:2]
     await delete(any_store, first)
-    assert await history(any_store, second) == [rows[0].id]
+    assert await list_history(any_store, second) == [rows[0].id]
     assert await any_store.read(lambda tx: tx.messages.count(agent.id)) == 1
     await delete(any_store, second)
     assert await any_store.read(lambda tx: tx.messages.count(agent.id)) == 0
@@ -208,7 +208,7 @@ async def test_what_a_fork_shares_outlives_its_source_and_goes_with_the_last_tha
 async def test_an_agent_goes_with_its_forks(any_store: Store, make: Make) -> None:
     agent = await add_agent(any_store, make)
     source = await add(any_store, make, agent, 1)
-    rows = await say(any_store, make, source, 2)
+    rows = await append_messages(any_store, make, source, 2)
     await fork(any_store, make, source, 2, rows)
     await delete(any_store, source)
     await any_store.write(lambda tx: tx.agents.delete(ORG, agent.id))
@@ -218,7 +218,7 @@ async def test_an_agent_goes_with_its_forks(any_store: Store, make: Make) -> Non
 async def test_a_request_is_noted_without_touching_the_rest(any_store: Store, make: Make) -> None:
     agent = await add_agent(any_store, make)
     thread = await add(any_store, make, agent, 1, summary="s")
-    await any_store.write(lambda tx: tx.threads.note_request(thread.id, moment(77)))
+    await any_store.write(lambda tx: tx.threads.record_request(thread.id, moment(77)))
     found = await any_store.read(lambda tx: tx.threads.get(ORG, thread.id))
     assert (found.last_message_at, found.summary) == (moment(77), "s")
 
@@ -231,7 +231,7 @@ async def test_of_one_request_sent_at_once_a_single_run_is_made(
     twins = [make.run(thread, request_key="key") for _ in range(8)]
 
     def start(tx: Transaction, run: Run) -> Run:
-        found = tx.runs.of_request(thread.id, "key")
+        found = tx.runs.find_by_request_key(thread.id, "key")
         if found is None:
             tx.runs.add(run)
         return found or run
@@ -244,7 +244,7 @@ async def test_of_one_request_sent_at_once_a_single_run_is_made(
     # Of another thread, or without a key, there may be as many as you like.
     for run in (make.run(other, request_key="key"), make.run(thread), make.run(thread)):
         await any_store.write(lambda tx, run=run: tx.runs.add(run))  # type: ignore[misc]  # bound here
-    assert await any_store.read(lambda tx: tx.runs.of_request(thread.id, "none")) is None
+    assert await any_store.read(lambda tx: tx.runs.find_by_request_key(thread.id, "none")) is None
 
 
 async def test_a_run_is_found_by_what_it_was_sent(any_store: Store, make: Make) -> None:
@@ -262,7 +262,7 @@ async def test_a_run_is_found_by_what_it_was_sent(any_store: Store, make: Make) 
         await any_store.write(lambda tx, run=run: tx.runs.add(run))  # type: ignore[misc]  # bound here
 
     async def found(otid: str) -> Run | None:
-        return await any_store.read(lambda tx: tx.runs.with_otid(thread.id, otid))
+        return await any_store.read(lambda tx: tx.runs.find_by_otid(thread.id, otid))
 
     assert await found("mine") == runs[2]
     assert await found('50%"x') == runs[0]

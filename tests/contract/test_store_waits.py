@@ -3,10 +3,10 @@
 import psycopg
 import pytest
 from sqlalchemy import make_url
-from tests.values import Make
+from tests.support.values import Make
 
 from holdfast.adapters.store.cipher import Cipher
-from holdfast.adapters.store.postgres import PostgresStore, _engine
+from holdfast.adapters.store.postgres import PostgresStore, _create_engine
 from holdfast.errors import StoreUnavailable
 
 pytestmark = pytest.mark.slow
@@ -34,7 +34,7 @@ def test_a_database_that_was_cut_off_is_noticed(postgres_url: str) -> None:
     address = make_url(postgres_url).set(drivername="postgresql+psycopg")
     patient = address.update_query_dict({"tcp_user_timeout": "90000"})
     for url, gives_up_ms in ((address, "30000"), (patient, "90000")):
-        engine = _engine(url, lonely=True)
+        engine = _create_engine(url, unpooled=True)
         with engine.connect() as connection:
             driver = connection.connection.driver_connection
             assert isinstance(driver, psycopg.Connection)

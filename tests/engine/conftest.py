@@ -1,5 +1,5 @@
 import pytest
-from tests.engine.rig import Rig
+from tests.support.rig import Rig
 
 from holdfast.adapters.store.sqlite import SqliteStore
 

@@ -8,8 +8,11 @@ from typing import TypeVar
 
 import pytest
 from msgspec.structs import replace as replaced
-from tests.engine.rig import ACTOR, WAIT_SECONDS, Rig, assert_answered, called
-from tests.engine.test_cancel import SelectiveToolbox, paused, within
+from tests.doubles.model import call_answer
+from tests.doubles.toolbox import HangingToolbox
+from tests.support.engine_runs import make_paused_run, wait_until_set
+from tests.support.history import assert_calls_answered
+from tests.support.rig import ACTOR, WAIT_SECONDS, Rig
 
 from holdfast.adapters.store.sql_store import SqlStore
 from holdfast.core import tool_rules as rules
@@ -20,7 +23,7 @@ from holdfast.core.paging import Page
 from holdfast.core.runs import Run, RunStatus, StopReason
 from holdfast.errors import Conflict
 from holdfast.ports.dispatch import Ticket
-from holdfast.ports.house import Limits
+from holdfast.ports.services import Limits
 from holdfast.ports.store import Store, Transaction
 from holdfast.usecases import agent_context, messages, runs
 from holdfast.usecases.messages import ApprovalInput, NewSend
@@ -31,12 +34,12 @@ T = TypeVar("T")
 async def answer(rig: Rig, agent: Agent, *, approve: bool = True) -> Run:
     decisions = (Decision(call_id="c1", approve=approve),)
     new = NewSend(agent_id=agent.id, input=(ApprovalInput(decisions=decisions),))
-    return await messages.send(rig.house, ACTOR, new)
+    return await messages.send(rig.services, ACTOR, new)
 
 
 async def assert_goes_on(rig: Rig, agent: Agent) -> None:
-    assert_answered(await rig.context(agent))
-    assert await rig.read(lambda tx: tx.calls.open(agent.id)) == []
+    assert_calls_answered(await rig.context(agent))
+    assert await rig.read(lambda tx: tx.calls.list_open(agent.id)) == []
     async with rig.working():
         assert (await rig.say(agent, "and now?")).ended.stop_reason is StopReason.END_TURN
 
@@ -44,13 +47,13 @@ async def assert_goes_on(rig: Rig, agent: Agent) -> None:
 async def test_an_answer_that_is_cancelled_before_its_turn_stands_and_nothing_is_started(
     rig: Rig,
 ) -> None:
-    agent, asked = await paused(rig)
+    agent, asked = await make_paused_run(rig)
     run = await answer(rig, agent)
-    ended = await runs.cancel(rig.house, ACTOR, run.id)
+    ended = await runs.cancel(rig.services, ACTOR, run.id)
     assert ended.status is RunStatus.CANCELLED
     assert ended.cancellation is not None
     assert ended.cancellation.calls == {"c1": Outcome.NOT_STARTED, "c2": Outcome.DENIED}
-    first = await runs.retrieve(rig.house, ACTOR, asked.id)
+    first = await runs.retrieve(rig.services, ACTOR, asked.id)
     assert first.status is RunStatus.ANSWERED
     (*_, response, results) = await rig.context(agent)
     assert response == replaced(run.input[0], position=response.position)
@@ -61,12 +64,12 @@ async def test_an_answer_that_is_cancelled_before_its_turn_stands_and_nothing_is
 
 async def test_an_answer_is_not_taken_back_when_it_waits_long(rig: Rig) -> None:
     """The held calls would be nobody's."""
-    agent, _ = await paused(rig)
-    impatient = Rig(rig.house.store, Limits(busy_wait_seconds=0))
-    impatient.house.dispatch.submit(Ticket("run-in-the-way", agent.id))
+    agent, _ = await make_paused_run(rig)
+    impatient = Rig(rig.services.store, Limits(busy_wait_seconds=0))
+    impatient.services.dispatch.submit(Ticket("run-in-the-way", agent.id))
     run = await answer(impatient, agent)
-    await messages.turn(impatient.house, run)
-    assert (await runs.retrieve(impatient.house, ACTOR, run.id)).status is RunStatus.QUEUED
+    await messages.wait_for_turn(impatient.services, run)
+    assert (await runs.retrieve(impatient.services, ACTOR, run.id)).status is RunStatus.QUEUED
 
 
 @pytest.mark.parametrize("approve", [True, False])
@@ -76,24 +79,24 @@ async def test_a_roll_back_of_an_answer_keeps_the_results_of_the_calls_it_answer
     agent = await rig.make_agent(
         "ask_hang", "hang", rules=(rules.RequiresApproval(tool_name="ask_hang"),)
     )
-    rig.model.script = [called(("c1", "ask_hang"), ("c2", "hang"))]
-    toolbox = SelectiveToolbox()
-    rig.house = replace(rig.house, toolbox=toolbox)
+    rig.model.script = [call_answer(("c1", "ask_hang"), ("c2", "hang"))]
+    toolbox = HangingToolbox()
+    rig.services = replace(rig.services, toolbox=toolbox)
     async with rig.working():
         await rig.say(agent)
         run = await answer(rig, agent, approve=approve)
-        await within(toolbox.hanging)
-        await runs.cancel(rig.house, ACTOR, run.id, action=Action.ROLLBACK)
+        await wait_until_set(toolbox.hanging)
+        await runs.cancel(rig.services, ACTOR, run.id, action=Action.ROLLBACK)
     roles = [row.role for row in await rig.context(agent)]
     assert roles[-3:] == [Role.APPROVAL, Role.APPROVAL, Role.TOOL]
     await assert_goes_on(rig, agent)
 
 
 async def test_a_roll_back_of_a_run_that_waits_for_a_person_forgets_it(rig: Rig) -> None:
-    agent, run = await paused(rig)
-    await runs.cancel(rig.house, ACTOR, run.id, action=Action.ROLLBACK)
+    agent, run = await make_paused_run(rig)
+    await runs.cancel(rig.services, ACTOR, run.id, action=Action.ROLLBACK)
     assert [row.role for row in await rig.context(agent)] == [Role.SYSTEM]
-    rows = await runs.messages(rig.house, ACTOR, run.id, Page(limit=10))
+    rows = await runs.list_messages(rig.services, ACTOR, run.id, Page(limit=10))
     assert len(rows) == 5
     await assert_goes_on(rig, agent)
 
@@ -102,7 +105,7 @@ async def test_an_agent_that_forgets_keeps_the_calls_that_are_being_answered(rig
     agent = await rig.make_agent(
         "ask", rules=(rules.RequiresApproval(tool_name="ask"),), message_buffer_autoclear=True
     )
-    rig.model.script = [called(("c1", "ask"))]
+    rig.model.script = [call_answer(("c1", "ask"))]
     async with rig.working():
         await rig.say(agent)
         ended = await rig.ended(await answer(rig, agent))
@@ -114,10 +117,10 @@ async def test_readers_see_the_end_of_a_run_that_is_cancelled_as_its_turn_comes(
     """The worker finds it cancelled before the one who cancelled could say so."""
     agent = await rig.make_agent()
     run = await rig.submit(agent)
-    waiting = asyncio.create_task(messages.wait(rig.house, run))
+    waiting = asyncio.create_task(messages.wait(rig.services, run))
     await asyncio.sleep(0)
-    silent = Rig(rig.house.store)
-    await runs.cancel(silent.house, ACTOR, run.id)
+    silent = Rig(rig.services.store)
+    await runs.cancel(silent.services, ACTOR, run.id)
     async with rig.working():
         reply = await asyncio.wait_for(waiting, 20)
     assert reply.ended.status is RunStatus.CANCELLED
@@ -147,11 +150,11 @@ class LastMoment:
 
 async def test_a_reset_drops_no_calls_that_are_being_answered(any_store: SqlStore) -> None:
     rig = Rig(any_store)
-    agent, _ = await paused(rig)
+    agent, _ = await make_paused_run(rig)
     moment = LastMoment(any_store)
     answering = asyncio.create_task(answer(Rig(moment), agent))
     await asyncio.to_thread(moment.done.wait, WAIT_SECONDS)
-    resetting = asyncio.create_task(agent_context.reset(rig.house, ACTOR, agent.id))
+    resetting = asyncio.create_task(agent_context.reset(rig.services, ACTOR, agent.id))
     # Where there are several writers, it gets as far as it can.
     await asyncio.wait([resetting], timeout=0.2)
     moment.may_commit.set()

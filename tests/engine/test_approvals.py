@@ -1,7 +1,6 @@
 """Held calls and whatever may be answered to them: nobody is ever stuck (wire-v1 §6)."""
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
@@ -12,70 +11,38 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
-from tests.engine.rig import (
-    ACTOR,
-    WAIT_SECONDS,
-    MovableClock,
-    Rig,
-    assert_answered,
-    called,
-    said,
+from tests.doubles.clock import MovableClock
+from tests.doubles.model import call_answer, text_answer
+from tests.doubles.store import CrashingStore
+from tests.support.engine_approvals import (
+    LOOK,
+    allow,
+    answer,
+    assert_not_stuck,
+    client_result,
+    deny,
+    make_agent,
+    pause,
+    submit,
 )
-from tests.engine.test_recovery import DyingStore, assert_sound
+from tests.support.engine_runs import assert_sound
+from tests.support.rig import ACTOR, WAIT_SECONDS, Rig
 
 from holdfast.adapters.store.sqlite import SqliteStore
-from holdfast.core import tool_rules as rules
 from holdfast.core.agents import Agent
 from holdfast.core.approvals import KEEP_ALIVE, ApprovalQuery
 from holdfast.core.deadlines import OnTimeout
-from holdfast.core.expiry import EXPIRED
+from holdfast.core.expiry import EXPIRY_DECIDER
 from holdfast.core.messages import Decision, Outcome, Role, Text, ToolReturn
 from holdfast.core.paging import Page
-from holdfast.core.runs import ClientTool, Run, RunRequest, RunStatus, StopReason
+from holdfast.core.runs import Run, RunStatus, StopReason
 from holdfast.errors import AnswerMismatch, CallerError, Conflict, ModelRateLimited, PendingApproval
 from holdfast.ports.bell import DEADLINES
 from holdfast.ports.store import Transaction
-from holdfast.usecases import approvals, compaction, messages, runs
-from holdfast.usecases.answering import Manner
+from holdfast.usecases import approvals, compaction, runs
 from holdfast.usecases.compaction import Compaction
-from holdfast.usecases.messages import ApprovalInput, Input, MessageInput, NewSend, Reply
 
-ASK = rules.RequiresApproval(tool_name="ask")
-LOOK = ClientTool("look")
 SOON_SECONDS = 60
-
-
-def allow(call_id: str) -> Decision:
-    return Decision(call_id, approve=True)
-
-
-def deny(call_id: str) -> Decision:
-    return Decision(call_id, approve=False, reason="no")
-
-
-def did(call_id: str) -> Decision:
-    result = ToolReturn(call_id, None, Outcome.FINISHED, (Text("mine"),))
-    return Decision(call_id, approve=False, returned=result)
-
-
-async def submit(
-    rig: Rig, agent: Agent, *decisions: Decision, more: str = "", partial: bool = False
-) -> Run:
-    items: list[Input] = [ApprovalInput(decisions=decisions, manner=Manner(partial=partial))]
-    if more:
-        items.append(MessageInput(role=Role.USER, content=(Text(more),)))
-    request = RunRequest(client_tools=(LOOK,))
-    new = NewSend(agent_id=agent.id, input=tuple(items), request=request)
-    return await messages.send(rig.house, ACTOR, new)
-
-
-async def answer(rig: Rig, agent: Agent, *decisions: Decision, more: str = "") -> Reply:
-    run = await submit(rig, agent, *decisions, more=more)
-    return await asyncio.wait_for(messages.wait(rig.house, run), WAIT_SECONDS)
-
-
-async def make_agent(rig: Rig) -> Agent:
-    return await rig.make_agent("ask", "roll", rules=(ASK,))
 
 
 @asynccontextmanager
@@ -85,7 +52,7 @@ async def lasting(rig: Rig) -> AsyncIterator[Agent]:
     try:
         yield agent
     finally:
-        await rig.house.store.write(lambda tx: _remove(tx, agent))
+        await rig.services.store.write(lambda tx: _remove(tx, agent))
 
 
 def _remove(tx: Transaction, agent: Agent) -> None:
@@ -93,22 +60,6 @@ def _remove(tx: Transaction, agent: Agent) -> None:
     tx.agents.delete(agent.organization_id, agent.id)
     for tool in tools:
         tx.tools.delete(agent.organization_id, tool.id)
-
-
-async def pause(rig: Rig, agent: Agent, *calls: tuple[str, str]) -> Reply:
-    rig.model.script = [called(*calls)]
-    reply = await rig.say(agent, client_tools=(LOOK,))
-    assert reply.ended.stop_reason is StopReason.REQUIRES_APPROVAL
-    return reply
-
-
-async def assert_not_stuck(rig: Rig, agent: Agent) -> None:
-    """The next message is answered, and the history is one that a provider takes."""
-    rig.model.script = []
-    assert (await rig.say(agent)).ended.stop_reason is StopReason.END_TURN
-    assert_answered(await rig.context(agent))
-    assert await rig.read(lambda tx: tx.calls.open(agent.id)) == []
-    assert set(Counter(rig.toolbox.started).values()) <= {1}
 
 
 async def test_the_row_of_the_answer_belongs_to_the_step_that_asked(rig: Rig) -> None:
@@ -133,7 +84,7 @@ async def test_each_decision_says_who_made_it_and_when(rig: Rig) -> None:
 
 async def test_a_run_that_waited_behind_the_pause_is_told_the_way_out(rig: Rig) -> None:
     agent = await make_agent(rig)
-    rig.model.script = [called(("c1", "ask"))]
+    rig.model.script = [call_answer(("c1", "ask"))]
     rig.model.gate = asyncio.Event()
     async with rig.working():
         await rig.submit(agent)
@@ -143,7 +94,7 @@ async def test_a_run_that_waited_behind_the_pause_is_told_the_way_out(rig: Rig) 
     assert failure is not None
     assert failure.detail == failure.message == str(PendingApproval(""))
     assert failure.pending_calls == (("c1", "ask"),)
-    open_calls = await rig.read(lambda tx: tx.calls.open(agent.id))
+    open_calls = await rig.read(lambda tx: tx.calls.list_open(agent.id))
     assert failure.pending_request_id == open_calls[0].message_id
 
 
@@ -151,7 +102,7 @@ async def test_a_pause_whose_run_is_deleted_holds_nobody(rig: Rig) -> None:
     agent = await make_agent(rig)
     async with rig.working():
         asked = await pause(rig, agent, ("c1", "ask"), ("c2", "roll"))
-        await runs.remove(rig.house, ACTOR, asked.run.id)
+        await runs.remove(rig.services, ACTOR, asked.run.id)
         with pytest.raises(CallerError, match="No tool call is currently awaiting approval"):
             await submit(rig, agent, allow("c1"))
         await assert_not_stuck(rig, agent)
@@ -196,12 +147,12 @@ async def test_the_inbox_knows_each_decision_however_many_answers_there_were(rig
         for call_id in calls[:-1]:
             await rig.ended(await submit(rig, agent, deny(call_id), partial=True))
         query = ApprovalQuery(page=Page(limit=10), agent_id=agent.id)
-        waiting = await approvals.inbox(rig.house, ACTOR, query)
-        request = await approvals.retrieve(rig.house, ACTOR, asked.messages[-1].id)
+        waiting = await approvals.load_inbox(rig.services, ACTOR, query)
+        request = await approvals.retrieve(rig.services, ACTOR, asked.messages[-1].id)
         assert [item.call_id for item in request.decisions] == calls[:-1]
         assert waiting.decisions == {request.row.id: request.decisions}
         await rig.ended(await submit(rig, agent, allow(calls[-1])))
-        request = await approvals.retrieve(rig.house, ACTOR, asked.messages[-1].id)
+        request = await approvals.retrieve(rig.services, ACTOR, asked.messages[-1].id)
     assert [item.call_id for item in request.decisions] == calls
 
 
@@ -212,9 +163,9 @@ async def test_a_cancel_lets_stand_what_was_decided_before(rig: Rig) -> None:
             rig, agent, ("c1", "ask"), ("c2", "ask"), ("c3", "look"), ("c4", "ask"), ("c5", "roll")
         )
         run = await rig.ended(
-            await submit(rig, agent, allow("c1"), deny("c2"), did("c3"), partial=True)
+            await submit(rig, agent, allow("c1"), deny("c2"), client_result("c3"), partial=True)
         )
-        run = await runs.cancel(rig.house, ACTOR, run.id)
+        run = await runs.cancel(rig.services, ACTOR, run.id)
         await assert_not_stuck(rig, agent)
     assert rig.toolbox.started == []
     rows = await rig.context(agent)
@@ -243,8 +194,8 @@ async def test_a_crash_while_an_answer_is_carried_out_runs_no_call_twice(
     async with first.working():
         await pause(first, agent, ("c1", "ask"), ("c2", "roll"), ("c3", "ask"))
     run = await submit(first, agent, allow("c1"), deny("c3"), more="And hurry.")
-    dying = DyingStore(store, at, after_commit=after_commit)
-    first.house = replace(first.house, store=dying)
+    dying = CrashingStore(store, at, after_commit=after_commit)
+    first.services = replace(first.services, store=dying)
     async with first.working():
         await asyncio.wait_for(dying.died.wait(), WAIT_SECONDS)
     async with second.working():
@@ -336,7 +287,7 @@ def request_of(batch: Batch) -> dict[str, Any]:
 
 def decisions_of(batch: Batch, held: Sequence[str]) -> list[Decision]:
     return [
-        (allow, deny, did)[number](call_id)
+        (allow, deny, client_result)[number](call_id)
         for call_id, number in zip(held, batch.answers, strict=False)
     ]
 
@@ -363,9 +314,9 @@ async def try_in_vain(rig: Rig, agent: Agent, deed: Deed, right: list[Decision])
 async def let_expire(rig: Rig, agent: Agent, answered: list[Decision]) -> None:
     if answered:
         await rig.ended(await submit(rig, agent, *answered, partial=True))
-    assert isinstance(rig.house.clock, MovableClock)
-    rig.house.clock.advance(SOON_SECONDS)
-    rig.house.bell.ring(DEADLINES)
+    assert isinstance(rig.services.clock, MovableClock)
+    rig.services.clock.advance(SOON_SECONDS)
+    rig.services.bell.ring(DEADLINES)
     assert (await rig.expiry()).stop_reason is StopReason.END_TURN
 
 
@@ -374,10 +325,9 @@ async def summarising(rig: Rig, agent: Agent) -> AsyncIterator[None]:
     """A summary is written for as long as this lasts: an answer that is sent meanwhile is queued."""
     gate = rig.model.gate = asyncio.Event()
     rig.model.asked.clear()
-    wish = asyncio.create_task(compaction.compact(rig.house, ACTOR, agent.id))
+    wish = asyncio.create_task(compaction.compact(rig.services, ACTOR, agent.id))
     await asyncio.wait_for(rig.model.asked.wait(), WAIT_SECONDS)
     yield
-    rig.model.gate = None
     gate.set()
     assert isinstance(await asyncio.wait_for(wish, WAIT_SECONDS), Compaction)
 
@@ -426,7 +376,7 @@ async def answer_one_and_cancel(
             if not queued:
                 await rig.ended(run)
             cancelled = run if batch.final is Deed.ANSWER_ONE_AND_CANCEL else asked
-        ended = await runs.cancel(rig.house, ACTOR, cancelled.id)
+        ended = await runs.cancel(rig.services, ACTOR, cancelled.id)
     assert ended.status is RunStatus.CANCELLED
 
 
@@ -434,7 +384,7 @@ async def cancel_while_queued(rig: Rig, agent: Agent, right: list[Decision]) -> 
     started = list(rig.toolbox.started)
     async with summarising(rig, agent):
         run = await submit(rig, agent, *right, more="And hurry.")
-        ended = await runs.cancel(rig.house, ACTOR, run.id)
+        ended = await runs.cancel(rig.services, ACTOR, run.id)
     assert ended.status is RunStatus.CANCELLED
     assert rig.toolbox.started == started
     *_, answered, results = await rig.context(agent)
@@ -465,9 +415,9 @@ async def finish(rig: Rig, agent: Agent, batch: Batch, run: Run, right: list[Dec
             answered = right[:1] if batch.final is Deed.ANSWER_ONE_AND_LET_EXPIRE else []
             await let_expire(rig, agent, answered if len(right) > 1 else [])
         case Deed.CANCEL:
-            assert (await runs.cancel(rig.house, ACTOR, run.id)).status is RunStatus.CANCELLED
+            assert (await runs.cancel(rig.services, ACTOR, run.id)).status is RunStatus.CANCELLED
         case _:
-            await runs.remove(rig.house, ACTOR, run.id)
+            await runs.remove(rig.services, ACTOR, run.id)
 
 
 @pytest.mark.slow
@@ -497,7 +447,9 @@ async def test_whatever_is_answered_the_agent_answers_the_next_message(
         for number, batch in enumerate(history):
             calls = [(f"c{number}{index}", tool) for index, tool in enumerate(batch.tools)]
             held = [call_id for call_id, tool in calls if tool != "roll"]
-            rig.model.script = [called(*calls), said()] if not held else [called(*calls)]
+            rig.model.script = (
+                [call_answer(*calls), text_answer()] if not held else [call_answer(*calls)]
+            )
             reply = await rig.say(agent, **request_of(batch))
             if not held:
                 continue
@@ -532,7 +484,7 @@ async def _repeat(rig: Rig, agent: Agent, batch: Batch, right: list[Decision]) -
         with pytest.raises(CallerError, match="No tool call is currently awaiting approval"):
             await submit(rig, agent, *right)
     elif batch.final in BY_CLOCK:
-        with pytest.raises(Conflict, match=f"It was decided before.* by {EXPIRED} at"):
+        with pytest.raises(Conflict, match=f"It was decided before.* by {EXPIRY_DECIDER} at"):
             await submit(rig, agent, *right[::-1])
     else:
         assert (await answer(rig, agent, *right)).ended.stop_reason is StopReason.END_TURN

@@ -4,8 +4,9 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from tests.engine.rig import ACTOR, Rig, called, said
-from tests.engine.test_cancel import said_in, steps_of
+from tests.doubles.model import call_answer, text_answer
+from tests.support.engine_runs import steps_of, texts_in
+from tests.support.rig import ACTOR, Rig
 
 from holdfast.adapters.store.sql_store import SqlStore
 from holdfast.core.agents import Agent
@@ -20,8 +21,8 @@ from holdfast.errors import (
     ModelTimedOut,
     StoreUnavailable,
 )
-from holdfast.ports.house import Limits
 from holdfast.ports.model import TextDelta
+from holdfast.ports.services import Limits
 from holdfast.testing import FakeClock
 from holdfast.usecases import runs
 
@@ -35,7 +36,7 @@ def overloaded(retry_after: float | None = None) -> ModelError:
 @pytest.fixture
 def clock(rig: Rig) -> FakeClock:
     clock = FakeClock()
-    rig.house = replace(rig.house, clock=clock, limits=LIMITS)
+    rig.services = replace(rig.services, clock=clock, limits=LIMITS)
     return clock
 
 
@@ -60,13 +61,13 @@ async def test_the_model_is_asked_again_until_it_answers(
 ) -> None:
     agent = await rig.make_agent()
     limited = ModelRateLimited("TEST: slow", transient=True)
-    rig.model.script = [overloaded(), limited, said("Here I am.")]
+    rig.model.script = [overloaded(), limited, text_answer("Here I am.")]
     async with rig.working():
         run = await rig.submit(agent, stream_tokens=stream_tokens)
         await waits(clock, 1, 2)
         ended = await rig.ended(run)
     assert (ended.status, ended.stop_reason) == (RunStatus.COMPLETED, StopReason.END_TURN)
-    assert await said_in(rig, agent) == [(Role.USER, "Hi"), (Role.ASSISTANT, "Here I am.")]
+    assert await texts_in(rig, agent) == [(Role.USER, "Hi"), (Role.ASSISTANT, "Here I am.")]
     step = await the_step(rig, run)
     assert (step.status, step.failure) == (StepStatus.SUCCESS, None)
     assert facts(step.attempts) == [(1, "llm_overloaded", True), (2, "llm_rate_limit", True)]
@@ -110,7 +111,7 @@ async def test_the_last_attempt_ends_the_run_with_its_error(rig: Rig, clock: Fak
 async def test_what_waiting_does_not_cure_fails_at_once(
     rig: Rig, clock: FakeClock, error: ModelError, limits: Limits
 ) -> None:
-    rig.house = replace(rig.house, limits=limits)
+    rig.services = replace(rig.services, limits=limits)
     agent = await rig.make_agent()
     rig.model.script = [error]
     async with rig.working():
@@ -163,17 +164,23 @@ async def test_an_answer_that_nobody_saw_begin_is_asked_for_again_from_the_start
     rig: Rig, clock: FakeClock
 ) -> None:
     agent = await rig.make_agent()
-    rig.model.script = [(TextDelta("I was"), overloaded()), said("Here I am.")]
+    rig.model.script = [(TextDelta("I was"), overloaded()), text_answer("Here I am.")]
     async with rig.working():
         run = await rig.submit(agent)
         await waits(clock, 1)
         assert (await rig.ended(run)).status is RunStatus.COMPLETED
-    assert await said_in(rig, agent) == [(Role.USER, "Hi"), (Role.ASSISTANT, "Here I am.")]
+    assert await texts_in(rig, agent) == [(Role.USER, "Hi"), (Role.ASSISTANT, "Here I am.")]
 
 
 async def test_each_step_has_attempts_of_its_own(rig: Rig, clock: FakeClock) -> None:
     agent = await rig.make_agent("roll")
-    rig.model.script = [overloaded(), called(("c1", "roll")), overloaded(), overloaded(), said()]
+    rig.model.script = [
+        overloaded(),
+        call_answer(("c1", "roll")),
+        overloaded(),
+        overloaded(),
+        text_answer(),
+    ]
     async with rig.working():
         run = await rig.submit(agent)
         await waits(clock, 1, 2, 3)
@@ -188,7 +195,7 @@ async def test_a_cancel_does_not_wait_for_the_next_attempt(rig: Rig, clock: Fake
     async with rig.working():
         run = await rig.submit(agent)
         await clock.wait_for_sleep()
-        await runs.cancel(rig.house, ACTOR, run.id)
+        await runs.cancel(rig.services, ACTOR, run.id)
         ended = await rig.ended(run)
         assert ended.status is RunStatus.CANCELLED
         step = await the_step(rig, run)
@@ -201,10 +208,10 @@ async def test_a_cancel_does_not_wait_for_the_next_attempt(rig: Rig, clock: Fake
 async def test_waiting_for_the_next_attempt_is_no_stall(
     rig: Rig, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "LOOK_SECONDS", 0)
-    rig.house = replace(rig.house, limits=replace(LIMITS, run_stall_seconds=1))
+    monkeypatch.setattr(worker, "POLL_SECONDS", 0)
+    rig.services = replace(rig.services, limits=replace(LIMITS, run_stall_seconds=1))
     agent = await rig.make_agent()
-    rig.model.script = [overloaded(50), said()]
+    rig.model.script = [overloaded(50), text_answer()]
     async with rig.working():
         run = await rig.submit(agent)
         wait = await clock.wait_for_sleep()
@@ -219,7 +226,7 @@ async def test_an_attempt_can_be_seen_while_the_next_is_waited_for_and_after_a_c
     any_store: SqlStore,
 ) -> None:
     rig, clock = Rig(any_store, LIMITS), FakeClock()
-    rig.house = replace(rig.house, clock=clock)
+    rig.services = replace(rig.services, clock=clock)
     agent = await rig.make_agent()
     rig.model.script = [overloaded(50)]
     async with rig.working():
@@ -244,15 +251,15 @@ async def test_a_store_that_cannot_note_an_attempt_does_not_stop_the_next(
     rig: Rig, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent: Agent = await rig.make_agent()
-    rig.model.script = [overloaded(), said("Here I am.")]
-    write = rig.house.store.write
+    rig.model.script = [overloaded(), text_answer("Here I am.")]
+    write = rig.services.store.write
 
     async def fails_once(work: object) -> object:
         if len(rig.model.questions) == 1 and not clock.sleeps:
             raise StoreUnavailable("TEST")
         return await write(work)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(rig.house.store, "write", fails_once)
+    monkeypatch.setattr(rig.services.store, "write", fails_once)
     async with rig.working():
         run = await rig.submit(agent)
         await waits(clock, 1)

@@ -7,17 +7,11 @@ from typing import Any
 
 import pytest
 from msgspec import structs
-from tests.engine.rig import (
-    ACTOR,
-    Rig,
-    ScriptedModel,
-    ScriptedPrices,
-    assert_answered,
-    called,
-    said,
-)
-from tests.engine.test_cancel import HangingModel, said_in, steps_of, with_model, within
-from tests.engine.test_cost import OF_ONE_ANSWER, PRICE
+from tests.doubles.model import HangingModel, ScriptedModel, call_answer, text_answer
+from tests.doubles.prices import ANSWER_COST, PRICE, ScriptedPrices
+from tests.support.engine_runs import steps_of, texts_in, use_model, wait_until_set
+from tests.support.history import assert_calls_answered
+from tests.support.rig import ACTOR, Rig
 
 from holdfast.adapters.models.catalogue import ProviderCatalogue
 from holdfast.adapters.models.handles import ProviderSettings
@@ -30,7 +24,7 @@ from holdfast.core.prices import Price
 from holdfast.core.runs import Run, RunStatus, StepStatus, StopReason, Usage
 from holdfast.core.tool_rules import RequiresApproval
 from holdfast.errors import InvalidArgument, ModelOverloaded
-from holdfast.ports.model import Answer, Counted, TextDelta, ThinkingDelta, ToolCallDelta
+from holdfast.ports.model import Answer, TextDelta, ThinkingDelta, ToolCallDelta, UsageUpdate
 from holdfast.testing import FakeClock
 from holdfast.usecases import runs
 
@@ -47,13 +41,13 @@ async def stopped(rig: Rig, agent: Agent, run: Run) -> tuple[Run, Overrun]:
     status = RunStatus.COMPLETED if is_time else RunStatus.FAILED
     reason = StopReason.MAX_STEPS if is_time else StopReason.MAX_TOKENS_EXCEEDED
     assert (ended.status, ended.stop_reason) == (status, reason)
-    assert_answered(await rig.context(agent))
-    assert await rig.read(lambda tx: tx.calls.open(agent.id)) == []
-    assert await rig.read(lambda tx: tx.steps.pending(run.id)) == []
-    model, rig.house = rig.house.model, replace(rig.house, model=ScriptedModel())
+    assert_calls_answered(await rig.context(agent))
+    assert await rig.read(lambda tx: tx.calls.list_open(agent.id)) == []
+    assert await rig.read(lambda tx: tx.steps.list_pending(run.id)) == []
+    model, rig.services = rig.services.model, replace(rig.services, model=ScriptedModel())
     async with rig.working():
         assert (await rig.say(agent, "and now?")).ended.stop_reason is StopReason.END_TURN
-    rig.house = replace(rig.house, model=model)
+    rig.services = replace(rig.services, model=model)
     return ended, ended.overrun
 
 
@@ -72,17 +66,17 @@ async def test_an_answer_that_takes_too_many_tokens_is_stopped_in_its_middle(
 ) -> None:
     """Four bytes are a token. What was shown is kept, also the words that were too many."""
     model = words("One two ", "three ", "four ", "and so on.")
-    with_model(rig, model)
+    use_model(rig, model)
     agent = await rig.make_agent()
     budget = Budget(total_tokens=PROMPT_TOKENS + 3)
     async with rig.working():
         run = await rig.submit(agent, budget=budget, stream_tokens=stream_tokens)
-        await within(model.hung_up)
+        await wait_until_set(model.hung_up)
         await rig.ended(run)
     _, over = await stopped(rig, agent, run)
 
     assert over == Overrun("max_total_tokens", PROMPT_TOKENS + 3, PROMPT_TOKENS + 4, estimated=True)
-    assert (await said_in(rig, agent))[:2] == [
+    assert (await texts_in(rig, agent))[:2] == [
         (Role.USER, "Hi"),
         (Role.ASSISTANT, "One two three "),
     ]
@@ -91,8 +85,18 @@ async def test_an_answer_that_takes_too_many_tokens_is_stopped_in_its_middle(
 
 async def test_what_the_provider_counts_stands_in_the_place_of_the_estimate(rig: Rig) -> None:
     rig.model.script = [
-        (Counted(Usage(1_000, 1)), TextDelta("One two "), TextDelta("three "), said("Done.")),
-        (Counted(Usage(1_000, 1)), TextDelta("One two "), Counted(Usage(1_000, 9)), said("Done.")),
+        (
+            UsageUpdate(Usage(1_000, 1)),
+            TextDelta("One two "),
+            TextDelta("three "),
+            text_answer("Done."),
+        ),
+        (
+            UsageUpdate(Usage(1_000, 1)),
+            TextDelta("One two "),
+            UsageUpdate(Usage(1_000, 9)),
+            text_answer("Done."),
+        ),
     ]
     agent = await rig.make_agent()
     async with rig.working():
@@ -113,7 +117,7 @@ async def test_thoughts_and_arguments_count_too(rig: Rig) -> None:
         ToolCallDelta("call-1", "tool", ""),
         ToolCallDelta("call-1", "tool", '{"text": "a long story that is told'),
     )
-    with_model(rig, model)
+    use_model(rig, model)
     agent = await rig.make_agent("tool")
     async with rig.working():
         run = await rig.submit(agent, budget=Budget(total_tokens=24))
@@ -133,12 +137,12 @@ async def test_a_question_that_is_too_long_already_is_not_asked(rig: Rig) -> Non
     await stopped(rig, agent, run)
 
     assert asked == 0
-    assert await said_in(rig, agent) == [(Role.USER, "and now?"), (Role.ASSISTANT, "Hello")]
+    assert await texts_in(rig, agent) == [(Role.USER, "and now?"), (Role.ASSISTANT, "Hello")]
 
 
 async def test_tools_are_not_started_when_the_answer_has_used_it_up(rig: Rig) -> None:
     """The provider's own count stands, once it is known."""
-    rig.model.script = [dear(called(("call-1", "tool"), ("call-2", "fast")))]
+    rig.model.script = [dear(call_answer(("call-1", "tool"), ("call-2", "fast")))]
     agent = await rig.make_agent("tool", "fast")
     async with rig.working():
         run = await rig.submit(agent, budget=Budget(total_tokens=1_000))
@@ -156,7 +160,7 @@ async def test_tools_are_not_started_when_the_answer_has_used_it_up(rig: Rig) ->
 
 
 async def test_an_answer_that_is_complete_is_the_end_whatever_it_took(rig: Rig) -> None:
-    rig.model.script = [dear(said())]
+    rig.model.script = [dear(text_answer())]
     agent = await rig.make_agent()
     async with rig.working():
         run = await rig.submit(agent, budget=Budget(total_tokens=1_000))
@@ -167,7 +171,7 @@ async def test_an_answer_that_is_complete_is_the_end_whatever_it_took(rig: Rig) 
 
 async def test_a_call_that_waits_for_a_person_goes_on_waiting(rig: Rig) -> None:
     """Waiting takes no tokens; the answer to it is another run."""
-    rig.model.script = [dear(called(("call-1", "careful")))]
+    rig.model.script = [dear(call_answer(("call-1", "careful")))]
     agent = await rig.make_agent("careful", rules=(RequiresApproval(tool_name="careful"),))
     async with rig.working():
         run = await rig.submit(agent, budget=Budget(total_tokens=1_000))
@@ -177,7 +181,10 @@ async def test_a_call_that_waits_for_a_person_goes_on_waiting(rig: Rig) -> None:
 
 
 async def test_steps_are_added_up(rig: Rig) -> None:
-    rig.model.script = [dear(called(("call-1", "tool"))), dear(called(("call-2", "tool")))]
+    rig.model.script = [
+        dear(call_answer(("call-1", "tool"))),
+        dear(call_answer(("call-2", "tool"))),
+    ]
     agent = await rig.make_agent("tool")
     async with rig.working():
         run = await rig.submit(agent, budget=Budget(total_tokens=3_000))
@@ -197,16 +204,16 @@ async def test_wherever_it_is_stopped_the_history_is_valid(rig: Rig, limit: int)
             TextDelta("I call "),
             ToolCallDelta("call-1", "tool", ""),
             ToolCallDelta("call-1", "tool", "{}"),
-            called(("call-1", "tool")),
+            call_answer(("call-1", "tool")),
         ),
-        called(("call-2", "tool"), ("call-3", "fast")),
-        (TextDelta("And that is "), TextDelta("all there is to say."), said("Done.")),
+        call_answer(("call-2", "tool"), ("call-3", "fast")),
+        (TextDelta("And that is "), TextDelta("all there is to say."), text_answer("Done.")),
     ]
     agent = await rig.make_agent("tool", "fast")
     async with rig.working():
         run = await rig.submit(agent, budget=Budget(total_tokens=limit), stream_tokens=True)
         ended = await rig.ended(run)
-        assert_answered(await rig.context(agent))
+        assert_calls_answered(await rig.context(agent))
         rig.model.script = []
         assert (await rig.say(agent, "Next")).ended.stop_reason is StopReason.END_TURN
 
@@ -219,11 +226,11 @@ async def test_an_answer_that_costs_too_much_is_stopped_in_its_middle(rig: Rig) 
     """1 dollar for a million tokens in, 2 out: 5 tokens in and 3 out are 11,000 billionths."""
     rig.prices.price = PRICE
     model = words("One two ", "three", "four")
-    with_model(rig, model)
+    use_model(rig, model)
     agent = await rig.make_agent()
     async with rig.working():
         run = await rig.submit(agent, budget=Budget(cost=10_000))
-        await within(model.hung_up)
+        await wait_until_set(model.hung_up)
         await rig.ended(run)
     _, over = await stopped(rig, agent, run)
 
@@ -232,14 +239,14 @@ async def test_an_answer_that_costs_too_much_is_stopped_in_its_middle(rig: Rig) 
 
 async def test_what_the_steps_before_have_cost_counts(rig: Rig) -> None:
     rig.prices.price = PRICE
-    rig.model.script = [called(("call-1", "tool"))]
+    rig.model.script = [call_answer(("call-1", "tool"))]
     agent = await rig.make_agent("tool")
     async with rig.working():
-        run = await rig.submit(agent, budget=Budget(cost=OF_ONE_ANSWER - 1))
+        run = await rig.submit(agent, budget=Budget(cost=ANSWER_COST - 1))
         ended = await rig.ended(run)
     await stopped(rig, agent, run)
 
-    assert (ended.cost, rig.toolbox.started) == (OF_ONE_ANSWER, [])
+    assert (ended.cost, rig.toolbox.started) == (ANSWER_COST, [])
 
 
 async def test_a_cost_that_cannot_be_known_cannot_be_kept(rig: Rig) -> None:
@@ -261,21 +268,21 @@ async def test_a_cost_that_cannot_be_known_cannot_be_kept(rig: Rig) -> None:
 
 async def test_time_is_up_while_the_model_speaks(rig: Rig) -> None:
     model = words("One two")
-    with_model(rig, model)
+    use_model(rig, model)
     agent = await rig.make_agent()
     async with rig.working():
         run = await rig.submit(agent, budget=Budget(seconds=0.05))
-        await within(model.hung_up)
+        await wait_until_set(model.hung_up)
         await rig.ended(run)
     _, over = await stopped(rig, agent, run)
 
     assert (over.limit, over.value, over.estimated) == ("max_seconds", 0.05, False)
     assert over.used >= 0.05
-    assert (await said_in(rig, agent))[1] == (Role.ASSISTANT, "One two")
+    assert (await texts_in(rig, agent))[1] == (Role.ASSISTANT, "One two")
 
 
 async def test_time_is_up_while_a_tool_runs(rig: Rig) -> None:
-    rig.model.script = [called(("call-1", "tool"))]
+    rig.model.script = [call_answer(("call-1", "tool"))]
     rig.toolbox.gate = asyncio.Event()
     agent = await rig.make_agent("tool")
     async with rig.working():
@@ -293,14 +300,14 @@ async def test_time_is_up_while_a_tool_runs(rig: Rig) -> None:
 
 async def test_the_time_that_a_dead_process_took_counts(rig: Rig) -> None:
     model = HangingModel()
-    with_model(rig, model)
+    use_model(rig, model)
     agent = await rig.make_agent()
     async with rig.working():
         run = await rig.submit(agent, budget=Budget(seconds=1_000))
-        await within(model.silent)
-    later = Rig(rig.house.store)
-    now = rig.house.clock.now() + timedelta(seconds=1_001)
-    later.house = replace(later.house, model=rig.model, clock=FakeClock(now))
+        await wait_until_set(model.silent)
+    later = Rig(rig.services.store)
+    now = rig.services.clock.now() + timedelta(seconds=1_001)
+    later.services = replace(later.services, model=rig.model, clock=FakeClock(now))
 
     async with later.working():
         await later.ended(run)
@@ -325,8 +332,13 @@ async def test_what_the_provider_had_counted_of_an_answer_that_was_stopped_is_pa
 ) -> None:
     rig.prices.price = PRICE
     rig.model.script = [
-        called(("call-1", "tool")),
-        (Counted(Usage(1_000, 1)), TextDelta("One two "), TextDelta("three "), said("Done.")),
+        call_answer(("call-1", "tool")),
+        (
+            UsageUpdate(Usage(1_000, 1)),
+            TextDelta("One two "),
+            TextDelta("three "),
+            text_answer("Done."),
+        ),
     ]
     agent = await rig.make_agent("tool")
     async with rig.working():
@@ -338,20 +350,20 @@ async def test_what_the_provider_had_counted_of_an_answer_that_was_stopped_is_pa
     counted = Usage(1_000, 1)
     newest, oldest = sorted(await steps_of(rig, run), key=lambda step: -step.usage.prompt_tokens)
     assert (newest.status, newest.usage) == (StepStatus.CANCELLED, counted)
-    assert (newest.cost, oldest.cost) == (PRICE.cost(counted), OF_ONE_ANSWER)
+    assert (newest.cost, oldest.cost) == (PRICE.cost(counted), ANSWER_COST)
     assert ended.usage == Usage(1_010, 6)
-    assert ended.cost == OF_ONE_ANSWER + PRICE.cost(counted)
+    assert ended.cost == ANSWER_COST + PRICE.cost(counted)
 
 
 async def test_what_the_provider_had_counted_of_a_cancelled_answer_is_paid_for(rig: Rig) -> None:
     rig.prices.price = PRICE
     counted = Usage(1_000, 3)
-    model = HangingModel(Counted(Usage(1_000, 1)), TextDelta("Well"), Counted(counted))
-    with_model(rig, model)
+    model = HangingModel(UsageUpdate(Usage(1_000, 1)), TextDelta("Well"), UsageUpdate(counted))
+    use_model(rig, model)
     async with rig.working():
         run = await rig.submit(await rig.make_agent())
-        await within(model.silent)
-        await runs.cancel(rig.house, ACTOR, run.id)
+        await wait_until_set(model.silent)
+        await runs.cancel(rig.services, ACTOR, run.id)
         ended = await rig.ended(run)
 
     (step,) = await steps_of(rig, run)
@@ -365,7 +377,10 @@ async def test_what_the_provider_had_counted_of_a_cancelled_answer_is_paid_for(r
 
 async def test_an_answer_that_was_asked_for_again_is_counted_once(rig: Rig) -> None:
     broke_off = ModelOverloaded("TEST: full", transient=True)
-    rig.model.script = [(Counted(Usage(1_000, 1)), broke_off), (Counted(Usage(10, 1)), said())]
+    rig.model.script = [
+        (UsageUpdate(Usage(1_000, 1)), broke_off),
+        (UsageUpdate(Usage(10, 1)), text_answer()),
+    ]
     async with rig.working():
         reply = await rig.say(await rig.make_agent())
 
@@ -383,9 +398,9 @@ async def test_a_summary_that_takes_too_many_tokens_is_stopped_in_its_middle(rig
     async with rig.working():
         agent = await talkative(rig)
         before = await rig.context(agent)
-        full = structs.replace(called(("call-1", "tool")), usage=Usage(127_000, 5))
-        counted = Counted(Usage(1_000, 1))
-        rig.model.script = [full, (counted, TextDelta("They talked " * 2), said("Unheard."))]
+        full = structs.replace(call_answer(("call-1", "tool")), usage=Usage(127_000, 5))
+        counted = UsageUpdate(Usage(1_000, 1))
+        rig.model.script = [full, (counted, TextDelta("They talked " * 2), text_answer("Unheard."))]
         run = await rig.submit(agent, budget=Budget(total_tokens=128_008))
         await rig.ended(run)
     ended, over = await stopped(rig, agent, run)
@@ -403,8 +418,11 @@ async def test_a_run_that_has_said_all_ends_so_though_its_summary_was_too_dear(r
     """Making the context smaller is left to the next run."""
     async with rig.working():
         agent = await talkative(rig)
-        full = structs.replace(said("All said."), usage=Usage(127_000, 5))
-        rig.model.script = [full, (Counted(Usage(2_000, 1)), TextDelta("They"), said("Unheard."))]
+        full = structs.replace(text_answer("All said."), usage=Usage(127_000, 5))
+        rig.model.script = [
+            full,
+            (UsageUpdate(Usage(2_000, 1)), TextDelta("They"), text_answer("Unheard.")),
+        ]
         reply = await rig.say(agent, budget=Budget(total_tokens=128_500))
         run = await rig.ended(reply.run)
 
@@ -418,18 +436,18 @@ async def test_a_run_that_has_said_all_ends_so_though_its_summary_was_too_dear(r
 
 async def test_a_summariser_without_a_price_is_not_asked_where_money_is_short(rig: Rig) -> None:
     class Some(ScriptedPrices):
-        async def of(self, choice: ModelChoice) -> Price | None:
+        async def find(self, choice: ModelChoice) -> Price | None:
             return PRICE if choice.handle == "holdfast/guide" else None
 
     settings = ProviderSettings(openai_api_key="sk-test", openai_base_url="http://127.0.0.1:1/v1")
     catalogue = ProviderCatalogue(settings)
-    rig.house = replace(rig.house, prices=Some(), catalogue=catalogue)
+    rig.services = replace(rig.services, prices=Some(), catalogue=catalogue)
     async with rig.working():
         agent = await talkative(rig, model="openai/gpt-5-mini")
-        full = structs.replace(said("All said."), usage=Usage(127_000, 5))
-        rig.model.script = [full, said("They talked.")]
+        full = structs.replace(text_answer("All said."), usage=Usage(127_000, 5))
+        rig.model.script = [full, text_answer("They talked.")]
         reply = await rig.say(agent, budget=Budget(cost=10 * NANOS_PER_DOLLAR))
-        rig.model.script = [full, said("They talked.")]
+        rig.model.script = [full, text_answer("They talked.")]
         unbound = await rig.say(agent)
 
     asked = [step.model.handle for step in await steps_of(rig, reply.run)]

@@ -14,16 +14,17 @@ from typing import Any
 
 import pytest
 from msgspec import structs
-from tests.engine.rig import ACTOR, Rig, called, said
-from tests.receiver import Receiver, Says, receiving
-from tests.waiting import WAIT_SECONDS
+from tests.doubles.http_receiver import CannedResponse, Receiver, run_receiver
+from tests.doubles.model import call_answer, text_answer
+from tests.support.rig import ACTOR, Rig
+from tests.support.waiting import WAIT_SECONDS
 
 from holdfast.adapters.outgoing.guarded import GuardedOutgoing
 from holdfast.adapters.outgoing.lookup import Lookup
 from holdfast.adapters.store.cipher import Cipher
-from holdfast.adapters.store.opening import open_store
+from holdfast.adapters.store.factory import open_store
 from holdfast.adapters.store.sqlite import SqliteStore
-from holdfast.core.addresses import Reach, reach
+from holdfast.core.addresses import AllowedAddresses, parse_allowed
 from holdfast.core.agents import Agent
 from holdfast.core.callbacks import CallbackOutcome
 from holdfast.core.runs import Run, RunStatus
@@ -32,7 +33,7 @@ from holdfast.engine import callbacks
 from holdfast.engine.callbacks import CallbackDelivery
 from holdfast.errors import AddressForbidden, ModelRateLimited
 from holdfast.http.letta_v1.to_wire.callbacks import callback_body
-from holdfast.ports.house import Limits
+from holdfast.ports.services import Limits
 from holdfast.ports.store import Transaction
 from holdfast.usecases import runs
 
@@ -42,25 +43,25 @@ SECRET = "a secret between us"
 @pytest.fixture
 def rig(store: SqliteStore) -> Rig:
     rig = Rig(store, Limits(callback_attempts=3))
-    allow(rig, reach(["127.0.0.1"]))
+    allow(rig, parse_allowed(["127.0.0.1"]))
     return rig
 
 
 @pytest.fixture
 async def receiver() -> AsyncIterator[Receiver]:
-    async with receiving() as receiver:
+    async with run_receiver() as receiver:
         yield receiver
 
 
-def allow(rig: Rig, allowed: Reach, resolves_to: str = "127.0.0.1") -> None:
+def allow(rig: Rig, allowed: AllowedAddresses, resolves_to: str = "127.0.0.1") -> None:
     lookup = Lookup(allowed, lambda _host, _port: [resolves_to])
-    rig.house = replace(rig.house, outgoing=GuardedOutgoing(allowed, lookup))
+    rig.services = replace(rig.services, outgoing=GuardedOutgoing(allowed, lookup))
 
 
 @asynccontextmanager
 async def delivering(rig: Rig, **options: Any) -> AsyncIterator[asyncio.Task[None]]:
     quick = {"first_wait_seconds": 0.001, "timeout_seconds": WAIT_SECONDS} | options
-    delivery = asyncio.create_task(CallbackDelivery(rig.house, callback_body, **quick).run())
+    delivery = asyncio.create_task(CallbackDelivery(rig.services, callback_body, **quick).run())
     try:
         yield delivery
     finally:
@@ -77,7 +78,7 @@ async def settled(rig: Rig, run: Run) -> CallbackOutcome:
     """What came of it, once nothing more is due."""
 
     def look(tx: Transaction) -> CallbackOutcome | None:
-        if tx.callbacks.next_due(run.created_at - timedelta(days=1)) is not None:
+        if tx.callbacks.next_due_at(run.created_at - timedelta(days=1)) is not None:
             return None
         return tx.runs.get(ACTOR.organization_id, run.id).callback
 
@@ -88,10 +89,10 @@ async def settled(rig: Rig, run: Run) -> CallbackOutcome:
 
 
 async def test_the_end_of_a_run_is_told_as_v1_tells_it(rig: Rig, receiver: Receiver) -> None:
-    rig.model.script = [said("Hello")]
+    rig.model.script = [text_answer("Hello")]
     async with rig.working(), delivering(rig):
         run = await finished(rig, f"{receiver.url}/hook?who=me")
-        heard = await receiver.heard()
+        heard = await receiver.next_request()
         outcome = await settled(rig, run)
 
     body = json.loads(heard.body)
@@ -117,10 +118,10 @@ async def test_the_end_of_a_run_is_told_as_v1_tells_it(rig: Rig, receiver: Recei
 async def test_a_receiver_that_fails_is_tried_again_under_the_same_key(
     rig: Rig, receiver: Receiver
 ) -> None:
-    receiver.answers = [Says(500), Says(503), Says(204)]
+    receiver.answers = [CannedResponse(500), CannedResponse(503), CannedResponse(204)]
     async with rig.working(), delivering(rig):
         run = await finished(rig, receiver.url)
-        heard = [await receiver.heard() for _ in range(3)]
+        heard = [await receiver.next_request() for _ in range(3)]
         outcome = await settled(rig, run)
 
     assert {item.headers["idempotency-key"] for item in heard} == {f"callback-{run.id}"}
@@ -129,24 +130,24 @@ async def test_a_receiver_that_fails_is_tried_again_under_the_same_key(
 
 
 async def test_a_receiver_that_never_takes_it_is_given_up(rig: Rig, receiver: Receiver) -> None:
-    receiver.answers = [Says(500)]
+    receiver.answers = [CannedResponse(500)]
     async with rig.working(), delivering(rig):
         run = await finished(rig, receiver.url)
         outcome = await settled(rig, run)
 
-    assert len(receiver.all_heard) == 3
+    assert len(receiver.all_requests) == 3
     assert outcome.status_code == 500
     assert outcome.error == "The receiver answered with the status 500."
     assert run.status is RunStatus.COMPLETED
 
 
 async def test_a_redirect_is_not_followed(rig: Rig, receiver: Receiver) -> None:
-    receiver.answers = [Says(307, {"Location": f"{receiver.url}/inside"})]
+    receiver.answers = [CannedResponse(307, {"Location": f"{receiver.url}/inside"})]
     async with rig.working(), delivering(rig):
         run = await finished(rig, f"{receiver.url}/hook")
         outcome = await settled(rig, run)
 
-    assert {item.target for item in receiver.all_heard} == {"/hook"}
+    assert {item.target for item in receiver.all_requests} == {"/hook"}
     assert outcome.status_code == 307
     assert outcome.error is not None
 
@@ -155,19 +156,19 @@ async def test_a_receiver_that_hangs_keeps_nobody_else_waiting(
     rig: Rig, receiver: Receiver
 ) -> None:
     """It has its few places, however many runs want to tell it something."""
-    async with receiving() as hanging, rig.working(), delivering(rig):
+    async with run_receiver() as hanging, rig.working(), delivering(rig):
         hanging.answers = [None]
         agent = await rig.make_agent()
         url = f"http://hanging.example:{hanging.port}/"
-        for _ in range(callbacks.MAX_AT_ONCE_PER_HOST + 2):
+        for _ in range(callbacks.MAX_CONCURRENT_PER_HOST + 2):
             await finished(rig, url, agent)
-        for _ in range(callbacks.MAX_AT_ONCE_PER_HOST):
-            await hanging.heard()
+        for _ in range(callbacks.MAX_CONCURRENT_PER_HOST):
+            await hanging.next_request()
         run = await finished(rig, receiver.url, agent)
-        heard = await receiver.heard()
+        heard = await receiver.next_request()
 
     assert json.loads(heard.body)["run_id"] == run.id
-    assert len(hanging.all_heard) == callbacks.MAX_AT_ONCE_PER_HOST
+    assert len(hanging.all_requests) == callbacks.MAX_CONCURRENT_PER_HOST
 
 
 async def test_an_answer_that_does_not_come_in_time_is_a_failure(
@@ -185,7 +186,7 @@ async def test_an_answer_that_does_not_come_in_time_is_a_failure(
 async def test_the_receiver_can_know_who_sent_it(rig: Rig, receiver: Receiver) -> None:
     async with rig.working(), delivering(rig, secret=SECRET):
         await finished(rig, receiver.url)
-        heard = await receiver.heard()
+        heard = await receiver.next_request()
 
     key, sent_at = heard.headers["webhook-id"], heard.headers["webhook-timestamp"]
     signed = f"{key}.{sent_at}.".encode() + heard.body
@@ -197,17 +198,17 @@ async def test_the_receiver_can_know_who_sent_it(rig: Rig, receiver: Receiver) -
 async def test_without_a_secret_nothing_is_signed(rig: Rig, receiver: Receiver) -> None:
     async with rig.working(), delivering(rig):
         await finished(rig, receiver.url)
-        heard = await receiver.heard()
+        heard = await receiver.next_request()
 
     assert "webhook-signature" not in heard.headers
 
 
 async def test_a_run_that_waits_for_a_person_is_told_of(rig: Rig, receiver: Receiver) -> None:
-    rig.model.script = [called(("call-1", "careful"))]
+    rig.model.script = [call_answer(("call-1", "careful"))]
     agent = await rig.make_agent("careful", rules=(RequiresApproval(tool_name="careful"),))
     async with rig.working(), delivering(rig):
         await finished(rig, receiver.url, agent)
-        body = json.loads((await receiver.heard()).body)
+        body = json.loads((await receiver.next_request()).body)
 
     result = body["metadata"]["result"]
     assert body["status"] == "completed"
@@ -219,7 +220,7 @@ async def test_a_run_that_failed_says_why(rig: Rig, receiver: Receiver) -> None:
     rig.model.script = [ModelRateLimited("slow down")]
     async with rig.working(), delivering(rig):
         await finished(rig, receiver.url)
-        body = json.loads((await receiver.heard()).body)
+        body = json.loads((await receiver.next_request()).body)
 
     assert body["status"] == "failed"
     assert body["metadata"]["error"]["error_type"] == "llm_rate_limit"
@@ -229,8 +230,8 @@ async def test_a_run_that_failed_says_why(rig: Rig, receiver: Receiver) -> None:
 async def test_a_run_that_is_cancelled_in_line_is_told_of(rig: Rig, receiver: Receiver) -> None:
     run = await rig.submit(await rig.make_agent(), callback_url=receiver.url)
     async with delivering(rig):
-        await runs.cancel(rig.house, ACTOR, run.id)
-        body = json.loads((await receiver.heard()).body)
+        await runs.cancel(rig.services, ACTOR, run.id)
+        body = json.loads((await receiver.next_request()).body)
 
     assert (body["run_id"], body["status"]) == (run.id, "cancelled")
 
@@ -238,11 +239,11 @@ async def test_a_run_that_is_cancelled_in_line_is_told_of(rig: Rig, receiver: Re
 async def test_what_a_dead_process_left_is_told_by_the_next(rig: Rig, receiver: Receiver) -> None:
     async with rig.working():
         run = await finished(rig, receiver.url)
-    later = Rig(rig.house.store)
-    allow(later, reach(["127.0.0.1"]))
+    later = Rig(rig.services.store)
+    allow(later, parse_allowed(["127.0.0.1"]))
 
     async with delivering(later):
-        heard = await receiver.heard()
+        heard = await receiver.next_request()
 
     assert json.loads(heard.body)["run_id"] == run.id
 
@@ -254,28 +255,28 @@ async def test_of_several_processes_one_tells(
     store = await open_store(store_url, cipher=cipher)
     one, other = Rig(store), Rig(store)
     for rig in (one, other):
-        allow(rig, reach(["127.0.0.1"]))
+        allow(rig, parse_allowed(["127.0.0.1"]))
     agent = await one.make_agent()
     async with one.working():
         ended = [await finished(one, receiver.url, agent) for _ in range(8)]
 
     async with delivering(one), delivering(other):
-        heard = [json.loads((await receiver.heard()).body)["run_id"] for _ in range(8)]
+        heard = [json.loads((await receiver.next_request()).body)["run_id"] for _ in range(8)]
         await settled(one, ended[0])
     await store.close()
 
     assert sorted(heard) == sorted(run.id for run in ended)
-    assert len(receiver.all_heard) == 8
+    assert len(receiver.all_requests) == 8
 
 
 async def test_a_stop_gives_back_what_is_under_way(rig: Rig, receiver: Receiver) -> None:
-    receiver.answers = [None, Says()]
+    receiver.answers = [None, CannedResponse()]
     async with rig.working():
         async with delivering(rig):
             run = await finished(rig, receiver.url)
-            await receiver.heard()
+            await receiver.next_request()
         async with delivering(rig):
-            await receiver.heard()
+            await receiver.next_request()
             outcome = await settled(rig, run)
 
     assert outcome.status_code == 200
@@ -283,7 +284,7 @@ async def test_a_stop_gives_back_what_is_under_way(rig: Rig, receiver: Receiver)
 
 async def test_a_name_that_turns_out_to_be_private_is_not_told(rig: Rig) -> None:
     """What was public when it was sent may stand for something else later; trying again would not help."""
-    allow(rig, Reach(), resolves_to="169.254.169.254")
+    allow(rig, AllowedAddresses(), resolves_to="169.254.169.254")
     async with rig.working(), delivering(rig):
         run = await finished(rig, "http://rebound.example/latest/meta-data")
         outcome = await settled(rig, run)
@@ -299,7 +300,7 @@ async def test_an_address_that_is_evidently_private_is_refused_with_the_message(
     with pytest.raises(AddressForbidden):
         await rig.submit(agent, callback_url="http://169.254.169.254/latest/meta-data")
 
-    assert list(await rig.read(lambda tx: tx.runs.live())) == []
+    assert list(await rig.read(lambda tx: tx.runs.list_live())) == []
 
 
 async def test_a_body_that_cannot_be_made_harms_nobody(rig: Rig, receiver: Receiver) -> None:
@@ -313,9 +314,9 @@ async def test_a_body_that_cannot_be_made_harms_nobody(rig: Rig, receiver: Recei
     async with rig.working():
         broken = await finished(rig, receiver.url, agent)
         whole = await finished(rig, receiver.url, agent)
-        delivery = CallbackDelivery(rig.house, broken_for_one, first_wait_seconds=0.001)
+        delivery = CallbackDelivery(rig.services, broken_for_one, first_wait_seconds=0.001)
         working = asyncio.create_task(delivery.run())
-        heard = await receiver.heard()
+        heard = await receiver.next_request()
         outcome = await settled(rig, broken)
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
@@ -325,7 +326,7 @@ async def test_a_body_that_cannot_be_made_harms_nobody(rig: Rig, receiver: Recei
 
 
 async def test_waits_grow_and_are_not_alike(rig: Rig) -> None:
-    delivery = CallbackDelivery(rig.house, callback_body)
+    delivery = CallbackDelivery(rig.services, callback_body)
 
     waits = [[delivery._wait_seconds(attempt) for _ in range(5)] for attempt in range(1, 9)]
 
@@ -340,10 +341,10 @@ async def test_a_run_that_cannot_be_read_harms_nobody(rig: Rig, receiver: Receiv
         broken = await finished(rig, receiver.url, agent)
         whole = await finished(rig, receiver.url, agent)
     lost = structs.replace(broken, last_event_seq=broken.last_event_seq + 9)
-    await rig.house.store.write(lambda tx: tx.runs.save(lost))
+    await rig.services.store.write(lambda tx: tx.runs.save(lost))
 
     async with delivering(rig) as delivery:
-        heard = await receiver.heard()
+        heard = await receiver.next_request()
         outcome = await settled(rig, broken)
         still_delivers = not delivery.done()
 

@@ -1,125 +1,56 @@
 """A cancel in every state a run can be in: what it stops, what it leaves, and who wins."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
-from tests.engine.rig import (
-    ACTOR,
-    WAIT_SECONDS,
-    Rig,
-    ScriptedModel,
-    ScriptedToolbox,
-    assert_answered,
-    called,
-    said,
+from tests.doubles.model import HangingModel, ScriptedModel, call_answer, text_answer
+from tests.doubles.toolbox import HangingToolbox
+from tests.support.engine_runs import (
+    assert_cancelled,
+    facts_of,
+    make_paused_run,
+    steps_of,
+    texts_in,
+    use_model,
+    wait_until_set,
 )
+from tests.support.rig import ACTOR, Rig
 
-from holdfast.core import tool_rules as rules
-from holdfast.core.agents import Agent
 from holdfast.core.cancellation import DENIED_ON_CANCEL, Action, Cancellation
-from holdfast.core.events import MessageStored, RunEnded, TextStreamed
-from holdfast.core.messages import Message, Outcome, Role, Text, ToolReturn
+from holdfast.core.events import MessageStored, TextStreamed
+from holdfast.core.messages import Message, Outcome, Role, Text
 from holdfast.core.paging import Page
-from holdfast.core.runs import Run, RunStatus, Step, StepQuery, StepStatus, StopReason
-from holdfast.core.tools import Tool
-from holdfast.core.turn import PlannedCall
+from holdfast.core.runs import RunStatus, StepStatus
 from holdfast.ports.model import ModelEvent, Question, TextDelta, ThinkingDelta, ToolCallDelta
 from holdfast.ports.store import Transaction
-from holdfast.ports.toolbox import ToolContext
 from holdfast.usecases import cancellation, runs
-
-
-class HangingModel(ScriptedModel):
-    """Says what it is told to, then nothing more, until somebody hangs up."""
-
-    def __init__(self, *events: ModelEvent) -> None:
-        super().__init__()
-        self._said = events
-        self.silent = asyncio.Event()
-        self.hung_up = asyncio.Event()
-
-    @asynccontextmanager
-    async def ask(self, question: Question) -> AsyncIterator[AsyncIterator[ModelEvent]]:
-        self.questions.append(question)
-        try:
-            yield self._speak()
-        finally:
-            self.hung_up.set()
-
-    async def _speak(self) -> AsyncIterator[ModelEvent]:
-        for event in self._said:
-            yield event
-        self.silent.set()
-        await asyncio.Event().wait()
-
-
-async def within(awaited: asyncio.Event) -> None:
-    await asyncio.wait_for(awaited.wait(), WAIT_SECONDS)
-
-
-async def facts(rig: Rig, run: Run) -> list[object]:
-    batches = [batch async for batch in rig.house.events.follow(run.id)]
-    return [event.fact for batch in batches for event in batch]
-
-
-async def assert_cancelled(rig: Rig, agent: Agent, run: Run) -> Run:
-    """What holds of every cancelled run: one ending, a valid history, an agent that answers."""
-    told = await facts(rig, run)
-    assert [type(fact) is RunEnded for fact in told].count(True) == 1
-    ended = await rig.ended(run)
-    assert (ended.status, ended.stop_reason) == (RunStatus.CANCELLED, StopReason.CANCELLED)
-    assert ended.cancellation is not None
-    assert ended.cancellation.requested_by == ACTOR.user_id
-    stored = await rig.read(lambda tx: tx.agents.get(ACTOR.organization_id, agent.id))
-    assert stored.last_stop_reason == StopReason.CANCELLED
-    assert_answered(await rig.context(agent))
-    assert await rig.read(lambda tx: tx.calls.open(agent.id)) == []
-    assert await rig.read(lambda tx: tx.steps.pending(run.id)) == []
-    rig.house = replace(rig.house, model=ScriptedModel())
-    async with rig.working():
-        assert (await rig.say(agent, "and now?")).ended.stop_reason is StopReason.END_TURN
-    return ended
-
-
-def with_model(rig: Rig, model: ScriptedModel) -> None:
-    rig.model = model
-    rig.house = replace(rig.house, model=model)
-
-
-async def steps_of(rig: Rig, run: Run) -> Sequence[Step]:
-    query = StepQuery(page=Page(limit=10), run_id=run.id)
-    return await rig.read(lambda tx: tx.steps.list(ACTOR.organization_id, query))
-
-
-async def said_in(rig: Rig, agent: Agent) -> list[tuple[Role, str]]:
-    return [(row.role, row.text) for row in (await rig.context(agent))[1:]]
 
 
 async def test_a_run_is_cancelled_before_anybody_took_it(rig: Rig) -> None:
     agent = await rig.make_agent()
     run = await rig.submit(agent)
-    await runs.cancel(rig.house, ACTOR, run.id, reason="changed my mind")
+    await runs.cancel(rig.services, ACTOR, run.id, reason="changed my mind")
     async with rig.working():
         ended = await rig.ended(run)
     assert ended.cancellation is not None
     assert (ended.cancellation.phase, ended.cancellation.reason) == ("queue", "changed my mind")
-    assert await said_in(rig, agent) == []
+    assert await texts_in(rig, agent) == []
     assert rig.model.questions == []
     await assert_cancelled(rig, agent, run)
 
 
 async def test_a_run_that_waits_for_its_turn_is_cancelled_at_once(rig: Rig) -> None:
     agent = await rig.make_agent()
-    with_model(rig, HangingModel())
+    use_model(rig, HangingModel())
     async with rig.working():
         first = await rig.submit(agent, "one")
         second = await rig.submit(agent, "two")
-        await runs.cancel(rig.house, ACTOR, second.id)
+        await runs.cancel(rig.services, ACTOR, second.id)
         assert (await rig.ended(second)).status is RunStatus.CANCELLED
-        await runs.cancel(rig.house, ACTOR, first.id)
+        await runs.cancel(rig.services, ACTOR, first.id)
         await rig.ended(first)
     await assert_cancelled(rig, agent, second)
 
@@ -127,14 +58,14 @@ async def test_a_run_that_waits_for_its_turn_is_cancelled_at_once(rig: Rig) -> N
 async def test_before_the_first_token_nothing_is_stored(rig: Rig) -> None:
     agent = await rig.make_agent()
     model = HangingModel()
-    with_model(rig, model)
+    use_model(rig, model)
     async with rig.working():
         run = await rig.submit(agent)
-        await within(model.silent)
-        await runs.cancel(rig.house, ACTOR, run.id)
+        await wait_until_set(model.silent)
+        await runs.cancel(rig.services, ACTOR, run.id)
         await rig.ended(run)
         assert model.hung_up.is_set()
-    assert await said_in(rig, agent) == []
+    assert await texts_in(rig, agent) == []
     (step,) = await steps_of(rig, run)
     assert step.status is StepStatus.CANCELLED
     await assert_cancelled(rig, agent, run)
@@ -144,13 +75,13 @@ async def test_before_the_first_token_nothing_is_stored(rig: Rig) -> None:
 async def test_the_partial_text_stays_in_the_history(rig: Rig, stream_tokens: bool) -> None:
     agent = await rig.make_agent()
     model = HangingModel(ThinkingDelta("hm"), TextDelta("Once upon"), TextDelta(" a time"))
-    with_model(rig, model)
+    use_model(rig, model)
     async with rig.working():
         run = await rig.submit(agent, "a story", stream_tokens=stream_tokens)
-        await within(model.silent)
-        await runs.cancel(rig.house, ACTOR, run.id)
-        told = await facts(rig, run)
-    assert await said_in(rig, agent) == [
+        await wait_until_set(model.silent)
+        await runs.cancel(rig.services, ACTOR, run.id)
+        told = await facts_of(rig, run)
+    assert await texts_in(rig, agent) == [
         (Role.USER, "a story"),
         (Role.ASSISTANT, "Once upon a time"),
     ]
@@ -168,11 +99,11 @@ async def test_an_incomplete_call_is_dropped_and_a_complete_one_was_not_started(
     agent = await rig.make_agent("roll", "flip")
     deltas = (ToolCallDelta("c1", "roll", "{}"), ToolCallDelta("c2", "flip", '{"ha'))
     model = HangingModel(*deltas)
-    with_model(rig, model)
+    use_model(rig, model)
     async with rig.working():
         run = await rig.submit(agent)
-        await within(model.silent)
-        await runs.cancel(rig.house, ACTOR, run.id)
+        await wait_until_set(model.silent)
+        await runs.cancel(rig.services, ACTOR, run.id)
         await rig.ended(run)
     (*_, answer, results) = await rig.context(agent)
     assert [call.id for call in answer.tool_calls] == ["c1"]
@@ -181,36 +112,15 @@ async def test_an_incomplete_call_is_dropped_and_a_complete_one_was_not_started(
     await assert_cancelled(rig, agent, run)
 
 
-class SelectiveToolbox(ScriptedToolbox):
-    """Tools named ``hang…`` never return; it notes which were killed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.hanging = asyncio.Event()
-        self.killed: list[str] = []
-
-    async def run(self, tool: Tool, planned: PlannedCall, context: ToolContext) -> ToolReturn:
-        if "hang" not in tool.name:
-            return await super().run(tool, planned, context)
-        self.started.append(planned.call.id)
-        self.hanging.set()
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            self.killed.append(planned.call.id)
-            raise
-        raise AssertionError
-
-
 async def test_each_call_gets_the_outcome_that_is_true_of_it(rig: Rig) -> None:
     agent = await rig.make_agent("slow_a", "slow_hang", "slow_c")
-    toolbox = SelectiveToolbox()
-    rig.house = replace(rig.house, toolbox=toolbox)
-    rig.model.script = [called(("c1", "slow_a"), ("c2", "slow_hang"), ("c3", "slow_c"))]
+    toolbox = HangingToolbox()
+    rig.services = replace(rig.services, toolbox=toolbox)
+    rig.model.script = [call_answer(("c1", "slow_a"), ("c2", "slow_hang"), ("c3", "slow_c"))]
     async with rig.working():
         run = await rig.submit(agent)
-        await within(toolbox.hanging)
-        await runs.cancel(rig.house, ACTOR, run.id)
+        await wait_until_set(toolbox.hanging)
+        await runs.cancel(rig.services, ACTOR, run.id)
         await rig.ended(run)
     results = (await rig.context(agent))[-1].tool_returns
     assert {item.call_id: item.outcome for item in results} == {
@@ -226,13 +136,13 @@ async def test_each_call_gets_the_outcome_that_is_true_of_it(rig: Rig) -> None:
 
 async def test_tools_that_run_side_by_side_are_all_killed(rig: Rig) -> None:
     agent = await rig.make_agent("fast_hang_a", "fast_hang_b")
-    toolbox = SelectiveToolbox()
-    rig.house = replace(rig.house, toolbox=toolbox)
-    rig.model.script = [called(("c1", "fast_hang_a"), ("c2", "fast_hang_b"))]
+    toolbox = HangingToolbox()
+    rig.services = replace(rig.services, toolbox=toolbox)
+    rig.model.script = [call_answer(("c1", "fast_hang_a"), ("c2", "fast_hang_b"))]
     async with rig.working():
         run = await rig.submit(agent)
-        await within(toolbox.hanging)
-        await runs.cancel(rig.house, ACTOR, run.id)
+        await wait_until_set(toolbox.hanging)
+        await runs.cancel(rig.services, ACTOR, run.id)
         await rig.ended(run)
     assert sorted(toolbox.killed) == ["c1", "c2"]
     await assert_cancelled(rig, agent, run)
@@ -249,20 +159,20 @@ async def test_a_cancel_that_falls_between_two_steps_wins_over_what_was_not_comm
         async def ask(self, question: Question) -> AsyncIterator[AsyncIterator[ModelEvent]]:
             async with super().ask(question) as events:
                 yield events
-            await rig.house.store.write(mark)
+            await rig.services.store.write(mark)
 
     def mark(tx: Transaction) -> None:
         """The cancel on record, without the bell: the engine finds out when it commits."""
         receipt = Cancellation(requested_at=run.created_at, requested_by=ACTOR.user_id)
         stored = tx.runs.get(ACTOR.organization_id, run.id)
-        cancellation.put_on_record(tx, stored, receipt, rig.house.ids)
+        cancellation.record_cancel(tx, stored, receipt, rig.services.ids)
 
-    with_model(rig, CancellingModel())
-    rig.model.script = [said("The end.")]
+    use_model(rig, CancellingModel())
+    rig.model.script = [text_answer("The end.")]
     run = await rig.submit(agent)
     async with rig.working():
         await rig.ended(run)
-    assert await said_in(rig, agent) == [(Role.USER, "Hi"), (Role.ASSISTANT, "The end.")]
+    assert await texts_in(rig, agent) == [(Role.USER, "Hi"), (Role.ASSISTANT, "The end.")]
     await assert_cancelled(rig, agent, run)
 
 
@@ -270,7 +180,7 @@ async def test_cancelling_a_run_that_is_over_changes_nothing(rig: Rig) -> None:
     agent = await rig.make_agent()
     async with rig.working():
         reply = await rig.say(agent)
-        after = await runs.cancel(rig.house, ACTOR, reply.run.id)
+        after = await runs.cancel(rig.services, ACTOR, reply.run.id)
     assert after.status is RunStatus.COMPLETED
     assert after.cancellation is None
 
@@ -278,11 +188,11 @@ async def test_cancelling_a_run_that_is_over_changes_nothing(rig: Rig) -> None:
 async def test_cancelling_twice_is_harmless(rig: Rig) -> None:
     agent = await rig.make_agent()
     model = HangingModel(TextDelta("Well"))
-    with_model(rig, model)
+    use_model(rig, model)
     async with rig.working():
         run = await rig.submit(agent)
-        await within(model.silent)
-        both = [runs.cancel(rig.house, ACTOR, run.id, reason=reason) for reason in ("a", "b")]
+        await wait_until_set(model.silent)
+        both = [runs.cancel(rig.services, ACTOR, run.id, reason=reason) for reason in ("a", "b")]
         await asyncio.gather(*both)
         await rig.ended(run)
     ended = await assert_cancelled(rig, agent, run)
@@ -290,18 +200,9 @@ async def test_cancelling_twice_is_harmless(rig: Rig) -> None:
     assert ended.cancellation.reason == "a"
 
 
-async def paused(rig: Rig) -> tuple[Agent, Run]:
-    agent = await rig.make_agent("ask", "roll", rules=(rules.RequiresApproval(tool_name="ask"),))
-    rig.model.script = [called(("c1", "ask"), ("c2", "roll"))]
-    async with rig.working():
-        reply = await rig.say(agent)
-    assert reply.ended.stop_reason is StopReason.REQUIRES_APPROVAL
-    return agent, reply.run
-
-
 async def test_cancelling_a_run_that_waits_for_a_person_denies_all_its_calls(rig: Rig) -> None:
-    agent, run = await paused(rig)
-    await runs.cancel(rig.house, ACTOR, run.id)
+    agent, run = await make_paused_run(rig)
+    await runs.cancel(rig.services, ACTOR, run.id)
     (*_, response, results) = await rig.context(agent)
     assert [item.reason for item in response.decisions] == [DENIED_ON_CANCEL]
     assert [item.call_id for item in results.tool_returns] == ["c1", "c2"]
@@ -313,13 +214,13 @@ async def test_cancelling_a_run_that_waits_for_a_person_denies_all_its_calls(rig
 async def test_a_roll_back_makes_the_thread_forget_but_the_rows_stay(rig: Rig) -> None:
     agent = await rig.make_agent()
     model = HangingModel(TextDelta("Once upon"))
-    with_model(rig, model)
+    use_model(rig, model)
     async with rig.working():
         run = await rig.submit(agent, "a story")
-        await within(model.silent)
-        await runs.cancel(rig.house, ACTOR, run.id, action=Action.ROLLBACK)
+        await wait_until_set(model.silent)
+        await runs.cancel(rig.services, ACTOR, run.id, action=Action.ROLLBACK)
         await rig.ended(run)
-    assert await said_in(rig, agent) == []
+    assert await texts_in(rig, agent) == []
     page = Page(limit=10)
     rows = await rig.read(lambda tx: tx.messages.list(ACTOR.organization_id, page, run_id=run.id))
     assert {_text(row) for row in rows} == {"a story", "Once upon"}
@@ -332,14 +233,14 @@ def _text(row: Message) -> str:
 
 async def test_a_cancel_from_another_process_reaches_the_run(rig: Rig) -> None:
     """The other process shares the store and nothing else: no bell, no log, no queue."""
-    elsewhere = Rig(rig.house.store)
+    elsewhere = Rig(rig.services.store)
     agent = await rig.make_agent()
     model = HangingModel(TextDelta("Once upon"))
-    with_model(rig, model)
+    use_model(rig, model)
     async with rig.working():
         run = await rig.submit(agent)
-        await within(model.silent)
-        seen = await runs.cancel(elsewhere.house, ACTOR, run.id, reason="from afar")
+        await wait_until_set(model.silent)
+        seen = await runs.cancel(elsewhere.services, ACTOR, run.id, reason="from afar")
         assert seen.status is RunStatus.CANCELLED
         assert model.hung_up.is_set()
         await rig.ended(run)

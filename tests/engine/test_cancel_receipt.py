@@ -8,30 +8,25 @@ from typing import TypeVar
 
 import pytest
 from msgspec import structs
-from tests.engine.rig import ACTOR, WAIT_SECONDS, Rig, ScriptedModel, called
-from tests.engine.test_cancel import (
-    HangingModel,
-    SelectiveToolbox,
-    assert_cancelled,
-    facts,
-    with_model,
-    within,
-)
+from tests.doubles.model import HangingModel, ScriptedModel, call_answer
+from tests.doubles.toolbox import HangingToolbox
+from tests.support.engine_runs import assert_cancelled, facts_of, use_model, wait_until_set
+from tests.support.rig import ACTOR, WAIT_SECONDS, Rig
 
 from holdfast.core.agents import Agent
 from holdfast.core.cancellation import Cancellation
-from holdfast.core.events import CallStreamed, HiddenThoughtStreamed, TextStreamed
+from holdfast.core.events import CallStreamed, HiddenReasoningStreamed, TextStreamed
 from holdfast.core.lifecycle import Signal
 from holdfast.core.messages import Message, Outcome, ToolReturn
-from holdfast.core.pieces import Sort, pieces
+from holdfast.core.pieces import PieceKind, pieces
 from holdfast.core.runs import Run
 from holdfast.core.tools import Tool
 from holdfast.core.turn import PlannedCall
 from holdfast.engine.interruption import Interrupted, Interruption
 from holdfast.engine.progress import EffectProgress
 from holdfast.engine.worker import Worker
-from holdfast.ports.house import House
 from holdfast.ports.model import HiddenThinking, ModelEvent, Question, TextDelta, ToolCallDelta
+from holdfast.ports.services import Services
 from holdfast.ports.store import Store, Transaction
 from holdfast.ports.toolbox import ToolContext
 from holdfast.usecases import runs
@@ -42,11 +37,11 @@ T = TypeVar("T")
 async def cancelled_after(rig: Rig, agent: Agent, *events: ModelEvent) -> tuple[Run, Message]:
     """A run that was cancelled when the model had said so much, and the row that is left of it."""
     model = HangingModel(*events)
-    with_model(rig, model)
+    use_model(rig, model)
     async with rig.working():
         run = await rig.submit(agent, stream_tokens=True)
-        await within(model.silent)
-        await runs.cancel(rig.house, ACTOR, run.id)
+        await wait_until_set(model.silent)
+        await runs.cancel(rig.services, ACTOR, run.id)
     rows = [row for row in await rig.context(agent) if row.model is not None]
     return run, rows[-1]
 
@@ -56,7 +51,7 @@ async def test_a_second_strike_while_the_effect_winds_down_does_no_harm() -> Non
     open_now, winding_down, wound_down = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def effect() -> None:
-        async with interruption.stoppable(EffectProgress("message-1")):
+        async with interruption.scope(EffectProgress("message-1")):
             try:
                 open_now.set()
                 await asyncio.Event().wait()
@@ -65,10 +60,10 @@ async def test_a_second_strike_while_the_effect_winds_down_does_no_harm() -> Non
                 await wound_down.wait()
 
     task = asyncio.create_task(effect())
-    await within(open_now)
-    interruption.strike()
-    await within(winding_down)
-    interruption.strike()
+    await wait_until_set(open_now)
+    interruption.trigger()
+    await wait_until_set(winding_down)
+    interruption.trigger()
     wound_down.set()
     with pytest.raises(Interrupted):
         await asyncio.wait_for(task, WAIT_SECONDS)
@@ -79,50 +74,50 @@ async def test_cancelling_again_while_the_provider_hangs_up_leaves_the_worker_al
 ) -> None:
     agent = await rig.make_agent()
     hanging_up, hung_up, struck_again = asyncio.Event(), asyncio.Event(), asyncio.Event()
-    strike = Interruption.strike
+    strike = Interruption.trigger
 
     def noted(interruption: Interruption) -> None:
         if hanging_up.is_set():
             struck_again.set()
         strike(interruption)
 
-    monkeypatch.setattr(Interruption, "strike", noted)
+    monkeypatch.setattr(Interruption, "trigger", noted)
 
     class SlowToHangUp(HangingModel):
         @asynccontextmanager
         async def ask(self, question: Question) -> AsyncIterator[AsyncIterator[ModelEvent]]:
             try:
-                yield self._speak()
+                yield self.stream()
             finally:
                 hanging_up.set()
                 await hung_up.wait()
 
     model = SlowToHangUp(TextDelta("Well"))
-    with_model(rig, model)
+    use_model(rig, model)
     async with rig.working():
         run = await rig.submit(agent)
-        await within(model.silent)
-        first = asyncio.create_task(runs.cancel(rig.house, ACTOR, run.id))
-        await within(hanging_up)
-        second = asyncio.create_task(runs.cancel(rig.house, ACTOR, run.id))
+        await wait_until_set(model.silent)
+        first = asyncio.create_task(runs.cancel(rig.services, ACTOR, run.id))
+        await wait_until_set(hanging_up)
+        second = asyncio.create_task(runs.cancel(rig.services, ACTOR, run.id))
         # The second bell is heard before the effect is over.
-        await within(struck_again)
+        await wait_until_set(struck_again)
         hung_up.set()
         await asyncio.wait_for(asyncio.gather(first, second), WAIT_SECONDS)
-        with_model(rig, ScriptedModel())
+        use_model(rig, ScriptedModel())
         await rig.ended(run)
     await assert_cancelled(rig, agent, run)
 
 
 async def test_the_receipt_says_of_each_call_what_its_result_says(rig: Rig) -> None:
     agent = await rig.make_agent("slow_a", "slow_hang", "slow_c")
-    toolbox = SelectiveToolbox()
-    rig.house = replace(rig.house, toolbox=toolbox)
-    rig.model.script = [called(("c1", "slow_a"), ("c2", "slow_hang"), ("c3", "slow_c"))]
+    toolbox = HangingToolbox()
+    rig.services = replace(rig.services, toolbox=toolbox)
+    rig.model.script = [call_answer(("c1", "slow_a"), ("c2", "slow_hang"), ("c3", "slow_c"))]
     async with rig.working():
         run = await rig.submit(agent)
-        await within(toolbox.hanging)
-        ended = await runs.cancel(rig.house, ACTOR, run.id)
+        await wait_until_set(toolbox.hanging)
+        ended = await runs.cancel(rig.services, ACTOR, run.id)
     assert ended.cancellation is not None
     assert ended.cancellation.calls == {
         "c1": Outcome.FINISHED,
@@ -140,7 +135,7 @@ class SlowOnRecord:
         self.waiting = asyncio.Event()
 
     async def write(self, work: Callable[[Transaction], T]) -> T:
-        if "_put_on_record" not in getattr(work, "__qualname__", ""):
+        if "_save_result" not in getattr(work, "__qualname__", ""):
             return await self._store.write(work)
         task = asyncio.create_task(self._late(work))
         return await asyncio.shield(task)
@@ -162,50 +157,50 @@ async def test_a_result_that_is_being_put_on_record_is_kept_and_comes_before_the
     """Else it would be written after its call was closed, and the thread would wait for it for ever."""
     agent = await rig.make_agent("slow_a", "slow_b")
     gate = asyncio.Event()
-    store = SlowOnRecord(rig.house.store, gate)
-    rig.house = replace(rig.house, store=store)
-    rig.model.script = [called(("c1", "slow_a"), ("c2", "slow_b"))]
+    store = SlowOnRecord(rig.services.store, gate)
+    rig.services = replace(rig.services, store=store)
+    rig.model.script = [call_answer(("c1", "slow_a"), ("c2", "slow_b"))]
     async with rig.working():
         run = await rig.submit(agent)
-        await within(store.waiting)
-        cancelling = asyncio.create_task(runs.cancel(rig.house, ACTOR, run.id))
+        await wait_until_set(store.waiting)
+        cancelling = asyncio.create_task(runs.cancel(rig.services, ACTOR, run.id))
         await asyncio.wait([cancelling], timeout=0.2)
         gate.set()
         ended = await asyncio.wait_for(cancelling, WAIT_SECONDS)
     assert ended.cancellation is not None
     assert ended.cancellation.calls == {"c1": Outcome.FINISHED, "c2": Outcome.NOT_STARTED}
-    assert await rig.read(lambda tx: tx.calls.open(agent.id)) == []
+    assert await rig.read(lambda tx: tx.calls.list_open(agent.id)) == []
 
 
-class StruckToolbox(SelectiveToolbox):
+class StruckToolbox(HangingToolbox):
     """Is struck after a tool has returned and before anybody could take its result."""
 
     strike: Callable[[str], None]
 
     async def run(self, tool: Tool, planned: PlannedCall, context: ToolContext) -> ToolReturn:
         result = await super().run(tool, planned, context)
-        await self.house.store.write(lambda tx: _mark(tx, context.run_id or ""))
+        await self.services.store.write(lambda tx: _mark(tx, context.run_id or ""))
         self.strike(context.run_id or "")
         return result
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, services: Services) -> None:
         super().__init__()
-        self.house = house
+        self.services = services
 
 
 def _mark(tx: Transaction, run_id: str) -> None:
     run = tx.runs.get(ACTOR.organization_id, run_id)
     receipt = Cancellation(requested_at=run.created_at, requested_by=ACTOR.user_id)
-    tx.runs.change(structs.replace(run, cancellation=receipt), Signal.CANCEL)
+    tx.runs.transition(structs.replace(run, cancellation=receipt), Signal.CANCEL)
 
 
 async def test_the_result_of_a_tool_that_has_returned_is_kept(rig: Rig) -> None:
     agent = await rig.make_agent("fast_a")
-    toolbox = StruckToolbox(rig.house)
-    rig.house = replace(rig.house, toolbox=toolbox)
-    rig.model.script = [called(("c1", "fast_a"))]
-    worker = Worker(rig.house)
-    toolbox.strike = lambda run_id: worker._live[run_id].strike()
+    toolbox = StruckToolbox(rig.services)
+    rig.services = replace(rig.services, toolbox=toolbox)
+    rig.model.script = [call_answer(("c1", "fast_a"))]
+    worker = Worker(rig.services)
+    toolbox.strike = lambda run_id: worker._live[run_id].trigger()
     task = asyncio.create_task(worker.run())
     ended = await rig.ended(await rig.submit(agent))
     task.cancel()
@@ -221,11 +216,11 @@ async def test_a_hidden_thought_keeps_its_place_in_what_is_left(rig: Rig) -> Non
     run, row = await cancelled_after(rig, agent, hidden, TextDelta("Once"))
     told = [
         (fact.message_id, fact.piece)
-        for fact in await facts(rig, run)
-        if isinstance(fact, HiddenThoughtStreamed | TextStreamed)
+        for fact in await facts_of(rig, run)
+        if isinstance(fact, HiddenReasoningStreamed | TextStreamed)
     ]
     assert told == [(row.id, 0), (row.id, 1)]
-    assert [piece.sort for piece in pieces(row)] == [Sort.HIDDEN, Sort.WORDS]
+    assert [piece.kind for piece in pieces(row)] == [PieceKind.HIDDEN_REASONING, PieceKind.TEXT]
 
 
 async def test_calls_that_come_side_by_side_are_kept_whole_or_not_at_all(rig: Rig) -> None:
@@ -246,5 +241,5 @@ async def test_of_a_second_call_that_nobody_wanted_nothing_is_left(rig: Rig) -> 
     deltas = [ToolCallDelta("c1", "roll", "{}"), ToolCallDelta("c2", "flip", "{}")]
     run, row = await cancelled_after(rig, agent, *deltas, TextDelta("so"))
     assert [call.id for call in row.tool_calls] == ["c1"]
-    shown = [fact for fact in await facts(rig, run) if isinstance(fact, CallStreamed)]
+    shown = [fact for fact in await facts_of(rig, run) if isinstance(fact, CallStreamed)]
     assert {fact.call_id for fact in shown} == {"c1"}

@@ -8,16 +8,21 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.engine.rig import ACTOR, WAIT_SECONDS, Rig, ScriptedModel, assert_answered, called, said
-from tests.engine.test_cancel import (
-    HangingModel,
+from tests.doubles.model import HangingModel, ScriptedModel, call_answer, text_answer
+from tests.doubles.store import CrashingStore
+from tests.support.engine_runs import (
     assert_cancelled,
-    facts,
+    assert_sound,
+    compact_thread,
+    facts_of,
+    make_talkative_agent,
+    run_until_crash,
     steps_of,
-    with_model,
-    within,
+    use_model,
+    wait_until_set,
 )
-from tests.engine.test_recovery import DyingStore, assert_sound, killed
+from tests.support.history import assert_calls_answered
+from tests.support.rig import ACTOR, WAIT_SECONDS, Rig
 
 from holdfast.adapters.models.catalogue import ProviderCatalogue
 from holdfast.adapters.models.handles import ProviderSettings
@@ -52,8 +57,8 @@ from holdfast.errors import (
     ModelRateLimited,
     ModelRejectedRequest,
 )
-from holdfast.ports.house import Limits
 from holdfast.ports.model import Answer, ModelEvent, Question, TextDelta
+from holdfast.ports.services import Limits
 from holdfast.ports.store import Transaction
 from holdfast.testing import FakeClock
 from holdfast.usecases import cancellation, compaction, messages, runs
@@ -66,16 +71,7 @@ TOO_LONG = ContextWindowExceeded("11 tokens > 10 maximum")
 
 def filling(text: str = "Hello", tokens: int = 127_000) -> Answer:
     """An answer after which the window is nearly full."""
-    return replace(said(text), usage=Usage(tokens, 5))
-
-
-async def talked(rig: Rig, rounds: int = 3, **fields: Any) -> Agent:
-    """An agent that has talked for a while."""
-    agent = await rig.make_agent(*fields.pop("tools", ()), compaction_settings=ALL, **fields)
-    for number in range(rounds):
-        rig.model.script.append(said(f"answer {number}"))
-        await rig.say(agent, f"question {number}")
-    return agent
+    return replace(text_answer(text), usage=Usage(tokens, 5))
 
 
 def shape(rows: Sequence[Message]) -> list[str]:
@@ -97,8 +93,8 @@ async def steps(rig: Rig, run: Run) -> list[Step]:
 
 async def test_a_question_that_does_not_fit_is_made_smaller_and_asked_again(rig: Rig) -> None:
     async with rig.working():
-        agent = await talked(rig)
-        rig.model.script = [TOO_LONG, said("They talked."), said("Here I am.")]
+        agent = await make_talkative_agent(rig)
+        rig.model.script = [TOO_LONG, text_answer("They talked."), text_answer("Here I am.")]
         reply = await rig.say(agent, "and now?")
     assert reply.ended.stop_reason is StopReason.END_TURN
     assert await shown(rig, agent) == ["They talked.", "and now?", "Here I am."]
@@ -114,8 +110,8 @@ async def test_a_question_that_does_not_fit_is_made_smaller_and_asked_again(rig:
 
 async def test_each_question_to_a_provider_is_a_step_and_all_of_them_are_paid_for(rig: Rig) -> None:
     async with rig.working():
-        agent = await talked(rig)
-        rig.model.script = [TOO_LONG, said("They talked."), said("Here I am.")]
+        agent = await make_talkative_agent(rig)
+        rig.model.script = [TOO_LONG, text_answer("They talked."), text_answer("Here I am.")]
         reply = await rig.say(agent, "and now?")
         refused, summary, answered = await steps(rig, reply.run)
     assert refused.failure is not None
@@ -136,7 +132,7 @@ async def test_each_question_to_a_provider_is_a_step_and_all_of_them_are_paid_fo
 
 async def test_a_question_that_never_fits_is_given_up_after_three_times(rig: Rig) -> None:
     async with rig.working():
-        agent = await talked(rig, rounds=8)
+        agent = await make_talkative_agent(rig, rounds=8)
         agent = await settle(rig, agent, mode="sliding_window")
         rig.model.otherwise = refuses_answers
         reply = await rig.say(agent, "and now?")
@@ -149,19 +145,19 @@ async def test_a_question_that_never_fits_is_given_up_after_three_times(rig: Rig
         # The first one spares the end of the talk, the second one nothing; then there is nothing to spare.
         assert len(asked_for_summary(rig)) == 2
         assert await shown(rig, agent) == ["Short."]
-        rig.model.otherwise = lambda _: said()
+        rig.model.otherwise = lambda _: text_answer()
         assert (await rig.say(agent)).ended.stop_reason is StopReason.END_TURN
 
 
 def refuses_answers(question: Question) -> Answer:
     if question.call_type is CallType.SUMMARIZATION:
-        return said("Short.")
+        return text_answer("Short.")
     raise TOO_LONG
 
 
 async def settle(rig: Rig, agent: Agent, **settings: Any) -> Agent:
     agent = replace(agent, compaction_settings=settings)
-    await rig.house.store.write(lambda tx: tx.agents.save(agent))
+    await rig.services.store.write(lambda tx: tx.agents.save(agent))
     return agent
 
 
@@ -178,7 +174,7 @@ async def test_a_message_that_is_too_long_by_itself_is_refused_as_the_provider_d
 
 async def test_a_system_prompt_that_is_too_large_is_told_as_such(rig: Rig) -> None:
     async with rig.working():
-        agent = await talked(rig)
+        agent = await make_talkative_agent(rig)
         await widen(rig, agent, "word " * 200_000)
         before = await rig.context(agent)
         rig.model.script = [TOO_LONG]
@@ -195,13 +191,13 @@ async def test_a_system_prompt_that_is_too_large_is_told_as_such(rig: Rig) -> No
 
 async def widen(rig: Rig, agent: Agent, text: str) -> None:
     system = replace((await rig.context(agent))[0], content=(Text(text),))
-    await rig.house.store.write(lambda tx: tx.messages.rewrite(system))
+    await rig.services.store.write(lambda tx: tx.messages.rewrite(system))
 
 
 async def test_an_answer_that_fills_the_window_is_followed_by_a_compaction(rig: Rig) -> None:
     async with rig.working():
-        agent = await talked(rig)
-        rig.model.script = [filling("The last one."), said("They talked.")]
+        agent = await make_talkative_agent(rig)
+        rig.model.script = [filling("The last one."), text_answer("They talked.")]
         reply = await rig.say(agent, "and now?")
         answered, summary = await steps(rig, reply.run)
         system = (await rig.context(agent))[0]
@@ -217,8 +213,8 @@ async def test_an_answer_that_fills_the_window_is_followed_by_a_compaction(rig: 
 
 async def test_between_two_steps_the_model_goes_on_from_the_summary(rig: Rig) -> None:
     agent = await rig.make_agent("roll", compaction_settings=ALL)
-    rolls = replace(called(("c1", "roll")), usage=Usage(127_000, 5))
-    rig.model.script = [rolls, said("A die was rolled."), said("Done.")]
+    rolls = replace(call_answer(("c1", "roll")), usage=Usage(127_000, 5))
+    rig.model.script = [rolls, text_answer("A die was rolled."), text_answer("Done.")]
     async with rig.working():
         reply = await rig.say(agent)
     assert reply.ended.stop_reason is StopReason.END_TURN
@@ -228,8 +224,8 @@ async def test_between_two_steps_the_model_goes_on_from_the_summary(rig: Rig) ->
 
 async def test_a_run_still_ends_as_it_was_going_to(rig: Rig) -> None:
     agent = await rig.make_agent("roll", compaction_settings=ALL, rules=(EXIT,))
-    rolls = replace(called(("c1", "roll")), usage=Usage(127_000, 5))
-    rig.model.script = [rolls, said("A die was rolled.")]
+    rolls = replace(call_answer(("c1", "roll")), usage=Usage(127_000, 5))
+    rig.model.script = [rolls, text_answer("A die was rolled.")]
     async with rig.working():
         reply = await rig.say(agent)
     assert reply.ended.stop_reason is StopReason.TOOL_RULE
@@ -244,8 +240,8 @@ async def test_what_is_said_with_an_answer_stays_in_view_until_it_is_answered(
     rig: Rig, mode: str
 ) -> None:
     agent = await rig.make_agent("ask", compaction_settings={"mode": mode}, rules=(HELD,))
-    asks = replace(called(("c1", "ask")), usage=Usage(127_000, 5))
-    rig.model.script = [asks, said("They asked."), said("Done.")]
+    asks = replace(call_answer(("c1", "ask")), usage=Usage(127_000, 5))
+    rig.model.script = [asks, text_answer("They asked."), text_answer("Done.")]
     async with rig.working():
         await rig.say(agent)
         reply = await answered(rig, agent, "c1", more="And hurry.")
@@ -258,7 +254,7 @@ async def test_what_is_said_with_an_answer_stays_however_often_the_question_is_r
     rig: Rig,
 ) -> None:
     agent = await rig.make_agent("ask", compaction_settings=ALL, rules=(HELD,))
-    rig.model.script = [called(("c1", "ask")), TOO_LONG, said("They asked."), TOO_LONG]
+    rig.model.script = [call_answer(("c1", "ask")), TOO_LONG, text_answer("They asked."), TOO_LONG]
     async with rig.working():
         await rig.say(agent)
         reply = await answered(rig, agent, "c1", more="And hurry.")
@@ -270,8 +266,8 @@ async def test_what_is_said_with_an_answer_stays_however_often_the_question_is_r
 
 async def test_a_paused_thread_is_made_smaller_when_it_goes_on(rig: Rig) -> None:
     agent = await rig.make_agent("ask", compaction_settings=ALL, rules=(HELD,))
-    asks = replace(called(("c1", "ask")), usage=Usage(127_000, 5))
-    rig.model.script = [asks, said("They asked."), said("Done.")]
+    asks = replace(call_answer(("c1", "ask")), usage=Usage(127_000, 5))
+    rig.model.script = [asks, text_answer("They asked."), text_answer("Done.")]
     async with rig.working():
         assert (await rig.say(agent)).ended.stop_reason is StopReason.REQUIRES_APPROVAL
         assert asked_for_summary(rig) == []
@@ -288,16 +284,16 @@ async def answered(rig: Rig, agent: Agent, call_id: str, more: str = "") -> mess
     if more:
         items.append(MessageInput(role=Role.USER, content=(Text(more),)))
     new = NewSend(agent_id=agent.id, input=tuple(items))
-    run = await messages.send(rig.house, ACTOR, new)
-    return await asyncio.wait_for(messages.wait(rig.house, run), WAIT_SECONDS)
+    run = await messages.send(rig.services, ACTOR, new)
+    return await asyncio.wait_for(messages.wait(rig.services, run), WAIT_SECONDS)
 
 
 async def test_the_next_compaction_starts_from_the_last_summary(rig: Rig) -> None:
     async with rig.working():
-        agent = await talked(rig)
-        rig.model.script = [filling(), said("They talked.")]
+        agent = await make_talkative_agent(rig)
+        rig.model.script = [filling(), text_answer("They talked.")]
         await rig.say(agent, "one")
-        rig.model.script = [filling(), said("And went on.")]
+        rig.model.script = [filling(), text_answer("And went on.")]
         await rig.say(agent, "two")
     assert await shown(rig, agent) == ["And went on."]
     last = asked_for_summary(rig)[-1].history[-1].text
@@ -310,13 +306,13 @@ async def test_the_next_compaction_starts_from_the_last_summary(rig: Rig) -> Non
 @pytest.mark.parametrize("stream_tokens", [True, False])
 async def test_it_is_told_to_those_who_asked_for_it_alone(rig: Rig, stream_tokens: bool) -> None:
     async with rig.working():
-        agent = await talked(rig)
+        agent = await make_talkative_agent(rig)
         for wanted in (True, False):
-            rig.model.script = [filling(), said("They talked.")]
+            rig.model.script = [filling(), text_answer("They talked.")]
             run = await rig.submit(
                 agent, include_compaction_messages=wanted, stream_tokens=stream_tokens
             )
-            told = await facts(rig, run)
+            told = await facts_of(rig, run)
             begun = [fact for fact in told if isinstance(fact, CompactionBegan)]
             rows = [fact.message for fact in told if isinstance(fact, MessageStored)]
             summed = [row for row in rows if row.role is Role.SUMMARY]
@@ -335,7 +331,7 @@ async def test_it_is_told_to_those_who_asked_for_it_alone(rig: Rig, stream_token
 # -- a summariser that fails -----------------------------------------------------------------
 
 TEMPORARY = (ModelRateLimited("slow"), ModelOverloaded("full"), ModelAuthFailed("key"))
-HOPELESS = (ModelRejectedRequest("no"), said(""), TOO_LONG, ModelAnswerEmpty())
+HOPELESS = (ModelRejectedRequest("no"), text_answer(""), TOO_LONG, ModelAnswerEmpty())
 
 
 @pytest.mark.parametrize("failure", TEMPORARY, ids=lambda error: type(error).__name__)
@@ -343,14 +339,14 @@ async def test_a_failure_that_may_pass_is_told_and_changes_nothing(
     rig: Rig, failure: Exception
 ) -> None:
     async with rig.working():
-        agent = await talked(rig)
+        agent = await make_talkative_agent(rig)
         before = await rig.context(agent)
         rig.model.script = [TOO_LONG, failure]
         reply = await rig.say(agent, "and now?")
         assert reply.ended.failure is not None
         assert reply.ended.failure.kind == getattr(failure, "kind", None)
         assert await rig.context(agent) == before
-        rig.model.script = [TOO_LONG, said("They talked."), said("Here I am.")]
+        rig.model.script = [TOO_LONG, text_answer("They talked."), text_answer("Here I am.")]
         assert (await rig.say(agent)).ended.stop_reason is StopReason.END_TURN
 
 
@@ -359,9 +355,9 @@ async def test_a_failure_that_stays_does_not_keep_the_agent_from_answering(
     rig: Rig, failure: Answer | Exception
 ) -> None:
     async with rig.working():
-        agent = await talked(rig)
+        agent = await make_talkative_agent(rig)
         tries = 3 if failure is TOO_LONG else 1
-        rig.model.script = [TOO_LONG, *[failure] * tries, said("Here I am.")]
+        rig.model.script = [TOO_LONG, *[failure] * tries, text_answer("Here I am.")]
         reply = await rig.say(agent, "and now?")
         (_, summary, _) = await steps(rig, reply.run)
     assert reply.ended.stop_reason is StopReason.END_TURN
@@ -371,7 +367,7 @@ async def test_a_failure_that_stays_does_not_keep_the_agent_from_answering(
 
 async def test_a_window_that_is_only_nearly_full_can_wait_for_a_summary(rig: Rig) -> None:
     async with rig.working():
-        agent = await talked(rig)
+        agent = await make_talkative_agent(rig)
         rig.model.script = [filling("All is well."), ModelRejectedRequest("no")]
         reply = await rig.say(agent)
         (_, summary) = await steps(rig, reply.run)
@@ -385,9 +381,9 @@ async def test_a_window_that_is_only_nearly_full_can_wait_for_a_summary(rig: Rig
 async def test_the_agents_own_model_steps_in_for_a_summariser_that_fails(rig: Rig) -> None:
     # The rig knows the guide alone, so another model of its provider is not to be had at all.
     async with rig.working():
-        agent = await talked(rig)
+        agent = await make_talkative_agent(rig)
         agent = await settle(rig, agent, mode="all", model="openai/gpt-5-mini")
-        rig.model.script = [filling(), said("They talked.")]
+        rig.model.script = [filling(), text_answer("They talked.")]
         reply = await rig.say(agent)
         (_, summary) = await steps(rig, reply.run)
     assert summary.model.handle == "holdfast/guide"
@@ -399,16 +395,16 @@ async def test_whoever_steps_in_may_fail_for_a_moment_too(rig: Rig) -> None:
     clock, full = FakeClock(), ModelOverloaded("TEST: full", transient=True)
     settings = ProviderSettings(openai_api_key="sk-test", openai_base_url="http://127.0.0.1:1/v1")
     async with rig.working():
-        agent = await talked(rig)
+        agent = await make_talkative_agent(rig)
     agent = await settle(rig, agent, mode="all", model="openai/gpt-5-mini")
-    rig.house = dataclasses.replace(
-        rig.house,
+    rig.services = dataclasses.replace(
+        rig.services,
         clock=clock,
         catalogue=ProviderCatalogue(settings),
         limits=Limits(model_attempts=2),
     )
     async with rig.working():
-        rig.model.script = [filling(), full, full, full, said("They talked.")]
+        rig.model.script = [filling(), full, full, full, text_answer("They talked.")]
         run = await rig.submit(agent)
         for number in (1, 2):
             clock.advance(await clock.wait_for_sleep(number))
@@ -424,12 +420,12 @@ async def test_whoever_steps_in_may_fail_for_a_moment_too(rig: Rig) -> None:
 async def test_a_transcript_that_is_too_long_for_its_reader_is_shortened(rig: Rig) -> None:
     async with rig.working():
         agent = await rig.make_agent(compaction_settings=ALL)
-        rig.model.otherwise = lambda _: said("long " * 400)
+        rig.model.otherwise = lambda _: text_answer("long " * 400)
         for _ in range(4):
             await rig.say(agent)
         agent = replace(agent, model=replace(agent.model, context_window=1_000))
-        await rig.house.store.write(lambda tx: tx.agents.save(agent))
-        rig.model.script = [filling(tokens=950), TOO_LONG, said()]
+        await rig.services.store.write(lambda tx: tx.agents.save(agent))
+        rig.model.script = [filling(tokens=950), TOO_LONG, text_answer()]
         await rig.say(agent)
     lengths = [len(asked.history[-1].text) for asked in asked_for_summary(rig)]
     assert len(lengths) == 2
@@ -462,20 +458,20 @@ async def test_a_cancel_stops_the_summariser_and_leaves_the_context_as_it_was(
     rig: Rig, heard: tuple[ModelEvent, ...], trigger: str
 ) -> None:
     async with rig.working():
-        agent = await talked(rig)
+        agent = await make_talkative_agent(rig)
     hanging = HangingModel(*heard)
-    with_model(rig, Summariser(hanging._speak))
+    use_model(rig, Summariser(hanging.stream))
     async with rig.working():
         before = len(await rig.context(agent))
         rig.model.script = [TOO_LONG if trigger == "overflow" else filling("All is well.")]
         if trigger == "requested":
-            waiting = asyncio.create_task(compaction.compact(rig.house, ACTOR, agent.id))
-            await within(hanging.silent)
-            (run,) = await rig.read(lambda tx: list(tx.runs.live()))
+            waiting = asyncio.create_task(compaction.compact(rig.services, ACTOR, agent.id))
+            await wait_until_set(hanging.silent)
+            (run,) = await rig.read(lambda tx: list(tx.runs.list_live()))
         else:
             run = await rig.submit(agent)
-            await within(hanging.silent)
-        stopped = await runs.cancel(rig.house, ACTOR, run.id)
+            await wait_until_set(hanging.silent)
+        stopped = await runs.cancel(rig.services, ACTOR, run.id)
         assert stopped.status is RunStatus.CANCELLED
         if trigger == "requested":
             with pytest.raises(Conflict, match="nothing was changed"):
@@ -493,21 +489,21 @@ async def test_a_cancel_stops_the_summariser_and_leaves_the_context_as_it_was(
 
 async def test_a_cancel_that_comes_just_before_the_commit_wins(rig: Rig) -> None:
     async with rig.working():
-        agent = await talked(rig)
+        agent = await make_talkative_agent(rig)
 
     async def summarise() -> AsyncIterator[ModelEvent]:
-        (run,) = await rig.read(lambda tx: list(tx.runs.live()))
+        (run,) = await rig.read(lambda tx: list(tx.runs.list_live()))
         # On record, and nobody has heard of it yet.
-        await rig.house.store.write(lambda tx: on_record(tx, run))
-        yield said("They talked.")
+        await rig.services.store.write(lambda tx: on_record(tx, run))
+        yield text_answer("They talked.")
 
     def on_record(tx: Transaction, run: Run) -> None:
-        now = rig.house.clock.now()
+        now = rig.services.clock.now()
         receipt = Cancellation(requested_at=now, requested_by=ACTOR.user_id)
-        held = tx.runs.hold(ACTOR.organization_id, run.id)
-        cancellation.put_on_record(tx, held, receipt, rig.house.ids)
+        held = tx.runs.get_for_update(ACTOR.organization_id, run.id)
+        cancellation.record_cancel(tx, held, receipt, rig.services.ids)
 
-    with_model(rig, Summariser(summarise))
+    use_model(rig, Summariser(summarise))
     async with rig.working():
         rig.model.script = [TOO_LONG]
         run = await rig.submit(agent)
@@ -520,17 +516,17 @@ async def test_a_cancel_that_comes_just_before_the_commit_wins(rig: Rig) -> None
 async def test_a_run_that_is_rolled_back_leaves_the_summary(rig: Rig) -> None:
     """What the summary tells of was said by others too, and is shown nowhere else."""
     async with rig.working():
-        agent = await talked(rig)
+        agent = await make_talkative_agent(rig)
     model = ScriptedModel()
-    model.script = [TOO_LONG, said("They talked."), (asyncio.Event(),)]
-    with_model(rig, model)
+    model.script = [TOO_LONG, text_answer("They talked."), (asyncio.Event(),)]
+    use_model(rig, model)
     async with rig.working():
         run = await rig.submit(agent, "forget this")
         async with asyncio.timeout(WAIT_SECONDS):
             while len(model.questions) < 3:
                 model.asked.clear()
                 await model.asked.wait()
-        await runs.cancel(rig.house, ACTOR, run.id, action=Action.ROLLBACK)
+        await runs.cancel(rig.services, ACTOR, run.id, action=Action.ROLLBACK)
         await rig.ended(run)
     assert await shown(rig, agent) == ["They talked."]
 
@@ -546,9 +542,9 @@ async def test_a_crash_at_any_write_leaves_one_summary_and_a_run_that_ends(
 ) -> None:
     first, second = Rig(store), Rig(store)
     async with first.working():
-        agent = await talked(first)
+        agent = await make_talkative_agent(first)
     first.model.otherwise = second.model.otherwise = overflowing if trigger == "overflow" else full
-    run = await killed(first, agent, DyingStore(store, at, after_commit=after_commit))
+    run = await run_until_crash(first, agent, CrashingStore(store, at, after_commit=after_commit))
     async with second.working():
         ended = await second.ended(run)
         assert (ended.status, ended.stop_reason) == (RunStatus.COMPLETED, StopReason.END_TURN)
@@ -556,37 +552,34 @@ async def test_a_crash_at_any_write_leaves_one_summary_and_a_run_that_ends(
         rows = await second.context(agent)
         assert [row.role for row in rows].count(Role.SUMMARY) == 1
         assert shape(rows[1:])[0] == "They talked."
-        assert_answered(rows)
+        assert_calls_answered(rows)
 
 
 def overflowing(question: Question) -> Answer:
     """Takes no more than a few rows."""
     if question.call_type is CallType.SUMMARIZATION:
-        return said("They talked.")
+        return text_answer("They talked.")
     if len(question.history) > 5:
         raise TOO_LONG
-    return said("Here I am.")
+    return text_answer("Here I am.")
 
 
 def full(question: Question) -> Answer:
-    return said("They talked.") if question.call_type is CallType.SUMMARIZATION else filling()
+    return (
+        text_answer("They talked.") if question.call_type is CallType.SUMMARIZATION else filling()
+    )
 
 
 # -- on demand -------------------------------------------------------------------------------
 
 
-async def compacted(rig: Rig, agent: Agent, **wish: Any) -> Compaction | RunFailure:
-    asked = compaction.compact(rig.house, ACTOR, agent.id, wish or None)
-    return await asyncio.wait_for(asked, WAIT_SECONDS)
-
-
 async def test_a_thread_is_made_smaller_on_demand(rig: Rig) -> None:
     async with rig.working():
-        agent = await talked(rig)
-        rig.model.script = [said(" They talked.\n")]
-        assert await compacted(rig, agent) == Compaction("They talked.", 7, 2)
+        agent = await make_talkative_agent(rig)
+        rig.model.script = [text_answer(" They talked.\n")]
+        assert await compact_thread(rig, agent) == Compaction("They talked.", 7, 2)
         # There is nothing left to do, and nobody is asked.
-        assert await compacted(rig, agent) == Compaction("They talked.", 2, 2)
+        assert await compact_thread(rig, agent) == Compaction("They talked.", 2, 2)
         run = await newest(rig)
         (step,) = await steps(rig, run)
         stored = await rig.read(lambda tx: tx.agents.get(ACTOR.organization_id, agent.id))
@@ -608,9 +601,9 @@ async def newest(rig: Rig) -> Run:
 
 async def test_a_wish_goes_over_the_agents_own_settings(rig: Rig) -> None:
     async with rig.working():
-        agent = await talked(rig, rounds=5)
-        rig.model.script = [said("abcdefghij")]
-        done = await compacted(
+        agent = await make_talkative_agent(rig, rounds=5)
+        rig.model.script = [text_answer("abcdefghij")]
+        done = await compact_thread(
             rig, agent, mode="sliding_window", clip_chars=5, prompt="Be brief.",
             prompt_acknowledgement=True,
         )  # fmt: skip
@@ -629,8 +622,8 @@ async def test_a_wish_goes_over_the_agents_own_settings(rig: Rig) -> None:
 @pytest.mark.parametrize("mode", ["self_compact_all", "self_compact_sliding_window"])
 async def test_the_agents_own_model_writes_its_own_summary(rig: Rig, mode: str) -> None:
     async with rig.working():
-        agent = await talked(rig)
-        done = await compacted(rig, agent, mode=mode, model="openai/gpt-5-mini")
+        agent = await make_talkative_agent(rig)
+        done = await compact_thread(rig, agent, mode=mode, model="openai/gpt-5-mini")
         (asked,) = asked_for_summary(rig)
     assert isinstance(done, Compaction)
     assert asked.choice.handle == agent.model.handle
@@ -638,31 +631,35 @@ async def test_the_agents_own_model_writes_its_own_summary(rig: Rig, mode: str) 
 
 async def test_what_cannot_shrink_is_refused_and_no_run_is_made(rig: Rig) -> None:
     agent = await rig.make_agent("ask", rules=(HELD,), compaction_settings=ALL)
-    rig.model.script = [called(("c1", "ask"))]
+    rig.model.script = [call_answer(("c1", "ask"))]
     async with rig.working():
-        assert await compacted(rig, agent) == Compaction("", 1, 1)
+        assert await compact_thread(rig, agent) == Compaction("", 1, 1)
         await rig.say(agent)
         before = await newest(rig)
         with pytest.raises(CallerError, match="failed to reduce the number of messages"):
-            await compacted(rig, agent)
+            await compact_thread(rig, agent)
         assert (await newest(rig)).id == before.id
 
 
 async def waiting_in_line(rig: Rig, count: int) -> None:
     async with asyncio.timeout(WAIT_SECONDS):
-        while len(await rig.read(lambda tx: list(tx.runs.live()))) < count:
+        while len(await rig.read(lambda tx: list(tx.runs.list_live()))) < count:
             pass
 
 
 async def test_it_waits_for_its_turn_and_others_wait_for_it(rig: Rig) -> None:
     async with rig.working():
-        agent = await talked(rig)
+        agent = await make_talkative_agent(rig)
         rig.model.gate = asyncio.Event()
         rig.model.asked.clear()
-        rig.model.script = [said("answer"), said("They talked."), said("after")]
+        rig.model.script = [
+            text_answer("answer"),
+            text_answer("They talked."),
+            text_answer("after"),
+        ]
         first = await rig.submit(agent, "before")
-        await within(rig.model.asked)
-        wish = asyncio.create_task(compacted(rig, agent))
+        await wait_until_set(rig.model.asked)
+        wish = asyncio.create_task(compact_thread(rig, agent))
         await waiting_in_line(rig, 2)
         last = await rig.submit(agent, "later")
         rig.model.gate.set()
@@ -674,19 +671,19 @@ async def test_it_waits_for_its_turn_and_others_wait_for_it(rig: Rig) -> None:
 
 async def test_while_a_person_is_asked_their_calls_stay_in_view(rig: Rig) -> None:
     async with rig.working():
-        agent = await talked(rig, tools=("ask", "roll"), rules=(HELD,))
-        rig.model.script = [called(("c1", "ask"), ("c2", "roll")), said("They talked.")]
+        agent = await make_talkative_agent(rig, tools=("ask", "roll"), rules=(HELD,))
+        rig.model.script = [call_answer(("c1", "ask"), ("c2", "roll")), text_answer("They talked.")]
         paused = await rig.say(agent, "do it")
-        assert await compacted(rig, agent) == Compaction("They talked.", 10, 4)
+        assert await compact_thread(rig, agent) == Compaction("They talked.", 10, 4)
         rows = await rig.context(agent)
         assert [row.role for row in rows[1:]] == [Role.SUMMARY, Role.ASSISTANT, Role.APPROVAL]
-        waiting = await rig.read(lambda tx: tx.runs.paused_on(agent.id))
+        waiting = await rig.read(lambda tx: tx.runs.find_paused(agent.id))
         assert waiting is not None
         assert waiting.id == paused.run.id
         stored = await rig.read(lambda tx: tx.agents.get(ACTOR.organization_id, agent.id))
         assert stored.last_stop_reason == StopReason.REQUIRES_APPROVAL
         assert (await answered(rig, agent, "c1")).ended.stop_reason is StopReason.END_TURN
-    assert_answered(await rig.context(agent))
+    assert_calls_answered(await rig.context(agent))
     assert sorted(rig.toolbox.started) == ["c1", "c2"]
 
 
@@ -698,15 +695,15 @@ async def beside_a_summary(rig: Rig) -> AsyncIterator[tuple[Agent, Run]]:
     async def summarise() -> AsyncIterator[ModelEvent]:
         writing.set()
         await gate.wait()
-        yield said("They talked.")
+        yield text_answer("They talked.")
 
-    with_model(rig, Summariser(summarise))
+    use_model(rig, Summariser(summarise))
     async with rig.working():
-        agent = await talked(rig, tools=("ask",), rules=(HELD,))
-        rig.model.script = [called(("c1", "ask"))]
+        agent = await make_talkative_agent(rig, tools=("ask",), rules=(HELD,))
+        rig.model.script = [call_answer(("c1", "ask"))]
         paused = await rig.say(agent, "do it")
-        wish = asyncio.create_task(compacted(rig, agent))
-        await within(writing)
+        wish = asyncio.create_task(compact_thread(rig, agent))
+        await wait_until_set(writing)
         yield agent, paused.run
         gate.set()
         assert isinstance(await wish, Compaction)
@@ -717,7 +714,7 @@ async def beside_a_summary(rig: Rig) -> AsyncIterator[tuple[Agent, Run]]:
 async def test_a_person_who_is_no_longer_asked_meanwhile_is_not_forgotten(rig: Rig) -> None:
     """The paused run is cancelled while a summary is written: its denials come to the context, and stay."""
     async with beside_a_summary(rig) as (agent, paused):
-        await runs.cancel(rig.house, ACTOR, paused.id)
+        await runs.cancel(rig.services, ACTOR, paused.id)
     async with rig.working():
         rows = await rig.context(agent)
         assert [row.role for row in rows[1:]] == [
@@ -726,7 +723,7 @@ async def test_a_person_who_is_no_longer_asked_meanwhile_is_not_forgotten(rig: R
             Role.APPROVAL,
             Role.TOOL,
         ]
-        assert_answered(rows)
+        assert_calls_answered(rows)
         assert (await rig.say(agent)).ended.stop_reason is StopReason.END_TURN
 
 
@@ -735,7 +732,7 @@ async def test_a_run_that_is_rolled_back_meanwhile_is_forgotten(
 ) -> None:
     rig = Rig(any_store)
     async with beside_a_summary(rig) as (agent, paused):
-        await runs.cancel(rig.house, ACTOR, paused.id, action=Action.ROLLBACK)
+        await runs.cancel(rig.services, ACTOR, paused.id, action=Action.ROLLBACK)
     assert await shown(rig, agent) == ["They talked."]
     async with rig.working():
         assert (await rig.say(agent)).ended.stop_reason is StopReason.END_TURN
@@ -743,9 +740,9 @@ async def test_a_run_that_is_rolled_back_meanwhile_is_forgotten(
 
 async def test_a_failure_is_told_to_whoever_asked(rig: Rig) -> None:
     async with rig.working():
-        agent = await talked(rig)
+        agent = await make_talkative_agent(rig)
         rig.model.script = [ModelRejectedRequest("no")]
-        failed = await compacted(rig, agent)
+        failed = await compact_thread(rig, agent)
         assert isinstance(failed, RunFailure)
         assert (failed.kind, failed.detail) == ("llm_bad_request", "no")
         assert len(await rig.context(agent)) == 7
@@ -754,29 +751,29 @@ async def test_a_failure_is_told_to_whoever_asked(rig: Rig) -> None:
 async def test_it_goes_on_after_a_crash(store: SqliteStore) -> None:
     first, second = Rig(store), Rig(store)
     async with first.working():
-        agent = await talked(first)
+        agent = await make_talkative_agent(first)
         first.model.gate = asyncio.Event()
         first.model.asked.clear()
-        wish = asyncio.create_task(compacted(first, agent))
-        await within(first.model.asked)
-        (run,) = await first.read(lambda tx: list(tx.runs.live()))
+        wish = asyncio.create_task(compact_thread(first, agent))
+        await wait_until_set(first.model.asked)
+        (run,) = await first.read(lambda tx: list(tx.runs.list_live()))
     wish.cancel()
-    second.model.script = [said("They talked.")]
+    second.model.script = [text_answer("They talked.")]
     async with second.working():
         assert (await second.ended(run)).status is RunStatus.COMPLETED
     assert await shown(second, agent) == ["They talked."]
-    told = await facts(second, run)
+    told = await facts_of(second, run)
     assert [type(fact) for fact in told].count(RunEnded) == 1
 
 
 async def test_a_summariser_that_fails_for_a_moment_is_asked_again(rig: Rig) -> None:
     async with rig.working():
-        agent = await talked(rig)
+        agent = await make_talkative_agent(rig)
     clock = FakeClock()
-    rig.house = dataclasses.replace(rig.house, clock=clock)
+    rig.services = dataclasses.replace(rig.services, clock=clock)
     async with rig.working():
         passing = ModelOverloaded("TEST: full", transient=True)
-        rig.model.script = [filling(), passing, said("They talked.")]
+        rig.model.script = [filling(), passing, text_answer("They talked.")]
         run = await rig.submit(agent)
         clock.advance(await clock.wait_for_sleep(1))
         await rig.ended(run)
@@ -793,13 +790,13 @@ async def test_what_a_server_of_ones_own_was_told_is_summarised_there(
     rig: Rig, endpoint: str | None
 ) -> None:
     known = ProviderSettings(openai_api_key="key", allowed_model_endpoints=(OWN_SERVER,))
-    rig.house = dataclasses.replace(rig.house, catalogue=ProviderCatalogue(known))
+    rig.services = dataclasses.replace(rig.services, catalogue=ProviderCatalogue(known))
     async with rig.working():
-        agent = await talked(rig)
+        agent = await make_talkative_agent(rig)
         model = replace(agent.model, handle="openai/mine", endpoint=endpoint)
         agent = replace(agent, model=model, compaction_settings=None)
-        await rig.house.store.write(lambda tx: tx.agents.save(agent))
-        rig.model.script = [filling(), said("They talked.")]
+        await rig.services.store.write(lambda tx: tx.agents.save(agent))
+        rig.model.script = [filling(), text_answer("They talked.")]
         await rig.say(agent)
         (asked,) = asked_for_summary(rig)
     assert asked.choice.handle == ("openai/mine" if endpoint else "openai/gpt-5-mini")

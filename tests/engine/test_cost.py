@@ -1,33 +1,17 @@
 """What a run costs is written down step by step, as far as it is known."""
 
-from decimal import Decimal
-
-from tests.engine.rig import ACTOR, Rig, called, said
+from tests.doubles.model import call_answer, text_answer
+from tests.doubles.prices import ANSWER_COST, PRICE
+from tests.support.rig import ACTOR, Rig
 
 from holdfast.core.paging import Page
-from holdfast.core.prices import Costs, Price, Rates
+from holdfast.core.prices import Costs
 from holdfast.core.runs import StepQuery
-
-# Of the rig's answers each has 10 tokens in and 5 out: 20,000 billionths of a dollar.
-PRICE = Price(
-    (
-        (
-            -1,
-            Rates(
-                input=Decimal("1.00"),
-                cache_read=Decimal("0.10"),
-                cache_write=Decimal("1.25"),
-                output=Decimal("2.00"),
-            ),
-        ),
-    )
-)
-OF_ONE_ANSWER = 20_000
 
 
 async def test_a_step_and_its_run_know_what_they_cost(rig: Rig) -> None:
     rig.prices.price = PRICE
-    rig.model.script = [called(("call-1", "tool")), said()]
+    rig.model.script = [call_answer(("call-1", "tool")), text_answer()]
     agent = await rig.make_agent("tool")
     async with rig.working():
         reply = await rig.say(agent)
@@ -35,10 +19,10 @@ async def test_a_step_and_its_run_know_what_they_cost(rig: Rig) -> None:
     query = StepQuery(page=Page(limit=10), run_id=reply.run.id)
     run = await rig.read(lambda tx: tx.runs.get(ACTOR.organization_id, reply.run.id))
     steps = await rig.read(lambda tx: tx.steps.list(ACTOR.organization_id, query))
-    costs = await rig.read(lambda tx: tx.steps.costs(ACTOR.organization_id, query))
-    assert [step.cost for step in steps] == [OF_ONE_ANSWER, OF_ONE_ANSWER]
-    assert run.cost == 2 * OF_ONE_ANSWER
-    assert costs == Costs(cost=2 * OF_ONE_ANSWER, steps=2, unpriced=0)
+    costs = await rig.read(lambda tx: tx.steps.sum_costs(ACTOR.organization_id, query))
+    assert [step.cost for step in steps] == [ANSWER_COST, ANSWER_COST]
+    assert run.cost == 2 * ANSWER_COST
+    assert costs == Costs(cost=2 * ANSWER_COST, steps=2, unpriced=0)
 
 
 async def test_steps_without_a_known_price_are_counted_and_not_guessed(rig: Rig) -> None:
@@ -46,7 +30,7 @@ async def test_steps_without_a_known_price_are_counted_and_not_guessed(rig: Rig)
     async with rig.working():
         await rig.say(agent)
         silent = await rig.read(
-            lambda tx: tx.steps.costs(
+            lambda tx: tx.steps.sum_costs(
                 ACTOR.organization_id, StepQuery(page=Page(limit=1), agent_id=agent.id)
             )
         )
@@ -56,6 +40,6 @@ async def test_steps_without_a_known_price_are_counted_and_not_guessed(rig: Rig)
 
     query = StepQuery(page=Page(limit=1), agent_id=agent.id)
     assert silent == Costs(cost=None, steps=1, unpriced=1)
-    assert await rig.read(lambda tx: tx.steps.costs(ACTOR.organization_id, query)) == Costs(
-        cost=OF_ONE_ANSWER, steps=2, unpriced=1
+    assert await rig.read(lambda tx: tx.steps.sum_costs(ACTOR.organization_id, query)) == Costs(
+        cost=ANSWER_COST, steps=2, unpriced=1
     )

@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from tests.engine.rig import ACTOR, WAIT_SECONDS, Rig, called, said
+from tests.doubles.model import call_answer, text_answer
+from tests.support.rig import ACTOR, WAIT_SECONDS, Rig
 
 from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.core.events import Event, RunEnded, TextStreamed
@@ -22,7 +23,7 @@ class Duty:
     """A worker that a test can dismiss."""
 
     def __init__(self, rig: Rig) -> None:
-        self.worker = Worker(rig.house)
+        self.worker = Worker(rig.services)
         self.task = asyncio.create_task(self.worker.run())
 
     async def drained(self, seconds: float) -> None:
@@ -53,7 +54,9 @@ async def status_of(rig: Rig, run: Run) -> RunStatus:
 
 async def told(rig: Rig, run: Run, after: int = 0) -> list[Event]:
     async with asyncio.timeout(WAIT_SECONDS):
-        return [event async for batch in rig.house.events.follow(run.id, after) for event in batch]
+        return [
+            event async for batch in rig.services.events.follow(run.id, after) for event in batch
+        ]
 
 
 async def test_a_worker_without_runs_leaves_at_once(rig: Rig) -> None:
@@ -63,7 +66,7 @@ async def test_a_worker_without_runs_leaves_at_once(rig: Rig) -> None:
 
 async def test_a_run_that_ends_in_time_is_completed(rig: Rig) -> None:
     agent = await rig.make_agent("roll")
-    rig.model.script = [called(("c1", "roll")), said("Four.")]
+    rig.model.script = [call_answer(("c1", "roll")), text_answer("Four.")]
     rig.toolbox.gate = asyncio.Event()
     async with on_duty(rig) as duty:
         run = await rig.submit(agent)
@@ -81,7 +84,7 @@ async def test_a_run_that_does_not_end_in_time_is_left_to_the_next_worker(
 ) -> None:
     first, second = Rig(store), Rig(store)
     agent = await first.make_agent("roll")
-    first.model.script = [called(("c1", "roll"))]
+    first.model.script = [call_answer(("c1", "roll"))]
     first.toolbox.gate = asyncio.Event()
     async with on_duty(first) as duty:
         run = await first.submit(agent)
@@ -127,10 +130,10 @@ async def test_whoever_waits_is_told_that_the_run_is_kept(rig: Rig) -> None:
     rig.model.gate = asyncio.Event()
     async with on_duty(rig) as duty:
         sent = [await rig.submit(agent, text) for text in ("one", "two", "three")]
-        callers = [asyncio.create_task(messages.wait(rig.house, run)) for run in sent]
+        callers = [asyncio.create_task(messages.wait(rig.services, run)) for run in sent]
         await within(rig.model.asked)
         await duty.drained(0)
-        rig.house.events.hang_up()
+        rig.services.events.disconnect_readers()
         async with asyncio.timeout(WAIT_SECONDS):
             answers = await asyncio.gather(*callers, return_exceptions=True)
     assert [type(answer) for answer in answers] == [ServerStopping] * 3
@@ -143,10 +146,10 @@ async def test_a_reader_gets_all_that_was_said_and_resumes_with_the_next_worker(
     first, second = Rig(store), Rig(store)
     agent = await first.make_agent()
     first.model.script = [(TextDelta("I was about"), asyncio.Event())]
-    second.model.script = [said("Second try.")]
+    second.model.script = [text_answer("Second try.")]
     async with on_duty(first) as duty:
         run = await first.submit(agent, stream_tokens=True)
-        batches = first.house.events.follow(run.id)
+        batches = first.services.events.follow(run.id)
         seen: list[Event] = []
         async with asyncio.timeout(WAIT_SECONDS):
             while not any(isinstance(event.fact, TextStreamed) for event in seen):
@@ -170,7 +173,7 @@ async def test_a_run_can_be_cancelled_while_the_worker_waits_for_it(rig: Rig) ->
         await within(rig.model.asked)
         duty.worker.drain(LONG_SECONDS)
         async with asyncio.timeout(WAIT_SECONDS):
-            assert (await runs.cancel(rig.house, ACTOR, run.id)).status is RunStatus.CANCELLED
+            assert (await runs.cancel(rig.services, ACTOR, run.id)).status is RunStatus.CANCELLED
         await duty.over()
 
 

@@ -8,17 +8,28 @@ from typing import Any
 
 import pytest
 from msgspec import structs
-from tests.engine.rig import ACTOR, WAIT_SECONDS, MovableClock, Rig, assert_answered, called
-from tests.engine.test_approvals import LOOK, allow, answer, assert_not_stuck, deny, did, submit
-from tests.engine.test_recovery import DyingStore
+from tests.doubles.clock import MovableClock
+from tests.doubles.model import call_answer
+from tests.doubles.store import CrashingStore
+from tests.support.engine_approvals import (
+    LOOK,
+    allow,
+    answer,
+    assert_not_stuck,
+    client_result,
+    deny,
+    submit,
+)
+from tests.support.history import assert_calls_answered
+from tests.support.rig import ACTOR, WAIT_SECONDS, Rig
 
 from holdfast.adapters.store.sql_store import SqlStore
 from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.core import tool_rules as rules
 from holdfast.core.agents import Agent
-from holdfast.core.approvals import Overdue
+from holdfast.core.approvals import OverdueRequest
 from holdfast.core.deadlines import OnTimeout
-from holdfast.core.expiry import EXPIRED
+from holdfast.core.expiry import EXPIRY_DECIDER
 from holdfast.core.messages import Decision, Message, Outcome
 from holdfast.core.paging import Page
 from holdfast.core.runs import Run, RunQuery, RunStatus, StopReason
@@ -57,7 +68,7 @@ async def make_agent(rig: Rig, *given: rules.ToolRule) -> Agent:
 
 async def pause(rig: Rig, agent: Agent, *calls: tuple[str, str], **request: Any) -> Message:
     """The row that asks."""
-    rig.model.script = [called(*calls)]
+    rig.model.script = [call_answer(*calls)]
     reply = await rig.say(agent, **request)
     assert reply.ended.stop_reason is StopReason.REQUIRES_APPROVAL
     return reply.messages[-1]
@@ -65,7 +76,7 @@ async def pause(rig: Rig, agent: Agent, *calls: tuple[str, str], **request: Any)
 
 async def pass_time(rig: Rig, clock: MovableClock, seconds: float = MINUTE) -> None:
     clock.advance(seconds)
-    rig.house.bell.ring(DEADLINES)
+    rig.services.bell.ring(DEADLINES)
 
 
 async def results(rig: Rig, agent: Agent) -> dict[str, Outcome]:
@@ -79,9 +90,9 @@ async def decisions(rig: Rig, agent: Agent) -> dict[str, Decision]:
     return {item.call_id: item for item in found}
 
 
-async def overdue(rig: Rig) -> list[Overdue]:
-    now = rig.house.clock.now()
-    return list(await rig.read(lambda tx: tx.calls.overdue(now)))
+async def overdue(rig: Rig) -> list[OverdueRequest]:
+    now = rig.services.clock.now()
+    return list(await rig.read(lambda tx: tx.calls.list_overdue(now)))
 
 
 async def test_what_nobody_answers_in_time_is_denied(rig: Rig, clock: MovableClock) -> None:
@@ -96,7 +107,7 @@ async def test_what_nobody_answers_in_time_is_denied(rig: Rig, clock: MovableClo
     assert await results(rig, agent) == {"c1": Outcome.DENIED, "c2": Outcome.FINISHED}
     decision = (await decisions(rig, agent))["c1"]
     assert not decision.approve
-    assert (decision.decided_by, decision.decided_by_id) == (EXPIRED, None)
+    assert (decision.decided_by, decision.decided_by_id) == (EXPIRY_DECIDER, None)
     assert decision.decided_at == run.created_at
     text = next(i.text for r in await rig.context(agent) for i in r.tool_returns)
     assert text.startswith("Error: request to call tool denied. User reason: Nobody answered until")
@@ -191,7 +202,7 @@ async def test_only_what_is_still_open_expires(rig: Rig, clock: MovableClock) ->
         assert (await rig.expiry()).stop_reason is StopReason.END_TURN
     assert await results(rig, agent) == {"c1": Outcome.DENIED, "c2": Outcome.FINISHED}
     by = {call_id: item.decided_by for call_id, item in (await decisions(rig, agent)).items()}
-    assert by == {"c2": None, "c1": EXPIRED}
+    assert by == {"c2": None, "c1": EXPIRY_DECIDER}
 
 
 async def test_what_was_answered_in_time_never_expires(rig: Rig, clock: MovableClock) -> None:
@@ -206,7 +217,7 @@ async def test_what_was_answered_in_time_never_expires(rig: Rig, clock: MovableC
 
 async def test_who_answers_too_late_is_told_who_decided(rig: Rig, clock: MovableClock) -> None:
     agent = await make_agent(rig)
-    told = f"c1 was denied by {EXPIRED} at "
+    told = f"c1 was denied by {EXPIRY_DECIDER} at "
     async with rig.working():
         row = await pause(rig, agent, ("c1", "ask"))
         rig.model.gate = asyncio.Event()
@@ -216,19 +227,19 @@ async def test_who_answers_too_late_is_told_who_decided(rig: Rig, clock: Movable
         with pytest.raises(Conflict, match=told):
             await submit(rig, agent, allow("c1"))
         with pytest.raises(Conflict, match=told):
-            await approvals.decide(rig.house, ACTOR, row.id, [allow("c1")])
+            await approvals.decide(rig.services, ACTOR, row.id, [allow("c1")])
         rig.model.gate.set()
         await rig.ended(carried_out)
         with pytest.raises(Conflict, match=told):
             await submit(rig, agent, allow("c1"))
         with pytest.raises(Conflict, match=told):
-            await approvals.decide(rig.house, ACTOR, row.id, [allow("c1")])
+            await approvals.decide(rig.services, ACTOR, row.id, [allow("c1")])
         await assert_not_stuck(rig, agent)
 
 
 async def test_a_person_of_that_name_is_no_clock(rig: Rig) -> None:
     agent = await make_agent(rig)
-    posing = Decision("c1", approve=True, decided_by=EXPIRED)
+    posing = Decision("c1", approve=True, decided_by=EXPIRY_DECIDER)
     async with rig.working():
         await pause(rig, agent, ("c1", "ask"))
         await answer(rig, agent, posing)
@@ -259,8 +270,8 @@ async def test_a_crash_while_it_expires_costs_nothing(
     async with first.working():
         await pause(first, agent, ("c1", "ask"), ("c2", "roll"))
     clock.advance(MINUTE)
-    dying = DyingStore(store, at, after_commit=after_commit)
-    first.house = replace(first.house, store=dying)
+    dying = CrashingStore(store, at, after_commit=after_commit)
+    first.services = replace(first.services, store=dying)
     async with first.working():
         await asyncio.wait_for(dying.died.wait(), WAIT_SECONDS)
     async with second.working():
@@ -270,7 +281,7 @@ async def test_a_crash_while_it_expires_costs_nothing(
         await assert_not_stuck(second, agent)
     started = first.toolbox.started + second.toolbox.started
     assert len(started) == len(set(started))
-    assert (await decisions(second, agent))["c1"].decided_by == EXPIRED
+    assert (await decisions(second, agent))["c1"].decided_by == EXPIRY_DECIDER
 
 
 async def test_an_answer_and_the_clock_never_both_win(any_rig: Rig, clock: MovableClock) -> None:
@@ -285,7 +296,7 @@ async def test_an_answer_and_the_clock_never_both_win(any_rig: Rig, clock: Movab
             *_in_some_order(
                 number,
                 submit(rig, agent, allow(call_id)),
-                approvals.expire(rig.house, Overdue(ACTOR.organization_id, row.id)),
+                approvals.expire(rig.services, OverdueRequest(ACTOR.organization_id, row.id)),
             ),
             return_exceptions=True,
         )
@@ -294,9 +305,9 @@ async def test_an_answer_and_the_clock_never_both_win(any_rig: Rig, clock: Movab
         assert isinstance(loser, Conflict), loser
         async with _without_clock(rig):
             await rig.ended(winner)
-        by_clock = (await decisions(rig, agent))[call_id].decided_by == EXPIRED
+        by_clock = (await decisions(rig, agent))[call_id].decided_by == EXPIRY_DECIDER
         assert by_clock == winner.background
-    assert_answered(await rig.context(agent))
+    assert_calls_answered(await rig.context(agent))
 
 
 def _in_some_order(number: int, *deeds: Any) -> list[Any]:
@@ -324,7 +335,7 @@ async def test_of_two_answers_at_the_same_time_one_wins(any_rig: Rig) -> None:
         for number in range(6):
             call_id = f"c{number}"
             await pause(rig, agent, (call_id, "beg"))
-            answers = [submit(rig, agent, make(call_id)) for make in (allow, deny, did)]
+            answers = [submit(rig, agent, make(call_id)) for make in (allow, deny, client_result)]
             outcomes = await asyncio.gather(*answers, return_exceptions=True)
             (winner,) = [item for item in outcomes if isinstance(item, Run)]
             losers = [item for item in outcomes if not isinstance(item, Run)]
@@ -342,7 +353,9 @@ async def test_of_equal_decisions_in_the_inbox_at_the_same_time_one_wins(any_rig
         for number in range(6):
             call_id = f"c{number}"
             row = await pause(rig, agent, (call_id, "beg"))
-            decide = [approvals.decide(rig.house, ACTOR, row.id, [allow(call_id)]) for _ in "abc"]
+            decide = [
+                approvals.decide(rig.services, ACTOR, row.id, [allow(call_id)]) for _ in "abc"
+            ]
             outcomes = await asyncio.gather(*decide, return_exceptions=True)
             (winner,) = [item for item in outcomes if isinstance(item, Run)]
             losers = [item for item in outcomes if not isinstance(item, Run)]
@@ -359,8 +372,8 @@ async def test_of_several_processes_one_expires_it(
     async with rigs[0].working():
         row = await pause(rigs[0], agent, ("c1", "ask"))
     clock.advance(MINUTE)
-    late = Overdue(ACTOR.organization_id, row.id)
-    tries = [approvals.expire(rig.house, late) for rig in rigs]
+    late = OverdueRequest(ACTOR.organization_id, row.id)
+    tries = [approvals.expire(rig.services, late) for rig in rigs]
     outcomes = await asyncio.gather(*tries, return_exceptions=True)
     assert sum(isinstance(item, Run) for item in outcomes) == 1
     assert all(isinstance(item, Run | Conflict) for item in outcomes), outcomes
@@ -375,22 +388,22 @@ async def test_one_that_cannot_expire_does_not_hold_up_the_others(
     agent = await make_agent(rig)
     other = await rig.make_agent(rules=(ask(),))
     tools = await rig.read(lambda tx: tx.agents.tools([agent.id])[agent.id])
-    await rig.house.store.write(
+    await rig.services.store.write(
         lambda tx: tx.agents.attach_tools(other.id, [tool.id for tool in tools])
     )
     gone = structs.replace(other, model=structs.replace(other.model, handle="gone/away"))
     async with rig.working():
         await pause(rig, other, ("c1", "ask"))
-        await rig.house.store.write(lambda tx: tx.agents.save(gone))
+        await rig.services.store.write(lambda tx: tx.agents.save(gone))
         await pause(rig, agent, ("c2", "ask"))
         await pass_time(rig, clock)
         assert (await rig.expiry()).agent_id == agent.id
         assert [item.organization_id for item in await overdue(rig)] == [ACTOR.organization_id]
         with pytest.raises(UnknownModel):
-            await approvals.expire(rig.house, (await overdue(rig))[0])
+            await approvals.expire(rig.services, (await overdue(rig))[0])
         # It is tried again: once the model is back, it expires.
-        await rig.house.store.write(lambda tx: tx.agents.save(other))
-        rig.house.bell.ring(DEADLINES)
+        await rig.services.store.write(lambda tx: tx.agents.save(other))
+        rig.services.bell.ring(DEADLINES)
         assert (await rig.expiry()).agent_id == other.id
 
 
@@ -398,5 +411,5 @@ async def test_a_request_without_a_timeout_costs_no_deadline(rig: Rig) -> None:
     agent = await make_agent(rig, PATIENT)
     async with rig.working():
         await pause(rig, agent, ("c1", "beg"))
-    (call,) = await rig.read(lambda tx: tx.calls.open(agent.id))
+    (call,) = await rig.read(lambda tx: tx.calls.list_open(agent.id))
     assert call.deadline is None

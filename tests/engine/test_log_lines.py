@@ -8,13 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.engine.rig import ACTOR, WAIT_SECONDS, Rig, called, said
+from tests.doubles.model import call_answer, text_answer
+from tests.support.rig import ACTOR, WAIT_SECONDS, Rig
 
 from holdfast import logs
 from holdfast.adapters.outgoing.guarded import GuardedOutgoing
 from holdfast.adapters.outgoing.lookup import Lookup
 from holdfast.adapters.store.sqlite import SqliteStore
-from holdfast.core.addresses import reach
+from holdfast.core.addresses import parse_allowed
 from holdfast.core.agents import Secret
 from holdfast.engine import worker
 from holdfast.engine.callbacks import CallbackDelivery
@@ -52,11 +53,11 @@ def lines() -> Iterator[Lines]:
 
 
 async def test_a_run_is_told_from_its_sending_to_its_end(rig: Rig, lines: Lines) -> None:
-    rig.model.script = [called(("call_1", "slow")), said("The word is s3cret.")]
+    rig.model.script = [call_answer(("call_1", "slow")), text_answer("The word is s3cret.")]
     async with rig.working():
         agent = await rig.make_agent("slow")
         secret = Secret(id="agent-env-1", key="WORD", value="s3cret")
-        await rig.house.store.write(lambda tx: tx.agents.set_secrets(agent.id, [secret]))
+        await rig.services.store.write(lambda tx: tx.agents.set_secrets(agent.id, [secret]))
         run = (await rig.say(agent, "What is the s3cret word?")).run
         await rig.ended(run)
     assert lines.events(run.id) == [
@@ -95,8 +96,8 @@ async def test_a_failed_run_says_why_and_a_cancelled_one_that_it_was(
         run = await rig.submit(agent)
         waiting = await rig.submit(agent)
         await rig.model.asked.wait()
-        await runs.cancel(rig.house, ACTOR, waiting.id)
-        await runs.cancel(rig.house, ACTOR, run.id)
+        await runs.cancel(rig.services, ACTOR, waiting.id)
+        await runs.cancel(rig.services, ACTOR, run.id)
     assert lines.about(failed.id)[-1]["failure"] == ModelRejectedRequest.kind
     assert lines.events(run.id)[-2:] == ["run.cancelling", "run.ended"]
     assert lines.about(run.id)[-1]["status"] == "cancelled"
@@ -107,22 +108,22 @@ async def test_what_others_do_with_a_run_is_told_with_its_agent(
     rig: Rig, lines: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the tasks that do not carry it: the watchdog, and who tells of its end."""
-    monkeypatch.setattr(worker, "LOOK_SECONDS", 0.005)
+    monkeypatch.setattr(worker, "POLL_SECONDS", 0.005)
     clock = FakeClock()
-    allowed = reach(["callback.example"])
+    allowed = parse_allowed(["callback.example"])
     outgoing = GuardedOutgoing(allowed, Lookup(allowed, lambda _host, _port: []))
-    rig.house = replace(rig.house, clock=clock, outgoing=outgoing)
+    rig.services = replace(rig.services, clock=clock, outgoing=outgoing)
     rig.model.gate = asyncio.Event()
-    delivery = asyncio.create_task(CallbackDelivery(rig.house, callback_body).run())
+    delivery = asyncio.create_task(CallbackDelivery(rig.services, callback_body).run())
     async with rig.working():
         agent = await rig.make_agent()
         run = await rig.submit(agent, callback_url="http://callback.example/")
         await asyncio.wait_for(rig.model.asked.wait(), WAIT_SECONDS)
-        clock.advance(rig.house.limits.run_stall_seconds + 1)
+        clock.advance(rig.services.limits.run_stall_seconds + 1)
         await rig.ended(run)
         async with asyncio.timeout(WAIT_SECONDS):
             while "callback.not_delivered" not in lines.events(run.id):
-                await rig.read(lambda tx: tx.callbacks.next_due(run.created_at))
+                await rig.read(lambda tx: tx.callbacks.next_due_at(run.created_at))
     delivery.cancel()
     await asyncio.gather(delivery, return_exceptions=True)
     told = {line["event"]: line.get("agent_id") for line in lines.about(run.id)}

@@ -7,8 +7,17 @@ from dataclasses import replace
 from typing import TypeVar
 
 import pytest
-from tests.engine.rig import ACTOR, WAIT_SECONDS, Rig, assert_answered, called, said
-from tests.engine.test_cancel import HangingModel, steps_of, with_model, within
+from tests.doubles.model import HangingModel, call_answer, text_answer
+from tests.doubles.store import CrashingStore, ProcessDied
+from tests.support.engine_runs import (
+    assert_sound,
+    run_until_crash,
+    steps_of,
+    use_model,
+    wait_until_set,
+)
+from tests.support.history import assert_calls_answered
+from tests.support.rig import ACTOR, WAIT_SECONDS, Rig
 
 from holdfast.adapters.store.sql_store import SqlStore
 from holdfast.adapters.store.sqlite import SqliteStore
@@ -19,42 +28,12 @@ from holdfast.core.messages import Outcome, Role
 from holdfast.core.runs import Run, RunStatus, StepStatus, StopReason
 from holdfast.engine import recovery
 from holdfast.engine.checkpoint import Checkpoints
-from holdfast.ports.house import Limits
 from holdfast.ports.model import Answer, HiddenThinking, Question, TextDelta
-from holdfast.ports.store import Store, Transaction
+from holdfast.ports.services import Limits
+from holdfast.ports.store import Transaction
 from holdfast.usecases import runs
 
 T = TypeVar("T")
-
-
-class Death(BaseException):
-    """The process is gone; nothing that comes after is its doing."""
-
-
-class DyingStore:
-    """Dies at the n-th write: before it reaches the database, or right after the commit."""
-
-    def __init__(self, store: Store, at: int, *, after_commit: bool) -> None:
-        self._store = store
-        self._left = at
-        self._after_commit = after_commit
-        self.died = asyncio.Event()
-
-    async def write(self, work: Callable[[Transaction], T]) -> T:
-        self._left -= 1
-        if self._left < 0 and not self._after_commit:
-            self.died.set()
-            raise Death
-        result = await self._store.write(work)
-        if self._left < 0:
-            self.died.set()
-            raise Death
-        return result
-
-    async def read(self, work: Callable[[Transaction], T]) -> T:
-        return await self._store.read(work)
-
-    async def close(self) -> None: ...
 
 
 def by_progress(question: Question) -> Answer:
@@ -63,31 +42,11 @@ def by_progress(question: Question) -> Answer:
     unknown = sum(item.outcome is Outcome.UNKNOWN for row in rows for item in row.tool_returns)
     match len(rows):
         case 0:
-            return called(("c1", "fast_a"), ("c2", "slow_b"))
+            return call_answer(("c1", "fast_a"), ("c2", "slow_b"))
         case 1:
-            return called(("c3", "slow_b"))
+            return call_answer(("c3", "slow_b"))
         case _:
-            return said(f"All done, {unknown} unknown.")
-
-
-async def killed(rig: Rig, agent: Agent, store: DyingStore) -> Run:
-    """Send a message to a process that dies while it works on it."""
-    run = await rig.submit(agent)
-    rig.house = replace(rig.house, store=store)
-    async with rig.working():
-        await asyncio.wait_for(store.died.wait(), WAIT_SECONDS)
-    return run
-
-
-async def assert_sound(rig: Rig, agent: Agent, run: Run) -> None:
-    """What must hold after any crash, once the next process is done with the run."""
-    events = [event async for batch in rig.house.events.follow(run.id) for event in batch]
-    assert [event.seq for event in events] == list(range(1, len(events) + 1))
-    assert [type(event.fact) is RunEnded for event in events].count(True) == 1
-    assert_answered(await rig.context(agent))
-    assert await rig.read(lambda tx: tx.calls.open(agent.id)) == []
-    assert await rig.read(lambda tx: tx.steps.pending(run.id)) == []
-    assert await rig.read(lambda tx: tx.runs.live()) == []
+            return text_answer(f"All done, {unknown} unknown.")
 
 
 # A whole turn of the script writes nine times: begin, two answers with their write-ahead, two outcomes of
@@ -100,8 +59,8 @@ async def test_a_crash_at_any_write_loses_nothing_and_runs_no_tool_twice(
     first, second = Rig(store), Rig(store)
     first.model.otherwise = second.model.otherwise = by_progress
     agent = await first.make_agent("fast_a", "slow_b")
-    dying = DyingStore(store, at, after_commit=after_commit)
-    run = await killed(first, agent, dying)
+    dying = CrashingStore(store, at, after_commit=after_commit)
+    run = await run_until_crash(first, agent, dying)
     async with second.working():
         ended = await second.ended(run)
         assert ended.status is RunStatus.COMPLETED
@@ -114,7 +73,7 @@ async def test_a_crash_at_any_write_loses_nothing_and_runs_no_tool_twice(
 async def test_a_call_that_was_running_is_told_to_the_model_as_unknown(store: SqliteStore) -> None:
     first, second = Rig(store), Rig(store)
     agent = await first.make_agent("roll")
-    first.model.script = [called(("c1", "roll"))]
+    first.model.script = [call_answer(("c1", "roll"))]
     first.toolbox.gate = asyncio.Event()
     async with first.working():
         run = await first.submit(agent)
@@ -144,9 +103,9 @@ async def test_a_run_that_keeps_killing_its_process_is_given_up(store: SqliteSto
     limits = Limits(max_recoveries=2)
     rig = Rig(store, limits)
     agent = await rig.make_agent("roll")
-    rig.model.script = [called(("c1", "roll"))]
+    rig.model.script = [call_answer(("c1", "roll"))]
     rig.model.otherwise = lambda _: pytest.fail("The first process must die before this.")
-    run = await killed(rig, agent, DyingStore(store, 2, after_commit=False))
+    run = await run_until_crash(rig, agent, CrashingStore(store, 2, after_commit=False))
     for _ in range(limits.max_recoveries):
         rig = Rig(store, limits)
         rig.model.gate = asyncio.Event()
@@ -166,14 +125,14 @@ async def test_a_run_that_keeps_killing_its_process_is_given_up(store: SqliteSto
 async def test_a_cancel_on_record_is_honoured_by_the_next_process(store: SqliteStore) -> None:
     first, second = Rig(store), Rig(store)
     agent = await first.make_agent("roll")
-    first.model.script = [called(("c1", "roll"))]
+    first.model.script = [call_answer(("c1", "roll"))]
     first.toolbox.gate = asyncio.Event()
     async with first.working():
         run = await first.submit(agent)
         await asyncio.wait_for(first.toolbox.running.wait(), WAIT_SECONDS)
 
     def cancel(tx: Transaction) -> None:
-        tx.runs.change(tx.runs.get(ACTOR.organization_id, run.id), Signal.CANCEL)
+        tx.runs.transition(tx.runs.get(ACTOR.organization_id, run.id), Signal.CANCEL)
 
     await store.write(cancel)
     async with second.working():
@@ -188,13 +147,13 @@ async def test_what_a_cancelled_run_had_shown_before_the_crash_stays(store: Sqli
     first, second = Rig(store), Rig(store)
     agent = await first.make_agent()
     model = HangingModel(HiddenThinking(redacted=True), TextDelta("Once upon"))
-    with_model(first, model)
+    use_model(first, model)
     async with first.working():
         run = await first.submit(agent, stream_tokens=True)
-        await within(model.silent)
+        await wait_until_set(model.silent)
 
     def cancel(tx: Transaction) -> None:
-        tx.runs.change(tx.runs.get(ACTOR.organization_id, run.id), Signal.CANCEL)
+        tx.runs.transition(tx.runs.get(ACTOR.organization_id, run.id), Signal.CANCEL)
 
     await store.write(cancel)
     async with second.working():
@@ -206,28 +165,28 @@ async def test_what_a_cancelled_run_had_shown_before_the_crash_stays(store: Sqli
 
 
 async def assert_sound_but_for_a_gap(rig: Rig, agent: Agent, run: Run) -> None:
-    events = [event async for batch in rig.house.events.follow(run.id) for event in batch]
+    events = [event async for batch in rig.services.events.follow(run.id) for event in batch]
     assert [type(event.fact) is RunEnded for event in events].count(True) == 1
-    assert_answered(await rig.context(agent))
-    assert await rig.read(lambda tx: tx.steps.pending(run.id)) == []
+    assert_calls_answered(await rig.context(agent))
+    assert await rig.read(lambda tx: tx.steps.list_pending(run.id)) == []
 
 
 async def test_a_commit_that_fails_once_does_not_lose_the_run(store: SqliteStore) -> None:
     """The store is back a moment later: the same process picks the run up again."""
     rig = Rig(store)
     agent = await rig.make_agent("roll")
-    rig.model.script = [called(("c1", "roll"))]
+    rig.model.script = [call_answer(("c1", "roll"))]
 
-    class Stumbling(DyingStore):
+    class Stumbling(CrashingStore):
         async def write(self, work: Callable[[Transaction], T]) -> T:
             try:
                 return await super().write(work)
-            except Death:
+            except ProcessDied:
                 self._left = 1_000
                 raise OSError("the disk was busy") from None
 
     run = await rig.submit(agent)
-    rig.house = replace(rig.house, store=Stumbling(store, 2, after_commit=False))
+    rig.services = replace(rig.services, store=Stumbling(store, 2, after_commit=False))
     async with rig.working():
         assert (await rig.ended(run)).status is RunStatus.COMPLETED
         await assert_sound(rig, agent, run)
@@ -240,7 +199,7 @@ async def test_a_run_that_no_try_can_carry_on_is_ended_and_its_thread_is_free(
     """A mistake of ours in a checkpoint, and in whatever reads the run again."""
     rig = Rig(any_store, Limits(max_recoveries=1))
     agent = await rig.make_agent("roll")
-    rig.model.script = [called(("c1", "roll"), ("c2", "roll"))]
+    rig.model.script = [call_answer(("c1", "roll"), ("c2", "roll"))]
     rig.toolbox.gate = asyncio.Event()
 
     def broken(*_: object, **__: object) -> None:
@@ -248,13 +207,13 @@ async def test_a_run_that_no_try_can_carry_on_is_ended_and_its_thread_is_free(
 
     async with rig.working():
         run = await rig.submit(agent, stream_tokens=True)
-        await within(rig.toolbox.running)
+        await wait_until_set(rig.toolbox.running)
         with monkeypatch.context() as patched:
             patched.setattr(Checkpoints, "advance", broken)
             patched.setattr(Checkpoints, "cancel", broken)
-            patched.setattr(recovery, "load", broken)
+            patched.setattr(recovery, "load_state", broken)
             if cancelling:
-                await runs.cancel(rig.house, ACTOR, run.id)
+                await runs.cancel(rig.services, ACTOR, run.id)
             rig.toolbox.gate.set()
             ended = await rig.ended(run)
         status = RunStatus.CANCELLED if cancelling else RunStatus.FAILED
@@ -262,6 +221,6 @@ async def test_a_run_that_no_try_can_carry_on_is_ended_and_its_thread_is_free(
         if not cancelling:
             assert ended.failure is not None
             assert (ended.failure.kind, ended.failure.detail) == ("internal_error", "TEST: a bug")
-        assert_answered(await rig.context(agent))
-        assert await rig.read(lambda tx: tx.steps.pending(run.id)) == []
+        assert_calls_answered(await rig.context(agent))
+        assert await rig.read(lambda tx: tx.steps.list_pending(run.id)) == []
         assert (await rig.say(agent, "And now?")).ended.stop_reason is StopReason.END_TURN

@@ -4,7 +4,10 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from tests.engine.rig import ACTOR, Rig, ScriptedToolbox, assert_answered, called, said
+from tests.doubles.model import call_answer, text_answer
+from tests.doubles.toolbox import ScriptedToolbox
+from tests.support.history import assert_calls_answered
+from tests.support.rig import ACTOR, Rig
 
 from holdfast.core import tool_rules as rules
 from holdfast.core.agents import Agent
@@ -15,8 +18,8 @@ from holdfast.core.runs import RunStatus, StepQuery, StepStatus, StopReason
 from holdfast.core.tools import Tool
 from holdfast.core.turn import Finish, PlannedCall
 from holdfast.errors import ModelRateLimited, PendingApproval, ThreadBusy
-from holdfast.ports.house import Limits
 from holdfast.ports.model import TextDelta, ThinkingDelta
+from holdfast.ports.services import Limits
 from holdfast.ports.toolbox import ToolContext
 from holdfast.testing import FakeClock
 from holdfast.usecases import steps
@@ -37,23 +40,23 @@ async def test_a_plain_turn_stores_what_was_said_and_ends(rig: Rig) -> None:
 
 async def test_tools_run_between_two_questions(rig: Rig) -> None:
     agent = await rig.make_agent("roll")
-    rig.model.script = [called(("c1", "roll")), said("You rolled.")]
+    rig.model.script = [call_answer(("c1", "roll")), text_answer("You rolled.")]
     async with rig.working():
         reply = await rig.say(agent)
     assert [row.role for row in reply.messages] == [Role.ASSISTANT, Role.TOOL, Role.ASSISTANT]
     assert reply.ended.step_count == 2
     assert reply.ended.usage.total_tokens == 30
-    assert await rig.read(lambda tx: tx.calls.open(agent.id)) == []
+    assert await rig.read(lambda tx: tx.calls.list_open(agent.id)) == []
 
 
 async def test_the_call_is_on_record_before_its_tool_starts(rig: Rig) -> None:
     agent = await rig.make_agent("roll")
-    rig.model.script = [called(("c1", "roll"))]
+    rig.model.script = [call_answer(("c1", "roll"))]
     rig.toolbox.gate = asyncio.Event()
     async with rig.working():
         run = await rig.submit(agent)
         await asyncio.wait_for(rig.toolbox.running.wait(), 20)
-        (call,) = await rig.read(lambda tx: tx.calls.open(agent.id))
+        (call,) = await rig.read(lambda tx: tx.calls.list_open(agent.id))
         assert call.state is CallState.STARTED
         assert (await rig.context(agent))[-1].tool_calls == (call.call,)
         rig.toolbox.gate.set()
@@ -62,28 +65,28 @@ async def test_the_call_is_on_record_before_its_tool_starts(rig: Rig) -> None:
 
 async def test_what_people_think_of_a_step_while_it_is_taken_stays(rig: Rig) -> None:
     agent = await rig.make_agent("roll")
-    rig.model.script = [called(("c1", "roll"))]
+    rig.model.script = [call_answer(("c1", "roll"))]
     rig.toolbox.gate = asyncio.Event()
     async with rig.working():
         run = await rig.submit(agent)
         await asyncio.wait_for(rig.toolbox.running.wait(), 20)
-        (call,) = await rig.read(lambda tx: tx.calls.open(agent.id))
-        await steps.set_feedback(rig.house, ACTOR, call.step_id, "positive", ("good",))
+        (call,) = await rig.read(lambda tx: tx.calls.list_open(agent.id))
+        await steps.set_feedback(rig.services, ACTOR, call.step_id, "positive", ("good",))
         rig.toolbox.gate.set()
         await rig.ended(run)
-    step = await steps.retrieve(rig.house, ACTOR, call.step_id)
+    step = await steps.retrieve(rig.services, ACTOR, call.step_id)
     assert (step.feedback, step.tags) == ("positive", ("good",))
     assert (step.status, step.usage.total_tokens) == (StepStatus.SUCCESS, 15)
 
 
 async def test_a_run_knows_how_long_its_first_token_took(rig: Rig) -> None:
     clock = FakeClock()
-    rig.house = replace(rig.house, clock=clock)
+    rig.services = replace(rig.services, clock=clock)
     agent = await rig.make_agent("roll")
     first, then = asyncio.Event(), asyncio.Event()
     rig.model.script = [
-        (first, ThinkingDelta("Hm"), then, TextDelta("I roll."), called(("c1", "roll"))),
-        (TextDelta("Four."), said("Four.")),
+        (first, ThinkingDelta("Hm"), then, TextDelta("I roll."), call_answer(("c1", "roll"))),
+        (TextDelta("Four."), text_answer("Four.")),
     ]
     async with rig.working():
         run = await rig.submit(agent, stream_tokens=True)
@@ -91,7 +94,7 @@ async def test_a_run_knows_how_long_its_first_token_took(rig: Rig) -> None:
         clock.advance(2)
         first.set()
         async with asyncio.timeout(20):
-            async for batch in rig.house.events.follow(run.id):
+            async for batch in rig.services.events.follow(run.id):
                 if any(isinstance(event.fact, Streamed) for event in batch):
                     break
         clock.advance(3)
@@ -108,7 +111,7 @@ async def test_the_step_is_on_record_before_the_model_is_asked(rig: Rig) -> None
     async with rig.working():
         run = await rig.submit(agent)
         await asyncio.wait_for(rig.model.asked.wait(), 20)
-        (step,) = await rig.read(lambda tx: tx.steps.pending(run.id))
+        (step,) = await rig.read(lambda tx: tx.steps.list_pending(run.id))
         assert step.status is StepStatus.PENDING
         rig.model.gate.set()
         await rig.ended(run)
@@ -134,23 +137,23 @@ async def test_a_failure_in_the_first_step_leaves_the_history_as_it_was(rig: Rig
 
 async def test_a_failure_after_a_tool_keeps_the_tools_result(rig: Rig) -> None:
     agent = await rig.make_agent("roll")
-    rig.model.script = [called(("c1", "roll")), ModelRateLimited("slow down")]
+    rig.model.script = [call_answer(("c1", "roll")), ModelRateLimited("slow down")]
     async with rig.working():
         reply = await rig.say(agent)
         assert reply.ended.status is RunStatus.FAILED
-        assert_answered(await rig.context(agent))
+        assert_calls_answered(await rig.context(agent))
         assert (await rig.say(agent)).ended.stop_reason is StopReason.END_TURN
 
 
 async def test_a_broken_toolbox_fails_the_run_and_answers_its_calls(rig: Rig) -> None:
     agent = await rig.make_agent("fast_a", "slow_b")
-    rig.model.script = [called(("c1", "fast_a"), ("c2", "slow_b"))]
+    rig.model.script = [call_answer(("c1", "fast_a"), ("c2", "slow_b"))]
     rig.toolbox.faults = {"slow_b": ZeroDivisionError("oops")}
     async with rig.working():
         reply = await rig.say(agent)
         assert reply.ended.stop_reason is StopReason.ERROR
         rows = await rig.context(agent)
-        assert_answered(rows)
+        assert_calls_answered(rows)
         assert (await rig.say(agent)).ended.stop_reason is StopReason.END_TURN
     outcomes = {item.call_id: item.outcome for item in rows[-1].tool_returns}
     assert outcomes == {"c1": Outcome.FINISHED, "c2": Outcome.UNKNOWN}
@@ -158,7 +161,7 @@ async def test_a_broken_toolbox_fails_the_run_and_answers_its_calls(rig: Rig) ->
 
 async def test_an_empty_answer_to_a_user_is_an_error(rig: Rig) -> None:
     agent = await rig.make_agent()
-    rig.model.script = [said("")]
+    rig.model.script = [text_answer("")]
     async with rig.working():
         reply = await rig.say(agent)
     assert reply.ended.stop_reason is StopReason.INVALID_LLM_RESPONSE
@@ -166,7 +169,7 @@ async def test_an_empty_answer_to_a_user_is_an_error(rig: Rig) -> None:
 
 async def test_a_model_with_nothing_to_add_after_a_tool_ends_the_turn(rig: Rig) -> None:
     agent = await rig.make_agent("roll")
-    rig.model.script = [called(("c1", "roll")), said("")]
+    rig.model.script = [call_answer(("c1", "roll")), text_answer("")]
     async with rig.working():
         reply = await rig.say(agent)
     assert reply.ended.stop_reason is StopReason.END_TURN
@@ -175,7 +178,7 @@ async def test_a_model_with_nothing_to_add_after_a_tool_ends_the_turn(rig: Rig) 
 
 async def test_only_the_first_call_is_kept_where_parallel_calls_are_off(rig: Rig) -> None:
     agent = await rig.make_agent("a", "b", parallel=False)
-    rig.model.script = [called(("c1", "a"), ("c2", "b")), said()]
+    rig.model.script = [call_answer(("c1", "a"), ("c2", "b")), text_answer()]
     async with rig.working():
         await rig.say(agent)
     assert rig.toolbox.started == ["c1"]
@@ -183,7 +186,10 @@ async def test_only_the_first_call_is_kept_where_parallel_calls_are_off(rig: Rig
 
 async def test_results_stand_in_the_order_of_the_calls(rig: Rig) -> None:
     agent = await rig.make_agent("slow_a", "fast_b", "fast_c")
-    rig.model.script = [called(("c1", "slow_a"), ("c2", "fast_b"), ("c3", "fast_c")), said()]
+    rig.model.script = [
+        call_answer(("c1", "slow_a"), ("c2", "fast_b"), ("c3", "fast_c")),
+        text_answer(),
+    ]
     async with rig.working():
         reply = await rig.say(agent)
     assert [item.call_id for item in reply.messages[1].tool_returns] == ["c1", "c2", "c3"]
@@ -191,7 +197,7 @@ async def test_results_stand_in_the_order_of_the_calls(rig: Rig) -> None:
 
 async def test_the_step_budget_ends_the_run(rig: Rig) -> None:
     agent = await rig.make_agent("roll")
-    rig.model.script = [called((f"c{number}", "roll")) for number in range(5)]
+    rig.model.script = [call_answer((f"c{number}", "roll")) for number in range(5)]
     async with rig.working():
         reply = await rig.say(agent, max_steps=2)
     assert reply.ended.stop_reason is StopReason.MAX_STEPS
@@ -201,7 +207,7 @@ async def test_the_step_budget_ends_the_run(rig: Rig) -> None:
 
 async def test_a_cut_answer_is_kept_and_the_run_says_so(rig: Rig) -> None:
     agent = await rig.make_agent()
-    rig.model.script = [said("half a sen", Finish.LENGTH)]
+    rig.model.script = [text_answer("half a sen", Finish.LENGTH)]
     async with rig.working():
         reply = await rig.say(agent)
     assert reply.ended.stop_reason is StopReason.MAX_TOKENS_EXCEEDED
@@ -210,7 +216,7 @@ async def test_a_cut_answer_is_kept_and_the_run_says_so(rig: Rig) -> None:
 
 async def test_a_nudge_is_in_the_history_but_hidden(rig: Rig) -> None:
     agent = await rig.make_agent("roll", rules=(rules.RequiredBeforeExit(tool_name="roll"),))
-    rig.model.script = [said("done?"), called(("c1", "roll")), said("done")]
+    rig.model.script = [text_answer("done?"), call_answer(("c1", "roll")), text_answer("done")]
     async with rig.working():
         reply = await rig.say(agent)
     assert reply.ended.stop_reason is StopReason.END_TURN
@@ -244,7 +250,7 @@ async def test_sends_to_one_thread_take_turns(rig: Rig) -> None:
 
 
 async def test_a_send_that_waits_too_long_is_taken_back_without_a_trace(rig: Rig) -> None:
-    rig = Rig(rig.house.store, Limits(busy_wait_seconds=0.01))
+    rig = Rig(rig.services.store, Limits(busy_wait_seconds=0.01))
     agent = await rig.make_agent()
     rig.model.gate = asyncio.Event()
     async with rig.working():
@@ -253,7 +259,7 @@ async def test_a_send_that_waits_too_long_is_taken_back_without_a_trace(rig: Rig
         with pytest.raises(ThreadBusy) as refused:
             await rig.say(agent, "two")
         assert refused.value.run_id == first.id
-        live = await rig.read(lambda tx: [run.id for run in tx.runs.live()])
+        live = await rig.read(lambda tx: [run.id for run in tx.runs.list_live()])
         assert live == [first.id]
         rig.model.gate.set()
         await rig.ended(first)
@@ -279,15 +285,14 @@ async def test_an_agent_deleted_in_mid_run_harms_nobody(rig: Rig) -> None:
     async with rig.working():
         await rig.submit(agent)
         await asyncio.wait_for(rig.model.asked.wait(), 20)
-        await rig.house.store.write(lambda tx: tx.agents.delete(ACTOR.organization_id, agent.id))
+        await rig.services.store.write(lambda tx: tx.agents.delete(ACTOR.organization_id, agent.id))
         rig.model.gate.set()
-        rig.model.gate = None
         assert (await rig.say(other)).ended.status is RunStatus.COMPLETED
 
 
 async def test_a_held_call_pauses_and_blocks_the_next_message(rig: Rig) -> None:
     agent = await rig.make_agent("ask", "roll", rules=(rules.RequiresApproval(tool_name="ask"),))
-    rig.model.script = [called(("c1", "ask"), ("c2", "roll"))]
+    rig.model.script = [call_answer(("c1", "ask"), ("c2", "roll"))]
     async with rig.working():
         reply = await rig.say(agent)
         assert reply.ended.stop_reason is StopReason.REQUIRES_APPROVAL
@@ -296,13 +301,13 @@ async def test_a_held_call_pauses_and_blocks_the_next_message(rig: Rig) -> None:
             await rig.say(agent)
         assert refused.value.pending_request_id == reply.messages[-1].id
     assert rig.toolbox.started == []
-    states = [item.state for item in await rig.read(lambda tx: tx.calls.open(agent.id))]
+    states = [item.state for item in await rig.read(lambda tx: tx.calls.list_open(agent.id))]
     assert states == [CallState.HELD, CallState.READY]
 
 
 async def test_a_run_queued_behind_one_that_pauses_is_told_so(rig: Rig) -> None:
     agent = await rig.make_agent("ask", rules=(rules.RequiresApproval(tool_name="ask"),))
-    rig.model.script = [called(("c1", "ask"))]
+    rig.model.script = [call_answer(("c1", "ask"))]
     rig.model.gate = asyncio.Event()
     async with rig.working():
         await rig.submit(agent, "one")
@@ -311,7 +316,7 @@ async def test_a_run_queued_behind_one_that_pauses_is_told_so(rig: Rig) -> None:
         run = await rig.ended(second)
     assert run.failure is not None
     assert run.failure.kind == "pending_approval"
-    assert len(await rig.read(lambda tx: tx.calls.open(agent.id))) == 1
+    assert len(await rig.read(lambda tx: tx.calls.list_open(agent.id))) == 1
 
 
 class WatchingToolbox(ScriptedToolbox):
@@ -323,16 +328,16 @@ class WatchingToolbox(ScriptedToolbox):
         self.seen: list[list[tuple[str, CallState]]] = []
 
     async def run(self, tool: Tool, planned: PlannedCall, context: ToolContext) -> ToolReturn:
-        calls = await self._rig.read(lambda tx: tx.calls.open(self._agent.id))
+        calls = await self._rig.read(lambda tx: tx.calls.list_open(self._agent.id))
         self.seen.append([(item.call.id, item.state) for item in calls])
         return await super().run(tool, planned, context)
 
 
 async def test_a_finished_tools_result_is_on_record_while_its_sibling_runs(rig: Rig) -> None:
     agent = await rig.make_agent("fast_a", "slow_b")
-    rig.model.script = [called(("c1", "fast_a"), ("c2", "slow_b")), said()]
+    rig.model.script = [call_answer(("c1", "fast_a"), ("c2", "slow_b")), text_answer()]
     toolbox = WatchingToolbox(rig, agent)
-    rig.house = replace(rig.house, toolbox=toolbox)
+    rig.services = replace(rig.services, toolbox=toolbox)
     async with rig.working():
         await rig.say(agent)
     assert toolbox.seen[-1] == [("c1", CallState.SETTLED), ("c2", CallState.STARTED)]

@@ -10,7 +10,8 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
-from tests.engine.rig import ACTOR, WAIT_SECONDS, Rig, called, said
+from tests.doubles.model import call_answer, text_answer
+from tests.support.rig import ACTOR, WAIT_SECONDS, Rig
 
 from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.adapters.telemetry.opening import open_telemetry
@@ -38,12 +39,12 @@ class Watched:
             spans=[SimpleSpanProcessor(self.memory)], with_content=with_content
         )
         self.rig = Rig(store)
-        house = self.rig.house
-        self.rig.house = replace(
-            house,
+        services = self.rig.services
+        self.rig.services = replace(
+            services,
             telemetry=self.telemetry,
-            model=self.telemetry.model(house.model),
-            toolbox=self.telemetry.toolbox(house.toolbox),
+            model=self.telemetry.instrument_model(services.model),
+            toolbox=self.telemetry.instrument_toolbox(services.toolbox),
         )
 
     @property
@@ -70,7 +71,7 @@ class Watched:
         return "".join(span.to_json() for span in self.spans)
 
     def figures(self) -> dict[str, float]:
-        text = self.telemetry.scrape()[0].decode()
+        text = self.telemetry.render_metrics()[0].decode()
         pairs = [line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#")]
         return {name: float(value) for name, value in pairs}
 
@@ -82,7 +83,7 @@ def watched(store: SqliteStore) -> Watched:
 
 async def test_a_run_is_a_tree_of_spans(watched: Watched) -> None:
     rig = watched.rig
-    rig.model.script = [called(("call_1", "slow")), (TextDelta("Done."), said("Done."))]
+    rig.model.script = [call_answer(("call_1", "slow")), (TextDelta("Done."), text_answer("Done."))]
     async with rig.working():
         agent = await rig.make_agent("slow")
         reply = await rig.say(agent)
@@ -128,7 +129,7 @@ async def test_a_run_is_a_tree_of_spans(watched: Watched) -> None:
 
 async def test_tools_that_run_side_by_side_are_siblings(watched: Watched) -> None:
     rig = watched.rig
-    rig.model.script = [called(("call_1", "fast_a"), ("call_2", "fast_b")), said()]
+    rig.model.script = [call_answer(("call_1", "fast_a"), ("call_2", "fast_b")), text_answer()]
     async with rig.working():
         await rig.say(await rig.make_agent("fast_a", "fast_b"))
     parents = {
@@ -181,8 +182,8 @@ async def test_a_cancelled_run_shows_where_it_was_stopped(watched: Watched) -> N
         agent = await rig.make_agent()
         run, queued = await rig.submit(agent), await rig.submit(agent)
         await rig.model.asked.wait()
-        await runs.cancel(rig.house, ACTOR, queued.id)
-        await runs.cancel(rig.house, ACTOR, run.id)
+        await runs.cancel(rig.services, ACTOR, queued.id)
+        await runs.cancel(rig.services, ACTOR, run.id)
     kinds = [span.attributes and span.attributes["error.type"] for span in watched.spans]
     assert kinds == ["cancelled", "cancelled", "CancelledError"]
     figures = watched.figures()
@@ -197,7 +198,7 @@ async def test_a_run_that_is_given_up_is_counted_and_so_are_its_steps(
     watched: Watched, monkeypatch: pytest.MonkeyPatch, while_asking: bool
 ) -> None:
     rig = watched.rig
-    rig.model.script = [called(("call_1", "slow"))]
+    rig.model.script = [call_answer(("call_1", "slow"))]
     rig.toolbox.gate = asyncio.Event()
     if while_asking:
         rig.model.gate = asyncio.Event()
@@ -209,8 +210,9 @@ async def test_a_run_that_is_given_up_is_counted_and_so_are_its_steps(
         run = await rig.submit(await rig.make_agent("slow"))
         await (rig.model.asked if while_asking else rig.toolbox.running).wait()
         monkeypatch.setattr(Checkpoints, "advance", broken)
-        monkeypatch.setattr(recovery, "load", broken)
-        (rig.model.gate or rig.toolbox.gate).set()
+        monkeypatch.setattr(recovery, "load_state", broken)
+        rig.model.gate.set()
+        rig.toolbox.gate.set()
         ended = await rig.ended(run)
     assert ended.failure is not None
     figures = watched.figures()
@@ -223,11 +225,11 @@ async def test_a_run_that_is_given_up_is_counted_and_so_are_its_steps(
 
 async def test_a_run_that_a_reset_ends_is_counted(watched: Watched) -> None:
     rig = watched.rig
-    rig.model.script = [called(("call_1", "held"))]
+    rig.model.script = [call_answer(("call_1", "held"))]
     async with rig.working():
         agent = await rig.make_agent("held", rules=(RequiresApproval(tool_name="held"),))
         await rig.say(agent)
-        await agent_context.reset(rig.house, ACTOR, agent.id)
+        await agent_context.reset(rig.services, ACTOR, agent.id)
     figures = watched.figures()
     assert figures['holdfast_runs_total{status="paused",stop_reason="requires_approval"}'] == 1
     assert figures['holdfast_runs_total{status="cancelled",stop_reason="cancelled"}'] == 1
@@ -235,19 +237,19 @@ async def test_a_run_that_a_reset_ends_is_counted(watched: Watched) -> None:
 
 async def test_a_killed_tool_is_measured_as_such(watched: Watched) -> None:
     rig = watched.rig
-    rig.model.script = [called(("call_1", "slow"))]
+    rig.model.script = [call_answer(("call_1", "slow"))]
     rig.toolbox.gate = asyncio.Event()
     async with rig.working():
         run = await rig.submit(await rig.make_agent("slow"))
         await rig.toolbox.running.wait()
-        await runs.cancel(rig.house, ACTOR, run.id)
+        await runs.cancel(rig.services, ACTOR, run.id)
     assert watched.told("execute_tool slow")["error.type"] == "CancelledError"
     assert watched.figures()['holdfast_tool_duration_seconds_count{outcome="killed"}'] == 1
 
 
 async def test_a_tool_that_broke_was_not_killed(watched: Watched) -> None:
     rig = watched.rig
-    rig.model.script = [called(("call_1", "slow"))]
+    rig.model.script = [call_answer(("call_1", "slow"))]
     rig.toolbox.faults["slow"] = ValueError("TEST: a bug")
     async with rig.working():
         await rig.say(await rig.make_agent("slow"))
@@ -258,7 +260,7 @@ async def test_a_tool_that_broke_was_not_killed(watched: Watched) -> None:
 
 async def test_what_was_said_stays_here(watched: Watched) -> None:
     rig = watched.rig
-    rig.model.script = [called(("call_1", "slow")), said("Their answer.")]
+    rig.model.script = [call_answer(("call_1", "slow")), text_answer("Their answer.")]
     async with rig.working():
         await rig.say(await rig.make_agent("slow"), "My words.")
     assert len(watched.spans) == 6
@@ -269,7 +271,7 @@ async def test_what_was_said_stays_here(watched: Watched) -> None:
 async def test_what_was_said_goes_out_if_the_operator_wants_it(store: SqliteStore) -> None:
     watched = Watched(store, with_content=True)
     rig = watched.rig
-    rig.model.script = [called(("call_1", "slow")), said("Their answer.")]
+    rig.model.script = [call_answer(("call_1", "slow")), text_answer("Their answer.")]
     async with rig.working():
         await rig.say(await rig.make_agent("slow"), "My words.")
     last = dict(watched.named("chat guide")[1].attributes or {})
@@ -290,9 +292,9 @@ async def test_what_was_said_goes_out_if_the_operator_wants_it(store: SqliteStor
 async def send(watched: Watched, agent_id: str) -> Run:
     """As a request does whose caller is in a trace already."""
     item = MessageInput(role=Role.USER, content=(Text("Hi"),))
-    with watched.telemetry.request("POST", "/v1/x", {"traceparent": SENT_IN}):
+    with watched.telemetry.trace_request("POST", "/v1/x", {"traceparent": SENT_IN}):
         new = NewSend(agent_id=agent_id, input=(item,))
-        return await messages.send(watched.rig.house, ACTOR, new)
+        return await messages.send(watched.rig.services, ACTOR, new)
 
 
 async def test_a_run_is_part_of_the_trace_in_which_it_was_sent(watched: Watched) -> None:
@@ -342,9 +344,9 @@ async def test_runs_at_once_do_not_mix(watched: Watched) -> None:
 
 @pytest.mark.slow
 async def test_a_collector_that_is_not_there_holds_nobody_up() -> None:
-    telemetry = OtelTelemetry.exporting("http://127.0.0.1:1")
-    with telemetry.request("GET", "/v1/x", {}) as request:
-        request.answered(200, "/v1/x")
+    telemetry = OtelTelemetry.export_to("http://127.0.0.1:1")
+    with telemetry.trace_request("GET", "/v1/x", {}) as request:
+        request.set_response(200, "/v1/x")
     async with asyncio.timeout(WAIT_SECONDS):
         await telemetry.aclose()
 

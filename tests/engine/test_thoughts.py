@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from msgspec.structs import replace as changed
-from tests.engine.rig import ACTOR, WAIT_SECONDS, Rig
+from tests.support.rig import ACTOR, WAIT_SECONDS, Rig
 
 from holdfast.adapters.models.catalogue import ProviderCatalogue
 from holdfast.adapters.models.handles import ProviderSettings
@@ -47,7 +47,7 @@ async def process(store: SqliteStore, provider: ScriptedProvider) -> AsyncIterat
     )
     router = ModelRouter(settings)
     rig = Rig(store)
-    rig.house = replace(rig.house, model=router, catalogue=ProviderCatalogue(settings))
+    rig.services = replace(rig.services, model=router, catalogue=ProviderCatalogue(settings))
     async with rig.working():
         yield rig
     await router.aclose()
@@ -58,13 +58,13 @@ async def _agent(rig: Rig, handle: str) -> Agent:
     settings = ModelSettings(thinking=True, thinking_budget=2000, parallel_tool_calls=True)
     choice = ModelChoice(handle=handle, context_window=100_000, settings=settings)
     agent = changed(agent, model=choice)
-    await rig.house.store.write(lambda tx: tx.agents.save(agent))
+    await rig.services.store.write(lambda tx: tx.agents.save(agent))
     return agent
 
 
 async def _send(rig: Rig, new: NewSend) -> Reply:
-    run = await messages.send(rig.house, ACTOR, new)
-    return await asyncio.wait_for(messages.wait(rig.house, run), WAIT_SECONDS)
+    run = await messages.send(rig.services, ACTOR, new)
+    return await asyncio.wait_for(messages.wait(rig.services, run), WAIT_SECONDS)
 
 
 @pytest.mark.parametrize("handle", HANDLES)

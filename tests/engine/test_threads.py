@@ -4,7 +4,9 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.engine.rig import ACTOR, WAIT_SECONDS, Rig, assert_answered, called, said
+from tests.doubles.model import call_answer, text_answer
+from tests.support.history import assert_calls_answered
+from tests.support.rig import ACTOR, WAIT_SECONDS, Rig
 
 from holdfast.core import tool_rules as rules
 from holdfast.core.agents import Agent
@@ -21,18 +23,18 @@ HELD = (rules.RequiresApproval(tool_name="roll"),)
 
 
 async def converse(rig: Rig, agent: Agent, **wishes: Any) -> Thread:
-    view = await conversations.create(rig.house, ACTOR, agent.id, NewConversation(**wishes))
+    view = await conversations.create(rig.services, ACTOR, agent.id, NewConversation(**wishes))
     return view.thread
 
 
 async def send(rig: Rig, thread: Thread, text: str = "Hi", **fields: Any) -> Run:
     item = MessageInput(role=Role.USER, content=(Text(text),), otid=fields.pop("otid", None))
     new = NewSend(agent_id=thread.agent_id, thread_id=thread.id, input=(item,), **fields)
-    return await messages.send(rig.house, ACTOR, new)
+    return await messages.send(rig.services, ACTOR, new)
 
 
 async def heard(rig: Rig, run: Run) -> Reply:
-    return await asyncio.wait_for(messages.wait(rig.house, run), WAIT_SECONDS)
+    return await asyncio.wait_for(messages.wait(rig.services, run), WAIT_SECONDS)
 
 
 async def spoken(rig: Rig, thread: Thread) -> list[str]:
@@ -44,7 +46,7 @@ async def test_threads_run_at_once_and_each_keeps_its_order(rig: Rig) -> None:
     agent = await rig.make_agent()
     one, two = await converse(rig, agent), await converse(rig, agent)
     rig.model.gate = asyncio.Event()
-    rig.model.otherwise = lambda question: said(f"To {question.history[-1].text}")
+    rig.model.otherwise = lambda question: text_answer(f"To {question.history[-1].text}")
     async with rig.working():
         sent = [await send(rig, thread, f"{n}") for n in (1, 2) for thread in (one, two)]
         # Both are asked although neither has an answer: they do not wait for each other.
@@ -63,7 +65,7 @@ async def test_threads_run_at_once_and_each_keeps_its_order(rig: Rig) -> None:
 async def test_a_pause_in_one_thread_does_not_block_another(rig: Rig) -> None:
     agent = await rig.make_agent("roll", rules=HELD)
     paused, free = await converse(rig, agent), await converse(rig, agent)
-    rig.model.script = [called(("c1", "roll")), called(("c1", "roll"))]
+    rig.model.script = [call_answer(("c1", "roll")), call_answer(("c1", "roll"))]
     async with rig.working():
         for thread in (paused, free):
             reply = await heard(rig, await send(rig, thread))
@@ -73,10 +75,10 @@ async def test_a_pause_in_one_thread_does_not_block_another(rig: Rig) -> None:
         # The same call id waits in both: the answer is for one of them alone.
         yes = ApprovalInput(decisions=(Decision("c1", approve=True),))
         new = NewSend(agent_id=agent.id, thread_id=free.id, input=(yes,))
-        answered = await heard(rig, await messages.send(rig.house, ACTOR, new))
+        answered = await heard(rig, await messages.send(rig.services, ACTOR, new))
         assert answered.ended.stop_reason is StopReason.END_TURN
         assert (await rig.say(agent)).ended.stop_reason is StopReason.END_TURN
-        assert_answered(await rig.read(lambda tx: tx.messages.context(free.id)))
+        assert_calls_answered(await rig.read(lambda tx: tx.messages.context(free.id)))
         with pytest.raises(PendingApproval):
             await send(rig, paused)
     assert rig.toolbox.started == ["c1"]
@@ -85,11 +87,13 @@ async def test_a_pause_in_one_thread_does_not_block_another(rig: Rig) -> None:
 async def test_a_fork_of_a_paused_thread_is_free_and_leaves_the_pause_alone(rig: Rig) -> None:
     agent = await rig.make_agent("roll", rules=HELD)
     thread = await converse(rig, agent)
-    rig.model.script = [said("Yes?"), called(("c1", "roll"))]
+    rig.model.script = [text_answer("Yes?"), call_answer(("c1", "roll"))]
     async with rig.working():
         await heard(rig, await send(rig, thread, "One"))
         await heard(rig, await send(rig, thread, "Two"))
-        view = await conversations.fork(rig.house, ACTOR, thread.id, message_id=None, hidden=False)
+        view = await conversations.fork(
+            rig.services, ACTOR, thread.id, message_id=None, hidden=False
+        )
         reply = await heard(rig, await send(rig, view.thread, "Three"))
         assert reply.ended.stop_reason is StopReason.END_TURN
         assert await spoken(rig, view.thread) == ["One", "Yes?", "Two", "Three", "Hello"]
@@ -128,16 +132,16 @@ async def test_a_repeated_request_gets_the_run_that_it_started(rig: Rig) -> None
 async def test_a_repeated_answer_to_a_held_call_gets_its_run_too(rig: Rig) -> None:
     agent = await rig.make_agent("roll", rules=HELD)
     thread = await converse(rig, agent)
-    rig.model.script = [called(("c1", "roll"))]
+    rig.model.script = [call_answer(("c1", "roll"))]
     yes = ApprovalInput(decisions=(Decision("c1", approve=True),), otid="mine")
     new = NewSend(
         agent_id=agent.id, thread_id=thread.id, input=(yes,), background=True, request_key="key"
     )
     async with rig.working():
         await heard(rig, await send(rig, thread))
-        first = await messages.send(rig.house, ACTOR, new)
+        first = await messages.send(rig.services, ACTOR, new)
         await rig.ended(first)
-        assert (await messages.send(rig.house, ACTOR, new)).id == first.id
+        assert (await messages.send(rig.services, ACTOR, new)).id == first.id
 
 
 async def test_deleting_a_conversation_stops_what_runs_in_it(rig: Rig) -> None:
@@ -149,7 +153,7 @@ async def test_deleting_a_conversation_stops_what_runs_in_it(rig: Rig) -> None:
         waiting = asyncio.create_task(heard(rig, run))
         await asyncio.wait_for(rig.model.asked.wait(), WAIT_SECONDS)
         async with asyncio.timeout(WAIT_SECONDS):
-            await conversations.delete(rig.house, ACTOR, thread.id)
+            await conversations.delete(rig.services, ACTOR, thread.id)
             assert (await waiting).ended.stop_reason is StopReason.CANCELLED
         with pytest.raises(NotFound):
             await send(rig, thread)

@@ -5,17 +5,18 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
-from tests.engine.rig import ACTOR, Rig, called, said
+from tests.doubles.model import call_answer, text_answer
+from tests.support.rig import ACTOR, Rig
 
 from holdfast.adapters.store.sql_store import SqlStore
 from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.core.agents import Secret
 from holdfast.core.paging import Page
 from holdfast.core.runs import StepQuery
-from holdfast.core.traces import CallType, ProviderTrace, cut, scrubbed
+from holdfast.core.traces import CallType, ProviderTrace, remove_secrets, truncate
 from holdfast.errors import ModelOverloaded
-from holdfast.ports.house import Limits
 from holdfast.ports.model import Exchange, ModelEvent, Question
+from holdfast.ports.services import Limits
 from holdfast.usecases import runs
 
 
@@ -25,7 +26,7 @@ class Heard:
     def __init__(self, rig: Rig, **fields: object) -> None:
         self._model = rig.model
         self._fields = fields
-        object.__setattr__(rig.house, "model", self)
+        object.__setattr__(rig.services, "model", self)
 
     @asynccontextmanager
     async def ask(self, question: Question) -> AsyncIterator[AsyncIterator[ModelEvent]]:
@@ -59,14 +60,14 @@ async def kept(rig: Rig) -> list[Sequence[ProviderTrace]]:
     page = Page(limit=50)
     steps = await rig.read(lambda tx: tx.steps.list(ACTOR.organization_id, StepQuery(page=page)))
     return [
-        await rig.read(lambda tx, id_=step.id: tx.traces.of_step(ACTOR.organization_id, id_))  # type: ignore[misc]
+        await rig.read(lambda tx, id_=step.id: tx.traces.list_of_step(ACTOR.organization_id, id_))  # type: ignore[misc]
         for step in reversed(steps)
     ]
 
 
 async def test_each_step_keeps_its_exchange(any_store: SqlStore) -> None:
     rig = listening(any_store)
-    rig.model.script = [called(("call_1", "slow")), said("Done.")]
+    rig.model.script = [call_answer(("call_1", "slow")), text_answer("Done.")]
     async with rig.working():
         agent = await rig.make_agent("slow")
         reply = await rig.say(agent)
@@ -89,8 +90,8 @@ async def test_traces_go_with_their_run(any_store: SqlStore) -> None:
         assert len(await kept(rig)) == 1
         page = StepQuery(page=Page(limit=1))
         (step,) = await rig.read(lambda tx: tx.steps.list(ACTOR.organization_id, page))
-        await runs.remove(rig.house, ACTOR, reply.run.id)
-    assert not await rig.read(lambda tx: tx.traces.of_step(ACTOR.organization_id, step.id))
+        await runs.remove(rig.services, ACTOR, reply.run.id)
+    assert not await rig.read(lambda tx: tx.traces.list_of_step(ACTOR.organization_id, step.id))
 
 
 async def test_a_failed_call_is_kept_too(store: SqliteStore) -> None:
@@ -110,7 +111,7 @@ async def test_a_cancelled_call_is_kept_too(store: SqliteStore) -> None:
     async with rig.working():
         run = await rig.submit(await rig.make_agent())
         await rig.model.asked.wait()
-        await runs.cancel(rig.house, ACTOR, run.id)
+        await runs.cancel(rig.services, ACTOR, run.id)
     ((trace,),) = await kept(rig)
     assert trace.error == "CancelledError"
 
@@ -143,14 +144,14 @@ async def test_nothing_is_kept_unless_asked_for(store: SqliteStore) -> None:
 @pytest.mark.parametrize("written", ['pa"ss\nwörd', r"pa\"ss\nwörd", r"pa\"ss\nw\u00f6rd"])
 def test_a_secret_is_found_however_it_is_written(written: str) -> None:
     value = {f"key {written}": [{"deep": f"say {written}!"}, 1, None, True]}
-    hidden = scrubbed(value, ['pa"ss\nwörd', "no"])
+    hidden = remove_secrets(value, ['pa"ss\nwörd', "no"])
     assert hidden == {"key [secret hidden]": [{"deep": "say [secret hidden]!"}, 1, None, True]}
 
 
 def test_a_secret_inside_another_hides_no_less_of_it() -> None:
-    assert scrubbed("abcdefgh", ["abcd", "abcdefgh"]) == "[secret hidden]"
+    assert remove_secrets("abcdefgh", ["abcd", "abcdefgh"]) == "[secret hidden]"
 
 
 def test_what_fits_is_not_cut() -> None:
-    assert cut({"a": "é"}, 10) == {"a": "é"}
-    assert cut({"a": "éé"}, 9)["beginning"] == '{"a":"é'
+    assert truncate({"a": "é"}, 10) == {"a": "é"}
+    assert truncate({"a": "éé"}, 9)["beginning"] == '{"a":"é'

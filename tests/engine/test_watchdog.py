@@ -7,16 +7,11 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from tests.engine.rig import (
-    ACTOR,
-    WAIT_SECONDS,
-    Rig,
-    ScriptedToolbox,
-    assert_answered,
-    called,
-    said,
-)
-from tests.engine.test_cancel import HangingModel, said_in, steps_of, with_model, within
+from tests.doubles.model import HangingModel, call_answer, text_answer
+from tests.doubles.toolbox import ScriptedToolbox
+from tests.support.engine_runs import steps_of, texts_in, use_model, wait_until_set
+from tests.support.history import assert_calls_answered
+from tests.support.rig import ACTOR, WAIT_SECONDS, Rig
 
 from holdfast.core.agents import Agent
 from holdfast.core.cancellation import Cancellation
@@ -42,9 +37,9 @@ STALL_SECONDS = 900.0
 @pytest.fixture
 def clock(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> FakeClock:
     """The time of the house; it is looked at all the time."""
-    monkeypatch.setattr(worker, "LOOK_SECONDS", 0.005)
+    monkeypatch.setattr(worker, "POLL_SECONDS", 0.005)
     clock = FakeClock()
-    rig.house = replace(rig.house, clock=clock)
+    rig.services = replace(rig.services, clock=clock)
     return clock
 
 
@@ -56,12 +51,12 @@ async def effect(
     began = asyncio.Event()
 
     async def hang() -> None:
-        async with interruption.stoppable(progress):
+        async with interruption.scope(progress):
             began.set()
             await asyncio.Event().wait()
 
     task = asyncio.create_task(hang())
-    await within(began)
+    await wait_until_set(began)
     yield task
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
@@ -76,19 +71,19 @@ async def end_of(task: asyncio.Task[None]) -> EarlyEnd | None:
 async def test_an_effect_that_is_quiet_for_too_long_is_stopped() -> None:
     clock, interruption = FakeClock(), Interruption()
     dog = Watchdog(clock, STALL_SECONDS)
-    progress = EffectProgress("message-1", doing=ASKING, monotonic_ns=clock.monotonic_ns)
+    progress = EffectProgress("message-1", activity=ASKING, monotonic_ns=clock.monotonic_ns)
     async with effect(interruption, progress) as task:
         clock.advance(STALL_SECONDS)
-        dog.look({"run-1": interruption})
-        assert not interruption.is_struck
+        dog.check({"run-1": interruption})
+        assert not interruption.is_triggered
 
-        progress.moved()
+        progress.record_progress()
         clock.advance(STALL_SECONDS)
-        dog.look({"run-1": interruption})
-        assert not interruption.is_struck
+        dog.check({"run-1": interruption})
+        assert not interruption.is_triggered
 
         clock.advance(1)
-        dog.look({"run-1": interruption})
+        dog.check({"run-1": interruption})
         end = await end_of(task)
     assert end is not None
     assert end.failure is not None
@@ -100,14 +95,14 @@ async def test_an_effect_that_is_quiet_for_too_long_is_stopped() -> None:
 async def test_what_is_quiet_on_purpose_has_its_time_first() -> None:
     clock, interruption = FakeClock(), Interruption()
     dog = Watchdog(clock, STALL_SECONDS)
-    progress = EffectProgress("message-1", doing=ASKING, monotonic_ns=clock.monotonic_ns)
-    progress.moved(quiet_seconds=60)
+    progress = EffectProgress("message-1", activity=ASKING, monotonic_ns=clock.monotonic_ns)
+    progress.record_progress(expected_quiet_seconds=60)
     async with effect(interruption, progress) as task:
         clock.advance(STALL_SECONDS + 60)
-        dog.look({"run-1": interruption})
-        assert not interruption.is_struck
+        dog.check({"run-1": interruption})
+        assert not interruption.is_triggered
         clock.advance(1)
-        dog.look({"run-1": interruption})
+        dog.check({"run-1": interruption})
         assert await end_of(task) is not None
 
 
@@ -115,8 +110,8 @@ def test_between_two_effects_there_is_nothing_to_stop() -> None:
     """What the store writes ends by the store's own limits; a strike would hit the next effect."""
     clock, interruption = FakeClock(), Interruption()
     clock.advance(10 * STALL_SECONDS)
-    Watchdog(clock, STALL_SECONDS).look({"run-1": interruption})
-    assert not interruption.is_struck
+    Watchdog(clock, STALL_SECONDS).check({"run-1": interruption})
+    assert not interruption.is_triggered
 
 
 async def assert_stalled(rig: Rig, agent: Agent, run: Run, reason: StopReason, kind: str) -> Run:
@@ -126,9 +121,9 @@ async def assert_stalled(rig: Rig, agent: Agent, run: Run, reason: StopReason, k
     assert ended.failure is not None
     assert ended.failure.kind == kind
     assert "HOLDFAST_RUN_STALL_SECONDS" in ended.failure.detail
-    assert_answered(await rig.context(agent))
-    assert await rig.read(lambda tx: tx.steps.pending(run.id)) == []
-    rig.model.otherwise = lambda _: said("Here I am.")
+    assert_calls_answered(await rig.context(agent))
+    assert await rig.read(lambda tx: tx.steps.list_pending(run.id)) == []
+    rig.model.otherwise = lambda _: text_answer("Here I am.")
     return ended
 
 
@@ -140,14 +135,14 @@ async def test_a_model_that_falls_silent_ends_the_run_and_what_it_said_is_kept(
     model = HangingModel(
         TextDelta("I was "), TextDelta("about to"), ToolCallDelta("c", "roll", "{")
     )
-    with_model(rig, model)
+    use_model(rig, model)
     async with rig.working():
         run = await rig.submit(agent, stream_tokens=stream_tokens)
-        await within(model.silent)
+        await wait_until_set(model.silent)
         clock.advance(STALL_SECONDS + 1)
         await assert_stalled(rig, agent, run, StopReason.LLM_API_ERROR, "llm_timeout")
         assert model.hung_up.is_set()
-        assert await said_in(rig, agent) == [(Role.USER, "Hi"), (Role.ASSISTANT, "I was about to")]
+        assert await texts_in(rig, agent) == [(Role.USER, "Hi"), (Role.ASSISTANT, "I was about to")]
         (step,) = await steps_of(rig, run)
         assert step.status is StepStatus.FAILED
         assert step.failure is not None
@@ -155,12 +150,12 @@ async def test_a_model_that_falls_silent_ends_the_run_and_what_it_said_is_kept(
 
 async def test_a_tool_that_outlives_its_time_is_stopped(rig: Rig, clock: FakeClock) -> None:
     agent = await rig.make_agent("roll")
-    rig.model.script = [called(("c1", "roll"))]
+    rig.model.script = [call_answer(("c1", "roll"))]
     rig.toolbox.gate = asyncio.Event()
     async with rig.working():
         run = await rig.submit(agent)
-        await within(rig.toolbox.running)
-        clock.advance(rig.house.limits.tool_timeout_seconds + STALL_SECONDS + 1)
+        await wait_until_set(rig.toolbox.running)
+        clock.advance(rig.services.limits.tool_timeout_seconds + STALL_SECONDS + 1)
         await assert_stalled(rig, agent, run, StopReason.ERROR, "stalled")
         results = [item for row in await rig.context(agent) for item in row.tool_returns]
         assert [item.outcome for item in results] == [Outcome.KILLED]
@@ -173,7 +168,7 @@ async def test_who_waits_for_a_turn_has_not_stalled(rig: Rig, clock: FakeClock) 
     rig.model.gate = asyncio.Event()
     async with rig.working():
         first = await rig.submit(agent, "one")
-        await within(rig.model.asked)
+        await wait_until_set(rig.model.asked)
         clock.advance(STALL_SECONDS - 1)
         second = await rig.submit(agent, "two")
         rig.model.gate.set()
@@ -183,7 +178,7 @@ async def test_who_waits_for_a_turn_has_not_stalled(rig: Rig, clock: FakeClock) 
 
 async def test_who_waits_for_a_person_has_not_stalled(rig: Rig, clock: FakeClock) -> None:
     agent = await rig.make_agent("ask", rules=(RequiresApproval(tool_name="ask"),))
-    rig.model.script = [called(("c1", "ask"))]
+    rig.model.script = [call_answer(("c1", "ask"))]
     async with rig.working():
         run = await rig.submit(agent)
         await rig.ended(run)
@@ -196,7 +191,7 @@ async def test_who_waits_for_a_person_has_not_stalled(rig: Rig, clock: FakeClock
 async def test_a_cancel_on_record_wins_over_a_stall(rig: Rig, clock: FakeClock) -> None:
     agent = await rig.make_agent()
     model = HangingModel(TextDelta("Well"))
-    with_model(rig, model)
+    use_model(rig, model)
 
     def cancelled_as_it_stalls(tx: Transaction) -> None:
         put_cancel_on_record(rig, run, tx)
@@ -205,11 +200,11 @@ async def test_a_cancel_on_record_wins_over_a_stall(rig: Rig, clock: FakeClock) 
 
     async with rig.working():
         run = await rig.submit(agent)
-        await within(model.silent)
-        await rig.house.store.write(cancelled_as_it_stalls)
+        await wait_until_set(model.silent)
+        await rig.services.store.write(cancelled_as_it_stalls)
         ended = await rig.ended(run)
     assert (ended.status, ended.failure) == (RunStatus.CANCELLED, None)
-    assert await said_in(rig, agent) == [(Role.USER, "Hi"), (Role.ASSISTANT, "Well")]
+    assert await texts_in(rig, agent) == [(Role.USER, "Hi"), (Role.ASSISTANT, "Well")]
 
 
 class Stubborn(ScriptedToolbox):
@@ -251,26 +246,26 @@ async def test_a_run_whose_tool_does_not_stop_is_ended_without_it(
 ) -> None:
     agent = await rig.make_agent("roll")
     toolbox = Stubborn()
-    rig.house = replace(rig.house, toolbox=toolbox)
-    rig.model.script = [called(("c1", "roll"))]
+    rig.services = replace(rig.services, toolbox=toolbox)
+    rig.model.script = [call_answer(("c1", "roll"))]
     async with rig.working():
         run = await rig.submit(agent)
-        await within(toolbox.running)
+        await wait_until_set(toolbox.running)
         if cancelled:
-            await rig.house.store.write(partial(put_cancel_on_record, rig, run))
-        clock.advance(rig.house.limits.tool_timeout_seconds + STALL_SECONDS + 1)
-        await within(toolbox.heard)
+            await rig.services.store.write(partial(put_cancel_on_record, rig, run))
+        clock.advance(rig.services.limits.tool_timeout_seconds + STALL_SECONDS + 1)
+        await wait_until_set(toolbox.heard)
         # Nothing says that the dog has looked since; so time goes on until it has.
         following = asyncio.create_task(rig.ended(run))
         while not following.done():
             clock.advance(STALL_SECONDS + 1)
-            await asyncio.wait([following], timeout=worker.LOOK_SECONDS)
+            await asyncio.wait([following], timeout=worker.POLL_SECONDS)
         ended = await following
         assert ended.status is (RunStatus.CANCELLED if cancelled else RunStatus.FAILED)
         if not cancelled:
             assert ended.failure is not None
             assert "did not stop" in ended.failure.detail
-        assert_answered(await rig.context(agent))
+        assert_calls_answered(await rig.context(agent))
         assert (await rig.say(agent, "And now?")).ended.stop_reason is StopReason.END_TURN
         # Whatever comes of the tool at last is nobody's news.
         toolbox.done.set()
@@ -282,19 +277,19 @@ async def test_a_worker_leaves_without_a_tool_that_does_not_stop(
     rig: Rig, clock: FakeClock
 ) -> None:
     agent, toolbox = await rig.make_agent("roll"), Stubborn()
-    rig.house = replace(rig.house, toolbox=toolbox)
-    rig.model.script = [called(("c1", "roll"))]
-    duty = worker.Worker(rig.house)
+    rig.services = replace(rig.services, toolbox=toolbox)
+    rig.model.script = [call_answer(("c1", "roll"))]
+    duty = worker.Worker(rig.services)
     working = asyncio.create_task(duty.run())
     run = await rig.submit(agent)
-    await within(toolbox.running)
-    clock.advance(rig.house.limits.tool_timeout_seconds + STALL_SECONDS + 1)
-    await within(toolbox.heard)
+    await wait_until_set(toolbox.running)
+    clock.advance(rig.services.limits.tool_timeout_seconds + STALL_SECONDS + 1)
+    await wait_until_set(toolbox.heard)
     following = asyncio.create_task(rig.ended(run))
     while not following.done():
         clock.advance(STALL_SECONDS + 1)
-        await asyncio.wait([following], timeout=worker.LOOK_SECONDS)
-    assert duty.live == 0
+        await asyncio.wait([following], timeout=worker.POLL_SECONDS)
+    assert duty.live_count == 0
 
     duty.drain(0)
     await asyncio.wait([working], timeout=WAIT_SECONDS)
@@ -310,12 +305,12 @@ async def test_a_worker_leaves_without_a_tool_that_never_heeds_it(
     """The run is left to the next start, as any other that did not end in time."""
     monkeypatch.setattr(worker, "STOP_SECONDS", 0.01)
     agent, toolbox = await rig.make_agent("roll"), Deaf()
-    rig.house = replace(rig.house, toolbox=toolbox)
-    rig.model.script = [called(("c1", "roll"))]
-    duty = worker.Worker(rig.house)
+    rig.services = replace(rig.services, toolbox=toolbox)
+    rig.model.script = [call_answer(("c1", "roll"))]
+    duty = worker.Worker(rig.services)
     working = asyncio.create_task(duty.run())
     run = await rig.submit(agent)
-    await within(toolbox.running)
+    await wait_until_set(toolbox.running)
 
     duty.drain(0)
     await asyncio.wait([working], timeout=WAIT_SECONDS)
@@ -330,4 +325,4 @@ async def test_a_worker_leaves_without_a_tool_that_never_heeds_it(
 def put_cancel_on_record(rig: Rig, run: Run, tx: Transaction) -> None:
     receipt = Cancellation(requested_at=run.created_at, requested_by=ACTOR.user_id)
     stored = tx.runs.get(ACTOR.organization_id, run.id)
-    cancellation.put_on_record(tx, stored, receipt, rig.house.ids)
+    cancellation.record_cancel(tx, stored, receipt, rig.services.ids)

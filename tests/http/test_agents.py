@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from httpx import AsyncClient
 
-from holdfast.core.ids import Kind, is_id, pattern
+from holdfast.core.ids import Kind, id_pattern, is_id
 from holdfast.core.memory import DEFAULT_DESCRIPTIONS
 
 UNKNOWN = "123e4567-e89b-42d3-8456-426614174000"
@@ -215,7 +215,7 @@ async def test_secrets_come_back_in_clear_and_twice(client: AsyncClient) -> None
     agent = await make(client, secrets={"KEY": "v"})
     (secret,) = agent["secrets"]
     assert (secret["agent_id"], secret["key"], secret["value"]) == (agent["id"], "KEY", "v")
-    assert re.fullmatch(pattern(Kind.AGENT_SECRET), secret["id"])
+    assert re.fullmatch(id_pattern(Kind.AGENT_SECRET), secret["id"])
     assert agent["tool_exec_environment_variables"] == agent["secrets"]
     assert (await get(client, agent, "agent.secrets"))["secrets"] == [secret]
     old = await make(client, tool_exec_environment_variables={"OLD": "w"})

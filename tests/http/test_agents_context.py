@@ -10,7 +10,7 @@ from holdfast.core.ids import Kind
 from holdfast.core.lifecycle import Signal
 from holdfast.core.messages import CallState, Message, OpenCall, Role, Text, ToolCall
 from holdfast.core.runs import Run, RunStatus, StopReason
-from holdfast.ports.house import House
+from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
 
 UNKNOWN = "123e4567-e89b-42d3-8456-426614174000"
@@ -30,9 +30,9 @@ async def texts(client: AsyncClient, agent: dict[str, Any]) -> list[str]:
     return [message.get("content", "") for message in history]
 
 
-async def live_run(house: House, agent: dict[str, Any]) -> Run:
+async def live_run(services: Services, agent: dict[str, Any]) -> Run:
     run = Run(
-        id=house.ids.mint(Kind.RUN),
+        id=services.ids.new_id(Kind.RUN),
         organization_id="org-00000000-0000-4000-8000-000000000000",
         agent_id=agent["id"],
         thread_id=agent["id"],
@@ -40,15 +40,15 @@ async def live_run(house: House, agent: dict[str, Any]) -> Run:
         kind="send_message",
         created_at=NOW,
     )
-    await house.store.write(lambda tx: tx.runs.add(run))
+    await services.store.write(lambda tx: tx.runs.add(run))
     return run
 
 
-async def pause(house: House, agent: dict[str, Any]) -> Run:
+async def pause(services: Services, agent: dict[str, Any]) -> Run:
     """The agent asks for approval, as the engine would leave it."""
-    run = await live_run(house, agent)
+    run = await live_run(services, agent)
     row = Message(
-        id=house.ids.mint(Kind.MESSAGE),
+        id=services.ids.new_id(Kind.MESSAGE),
         agent_id=agent["id"],
         thread_id=agent["id"],
         role=Role.APPROVAL,
@@ -59,14 +59,14 @@ async def pause(house: House, agent: dict[str, Any]) -> Run:
     )
 
     def work(tx: Transaction) -> Run:
-        claimed = tx.runs.change(run, Signal.CLAIM)
+        claimed = tx.runs.transition(run, Signal.CLAIM)
         tx.messages.append([row])
-        held = OpenCall(CALL, row.id, house.ids.mint(Kind.STEP), CallState.HELD)
+        held = OpenCall(CALL, row.id, services.ids.new_id(Kind.STEP), CallState.HELD)
         tx.calls.put(agent["id"], [held])
         ended = replace(claimed, stop_reason=StopReason.REQUIRES_APPROVAL)
-        return tx.runs.change(ended, Signal.PAUSE)
+        return tx.runs.transition(ended, Signal.PAUSE)
 
-    return await house.store.write(work)
+    return await services.store.write(work)
 
 
 async def test_recompiling_shows_the_new_prompt_and_keeps_the_message(client: AsyncClient) -> None:
@@ -126,10 +126,10 @@ async def test_resetting_needs_a_body(client: AsyncClient) -> None:
 
 
 async def test_the_context_is_not_taken_from_a_run_that_goes_on(
-    client: AsyncClient, house: House
+    client: AsyncClient, services: Services
 ) -> None:
     agent = await make(client, initial_message_sequence=[{"role": "user", "content": "hello"}])
-    run = await live_run(house, agent)
+    run = await live_run(services, agent)
     path = f"/v1/agents/{agent['id']}"
     reset = await client.patch(f"{path}/reset-messages", json={})
     chosen = await client.patch(path, json={"message_ids": agent["message_ids"][:1]})
@@ -140,10 +140,10 @@ async def test_the_context_is_not_taken_from_a_run_that_goes_on(
 
 
 async def test_a_pending_approval_is_shown_when_it_is_asked_for(
-    client: AsyncClient, house: House
+    client: AsyncClient, services: Services
 ) -> None:
     agent = await make(client)
-    await pause(house, agent)
+    await pause(services, agent)
     path = f"/v1/agents/{agent['id']}"
     assert (await client.get(path)).json()["pending_approval"] is None
     shown = (await client.get(path, params={"include": "agent.pending_approval"})).json()
@@ -155,16 +155,16 @@ async def test_a_pending_approval_is_shown_when_it_is_asked_for(
     assert pending["tool_calls"] == [call]
 
 
-async def test_resetting_drops_a_pending_approval(client: AsyncClient, house: House) -> None:
+async def test_resetting_drops_a_pending_approval(client: AsyncClient, services: Services) -> None:
     agent = await make(client)
-    run = await pause(house, agent)
+    run = await pause(services, agent)
     path = f"/v1/agents/{agent['id']}"
     answer = await client.patch(f"{path}/reset-messages", json={})
     assert answer.status_code == 200
     shown = (await client.get(path, params={"include": "agent.pending_approval"})).json()
     assert shown["pending_approval"] is None
     assert shown["message_ids"] == agent["message_ids"]
-    found = await house.store.read(lambda tx: tx.runs.find(run.id))
+    found = await services.store.read(lambda tx: tx.runs.find(run.id))
     assert found is not None
     assert found.status is RunStatus.CANCELLED
 
@@ -195,10 +195,10 @@ async def test_the_window_is_shown_part_by_part(client: AsyncClient) -> None:
 
 
 async def test_the_window_is_shown_while_an_approval_is_pending(
-    client: AsyncClient, house: House
+    client: AsyncClient, services: Services
 ) -> None:
     agent = await make(client)
-    await pause(house, agent)
+    await pause(services, agent)
     window = (await client.get(f"/v1/agents/{agent['id']}/context")).json()
     assert window["num_messages"] == 2
     assert window["num_tokens_messages"] == 0

@@ -11,7 +11,7 @@ from holdfast.core.messages import Outcome, Text, ToolReturn
 from holdfast.core.tools import Tool
 from holdfast.core.turn import PlannedCall
 from holdfast.http.app import HttpSettings, build_app
-from holdfast.ports.house import House
+from holdfast.ports.services import Services
 from holdfast.ports.toolbox import ToolContext
 
 UNKNOWN = "123e4567-e89b-42d3-8456-426614174000"
@@ -204,17 +204,17 @@ class Recorder:
         return ToolReturn(planned.call.id, tool.name, self.outcome, (Text("said"),), ("out",))
 
 
-def with_toolbox(house: House, toolbox: Recorder) -> FastAPI:
-    return build_app(replace(house, toolbox=toolbox), HttpSettings())  # type: ignore[arg-type]  # it only runs
+def with_toolbox(services: Services, toolbox: Recorder) -> FastAPI:
+    return build_app(replace(services, toolbox=toolbox), HttpSettings())  # type: ignore[arg-type]  # it only runs
 
 
 async def test_an_attached_tool_is_run_with_the_agents_variables(
-    house: House, client: AsyncClient, connect: Callable[[FastAPI], AsyncClient]
+    services: Services, client: AsyncClient, connect: Callable[[FastAPI], AsyncClient]
 ) -> None:
     tool = await make_tool(client, "plain")
     agent = await make(client, tool_ids=[tool], secrets={"KEY": "v"})
     toolbox = Recorder(Outcome.FINISHED)
-    async with connect(with_toolbox(house, toolbox)) as direct:
+    async with connect(with_toolbox(services, toolbox)) as direct:
         answer = await direct.post(
             f"/v1/agents/{agent['id']}/tools/plain/run", json={"args": {"x": 1}}
         )
@@ -230,11 +230,11 @@ async def test_an_attached_tool_is_run_with_the_agents_variables(
 
 
 async def test_a_tool_that_fails_returns_nothing_but_its_error(
-    house: House, client: AsyncClient, connect: Callable[[FastAPI], AsyncClient]
+    services: Services, client: AsyncClient, connect: Callable[[FastAPI], AsyncClient]
 ) -> None:
     tool = await make_tool(client, "plain")
     agent = await make(client, tool_ids=[tool])
-    async with connect(with_toolbox(house, Recorder(Outcome.FAILED))) as direct:
+    async with connect(with_toolbox(services, Recorder(Outcome.FAILED))) as direct:
         answer = await direct.post(f"/v1/agents/{agent['id']}/tools/plain/run")
     assert answer.status_code == 200
     assert (answer.json()["status"], answer.json()["func_return"]) == ("error", None)

@@ -7,7 +7,7 @@ from fastapi import FastAPI
 from httpx import AsyncClient
 
 from holdfast.http.app import HttpSettings, build_app
-from holdfast.ports.house import House
+from holdfast.ports.services import Services
 
 PASSWORD = "open-sesame"
 LIMIT = 10_000
@@ -16,14 +16,14 @@ Connect = Callable[[FastAPI], AsyncClient]
 
 
 @pytest.fixture
-async def guarded(house: House, connect: Connect) -> AsyncIterator[AsyncClient]:
-    async with connect(build_app(house, HttpSettings(password=PASSWORD))) as client:
+async def guarded(services: Services, connect: Connect) -> AsyncIterator[AsyncClient]:
+    async with connect(build_app(services, HttpSettings(password=PASSWORD))) as client:
         yield client
 
 
 @pytest.fixture
-async def small(house: House, connect: Connect) -> AsyncIterator[AsyncClient]:
-    async with connect(build_app(house, HttpSettings(max_body_bytes=LIMIT))) as client:
+async def small(services: Services, connect: Connect) -> AsyncIterator[AsyncClient]:
+    async with connect(build_app(services, HttpSettings(max_body_bytes=LIMIT))) as client:
         yield client
 
 
@@ -59,8 +59,8 @@ async def test_without_the_password_nothing_is_answered(
         assert (answer.status_code, answer.json()) == (401, {"detail": "Unauthorized"})
 
 
-async def test_a_password_may_have_any_characters(house: House, connect: Connect) -> None:
-    async with connect(build_app(house, HttpSettings(password="сезам"))) as client:
+async def test_a_password_may_have_any_characters(services: Services, connect: Connect) -> None:
+    async with connect(build_app(services, HttpSettings(password="сезам"))) as client:
         headers = [(b"authorization", "Bearer сезам".encode())]
         assert (await client.get("/v1/blocks/", headers=headers)).status_code == 200
 
@@ -143,9 +143,9 @@ async def test_a_page_on_this_machine_may_ask(client: AsyncClient, headers: dict
 
 
 async def test_an_operator_may_open_other_hosts_but_not_other_origins(
-    house: House, connect: Connect
+    services: Services, connect: Connect
 ) -> None:
-    async with connect(build_app(house, HttpSettings(loopback_only_hosts=False))) as client:
+    async with connect(build_app(services, HttpSettings(loopback_only_hosts=False))) as client:
         inside = {"host": "holdfast.internal"}
         assert (await client.get("/v1/blocks/", headers=inside)).status_code == 200
         same = inside | {"origin": "http://holdfast.internal"}

@@ -11,7 +11,7 @@ from httpx import AsyncClient
 from holdfast.adapters.models.catalogue import ProviderCatalogue
 from holdfast.adapters.models.handles import ProviderSettings
 from holdfast.http.app import HttpSettings, build_app
-from holdfast.ports.house import House
+from holdfast.ports.services import Services
 from holdfast.testing import ScriptedProvider
 
 ELSEWHERE = "https://elsewhere.example/v1"
@@ -26,7 +26,7 @@ async def provider() -> AsyncIterator[ScriptedProvider]:
 
 
 @pytest.fixture
-async def app(house: House, provider: ScriptedProvider) -> FastAPI:
+async def app(services: Services, provider: ScriptedProvider) -> FastAPI:
     settings = ProviderSettings(
         openai_api_key="k",
         openai_base_url=provider.openai_url,
@@ -34,7 +34,7 @@ async def app(house: House, provider: ScriptedProvider) -> FastAPI:
         anthropic_base_url=provider.url,
         allowed_model_endpoints=(ALLOWED,),
     )
-    return build_app(replace(house, catalogue=ProviderCatalogue(settings)), HttpSettings())
+    return build_app(replace(services, catalogue=ProviderCatalogue(settings)), HttpSettings())
 
 
 async def _made(client: AsyncClient, **fields: Any) -> dict[str, Any]:

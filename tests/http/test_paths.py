@@ -4,7 +4,7 @@ import pytest
 from fastapi import FastAPI
 from httpx import AsyncClient
 
-from holdfast.http.paths import canonical
+from holdfast.http.paths import canonical_path
 
 
 @pytest.mark.parametrize(
@@ -33,4 +33,4 @@ async def test_a_body_arrives_at_either_spelling(client: AsyncClient) -> None:
 
 async def test_every_route_is_spelled_as_requests_are_rewritten(app: FastAPI) -> None:
     paths = app.openapi()["paths"]
-    assert [path for path in paths if canonical(path) != path] == []
+    assert [path for path in paths if canonical_path(path) != path] == []

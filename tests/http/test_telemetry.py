@@ -11,10 +11,11 @@ from fastapi import FastAPI
 from httpx import AsyncClient
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from tests.engine.rig import ACTOR, Rig, called, said
+from tests.doubles.model import call_answer, text_answer
+from tests.support.rig import ACTOR, Rig
 
 from holdfast.adapters.store.sqlite import SqliteStore
-from holdfast.adapters.telemetry.figures import LOOKED_UP, MEASURED
+from holdfast.adapters.telemetry.metrics import OBSERVED_METRICS, RECORDED_METRICS
 from holdfast.adapters.telemetry.otel import OtelTelemetry
 from holdfast.http.app import HttpSettings, build_app
 from holdfast.ports.model import TextDelta
@@ -41,22 +42,22 @@ async def telemetry(memory: InMemorySpanExporter) -> AsyncIterator[OtelTelemetry
 @pytest.fixture
 def rig(store: SqliteStore, telemetry: OtelTelemetry) -> Rig:
     rig = Rig(store)
-    house = rig.house
-    rig.house = replace(
-        house,
+    services = rig.services
+    rig.services = replace(
+        services,
         telemetry=telemetry,
-        model=telemetry.model(house.model),
-        toolbox=telemetry.toolbox(house.toolbox),
+        model=telemetry.instrument_model(services.model),
+        toolbox=telemetry.instrument_toolbox(services.toolbox),
     )
-    telemetry.look_up(live=lambda: 0, waiting=house.dispatch.waiting)
+    telemetry.observe_runs(live=lambda: 0, waiting=services.dispatch.count_waiting)
     return rig
 
 
 async def test_a_turn_shows_in_all_figures(
     rig: Rig, telemetry: OtelTelemetry, connect: Connect
 ) -> None:
-    app = build_app(rig.house, HttpSettings(telemetry=telemetry, metrics=True))
-    rig.model.script = [called(("call_1", "slow")), (TextDelta("Done."), said("Done."))]
+    app = build_app(rig.services, HttpSettings(telemetry=telemetry, metrics=True))
+    rig.model.script = [call_answer(("call_1", "slow")), (TextDelta("Done."), text_answer("Done."))]
     async with rig.working(), connect(app) as client:
         agent = await rig.make_agent("slow")
         body = {"messages": [{"role": "user", "content": "Hi"}]}
@@ -64,7 +65,7 @@ async def test_a_turn_shows_in_all_figures(
         assert answer.status_code == 200, answer.text
         rig.model.gate = asyncio.Event()
         cancelled = await rig.submit(agent)
-        await runs.cancel(rig.house, ACTOR, cancelled.id)
+        await runs.cancel(rig.services, ACTOR, cancelled.id)
         scraped = await client.get("/metrics")
     assert scraped.headers["content-type"].startswith("text/plain; version=")
     text = scraped.text
@@ -78,7 +79,9 @@ async def test_a_turn_shows_in_all_figures(
 
 
 def test_the_page_names_every_figure() -> None:
-    assert [name for name, _ in documented()] == [item.name for item in (*MEASURED, *LOOKED_UP)]
+    assert [name for name, _ in documented()] == [
+        item.name for item in (*RECORDED_METRICS, *OBSERVED_METRICS)
+    ]
 
 
 def documented() -> list[tuple[str, str]]:
@@ -89,7 +92,7 @@ def documented() -> list[tuple[str, str]]:
 async def test_a_request_goes_on_in_the_callers_trace(
     rig: Rig, telemetry: OtelTelemetry, memory: InMemorySpanExporter, connect: Connect
 ) -> None:
-    app = build_app(rig.house, HttpSettings(telemetry=telemetry))
+    app = build_app(rig.services, HttpSettings(telemetry=telemetry))
     async with rig.working(), connect(app) as client:
         agent = await rig.make_agent()
         body = {"messages": [{"role": "user", "content": "Hi"}]}
@@ -98,7 +101,7 @@ async def test_a_request_goes_on_in_the_callers_trace(
         await client.get("/v1/health/")
         missing = await client.get("/v1/nothing/here")
         trace_id = SENT_IN.split("-")[1]
-        quiet = build_app(rig.house, HttpSettings())
+        quiet = build_app(rig.services, HttpSettings())
     async with connect(quiet) as client:
         (step,) = (await client.get("/v1/steps/", params={"trace_ids": [trace_id]})).json()
         assert (await client.get("/v1/steps/", params={"trace_ids": ["other"]})).json() == []
@@ -136,7 +139,7 @@ async def test_figures_are_for_those_who_may_ask(
     without: int,
     with_password: int,
 ) -> None:
-    app = build_app(rig.house, replace(settings, telemetry=telemetry))
+    app = build_app(rig.services, replace(settings, telemetry=telemetry))
     async with connect(app) as client:
         assert (await client.get("/metrics")).status_code == without
         known = await client.get("/metrics", headers={"authorization": "Bearer key"})
@@ -149,7 +152,7 @@ async def test_without_a_password_figures_are_for_this_machine_unless_opened(
     abroad = {"host": "example.org"}
     for is_open, status in ((False, 403), (True, 200)):
         settings = HttpSettings(telemetry=telemetry, metrics=True, open_metrics=is_open)
-        async with connect(build_app(rig.house, settings)) as client:
+        async with connect(build_app(rig.services, settings)) as client:
             assert (await client.get("/metrics", headers=abroad)).status_code == status
             assert (await client.get("/metrics")).status_code == 200
             assert (await client.get("/v1/agents/", headers=abroad)).status_code == 403

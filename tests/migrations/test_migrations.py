@@ -13,11 +13,11 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, create_engine, make_url
-from tests.values import Make
+from tests.support.values import Make
 
-from holdfast.adapters.store import migrate, tables
+from holdfast.adapters.store import schema_upgrade, tables
 from holdfast.adapters.store.cipher import Cipher
-from holdfast.adapters.store.opening import open_store
+from holdfast.adapters.store.factory import open_store
 from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
 from holdfast.errors import Bug, StoreIsNewer
@@ -46,28 +46,28 @@ def next_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NextRevisi
 
     def release(body: str) -> None:
         scripts = tmp_path / "migrations"
-        shutil.copytree(migrate._SCRIPTS, scripts)
+        shutil.copytree(schema_upgrade._SCRIPTS, scripts)
         (scripts / "versions" / "v0002_next.py").write_text(
             "import sqlalchemy as sa\nfrom alembic import op\n\n"
             'revision = "0002"\ndown_revision = "0001"\n\n\n'
             f"def upgrade() -> None:\n{body}"
         )
-        monkeypatch.setattr(migrate, "_SCRIPTS", scripts)
-        monkeypatch.setattr(migrate, "REVISIONS", ("0001", "0002"))
-        monkeypatch.setattr(migrate, "HEAD", "0002")
+        monkeypatch.setattr(schema_upgrade, "_SCRIPTS", scripts)
+        monkeypatch.setattr(schema_upgrade, "REVISIONS", ("0001", "0002"))
+        monkeypatch.setattr(schema_upgrade, "HEAD", "0002")
 
     return release
 
 
 def test_the_list_of_revisions_is_the_chain_of_scripts() -> None:
     config = Config()
-    config.set_main_option("script_location", str(migrate._SCRIPTS))
+    config.set_main_option("script_location", str(schema_upgrade._SCRIPTS))
     scripts = ScriptDirectory.from_config(config).walk_revisions()
-    assert tuple(script.revision for script in scripts)[::-1] == migrate.REVISIONS
+    assert tuple(script.revision for script in scripts)[::-1] == schema_upgrade.REVISIONS
 
 
 def test_the_migrations_add_up_to_the_tables(store_url: str) -> None:
-    with migrated(store_url) as connection:
+    with upgraded_database(store_url) as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, tables.metadata) == []
 
@@ -78,24 +78,28 @@ async def test_a_new_store_is_as_all_migrations_would_have_made_it(
     """Sees what a comparison of the tables misses: autoincrement, conditions of indexes, cascades, and the
     note of the revision."""
     step_by_step = tmp_path / "step_by_step.db"
-    with migrated(f"sqlite:///{step_by_step}"):
+    with upgraded_database(f"sqlite:///{step_by_step}"):
         pass
-    assert schema_of(tmp_path / "holdfast.db") == schema_of(step_by_step)
-    assert revision_of(tmp_path / "holdfast.db") == revision_of(step_by_step) == migrate.HEAD
+    assert read_schema(tmp_path / "holdfast.db") == read_schema(step_by_step)
+    assert (
+        read_revision(tmp_path / "holdfast.db")
+        == read_revision(step_by_step)
+        == schema_upgrade.HEAD
+    )
 
 
 @contextmanager
-def migrated(url: str) -> Iterator[Connection]:
+def upgraded_database(url: str) -> Iterator[Connection]:
     """An empty database taken through every migration."""
     engine = create_engine(make_url(url.replace("postgresql:", "postgresql+psycopg:")))
     with engine.connect() as connection:
-        migrate.upgrade(connection)
+        schema_upgrade.run_migrations(connection)
         connection.commit()
         yield connection
     engine.dispose()
 
 
-def schema_of(path: Path) -> dict[str, set[str]]:
+def read_schema(path: Path) -> dict[str, set[str]]:
     with closing(sqlite3.connect(path)) as connection:
         rows = connection.execute(
             "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"
@@ -104,12 +108,12 @@ def schema_of(path: Path) -> dict[str, set[str]]:
     return {name: {line.strip(" \t,") for line in sql.splitlines()} for name, sql in rows}
 
 
-def revision_of(path: Path) -> str:
+def read_revision(path: Path) -> str:
     with closing(sqlite3.connect(path)) as connection:
         return str(connection.execute("SELECT version_num FROM alembic_version").fetchone()[0])
 
 
-async def filled(url: str, cipher: Cipher, make: Make) -> str:
+async def fill_store(url: str, cipher: Cipher, make: Make) -> str:
     """A store of this version with something in it; gives the agent's id."""
     agent = make.agent()
     thread = make.thread(agent)
@@ -128,7 +132,7 @@ async def filled(url: str, cipher: Cipher, make: Make) -> str:
 async def test_an_upgrade_keeps_every_row(
     store_url: str, cipher: Cipher, make: Make, next_revision: NextRevision
 ) -> None:
-    agent_id = await filled(store_url, cipher, make)
+    agent_id = await fill_store(store_url, cipher, make)
     next_revision(REBUILD_A_TABLE)
     store = await open_store(store_url, cipher=cipher)
     # On SQLite a table was rebuilt: nothing that points at it may have gone with it.
@@ -140,24 +144,24 @@ async def test_a_copy_is_made_before_an_upgrade(
     tmp_path: Path, cipher: Cipher, make: Make, next_revision: NextRevision
 ) -> None:
     path = tmp_path / "holdfast.db"
-    agent_id = await filled(f"sqlite:///{path}", cipher, make)
-    assert backups(tmp_path) == []
+    agent_id = await fill_store(f"sqlite:///{path}", cipher, make)
+    assert list_backups(tmp_path) == []
     next_revision(REBUILD_A_TABLE)
     await (await SqliteStore.open(path, cipher=cipher)).close()
-    assert backups(tmp_path) == ["holdfast.db.before-0002.bak"]
+    assert list_backups(tmp_path) == ["holdfast.db.before-0002.bak"]
     with closing(sqlite3.connect(tmp_path / "holdfast.db.before-0002.bak")) as copy:
         assert copy.execute("SELECT version_num FROM alembic_version").fetchone() == ("0001",)
         assert copy.execute("SELECT id FROM agents").fetchall() == [(agent_id,)]
 
 
-def backups(folder: Path) -> list[str]:
+def list_backups(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.glob("*.bak"))
 
 
 async def test_a_store_that_is_up_to_date_is_not_copied(tmp_path: Path, cipher: Cipher) -> None:
     for _ in range(2):
         await (await SqliteStore.open(tmp_path / "holdfast.db", cipher=cipher)).close()
-    assert backups(tmp_path) == []
+    assert list_backups(tmp_path) == []
 
 
 async def test_an_upgrade_that_fails_changes_nothing(
@@ -167,7 +171,7 @@ async def test_an_upgrade_that_fails_changes_nothing(
     next_revision: NextRevision,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    agent_id = await filled(store_url, cipher, make)
+    agent_id = await fill_store(store_url, cipher, make)
     next_revision(FAIL_HALFWAY)
     with pytest.raises(LookupError, match="on purpose"):
         await open_store(store_url, cipher=cipher)
@@ -181,7 +185,7 @@ async def test_an_upgrade_that_leaves_rows_pointing_nowhere_is_undone(
     tmp_path: Path, cipher: Cipher, make: Make, next_revision: NextRevision
 ) -> None:
     path = tmp_path / "holdfast.db"
-    agent_id = await filled(f"sqlite:///{path}", cipher, make)
+    agent_id = await fill_store(f"sqlite:///{path}", cipher, make)
     next_revision(LEAVE_ORPHANS)
     with pytest.raises(Bug, match="point nowhere"):
         await SqliteStore.open(path, cipher=cipher)
@@ -193,7 +197,7 @@ async def test_a_newer_sqlite_store_is_left_as_it_is(
     tmp_path: Path, cipher: Cipher, make: Make
 ) -> None:
     path = tmp_path / "holdfast.db"
-    await filled(f"sqlite:///{path}", cipher, make)
+    await fill_store(f"sqlite:///{path}", cipher, make)
     with closing(sqlite3.connect(path)) as file:
         file.execute("UPDATE alembic_version SET version_num = '9999'")
         file.commit()
@@ -201,14 +205,14 @@ async def test_a_newer_sqlite_store_is_left_as_it_is(
     with pytest.raises(StoreIsNewer, match="revision 9999"):
         await SqliteStore.open(path, cipher=cipher)
     assert path.read_bytes() == before
-    assert backups(tmp_path) == []
+    assert list_backups(tmp_path) == []
 
 
 @pytest.mark.slow
 async def test_a_newer_postgresql_store_is_left_as_it_is(
     postgres_url: str, cipher: Cipher, make: Make
 ) -> None:
-    await filled(postgres_url, cipher, make)
+    await fill_store(postgres_url, cipher, make)
     with psycopg.connect(postgres_url) as connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
     with pytest.raises(StoreIsNewer, match="revision 9999"):

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from holdfast.adapters.store.cipher import Cipher
-from holdfast.adapters.store.opening import open_store
+from holdfast.adapters.store.factory import open_store
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
 from holdfast.core.memory import BlockQuery
 from holdfast.core.paging import Page
@@ -37,7 +37,7 @@ async def test_a_second_opener_is_refused(store_url: str, cipher: Cipher) -> Non
     store = await open_store(store_url, cipher=cipher)
     with pytest.raises(HomeInUse, match="Another Holdfast server"):
         await open_store(store_url, cipher=cipher)
-    await store.read(lambda tx: tx.runs.live())
+    await store.read(lambda tx: tx.runs.list_live())
     await store.close()
     await (await open_store(store_url, cipher=cipher)).close()
 
@@ -79,7 +79,7 @@ async def test_a_server_that_lost_its_connections_takes_its_lock_again(
 ) -> None:
     store = await open_store(postgres_url, cipher=cipher)
     drop_connections(postgres_url)
-    assert await store.write(lambda tx: tx.runs.live()) == []
+    assert await store.write(lambda tx: tx.runs.list_live()) == []
     with pytest.raises(HomeInUse):
         await open_store(postgres_url, cipher=cipher)
     await store.close()
@@ -93,7 +93,7 @@ async def test_a_server_whose_place_was_taken_meanwhile_stops_writing(
     drop_connections(postgres_url)
     usurper = await open_store(postgres_url, cipher=cipher)
     with pytest.raises(HomeInUse):
-        await store.write(lambda tx: tx.runs.live())
+        await store.write(lambda tx: tx.runs.list_live())
     await usurper.close()
     await store.close()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from sqlalchemy import text
-from tests.simulation.nature import Nature
+from tests.simulation.chance import Chance
 
 from holdfast.adapters.store import tables
 from holdfast.adapters.store.cipher import FernetCipher
@@ -24,10 +24,10 @@ class Disk:
         self._store = SqliteStore._open(folder / "holdfast.db", FernetCipher("a key for tests"))
 
     def write(self, work: Callable[[Transaction], T]) -> T:
-        return self._store._written(work)
+        return self._store._write_once(work)
 
     def read(self, work: Callable[[Transaction], T]) -> T:
-        return self._store._seen(work)
+        return self._store._read_once(work)
 
     def wipe(self) -> None:
         """Empty all tables: the next scenario starts as the first one did."""
@@ -58,12 +58,12 @@ class SteppedStore:
     def __init__(
         self,
         disk: Disk,
-        nature: Nature,
+        nature: Chance,
         committed: Callable[[], None],
     ) -> None:
         self._disk = disk
-        self._chance = nature.chance
-        self._dawdle = nature.dawdle
+        self._chance = nature.random
+        self._dawdle = nature.pause
         self._is_out_of_reach = nature.store_fails
         self._committed = committed
         self._in_order = nature.in_order

@@ -4,16 +4,24 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from tests.simulation.shown import assert_shown_is_stored
+from tests.simulation.streamed import assert_streamed_is_stored
 
 from holdfast.core.approvals import held_request_id
 from holdfast.core.cancellation import Action
 from holdfast.core.deadlines import Deadline
 from holdfast.core.events import Event, Fact, MessageStored, RunEnded
-from holdfast.core.expiry import by_clock, first_deadline
+from holdfast.core.expiry import first_deadline, is_expiry
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
 from holdfast.core.lifecycle import FINAL, HOLDING, LIVE, TRANSITIONS
-from holdfast.core.messages import CallState, Decision, Message, OpenCall, Outcome, Role, decided
+from holdfast.core.messages import (
+    CallState,
+    Decision,
+    Message,
+    OpenCall,
+    Outcome,
+    Role,
+    decisions_by_call,
+)
 from holdfast.core.open_calls import owns_calls
 from holdfast.core.paging import Order, Page
 from holdfast.core.runs import Run, RunQuery, RunStatus, StepQuery, StepStatus, StopReason
@@ -169,7 +177,9 @@ class Ledger:
         self._read_log(tx, after)
         if after.status in LIVE:
             return
-        self.expect(not tx.steps.pending(after.id), f"{after.id} has ended with a pending step")
+        self.expect(
+            not tx.steps.list_pending(after.id), f"{after.id} has ended with a pending step"
+        )
         rows = tx.messages.list(DEFAULT_ORGANIZATION_ID, _ALL_ROWS, run_id=after.id)
         self._ended(after, rows)
         if was in LIVE:
@@ -191,7 +201,7 @@ class Ledger:
             new.returned,
             new.arguments,
         )
-        nobody = by_clock(old) or by_clock(new)
+        nobody = is_expiry(old) or is_expiry(new)
         self.expect(
             old is new or (same_again and not nobody),
             "{} was decided twice: {}, {}",
@@ -200,7 +210,7 @@ class Ledger:
             new,
         )
         deadline = self.deadlines.get(new.call_id)
-        if by_clock(new):
+        if is_expiry(new):
             in_time = deadline is not None and run.created_at >= deadline.at
             self.expect(in_time, "{} expired too early: {}", new, deadline)
         self.note(f"{new.call_id} is decided by {new.decided_by or 'a person'}: {new.approve}")
@@ -213,7 +223,7 @@ class Ledger:
 
     def _read_log(self, tx: Transaction, run: Run) -> None:
         log = self.logs.setdefault(run.id, Log())
-        for event in tx.events.after(run.id, max(log.durable, default=0), 100_000):
+        for event in tx.events.list_after(run.id, max(log.durable, default=0), 100_000):
             last = max(log.durable, default=0)
             known = log.shown.get(event.seq)
             self.expect(
@@ -282,7 +292,7 @@ class Ledger:
             or (seq in log.durable and getattr(fact, "step_id", None) in cut_short)
         ]
         try:
-            assert_shown_is_stored(run, facts, rows)
+            assert_streamed_is_stored(run, facts, rows)
         except AssertionError as error:
             self.expect(None, f"{run.id}: {error}")
 
@@ -317,7 +327,7 @@ class Ledger:
         self.expect(len(ids) == len(set(ids)), f"{thread_id} shows a row twice")
         self.expect(context[0].role is Role.SYSTEM, f"{thread_id} lost its system message")
         self._summary(tx, thread_id, context)
-        calls = tx.calls.open(thread_id)
+        calls = tx.calls.list_open(thread_id)
         unanswered = self._unanswered(context)
         self.expect(
             unanswered == {item.call.id for item in calls},
@@ -332,13 +342,13 @@ class Ledger:
             self.expect(len(owners) == 1, "{}: {} own {}", thread_id, owners, calls)
             waits = owners[0].status in (RunStatus.PAUSED, RunStatus.QUEUED)
             self.expect(waits == bool(held), "{}: {} owns {}", thread_id, owners[0], calls)
-        paused = tx.runs.paused_on(thread_id)
+        paused = tx.runs.find_paused(thread_id)
         if paused is not None:
             told = (paused.approval_id, paused.expires_at)
             true = (held_request_id(calls), first_deadline(calls))
             self.expect(told == true, "{} waits for {}, not {}", paused.id, told, true)
         waits = paused is not None
-        made = decided(context)
+        made = decisions_by_call(context)
         self.held[thread_id] = [i for i in held if waits and i.call.id not in made]
         self.answered[thread_id] = [i for i in held if waits and i.call.id in made]
         for item in calls:

@@ -18,7 +18,7 @@ class Stuck(Exception):
 class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self._now = 0.0
-        super().__init__(_Silence(self))
+        super().__init__(_VirtualSelector(self))
 
     def time(self) -> float:
         return self._now
@@ -27,7 +27,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._now += seconds
 
 
-class _Silence(selectors.SelectSelector):
+class _VirtualSelector(selectors.SelectSelector):
     """No file is ever ready. To wait for one is to let the time pass."""
 
     def __init__(self, loop: VirtualLoop) -> None:

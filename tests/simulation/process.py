@@ -8,11 +8,11 @@ from functools import partial
 from random import Random
 from uuid import UUID
 
-from tests.simulation.curses import CursedCheckpoints
+from tests.simulation.breaking_checkpoints import BreakingCheckpoints
+from tests.simulation.chance import Chance
 from tests.simulation.disk import Disk, SteppedStore
 from tests.simulation.ledger import Ledger
-from tests.simulation.nature import Nature
-from tests.simulation.outside import Provider, Toolbox
+from tests.simulation.provider import Provider, Toolbox
 
 from holdfast.adapters.bell.local import LocalBell
 from holdfast.adapters.dispatch.in_process import InProcessDispatch
@@ -21,16 +21,16 @@ from holdfast.adapters.models.catalogue import ProviderCatalogue
 from holdfast.adapters.models.handles import ProviderSettings
 from holdfast.adapters.outgoing.guarded import GuardedOutgoing
 from holdfast.adapters.prices.genai import GenaiPrices
-from holdfast.core.addresses import Reach
+from holdfast.core.addresses import AllowedAddresses
 from holdfast.core.agents import Actor
 from holdfast.core.cancellation import Action
 from holdfast.core.events import Event, RunEnded
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID, DEFAULT_USER_ID, Kind
 from holdfast.core.runs import Run, RunStatus
-from holdfast.engine.timekeeper import Timekeeper
+from holdfast.engine.approval_expiry import ApprovalExpiry
 from holdfast.engine.worker import Worker
 from holdfast.errors import BackendError, CallerError, StoreUnavailable
-from holdfast.ports.house import House, Limits
+from holdfast.ports.services import Limits, Services
 from holdfast.ports.store import Store
 from holdfast.usecases import approvals, compaction, messages, runs
 from holdfast.usecases.messages import NewSend
@@ -64,10 +64,10 @@ class SeededIds:
     def __init__(self, seed: int) -> None:
         self._chance = Random(seed)
 
-    def mint(self, kind: Kind) -> str:
-        return f"{kind}-{self.otid()}"
+    def new_id(self, kind: Kind) -> str:
+        return f"{kind}-{self.new_otid()}"
 
-    def otid(self) -> str:
+    def new_otid(self) -> str:
         return str(UUID(int=self._chance.getrandbits(128), version=4))
 
 
@@ -85,14 +85,14 @@ class WatchedLog(SqlEventLog):
 
 class Process:
     def __init__(
-        self, disk: Disk, nature: Nature, ledger: Ledger, clock: LoopClock, ids: SeededIds
+        self, disk: Disk, nature: Chance, ledger: Ledger, clock: LoopClock, ids: SeededIds
     ) -> None:
         self._ledger = ledger
         self._disk = disk
         self._nature = nature
         self._store = SteppedStore(disk, nature, self._committed)
         bell = LocalBell()
-        self.house = House(
+        self.services = Services(
             store=self._store,
             events=WatchedLog(self._store, self._show),
             dispatch=InProcessDispatch(bell),
@@ -100,15 +100,15 @@ class Process:
             model=Provider(nature, ledger),
             catalogue=_CATALOGUE,
             toolbox=Toolbox(nature, ledger),
-            outgoing=GuardedOutgoing(Reach()),
+            outgoing=GuardedOutgoing(AllowedAddresses()),
             prices=GenaiPrices({}, clock),
             clock=clock,
             ids=ids,
             limits=Limits(busy_wait_seconds=20, max_recoveries=3),
         )
-        self._worker = Worker(self.house)
-        self._worker._runner._checkpoints = CursedCheckpoints(clock, ids, nature, ledger)
-        self._timekeeper = Timekeeper(self.house, approvals.expire)
+        self._worker = Worker(self.services)
+        self._worker._runner._checkpoints = BreakingCheckpoints(clock, ids, nature, ledger)
+        self._timekeeper = ApprovalExpiry(self.services, approvals.expire)
         # Whoever starts a process is none of its tasks.
         self._outlives_it = asyncio.current_task()
         self.clients: set[asyncio.Task[None]] = set()
@@ -117,9 +117,9 @@ class Process:
 
     async def start(self) -> None:
         """Nobody is served before it is known what the last process left behind."""
-        calm, self._nature.calm = self._nature.calm, True
-        await self._worker.look_back()
-        self._nature.calm = calm
+        calm, self._nature.is_calm = self._nature.is_calm, True
+        await self._worker.requeue_unfinished()
+        self._nature.is_calm = calm
         self._working = asyncio.create_task(self._worker.run(), name="worker")
         self._keeping_time = asyncio.create_task(self._timekeeper.run(), name="timekeeper")
 
@@ -144,9 +144,9 @@ class Process:
         """The way of SIGTERM: runs are left as they are, what was accepted is written."""
         self._stopping = True
         self._keeping_time.cancel()
-        self._worker.drain(self._nature.chance.choice([0.0, 0.5, 10.0]))
+        self._worker.drain(self._nature.random.choice([0.0, 0.5, 10.0]))
         await asyncio.wait([self._working])
-        self.house.events.hang_up()
+        self.services.events.disconnect_readers()
         self._ledger.expect(not self._ledger.running, "tools outlive the worker")
         for client in self.clients:
             client.cancel()
@@ -204,15 +204,15 @@ class Process:
             self._ledger.expect(self._stopping, f"{name}: {error!r}")
 
     async def _send(self, new: NewSend, manner: str) -> None:
-        run = await messages.send(self.house, ACTOR, new)
+        run = await messages.send(self.services, ACTOR, new)
         # One that was cancelled before anybody knew of it takes its turn all the same.
         prompt = run.id not in self._ledger.ended_at
         self._ledger.note(f"sent {run.id} on {run.thread_id}")
         if manner == "wait":
-            reply = await messages.wait(self.house, run)
+            reply = await messages.wait(self.services, run)
             self._ledger.note(f"{run.id} replied {reply.ended.stop_reason}")
         elif manner == "follow":
-            await messages.turn(self.house, run)
+            await messages.wait_for_turn(self.services, run)
             await self.follow(run)
         if manner != "go" and prompt and self._is_prompt():
             late = asyncio.get_running_loop().time() - self._ledger.ended_at.get(run.id, 0.0)
@@ -227,7 +227,7 @@ class Process:
     async def follow(self, run: Run) -> None:
         """Read the run to its end, as a streaming client does."""
         last, fact = 0, None
-        async with aclosing(self.house.events.follow(run.id)) as batches:
+        async with aclosing(self.services.events.follow(run.id)) as batches:
             async for events in batches:
                 for event in events:
                     self._ledger.expect(event.seq > last, f"{run.id}: {event.seq} after {last}")
@@ -236,13 +236,13 @@ class Process:
             self._ledger.expect(isinstance(fact, RunEnded), f"{run.id} is read until {fact}")
 
     async def _cancel(self, run_id: str, action: Action) -> None:
-        run = await runs.cancel(self.house, ACTOR, run_id, action=action)
+        run = await runs.cancel(self.services, ACTOR, run_id, action=action)
         self._ledger.note(f"cancel of {run_id} found it {run.status}")
         over = run.status is not RunStatus.CANCELLING
         self._ledger.expect(over or not self._is_prompt(), f"the cancel of {run_id} is not heard")
 
     async def _compact(self, thread_id: str) -> None:
-        done = await compaction.compact(self.house, ACTOR, thread_id)
+        done = await compaction.compact(self.services, ACTOR, thread_id)
         self._ledger.note(f"compact of {thread_id}: {done}")
 
     def _is_prompt(self) -> bool:

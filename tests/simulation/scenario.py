@@ -7,12 +7,12 @@ from contextlib import suppress
 from typing import Any
 
 from tests.simulation import loop
+from tests.simulation.chance import Chance
 from tests.simulation.disk import Disk
-from tests.simulation.hearing import heard, is_ours
+from tests.simulation.error_logs import capture_errors, is_bug
 from tests.simulation.ledger import Ledger, Violation
-from tests.simulation.nature import Nature
-from tests.simulation.outside import CLIENT_TOOL, TOOLS
 from tests.simulation.process import ACTOR, LoopClock, Process, SeededIds
+from tests.simulation.provider import CLIENT_TOOL, TOOLS
 
 from holdfast.core import tool_rules
 from holdfast.core.agents import Agent
@@ -25,10 +25,10 @@ from holdfast.core.models import ModelChoice, ModelSettings
 from holdfast.core.runs import ClientTool, RunRequest, StopReason
 from holdfast.core.threads import Thread
 from holdfast.core.tools import Tool
-from holdfast.engine.timekeeper import LOOK_SECONDS
+from holdfast.engine.approval_expiry import POLL_SECONDS
 from holdfast.errors import CallerError
 from holdfast.ports.store import Transaction
-from holdfast.usecases.answering import Manner
+from holdfast.usecases.approval_answers import AnswerOptions
 from holdfast.usecases.messages import ApprovalInput, Input, MessageInput, NewSend
 
 # In the time of the loop: much longer than the slowest tool.
@@ -38,7 +38,7 @@ LONGEST_PATIENCE_SECONDS = 5.0
 _MODEL = "holdfast/guide"
 
 
-class Found(AssertionError):
+class ViolationFound(AssertionError):
     """What a seed has brought to light, with all that led to it."""
 
 
@@ -52,14 +52,14 @@ def play(seed: int, disk: Disk) -> None:
         scenario.note(f"{type(error).__name__} {error}")
     if scenario.ledger.violations or "Stuck" in scenario.trace[-1]:
         story = re.sub(UUID4, lambda found: found.group()[:4], "\n".join(scenario.trace))
-        raise Found(f"seed {seed}; again with: make simulate SEED={seed}\n{story}")
+        raise ViolationFound(f"seed {seed}; again with: make simulate SEED={seed}\n{story}")
 
 
 class Scenario:
     def __init__(self, seed: int, disk: Disk) -> None:
         self._disk = disk
-        self._nature = Nature(seed)
-        self._chance = self._nature.chance
+        self._nature = Chance(seed)
+        self._chance = self._nature.random
         self._clock = LoopClock()
         self._ids = SeededIds(seed)
         self._threads: dict[str, Agent] = {}
@@ -74,26 +74,26 @@ class Scenario:
         self.trace.append(f"{now:9.4f}  {text}")
 
     async def play(self) -> None:
-        asyncio.get_running_loop().set_exception_handler(self._hear)
-        with heard(self.ledger):
+        asyncio.get_running_loop().set_exception_handler(self._on_task_error)
+        with capture_errors(self.ledger):
             await self._play()
 
-    def _hear(self, _: object, told: dict[str, Any]) -> None:
+    def _on_task_error(self, _: object, told: dict[str, Any]) -> None:
         """A task has failed and nobody looked. What a dead process leaves behind does so, as it would in life."""
         error = told.get("exception")
         # Nobody is left to hear that a request was refused whose client has gone.
         if error is None or isinstance(error, CallerError):
             return
         with suppress(Violation):
-            self.ledger.expect(not is_ours(error), "{}: {!r}", told.get("message"), error)
+            self.ledger.expect(not is_bug(error), "{}: {!r}", told.get("message"), error)
 
     async def _play(self) -> None:
-        self._furnish()
+        self._create_agents()
         await self._start()
         try:
-            for _ in range(self._chance.randint(3, 16 if self._nature.breaks else 8)):
+            for _ in range(self._chance.randint(3, 16 if self._nature.breaks_runs else 8)):
                 await self._act()
-                await self._lull()
+                await self._wait()
             await self._settle()
         finally:
             await self._process.crash()
@@ -115,7 +115,7 @@ class Scenario:
         """Somebody wants something of the process."""
         kind = self._chance.random()
         held = [thread for thread, calls in self.ledger.held.items() if calls]
-        if held and kind < (0.5 if self._nature.asks_persons else 0.35):
+        if held and kind < (0.5 if self._nature.prefers_held_tools else 0.35):
             self._answer(self._chance.choice(held))
         elif kind < 0.65 and self.ledger.runs:
             self._cancel()
@@ -129,10 +129,10 @@ class Scenario:
         else:
             self._send(self._chance.choice(list(self._threads)))
 
-    async def _lull(self) -> None:
+    async def _wait(self) -> None:
         """Little or much may happen before the next one acts."""
         kind = self._chance.random()
-        if kind < (0.4 if self._nature.asks_persons else 0.8):
+        if kind < (0.4 if self._nature.prefers_held_tools else 0.8):
             for _ in range(self._chance.randrange(6 if kind < 0.4 else 50)):
                 await asyncio.sleep(0)
         else:
@@ -147,7 +147,7 @@ class Scenario:
     def _send(self, thread_id: str) -> None:
         said = MessageInput(role=Role.USER, content=(Text("Hi"),))
         self.note(f"ACT send to {thread_id}")
-        self._process.send(self._new(thread_id, said), self._manner())
+        self._process.send(self._new(thread_id, said), self._choose_reader())
 
     def _answer(self, thread_id: str) -> None:
         """All that is open, some of it, or what was answered before."""
@@ -157,12 +157,14 @@ class Scenario:
             calls += self.ledger.answered[thread_id]
             calls = self._chance.sample(calls, self._chance.randint(1, len(calls)))
         decisions = tuple(self._decision(item) for item in calls)
-        items: list[Input] = [ApprovalInput(decisions=decisions, manner=Manner(partial=partial))]
+        items: list[Input] = [
+            ApprovalInput(decisions=decisions, options=AnswerOptions(partial=partial))
+        ]
         if self._nature.happens(0.2):
             items.append(MessageInput(role=Role.USER, content=(Text("and"),)))
         told = [(d.call_id, d.approve) for d in decisions]
         self.note(f"ACT answer on {thread_id}: {told}{' in part' * partial}")
-        self._process.send(self._new(thread_id, *items), self._manner())
+        self._process.send(self._new(thread_id, *items), self._choose_reader())
 
     def _decision(self, item: OpenCall) -> Decision:
         call = item.call
@@ -189,7 +191,7 @@ class Scenario:
         longest = LONGEST_PATIENCE_SECONDS
         return self._chance.uniform(0.05, longest) if self._chance.random() < probability else None
 
-    def _manner(self) -> str:
+    def _choose_reader(self) -> str:
         return self._chance.choice(["wait", "follow", "go"])
 
     def _cancel(self) -> None:
@@ -211,7 +213,7 @@ class Scenario:
             self.note("ACT stop")
             stopping = asyncio.create_task(self._process.stop())
             if self._chance.random() < 0.5:
-                await self._lull()
+                await self._wait()
                 self._ask()
             await stopping
         await self._start()
@@ -221,7 +223,7 @@ class Scenario:
     async def _settle(self) -> None:
         """Nothing goes wrong any more: every run comes to its end, every thread answers."""
         self.note("CALM")
-        self._nature.calm = True
+        self._nature.is_calm = True
         if self._chance.random() < 0.5:
             await self._drain()
         await self._restart()
@@ -249,7 +251,7 @@ class Scenario:
 
     async def _let_time_pass(self) -> None:
         """Nobody answers: only what waits for ever is left in the end."""
-        await asyncio.sleep(LONGEST_PATIENCE_SECONDS + LOOK_SECONDS)
+        await asyncio.sleep(LONGEST_PATIENCE_SECONDS + POLL_SECONDS)
         await self._drain()
         left = [item for calls in self.ledger.held.values() for item in calls if item.deadline]
         self.ledger.expect(not left, "{} have not expired", left)
@@ -282,7 +284,7 @@ class Scenario:
 
     # -- the set -----------------------------------------------------------------------------
 
-    def _furnish(self) -> None:
+    def _create_agents(self) -> None:
         tools = [self._tool(name) for name in TOOLS]
 
         def store(tx: Transaction) -> None:
@@ -298,7 +300,7 @@ class Scenario:
         now = self._clock.now()
         settings = ModelSettings(parallel_tool_calls=self._chance.random() < 0.7)
         agent = Agent(
-            id=self._ids.mint(Kind.AGENT),
+            id=self._ids.new_id(Kind.AGENT),
             organization_id=ACTOR.organization_id,
             name="tester",
             system="You are a test.",
@@ -313,7 +315,7 @@ class Scenario:
         tx.agents.attach_tools(agent.id, [tool.id for tool in tools])
         self._add_thread(tx, agent, agent.id)
         if self._chance.random() < 0.4:
-            self._add_thread(tx, agent, self._ids.mint(Kind.CONVERSATION))
+            self._add_thread(tx, agent, self._ids.new_id(Kind.CONVERSATION))
 
     def _rule(self, name: str) -> tool_rules.RequiresApproval:
         outcome = self._chance.choice([OnTimeout.DENY, OnTimeout.APPROVE])
@@ -335,7 +337,7 @@ class Scenario:
         )
         tx.threads.add(thread)
         system = Message(
-            id=self._ids.mint(Kind.MESSAGE),
+            id=self._ids.new_id(Kind.MESSAGE),
             agent_id=agent.id,
             thread_id=thread_id,
             role=Role.SYSTEM,
@@ -348,7 +350,7 @@ class Scenario:
     def _tool(self, name: str) -> Tool:
         now = self._clock.now()
         return Tool(
-            id=self._ids.mint(Kind.TOOL),
+            id=self._ids.new_id(Kind.TOOL),
             organization_id=ACTOR.organization_id,
             name=name,
             description=name,

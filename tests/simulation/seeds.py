@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.simulation.disk import Disk
-from tests.simulation.scenario import Found, play
+from tests.simulation.scenario import ViolationFound, play
 
 # How many scenarios the tests play, and how many of them at a time.
 SEEDS: Final = 2_000
@@ -36,7 +36,7 @@ def stories(seeds: Iterable[int]) -> Generator[str, None, None]:
         for seed in seeds:
             try:
                 play(seed, disk)
-            except Found as error:
+            except ViolationFound as error:
                 yield str(error)
 
 

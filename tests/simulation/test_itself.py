@@ -13,10 +13,10 @@ from tests.simulation.seeds import disks, play_all, stories
 from holdfast.core import compaction
 from holdfast.core.compaction import Trigger
 from holdfast.core.lifecycle import HOLDING, TRANSITIONS
-from holdfast.engine import checkpoint, compact, last_resort
+from holdfast.engine import checkpoint, compact, force_end
+from holdfast.engine.approval_expiry import ApprovalExpiry
 from holdfast.engine.interruption import Interruption
-from holdfast.engine.timekeeper import Timekeeper
-from holdfast.usecases import answering
+from holdfast.usecases import approval_answers
 
 SEEDS = range(40)
 # For what is rare: so many at a time, until it is seen.
@@ -44,7 +44,7 @@ def test_a_seed_always_tells_the_same_story() -> None:
 
 
 def test_a_cancel_that_is_not_heard_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Interruption, "strike", lambda _: None)
+    monkeypatch.setattr(Interruption, "trigger", lambda _: None)
     assert "make simulate SEED=" in found("is not heard")
 
 
@@ -79,13 +79,13 @@ def test_most_changes_of_the_lifecycle_are_seen(monkeypatch: pytest.MonkeyPatch)
 
 def test_contexts_are_made_smaller_for_every_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: set[str] = set()
-    plain = compact._compacted
+    plain = compact._with_summary
 
-    def noted(house: object, state: object, trigger: Trigger, *rest: object) -> object:
+    def noted(services: object, state: object, trigger: Trigger, *rest: object) -> object:
         seen.add(trigger)
-        return plain(house, state, trigger, *rest)  # type: ignore[arg-type] # passed on as it came
+        return plain(services, state, trigger, *rest)  # type: ignore[arg-type] # passed on as it came
 
-    monkeypatch.setattr(compact, "_compacted", noted)
+    monkeypatch.setattr(compact, "_with_summary", noted)
     for seeds in MANY_SEEDS:
         assert play_all(seeds) == []
         if seen == set(Trigger):
@@ -101,12 +101,12 @@ def test_a_context_that_is_cut_in_the_wrong_place_is_found(monkeypatch: pytest.M
 def test_a_deadline_that_nobody_keeps_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     async def sleep(*_: object) -> None: ...
 
-    monkeypatch.setattr(Timekeeper, "_keep", sleep)
+    monkeypatch.setattr(ApprovalExpiry, "_expire_one", sleep)
     assert found("have not expired")
 
 
 def test_a_clock_that_an_answer_does_not_stop_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answering, "_stop_the_clock", lambda *_: None)
+    monkeypatch.setattr(approval_answers, "_clear_deadlines", lambda *_: None)
     assert found("became Deadline")
 
 
@@ -121,5 +121,5 @@ def test_a_mistake_of_ours_that_somebody_catches_is_found(monkeypatch: pytest.Mo
 def test_calls_that_a_run_leaves_to_nobody_as_it_is_given_up_are_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(last_resort, "owns_calls", lambda run: run.status in HOLDING)
+    monkeypatch.setattr(force_end, "owns_calls", lambda run: run.status in HOLDING)
     assert found(": [] own [OpenCall")

@@ -58,7 +58,7 @@ async def test_what_was_not_asked_for_can_be_seen(
 ) -> None:
     provider.script("One.", "Two.")
     await say(openai_client)
-    assert provider.unsaid == [Answer("Two.")]
+    assert provider.unused_answers == [Answer("Two.")]
 
 
 async def test_a_function_may_decide(
@@ -106,7 +106,7 @@ async def test_a_reset_forgets_script_function_and_records(
     await say(openai_client, "before")
     provider.script("Queued.")
     provider.reset()
-    assert (provider.requests, provider.unsaid) == ([], [])
+    assert (provider.requests, provider.unused_answers) == ([], [])
     assert await say(openai_client, "after") == DEFAULT
     assert (await provider.wait_for_request(1)).user_text == "after"
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.summaries import transcript
+from holdfast.core.summaries import render_transcript
 from holdfast.testing import ProviderRequest
 from holdfast.testing.wires.wire import WireName
 
@@ -69,7 +69,7 @@ def test_tools_are_named_alike_on_every_wire() -> None:
 
 
 def test_a_question_for_a_summary_is_told_apart() -> None:
-    told = transcript([], 100)
+    told = render_transcript([], 100)
     assert request("openai-chat", messages=[{"role": "user", "content": told}]).asks_for_summary
     said = f"Look: {told}"
     assert not request("openai-responses", input=said).asks_for_summary

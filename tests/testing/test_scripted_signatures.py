@@ -6,7 +6,9 @@ from holdfast.testing.signatures import Signatures
 
 def test_what_another_provider_signed_is_refused() -> None:
     signatures = Signatures()
-    signatures.note("anthropic", Answer(Thinking("Hm.", signature="theirs"), RedactedThinking("x")))
+    signatures.record(
+        "anthropic", Answer(Thinking("Hm.", signature="theirs"), RedactedThinking("x"))
+    )
     reasoning = {"input": [{"type": "reasoning", "encrypted_content": "theirs"}]}
     told = signatures.refusal("openai-responses", reasoning)
     assert told == "The encrypted content could not be verified."
@@ -17,7 +19,7 @@ def test_what_another_provider_signed_is_refused() -> None:
 def test_what_a_provider_signed_itself_is_taken_back() -> None:
     signatures = Signatures()
     for wire in ("anthropic", "google"):
-        signatures.note(wire, Answer(Thinking("Hm.", signature="both")))
+        signatures.record(wire, Answer(Thinking("Hm.", signature="both")))
     block = {"messages": [{"content": [{"type": "thinking", "signature": "both"}]}]}
     assert signatures.refusal("anthropic", block) is None
 

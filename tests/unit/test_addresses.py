@@ -6,10 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.addresses import Destination, Reach, destination, may_reach, reach
+from holdfast.core.addresses import (
+    AllowedAddresses,
+    Destination,
+    is_allowed,
+    parse_allowed,
+    parse_destination,
+)
 from holdfast.errors import AddressForbidden
 
-NOTHING_MORE = Reach()
+NOTHING_MORE = AllowedAddresses()
 
 
 @pytest.mark.parametrize(
@@ -30,7 +36,7 @@ NOTHING_MORE = Reach()
     ],
 )
 def test_a_public_address_is_taken_apart(url: str, parts: tuple[str, str, int, str]) -> None:
-    assert destination(url, NOTHING_MORE) == Destination(*parts)
+    assert parse_destination(url, NOTHING_MORE) == Destination(*parts)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +134,7 @@ def test_a_public_address_is_taken_apart(url: str, parts: tuple[str, str, int, s
 )
 def test_what_is_not_a_public_address_in_plain_writing_is_refused(url: str) -> None:
     with pytest.raises(AddressForbidden):
-        destination(url, NOTHING_MORE)
+        parse_destination(url, NOTHING_MORE)
 
 
 INSIDE = [
@@ -170,7 +176,7 @@ def clothes(address: IPv4Address) -> list[str]:
 def test_an_address_inside_is_refused_in_whatever_clothes(address: IPv4Address) -> None:
     for host in clothes(address):
         with pytest.raises(AddressForbidden):
-            destination(f"http://{host}/", NOTHING_MORE)
+            parse_destination(f"http://{host}/", NOTHING_MORE)
 
 
 @pytest.mark.parametrize(
@@ -187,22 +193,22 @@ def test_an_address_inside_is_refused_in_whatever_clothes(address: IPv4Address) 
 )
 def test_the_operator_may_allow_more(allowed: list[str], url: str) -> None:
     with pytest.raises(AddressForbidden, match="HOLDFAST_ALLOWED_PRIVATE_HOSTS"):
-        destination(url, NOTHING_MORE)
+        parse_destination(url, NOTHING_MORE)
 
-    destination(url, reach(allowed))
+    parse_destination(url, parse_allowed(allowed))
 
 
 def test_what_is_allowed_for_one_is_not_allowed_for_another() -> None:
-    allowed = reach(["hooks.internal", "10.1.0.0/16"])
+    allowed = parse_allowed(["hooks.internal", "10.1.0.0/16"])
 
-    assert may_reach("hooks.internal", ip_address("127.0.0.1"), allowed)
-    assert may_reach("other.internal", ip_address("10.1.255.255"), allowed)
-    assert not may_reach("other.internal", ip_address("127.0.0.1"), allowed)
-    assert not may_reach("evil.hooks.internal", ip_address("127.0.0.1"), allowed)
-    assert not may_reach("other.internal", ip_address("10.2.0.0"), allowed)
+    assert is_allowed("hooks.internal", ip_address("127.0.0.1"), allowed)
+    assert is_allowed("other.internal", ip_address("10.1.255.255"), allowed)
+    assert not is_allowed("other.internal", ip_address("127.0.0.1"), allowed)
+    assert not is_allowed("evil.hooks.internal", ip_address("127.0.0.1"), allowed)
+    assert not is_allowed("other.internal", ip_address("10.2.0.0"), allowed)
 
 
 @pytest.mark.parametrize("entry", ["10.0.0.1/8", "10.0.0.0/33", "a b", "http://x", "0x7f.1", "*"])
 def test_an_exception_that_is_none_is_refused(entry: str) -> None:
     with pytest.raises(ValueError, match=r"."):
-        reach([entry])
+        parse_allowed([entry])

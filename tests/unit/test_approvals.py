@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from holdfast.core.approvals import (
-    clipped,
-    given_before,
-    matched,
-    pending,
+    clip_decision,
+    match_decisions,
+    pending_approval,
+    was_given_before,
     without_heartbeat,
 )
 from holdfast.core.cancellation import DENIED_ON_CANCEL
@@ -58,66 +58,66 @@ def results(*call_ids: str) -> Message:
 
 def test_an_answer_covers_what_is_held_in_any_order_and_nothing_else() -> None:
     calls = [waits("a"), waits("b", CallState.READY), waits("c")]
-    assert matched(calls, [allow("c"), allow("a")]) == (allow("c"), allow("a"))
+    assert match_decisions(calls, [allow("c"), allow("a")]) == (allow("c"), allow("a"))
     for wrong in ([allow("a")], [allow("a"), allow("b"), allow("c")], [allow("b")]):
         with pytest.raises(AnswerMismatch, match=r"Expected '\['a', 'c'\]'") as refused:
-            matched(calls, wrong)
+            match_decisions(calls, wrong)
         assert refused.value.pending_request_id == ROW
         assert refused.value.calls == (("a", "tool_a"), ("c", "tool_c"))
 
 
 def test_an_empty_answer_is_refused() -> None:
     with pytest.raises(CallerError, match="does not contain any approvals"):
-        matched([waits("a")], [])
+        match_decisions([waits("a")], [])
 
 
 def test_saying_the_same_twice_is_saying_it_once_and_contradiction_is_refused() -> None:
-    assert matched([waits("a")], [allow("a"), allow("a")]) == (allow("a"),)
+    assert match_decisions([waits("a")], [allow("a"), allow("a")]) == (allow("a"),)
     with pytest.raises(AnswerMismatch):
-        matched([waits("a")], [allow("a"), Decision("a", approve=False)])
+        match_decisions([waits("a")], [allow("a"), Decision("a", approve=False)])
 
 
 def test_the_row_may_be_named_for_its_only_call() -> None:
-    assert matched([waits("a"), waits("b", CallState.READY)], [did(ROW)]) == (did("a"),)
+    assert match_decisions([waits("a"), waits("b", CallState.READY)], [did(ROW)]) == (did("a"),)
     with pytest.raises(AnswerMismatch):
-        matched([waits("a"), waits("b")], [allow(ROW)])
+        match_decisions([waits("a"), waits("b")], [allow(ROW)])
 
 
 def test_what_waits_is_named_with_its_tool() -> None:
-    error = pending([waits("b", CallState.READY), waits("a")])
+    error = pending_approval([waits("b", CallState.READY), waits("a")])
     assert (error.pending_request_id, error.calls) == (ROW, (("a", "tool_a"),))
 
 
 def test_an_answer_was_given_before_if_one_row_has_all_its_results() -> None:
     rows = [results("a", "b"), results("c")]
-    assert given_before(rows, [allow("a"), allow("b")])
-    assert given_before(rows, [allow("b")])
-    assert not given_before(rows, [allow("a"), allow("c")])
-    assert not given_before(rows, [allow("x")])
-    assert not given_before([], [allow("a")])
+    assert was_given_before(rows, [allow("a"), allow("b")])
+    assert was_given_before(rows, [allow("b")])
+    assert not was_given_before(rows, [allow("a"), allow("c")])
+    assert not was_given_before(rows, [allow("x")])
+    assert not was_given_before([], [allow("a")])
 
 
 def test_it_may_name_the_row_that_asked() -> None:
     asked = row(Role.APPROVAL, id=ROW, tool_calls=(ToolCall("a", "t", "{}"),))
-    assert given_before([asked, results("a")], [allow(ROW)])
+    assert was_given_before([asked, results("a")], [allow(ROW)])
 
 
 def test_what_a_cancel_denied_was_answered_by_nobody() -> None:
     denial = row(Role.APPROVAL, decisions=(Decision("a", approve=False, reason=DENIED_ON_CANCEL),))
-    assert not given_before([denial, results("a")], [allow("a")])
+    assert not was_given_before([denial, results("a")], [allow("a")])
 
 
 @pytest.mark.parametrize(("window", "room"), [(1_000, 5_000), (10_000, 8_000)])
 def test_a_clients_result_is_cut_to_what_the_window_bears(window: int, room: int) -> None:
-    assert clipped(did("a", Text("x" * room)), window) == did("a", Text("x" * room))
-    cut = clipped(did("a", Text("x" * (room + 7))), window)
+    assert clip_decision(did("a", Text("x" * room)), window) == did("a", Text("x" * room))
+    cut = clip_decision(did("a", Text("x" * (room + 7))), window)
     assert cut == did("a", Text("x" * room + "… [truncated 7 chars]"))
-    assert clipped(allow("a"), window) == allow("a")
+    assert clip_decision(allow("a"), window) == allow("a")
 
 
 def test_its_parts_share_the_room_and_pictures_stay() -> None:
     picture = Image("image/png", "AAAA")
-    cut = clipped(did("a", Text("x" * 4_000), picture, Text("y" * 4_000)), 0)
+    cut = clip_decision(did("a", Text("x" * 4_000), picture, Text("y" * 4_000)), 0)
     short = Text("y" * 1_000 + "… [truncated 3000 chars]")
     assert cut == did("a", Text("x" * 4_000), picture, short)
 
@@ -138,19 +138,19 @@ def test_a_heartbeat_is_taken_out_of_the_arguments_unless_it_is_the_tools_own() 
 
 def test_answers_may_come_one_by_one_if_they_say_so() -> None:
     calls = [waits("a"), waits("b"), waits("c")]
-    assert matched(calls, [allow("b")], partial=True) == (allow("b"),)
+    assert match_decisions(calls, [allow("b")], partial=True) == (allow("b"),)
     before = {"b": allow("b")}
     with pytest.raises(AnswerMismatch, match=r"Expected '\['a', 'c'\]', but received '\['a'\]'"):
-        matched(calls, [allow("a")], before)
-    assert matched(calls, [allow("a"), did("c")], before) == (allow("a"), did("c"))
-    assert matched(calls, [allow("b"), allow("a")], before, partial=True)
+        match_decisions(calls, [allow("a")], before)
+    assert match_decisions(calls, [allow("a"), did("c")], before) == (allow("a"), did("c"))
+    assert match_decisions(calls, [allow("b"), allow("a")], before, partial=True)
     with pytest.raises(AnswerMismatch):
-        matched(calls, [allow("x")], before, partial=True)
-    assert pending(calls, before).calls == (("a", "tool_a"), ("c", "tool_c"))
+        match_decisions(calls, [allow("x")], before, partial=True)
+    assert pending_approval(calls, before).calls == (("a", "tool_a"), ("c", "tool_c"))
 
 
 def test_who_contradicts_is_told_who_decided_first() -> None:
     first = Decision("a", approve=True, decided_by="Ada", decided_at=NOW)
     for other in (Decision("a", approve=False), did("a")):
         with pytest.raises(Conflict, match="a was approved by Ada at 2026-01-01"):
-            matched([waits("a"), waits("b")], [other], {"a": first}, partial=True)
+            match_decisions([waits("a"), waits("b")], [other], {"a": first}, partial=True)

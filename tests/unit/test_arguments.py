@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.arguments import fault
+from holdfast.core.arguments import find_fault
 
 PARAMETERS: dict[str, Any] = {
     "type": "object",
@@ -36,7 +36,7 @@ PARAMETERS: dict[str, Any] = {
     ],
 )
 def test_what_fits_has_no_fault(arguments: dict[str, Any]) -> None:
-    assert fault(arguments, PARAMETERS) is None
+    assert find_fault(arguments, PARAMETERS) is None
 
 
 @pytest.mark.parametrize(
@@ -54,9 +54,9 @@ def test_what_fits_has_no_fault(arguments: dict[str, Any]) -> None:
     ],
 )
 def test_what_does_not_fit_is_named(arguments: dict[str, Any], words: str) -> None:
-    assert (fault(arguments, PARAMETERS) or "").startswith(words)
+    assert (find_fault(arguments, PARAMETERS) or "").startswith(words)
 
 
 def test_a_schema_that_refers_to_itself_comes_to_an_end() -> None:
     parameters = {"properties": {"a": {"$ref": "#/properties/a"}}}
-    assert fault({"a": 1}, parameters) is None
+    assert find_fault({"a": 1}, parameters) is None

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.core import compaction, context, summaries
-from holdfast.core.compaction import CompactionStats, Eviction, Trigger, eviction
+from holdfast.core.compaction import CompactionStats, Eviction, Trigger, choose_eviction
 from holdfast.core.messages import (
     Decision,
     Image,
@@ -19,7 +19,7 @@ from holdfast.core.messages import (
     Thinking,
     ToolCall,
     ToolReturn,
-    unanswered,
+    unanswered_calls,
 )
 from holdfast.core.runs import Progress, StopReason
 from holdfast.core.turn import AskModel, Compact, EndTurn, Policy, Turn, next_command
@@ -130,8 +130,8 @@ def assert_valid(rows: list[Message]) -> None:
 def test_whatever_leaves_what_stays_is_valid(
     rows: list[Message], chosen: dict[str, Any], room: int
 ) -> None:
-    planned = eviction(rows, settings=chosen, room=room)
-    waiting = [call.id for call in unanswered(rows)]
+    planned = choose_eviction(rows, settings=chosen, available_tokens=room)
+    waiting = [call.id for call in unanswered_calls(rows)]
     if planned is None:
         free = [row for row in rows[1:] if row.role is not Role.SUMMARY and not row.tool_calls]
         assert waiting or not free
@@ -141,8 +141,8 @@ def test_whatever_leaves_what_stays_is_valid(
     assert_valid(list(planned.kept))
     assert_valid(list(planned.evicted))
     # Nothing that waits is hidden: neither the request nor its sibling.
-    assert [call.id for call in unanswered(planned.kept)] == waiting
-    assert unanswered(planned.evicted) == []
+    assert [call.id for call in unanswered_calls(planned.kept)] == waiting
+    assert unanswered_calls(planned.evicted) == []
     if planned.kept:
         first = planned.kept[0]
         assert first.role is Role.ASSISTANT or first.tool_calls
@@ -155,8 +155,8 @@ def test_what_nobody_has_answered_yet_stays(
 ) -> None:
     extra = Rows()
     asked = [extra.add(Role.USER, f"new {number}") for number in range(new)]
-    planned = eviction([*rows, *asked], settings=chosen, room=10, new=new)
-    assert (planned is None) == (compaction.evictable([*rows, *asked], new) == 0)
+    planned = choose_eviction([*rows, *asked], settings=chosen, available_tokens=10, new_count=new)
+    assert (planned is None) == (compaction.evictable_count([*rows, *asked], new) == 0)
     if planned is not None and new:
         assert list(planned.kept[-new:]) == asked
 
@@ -170,7 +170,7 @@ def talk(rounds: int) -> list[Message]:
 
 
 def planned_for(rows: list[Message], chosen: dict[str, Any], room: int = WIDE) -> Eviction:
-    planned = eviction(rows, settings=chosen, room=room)
+    planned = choose_eviction(rows, settings=chosen, available_tokens=room)
     assert planned is not None
     return planned
 
@@ -201,13 +201,13 @@ def test_a_window_too_small_to_slide_falls_back_to_all() -> None:
 
 @pytest.mark.parametrize("rows", [[], talk(0)])
 def test_a_system_message_alone_has_nothing_to_spare(rows: list[Message]) -> None:
-    assert compaction.evictable(rows) == 0
+    assert compaction.evictable_count(rows) == 0
 
 
 def test_a_summary_alone_is_not_summarised_again() -> None:
     rows = Rows()
     rows.add(Role.SUMMARY, "old")
-    assert eviction(rows.rows, settings=ALL, room=WIDE) is None
+    assert choose_eviction(rows.rows, settings=ALL, available_tokens=WIDE) is None
 
 
 # -- when ------------------------------------------------------------------------------------
@@ -230,11 +230,11 @@ def test_a_step_that_leaves_little_room_is_followed_by_a_compaction() -> None:
 
 
 def test_it_is_tried_once_and_the_run_ends_as_it_was_going_to() -> None:
-    assert next_command(turn(91, compacted=True), POLICY) == EndTurn(StopReason.END_TURN)
+    assert next_command(turn(91, is_compaction_done=True), POLICY) == EndTurn(StopReason.END_TURN)
     left = turn(91, ending=StopReason.MAX_STEPS)
     assert next_command(left, POLICY) == Compact(Trigger.FULL, ending=StopReason.MAX_STEPS)
     shown = [*talk(0), Rows().add(Role.SUMMARY, "all of it")]
-    done = turn(20, rows=shown, ending=StopReason.TOOL_RULE, compacted=True)
+    done = turn(20, rows=shown, ending=StopReason.TOOL_RULE, is_compaction_done=True)
     assert next_command(done, POLICY) == EndTurn(StopReason.TOOL_RULE)
 
 
@@ -247,14 +247,14 @@ def test_a_window_full_of_the_system_message_is_not_helped() -> None:
 def test_a_refused_question_is_made_smaller_and_asked_again() -> None:
     rows = [*talk(2), Rows().add(Role.USER, "more")]
     assert next_command(turn(0, rows=rows, overflows=1), POLICY) == Compact(Trigger.OVERFLOW)
-    again = next_command(turn(0, rows=rows, overflows=1, compacted=True), POLICY)
+    again = next_command(turn(0, rows=rows, overflows=1, is_compaction_done=True), POLICY)
     assert isinstance(again, AskModel)
 
 
 def test_a_run_that_only_compacts_does_it_once() -> None:
     policy = Policy(max_steps=5, only_compacts=True)
     assert next_command(turn(0), policy) == Compact(Trigger.REQUESTED)
-    for done in (turn(0, compacted=True), turn(0, rows=talk(0))):
+    for done in (turn(0, is_compaction_done=True), turn(0, rows=talk(0))):
         assert next_command(done, policy) == EndTurn(StopReason.END_TURN)
 
 
@@ -285,7 +285,7 @@ def test_a_transcript_tells_who_said_and_did_what() -> None:
             content=(Thinking("secret"), Text("Done.")),
         )
     )
-    told = summaries.transcript(rows.rows[1:], 10_000)
+    told = summaries.render_transcript(rows.rows[1:], 10_000)
     assert told.splitlines()[1:-1:2] == [
         "summary of what was said before: Long ago.",
         "user: Roll [1 pictures]",
@@ -303,7 +303,7 @@ def test_a_transcript_fits(sizes: list[int], chars: int) -> None:
     for size in sizes:
         rows.add(Role.USER, "x" * size)
     note = len("<transcript>\n [… 10000 characters left out …] \n</transcript>") + 10
-    assert len(summaries.transcript(rows.rows[1:], chars)) <= chars + note
+    assert len(summaries.render_transcript(rows.rows[1:], chars)) <= chars + note
 
 
 @pytest.mark.parametrize("some_stay", [True, False])
@@ -315,12 +315,12 @@ def test_a_summary_is_packed_and_can_be_read_again(*, some_stay: bool) -> None:
     assert "The following is a summary of the previous messages:\n They met." in packed.message
     assert packed.summary == "They met.\nThey talked."
     assert (packed.type, packed.time, packed.compaction_stats) == ("system_alert", "then", STATS)
-    assert summaries.latest([row, row]) == packed.summary
+    assert summaries.latest_summary([row, row]) == packed.summary
 
 
 def test_a_summary_from_elsewhere_is_its_own_text() -> None:
-    assert summaries.latest([Rows().add(Role.SUMMARY, "plain words")]) == "plain words"
-    assert summaries.latest([]) == ""
+    assert summaries.latest_summary([Rows().add(Role.SUMMARY, "plain words")]) == "plain words"
+    assert summaries.latest_summary([]) == ""
 
 
 @pytest.mark.parametrize(
@@ -328,13 +328,13 @@ def test_a_summary_from_elsewhere_is_its_own_text() -> None:
     [(None, "abcdefgh"), (0, "abcdefgh"), (8, "abcdefgh"), (3, "abc…"), (100, "abcdefgh")],
 )
 def test_a_summary_is_clipped_as_asked(chars: int | None, left: str) -> None:
-    assert summaries.clipped(" abcdefgh\n", chars, WIDE) == left
+    assert summaries.clip_summary(" abcdefgh\n", chars, WIDE) == left
 
 
 def test_a_summary_leaves_room_for_a_talk() -> None:
     # A quarter of the window, at four characters per token.
-    assert summaries.clipped("abcdefgh", 50_000, 4) == "abcd…"
+    assert summaries.clip_summary("abcdefgh", 50_000, 4) == "abcd…"
 
 
 def test_half_a_character_is_replaced() -> None:
-    assert summaries.clipped("a\ud800b", None, WIDE) == "a?b"
+    assert summaries.clip_summary("a\ud800b", None, WIDE) == "a?b"

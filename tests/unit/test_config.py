@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.config import ABOUT, GUIDE, Settings, is_loopback, unknown_variables
+from holdfast.config import GUIDE_HANDLE, SPECS, Settings, find_unknown_variables, is_loopback
 from holdfast.errors import SettingInvalid
-from holdfast.ports.house import Limits
 from holdfast.ports.sandbox import SandboxLimits
+from holdfast.ports.services import Limits
 
 
 def test_without_a_word_from_the_operator_the_server_is_local_and_keeps_a_file_at_home() -> None:
@@ -22,10 +22,10 @@ def test_without_a_word_from_the_operator_the_server_is_local_and_keeps_a_file_a
 
 
 def test_every_setting_is_described_and_has_a_variable_of_its_own() -> None:
-    variables = [name for about in ABOUT.values() for name in about.variables]
+    variables = [name for about in SPECS.values() for name in about.variables]
 
-    assert list(ABOUT) == [item.name for item in fields(Settings)]
-    assert all(about.says and about.variables for about in ABOUT.values())
+    assert list(SPECS) == [item.name for item in fields(Settings)]
+    assert all(about.description and about.variables for about in SPECS.values())
     assert len(variables) == len(set(variables))
 
 
@@ -67,7 +67,7 @@ def test_the_password_variable_of_the_retired_server_is_accepted_and_ours_wins()
 
 
 def test_the_guide_is_the_default_model_until_a_provider_has_a_key() -> None:
-    assert Settings.read({}).default_model == GUIDE
+    assert Settings.read({}).default_model == GUIDE_HANDLE
     assert Settings.read({"OPENAI_API_KEY": "k"}).default_model is None
     assert Settings.read({"ANTHROPIC_API_KEY": "k"}).default_model is None
     chosen = {"ANTHROPIC_API_KEY": "k", "HOLDFAST_DEFAULT_MODEL": "anthropic/claude"}
@@ -135,7 +135,7 @@ def test_loopback_needs_no_password(host: str) -> None:
 
 def test_no_secret_is_shown() -> None:
     secret = "hunter2"
-    variables = {about.variables[0]: secret for about in ABOUT.values() if about.secret}
+    variables = {about.variables[0]: secret for about in SPECS.values() if about.secret}
     database = f"postgresql://me:{secret}@host/name"
 
     assert secret not in repr(Settings.read(variables, database_url=database))
@@ -172,19 +172,19 @@ def test_limits_of_tools_are_those_that_were_chosen() -> None:
 def test_all_problems_are_found_and_not_only_the_first() -> None:
     bad = {"HOLDFAST_PORT": "x", "HOLDFAST_SANDBOX": "steel"}
 
-    assert Settings.problems(bad) == [
+    assert Settings.find_problems(bad) == [
         "HOLDFAST_PORT is 'x'; it must be a number from 0 to 65535.",
         "HOLDFAST_SANDBOX is 'steel'; it must be one of plain, isolated.",
     ]
-    assert Settings.problems({"HOLDFAST_PORT": "1"}, port="x") == [
+    assert Settings.find_problems({"HOLDFAST_PORT": "1"}, port="x") == [
         "--port is 'x'; it must be a number from 0 to 65535."
     ]
-    (open_door,) = Settings.problems({"HOLDFAST_HOST": "0.0.0.0"})
+    (open_door,) = Settings.find_problems({"HOLDFAST_HOST": "0.0.0.0"})
     assert "without a password" in open_door
-    assert Settings.problems({}) == []
+    assert Settings.find_problems({}) == []
 
 
 def test_variables_that_only_look_like_settings_are_found() -> None:
     environ = {"HOLDFAST_PROT": "1", "HOLDFAST_PORT": "1", "HOLDFAST_URL": "x", "PATH": "x"}
 
-    assert unknown_variables(environ) == ["HOLDFAST_PROT"]
+    assert find_unknown_variables(environ) == ["HOLDFAST_PROT"]

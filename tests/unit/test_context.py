@@ -70,13 +70,13 @@ def test_a_row_counts_words_thoughts_calls_and_results() -> None:
     ],
 )
 def test_an_unfinished_end_is_not_counted(rows: list[Message], counted: int) -> None:
-    assert len(context.countable(rows)) == counted
+    assert len(context.without_unfinished_end(rows)) == counted
 
 
 def test_a_section_is_found_with_its_tags() -> None:
     text = "base\n<rules>\none\n</rules>\n<rest>\n</rest>"
-    assert context.section(text, "rules") == "<rules>\none\n</rules>"
-    assert context.section(text, "other") == ""
+    assert context.find_section(text, "rules") == "<rules>\none\n</rules>"
+    assert context.find_section(text, "other") == ""
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_compaction_settings_are_filled_in() -> None:
 
 def test_another_mode_brings_its_own_prompt_and_keeps_the_rest() -> None:
     before = context.compaction_settings("openai/gpt", {"prompt": "mine", "clip_chars": 10})
-    after = context.changed_compaction(
+    after = context.update_compaction_settings(
         before, {"mode": "all"}, handle="openai/gpt", new_handle="openai/gpt"
     )
     assert after["prompt"] != "mine"
@@ -115,12 +115,12 @@ def test_another_mode_brings_its_own_prompt_and_keeps_the_rest() -> None:
 
 def test_another_provider_brings_its_own_summary_model_unless_one_was_chosen() -> None:
     before = context.compaction_settings("openai/gpt")
-    after = context.changed_compaction(
+    after = context.update_compaction_settings(
         before, None, handle="openai/gpt", new_handle="anthropic/claude"
     )
     assert after["model"] == "anthropic/claude-haiku-4-5"
     chosen = context.compaction_settings("openai/gpt", {"model": "openai/mine"})
-    after = context.changed_compaction(
+    after = context.update_compaction_settings(
         chosen, None, handle="openai/gpt", new_handle="anthropic/claude"
     )
     assert after["model"] == "openai/mine"
@@ -134,7 +134,7 @@ def test_no_return_of_a_tool_fills_the_window_by_itself(window: int, limit: int)
 
     fits, long, said = returned("x" * (limit - 4)), returned("y" * (limit + 7)), row(Role.USER)
 
-    shown = context.within_reach([said, fits, long], window)
+    shown = context.truncate_returns([said, fits, long], window)
 
     assert shown[:2] == (said, fits)
     first, last = shown[2].tool_returns[0].content

@@ -6,7 +6,7 @@ from itertools import permutations
 import pytest
 
 from holdfast.core.deadlines import Deadline, OnTimeout
-from holdfast.core.expiry import deadline_of
+from holdfast.core.expiry import call_deadline
 from holdfast.core.runs import RunRequest
 from holdfast.core.tool_rules import RequiresApproval
 
@@ -31,5 +31,5 @@ def test_of_several_rules_the_most_impatient_counts_and_of_two_the_careful_one(
     given: list[RequiresApproval], seconds: float, outcome: OnTimeout
 ) -> None:
     for rules in permutations(given):
-        found = deadline_of("ask", RunRequest(), rules, NOW)
+        found = call_deadline("ask", RunRequest(), rules, NOW)
         assert found == Deadline(NOW + timedelta(seconds=seconds), outcome)

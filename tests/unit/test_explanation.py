@@ -4,12 +4,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.values import Make, moment
+from tests.support.values import Make, moment
 
 from holdfast.core.budgets import Overrun
 from holdfast.core.cancellation import Action, Cancellation
 from holdfast.core.deadlines import Deadline, OnTimeout
-from holdfast.core.explanation import Cancel, Decide, Facts, Phase, Remedy, Return, explain
+from holdfast.core.explanation import Cancel, Decide, Facts, Phase, Remedy, SendResults, explain
 from holdfast.core.messages import CallState, Decision, OpenCall, Outcome, ToolCall
 from holdfast.core.runs import (
     COMPACTION,
@@ -53,7 +53,7 @@ WAITS_ON = "Nothing: it waits until somebody answers or cancels it."
 # The facts; then the phase, the sentence, since when, what happens by itself, and what somebody can do.
 CASES: dict[str, tuple[dict[str, Any], Phase, str, str | None, list[Remedy]]] = {
     "running, and nobody here carries it": (
-        {"run": run(RunStatus.RUNNING), "carried": False},
+        {"run": run(RunStatus.RUNNING), "has_worker": False},
         Phase.STARTING,
         (
             "The run has been taken and decides what comes next, for 5.0 seconds. "
@@ -70,7 +70,7 @@ CASES: dict[str, tuple[dict[str, Any], Phase, str, str | None, list[Remedy]]] = 
         [Cancel("run-1", "ends the run before it has begun")],
     ),
     "queued behind others": (
-        {"run": run(RunStatus.QUEUED), "ahead": ("run-8", "run-9")},
+        {"run": run(RunStatus.QUEUED), "runs_ahead": ("run-8", "run-9")},
         Phase.QUEUED,
         "The run waits for 5.0 seconds for its turn in the conversation, which run-8 holds, with 1 more before it.",
         "It begins once those before it have ended.",
@@ -80,7 +80,7 @@ CASES: dict[str, tuple[dict[str, Any], Phase, str, str | None, list[Remedy]]] = 
         ],
     ),
     "queued behind more than are named": (
-        {"run": run(RunStatus.QUEUED), "ahead": ("run-8", "run-9"), "more_ahead": True},
+        {"run": run(RunStatus.QUEUED), "runs_ahead": ("run-8", "run-9"), "has_more_ahead": True},
         Phase.QUEUED,
         (
             "The run waits for 5.0 seconds for its turn in the conversation, which run-8 holds, with more than 1 "
@@ -140,7 +140,7 @@ CASES: dict[str, tuple[dict[str, Any], Phase, str, str | None, list[Remedy]]] = 
         {
             "run": run(RunStatus.RUNNING, started_at=LONG_AGO),
             "calls": (call(1, CallState.STARTED), call(2, CallState.SETTLED)),
-            "called_at": AGO,
+            "calls_requested_at": AGO,
         },
         Phase.RUNNING_TOOLS,
         "The run has been running tool_1 (call_1) for 5.0 seconds; 1 of 2 calls returned.",
@@ -190,7 +190,7 @@ CASES: dict[str, tuple[dict[str, Any], Phase, str, str | None, list[Remedy]]] = 
         ),
         WAITS_ON,
         [
-            Return(
+            SendResults(
                 "message-1",
                 ("call_2",),
                 ("call_1",),

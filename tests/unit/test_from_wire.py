@@ -10,11 +10,11 @@ from holdfast.core.messages import Decision, Image, Outcome, Role, Text, ToolRet
 from holdfast.core.runs import ClientTool, RunRequest, RunStatus
 from holdfast.errors import CallerError, InvalidArgument, Unprocessable
 from holdfast.http.letta_v1.from_wire import (
-    core_statuses,
-    inputs,
     new_send,
+    parse_statuses,
     refuse_streaming_options,
     run_request,
+    send_inputs,
 )
 from holdfast.http.letta_v1.schemas.send import SendBody
 from holdfast.usecases.messages import ApprovalInput, Input, MessageInput
@@ -29,7 +29,7 @@ def body(**fields: Any) -> SendBody:
 
 
 def parsed(*items: dict[str, Any]) -> tuple[Input, ...]:
-    return inputs(body(messages=list(items)))
+    return send_inputs(body(messages=list(items)))
 
 
 def content(value: Any) -> tuple[Any, ...]:
@@ -63,7 +63,7 @@ def test_a_caller_may_speak_in_three_roles(role: str) -> None:
 
 @pytest.mark.parametrize("given", ["hi", [{"type": "text", "text": "hi"}], [{"text": "hi"}]])
 def test_input_is_short_for_one_user_message(given: Any) -> None:
-    assert inputs(body(input=given)) == (MessageInput(role=Role.USER, content=(Text("hi"),)),)
+    assert send_inputs(body(input=given)) == (MessageInput(role=Role.USER, content=(Text("hi"),)),)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_input_is_short_for_one_user_message(given: Any) -> None:
 )
 def test_messages_and_input_exclude_each_other(fields: dict[str, Any], phrase: str) -> None:
     with pytest.raises(Unprocessable) as raised:
-        inputs(body(**fields))
+        send_inputs(body(**fields))
     assert str(raised.value) == phrase
 
 
@@ -326,15 +326,15 @@ def test_default_streaming_options_are_no_wish() -> None:
 
 
 def test_a_v1_status_means_every_status_that_it_is_shown_for() -> None:
-    assert core_statuses(["created", "completed"]) == (
+    assert parse_statuses(["created", "completed"]) == (
         RunStatus.QUEUED,
         RunStatus.PAUSED,
         RunStatus.ANSWERED,
         RunStatus.COMPLETED,
     )
-    assert core_statuses([]) == ()
+    assert parse_statuses([]) == ()
 
 
 def test_an_unknown_status_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="'queued' is not a valid RunStatus"):
-        core_statuses(["created", "queued"])
+        parse_statuses(["created", "queued"])

@@ -6,15 +6,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.adapters.models.guide import COUNT_SECONDS, Guide
-from holdfast.adapters.models.guide_arguments import read
-from holdfast.adapters.models.guide_plan import Call, CallTools, Count, Plan, Say, decide
+from holdfast.adapters.models.guide.arguments import parse_arguments
+from holdfast.adapters.models.guide.model import COUNT_SECONDS, Guide
+from holdfast.adapters.models.guide.plan import Call, CallTools, Count, Plan, Say, decide
 from holdfast.adapters.models.handles import GUIDE_HANDLE, ProviderSettings
 from holdfast.adapters.models.router import ModelRouter
 from holdfast.core.memory import Block, render_blocks
 from holdfast.core.messages import Message, Outcome, Role, Text, ToolCall, ToolReturn
 from holdfast.core.models import ModelChoice
-from holdfast.core.summaries import transcript
+from holdfast.core.summaries import render_transcript
 from holdfast.core.traces import CallType
 from holdfast.core.turn import Finish
 from holdfast.ports.model import Answer, ModelEvent, Question, TextDelta, ToolCallDelta, ToolOffer
@@ -225,7 +225,7 @@ def test_a_hidden_note_is_not_the_users_wish() -> None:
 def test_an_argument_takes_the_type_of_its_schema(
     words: str, schema: dict[str, Any], expected: object
 ) -> None:
-    reading = read(words, {"properties": {"flag": schema}, "required": ["flag"]})
+    reading = parse_arguments(words, {"properties": {"flag": schema}, "required": ["flag"]})
     assert reading.arguments == {"flag": expected}
     assert (reading.missing, reading.unreadable) == ((), ())
 
@@ -304,8 +304,8 @@ async def test_the_router_needs_no_key_for_the_guide() -> None:
 
 def test_the_guide_can_summarise() -> None:
     rows = [_row(Role.USER, "count to 3"), _row(Role.ASSISTANT, "1, 2, 3."), _row(Role.USER, "hi")]
-    told = transcript(rows, 1_000)
+    told = render_transcript(rows, 1_000)
     asked = _question(told, call_type=CallType.SUMMARIZATION, tools=(FLIP,))
     assert decide(asked) == Say("The user said: “count to 3”; “hi”.")
-    nothing = _question(transcript([], 10), call_type=CallType.SUMMARIZATION)
+    nothing = _question(render_transcript([], 10), call_type=CallType.SUMMARIZATION)
     assert decide(nothing) == Say("The user said: nothing.")

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.lifecycle import FINAL, LIVE, TRANSITIONS, Signal, advance, ending, is_over
+from holdfast.core.lifecycle import (
+    FINAL,
+    LIVE,
+    TRANSITIONS,
+    Signal,
+    advance,
+    ending_signal,
+    is_over,
+)
 from holdfast.core.runs import RunStatus, StopReason
 from holdfast.errors import IllegalTransition
 
@@ -71,7 +79,7 @@ def test_every_status_can_be_reached_from_the_queue() -> None:
 @pytest.mark.parametrize("reason", StopReason)
 def test_every_stop_reason_ends_a_run_that_may_end_so(reason: StopReason) -> None:
     start = RunStatus.CANCELLING if reason is StopReason.CANCELLED else RunStatus.RUNNING
-    assert is_over(advance(start, ending(reason)))
+    assert is_over(advance(start, ending_signal(reason)))
 
 
 @pytest.mark.parametrize(
@@ -88,7 +96,7 @@ def test_every_stop_reason_ends_a_run_that_may_end_so(reason: StopReason) -> Non
 )
 def test_a_stop_reason_means_one_status(reason: StopReason, status: RunStatus) -> None:
     """Wire-v1 §5.3."""
-    assert advance(RunStatus.RUNNING, ending(reason)) is status
+    assert advance(RunStatus.RUNNING, ending_signal(reason)) is status
 
 
 def test_live_and_over_are_opposites() -> None:

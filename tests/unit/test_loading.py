@@ -3,7 +3,7 @@
 import asyncio
 import threading
 
-from holdfast.adapters.loading import loaded
+from holdfast.adapters.loading import load_in_thread
 
 MOMENT_SECONDS = 0.05
 
@@ -19,10 +19,10 @@ async def test_two_loads_are_never_under_way_at_once() -> None:
             return False
         return True
 
-    assert not any(await asyncio.gather(loaded(meets), loaded(meets)))
+    assert not any(await asyncio.gather(load_in_thread(meets), load_in_thread(meets)))
 
 
 async def test_what_a_load_returns_and_raises_comes_back() -> None:
-    assert await loaded(divmod, 7, 2) == (3, 1)
-    (failed,) = await asyncio.gather(loaded(int, "x"), return_exceptions=True)
+    assert await load_in_thread(divmod, 7, 2) == (3, 1)
+    (failed,) = await asyncio.gather(load_in_thread(int, "x"), return_exceptions=True)
     assert isinstance(failed, ValueError)

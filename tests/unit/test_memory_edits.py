@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.memory import apply_patch, label_at
+from holdfast.core.memory import apply_patch, label_from_path
 from holdfast.errors import ToolError
 
 lines = st.lists(st.sampled_from(["a", "b", "-c", "+d", " e", ""]), min_size=1, max_size=12)
@@ -57,8 +57,8 @@ def test_a_patch_that_does_not_fit_is_refused(patch: str, says: str) -> None:
 
 
 def test_a_path_names_a_block() -> None:
-    assert label_at("/memories/plan/today") == "plan/today"
-    assert label_at("human") == "human"
+    assert label_from_path("/memories/plan/today") == "plan/today"
+    assert label_from_path("human") == "human"
     for wrong in ("/memories/", "", "a b", "x" * 51, "../etc"):
         with pytest.raises(ToolError):
-            label_at(wrong)
+            label_from_path(wrong)

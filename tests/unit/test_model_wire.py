@@ -20,17 +20,17 @@ class OpenModels:
     def __init__(self, default: str | None = None) -> None:
         self._default = default
 
-    async def models(self) -> list[ModelInfo]:
+    async def list_models(self) -> list[ModelInfo]:
         return []
 
-    async def embeddings(self) -> list[Any]:
+    async def list_embeddings(self) -> list[Any]:
         return []
 
     async def prepare(self, handle: str, *, settings: bool = False) -> None: ...
 
     def check(self, choice: ModelChoice) -> None: ...
 
-    def judged(self, choice: ModelChoice) -> ModelChoice:
+    def with_warnings(self, choice: ModelChoice) -> ModelChoice:
         return choice
 
     def find_embedding(self, handle: str) -> None:
@@ -50,7 +50,7 @@ class OpenModels:
             display_name=name,
         )
 
-    def including(self, provider: Provider) -> Catalogue:
+    def with_user_provider(self, provider: Provider) -> Catalogue:
         raise AssertionError(provider)
 
     async def verify(self, provider: Provider) -> None:
@@ -61,12 +61,12 @@ class OpenModels:
 
 
 def chosen(**body: object) -> ModelChoice:
-    wish = model_wire.wish(AgentCreate.model_validate(body))
+    wish = model_wire.model_wish(AgentCreate.model_validate(body))
     return model_choice.choose(OpenModels("openai/gpt-4o-mini"), wish)
 
 
 def changed(choice: ModelChoice, **body: object) -> ModelChoice:
-    wish = model_wire.wish(AgentUpdate.model_validate(body))
+    wish = model_wire.model_wish(AgentUpdate.model_validate(body))
     return model_choice.change(OpenModels(), choice, wish)
 
 
@@ -100,7 +100,7 @@ def test_the_operators_default_model_is_taken_when_none_is_named() -> None:
 
 def test_no_model_and_no_default_is_an_error() -> None:
     with pytest.raises(InvalidArgument, match="Must specify either model or llm_config"):
-        model_choice.choose(OpenModels(), model_wire.wish(AgentCreate.model_validate({})))
+        model_choice.choose(OpenModels(), model_wire.model_wish(AgentCreate.model_validate({})))
 
 
 def test_the_window_is_the_models_own_up_to_our_limit() -> None:

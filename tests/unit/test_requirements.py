@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.requirements import MAX_REQUIREMENTS, pip_requirements, refuse_npm
+from holdfast.core.requirements import MAX_REQUIREMENTS, parse_pip_requirements, refuse_npm
 from holdfast.errors import InvalidArgument
 
 
@@ -22,14 +22,14 @@ from holdfast.errors import InvalidArgument
     ],
 )
 def test_a_package_is_written_as_pip_reads_it(name: str, version: str | None, line: str) -> None:
-    assert pip_requirements([{"name": name, "version": version}]) == (line,)
+    assert parse_pip_requirements([{"name": name, "version": version}]) == (line,)
 
 
 def test_the_order_and_the_spelling_make_no_difference() -> None:
     one = [{"name": "B_b"}, {"name": "a", "version": "==1"}]
     other = [{"name": "a", "version": "1"}, {"name": "b-b"}, {"name": "b.b"}]
-    assert pip_requirements(one) == pip_requirements(other) == ("a==1", "b-b")
-    assert pip_requirements(None) == pip_requirements([]) == ()
+    assert parse_pip_requirements(one) == parse_pip_requirements(other) == ("a==1", "b-b")
+    assert parse_pip_requirements(None) == parse_pip_requirements([]) == ()
 
 
 @pytest.mark.parametrize(
@@ -57,12 +57,12 @@ def test_nothing_that_pip_would_take_for_more_than_a_package_is_accepted(
     name: str, version: Any
 ) -> None:
     with pytest.raises(InvalidArgument, match="pip_requirements"):
-        pip_requirements([{"name": name, "version": version}])
+        parse_pip_requirements([{"name": name, "version": version}])
 
 
 def test_there_is_a_limit() -> None:
     with pytest.raises(InvalidArgument, match="at most"):
-        pip_requirements([{"name": f"p{number}"} for number in range(MAX_REQUIREMENTS + 1)])
+        parse_pip_requirements([{"name": f"p{number}"} for number in range(MAX_REQUIREMENTS + 1)])
 
 
 def test_npm_requirements_are_refused_with_a_reason() -> None:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.retrying import FIRST_WAIT_SECONDS, wait_before
+from holdfast.core.retrying import FIRST_WAIT_SECONDS, retry_wait_seconds
 
 ATTEMPTS = st.integers(2, 12)
 SEEDS = st.text(max_size=8)
@@ -11,7 +11,7 @@ SEEDS = st.text(max_size=8)
 
 @given(ATTEMPTS, SEEDS)
 def test_each_pause_is_twice_as_long_give_or_take_a_half(attempt: int, seed: str) -> None:
-    wait = wait_before(attempt, asked_seconds=None, left_seconds=1e9, seed=seed)
+    wait = retry_wait_seconds(attempt, requested_seconds=None, remaining_seconds=1e9, seed=seed)
     pause = FIRST_WAIT_SECONDS * 2 ** (attempt - 2)
     assert wait is not None
     assert pause / 2 <= wait <= pause
@@ -21,7 +21,7 @@ def test_each_pause_is_twice_as_long_give_or_take_a_half(attempt: int, seed: str
 def test_a_provider_is_never_asked_before_the_time_it_named(
     attempt: int, seed: str, asked: float
 ) -> None:
-    wait = wait_before(attempt, asked_seconds=asked, left_seconds=1e9, seed=seed)
+    wait = retry_wait_seconds(attempt, requested_seconds=asked, remaining_seconds=1e9, seed=seed)
     assert wait is not None
     assert asked <= wait <= asked + FIRST_WAIT_SECONDS
 
@@ -30,15 +30,17 @@ def test_a_provider_is_never_asked_before_the_time_it_named(
 def test_nothing_is_waited_for_that_comes_too_late(
     attempt: int, seed: str, asked: float | None, left: float
 ) -> None:
-    wait = wait_before(attempt, asked_seconds=asked, left_seconds=left, seed=seed)
-    unbounded = wait_before(attempt, asked_seconds=asked, left_seconds=1e9, seed=seed)
+    wait = retry_wait_seconds(attempt, requested_seconds=asked, remaining_seconds=left, seed=seed)
+    unbounded = retry_wait_seconds(
+        attempt, requested_seconds=asked, remaining_seconds=1e9, seed=seed
+    )
     assert unbounded is not None
     assert wait == (unbounded if unbounded <= left else None)
 
 
 def test_runs_that_failed_together_do_not_come_back_together() -> None:
     waits = {
-        wait_before(2, asked_seconds=None, left_seconds=60, seed=f"step-{number}")
+        retry_wait_seconds(2, requested_seconds=None, remaining_seconds=60, seed=f"step-{number}")
         for number in range(50)
     }
     assert len(waits) == 50

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.core.runs import StopReason
 from holdfast.http.letta_v1.schemas import messages as wire
-from holdfast.http.sse import COMMENT, DONE, EventStream, framed
+from holdfast.http.sse import DONE, KEEP_ALIVE_COMMENT, EventStream, encode_frames
 
 WAIT_SECONDS = 10
 
@@ -68,12 +68,12 @@ async def served(stream: EventStream, client: Client) -> None:
 def test_only_an_error_has_a_name() -> None:
     stop = wire.StopReasonItem(StopReason.ERROR)
     error = wire.ErrorMessage(run_id="run-1", error_type="llm_error", message="a\nb", detail="ü")
-    assert framed([stop, error]).decode() == (
+    assert encode_frames([stop, error]).decode() == (
         'data: {"message_type":"stop_reason","stop_reason":"error"}\n\n'
         'event: error\ndata: {"message_type":"error_message","run_id":"run-1",'
         '"error_type":"llm_error","message":"a\\nb","detail":"ü","seq_id":null}\n\n'
     )
-    assert framed([]) == b""
+    assert encode_frames([]) == b""
 
 
 async def test_each_chunk_is_one_message_and_the_last_is_empty() -> None:
@@ -152,12 +152,12 @@ async def test_silence_is_filled_and_talk_is_not() -> None:
     client, source = Client(), Source()
     stream = EventStream(source.chunks(), keep_alive_seconds=0.01)
     serving = asyncio.create_task(served(stream, client))
-    await client.gets(lambda: client.text.count(COMMENT) >= 3)
+    await client.gets(lambda: client.text.count(KEEP_ALIVE_COMMENT) >= 3)
     source.queue.put_nowait(b"data: 1\n\n")
     await client.gets(lambda: b"data" in client.text)
     source.queue.put_nowait(None)
     await serving
-    assert client.text.replace(COMMENT, b"") == b"data: 1\n\n"
+    assert client.text.replace(KEEP_ALIVE_COMMENT, b"") == b"data: 1\n\n"
 
 
 async def test_nothing_is_said_before_there_is_something_to_say() -> None:

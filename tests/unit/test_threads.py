@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
-from tests.values import Make
+from tests.support.values import Make
 
 from holdfast.core.messages import Decision, Message, Outcome, Role, ToolCall, ToolReturn
 from holdfast.core.models import ModelChoice, ModelSettings
-from holdfast.core.threads import Thread, shareable
+from holdfast.core.threads import Thread, shareable_messages
 
 OWN = ModelChoice(
     handle="openai/gpt-x",
@@ -23,7 +23,7 @@ def thread(make: Make) -> Thread:
 
 
 def chosen(make: Make, **wishes: object) -> ModelChoice:
-    return make.thread(make.agent(), **wishes).choice(OWN)
+    return make.thread(make.agent(), **wishes).choose_model(OWN)
 
 
 def test_a_conversation_follows_its_agent_where_it_says_nothing(make: Make) -> None:
@@ -71,12 +71,12 @@ def test_a_fork_shares_what_was_said_but_no_unanswered_call(
     make: Make, thread: Thread, context: str, shared: str
 ) -> None:
     rows = said(make, thread, *context)
-    assert list(shareable(rows)) == rows[1 : 1 + len(shared)]
+    assert list(shareable_messages(rows)) == rows[1 : 1 + len(shared)]
 
 
 def test_a_fork_ends_with_the_message_it_is_told_to(make: Make, thread: Thread) -> None:
     rows = said(make, thread, *"sucru")
-    assert list(shareable(rows, rows[0].id)) == []
-    assert list(shareable(rows, rows[1].id)) == rows[1:2]
-    assert list(shareable(rows, rows[2].id)) == rows[1:2]
-    assert list(shareable(rows, rows[3].id)) == rows[1:4]
+    assert list(shareable_messages(rows, rows[0].id)) == []
+    assert list(shareable_messages(rows, rows[1].id)) == rows[1:2]
+    assert list(shareable_messages(rows, rows[2].id)) == rows[1:2]
+    assert list(shareable_messages(rows, rows[3].id)) == rows[1:4]

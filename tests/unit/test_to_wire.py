@@ -42,7 +42,7 @@ from holdfast.core.runs import (
 )
 from holdfast.http.letta_v1.schemas import messages as wire
 from holdfast.http.letta_v1.to_wire.messages import (
-    Speech,
+    AssistantMessageTool,
     api_listing,
     api_messages,
     message_type,
@@ -88,7 +88,7 @@ def on_the_wire(value: object) -> Any:
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
-def shown(row: Message, speech: Speech | None = None) -> list[dict[str, Any]]:
+def shown(row: Message, speech: AssistantMessageTool | None = None) -> list[dict[str, Any]]:
     """The API messages without what is the same in each."""
     common = {"id", "date", "name", "sender_id", "step_id", "run_id", "is_err", "seq_id"}
     return [
@@ -315,22 +315,26 @@ def test_a_listing_shows_the_speech_tool_as_words_and_hides_its_return() -> None
     said = call(1, "send_message", '{"message": "hello"}')
     row = a_row(Role.ASSISTANT, content=(Thinking("greet"),), tool_calls=(said, call(2)))
     answer = a_row(Role.TOOL, tool_returns=(returned(1, name="send_message"), returned(2)))
-    assert [message["message_type"] for message in shown(row, Speech())] == [
+    assert [message["message_type"] for message in shown(row, AssistantMessageTool())] == [
         "reasoning_message",
         "assistant_message",
         "tool_call_message",
     ]
-    assert shown(row, Speech())[1]["content"] == "hello"
-    assert shown(row, Speech())[2]["tool_calls"] == [wired_call(2)]
-    [left] = shown(answer, Speech())
+    assert shown(row, AssistantMessageTool())[1]["content"] == "hello"
+    assert shown(row, AssistantMessageTool())[2]["tool_calls"] == [wired_call(2)]
+    [left] = shown(answer, AssistantMessageTool())
     assert left["tool_call_id"] == "call_2"
-    assert shown(replace(answer, tool_returns=answer.tool_returns[:1]), Speech()) == []
+    assert (
+        shown(replace(answer, tool_returns=answer.tool_returns[:1]), AssistantMessageTool()) == []
+    )
 
 
 @pytest.mark.parametrize("arguments", ["{", "[]", '{"text": "x"}', '{"message": 1}'])
 def test_a_speech_without_words_stays_a_call(arguments: str) -> None:
     row = a_row(Role.ASSISTANT, tool_calls=(call(1, "send_message", arguments),))
-    assert [message["message_type"] for message in shown(row, Speech())] == ["tool_call_message"]
+    assert [message["message_type"] for message in shown(row, AssistantMessageTool())] == [
+        "tool_call_message"
+    ]
 
 
 def test_outside_listings_the_speech_tool_is_a_tool() -> None:
@@ -560,9 +564,9 @@ rows = st.builds(
 listing = msgspec.json.Decoder(list[wire.ApiMessage])
 
 
-@given(row=rows, speech=st.none() | st.just(Speech()))
+@given(row=rows, speech=st.none() | st.just(AssistantMessageTool()))
 def test_any_row_is_shown_with_its_id_and_otids_that_follow_the_rule(
-    row: Message, speech: Speech | None
+    row: Message, speech: AssistantMessageTool | None
 ) -> None:
     messages = api_messages(row, speech)
     assert listing.decode(msgspec.json.encode(messages)) == messages

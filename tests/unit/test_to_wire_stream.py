@@ -16,11 +16,11 @@ from holdfast.core.events import (
     CompactionBegan,
     Event,
     Fact,
-    HiddenThoughtStreamed,
+    HiddenReasoningStreamed,
     MessageStored,
+    ReasoningStreamed,
     RunEnded,
     TextStreamed,
-    ThoughtStreamed,
 )
 from holdfast.core.messages import (
     Decision,
@@ -39,11 +39,17 @@ from holdfast.core.summaries import pack
 from holdfast.errors import PendingApproval
 from holdfast.http.letta_v1.schemas import messages as wire
 from holdfast.http.letta_v1.to_wire.messages import api_messages
-from holdfast.http.letta_v1.to_wire.stream import View, ping, refusal, stream_items, view_of
+from holdfast.http.letta_v1.to_wire.stream import (
+    StreamView,
+    ping,
+    refusal_items,
+    stream_items,
+    view_of,
+)
 
 ROW = "message-3f2b8c1e-7a44-4d0b-9e61-5c2a7d9f10c5"
 OTID = "3f2b8c1e-7a44-4d0b-9e61-5c2a7d9f10"
-PLAIN = View()
+PLAIN = StreamView()
 NOW = datetime(2026, 1, 29, 20, 44, 4, 123_456, tzinfo=UTC)
 
 _texts = st.text(max_size=3)
@@ -78,7 +84,7 @@ rows = st.builds(
 )
 
 
-def shown(fact: Fact, view: View = PLAIN, seq: int = 7) -> list[dict[str, Any]]:
+def shown(fact: Fact, view: StreamView = PLAIN, seq: int = 7) -> list[dict[str, Any]]:
     found = list(stream_items([Event("run-1", seq, fact)], view, NOW))
     decoded: list[dict[str, Any]] = msgspec.json.decode(msgspec.json.encode(found))
     return decoded
@@ -100,7 +106,7 @@ def test_each_piece_of_a_row_is_one_api_message(row: Message) -> None:
 def test_a_stored_row_is_streamed_as_it_is_listed(row: Message) -> None:
     facts = [MessageStored(row, piece) for piece in range(len(pieces(row)))]
     events = [Event("run-1", seq, fact) for seq, fact in enumerate(facts, 1)]
-    streamed = list(stream_items(events, View(numbered=True), NOW))
+    streamed = list(stream_items(events, StreamView(numbered=True), NOW))
     assert streamed == [
         msgspec.structs.replace(message, run_id="run-1", seq_id=seq)
         for seq, message in enumerate(api_messages(row), 1)
@@ -147,7 +153,7 @@ def test_a_token_has_the_ids_of_the_row_that_it_will_be_part_of() -> None:
         "seq_id": None,
         "content": "Hel",
     }
-    [thought] = shown(ThoughtStreamed(ROW, "step-1", 0, "hm"))
+    [thought] = shown(ReasoningStreamed(ROW, "step-1", 0, "hm"))
     assert (thought["otid"], thought["reasoning"]) == (f"{OTID}80", "hm")
     assert (thought["source"], thought["signature"]) == ("reasoner_model", None)
 
@@ -175,12 +181,12 @@ def test_a_call_is_a_delta_twice(
 def test_a_hidden_thought_says_only_how_it_is_hidden(
     redacted: bool, state: str, hidden: str | None
 ) -> None:
-    [chunk] = shown(HiddenThoughtStreamed(ROW, "step-1", 0, redacted, "xyz"))
+    [chunk] = shown(HiddenReasoningStreamed(ROW, "step-1", 0, redacted, "xyz"))
     assert (chunk["state"], chunk["hidden_reasoning"]) == (state, hidden)
 
 
 def test_an_ending_is_a_stop_reason_and_the_usage() -> None:
-    stop, usage = shown(ended(), View(types=(), numbered=True))
+    stop, usage = shown(ended(), StreamView(types=(), numbered=True))
     assert stop == {"message_type": "stop_reason", "stop_reason": "end_turn"}
     assert (usage["message_type"], usage["total_tokens"]) == ("usage_statistics", 12)
 
@@ -188,7 +194,7 @@ def test_an_ending_is_a_stop_reason_and_the_usage() -> None:
 @pytest.mark.parametrize(("numbered", "seq"), [(True, 7), (False, None)])
 def test_a_failure_is_a_stop_reason_and_the_error(numbered: bool, seq: int | None) -> None:
     failure = RunFailure("llm_timeout", "The LLM request timed out.", "after 3 s")
-    stop, error = shown(ended(failure), View(types=(), numbered=numbered))
+    stop, error = shown(ended(failure), StreamView(types=(), numbered=numbered))
     assert stop["stop_reason"] == "llm_api_error"
     assert error == {
         "message_type": "error_message",
@@ -201,9 +207,9 @@ def test_a_failure_is_a_stop_reason_and_the_error(numbered: bool, seq: int | Non
 
 
 def test_a_filter_drops_messages_of_other_types() -> None:
-    view = View(types=("reasoning_message",))
+    view = StreamView(types=("reasoning_message",))
     assert shown(TextStreamed(ROW, "step-1", 0, "x"), view) == []
-    assert len(shown(ThoughtStreamed(ROW, "step-1", 0, "x"), view)) == 1
+    assert len(shown(ReasoningStreamed(ROW, "step-1", 0, "x"), view)) == 1
 
 
 @pytest.mark.parametrize(
@@ -224,7 +230,7 @@ def test_numbers_are_shown_where_they_are_of_use(
         background=background,
         request=RunRequest(include_return_message_types=("ping",)),
     )
-    assert view_of(run, resumed=resumed) == View(types=("ping",), numbered=numbered)
+    assert view_of(run, resumed=resumed) == StreamView(types=("ping",), numbered=numbered)
 
 
 def test_a_ping_is_a_message_without_content() -> None:
@@ -240,7 +246,7 @@ def test_a_ping_is_a_message_without_content() -> None:
 
 
 def test_a_refusal_has_the_sentence_twice_and_no_run() -> None:
-    stop, error = refusal(PendingApproval(ROW))
+    stop, error = refusal_items(PendingApproval(ROW))
     assert stop == wire.StopReasonItem(StopReason.ERROR)
     assert isinstance(error, wire.ErrorMessage)
     assert (error.run_id, error.error_type) == (None, "internal_error")
@@ -252,15 +258,15 @@ def test_the_sdk_reads_every_item() -> None:
     adapter: TypeAdapter[Any] = TypeAdapter(LettaStreamingResponse)
     facts: list[Fact] = [
         TextStreamed(ROW, "step-1", 0, "x"),
-        ThoughtStreamed(ROW, "step-1", 0, "x"),
-        HiddenThoughtStreamed(ROW, "step-1", 0, redacted=True, data="x"),
+        ReasoningStreamed(ROW, "step-1", 0, "x"),
+        HiddenReasoningStreamed(ROW, "step-1", 0, redacted=True, data="x"),
         CallStreamed(ROW, "step-1", 0, "call_1", "roll"),
         CallStreamed(ROW, "step-1", 0, "call_1", "roll", "{}", held=True),
         ended(),
         ended(RunFailure("llm_timeout", "m", "d")),
     ]
     events = [Event("run-1", seq, fact) for seq, fact in enumerate(facts)]
-    told = [*stream_items(events, View(), NOW), ping("run-1", "0", NOW, None)]
+    told = [*stream_items(events, StreamView(), NOW), ping("run-1", "0", NOW, None)]
     for item in told:
         read = adapter.validate_json(msgspec.json.encode(item))
         assert read.message_type == item.__struct_config__.tag

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.core import tool_rules as rules
-from holdfast.core.tool_rules import Allowed, allowed_tools
+from holdfast.core.tool_rules import AllowedTools, allowed_tools
 
 TOOLS = ("a", "b", "c")
 
@@ -11,60 +11,75 @@ TOOLS = ("a", "b", "c")
 @pytest.mark.parametrize(
     ("given", "called", "output", "expected"),
     [
-        ([], [], None, Allowed(TOOLS)),
-        ([rules.RunFirst(tool_name="b")], [], None, Allowed(("b",), forced=True)),
-        ([rules.RunFirst(tool_name="b")], ["b"], None, Allowed(TOOLS)),
-        ([rules.RunFirst(tool_name="gone")], [], None, Allowed(TOOLS)),
+        ([], [], None, AllowedTools(TOOLS)),
+        ([rules.RunFirst(tool_name="b")], [], None, AllowedTools(("b",), forced=True)),
+        ([rules.RunFirst(tool_name="b")], ["b"], None, AllowedTools(TOOLS)),
+        ([rules.RunFirst(tool_name="gone")], [], None, AllowedTools(TOOLS)),
         (
             [rules.ConstrainChildTools(tool_name="a", children=("b",))],
             ["a"],
             None,
-            Allowed(("b",), forced=True),
+            AllowedTools(("b",), forced=True),
         ),
-        ([rules.ConstrainChildTools(tool_name="a", children=("b",))], ["b"], None, Allowed(TOOLS)),
+        (
+            [rules.ConstrainChildTools(tool_name="a", children=("b",))],
+            ["b"],
+            None,
+            AllowedTools(TOOLS),
+        ),
         (
             [rules.ConstrainChildTools(tool_name="a", children=("gone",))],
             ["a"],
             None,
-            Allowed(TOOLS),
+            AllowedTools(TOOLS),
         ),
-        ([rules.ParentLastTool(tool_name="a", children=("c",))], [], None, Allowed(("a", "b"))),
+        (
+            [rules.ParentLastTool(tool_name="a", children=("c",))],
+            [],
+            None,
+            AllowedTools(("a", "b")),
+        ),
         (
             [rules.ParentLastTool(tool_name="a", children=("c",))],
             ["a"],
             None,
-            Allowed(("c",), forced=True),
+            AllowedTools(("c",), forced=True),
         ),
-        ([rules.MaxCountPerStep(tool_name="a", max_count_limit=2)], ["a"], None, Allowed(TOOLS)),
+        (
+            [rules.MaxCountPerStep(tool_name="a", max_count_limit=2)],
+            ["a"],
+            None,
+            AllowedTools(TOOLS),
+        ),
         (
             [rules.MaxCountPerStep(tool_name="a", max_count_limit=2)],
             ["a", "a"],
             None,
-            Allowed(("b", "c")),
+            AllowedTools(("b", "c")),
         ),
         (
             [rules.Conditional(tool_name="a", child_output_mapping={"yes": "b"})],
             ["a"],
             "yes",
-            Allowed(("b",), forced=True),
+            AllowedTools(("b",), forced=True),
         ),
         (
             [rules.Conditional(tool_name="a", child_output_mapping={"True": "b"})],
             ["a"],
             "true",
-            Allowed(("b",), forced=True),
+            AllowedTools(("b",), forced=True),
         ),
         (
             [rules.Conditional(tool_name="a", child_output_mapping={"7": "b"}, default_child="c")],
             ["a"],
             "8",
-            Allowed(("c",), forced=True),
+            AllowedTools(("c",), forced=True),
         ),
         (
             [rules.Conditional(tool_name="a", child_output_mapping={"7": "b"})],
             ["a"],
             "8",
-            Allowed(TOOLS, forced=True),
+            AllowedTools(TOOLS, forced=True),
         ),
         (
             [
@@ -74,7 +89,7 @@ TOOLS = ("a", "b", "c")
             ],
             ["a"],
             "8",
-            Allowed(TOOLS),
+            AllowedTools(TOOLS),
         ),
         (
             [
@@ -83,12 +98,12 @@ TOOLS = ("a", "b", "c")
             ],
             ["c", "a"],
             None,
-            Allowed(("b",), forced=True),
+            AllowedTools(("b",), forced=True),
         ),
     ],
 )
 def test_the_rules_decide_what_may_be_called(
-    given: list[rules.ToolRule], called: list[str], output: str | None, expected: Allowed
+    given: list[rules.ToolRule], called: list[str], output: str | None, expected: AllowedTools
 ) -> None:
     assert allowed_tools(given, TOOLS, called, output) == expected
 
@@ -101,8 +116,8 @@ def test_only_approval_rules_leave_parallel_calls_possible() -> None:
 
 def test_a_required_tool_counts_only_while_it_is_attached() -> None:
     given = [rules.RequiredBeforeExit(tool_name="a"), rules.RequiredBeforeExit(tool_name="gone")]
-    assert rules.still_required(given, TOOLS, []) == ("a",)
-    assert rules.still_required(given, TOOLS, ["a"]) == ()
+    assert rules.missing_required_tools(given, TOOLS, []) == ("a",)
+    assert rules.missing_required_tools(given, TOOLS, ["a"]) == ()
 
 
 def test_child_arguments_are_prefilled_right_after_the_parent() -> None:

@@ -2,14 +2,14 @@
 
 import pytest
 
-from holdfast.core.tool_source.script import ENTRY, as_module
+from holdfast.core.tool_source.script import ENTRY_FUNCTION, as_module
 from holdfast.errors import ToolSourceInvalid
 
 
 def value_of(program: str) -> object:
     scope: dict[str, object] = {}
     exec(as_module(program), scope)
-    entry = scope[ENTRY]
+    entry = scope[ENTRY_FUNCTION]
     assert callable(entry)
     return entry()
 

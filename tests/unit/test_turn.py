@@ -19,7 +19,7 @@ from holdfast.core.messages import (
     Text,
     ToolCall,
     ToolReturn,
-    unanswered,
+    unanswered_calls,
 )
 from holdfast.core.runs import Progress, StopReason
 from holdfast.core.turn import (
@@ -222,7 +222,9 @@ def test_a_nudge_stops_at_the_last_step() -> None:
 
 
 def test_a_model_with_nothing_to_add_ends_the_turn() -> None:
-    assert next_command(after_result("roll", silent=True), POLICY) == EndTurn(StopReason.END_TURN)
+    assert next_command(after_result("roll", is_answer_empty=True), POLICY) == EndTurn(
+        StopReason.END_TURN
+    )
 
 
 def test_prefilled_arguments_win_over_the_models() -> None:
@@ -277,7 +279,7 @@ class Play:
         raise AssertionError("The turn did not end.")
 
     def ask(self, command: AskModel) -> None:
-        assert unanswered(self.turn.history) == []
+        assert unanswered_calls(self.turn.history) == []
         assert set(command.allowed) <= set(self.policy.tools)
         names = self.data.draw(st.lists(st.sampled_from([*self.policy.tools, "fly"]), max_size=3))
         calls = tuple(self.new_call(name) for name in names)
@@ -346,5 +348,5 @@ def test_every_turn_ends_with_one_outcome_per_call_and_a_valid_history(
     play.run()
     asked = [item.id for message in play.turn.history for item in message.tool_calls]
     assert {key: len(found) for key, found in play.outcomes.items()} == dict.fromkeys(asked, 1)
-    assert unanswered(play.turn.history) == []
+    assert unanswered_calls(play.turn.history) == []
     assert play.turn.progress.steps_taken <= max_steps

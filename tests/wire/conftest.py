@@ -1,7 +1,7 @@
 """The official client, a real server process and a scripted provider: one of each per test process."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -12,34 +12,10 @@ import pytest
 from letta_client import Letta, NotFoundError
 from letta_client.types import AgentState, Tool
 from sqlalchemy import make_url
-from tests.server_process import ServerProcess
+from tests.support.server_process import ServerProcess
+from tests.support.wire_server import MODELS, MakeAgent, MakeTool, variables
 
 from holdfast.testing import ScriptedProvider
-
-MODELS = {"openai": "openai/gpt-4o-mini", "anthropic": "anthropic/claude-sonnet-4-5"}
-
-CALLBACK_SECRET = "a secret between us"
-
-MakeAgent = Callable[..., AgentState]
-MakeTool = Callable[..., Tool]
-
-
-def provider_variables(provider: ScriptedProvider) -> dict[str, str]:
-    return {
-        "OPENAI_API_KEY": "test",
-        "OPENAI_BASE_URL": provider.openai_url,
-        "ANTHROPIC_API_KEY": "test",
-        "ANTHROPIC_BASE_URL": provider.url,
-        # A test wants to see what becomes of the first failure.
-        "HOLDFAST_MODEL_ATTEMPTS": "1",
-    }
-
-
-def variables(provider: ScriptedProvider) -> dict[str, str]:
-    return provider_variables(provider) | {
-        "HOLDFAST_ALLOWED_PRIVATE_HOSTS": "127.0.0.1",
-        "HOLDFAST_CALLBACK_SECRET": CALLBACK_SECRET,
-    }
 
 
 @pytest.fixture(scope="session")
@@ -50,7 +26,7 @@ def running_provider() -> Iterator[ScriptedProvider]:
 
 
 @pytest.fixture(scope="session")
-def server(
+def server_on_sqlite(
     running_provider: ScriptedProvider, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ServerProcess]:
     started = ServerProcess.start(tmp_path_factory.mktemp("home"), **variables(running_provider))
@@ -64,7 +40,6 @@ def server_on_postgresql(
     running_provider: ScriptedProvider,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[ServerProcess]:
-    """The same with its store in PostgreSQL: a module that has this as its ``server`` shows its lines there."""
     with psycopg.connect(postgres_server, autocommit=True) as connection:
         connection.execute("CREATE DATABASE wire")
     url = make_url(postgres_server).set(database="wire").render_as_string(hide_password=False)
@@ -73,6 +48,37 @@ def server_on_postgresql(
     )
     yield started
     started.stop()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test on each provider's wire if it asks for ``model``, and on each database if it is marked so.
+
+    To PostgreSQL all providers are alike: one will do.
+    """
+    is_marked = any(mark.name == "both_databases" for mark in metafunc.definition.iter_markers())
+    if "model" in metafunc.fixturenames and is_marked:
+        cases = [
+            *(("sqlite", model) for model in MODELS.values()),
+            ("postgresql", MODELS["openai"]),
+        ]
+        ids = [*(f"sqlite-{name}" for name in MODELS), "postgresql"]
+        metafunc.parametrize(("database", "model"), cases, indirect=True, ids=ids)
+    elif "model" in metafunc.fixturenames:
+        metafunc.parametrize("model", MODELS.values(), indirect=True, ids=list(MODELS))
+    elif is_marked:
+        metafunc.parametrize("database", ["sqlite", "postgresql"], indirect=True)
+
+
+@pytest.fixture
+def database(request: pytest.FixtureRequest) -> str:
+    """Which database the server has; see ``pytest_generate_tests``."""
+    return str(getattr(request, "param", "sqlite"))
+
+
+@pytest.fixture
+def server(request: pytest.FixtureRequest, database: str) -> ServerProcess:
+    started: ServerProcess = request.getfixturevalue(f"server_on_{database}")
+    return started
 
 
 @pytest.fixture
@@ -99,11 +105,10 @@ def http(server: ServerProcess) -> Iterator[httpx.Client]:
         yield plain
 
 
-@pytest.fixture(params=list(MODELS.values()), ids=list(MODELS))
+@pytest.fixture
 def model(request: pytest.FixtureRequest) -> str:
-    """A model on each provider's wire in turn."""
-    handle: str = request.param
-    return handle
+    """A model on the wire that the test is about; see ``pytest_generate_tests``."""
+    return str(request.param)
 
 
 @pytest.fixture

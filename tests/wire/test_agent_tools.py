@@ -6,9 +6,9 @@ from uuid import uuid4
 
 import pytest
 from letta_client import Letta
-from tests.wire.aftermath import assert_answers, assert_cancelled
-from tests.wire.reading import eventually, listed, spoken
-from tests.wire.sources import SHOUT
+from tests.support.client_objects import as_dicts, eventually, message_texts
+from tests.support.tool_sources import SHOUT
+from tests.support.wire_checks import assert_answers, assert_cancelled
 
 from holdfast.testing import Answer, Gate, ProviderRequest, ScriptedProvider, ToolCall
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from letta_client.types import AgentState
-    from tests.wire.conftest import MakeAgent, MakeTool
+    from tests.support.wire_server import MakeAgent, MakeTool
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +44,7 @@ def results(client: Letta, agent: "AgentState", text: str = "Go") -> list[tuple[
     reply = client.agents.messages.create(agent.id, input=text)
     return [
         (row["status"], row["tool_return"])
-        for row in listed(reply.messages)
+        for row in as_dicts(reply.messages)
         if "tool_return" in row
     ]
 
@@ -65,7 +65,7 @@ def test_the_answer_of_the_other_agent_is_returned(
 
     assert results(client, asker) == [("success", "Four.")]
 
-    (heard, answered) = spoken(client, helper.id)
+    (heard, answered) = message_texts(client, helper.id)
     assert "How much is two and two?" in heard
     assert asker.id in heard
     assert answered == "Four."
@@ -86,7 +86,7 @@ def test_a_message_is_sent_without_waiting(
         lambda: [run.status for run in runs_of(client, helper)],
         lambda statuses: statuses == ["completed"],
     )
-    assert spoken(client, helper.id)[-1] == "I heard."
+    assert message_texts(client, helper.id)[-1] == "I heard."
 
 
 def test_all_agents_with_the_tags_are_asked(
@@ -136,7 +136,9 @@ def test_agents_never_wait_for_each_other_in_a_circle(
 
     assert results(client, asker) == [("success", "I do not know.")]
 
-    (row,) = [row for row in listed(client.agents.messages.list(helper.id)) if "tool_return" in row]
+    (row,) = [
+        row for row in as_dicts(client.agents.messages.list(helper.id)) if "tool_return" in row
+    ]
     assert row["status"] == "error"
     assert "waits for your answer" in row["tool_return"]
 
@@ -228,7 +230,7 @@ def test_a_message_is_not_passed_on_for_ever(
         rows = [
             row
             for agent in (ping, pong)
-            for row in listed(client.agents.messages.list(agent.id, limit=100))
+            for row in as_dicts(client.agents.messages.list(agent.id, limit=100))
         ]
         return [str(row["tool_return"]) for row in rows if row.get("status") == "error"]
 

@@ -6,13 +6,13 @@ from uuid import uuid4
 import httpx
 import pytest
 from letta_client import Letta, NotFoundError
-from tests.wire.reading import listed, shown
-from tests.wire.sources import SHOUT, WHISPER
+from tests.support.client_objects import as_dict, as_dicts
+from tests.support.tool_sources import SHOUT, WHISPER
 
 from holdfast.testing import ScriptedProvider
 
 if TYPE_CHECKING:
-    from tests.wire.conftest import MakeAgent, MakeTool
+    from tests.support.wire_server import MakeAgent, MakeTool
 
 pytestmark = pytest.mark.slow
 
@@ -49,7 +49,7 @@ def test_an_agent_is_created_with_all_that_it_was_given(
         parallel_tool_calls=True,
     )
 
-    state = shown(agent)
+    state = as_dict(agent)
     assert state["name"] == "Ada Lovelace"
     assert state["agent_type"] == "letta_v1_agent"
     assert state["description"] == "Counts."
@@ -85,7 +85,7 @@ def test_an_agent_needs_nothing_but_a_model(client: Letta, make_agent: "MakeAgen
         "memory_insert",
         "memory_replace",
     ]
-    settings = shown(agent)["model_settings"]
+    settings = as_dict(agent)["model_settings"]
     assert settings["provider_type"] == "openai"
 
 
@@ -177,7 +177,7 @@ def test_an_update_changes_what_is_given_and_nothing_else(
         memory_blocks=[{"label": "human", "value": "Charles"}],
     )
 
-    changed = shown(
+    changed = as_dict(
         client.agents.update(
             agent.id,
             name="Anew",
@@ -199,7 +199,7 @@ def test_an_update_changes_what_is_given_and_nothing_else(
     # All relations come back, also those that were not touched.
     assert [block["label"] for block in changed["blocks"]] == ["human"]
     assert changed["message_ids"] == agent.message_ids
-    fetched = shown(client.agents.retrieve(agent.id, include=["agent.tools", "agent.tags"]))
+    fetched = as_dict(client.agents.retrieve(agent.id, include=["agent.tools", "agent.tags"]))
     assert [tool["name"] for tool in fetched["tools"]] == ["whisper"]
     assert fetched["tags"] == ["c"]
 
@@ -247,7 +247,7 @@ def test_an_initial_message_sequence_follows_the_system_message(
         ]
     )
 
-    rows = listed(client.agents.messages.list(agent.id).items)
+    rows = as_dicts(client.agents.messages.list(agent.id).items)
     assert [row["message_type"] for row in rows] == [
         "system_message",
         "user_message",
@@ -286,12 +286,12 @@ def test_recompiling_shows_and_stores_the_system_message(
     client.agents.update(agent.id, system="You are new.")
 
     shown_only = client.agents.recompile(agent.id, dry_run=True)
-    (stored,) = listed(client.agents.messages.list(agent.id).items)
+    (stored,) = as_dicts(client.agents.messages.list(agent.id).items)
     assert "You are new." in shown_only
     assert "You are old." in stored["content"]
 
     client.agents.recompile(agent.id)
-    (recompiled,) = listed(client.agents.messages.list(agent.id).items)
+    (recompiled,) = as_dicts(client.agents.messages.list(agent.id).items)
     assert recompiled["id"] == stored["id"]
     assert "You are new." in recompiled["content"]
     assert f"- AGENT_ID: {agent.id}" in recompiled["content"]

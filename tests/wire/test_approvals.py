@@ -7,27 +7,27 @@ import httpx
 import pytest
 from letta_client import APIError, APIStatusError, BadRequestError, ConflictError, Letta
 from letta_client.types import AgentState
-from tests.wire.approving import (
+from tests.support.client_objects import as_dict, as_dicts, eventually, history
+from tests.support.stream_items import IGNORE_DEPRECATION, assert_ended, kinds_in_turn, places, read
+from tests.support.tool_sources import SHOUT, WHISPER
+from tests.support.wire_approvals import (
     CALL,
     allow,
     answer,
-    answering,
+    approval_message,
     assert_context_works,
+    client_result,
     deny,
     pause,
-    returned,
-    thought,
+    thinking_answer,
 )
-from tests.wire.reading import eventually, history, listed, shown
-from tests.wire.sources import SHOUT, WHISPER
-from tests.wire.streams import SAYS_IT_IS_DEPRECATED, assert_ended, kinds_in_turn, places, read
 
 from holdfast.testing import Answer, ScriptedProvider, Thinking, ToolCall
 
 if TYPE_CHECKING:
-    from tests.wire.conftest import MakeAgent, MakeTool
+    from tests.support.wire_server import MakeAgent, MakeTool
 
-pytestmark = [pytest.mark.slow, SAYS_IT_IS_DEPRECATED]
+pytestmark = [pytest.mark.slow, IGNORE_DEPRECATION]
 
 WORDS = "Please approve or deny the pending request before continuing"
 
@@ -61,11 +61,11 @@ def test_a_held_call_pauses_the_run(
     (run,) = client.runs.list(agent_id=agent.id).items
     assert (run.status, run.stop_reason) == ("completed", "requires_approval")
     paused = client.agents.retrieve(agent.id, include=["agent.pending_approval"])
-    assert shown(paused)["pending_approval"] == request_message
+    assert as_dict(paused)["pending_approval"] == request_message
     assert paused.message_ids is not None
     assert paused.message_ids[-1] == request_message["id"]
     assert_context_works(http, agent.id)
-    provider.script(thought("Done."))
+    provider.script(thinking_answer("Done."))
     answer(client, agent.id, allow())
     after = client.agents.retrieve(agent.id, include=["agent.pending_approval"])
     assert after.pending_approval is None
@@ -103,8 +103,8 @@ def test_why_the_agent_stopped_last_is_always_known(
 def test_a_pause_that_was_streamed_can_be_answered_by_its_first_chunk(
     client: Letta, http: httpx.Client, provider: ScriptedProvider, agent: AgentState
 ) -> None:
-    provider.script(Answer(Thinking("May I?"), CALL), thought("Done."))
-    items = listed(client.agents.messages.stream(agent.id, input="Go on", stream_tokens=True))
+    provider.script(Answer(Thinking("May I?"), CALL), thinking_answer("Done."))
+    items = as_dicts(client.agents.messages.stream(agent.id, input="Go on", stream_tokens=True))
     assert kinds_in_turn(items)[-3:] == [
         "approval_request_message",
         "stop_reason",
@@ -115,8 +115,10 @@ def test_a_pause_that_was_streamed_can_be_answered_by_its_first_chunk(
     first = next(item for item in items if item["message_type"] == "approval_request_message")
 
     decision = allow(first["tool_call"]["tool_call_id"])
-    after = listed(
-        client.agents.messages.stream(agent.id, messages=[answering(decision)], stream_tokens=True)
+    after = as_dicts(
+        client.agents.messages.stream(
+            agent.id, messages=[approval_message(decision)], stream_tokens=True
+        )
     )
 
     assert (after[0]["message_type"], after[0]["status"]) == ("tool_return_message", "success")
@@ -134,9 +136,9 @@ def test_a_tool_that_is_held_no_longer_runs_at_once(
     client: Letta, provider: ScriptedProvider, agent: AgentState
 ) -> None:
     client.agents.tools.update_approval("shout", agent_id=agent.id, body_requires_approval=False)
-    provider.script(Answer(Thinking("Now."), CALL), thought("Done."))
+    provider.script(Answer(Thinking("Now."), CALL), thinking_answer("Done."))
 
-    items = listed(client.agents.messages.stream(agent.id, input="Go on", stream_tokens=True))
+    items = as_dicts(client.agents.messages.stream(agent.id, input="Go on", stream_tokens=True))
 
     assert kinds_in_turn(items) == [
         "reasoning_message",
@@ -154,7 +156,7 @@ def test_whether_a_tool_is_held_is_a_rule_of_the_agent(
 ) -> None:
     agent = make_agent(tool_ids=[make_tool(SHOUT).id])
     client.agents.tools.update_approval("shout", agent_id=agent.id, body_requires_approval=True)
-    rules = listed(client.agents.retrieve(agent.id).tool_rules or [])
+    rules = as_dicts(client.agents.retrieve(agent.id).tool_rules or [])
     assert [(rule["type"], rule["tool_name"]) for rule in rules] == [("requires_approval", "shout")]
 
 
@@ -190,7 +192,7 @@ def test_it_is_refused_in_every_manner_in_which_it_may_be_sent(
     client: Letta, http: httpx.Client, agent: AgentState, request_message: dict[str, Any]
 ) -> None:
     with pytest.raises(APIStatusError, match=WORDS):
-        listed(client.agents.messages.stream(agent.id, input="Well?"))
+        as_dicts(client.agents.messages.stream(agent.id, input="Well?"))
     stop, error = read(http, f"/v1/agents/{agent.id}/messages/stream", input="Well?")
     assert stop["stop_reason"] == "error"
     assert f"/v1/approvals/{request_message['id']}" in error["detail"]
@@ -219,7 +221,7 @@ def test_another_thread_of_the_agent_does_not_wait(
     conversation = client.conversations.create(agent_id=agent.id)
     provider.script("Hello.")
 
-    items = listed(client.conversations.messages.create(conversation.id, input="Hello?"))
+    items = as_dicts(client.conversations.messages.create(conversation.id, input="Hello?"))
 
     assert_ended(items, "end_turn")
 
@@ -230,7 +232,7 @@ def test_another_thread_of_the_agent_does_not_wait(
     [
         [allow("nope")],
         [allow(), allow("nope")],
-        [returned("nope")],
+        [client_result("nope")],
         [allow(), deny()],
     ],
 )
@@ -250,7 +252,7 @@ def test_an_answer_for_other_calls_is_refused_and_changes_nothing(
     assert "Invalid tool call IDs. Expected '['call_held']', but received '['" in str(caught.value)
     problem = caught.value.response.json()
     assert "Waiting: shout (call_held)." in problem["detail"]
-    assert problem["unblock"] == {"messages": [answering(allow())]}
+    assert problem["unblock"] == {"messages": [approval_message(allow())]}
     assert history(client, agent.id) == before
     assert len(client.runs.list(agent_id=agent.id).items) == 1
     provider.script("Done.")
@@ -271,6 +273,6 @@ def test_an_answer_with_nothing_pending_is_refused(client: Letta, agent: AgentSt
     with pytest.raises(APIError, match="No tool call is currently awaiting approval"):
         answer(client, agent.id, allow())
     with pytest.raises(APIError, match="No tool call is currently awaiting approval"):
-        listed(client.agents.messages.stream(agent.id, messages=[answering(allow())]))
+        as_dicts(client.agents.messages.stream(agent.id, messages=[approval_message(allow())]))
 
     assert client.runs.list(agent_id=agent.id).items == []

@@ -6,35 +6,35 @@ import httpx
 import pytest
 from letta_client import APIError, Letta
 from letta_client.types import AgentState
-from tests.wire.approving import (
+from tests.support.client_objects import as_dict, as_dicts, history, message_texts
+from tests.support.stream_items import IGNORE_DEPRECATION, assert_ended, kinds_in_turn
+from tests.support.tool_sources import SHOUT
+from tests.support.wire_approvals import (
     CALL,
     allow,
     answer,
-    answering,
+    approval_message,
     assert_context_works,
+    client_result,
     deny,
     pause,
-    returned,
-    said,
-    thought,
+    thinking_answer,
+    user_message,
 )
-from tests.wire.reading import history, listed, shown, spoken
-from tests.wire.sources import SHOUT
-from tests.wire.streams import SAYS_IT_IS_DEPRECATED, assert_ended, kinds_in_turn
 
 from holdfast.testing import Answer, HttpError, ScriptedProvider, Thinking
 
 if TYPE_CHECKING:
-    from tests.wire.conftest import MakeAgent, MakeTool
+    from tests.support.wire_server import MakeAgent, MakeTool
 
-pytestmark = [pytest.mark.slow, SAYS_IT_IS_DEPRECATED]
+pytestmark = [pytest.mark.slow, IGNORE_DEPRECATION]
 
 DENIAL = "Error: request to call tool denied. User reason: "
 # Each answer with what the model and the history then have: status and text.
 ANSWERS = {
     "approve": (allow(), "success", "HI!"),
     "deny": (deny(reason="the code is 4711"), "error", f"{DENIAL}the code is 4711"),
-    "client": (returned(tool_return="740", status="success"), "success", "740"),
+    "client": (client_result(tool_return="740", status="success"), "success", "740"),
 }
 ANY_ANSWER = pytest.mark.parametrize(
     ("entry", "status", "text"), ANSWERS.values(), ids=ANSWERS.keys()
@@ -48,8 +48,8 @@ def agent(make_agent: "MakeAgent", make_tool: "MakeTool", model: str) -> AgentSt
 
 def follow_up(client: Letta, provider: ScriptedProvider, agent_id: str, *, tokens: bool) -> None:
     """The next message is answered like any other."""
-    provider.script(thought("Still here."))
-    items = listed(client.agents.messages.stream(agent_id, input="So?", stream_tokens=tokens))
+    provider.script(thinking_answer("Still here."))
+    items = as_dicts(client.agents.messages.stream(agent_id, input="So?", stream_tokens=tokens))
     assert kinds_in_turn(items) == [
         "reasoning_message",
         "assistant_message",
@@ -75,15 +75,17 @@ def test_an_answer_is_carried_out_told_and_on_record(
 ) -> None:
     (start,) = client.agents.messages.list(agent.id, limit=1).items
     thinking, request = pause(client, provider, agent.id)
-    asked = listed(client.agents.messages.list(agent.id, after=start.id).items)
+    asked = as_dicts(client.agents.messages.list(agent.id, after=start.id).items)
     assert asked[0]["message_type"] == "user_message"
     assert asked[-1] == request
     assert thinking["id"] == request["id"]
     asked_so_far = len(provider.requests)
 
-    provider.script(thought("I see."))
-    items = listed(
-        client.agents.messages.stream(agent.id, messages=[answering(entry)], stream_tokens=tokens)
+    provider.script(thinking_answer("I see."))
+    items = as_dicts(
+        client.agents.messages.stream(
+            agent.id, messages=[approval_message(entry)], stream_tokens=tokens
+        )
     )
 
     assert kinds_in_turn(items) == [
@@ -102,7 +104,7 @@ def test_an_answer_is_carried_out_told_and_on_record(
     assert result["run_id"] != request["run_id"]
     assert len(provider.requests) == asked_so_far + 1
     assert text in str(provider.requests[-1].messages)
-    response, stored, *rest = listed(
+    response, stored, *rest = as_dicts(
         client.agents.messages.list(agent.id, after=thinking["id"]).items
     )
     assert response["message_type"] == "approval_response_message"
@@ -129,7 +131,7 @@ def test_the_next_message_finds_nothing_unusual(
     text: str,
 ) -> None:
     pause(client, provider, agent.id)
-    provider.script(thought("I see."))
+    provider.script(thinking_answer("I see."))
 
     result, *_ = answer(client, agent.id, entry)
 
@@ -151,8 +153,10 @@ def test_a_provider_that_fails_after_it_leaves_the_agent_whole(
     provider.respond_with(lambda _request: HttpError(400, "TEST: Mocked error"))
 
     with pytest.raises(APIError, match="TEST: Mocked error"):
-        listed(
-            client.agents.messages.stream(agent.id, messages=[answering(entry)], stream_tokens=True)
+        as_dicts(
+            client.agents.messages.stream(
+                agent.id, messages=[approval_message(entry)], stream_tokens=True
+            )
         )
 
     provider.reset()
@@ -170,7 +174,7 @@ def test_a_provider_that_fails_after_it_leaves_the_agent_whole(
 
 @pytest.mark.wire(87, 94, 101)
 @pytest.mark.parametrize("max_steps", [1, 50])
-@pytest.mark.parametrize("entry", [allow(), deny(), returned()], ids=ANSWERS.keys())
+@pytest.mark.parametrize("entry", [allow(), deny(), client_result()], ids=ANSWERS.keys())
 def test_what_is_said_along_with_it_is_heard_after_the_result(
     client: Letta,
     provider: ScriptedProvider,
@@ -179,16 +183,18 @@ def test_what_is_said_along_with_it_is_heard_after_the_result(
     max_steps: int,
 ) -> None:
     pause(client, provider, agent.id)
-    provider.script(thought("Both heard."))
+    provider.script(thinking_answer("Both heard."))
 
     reply = client.agents.messages.create(
-        agent.id, messages=[answering(entry), said("And hurry.")], max_steps=max_steps
+        agent.id,
+        messages=[approval_message(entry), user_message("And hurry.")],
+        max_steps=max_steps,
     )
 
-    assert listed(reply.messages)[-1]["content"] == "Both heard."
-    assert shown(reply.stop_reason)["stop_reason"] == "end_turn"
+    assert as_dicts(reply.messages)[-1]["content"] == "Both heard."
+    assert as_dict(reply.stop_reason)["stop_reason"] == "end_turn"
     assert "And hurry." in provider.requests[-1].user_text
-    assert spoken(client, agent.id) == ["Go on", "And hurry.", "Both heard."]
+    assert message_texts(client, agent.id) == ["Go on", "And hurry.", "Both heard."]
     order = [row["message_type"] for row in history(client, agent.id)]
     assert order[3:6] == ["approval_response_message", "tool_return_message", "user_message"]
     follow_up(client, provider, agent.id, tokens=False)
@@ -199,11 +205,13 @@ def test_carrying_out_an_answer_is_a_step(
 ) -> None:
     pause(client, provider, agent.id)
 
-    reply = client.agents.messages.create(agent.id, messages=[answering(allow())], max_steps=1)
+    reply = client.agents.messages.create(
+        agent.id, messages=[approval_message(allow())], max_steps=1
+    )
 
-    (result,) = listed(reply.messages)
+    (result,) = as_dicts(reply.messages)
     assert result["tool_return"] == "HI!"
-    assert shown(reply.stop_reason)["stop_reason"] == "max_steps"
+    assert as_dict(reply.stop_reason)["stop_reason"] == "max_steps"
     follow_up(client, provider, agent.id, tokens=False)
 
 
@@ -239,14 +247,14 @@ def test_the_older_form_names_the_request(
 
     reply = client.agents.messages.create(agent.id, messages=[older])
 
-    result = listed(reply.messages)[0]
+    result = as_dicts(reply.messages)[0]
     assert (result["tool_call_id"], result["status"]) == (
         CALL.id,
         "success" if approve else "error",
     )
 
 
-@pytest.mark.parametrize("entry", [allow, deny, returned])
+@pytest.mark.parametrize("entry", [allow, deny, client_result])
 def test_with_one_call_its_request_may_be_named_instead(
     client: Letta, provider: ScriptedProvider, agent: AgentState, entry: Any
 ) -> None:
@@ -268,7 +276,7 @@ def test_who_decided_and_when_is_on_record(
 
     sent = http.post(
         f"/v1/agents/{agent.id}/messages",
-        json={"messages": [answering(allow(decided_by="Ada, on call"))]},
+        json={"messages": [approval_message(allow(decided_by="Ada, on call"))]},
         headers={"user_id": user},
     )
 

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from letta_client import APIStatusError, Letta
 from letta_client.types import AgentState
-from tests.wire.aftermath import assert_answers
-from tests.wire.approving import allow, answer, deny, pause
-from tests.wire.reading import history
-from tests.wire.sources import SHOUT
+from tests.support.client_objects import history
+from tests.support.tool_sources import SHOUT
+from tests.support.wire_approvals import allow, answer, deny, pause
+from tests.support.wire_checks import assert_answers
 
 from holdfast.testing import ScriptedProvider
 
 if TYPE_CHECKING:
-    from tests.wire.conftest import MakeAgent, MakeTool
+    from tests.support.wire_server import MakeAgent, MakeTool
 
 pytestmark = pytest.mark.slow
 

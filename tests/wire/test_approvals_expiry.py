@@ -6,16 +6,16 @@ import httpx
 import pytest
 from letta_client import APIStatusError, ConflictError, Letta
 from letta_client.types import AgentState
-from tests.wire.aftermath import assert_answers
-from tests.wire.approving import CALL, allow, answer, pause
-from tests.wire.reading import eventually, history
-from tests.wire.sources import SHOUT, WHISPER
+from tests.support.client_objects import eventually, history
+from tests.support.tool_sources import SHOUT, WHISPER
+from tests.support.wire_approvals import CALL, allow, answer, pause
+from tests.support.wire_checks import assert_answers
 
 from holdfast.core.deadlines import MAX_TIMEOUT_SECONDS
 from holdfast.testing import Answer, ScriptedProvider, ToolCall
 
 if TYPE_CHECKING:
-    from tests.wire.conftest import MakeAgent, MakeTool
+    from tests.support.wire_server import MakeAgent, MakeTool
 
 pytestmark = pytest.mark.slow
 

@@ -9,18 +9,18 @@ import httpx
 import pytest
 from letta_client import Letta
 from letta_client.types import AgentState
-from tests.server_process import HOLDFAST, ServerProcess, clean_environment
-from tests.wire.aftermath import assert_answers
-from tests.wire.approving import CALL, allow, answer, pause, returned
-from tests.wire.reading import eventually, history, listed
-from tests.wire.sources import SHOUT, WHISPER
+from tests.support.client_objects import as_dicts, eventually, history
+from tests.support.server_process import HOLDFAST, ServerProcess, clean_environment
+from tests.support.tool_sources import SHOUT, WHISPER
+from tests.support.wire_approvals import CALL, allow, answer, client_result, pause
+from tests.support.wire_checks import assert_answers
 
 from holdfast.testing import Answer, ScriptedProvider, ToolCall
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.wire.conftest import MakeAgent, MakeTool
+    from tests.support.wire_server import MakeAgent, MakeTool
 
 pytestmark = pytest.mark.slow
 
@@ -56,7 +56,7 @@ def test_it_shows_what_waits_in_all_threads_of_all_agents(
 ) -> None:
     conversation = client.conversations.create(agent_id=agent.id)
     provider.script(Answer(ToolCall("whisper", {"text": "psst"}, id="call_2")))
-    items = listed(client.conversations.messages.create(conversation.id, input="Go on"))
+    items = as_dicts(client.conversations.messages.create(conversation.id, input="Go on"))
     other = next(i["id"] for i in items if i["message_type"] == "approval_request_message")
 
     assert inbox(http, agent_id=agent.id) == [waiting, other]
@@ -132,7 +132,7 @@ def test_each_call_may_have_its_own_decision_and_client_tools_stay(
 
     path = f"/v1/approvals/{request['id']}"
     refused = http.post(path, json={"approvals": [allow()]})
-    run = http.post(path, json={"approvals": [allow(), returned("call_look")]}).json()
+    run = http.post(path, json={"approvals": [allow(), client_result("call_look")]}).json()
 
     assert refused.status_code == 400
     assert "Waiting: shout (call_held), look (call_look)." in refused.json()["detail"]

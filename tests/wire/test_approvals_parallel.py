@@ -7,31 +7,31 @@ import httpx
 import pytest
 from letta_client import Letta
 from letta_client.types import AgentState
-from tests.wire.approving import (
+from tests.support.client_objects import as_dict, as_dicts, history
+from tests.support.stream_items import IGNORE_DEPRECATION, assert_ended, kinds_in_turn
+from tests.support.tool_sources import SHOUT, WHISPER
+from tests.support.wire_approvals import (
     allow,
     answer,
     assert_context_works,
+    client_result,
     deny,
-    returned,
-    thought,
+    thinking_answer,
 )
-from tests.wire.reading import history, listed, shown
-from tests.wire.sources import SHOUT, WHISPER
-from tests.wire.streams import SAYS_IT_IS_DEPRECATED, assert_ended, kinds_in_turn
 
 from holdfast.testing import Answer, ScriptedProvider, Text, Thinking, ToolCall
 
 if TYPE_CHECKING:
-    from tests.wire.conftest import MakeAgent, MakeTool
+    from tests.support.wire_server import MakeAgent, MakeTool
 
-pytestmark = [pytest.mark.slow, SAYS_IT_IS_DEPRECATED]
+pytestmark = [pytest.mark.slow, IGNORE_DEPRECATION]
 
 HELD = [
     ToolCall("shout", {"text": text}, id=call_id)
     for call_id, text in [("t1", "hello world"), ("t2", "hello letta"), ("t3", "hello test")]
 ]
 FREE = ToolCall("whisper", {"text": "6"}, id="t4")
-MIXED = [allow("t1"), deny("t2"), returned("t3", tool_return="740")]
+MIXED = [allow("t1"), deny("t2"), client_result("t3", tool_return="740")]
 
 
 @pytest.fixture
@@ -51,8 +51,8 @@ def paused(
     calls.insert(request.param, FREE)
     provider.script(Answer(Thinking("All of it."), Text("Shall I?"), *calls))
     reply = client.agents.messages.create(agent.id, input="Go on")
-    assert shown(reply.stop_reason)["stop_reason"] == "requires_approval"
-    return listed(reply.messages)
+    assert as_dict(reply.stop_reason)["stop_reason"] == "requires_approval"
+    return as_dicts(reply.messages)
 
 
 @pytest.mark.wire(102, 103, 104)
@@ -80,7 +80,7 @@ def test_a_mixed_answer_gives_every_call_its_own_result(
     agent: AgentState,
     paused: list[dict[str, Any]],
 ) -> None:
-    provider.script(thought("I see."))
+    provider.script(thinking_answer("I see."))
 
     result, *rest = answer(client, agent.id, *MIXED[::-1])
 
@@ -108,8 +108,8 @@ def test_a_mixed_answer_gives_every_call_its_own_result(
         "reasoning_message",
         "assistant_message",
     ]
-    provider.script(thought("Still here."))
-    items = listed(client.agents.messages.stream(agent.id, input="So?", stream_tokens=True))
+    provider.script(thinking_answer("Still here."))
+    items = as_dicts(client.agents.messages.stream(agent.id, input="So?", stream_tokens=True))
     assert kinds_in_turn(items) == [
         "reasoning_message",
         "assistant_message",

@@ -6,18 +6,26 @@ import httpx
 import pytest
 from letta_client import BadRequestError, ConflictError, Letta
 from letta_client.types import AgentState
-from tests.wire.aftermath import assert_answers
-from tests.wire.approving import allow, answer, answering, deny, pause, returned, said
-from tests.wire.reading import eventually, history, listed, shown
-from tests.wire.sources import SHOUT, WHISPER
-from tests.wire.streams import SAYS_IT_IS_DEPRECATED, assert_ended
+from tests.support.client_objects import as_dict, as_dicts, eventually, history
+from tests.support.stream_items import IGNORE_DEPRECATION, assert_ended
+from tests.support.tool_sources import SHOUT, WHISPER
+from tests.support.wire_approvals import (
+    allow,
+    answer,
+    approval_message,
+    client_result,
+    deny,
+    pause,
+    user_message,
+)
+from tests.support.wire_checks import assert_answers
 
 from holdfast.testing import ScriptedProvider, ToolCall
 
 if TYPE_CHECKING:
-    from tests.wire.conftest import MakeAgent, MakeTool
+    from tests.support.wire_server import MakeAgent, MakeTool
 
-pytestmark = [pytest.mark.slow, SAYS_IT_IS_DEPRECATED]
+pytestmark = [pytest.mark.slow, IGNORE_DEPRECATION]
 
 CALLS = [ToolCall("shout", {"text": key}, id=key) for key in ("t1", "t2", "t3")]
 FREE = ToolCall("whisper", {"text": "PSST"}, id="t4")
@@ -35,7 +43,7 @@ def request_id(client: Letta, provider: ScriptedProvider, agent: AgentState) -> 
 
 
 def partly(*entries: dict[str, Any], **more: Any) -> Any:
-    return answering(*entries) | {"partial": True} | more
+    return approval_message(*entries) | {"partial": True} | more
 
 
 def send(client: Letta, agent_id: str, *items: Any) -> Any:
@@ -47,20 +55,20 @@ def test_the_run_goes_on_with_the_last_answer(
 ) -> None:
     asked_so_far = len(provider.requests)
     first = send(client, agent.id, partly(deny("t2", decided_by="Ada")))
-    assert listed(first.messages) == []
-    assert shown(first.stop_reason)["stop_reason"] == "requires_approval"
+    assert as_dicts(first.messages) == []
+    assert as_dict(first.stop_reason)["stop_reason"] == "requires_approval"
     waiting = client.agents.retrieve(agent.id, include=["agent.pending_approval"])
-    assert shown(waiting)["pending_approval"]["id"] == request_id
-    items = listed(
+    assert as_dict(waiting)["pending_approval"]["id"] == request_id
+    items = as_dicts(
         client.agents.messages.stream(
-            agent.id, messages=[partly(returned("t3"))], stream_tokens=True
+            agent.id, messages=[partly(client_result("t3"))], stream_tokens=True
         )
     )
     assert_ended(items, "requires_approval")
     assert len(provider.requests) == asked_so_far
     provider.script("All done.")
 
-    last = listed(send(client, agent.id, partly(allow("t1")), said("Go.")).messages)
+    last = as_dicts(send(client, agent.id, partly(allow("t1")), user_message("Go.")).messages)
 
     results = {entry["tool_call_id"]: entry["tool_return"] for entry in last[0]["tool_returns"]}
     assert list(results) == ["t1", "t2", "t3", "t4"]
@@ -113,7 +121,7 @@ def test_who_contradicts_is_told_who_was_first_and_who_agrees_is_welcome(
     detail = caught.value.response.json()["detail"]
     assert [call["tool_call_id"] for call in detail["pending_calls"]] == ["t2", "t3"]
     with pytest.raises(BadRequestError, match="Send the partial answer alone"):
-        send(client, agent.id, partly(allow("t2")), said("Go."))
+        send(client, agent.id, partly(allow("t2")), user_message("Go."))
     provider.script("Done.")
     answer(client, agent.id, deny("t2"), deny("t3"))
     assert_answers(client, provider, agent.id)

@@ -7,19 +7,27 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from letta_client import BadRequestError, ConflictError, Letta
 from letta_client.types import AgentState
-from tests.wire.aftermath import assert_answers
-from tests.wire.approving import CALL, allow, answer, answering, deny, pause, said
-from tests.wire.doors import Door
-from tests.wire.reading import history, listed, spoken
-from tests.wire.sources import KNOCK, SHOUT, WHISPER
-from tests.wire.streams import SAYS_IT_IS_DEPRECATED, assert_ended
+from tests.support.client_objects import as_dicts, history, message_texts
+from tests.support.stream_items import IGNORE_DEPRECATION, assert_ended
+from tests.support.tool_gate import ToolGate
+from tests.support.tool_sources import SHOUT, WAIT_AT_GATE, WHISPER
+from tests.support.wire_approvals import (
+    CALL,
+    allow,
+    answer,
+    approval_message,
+    deny,
+    pause,
+    user_message,
+)
+from tests.support.wire_checks import assert_answers
 
 from holdfast.testing import HttpError, ScriptedProvider, ToolCall
 
 if TYPE_CHECKING:
-    from tests.wire.conftest import MakeAgent, MakeTool
+    from tests.support.wire_server import MakeAgent, MakeTool
 
-pytestmark = [pytest.mark.slow, SAYS_IT_IS_DEPRECATED]
+pytestmark = [pytest.mark.slow, IGNORE_DEPRECATION]
 
 FREE = ToolCall("whisper", {"text": "psst"}, id="call_free")
 
@@ -58,7 +66,7 @@ def test_an_answer_that_comes_again_runs_nothing_again_and_goes_on(
     messages = answer(client, agent.id, allow(CALL.id if by == "call" else answered["id"]))
 
     assert [row["content"] for row in messages] == ["Where was I?"]
-    assert "keep-alive" in spoken(client, agent.id)[-2]
+    assert "keep-alive" in message_texts(client, agent.id)[-2]
     assert "keep-alive" in provider.requests[-1].user_text
     assert len(results(client, agent.id)) == 1
     assert_answers(client, provider, agent.id)
@@ -69,9 +77,11 @@ def test_what_is_said_along_with_it_takes_the_place_of_the_keep_alive(
 ) -> None:
     provider.script("Yes.")
 
-    client.agents.messages.create(agent.id, messages=[answering(allow()), said("Did it work?")])
+    client.agents.messages.create(
+        agent.id, messages=[approval_message(allow()), user_message("Did it work?")]
+    )
 
-    assert spoken(client, agent.id)[-2:] == ["Did it work?", "Yes."]
+    assert message_texts(client, agent.id)[-2:] == ["Did it work?", "Yes."]
     assert len(results(client, agent.id)) == 1
 
 
@@ -85,7 +95,7 @@ def test_an_answer_whose_reply_was_lost_may_be_sent_again(
         answer(client, agent.id, allow())
     provider.script("Here I am.")
 
-    items = listed(client.agents.messages.stream(agent.id, messages=[answering(allow())]))
+    items = as_dicts(client.agents.messages.stream(agent.id, messages=[approval_message(allow())]))
 
     assert_ended(items, "end_turn")
     assert len(results(client, agent.id)) == 1
@@ -124,21 +134,21 @@ def test_of_two_answers_at_once_one_is_carried_out_and_the_other_is_told(
     tmp_path: Path,
     model: str,
 ) -> None:
-    agent = make_agent(tool_ids=[make_tool(KNOCK, default_requires_approval=True).id])
+    agent = make_agent(tool_ids=[make_tool(WAIT_AT_GATE, default_requires_approval=True).id])
     log = tmp_path / "log"
-    with Door() as door:
-        call = ToolCall("knock", {"port": door.port, "log": str(log)}, id="call_knock")
+    with ToolGate() as door:
+        call = ToolCall("wait_at_gate", {"port": door.port, "log": str(log)}, id="call_wait")
         pause(client, provider, agent.id, call)
         provider.script("Done.")
         first = pool.submit(answer, client, agent.id, allow(call.id))
-        with door.knocked():
+        with door.holding_tool():
             running = client.runs.list(agent_id=agent.id).items[0]
             with pytest.raises(BadRequestError, match=f"{running.id} was first to answer"):
                 answer(client, agent.id, allow(call.id))
             with pytest.raises(ConflictError, match=f"{call.id} was approved by user-"):
                 answer(client, agent.id, deny(call.id))
         assert first.result(timeout=30)[0]["tool_return"] == "came in"
-    assert log.read_text() == "knocked\n"
+    assert log.read_text() == "entered\n"
     assert_answers(client, provider, agent.id)
 
 

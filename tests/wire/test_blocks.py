@@ -8,12 +8,12 @@ from uuid import uuid4
 import pytest
 from letta_client import ConflictError, Letta, NotFoundError, UnprocessableEntityError
 from letta_client.types import BlockResponse
-from tests.wire.reading import listed, shown
+from tests.support.client_objects import as_dict, as_dicts
 
 from holdfast.testing import ScriptedProvider
 
 if TYPE_CHECKING:
-    from tests.wire.conftest import MakeAgent
+    from tests.support.wire_server import MakeAgent
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +36,7 @@ def make_block(client: Letta) -> Iterator[MakeBlock]:
 
 
 def system_message(client: Letta, agent_id: str) -> dict[str, Any]:
-    return listed(client.agents.messages.list(agent_id, order="asc", limit=1).items)[0]
+    return as_dicts(client.agents.messages.list(agent_id, order="asc", limit=1).items)[0]
 
 
 def test_a_block_is_made_read_changed_and_deleted(client: Letta, make_block: MakeBlock) -> None:
@@ -44,7 +44,7 @@ def test_a_block_is_made_read_changed_and_deleted(client: Letta, make_block: Mak
 
     assert (block.label, block.value, block.limit) == ("notes", "One.", 500)
     assert (block.description, block.read_only) == ("A note.", True)
-    assert shown(client.blocks.retrieve(block.id)) == shown(block)
+    assert as_dict(client.blocks.retrieve(block.id)) == as_dict(block)
     changed = client.blocks.update(block.id, value="Two.")
     assert (changed.id, changed.value, changed.description) == (block.id, "Two.", "A note.")
     client.blocks.delete(block.id)

@@ -4,16 +4,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from letta_client import BadRequestError, Letta, UnprocessableEntityError
-from tests.wire.aftermath import assert_answers
-from tests.wire.reading import eventually, listed, shown, spoken
-from tests.wire.sources import KNOCK
-from tests.wire.streams import text_of
+from tests.support.client_objects import as_dict, as_dicts, eventually, message_texts
+from tests.support.stream_items import text_of
+from tests.support.tool_sources import WAIT_AT_GATE
+from tests.support.wire_checks import assert_answers
 
 from holdfast.testing import Answer, Gate, ScriptedProvider, ToolCall, Usage
 
 if TYPE_CHECKING:
     from letta_client.types import AgentState
-    from tests.wire.conftest import MakeAgent, MakeTool
+    from tests.support.wire_server import MakeAgent, MakeTool
 
 pytestmark = [
     pytest.mark.slow,
@@ -33,7 +33,7 @@ def agent(make_agent: "MakeAgent") -> "AgentState":
 def only_run(client: Letta, agent_id: str) -> dict[str, Any]:
     """The agent's run, once it has ended."""
     return eventually(
-        lambda: shown(client.runs.list(agent_id=agent_id).items[0]),
+        lambda: as_dict(client.runs.list(agent_id=agent_id).items[0]),
         lambda run: run["completed_at"] is not None,
     )
 
@@ -47,8 +47,8 @@ def assert_out_of_tokens(client: Letta, provider: ScriptedProvider, agent_id: st
     assert budget["estimated"] is True
     assert "error" not in run["metadata"]
     (step,) = client.runs.steps.list(run["id"]).items
-    assert shown(step)["status"] == "cancelled"
-    question, answer = spoken(client, agent_id)
+    assert as_dict(step)["status"] == "cancelled"
+    question, answer = message_texts(client, agent_id)
     assert question == "Tell me a story."
     assert LONG.startswith(answer)
     assert 0 < len(answer) < len(LONG)
@@ -65,8 +65,8 @@ def test_a_waiting_caller_gets_what_there_was(
 
     reply = client.agents.messages.create(agent.id, input="Tell me a story.", extra_body=TOKENS)
 
-    assert shown(reply.stop_reason)["stop_reason"] == "max_tokens_exceeded"
-    assert [row["message_type"] for row in listed(reply.messages)] == ["assistant_message"]
+    assert as_dict(reply.stop_reason)["stop_reason"] == "max_tokens_exceeded"
+    assert [row["message_type"] for row in as_dicts(reply.messages)] == ["assistant_message"]
     assert_out_of_tokens(client, provider, agent.id)
 
 
@@ -75,7 +75,7 @@ def test_a_stream_ends_where_the_budget_does(
 ) -> None:
     provider.script(Answer(LONG, Gate("never released")))
 
-    items = listed(
+    items = as_dicts(
         client.agents.messages.stream(
             agent.id, input="Tell me a story.", stream_tokens=True, extra_body=TOKENS
         )
@@ -83,7 +83,7 @@ def test_a_stream_ends_where_the_budget_does(
 
     assert [item["message_type"] for item in items[-2:]] == ["stop_reason", "usage_statistics"]
     assert items[-2]["stop_reason"] == "max_tokens_exceeded"
-    assert text_of(items) == spoken(client, agent.id)[1]
+    assert text_of(items) == message_texts(client, agent.id)[1]
     assert_out_of_tokens(client, provider, agent.id)
 
 
@@ -107,8 +107,8 @@ def test_time_that_is_up_is_like_steps_that_are_used_up(
 
     reply = client.agents.messages.create(agent.id, input="Count", extra_body={"max_seconds": 0.3})
 
-    assert shown(reply.stop_reason)["stop_reason"] == "max_steps"
-    assert [row["content"] for row in listed(reply.messages)] == ["One two"]
+    assert as_dict(reply.stop_reason)["stop_reason"] == "max_steps"
+    assert [row["content"] for row in as_dicts(reply.messages)] == ["One two"]
     run = only_run(client, agent.id)
     assert (run["status"], run["stop_reason"]) == ("completed", "max_steps")
     assert run["metadata"]["budget"]["limit"] == "max_seconds"
@@ -123,17 +123,20 @@ def test_a_tool_that_has_no_budget_left_is_not_started(
     make_tool: "MakeTool",
     model: str,
 ) -> None:
-    agent = make_agent(tool_ids=[make_tool(KNOCK).id])
+    agent = make_agent(tool_ids=[make_tool(WAIT_AT_GATE).id])
     provider.script(
-        Answer(ToolCall("knock", {"port": 1}), usage=Usage(input_tokens=5_000, output_tokens=500))
+        Answer(
+            ToolCall("wait_at_gate", {"port": 1}),
+            usage=Usage(input_tokens=5_000, output_tokens=500),
+        )
     )
 
     reply = client.agents.messages.create(
-        agent.id, input="Knock.", extra_body={"max_total_tokens": 5_200}
+        agent.id, input="Wait.", extra_body={"max_total_tokens": 5_200}
     )
 
-    assert shown(reply.stop_reason)["stop_reason"] == "max_tokens_exceeded"
-    call, result = listed(reply.messages)
+    assert as_dict(reply.stop_reason)["stop_reason"] == "max_tokens_exceeded"
+    call, result = as_dicts(reply.messages)
     assert (call["message_type"], result["message_type"]) == (
         "tool_call_message",
         "tool_return_message",

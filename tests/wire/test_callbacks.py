@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 from letta_client import BadRequestError, Letta
-from tests.receiver import Receiver, Says, receiving_in_thread
-from tests.wire.conftest import CALLBACK_SECRET
-from tests.wire.reading import eventually, shown
+from tests.doubles.http_receiver import CannedResponse, Receiver, run_receiver_in_thread
+from tests.support.client_objects import as_dict, eventually
+from tests.support.wire_server import CALLBACK_SECRET
 
 from holdfast.testing import Answer, ScriptedProvider
 
 if TYPE_CHECKING:
-    from tests.wire.conftest import MakeAgent
+    from tests.support.wire_server import MakeAgent
 
 pytestmark = pytest.mark.slow
 
@@ -25,7 +25,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "callbacks.md"
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    with receiving_in_thread() as receiver:
+    with run_receiver_in_thread() as receiver:
         yield receiver
 
 
@@ -42,6 +42,7 @@ def is_genuine(headers: dict[str, str], body: bytes, secret: str) -> bool:
     return genuine
 
 
+@pytest.mark.both_databases
 @pytest.mark.wire(129)
 def test_the_end_of_a_run_is_told_once_and_the_outcome_is_shown(
     client: Letta,
@@ -66,7 +67,7 @@ def test_the_end_of_a_run_is_told_once_and_the_outcome_is_shown(
     assert body["metadata"]["result"]["messages"] == stored
     assert [row["message_type"] for row in stored] == ["user_message", "assistant_message"]
     done = eventually(
-        lambda: shown(client.runs.retrieve(run.id)),
+        lambda: as_dict(client.runs.retrieve(run.id)),
         lambda seen: seen["callback_status_code"] is not None,
     )
     assert (done["status"], done["callback_status_code"], done["callback_error"]) == (
@@ -76,7 +77,7 @@ def test_the_end_of_a_run_is_told_once_and_the_outcome_is_shown(
     )
     assert done["callback_sent_at"] is not None
     assert done["metadata"] == {"run_type": "send_message_async", "lettuce": None}
-    assert len(receiver.all_heard) == 1
+    assert len(receiver.all_requests) == 1
 
 
 def test_the_example_of_the_page_knows_a_genuine_callback(
@@ -97,13 +98,13 @@ def test_the_example_of_the_page_knows_a_genuine_callback(
 def test_a_receiver_that_fails_does_not_fail_the_run(
     client: Letta, make_agent: "MakeAgent", receiver: Receiver
 ) -> None:
-    receiver.answers = [Says(500), Says(200)]
+    receiver.answers = [CannedResponse(500), CannedResponse(200)]
     run = client.agents.messages.create_async(
         make_agent().id, messages=[{"role": "user", "content": "hi"}], callback_url=receiver.url
     )
     receiver.wait()
     failing = eventually(
-        lambda: shown(client.runs.retrieve(run.id)),
+        lambda: as_dict(client.runs.retrieve(run.id)),
         lambda seen: seen["callback_status_code"] is not None,
     )
     assert failing["status"] == "completed"
@@ -111,7 +112,7 @@ def test_a_receiver_that_fails_does_not_fail_the_run(
 
     receiver.wait()
     settled = eventually(
-        lambda: shown(client.runs.retrieve(run.id)),
+        lambda: as_dict(client.runs.retrieve(run.id)),
         lambda seen: seen["callback_status_code"] == 200,
     )
     assert settled["callback_error"] is None

@@ -6,18 +6,25 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 from letta_client import ConflictError, Letta, NotFoundError
-from tests.wire.aftermath import assert_answers, assert_cancelled, message_ids
-from tests.wire.reading import eventually, history, kinds, listed, shown, spoken
-from tests.wire.sources import SHOUT
-from tests.wire.streams import SAYS_IT_IS_DEPRECATED, assert_ended, read, read_until
+from tests.support.client_objects import (
+    as_dict,
+    as_dicts,
+    eventually,
+    history,
+    kinds,
+    message_texts,
+)
+from tests.support.stream_items import IGNORE_DEPRECATION, assert_ended, read, read_until
+from tests.support.tool_sources import SHOUT
+from tests.support.wire_checks import assert_answers, assert_cancelled, message_ids
 
 from holdfast.testing import Answer, Gate, ScriptedProvider, Thinking, ToolCall
 
 if TYPE_CHECKING:
     from letta_client.types import AgentState
-    from tests.wire.conftest import MakeAgent, MakeTool
+    from tests.support.wire_server import MakeAgent, MakeTool
 
-pytestmark = [pytest.mark.slow, SAYS_IT_IS_DEPRECATED]
+pytestmark = [pytest.mark.slow, IGNORE_DEPRECATION]
 
 WAIT_SECONDS = 30
 UNKNOWN_RUN = "run-00000000-0000-4000-8000-000000000000"
@@ -48,21 +55,21 @@ def test_a_cancel_in_the_middle_of_an_answer_ends_its_stream_and_keeps_what_was_
 
     assert client.agents.messages.cancel(agent.id) == {run_id: "cancelled"}
 
-    rest = listed(stream)
+    rest = as_dicts(stream)
     assert [item["message_type"] for item in rest] == ["stop_reason", "usage_statistics"]
     assert_ended(rest, "cancelled")
     assert_cancelled(client, run_id)
     (found,) = client.runs.list(agent_id=agent.id, stop_reason="cancelled", limit=1).items
     assert found.id == run_id
-    replayed = listed(client.runs.messages.stream(run_id, starting_after=0))
+    replayed = as_dicts(client.runs.messages.stream(run_id, starting_after=0))
     assert len(replayed) == len(begun) + 2
     assert_ended(replayed, "cancelled")
     # The provider is not left talking to nobody.
     provider.requests[0].finished.block()
     assert provider.requests[0].closed_early
     (step,) = client.runs.steps.list(run_id).items
-    assert shown(step)["status"] == "cancelled"
-    assert spoken(client, agent.id) == ["Count", "One two"]
+    assert as_dict(step)["status"] == "cancelled"
+    assert message_texts(client, agent.id) == ["Count", "One two"]
     assert_answers(client, provider, agent.id)
 
 
@@ -77,14 +84,14 @@ def test_before_the_first_token_nothing_is_kept_but_the_run(
 
     client.agents.messages.cancel(agent.id)
 
-    stop, usage = listed(stream)
+    stop, usage = as_dicts(stream)
     assert stop == {"message_type": "stop_reason", "stop_reason": "cancelled"}
     assert (usage["total_tokens"], usage["message_type"]) == (0, "usage_statistics")
     assert history(client, agent.id) == []
     assert message_ids(client, agent.id) == before
     run_id = only_run(client, agent.id)
     assert_cancelled(client, run_id)
-    asked = shown(client.runs.retrieve(run_id))["input"]
+    asked = as_dict(client.runs.retrieve(run_id))["input"]
     assert [row["content"] for row in asked] == ["Hello?"]
     provider.requests[0].finished.block()
     assert provider.requests[0].closed_early
@@ -104,11 +111,11 @@ def test_a_waiting_caller_gets_what_was_completed(
     assert client.agents.messages.cancel(agent.id, run_ids=[run_id]) == {run_id: "cancelled"}
 
     reply = sending.result(WAIT_SECONDS)
-    assert shown(reply.stop_reason)["stop_reason"] == "cancelled"
+    assert as_dict(reply.stop_reason)["stop_reason"] == "cancelled"
     assert kinds(reply.messages) == ["tool_call_message", "tool_return_message"]
-    stored = listed(client.runs.messages.list(run_id).items)
+    stored = as_dicts(client.runs.messages.list(run_id).items)
     assert stored[0]["message_type"] == "user_message"
-    assert stored[1:] == listed(reply.messages)
+    assert stored[1:] == as_dicts(reply.messages)
     assert len(provider.requests) == 2
     assert_cancelled(client, run_id)
     assert_answers(client, provider, agent.id)
@@ -145,12 +152,12 @@ def test_a_call_that_a_person_would_have_to_allow_is_cancelled_before_it_is_comp
         agent.id, input="Shout", stream_tokens=True, background=True
     )
     run_id = read_until(stream, "May I?")[0]["run_id"]
-    while shown(next(stream))["message_type"] != "approval_request_message":
+    while as_dict(next(stream))["message_type"] != "approval_request_message":
         pass
 
     client.agents.messages.cancel(agent.id)
 
-    assert_ended(listed(stream), "cancelled")
+    assert_ended(as_dicts(stream), "cancelled")
     assert_cancelled(client, run_id)
     held = client.agents.retrieve(agent.id, include=["agent.pending_approval"])
     assert held.pending_approval is None
@@ -174,15 +181,15 @@ def test_a_run_that_waits_for_its_turn_never_begins(
     assert client.agents.messages.cancel(agent.id, run_ids=[queued]) == {queued: "cancelled"}
 
     reply = second.result(WAIT_SECONDS)
-    assert shown(reply.stop_reason)["stop_reason"] == "cancelled"
+    assert as_dict(reply.stop_reason)["stop_reason"] == "cancelled"
     assert reply.messages == []
     assert_cancelled(client, queued)
     assert client.runs.steps.list(queued).items == []
     before = message_ids(client, agent.id)
     gate.release()
     reply = first.result(WAIT_SECONDS)
-    assert shown(reply.stop_reason)["stop_reason"] == "end_turn"
-    assert spoken(client, agent.id) == ["One", "To one."]
+    assert as_dict(reply.stop_reason)["stop_reason"] == "end_turn"
+    assert message_texts(client, agent.id) == ["One", "To one."]
     assert len(message_ids(client, agent.id)) > len(before)
     assert len(provider.requests) == 1
 
@@ -204,9 +211,9 @@ def test_without_ids_all_that_the_agent_is_doing_is_cancelled(
     assert done == {running.id: "cancelled", queued.id: "cancelled"}
     for run in (running, queued):
         assert_cancelled(client, run.id)
-        assert_ended(listed(client.runs.messages.stream(run.id)), "cancelled")
+        assert_ended(as_dicts(client.runs.messages.stream(run.id)), "cancelled")
     busy.release()
-    assert_ended(listed(client.runs.messages.stream(elsewhere.id)), "end_turn")
+    assert_ended(as_dicts(client.runs.messages.stream(elsewhere.id)), "end_turn")
     assert_answers(client, provider, agent.id)
 
 
@@ -235,6 +242,7 @@ def test_cancelling_twice_is_harmless_and_the_first_word_counts(
     assert_answers(client, provider, agent.id)
 
 
+@pytest.mark.both_databases
 @pytest.mark.wire(133, 134)
 def test_what_is_over_stays_as_it_is_and_what_is_not_there_is_not_found(
     client: Letta, http: httpx.Client, provider: ScriptedProvider, make_agent: "MakeAgent"
@@ -273,7 +281,7 @@ def test_a_roll_back_makes_the_agent_forget_what_the_run_said(
     assert done.json()["status"] == "cancelled"
 
     assert client.agents.retrieve(agent.id).message_ids == before
-    rows = listed(client.runs.messages.list(run.id).items)
+    rows = as_dicts(client.runs.messages.list(run.id).items)
     assert [row["content"] for row in rows] == ["A story", "Once upon"]
     provider.script("Nothing.")
     client.agents.messages.create(agent.id, input="What did you say?")

@@ -5,18 +5,18 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 from letta_client import APIStatusError, BadRequestError, ConflictError, Letta
-from tests.wire.aftermath import assert_answers, assert_cancelled
-from tests.wire.reading import history, kinds, listed, shown
-from tests.wire.sources import SHOUT, WHISPER
-from tests.wire.streams import SAYS_IT_IS_DEPRECATED, assert_ended, read
+from tests.support.client_objects import as_dict, as_dicts, history, kinds
+from tests.support.stream_items import IGNORE_DEPRECATION, assert_ended, read
+from tests.support.tool_sources import SHOUT, WHISPER
+from tests.support.wire_checks import assert_answers, assert_cancelled
 
 from holdfast.testing import Answer, ScriptedProvider, Thinking, ToolCall
 
 if TYPE_CHECKING:
     from letta_client.types import AgentState
-    from tests.wire.conftest import MakeAgent, MakeTool
+    from tests.support.wire_server import MakeAgent, MakeTool
 
-pytestmark = [pytest.mark.slow, SAYS_IT_IS_DEPRECATED]
+pytestmark = [pytest.mark.slow, IGNORE_DEPRECATION]
 
 HELD = ToolCall("shout", {"text": "hi"}, id="call_held")
 FREE = ToolCall("whisper", {"text": "psst"}, id="call_free")
@@ -37,8 +37,8 @@ def agent(
 def pause(client: Letta, provider: ScriptedProvider, agent_id: str, *calls: ToolCall) -> str:
     provider.script(Answer(Thinking("May I?"), *calls))
     reply = client.agents.messages.create(agent_id, input="Go on")
-    assert shown(reply.stop_reason)["stop_reason"] == "requires_approval"
-    request = listed(reply.messages)[-1]
+    assert as_dict(reply.stop_reason)["stop_reason"] == "requires_approval"
+    request = as_dicts(reply.messages)[-1]
     assert request["message_type"] == "approval_request_message"
     assert [call["name"] for call in request["tool_calls"]] == [HELD.name]
     return str(request["run_id"])
@@ -56,6 +56,7 @@ def answer(client: Letta, agent_id: str) -> None:
     )
 
 
+@pytest.mark.both_databases
 @pytest.mark.wire(33, 34, 35, 37, 39, 40, 42, 43, 44, 45, 135)
 def test_cancelling_a_pause_denies_the_call_and_lets_go_of_the_agent(
     client: Letta, provider: ScriptedProvider, agent: "AgentState", paused: str
@@ -94,8 +95,8 @@ def test_after_it_the_agent_runs_other_tools_and_may_pause_again(
     provider.script(Answer(FREE), "Done.")
     reply = client.agents.messages.create(agent.id, input="Whisper, then")
 
-    assert shown(reply.stop_reason)["stop_reason"] == "end_turn"
-    assert len(client.runs.messages.list(listed(reply.messages)[0]["run_id"]).items) == 4
+    assert as_dict(reply.stop_reason)["stop_reason"] == "end_turn"
+    assert len(client.runs.messages.list(as_dicts(reply.messages)[0]["run_id"]).items) == 4
     assert_answers(client, provider, agent.id)
     again = pause(client, provider, agent.id, HELD)
     assert client.agents.messages.cancel(agent.id) == {again: "cancelled"}
@@ -111,7 +112,7 @@ def test_until_then_a_plain_message_is_refused_in_every_manner(
     with pytest.raises(ConflictError, match=words):
         client.agents.messages.create(agent.id, input="Well?")
     with pytest.raises(APIStatusError, match=words) as caught:
-        listed(client.agents.messages.stream(agent.id, input="Well?", stream_tokens=True))
+        as_dicts(client.agents.messages.stream(agent.id, input="Well?", stream_tokens=True))
 
     assert caught.value.status_code == 200
     stop, error = read(http, f"/v1/agents/{agent.id}/messages/stream", input="Well?")
@@ -120,6 +121,7 @@ def test_until_then_a_plain_message_is_refused_in_every_manner(
     assert len(client.runs.list(agent_id=agent.id).items) == 1
 
 
+@pytest.mark.both_databases
 @pytest.mark.wire(135)
 def test_a_call_that_waited_beside_the_held_one_is_denied_with_it(
     client: Letta, provider: ScriptedProvider, agent: "AgentState"
@@ -149,9 +151,10 @@ def test_a_late_answer_finds_nothing_to_answer_and_the_pauses_stream_stays_as_it
 
     assert history(client, agent.id) == before
     # Its readers were told of the pause, and that was the end of it.
-    assert_ended(listed(client.runs.messages.stream(paused)), "requires_approval")
+    assert_ended(as_dicts(client.runs.messages.stream(paused)), "requires_approval")
 
 
+@pytest.mark.both_databases
 @pytest.mark.wire(136)
 def test_a_pause_that_the_agent_has_forgotten_leaves_nothing_to_deny(
     client: Letta, provider: ScriptedProvider, agent: "AgentState", paused: str
@@ -164,4 +167,4 @@ def test_a_pause_that_the_agent_has_forgotten_leaves_nothing_to_deny(
     assert history(client, agent.id) == before
     provider.script("Hello.")
     reply = client.agents.messages.create(agent.id, input="Hello?")
-    assert shown(reply.stop_reason)["stop_reason"] == "end_turn"
+    assert as_dict(reply.stop_reason)["stop_reason"] == "end_turn"

@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from letta_client import Letta
-from tests.server_process import ServerProcess
-from tests.wire.aftermath import assert_answers, assert_cancelled
-from tests.wire.doors import Door
-from tests.wire.reading import history, kinds, listed, shown
-from tests.wire.sources import SHOUT
-from tests.wire.streams import SAYS_IT_IS_DEPRECATED, assert_ended
+from tests.support.client_objects import as_dict, as_dicts, history, kinds
+from tests.support.server_process import ServerProcess
+from tests.support.stream_items import IGNORE_DEPRECATION, assert_ended
+from tests.support.tool_gate import ToolGate
+from tests.support.tool_sources import SHOUT
+from tests.support.wire_checks import assert_answers, assert_cancelled
 
 from holdfast.testing import Answer, ScriptedProvider, ToolCall
 
 if TYPE_CHECKING:
-    from tests.wire.conftest import MakeAgent, MakeTool
+    from tests.support.wire_server import MakeAgent, MakeTool
 
-pytestmark = [pytest.mark.slow, SAYS_IT_IS_DEPRECATED]
+pytestmark = [pytest.mark.slow, IGNORE_DEPRECATION]
 
 WAIT_SECONDS = 30
 
@@ -64,12 +64,12 @@ def give_up(url: str, port: int) -> str:
 
 
 @pytest.fixture
-def door() -> Iterator[Door]:
-    with Door() as opened:
+def door() -> Iterator[ToolGate]:
+    with ToolGate() as opened:
         yield opened
 
 
-def linger(door: Door) -> ToolCall:
+def linger(door: ToolGate) -> ToolCall:
     return ToolCall("linger", {"port": door.port}, id="call_2")
 
 
@@ -80,7 +80,7 @@ def test_a_running_tool_is_killed_with_all_that_it_started_and_what_had_finished
     make_agent: "MakeAgent",
     make_tool: "MakeTool",
     pool: ThreadPoolExecutor,
-    door: Door,
+    door: ToolGate,
     model: str,
 ) -> None:
     tools = [make_tool(SHOUT).id, make_tool(LINGER).id]
@@ -89,15 +89,15 @@ def test_a_running_tool_is_killed_with_all_that_it_started_and_what_had_finished
     provider.script(Answer("I begin.", shouts[0], linger(door), shouts[1]))
     sending = pool.submit(client.agents.messages.create, agent.id, input="Begin")
 
-    with door.knocked() as visitor:
+    with door.holding_tool() as visitor:
         assert visitor.recv(4) == b"here"
         (run,) = client.runs.list(agent_id=agent.id).items
         assert client.agents.messages.cancel(agent.id) == {run.id: "cancelled"}
         assert visitor.recv(1) == b""
 
     reply = sending.result(WAIT_SECONDS)
-    assert shown(reply.stop_reason)["stop_reason"] == "cancelled"
-    said, calls, results = listed(reply.messages)
+    assert as_dict(reply.stop_reason)["stop_reason"] == "cancelled"
+    said, calls, results = as_dicts(reply.messages)
     assert said["content"] == "I begin."
     assert len(calls["tool_calls"]) == 3
     finished, killed, never_begun = results["tool_returns"]
@@ -105,8 +105,8 @@ def test_a_running_tool_is_killed_with_all_that_it_started_and_what_had_finished
     assert (killed["status"], never_begun["status"]) == ("error", "error")
     assert "cancelled while this tool was running" in killed["tool_return"]
     assert "cancelled before this tool was started" in never_begun["tool_return"]
-    assert history(client, agent.id)[1:] == listed(reply.messages)
-    receipt = shown(client.runs.retrieve(run.id))["metadata"]["cancellation"]
+    assert history(client, agent.id)[1:] == as_dicts(reply.messages)
+    receipt = as_dict(client.runs.retrieve(run.id))["metadata"]["cancellation"]
     assert receipt["phase"] == "tools"
     assert receipt["calls"] == {"call_1": "finished", "call_2": "killed", "call_3": "not_started"}
     assert_cancelled(client, run.id)
@@ -121,7 +121,7 @@ def test_a_tool_may_cancel_the_run_that_runs_it(
     server: ServerProcess,
     make_agent: "MakeAgent",
     make_tool: "MakeTool",
-    door: Door,
+    door: ToolGate,
     stream_tokens: bool,
 ) -> None:
     agent = make_agent(tool_ids=[make_tool(GIVE_UP).id])
@@ -129,10 +129,10 @@ def test_a_tool_may_cancel_the_run_that_runs_it(
     provider.script(Answer(ToolCall("give_up", {"url": url, "port": door.port})))
     stream = client.agents.messages.stream(agent.id, input="Give up", stream_tokens=stream_tokens)
 
-    with door.knocked():
+    with door.holding_tool():
         pass
 
-    items = listed(stream)
+    items = as_dicts(stream)
     assert items[-3]["message_type"] == "tool_return_message"
     assert items[-3]["status"] == "error"
     assert_ended(items, "cancelled")
@@ -147,16 +147,16 @@ def test_a_cancel_in_the_last_step_wins_over_the_step_budget(
     provider: ScriptedProvider,
     make_agent: "MakeAgent",
     make_tool: "MakeTool",
-    door: Door,
+    door: ToolGate,
 ) -> None:
     agent = make_agent(tool_ids=[make_tool(SHOUT).id, make_tool(LINGER).id])
     provider.script(Answer(ToolCall("shout", {"text": "hey"})), Answer(linger(door)))
     stream = client.agents.messages.stream(agent.id, input="Begin", max_steps=2)
 
-    with door.knocked():
+    with door.holding_tool():
         client.agents.messages.cancel(agent.id)
 
-    items = listed(stream)
+    items = as_dicts(stream)
     assert_ended(items, "cancelled")
     assert items[-1]["step_count"] == 2
     assert_cancelled(client, items[0]["run_id"])
@@ -169,7 +169,7 @@ def test_a_cancel_while_an_allowed_call_is_carried_out(
     provider: ScriptedProvider,
     make_agent: "MakeAgent",
     make_tool: "MakeTool",
-    door: Door,
+    door: ToolGate,
     model: str,
 ) -> None:
     agent = make_agent(tool_ids=[make_tool(LINGER, default_requires_approval=True).id])
@@ -182,10 +182,10 @@ def test_a_cancel_while_an_allowed_call_is_carried_out(
         stream_tokens=True,
     )
 
-    with door.knocked():
+    with door.holding_tool():
         client.agents.messages.cancel(agent.id)
 
-    items = listed(stream)
+    items = as_dicts(stream)
     assert items[0]["message_type"] == "tool_return_message"
     assert (items[0]["tool_call_id"], items[0]["status"]) == ("call_2", "error")
     assert_ended(items, "cancelled")

@@ -6,18 +6,18 @@ import httpx
 import pytest
 from letta_client import Letta
 from letta_client.types import AgentState
-from tests.wire.aftermath import assert_answers
-from tests.wire.approving import allow, answer, pause, returned
-from tests.wire.reading import eventually, history, listed
-from tests.wire.sources import SHOUT
-from tests.wire.streams import SAYS_IT_IS_DEPRECATED, assert_ended
+from tests.support.client_objects import as_dicts, eventually, history
+from tests.support.stream_items import IGNORE_DEPRECATION, assert_ended
+from tests.support.tool_sources import SHOUT
+from tests.support.wire_approvals import allow, answer, client_result, pause
+from tests.support.wire_checks import assert_answers
 
 from holdfast.testing import Answer, ScriptedProvider, ToolCall
 
 if TYPE_CHECKING:
-    from tests.wire.conftest import MakeAgent, MakeTool
+    from tests.support.wire_server import MakeAgent, MakeTool
 
-pytestmark = [pytest.mark.slow, SAYS_IT_IS_DEPRECATED]
+pytestmark = [pytest.mark.slow, IGNORE_DEPRECATION]
 
 LOOK: Any = {
     "name": "look",
@@ -42,7 +42,7 @@ def test_it_is_offered_for_one_request_and_the_client_answers_it(
 
     provider.script("Snow, then.")
     result, spoke = answer(
-        client, agent.id, returned(LOOKING.id, tool_return="snow"), client_tools=[LOOK]
+        client, agent.id, client_result(LOOKING.id, tool_return="snow"), client_tools=[LOOK]
     )
 
     assert (result["status"], result["tool_return"]) == ("success", "snow")
@@ -60,7 +60,7 @@ def test_a_client_that_does_not_bring_it_again_has_it_no_longer(
     again = ToolCall("look", {"where": "south"}, id="call_again")
     provider.script(Answer(again), "No window, then.")
 
-    messages = answer(client, agent.id, returned(LOOKING.id))
+    messages = answer(client, agent.id, client_result(LOOKING.id))
 
     results = [row for row in messages if row["message_type"] == "tool_return_message"]
     assert (results[1]["status"], results[1]["tool_call_id"]) == ("error", "call_again")
@@ -75,12 +75,12 @@ def test_its_results_may_come_as_an_item_of_their_own(
     provider.script("I see.")
     item: Any = {
         "type": "tool_return",
-        "tool_returns": [returned(LOOKING.id, status="error", stderr=["broken"])],
+        "tool_returns": [client_result(LOOKING.id, status="error", stderr=["broken"])],
     }
 
     reply = client.agents.messages.create(agent.id, messages=[item], client_tools=[LOOK])
 
-    result = listed(reply.messages)[0]
+    result = as_dicts(reply.messages)[0]
     assert (result["status"], result["tool_return"]) == ("error", "mine")
     assert result["stderr"] == ["broken"]
     assert_answers(client, provider, agent.id)
@@ -141,7 +141,7 @@ def test_it_works_for_requests_that_nobody_waits_for(
     )
     assert ended.stop_reason == "requires_approval"
     provider.script("I see.")
-    assert answer(client, agent.id, returned(LOOKING.id))[0]["tool_return"] == "mine"
+    assert answer(client, agent.id, client_result(LOOKING.id))[0]["tool_return"] == "mine"
 
 
 def test_a_long_result_is_cut_to_what_the_window_bears(
@@ -151,7 +151,7 @@ def test_a_long_result_is_cut_to_what_the_window_bears(
     pause(client, provider, agent.id, LOOKING, client_tools=[LOOK])
     provider.script("Long.")
 
-    result, *_ = answer(client, agent.id, returned(LOOKING.id, tool_return="x" * 7_000))
+    result, *_ = answer(client, agent.id, client_result(LOOKING.id, tool_return="x" * 7_000))
 
     assert result["tool_return"] == "x" * 6_400 + "… [truncated 600 chars]"
     response = history(client, agent.id)[-3]
@@ -168,7 +168,7 @@ def test_a_picture_reaches_the_model_and_the_history(
         {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": DOT}},
     ]
 
-    result, spoke = answer(client, agent.id, returned(LOOKING.id, tool_return=parts))
+    result, spoke = answer(client, agent.id, client_result(LOOKING.id, tool_return=parts))
 
     assert result["tool_return"] == "Here:\n[Image omitted]"
     text, image = result["tool_returns"][0]["tool_return"]
@@ -185,9 +185,9 @@ def test_it_streams_like_any_other(
 ) -> None:
     pause(client, provider, agent.id, LOOKING, client_tools=[LOOK])
     provider.script("I see.")
-    item: Any = {"type": "approval", "approvals": [returned(LOOKING.id)]}
+    item: Any = {"type": "approval", "approvals": [client_result(LOOKING.id)]}
 
-    items = listed(
+    items = as_dicts(
         client.agents.messages.stream(
             agent.id, messages=[item], client_tools=[LOOK], stream_tokens=True
         )

@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from letta_client import Letta
-from tests.server_process import ServerProcess
-from tests.wire.reading import listed
+from tests.support.client_objects import as_dicts
+from tests.support.server_process import ServerProcess
 
-from holdfast.adapters.sandbox.landlock import can_hide
+from holdfast.adapters.sandbox.landlock import is_supported
 from holdfast.testing import Answer, ScriptedProvider, ToolCall
 
 if TYPE_CHECKING:
     from letta_client.types import AgentState
-    from tests.wire.conftest import MakeAgent, MakeTool
+    from tests.support.wire_server import MakeAgent, MakeTool
 
 pytestmark = pytest.mark.slow
 
@@ -39,7 +39,7 @@ def result_of(
 ) -> tuple[str, str]:
     provider.script(Answer(ToolCall(name, arguments)), "Done.")
     reply = client.agents.messages.create(agent.id, input="Go on")
-    (row,) = [row for row in listed(reply.messages) if "tool_return" in row]
+    (row,) = [row for row in as_dicts(reply.messages) if "tool_return" in row]
     return row["status"], row["tool_return"]
 
 
@@ -108,7 +108,7 @@ def test_a_long_return_is_cut_and_says_so_but_a_search_is_not(
     assert json.loads(whole)["results"]
 
 
-@pytest.mark.skipif(not can_hide(), reason="this kernel has no Landlock (Linux 5.13 and newer)")
+@pytest.mark.skipif(not is_supported(), reason="this kernel has no Landlock (Linux 5.13 and newer)")
 def test_a_program_cannot_reach_the_home_of_the_server(
     client: Letta, provider: ScriptedProvider, coder: "AgentState", server: ServerProcess
 ) -> None:

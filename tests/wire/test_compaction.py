@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 from letta_client import APIStatusError, BadRequestError, ConflictError, Letta
-from tests.wire.aftermath import assert_cancelled
-from tests.wire.approving import allow, answer
-from tests.wire.reading import history, kinds, listed, shown, spoken
-from tests.wire.sources import SHOUT
-from tests.wire.streams import SAYS_IT_IS_DEPRECATED, assert_ended, read
+from tests.support.client_objects import as_dict, as_dicts, history, kinds, message_texts
+from tests.support.stream_items import IGNORE_DEPRECATION, assert_ended, read
+from tests.support.tool_sources import SHOUT
+from tests.support.wire_approvals import allow, answer
+from tests.support.wire_checks import assert_cancelled
 
 from holdfast.testing import (
     Answer,
@@ -25,9 +25,9 @@ from holdfast.testing import (
 
 if TYPE_CHECKING:
     from letta_client.types import AgentState
-    from tests.wire.conftest import MakeAgent, MakeTool
+    from tests.support.wire_server import MakeAgent, MakeTool
 
-pytestmark = [pytest.mark.slow, SAYS_IT_IS_DEPRECATED]
+pytestmark = [pytest.mark.slow, IGNORE_DEPRECATION]
 
 # How each provider says that a question does not fit.
 TOO_LONG = {
@@ -57,7 +57,7 @@ def assert_answers(client: Letta, provider: ScriptedProvider, agent_id: str) -> 
     before = in_context(client, agent_id)
     provider.script("Still here.")
     reply = client.agents.messages.create(agent_id, input="Still there?")
-    assert listed(reply.messages)[-1]["content"] == "Still here."
+    assert as_dicts(reply.messages)[-1]["content"] == "Still here."
     assert provider.requests[-1].refused is None
     assert in_context(client, agent_id)[:-2] == before
 
@@ -86,7 +86,7 @@ def test_a_question_that_does_not_fit_is_made_smaller_and_asked_again(
 
     reply = client.agents.messages.create(talked.id, input="And now?")
 
-    assert [row["content"] for row in listed(reply.messages)] == ["Here I am."]
+    assert [row["content"] for row in as_dicts(reply.messages)] == ["Here I am."]
     (asked,) = summaries(provider)
     assert asked.model == SUMMARISERS[wire]
     assert "user: Question 0?" in asked.user_text
@@ -96,17 +96,17 @@ def test_a_question_that_does_not_fit_is_made_smaller_and_asked_again(
     assert "Question 0?" not in str(again.messages)
     # The model no longer sees what left; everybody else still does.
     assert len(in_context(client, talked.id)) == 4
-    assert spoken(client, talked.id)[:2] == ["Question 0?", "Answer 0."]
+    assert message_texts(client, talked.id)[:2] == ["Question 0?", "Answer 0."]
     (run,) = client.runs.list(agent_id=talked.id, limit=1, order="desc").items[:1]
-    steps = listed(client.runs.steps.list(run.id, order="asc").items)
+    steps = as_dicts(client.runs.steps.list(run.id, order="asc").items)
     assert [(step["status"], step["origin"]) for step in steps] == [
         ("failed", None),
         ("success", "compaction"),
         ("success", None),
     ]
     # Every call that was answered is paid for.
-    assert shown(reply.usage)["total_tokens"] == 30
-    assert shown(reply.usage)["step_count"] == 1
+    assert as_dict(reply.usage)["total_tokens"] == 30
+    assert as_dict(reply.usage)["step_count"] == 1
 
 
 @pytest.mark.wire(147)
@@ -141,7 +141,7 @@ def test_a_summary_is_listed_as_v1_packed_it(
     assert packed["time"].endswith("UTC+0000")
     assert packed["compaction_stats"]["trigger"] == "manual"
     assert packed["compaction_stats"]["context_window"] == WINDOW
-    window = shown(client.agents.messages.list(talked.id).items[0])
+    window = as_dict(client.agents.messages.list(talked.id).items[0])
     assert "System prompt last recompiled" in window["content"]
 
 

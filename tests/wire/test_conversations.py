@@ -4,18 +4,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 from letta_client import ConflictError, Letta, NotFoundError
-from tests.wire.reading import kinds, listed, shown, spoken
+from tests.support.client_objects import as_dict, as_dicts, kinds, message_texts
 
 from holdfast.testing import ScriptedProvider
 
 if TYPE_CHECKING:
-    from tests.wire.conftest import MakeAgent
+    from tests.support.wire_server import MakeAgent
 
 pytestmark = pytest.mark.slow
 
 
 def said(client: Letta, conversation_id: str, **query: str) -> list[str]:
-    rows = listed(client.conversations.messages.list(conversation_id, order="asc", **query))  # type: ignore[arg-type]  # plain strings
+    rows = as_dicts(client.conversations.messages.list(conversation_id, order="asc", **query))  # type: ignore[arg-type]  # plain strings
     return [row["content"] for row in rows if row["message_type"] != "system_message"]
 
 
@@ -30,7 +30,7 @@ def test_a_conversation_lives_beside_the_agents_own_thread(
     client.agents.messages.create(agent.id, input="Two")
     assert said(client, made.id) == ["One", "To one."]
     assert said(client, "default", agent_id=agent.id) == ["Two", "To two."]
-    assert spoken(client, agent.id) == ["One", "To one.", "Two", "To two."]
+    assert message_texts(client, agent.id) == ["One", "To one.", "Two", "To two."]
     found = client.conversations.retrieve(made.id)
     assert len(found.in_context_message_ids or []) == 3
     assert found.last_message_at is not None
@@ -46,7 +46,7 @@ def test_iterating_over_a_conversation_ends_and_repeats_nothing(
         list(client.conversations.messages.create(made.id, input=f"{number}"))
     for order in ("asc", "desc"):
         page = client.conversations.messages.list(made.id, order=order, limit=2)
-        ids = [shown(item)["id"] for item in page]
+        ids = [as_dict(item)["id"] for item in page]
         assert len(ids) == len(set(ids)) == 7
 
 
@@ -83,7 +83,7 @@ def test_a_background_send_is_resumed_and_never_done_twice(
     message = {"role": "user", "content": "Hi", "otid": "mine"}
 
     def send() -> list[dict[str, object]]:
-        return listed(
+        return as_dicts(
             client.conversations.messages.create(
                 made.id,
                 messages=[message],  # type: ignore[list-item]  # a plain dict
@@ -93,7 +93,7 @@ def test_a_background_send_is_resumed_and_never_done_twice(
 
     first = send()
     assert send() == first
-    assert listed(client.conversations.messages.stream(made.id, otid="mine")) == first
+    assert as_dicts(client.conversations.messages.stream(made.id, otid="mine")) == first
     rest = client.conversations.messages.stream(made.id, otid="mine", starting_after=1)
-    assert listed(rest) == first[1:]
+    assert as_dicts(rest) == first[1:]
     assert len(provider.requests) == 1

@@ -7,7 +7,7 @@ import pytest
 from letta_client import BadRequestError, Letta, NotFoundError, UnprocessableEntityError
 
 if TYPE_CHECKING:
-    from tests.wire.conftest import MakeAgent
+    from tests.support.wire_server import MakeAgent
 
 pytestmark = pytest.mark.slow
 

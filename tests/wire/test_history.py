@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 from letta_client import Letta, NotFoundError, UnprocessableEntityError
-from tests.wire.reading import history, listed, spoken
-from tests.wire.sources import SHOUT
+from tests.support.client_objects import as_dicts, history, message_texts
+from tests.support.tool_sources import SHOUT
 
 from holdfast.testing import Answer, ScriptedProvider, Thinking, ToolCall
 
 if TYPE_CHECKING:
-    from tests.wire.conftest import MakeAgent, MakeTool
+    from tests.support.wire_server import MakeAgent, MakeTool
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +28,7 @@ def talker(client: Letta, provider: ScriptedProvider, make_agent: "MakeAgent") -
 
 def texts(client: Letta, agent_id: str, **query: Any) -> list[str]:
     rows = client.agents.messages.list(agent_id, **query).items
-    return [row["content"] for row in listed(rows) if row["message_type"] != "system_message"]
+    return [row["content"] for row in as_dicts(rows) if row["message_type"] != "system_message"]
 
 
 ALL = ["Say one", "Heard one.", "Say two", "Heard two.", "Say three", "Heard three."]
@@ -41,11 +41,11 @@ def test_a_new_agent_has_one_message_to_begin_a_cursor_with(
     agent = make_agent()
 
     (first,) = client.agents.messages.list(agent.id, limit=1).items
-    assert listed([first])[0]["message_type"] == "system_message"
+    assert as_dicts([first])[0]["message_type"] == "system_message"
     assert agent.message_ids == [first.id]
 
     client.agents.messages.create(agent.id, input="Hello?")
-    later = listed(client.agents.messages.list(agent.id, after=first.id).items)
+    later = as_dicts(client.agents.messages.list(agent.id, after=first.id).items)
     assert [row["message_type"] for row in later] == ["user_message", "assistant_message"]
 
 
@@ -75,7 +75,7 @@ def test_after_means_newer_and_before_means_older_in_either_order(
 
 def test_paging_through_the_history_ends_and_repeats_nothing(client: Letta, talker: str) -> None:
     pages = client.agents.messages.list(talker, order="asc", limit=2)
-    forwards = [row["content"] for row in listed(pages)][1:]
+    forwards = [row["content"] for row in as_dicts(pages)][1:]
     assert forwards == ALL
 
     newest = history(client, talker)[-1]["id"]
@@ -123,13 +123,13 @@ def test_a_message_can_be_fetched_with_all_that_it_shows_as(
 
     fetched = client.messages.retrieve(reply.messages[0].id)
 
-    assert listed(fetched) == listed(reply.messages)
+    assert as_dicts(fetched) == as_dicts(reply.messages)
 
 
 def test_only_the_wished_types_are_listed(client: Letta, talker: str) -> None:
     rows = client.agents.messages.list(talker, include_return_message_types=["user_message"]).items
 
-    assert [row["content"] for row in listed(rows)] == ALL[::2]
+    assert [row["content"] for row in as_dicts(rows)] == ALL[::2]
 
 
 def test_the_default_conversation_is_the_whole_history_of_an_agent_without_others(
@@ -139,7 +139,7 @@ def test_the_default_conversation_is_the_whole_history_of_an_agent_without_other
 
 
 def test_messages_of_all_agents_are_listed_together(client: Letta, talker: str) -> None:
-    assert set(ALL) <= {row.get("content") for row in listed(client.messages.list(limit=10))}
+    assert set(ALL) <= {row.get("content") for row in as_dicts(client.messages.list(limit=10))}
 
 
 def test_a_reset_empties_the_context_and_keeps_the_history(
@@ -170,7 +170,7 @@ def test_messages_are_not_edited(http: httpx.Client, client: Letta, talker: str)
 
     assert answer.status_code == 405
     assert "Message editing is no longer supported." in answer.json()["detail"]
-    assert spoken(client, talker) == ALL
+    assert message_texts(client, talker) == ALL
 
 
 def test_dates_are_whole_seconds_with_an_offset(http: httpx.Client, talker: str) -> None:

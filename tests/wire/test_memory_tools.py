@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from letta_client import Letta
 from letta_client.types import AgentState
-from tests.wire.reading import listed, shown
+from tests.support.client_objects import as_dict, as_dicts
 
 from holdfast.testing import Answer, ScriptedProvider, ToolCall
 
 if TYPE_CHECKING:
-    from tests.wire.conftest import MakeAgent
+    from tests.support.wire_server import MakeAgent
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +32,7 @@ def result_of(
     """What the tool returns when the model calls it."""
     provider.script(Answer(ToolCall(name, arguments)), "Done.")
     reply = client.agents.messages.create(agent.id, input="Use your memory")
-    (row,) = [row for row in listed(reply.messages) if "tool_return" in row]
+    (row,) = [row for row in as_dicts(reply.messages) if "tool_return" in row]
     return row["status"], row["tool_return"]
 
 
@@ -216,7 +216,7 @@ def test_a_conversation_remembers_in_blocks_of_its_own(
     conversation = client.conversations.create(
         agent_id=rememberer.id, extra_body={"isolated_block_labels": ["human"]}
     )
-    (own,) = shown(client.conversations.retrieve(conversation.id))["isolated_block_ids"]
+    (own,) = as_dict(client.conversations.retrieve(conversation.id))["isolated_block_ids"]
     edit = {"label": "human", "new_string": "Has a dog."}
     provider.script(Answer(ToolCall("memory_insert", edit)), "Done.")
     list(client.conversations.messages.create(conversation.id, input="Remember my dog."))

@@ -7,14 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from letta_client import Letta
-from tests.wire.doors import Door
-from tests.wire.reading import eventually, history, kinds, listed, shown, spoken
-from tests.wire.sources import KNOCK, SHOUT
+from tests.support.client_objects import (
+    as_dict,
+    as_dicts,
+    eventually,
+    history,
+    kinds,
+    message_texts,
+)
+from tests.support.tool_gate import ToolGate
+from tests.support.tool_sources import SHOUT, WAIT_AT_GATE
 
 from holdfast.testing import Answer, RedactedThinking, ScriptedProvider, Thinking, ToolCall, Usage
 
 if TYPE_CHECKING:
-    from tests.wire.conftest import MakeAgent, MakeTool
+    from tests.support.wire_server import MakeAgent, MakeTool
 
 pytestmark = pytest.mark.slow
 
@@ -28,16 +35,16 @@ def test_a_plain_answer_ends_the_turn(
 
     reply = client.agents.messages.create(agent.id, input="Hello?")
 
-    (answer,) = listed(reply.messages)
+    (answer,) = as_dicts(reply.messages)
     assert answer["message_type"] == "assistant_message"
     assert answer["content"] == "Hello, you."
     assert answer["run_id"].startswith("run-")
     assert answer["step_id"].startswith("step-")
     assert answer["date"].utcoffset() == timedelta(0)
-    assert shown(reply.stop_reason) == {"message_type": "stop_reason", "stop_reason": "end_turn"}
+    assert as_dict(reply.stop_reason) == {"message_type": "stop_reason", "stop_reason": "end_turn"}
     assert provider.requests[-1].user_text == "Hello?"
     assert provider.requests[-1].model == model.partition("/")[2]
-    assert spoken(client, agent.id) == ["Hello?", "Hello, you."]
+    assert message_texts(client, agent.id) == ["Hello?", "Hello, you."]
 
 
 def test_the_model_sees_the_system_message_and_what_was_said_before(
@@ -65,7 +72,7 @@ def test_thinking_comes_first_and_shares_the_id_of_the_answer(
 
     reply = client.agents.messages.create(agent.id, input="Is it so?")
 
-    thought, answer = listed(reply.messages)
+    thought, answer = as_dicts(reply.messages)
     assert thought["message_type"] == "reasoning_message"
     assert thought["reasoning"] == "Let me see."
     assert thought["source"] == "reasoner_model"
@@ -83,7 +90,7 @@ def test_hidden_thinking_is_shown_as_hidden(
 
     reply = client.agents.messages.create(agent.id, input="Think.")
 
-    hidden, _ = listed(reply.messages)
+    hidden, _ = as_dicts(reply.messages)
     assert hidden["message_type"] == "hidden_reasoning_message"
     assert hidden["state"] == "redacted"
 
@@ -129,7 +136,7 @@ def test_usage_adds_up_over_the_steps_and_what_was_not_reported_is_null(
         Answer("Done.", usage=Usage(input_tokens=200, output_tokens=7, cached_input_tokens=50)),
     )
 
-    usage = shown(client.agents.messages.create(agent.id, input="Count").usage)
+    usage = as_dict(client.agents.messages.create(agent.id, input="Count").usage)
 
     assert usage["prompt_tokens"] == 300
     assert usage["completion_tokens"] == 27
@@ -148,7 +155,7 @@ def test_an_answer_that_was_cut_off_fails_with_max_tokens_exceeded(
 
     reply = client.agents.messages.create(agent.id, input="A story")
 
-    assert shown(reply.stop_reason)["stop_reason"] == "max_tokens_exceeded"
+    assert as_dict(reply.stop_reason)["stop_reason"] == "max_tokens_exceeded"
     assert client.runs.list(agent_id=agent.id).items[0].status == "failed"
 
 
@@ -212,6 +219,7 @@ def test_another_model_and_another_system_text_hold_for_one_request(
     assert "Be yourself." in str(own.body)
 
 
+@pytest.mark.both_databases
 @pytest.mark.wire(131)
 def test_the_wished_message_types_are_shown_and_all_are_stored(
     client: Letta,
@@ -228,9 +236,9 @@ def test_the_wished_message_types_are_shown_and_all_are_stored(
     )
 
     assert kinds(reply.messages) == ["assistant_message"]
-    assert shown(reply.stop_reason)["stop_reason"] == "end_turn"
+    assert as_dict(reply.stop_reason)["stop_reason"] == "end_turn"
     (run,) = client.runs.list(agent_id=agent.id).items
-    assert listed(client.runs.messages.list(run.id).items) == listed(reply.messages)
+    assert as_dicts(client.runs.messages.list(run.id).items) == as_dicts(reply.messages)
     assert [row["message_type"] for row in history(client, agent.id)] == [
         "user_message",
         "reasoning_message",
@@ -250,7 +258,7 @@ def test_an_agent_that_forgets_sees_only_its_system_message(
     client.agents.messages.create(agent.id, input="Second")
 
     assert "First" not in str(provider.requests[-1].messages)
-    assert spoken(client, agent.id) == ["First", "One.", "Second", "Two."]
+    assert message_texts(client, agent.id) == ["First", "One.", "Second", "Two."]
 
 
 def test_a_caller_who_leaves_does_not_end_the_run(
@@ -260,14 +268,15 @@ def test_a_caller_who_leaves_does_not_end_the_run(
     make_tool: "MakeTool",
     tmp_path: Path,
 ) -> None:
-    with Door() as door:
-        agent = make_agent(tool_ids=[make_tool(KNOCK).id])
+    with ToolGate() as door:
+        agent = make_agent(tool_ids=[make_tool(WAIT_AT_GATE).id])
         provider.script(
-            Answer(ToolCall("knock", {"port": door.port, "log": str(tmp_path / "log")})), "Done."
+            Answer(ToolCall("wait_at_gate", {"port": door.port, "log": str(tmp_path / "log")})),
+            "Done.",
         )
         caller = HTTPConnection(client.base_url.host, client.base_url.port)
-        caller.request("POST", f"/v1/agents/{agent.id}/messages", body=b'{"input": "Knock"}')
-        with door.knocked():
+        caller.request("POST", f"/v1/agents/{agent.id}/messages", body=b'{"input": "Wait"}')
+        with door.holding_tool():
             caller.close()
 
-    eventually(lambda: spoken(client, agent.id), lambda texts: texts[-1:] == ["Done."])
+    eventually(lambda: message_texts(client, agent.id), lambda texts: texts[-1:] == ["Done."])

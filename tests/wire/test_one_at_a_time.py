@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from letta_client import ConflictError, Letta
-from tests.server_process import ServerProcess
-from tests.wire.conftest import MODELS, provider_variables
-from tests.wire.reading import eventually, listed, spoken
+from tests.support.client_objects import as_dicts, eventually, message_texts
+from tests.support.server_process import ServerProcess
+from tests.support.wire_server import MODELS, provider_variables
 
 from holdfast.testing import Answer, Gate, HangUp, ScriptedProvider
 
 if TYPE_CHECKING:
-    from tests.wire.conftest import MakeAgent
+    from tests.support.wire_server import MakeAgent
 
 pytestmark = pytest.mark.slow
 
@@ -21,7 +21,7 @@ WAIT_SECONDS = 30
 
 
 def texts(reply: "Future[Any]") -> list[str]:
-    return [row["content"] for row in listed(reply.result(WAIT_SECONDS).messages)]
+    return [row["content"] for row in as_dicts(reply.result(WAIT_SECONDS).messages)]
 
 
 def test_a_second_send_waits_for_its_turn_and_nothing_interleaves(
@@ -54,7 +54,14 @@ def test_a_second_send_waits_for_its_turn_and_nothing_interleaves(
     gate.release()
 
     assert [texts(reply) for reply in replies] == [["To one."], ["To two."], ["To three."]]
-    assert spoken(client, agent.id) == ["One", "To one.", "Two", "To two.", "Three", "To three."]
+    assert message_texts(client, agent.id) == [
+        "One",
+        "To one.",
+        "Two",
+        "To two.",
+        "Three",
+        "To three.",
+    ]
     assert [request.user_text for request in provider.requests] == ["One", "Two", "Three"]
     assert all(request.refused is None for request in provider.requests)
 
@@ -75,7 +82,7 @@ def test_other_agents_do_not_wait(
     gate.reached.block()
     answer = client.agents.messages.create(quick.id, input="Quickly")
 
-    assert listed(answer.messages)[0]["content"] == "At once."
+    assert as_dicts(answer.messages)[0]["content"] == "At once."
     assert not reply.done()
     gate.release()
     assert texts(reply) == ["At last."]
@@ -95,7 +102,7 @@ def test_a_failed_run_lets_the_next_one_in(
 
     assert first.exception(WAIT_SECONDS) is not None
     assert texts(second) == ["I am fine."]
-    assert spoken(client, agent.id) == ["Two", "I am fine."]
+    assert message_texts(client, agent.id) == ["Two", "I am fine."]
 
 
 def test_many_callers_at_once_each_get_their_own_answer(
@@ -119,7 +126,7 @@ def test_many_callers_at_once_each_get_their_own_answer(
     for said, reply in replies.items():
         assert texts(reply) == [f"You said {said}."]
     for agent in agents:
-        rows = spoken(client, agent.id)
+        rows = message_texts(client, agent.id)
         assert len(rows) == 8
         assert rows[1::2] == [f"You said {said}." for said in rows[::2]]
     assert all(request.refused is None for request in provider.requests)
@@ -163,4 +170,4 @@ def test_a_send_that_does_not_get_its_turn_is_refused_and_leaves_no_run(
     assert texts(reply) == ["Done."]
     # What was refused was never said; the thread is free.
     client.agents.messages.create(agent.id, input="Three")
-    assert spoken(client, agent.id) == ["One", "Done.", "Three", "Again."]
+    assert message_texts(client, agent.id) == ["One", "Done.", "Three", "Again."]

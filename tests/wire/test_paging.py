@@ -7,11 +7,11 @@ from uuid import uuid4
 
 import pytest
 from letta_client import Letta
-from tests.wire.reading import shown
-from tests.wire.sources import ADD
+from tests.support.client_objects import as_dict
+from tests.support.tool_sources import ADD
 
 if TYPE_CHECKING:
-    from tests.wire.conftest import MakeAgent, MakeTool
+    from tests.support.wire_server import MakeAgent, MakeTool
 
 pytestmark = pytest.mark.slow
 
@@ -106,7 +106,7 @@ def test_tags_are_paged_by_name(client: Letta, make_agent: "MakeAgent") -> None:
 
 
 def test_models_are_listed_by_provider(client: Letta) -> None:
-    models = [shown(model) for model in client.models.list()]
+    models = [as_dict(model) for model in client.models.list()]
 
     handles = {model["handle"]: model for model in models}
     # What the scripted provider says that it has.
@@ -117,7 +117,7 @@ def test_models_are_listed_by_provider(client: Letta) -> None:
     assert scripted["max_context_window"] == 128_000
     assert scripted["model_type"] == "llm"
     only = client.models.list(provider_name="anthropic")
-    assert {shown(model)["provider_type"] for model in only} == {"anthropic"}
+    assert {as_dict(model)["provider_type"] for model in only} == {"anthropic"}
     assert client.models.list(provider_category=["byok"]) == []
-    embeddings = {shown(model)["handle"] for model in client.models.embeddings.list()}
+    embeddings = {as_dict(model)["handle"] for model in client.models.embeddings.list()}
     assert "openai/text-embedding-3-small" in embeddings

@@ -1,16 +1,27 @@
-"""A provider that fails: the caller is told, the run is on record, the history is as it was (wire-v1 §1.11, §5.7, §7.2)."""
+"""A provider that fails, for a caller that waits and for one that streams (wire-v1 §1.11, §4.2, §4.6, §5.7, §7.2)."""
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+import httpx
 import pytest
 from letta_client import APIStatusError, Letta
-from tests.server_process import ServerProcess
-from tests.wire.reading import history, listed, shown, spoken
-from tests.wire.sources import SHOUT
+from tests.support.client_objects import as_dict, as_dicts, eventually, history, message_texts
+from tests.support.server_process import ServerProcess
+from tests.support.stream_items import (
+    IGNORE_DEPRECATION,
+    assert_ended,
+    kinds_in_turn,
+    read,
+    seq_ids,
+    text_of,
+)
+from tests.support.tool_sources import SHOUT
 
 from holdfast.testing import (
     Answer,
     EmptyAnswer,
+    Gate,
     HangUp,
     HttpError,
     MalformedSse,
@@ -22,9 +33,9 @@ from holdfast.testing import (
 )
 
 if TYPE_CHECKING:
-    from tests.wire.conftest import MakeAgent, MakeTool
+    from tests.support.wire_server import MakeAgent, MakeTool
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, IGNORE_DEPRECATION]
 
 # What the provider does, the status, the type in the HTTP body (none: the plain family) and on the run.
 FAILURES = {
@@ -114,7 +125,7 @@ def test_a_model_that_says_nothing_is_an_invalid_response(
     (run,) = client.runs.list(agent_id=agent.id).items
     assert run.stop_reason == "invalid_llm_response"
     assert run.metadata is not None
-    assert shown(run)["metadata"]["error"]["error_type"] == "llm_empty_response"
+    assert as_dict(run)["metadata"]["error"]["error_type"] == "llm_empty_response"
 
 
 def test_a_failure_before_anything_was_said_leaves_the_history_as_it_was(
@@ -130,18 +141,18 @@ def test_a_failure_before_anything_was_said_leaves_the_history_as_it_was(
         client.agents.messages.create(agent.id, input="Are you well?")
 
     after = client.agents.retrieve(agent.id)
-    assert spoken(client, agent.id) == ["Hello?", "Hello."]
+    assert message_texts(client, agent.id) == ["Hello?", "Hello."]
     assert after.message_ids == before.message_ids
     assert after.last_stop_reason == "llm_api_error"
     # The run still shows what was asked.
     (failed,) = client.runs.list(agent_id=agent.id, statuses=["failed"]).items
-    assert [row["content"] for row in shown(failed)["input"]] == ["Are you well?"]
+    assert [row["content"] for row in as_dict(failed)["input"]] == ["Are you well?"]
     assert client.runs.messages.list(failed.id).items == []
 
     provider.respond_with(None)
     provider.script("I am back.")
     reply = client.agents.messages.create(agent.id, input="And now?")
-    assert listed(reply.messages)[-1]["content"] == "I am back."
+    assert as_dicts(reply.messages)[-1]["content"] == "I am back."
     assert "Are you well?" not in str(provider.requests[-1].messages)
     assert provider.requests[-1].refused is None
 
@@ -167,7 +178,7 @@ def test_a_failure_after_a_tool_keeps_what_was_done(
     ]
     provider.respond_with(None)
     reply = client.agents.messages.create(agent.id, input="Go on")
-    assert shown(reply.stop_reason)["stop_reason"] == "end_turn"
+    assert as_dict(reply.stop_reason)["stop_reason"] == "end_turn"
     assert provider.requests[-1].refused is None
 
 
@@ -221,3 +232,163 @@ def test_a_client_that_tries_again_by_itself_makes_no_second_run(
 
     assert len(client.runs.list(agent_id=agent.id).items) == 1
     assert len(provider.requests) == 1
+
+
+# Runs that fail while somebody reads along.
+
+WAIT_SECONDS = 30
+
+
+@pytest.mark.both_databases
+@pytest.mark.wire(57, 149)
+@pytest.mark.parametrize(
+    ("status", "error_type"),
+    [
+        pytest.param(500, "llm_error", marks=pytest.mark.wire(50, 51, 52)),
+        pytest.param(504, "llm_timeout", marks=pytest.mark.wire(53)),
+        pytest.param(429, "llm_rate_limit", marks=pytest.mark.wire(54)),
+        pytest.param(401, "llm_authentication", marks=pytest.mark.wire(55)),
+    ],
+)
+@pytest.mark.parametrize("background", [False, True], ids=["foreground", "background"])
+def test_a_failure_before_the_first_token_is_told_and_on_record(
+    client: Letta,
+    http: httpx.Client,
+    provider: ScriptedProvider,
+    make_agent: "MakeAgent",
+    model: str,
+    status: int,
+    error_type: str,
+    background: bool,
+) -> None:
+    agent = make_agent()
+    provider.respond_with(lambda _request: HttpError(status, "TEST: Mocked error"))
+
+    stop, error = read(
+        http,
+        f"/v1/agents/{agent.id}/messages/stream",
+        input="Hello?",
+        stream_tokens=True,
+        background=background,
+    )
+
+    assert stop == {"message_type": "stop_reason", "stop_reason": "llm_api_error"}
+    (run,) = client.runs.list(agent_id=agent.id).items
+    assert (run.status, run.stop_reason) == ("failed", "llm_api_error")
+    assert run.metadata is not None
+    # The number is the event's; who did not ask for numbers is not told it.
+    assert run.metadata["error"] == error | {"seq_id": None}
+    assert (error["error_type"], error["run_id"]) == (error_type, run.id)
+    assert "TEST: Mocked error" in error["detail"]
+    assert error["message"]
+    assert history(client, agent.id) == []
+    provider.respond_with(None)
+    reply = client.agents.messages.create(agent.id, input="And now?")
+    assert reply.stop_reason.stop_reason == "end_turn"
+
+
+@pytest.mark.both_databases
+@pytest.mark.wire(56, 57)
+def test_what_is_nobodys_fault_but_the_loops_is_an_internal_error(
+    client: Letta,
+    http: httpx.Client,
+    provider: ScriptedProvider,
+    make_agent: "MakeAgent",
+    make_tool: "MakeTool",
+    pool: ThreadPoolExecutor,
+) -> None:
+    """The run before pauses while this one waits for its turn: it finds that out when it is under way."""
+    agent = make_agent(tool_ids=[make_tool(SHOUT, default_requires_approval=True).id])
+    gate = Gate("before the pause")
+    provider.script(Answer(gate, ToolCall("shout", {"text": "hi"})))
+    path = f"/v1/agents/{agent.id}/messages/stream"
+    first = pool.submit(read, http, path, input="One")
+    gate.reached.block()
+    second = pool.submit(read, http, path, input="Two", stream_tokens=True)
+    eventually(lambda: client.runs.list(agent_id=agent.id).items, lambda runs: len(runs) == 2)
+    gate.release()
+
+    assert_ended(first.result(WAIT_SECONDS), "requires_approval")
+    stop, error = second.result(WAIT_SECONDS)
+    assert stop["stop_reason"] == "error"
+    assert error["error_type"] == "internal_error"
+    assert "Please approve or deny the pending request before continuing" in error["message"]
+    run = client.runs.retrieve(error["run_id"])
+    assert run.status == "failed"
+    assert run.metadata is not None
+    assert run.metadata["error"] == error
+
+
+@pytest.mark.both_databases
+@pytest.mark.wire(149)
+@pytest.mark.parametrize(
+    ("failure", "detail"),
+    [(HttpError(500, "TEST: Mocked error"), "TEST: Mocked error"), (HangUp(), "")],
+    ids=["error", "hang-up"],
+)
+@pytest.mark.parametrize("background", [False, True], ids=["foreground", "background"])
+def test_a_failure_in_the_middle_ends_a_stream_that_has_begun(
+    client: Letta,
+    http: httpx.Client,
+    provider: ScriptedProvider,
+    make_agent: "MakeAgent",
+    model: str,
+    failure: HttpError | HangUp,
+    detail: str,
+    background: bool,
+) -> None:
+    agent = make_agent()
+    broken = Answer("I was about", failure)
+    provider.respond_with(lambda _request: broken)
+
+    items = read(
+        http,
+        f"/v1/agents/{agent.id}/messages/stream",
+        input="Hello?",
+        stream_tokens=True,
+        background=background,
+    )
+
+    assert kinds_in_turn(items) == ["assistant_message", "stop_reason", "error_message"]
+    assert text_of(items) == "I was about"
+    assert detail in items[-1]["detail"]
+    assert items[-1]["error_type"] == "llm_error"
+    count = len(items) - 1
+    assert seq_ids(items) == (list(range(1, count + 1)) if background else [None] * count)
+    run = client.runs.retrieve(items[0]["run_id"])
+    assert (run.status, run.stop_reason) == ("failed", "llm_api_error")
+    assert run.metadata is not None
+    assert as_dict(run)["metadata"]["error"]["detail"] == items[-1]["detail"]
+    provider.respond_with(None)
+    provider.script("Here I am.")
+    assert_ended(as_dicts(client.agents.messages.stream(agent.id, input="And now?")), "end_turn")
+    assert message_texts(client, agent.id) == ["And now?", "Here I am."]
+
+
+@pytest.mark.both_databases
+@pytest.mark.wire(149)
+def test_the_client_raises_after_it_has_shown_why_the_run_stopped(
+    client: Letta, provider: ScriptedProvider, make_agent: "MakeAgent", model: str
+) -> None:
+    agent = make_agent()
+    provider.respond_with(lambda _request: HttpError(500, "TEST: Mocked error"))
+
+    stream = client.agents.messages.stream(agent.id, input="Hello?", stream_tokens=True)
+
+    assert as_dict(next(stream))["stop_reason"] == "llm_api_error"
+    with pytest.raises(APIStatusError, match="TEST: Mocked error") as caught:
+        next(stream)
+    assert caught.value.status_code == 200
+
+
+def test_what_is_wrong_with_the_request_is_an_http_error_before_the_stream(
+    client: Letta, http: httpx.Client, make_agent: "MakeAgent"
+) -> None:
+    agent = make_agent()
+    path = f"/v1/agents/{agent.id}/messages/stream"
+
+    assert http.post(path, json={"input": "a", "messages": []}).status_code == 422
+    assert http.post(path, json={"input": "a", "stream_tokens": "maybe"}).status_code == 422
+    nobody = "agent-00000000-0000-4000-8000-000000000000"
+    assert http.post(path.replace(agent.id, nobody), json={"input": "a"}).status_code == 404
+    assert client.runs.list(agent_id=agent.id).items == []

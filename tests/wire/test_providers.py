@@ -7,9 +7,9 @@ from uuid import uuid4
 import httpx
 import pytest
 from letta_client import APIStatusError, Letta
-from tests.server_process import ServerProcess
-from tests.wire.conftest import provider_variables
-from tests.wire.reading import shown
+from tests.support.client_objects import as_dict
+from tests.support.server_process import ServerProcess
+from tests.support.wire_server import provider_variables
 
 from holdfast.testing import HttpError, ScriptedProvider
 
@@ -58,7 +58,7 @@ def test_a_model_of_a_brought_provider_is_asked_with_its_own_key(
     reply = client.agents.messages.create(agent.id, input="Hi")
 
     assert reply.messages[0].content == "Hello."  # type: ignore[union-attr]
-    seen = shown(client.agents.retrieve(agent.id))
+    seen = as_dict(client.agents.retrieve(agent.id))
     assert seen["model"] == handle
     # Closed lists of V1 have no room for names that users give.
     assert seen["model_settings"]["provider_type"] == "openai"

@@ -14,13 +14,13 @@ from letta_client import (
     NotFoundError,
     UnprocessableEntityError,
 )
-from tests.wire.reading import listed, shown
-from tests.wire.sources import SHOUT
+from tests.support.client_objects import as_dict, as_dicts
+from tests.support.tool_sources import SHOUT
 
 from holdfast.testing import Answer, Gate, HttpError, ScriptedProvider, ToolCall, Usage
 
 if TYPE_CHECKING:
-    from tests.wire.conftest import MakeAgent, MakeTool
+    from tests.support.wire_server import MakeAgent, MakeTool
 
 pytestmark = pytest.mark.slow
 
@@ -60,6 +60,7 @@ def test_a_run_and_its_step_are_there_before_the_model_answers(
     assert client.runs.list(agent_id=agent.id, active=True).items == []
 
 
+@pytest.mark.both_databases
 @pytest.mark.wire(118)
 def test_no_run_is_created_for_an_agent_that_does_not_exist(client: Letta) -> None:
     agent_id = f"agent-{NOWHERE}"
@@ -70,6 +71,7 @@ def test_no_run_is_created_for_an_agent_that_does_not_exist(client: Letta) -> No
     assert client.runs.list(agent_id=agent_id).items == []
 
 
+@pytest.mark.both_databases
 @pytest.mark.wire(125, 127, 128)
 def test_the_end_of_a_run_is_on_record(
     client: Letta,
@@ -86,7 +88,7 @@ def test_the_end_of_a_run_is_on_record(
 
     reply = client.agents.messages.create(agent.id, input="Shout")
 
-    run = client.runs.retrieve(str(listed(reply.messages)[0]["run_id"]))
+    run = client.runs.retrieve(str(as_dicts(reply.messages)[0]["run_id"]))
     assert (run.status, run.stop_reason, run.background) == ("completed", "end_turn", False)
     assert run.agent_id == agent.id
     assert run.created_at is not None
@@ -102,6 +104,7 @@ def test_the_end_of_a_run_is_on_record(
     assert metrics["tools_used"] == [tool.id]
 
 
+@pytest.mark.both_databases
 @pytest.mark.wire(130, 132)
 def test_usage_messages_and_steps_of_a_run(
     client: Letta,
@@ -121,10 +124,10 @@ def test_usage_messages_and_steps_of_a_run(
     usage = client.runs.usage.retrieve(run.id)
     assert (usage.prompt_tokens, usage.completion_tokens, usage.total_tokens) == (31, 5, 36)
 
-    messages = listed(client.runs.messages.list(run.id).items)
+    messages = as_dicts(client.runs.messages.list(run.id).items)
     assert messages[0]["content"] == "Shout"
-    assert messages[1:] == listed(reply.messages)
-    newest_first = listed(client.runs.messages.list(run.id, order="desc").items)
+    assert messages[1:] == as_dicts(reply.messages)
+    newest_first = as_dicts(client.runs.messages.list(run.id, order="desc").items)
     assert [row["id"] for row in newest_first] == [row["id"] for row in reversed(messages)]
 
     newest, oldest = client.runs.steps.list(run.id).items
@@ -135,11 +138,12 @@ def test_usage_messages_and_steps_of_a_run(
         oldest.id,
         newest.id,
     ]
-    assert shown(newest)["model_handle"] == model
+    assert as_dict(newest)["model_handle"] == model
     assert newest.provider_name == model.partition("/")[0]
     assert newest.run_id == run.id
 
 
+@pytest.mark.both_databases
 @pytest.mark.wire(130)
 def test_totals_that_no_step_reported_stay_null(
     client: Letta, provider: ScriptedProvider, make_agent: "MakeAgent"
@@ -150,7 +154,7 @@ def test_totals_that_no_step_reported_stay_null(
         client.agents.messages.create(agent.id, input="Go")
     cached, _ = client.runs.list(agent_id=agent.id).items
 
-    usage = shown(client.runs.usage.retrieve(cached.id))
+    usage = as_dict(client.runs.usage.retrieve(cached.id))
 
     assert usage["prompt_tokens"] == 9
     assert usage["prompt_tokens_details"]["cached_tokens"] == 4
@@ -169,11 +173,11 @@ def test_a_step_is_fetched_with_its_messages_and_metrics(
     client.agents.messages.create(agent.id, input="Shout")
 
     answered, called = client.steps.list(agent_id=agent.id).items
-    said, call, result = listed(client.steps.messages.list(called.id).items)[-3:]
+    said, call, result = as_dicts(client.steps.messages.list(called.id).items)[-3:]
     assert said["content"] == "I call."
     assert call["tool_call"]["name"] == "shout"
     assert result["tool_return"] == "A!"
-    assert [row["content"] for row in listed(client.steps.messages.list(answered.id).items)] == [
+    assert [row["content"] for row in as_dicts(client.steps.messages.list(answered.id).items)] == [
         "Done."
     ]
     metrics = client.steps.metrics.retrieve(called.id)
@@ -200,9 +204,10 @@ def test_a_step_whose_provider_fails_is_failed(
     (run,) = client.runs.list(agent_id=agent.id).items
     steps = client.runs.steps.list(run.id).items
     assert {step.status for step in steps} == {"failed"}
-    assert "TEST: broken" in str(shown(steps[0])["error_data"])
+    assert "TEST: broken" in str(as_dict(steps[0])["error_data"])
 
 
+@pytest.mark.both_databases
 @pytest.mark.wire(119)
 def test_a_run_is_fetched_by_its_id(client: Letta, http: httpx.Client) -> None:
     with pytest.raises(NotFoundError):
@@ -255,6 +260,7 @@ def test_a_step_takes_a_transaction(
     assert http.patch(f"/v1/steps/step-{NOWHERE}/transaction/t-1").status_code == 404
 
 
+@pytest.mark.both_databases
 @pytest.mark.wire(122)
 def test_runs_are_listed_newest_first_with_their_duration(
     client: Letta, provider: ScriptedProvider, make_agent: "MakeAgent"
@@ -280,6 +286,7 @@ def test_runs_are_listed_newest_first_with_their_duration(
             client.runs.list(agent_id=agent.id, limit=limit)
 
 
+@pytest.mark.both_databases
 def test_runs_are_filtered(
     client: Letta, provider: ScriptedProvider, make_agent: "MakeAgent"
 ) -> None:
@@ -305,6 +312,7 @@ def test_runs_are_filtered(
         found(stop_reason="tired")
 
 
+@pytest.mark.both_databases
 @pytest.mark.wire(120, 121)
 def test_the_client_asks_for_runs_by_anything(
     client: Letta, provider: ScriptedProvider, make_agent: "MakeAgent", make_tool: "MakeTool"
@@ -337,6 +345,7 @@ def test_the_client_asks_for_runs_by_anything(
     assert found(order_by="duration") == [run.id for run in by_duration]
 
 
+@pytest.mark.both_databases
 @pytest.mark.wire(126)
 def test_a_conversation_is_free_once_its_run_has_failed(
     client: Letta, provider: ScriptedProvider, make_agent: "MakeAgent"
@@ -352,6 +361,7 @@ def test_a_conversation_is_free_once_its_run_has_failed(
     assert (failed.status, newest.status) == ("failed", "completed")
 
 
+@pytest.mark.both_databases
 @pytest.mark.wire(123)
 def test_a_deleted_run_is_gone_and_what_was_said_stays(
     client: Letta, http: httpx.Client, make_agent: "MakeAgent"
@@ -373,7 +383,7 @@ def test_a_deleted_run_is_gone_and_what_was_said_stays(
 def test_the_runs_of_a_deleted_agent_are_gone(client: Letta, make_agent: "MakeAgent") -> None:
     agent = make_agent()
     reply = client.agents.messages.create(agent.id, input="Go")
-    run_id = str(listed(reply.messages)[0]["run_id"])
+    run_id = str(as_dicts(reply.messages)[0]["run_id"])
 
     client.agents.delete(agent.id)
 

@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 from letta_client import Letta
-from tests.wire.reading import kinds, listed, shown
-from tests.wire.sources import EXPLODE, SECRET, SHOUT, WHISPER
+from tests.support.client_objects import as_dict, as_dicts, kinds
+from tests.support.tool_sources import EXPLODE, SECRET, SHOUT, WHISPER
 
 from holdfast.testing import Answer, ScriptedProvider, ToolCall
 
 if TYPE_CHECKING:
-    from tests.wire.conftest import MakeAgent, MakeTool
+    from tests.support.wire_server import MakeAgent, MakeTool
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +46,7 @@ def test_a_tool_call_is_run_and_its_result_goes_back_to_the_model(
 
     reply = client.agents.messages.create(agent.id, input="Shout hey")
 
-    said, call, result, answer = listed(reply.messages)
+    said, call, result, answer = as_dicts(reply.messages)
     assert said["content"] == "I call."
     assert call["message_type"] == "tool_call_message"
     assert call["tool_call"] == call["tool_calls"][0]
@@ -83,7 +83,7 @@ def test_several_calls_at_once_come_back_in_their_order(
 
     reply = client.agents.messages.create(agent.id, input="Say things")
 
-    calls, results, _ = listed(reply.messages)
+    calls, results, _ = as_dicts(reply.messages)
     assert [call["tool_call_id"] for call in calls["tool_calls"]] == ["call_1", "call_2", "call_3"]
     assert [(r["tool_call_id"], r["tool_return"]) for r in results["tool_returns"]] == [
         ("call_1", "A!"),
@@ -107,7 +107,7 @@ def test_without_the_wish_for_parallel_calls_only_the_first_is_kept(
 
     reply = client.agents.messages.create(agent.id, input="Shout")
 
-    calls, results, _ = listed(reply.messages)
+    calls, results, _ = as_dicts(reply.messages)
     assert len(calls["tool_calls"]) == len(results["tool_returns"]) == 1
     assert provider.requests[-1].refused is None
 
@@ -124,13 +124,13 @@ def test_an_error_of_a_tool_goes_back_to_the_model_and_the_run_goes_on(
 
     reply = client.agents.messages.create(agent.id, input="Try it")
 
-    _, result, answer = listed(reply.messages)
+    _, result, answer = as_dicts(reply.messages)
     assert result["status"] == "error"
     assert result["tool_return"] == "Error executing function explode: ValueError: bad luck"
     assert result["stdout"] == ["about to explode"]
     assert "bad luck" in returned_to_the_model(provider)[0]
     assert answer["content"] == "It failed."
-    assert shown(reply.stop_reason)["stop_reason"] == "end_turn"
+    assert as_dict(reply.stop_reason)["stop_reason"] == "end_turn"
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_a_call_that_cannot_be_carried_out_goes_back_to_the_model(
 
     reply = client.agents.messages.create(agent.id, input="Try it")
 
-    *_, result, answer = listed(reply.messages)
+    *_, result, answer = as_dicts(reply.messages)
     assert result["status"] == "error"
     assert answer["content"] == "I see."
     assert provider.requests[-1].refused is None
@@ -175,7 +175,7 @@ def test_a_tool_sees_the_secrets_of_its_agent_and_nothing_of_the_server(
 
     reply = client.agents.messages.create(agent.id, input="Tell")
 
-    results = listed(reply.messages)[1]["tool_returns"]
+    results = as_dicts(reply.messages)[1]["tool_returns"]
     assert [result["tool_return"] for result in results] == ["swordfish", "not there"]
 
 
@@ -193,7 +193,7 @@ def test_the_last_allowed_step_runs_its_tool_and_ends_with_max_steps(
     reply = client.agents.messages.create(agent.id, input="Never stop", max_steps=2)
 
     assert kinds(reply.messages) == ["tool_call_message", "tool_return_message"] * 2
-    assert shown(reply.stop_reason)["stop_reason"] == "max_steps"
+    assert as_dict(reply.stop_reason)["stop_reason"] == "max_steps"
     assert len(provider.requests) == 2
     (run,) = client.runs.list(agent_id=agent.id).items
     assert (run.status, run.stop_reason) == ("completed", "max_steps")

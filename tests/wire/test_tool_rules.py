@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from letta_client import Letta
 from letta_client.types import AgentState
-from tests.wire.reading import history, listed, shown
-from tests.wire.sources import ADD, PICK, SHOUT, WHISPER
+from tests.support.client_objects import as_dict, as_dicts, history
+from tests.support.tool_sources import ADD, PICK, SHOUT, WHISPER
 
 from holdfast.testing import Answer, ProviderRequest, ScriptedProvider, ToolCall
 
 if TYPE_CHECKING:
-    from tests.wire.conftest import MakeAgent, MakeTool
+    from tests.support.wire_server import MakeAgent, MakeTool
 
 pytestmark = pytest.mark.slow
 
@@ -42,7 +42,7 @@ def is_forced(request: ProviderRequest) -> bool:
 def results(reply: Any) -> list[tuple[str, str]]:
     return [
         (row["status"], row["tool_return"])
-        for row in listed(reply.messages)
+        for row in as_dicts(reply.messages)
         if row["message_type"] == "tool_return_message"
     ]
 
@@ -61,7 +61,7 @@ def test_run_first_offers_only_its_tool_and_forces_the_call(
     assert is_forced(first)
     assert sorted(second.tool_names) == ["add", "pick", "shout", "whisper"]
     assert not is_forced(second)
-    assert shown(reply.stop_reason)["stop_reason"] == "end_turn"
+    assert as_dict(reply.stop_reason)["stop_reason"] == "end_turn"
 
 
 @pytest.mark.wire(144)
@@ -89,9 +89,9 @@ def test_exit_loop_ends_the_turn_with_tool_rule(
     reply = client.agents.messages.create(agent.id, input="Go")
 
     assert results(reply) == [("success", "a…"), ("success", "B!")]
-    assert shown(reply.stop_reason)["stop_reason"] == "tool_rule"
+    assert as_dict(reply.stop_reason)["stop_reason"] == "tool_rule"
     assert client.runs.list(agent_id=agent.id).items[0].status == "completed"
-    assert provider.unsaid == []
+    assert provider.unused_answers == []
     assert len(provider.requests) == 2
 
 
@@ -104,7 +104,7 @@ def test_required_before_exit_keeps_the_loop_going_unseen_by_the_caller(
 
     reply = client.agents.messages.create(agent.id, input="Go")
 
-    assert shown(reply.stop_reason)["stop_reason"] == "end_turn"
+    assert as_dict(reply.stop_reason)["stop_reason"] == "end_turn"
     assert "You must call shout at least once to exit the loop." in provider.requests[1].user_text
     told = [row for row in history(client, agent.id) if row["message_type"] == "user_message"]
     assert [row["content"] for row in told] == ["Go"]
@@ -205,12 +205,12 @@ def test_prefilled_arguments_that_the_tool_does_not_take_end_the_run(
 
     reply = client.agents.messages.create(agent.id, input="Go")
 
-    assert shown(reply.stop_reason)["stop_reason"] == "invalid_tool_call"
+    assert as_dict(reply.stop_reason)["stop_reason"] == "invalid_tool_call"
     assert client.runs.list(agent_id=agent.id).items[0].status == "failed"
     provider.script("I am still here.")
     again = client.agents.messages.create(agent.id, input="And now?")
     assert provider.requests[-1].refused is None
-    assert listed(again.messages)[-1]["content"] == "I am still here."
+    assert as_dicts(again.messages)[-1]["content"] == "I am still here."
 
 
 def test_rules_are_described_to_the_model(

@@ -7,20 +7,20 @@ from uuid import uuid4
 import httpx
 import pytest
 from letta_client import BadRequestError, Letta, NotFoundError
-from tests.wire.reading import listed, shown
-from tests.wire.sources import ADD, EXPLODE, INTROSPECT, SHOUT, WHISPER
+from tests.support.client_objects import as_dict, as_dicts
+from tests.support.tool_sources import ADD, EXPLODE, INTROSPECT, SHOUT, WHISPER
 
 from holdfast.testing import Answer, ScriptedProvider, ToolCall
 
 if TYPE_CHECKING:
-    from tests.wire.conftest import MakeAgent, MakeTool
+    from tests.support.wire_server import MakeAgent, MakeTool
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.mark.wire(2)
 def test_a_tool_is_made_from_its_source(client: Letta, make_tool: "MakeTool") -> None:
-    tool = shown(
+    tool = as_dict(
         make_tool(ADD, tags=["sums"], return_char_limit=99, default_requires_approval=True)
     )
 
@@ -43,7 +43,7 @@ def test_a_tool_is_made_from_its_source(client: Letta, make_tool: "MakeTool") ->
     assert tool["tags"] == ["sums"]
     assert tool["return_char_limit"] == 99
     assert tool["default_requires_approval"] is True
-    assert shown(client.tools.retrieve(tool["id"])) == tool
+    assert as_dict(client.tools.retrieve(tool["id"])) == tool
 
 
 @pytest.mark.wire(117)
@@ -83,7 +83,7 @@ def test_an_update_changes_only_what_is_given(client: Letta, make_tool: "MakeToo
 
     assert changed.description == "Sum."
     assert changed.tags == ["sums"]
-    assert shown(changed)["metadata_"]["colour"] == "red"
+    assert as_dict(changed)["metadata_"]["colour"] == "red"
     assert changed.source_code == tool.source_code
 
 
@@ -141,7 +141,7 @@ def test_tools_are_attached_and_detached(
     for _ in range(2):
         assert client.agents.tools.attach(whisper.id, agent_id=agent.id) is None
     assert attached() == ["shout", "whisper"]
-    rules = listed(client.agents.retrieve(agent.id).tool_rules or [])
+    rules = as_dicts(client.agents.retrieve(agent.id).tool_rules or [])
     assert [(rule["type"], rule["tool_name"]) for rule in rules] == [
         ("requires_approval", "whisper")
     ]

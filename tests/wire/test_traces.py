@@ -10,13 +10,13 @@ import httpx
 import pytest
 from letta_client import APIStatusError, Letta
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from tests.server_process import ServerProcess
-from tests.wire.conftest import provider_variables
+from tests.support.server_process import ServerProcess
+from tests.support.wire_server import provider_variables
 
 from holdfast.testing import Answer, HttpError, ScriptedProvider
 
 if TYPE_CHECKING:
-    from tests.wire.conftest import MakeAgent
+    from tests.support.wire_server import MakeAgent
 
 pytestmark = pytest.mark.slow
 

@@ -8,8 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.server_process import ServerProcess
-from tests.wire.streams import assert_ended, kinds_in_turn, numbers, places, text_of, undated
+from tests.support.server_process import ServerProcess
+from tests.support.stream_items import (
+    assert_ended,
+    kinds_in_turn,
+    places,
+    seq_ids,
+    text_of,
+    without_dates,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -80,10 +87,10 @@ def test_the_typescript_client_sends_streams_leaves_and_resumes(
     assert len(places(told["tokens"])) == 1
 
     # Who left after two numbers gets the rest, once, and the run has not noticed.
-    assert numbers(told["begun"]) == [1, 2]
+    assert seq_ids(told["begun"]) == [1, 2]
     assert text_of(told["begun"] + told["resumed"]) == "1, 2, 3, 4."
     assert_ended(told["resumed"], "end_turn")
-    assert undated(told["replayed"]) == undated(told["begun"] + told["resumed"])
+    assert without_dates(told["replayed"]) == without_dates(told["begun"] + told["resumed"])
     assert told["run"]["status"] == "completed"
 
     assert list(told["cancelled"].values()) == ["cancelled"]

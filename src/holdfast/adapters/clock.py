@@ -20,8 +20,8 @@ class SystemClock:
 
 
 class RandomIds:
-    def mint(self, kind: Kind) -> str:
+    def new_id(self, kind: Kind) -> str:
         return f"{kind}-{uuid.uuid4()}"
 
-    def otid(self) -> str:
+    def new_otid(self) -> str:
         return str(uuid.uuid4())

@@ -15,7 +15,7 @@ _P = ParamSpec("_P")
 _loading = threading.Lock()
 
 
-async def loaded(work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+async def load_in_thread(work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
     """What the work returns. It imports, and does nothing that takes long besides."""
 
     def alone() -> _T:

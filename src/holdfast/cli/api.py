@@ -27,7 +27,7 @@ class Api:
     def __init__(self, url: str, environ: Mapping[str, str]) -> None:
         self._url = url.rstrip("/")
         self._headers = {"accept": "application/json"}
-        self._opener = _opener(url)
+        self._opener = _build_opener(url)
         if password := next(filter(None, map(environ.get, _PASSWORD_VARIABLES)), None):
             # The server compares bytes; a header is written as Latin-1.
             sent = password.encode().decode("latin-1")
@@ -35,17 +35,17 @@ class Api:
 
     def get(self, *path: str, **query: object) -> Any:
         given = {key: value for key, value in query.items() if value is not None}
-        return self._ask(Request(f"{self._address(*path)}?{urlencode(given, doseq=True)}"))  # noqa: S310 - see _opener
+        return self._send(Request(f"{self._url_for(*path)}?{urlencode(given, doseq=True)}"))  # noqa: S310 - see _opener
 
     def post(self, *path: str, body: Mapping[str, object]) -> Any:
-        request = Request(self._address(*path), json.dumps(body).encode(), method="POST")  # noqa: S310 - see _opener
+        request = Request(self._url_for(*path), json.dumps(body).encode(), method="POST")  # noqa: S310 - see _opener
         request.add_header("content-type", "application/json")
-        return self._ask(request)
+        return self._send(request)
 
-    def _address(self, *path: str) -> str:
+    def _url_for(self, *path: str) -> str:
         return "/".join((self._url, "v1", *(quote(part, safe="") for part in path)))
 
-    def _ask(self, request: Request) -> Any:
+    def _send(self, request: Request) -> Any:
         for name, value in self._headers.items():
             request.add_header(name, value)
         try:
@@ -53,13 +53,13 @@ class Api:
                 return json.load(answer)
         except HTTPError as error:
             with error:
-                raise _refusal(error) from error
+                raise _to_error(error) from error
         except URLError as error:
-            raise BackendError(self._nobody(error.reason)) from error
+            raise BackendError(self._unreachable_message(error.reason)) from error
         except (OSError, HTTPException, ValueError) as error:
-            raise BackendError(self._nobody(error)) from error
+            raise BackendError(self._unreachable_message(error)) from error
 
-    def _nobody(self, reason: object) -> str:
+    def _unreachable_message(self, reason: object) -> str:
         why = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
         return (
             f"No Holdfast answers at {self._url} ({why}). Start it with `holdfast server`, or name another "
@@ -67,7 +67,7 @@ class Api:
         )
 
 
-def _opener(url: str) -> OpenerDirector:
+def _build_opener(url: str) -> OpenerDirector:
     """Only for HTTP, and past any proxy to this machine: it would look for the server on its own."""
     try:
         parts = urlsplit(url)
@@ -81,14 +81,14 @@ def _opener(url: str) -> OpenerDirector:
     return build_opener(ProxyHandler({})) if is_loopback(host) else build_opener()
 
 
-def _refusal(error: HTTPError) -> BackendError | CallerError:
+def _to_error(error: HTTPError) -> BackendError | CallerError:
     if error.code == 401:
         return CallerError(f"The server wants its password: set {_PASSWORD_VARIABLES[0]}.")
-    words = _words(error)
+    words = _error_text(error)
     return BackendError(words) if error.code >= 500 else CallerError(words)
 
 
-def _words(error: HTTPError) -> str:
+def _error_text(error: HTTPError) -> str:
     try:
         detail = json.load(error)["detail"]
     except (OSError, HTTPException, ValueError, TypeError, KeyError):

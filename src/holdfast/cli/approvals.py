@@ -10,17 +10,17 @@ from holdfast.cli.api import Api
 Approval = Mapping[str, Any]
 
 
-def listing(api: Api, *, agent: str | None, tool: str | None, limit: int, as_json: bool) -> str:
+def render_list(api: Api, *, agent: str | None, tool: str | None, limit: int, as_json: bool) -> str:
     """What waits, the longest first."""
     found = api.get("approvals", "", agent_id=agent, tool_name=tool, limit=limit)
     if as_json:
         return _json(found)
-    return "\n\n".join(map(_told, found)) if found else "Nothing waits for a person."
+    return "\n\n".join(map(_render_approval, found)) if found else "Nothing waits for a person."
 
 
-def report(api: Api, request_id: str, *, as_json: bool) -> str:
+def render_one(api: Api, request_id: str, *, as_json: bool) -> str:
     found = api.get("approvals", request_id)
-    return _json(found) if as_json else _told(found)
+    return _json(found) if as_json else _render_approval(found)
 
 
 def decide(
@@ -34,11 +34,11 @@ def decide(
     return f"{request_id} is {'approved' if approve else 'denied'}; {run['id']} goes on with it."
 
 
-def _told(approval: Approval) -> str:
-    return "\n  ".join([f"{approval['id']} ({approval['status']})", *_lines(approval)])
+def _render_approval(approval: Approval) -> str:
+    return "\n  ".join([f"{approval['id']} ({approval['status']})", *_approval_lines(approval)])
 
 
-def _lines(approval: Approval) -> Iterator[str]:
+def _approval_lines(approval: Approval) -> Iterator[str]:
     yield f"since {approval['created_at']}"
     yield f"agent {approval['agent_id']}"
     if approval["conversation_id"]:

@@ -5,9 +5,9 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from holdfast.assembly import examine
-from holdfast.config import Settings, unknown_variables
-from holdfast.ports.finding import Finding, Verdict
+from holdfast.assembly import run_doctor_checks
+from holdfast.config import Settings, find_unknown_variables
+from holdfast.ports.doctor_check import Check, Verdict
 
 WIDTH: Final = 110
 
@@ -15,25 +15,29 @@ _MARKS: Final = {Verdict.GOOD: "ok", Verdict.NOTE: "note", Verdict.PROBLEM: "WRO
 _MARK_WIDTH: Final = max(map(len, _MARKS.values())) + 2
 
 
-def findings(
+def run_checks(
     environ: Mapping[str, str], options: Mapping[str, object], *, check_providers: bool
-) -> list[Finding]:
+) -> list[Check]:
     """The settings first; with bad ones nothing else can be examined."""
-    unknown = unknown_variables(environ)
+    unknown = find_unknown_variables(environ)
     notes = [
-        Finding(Verdict.NOTE, "settings", f"{name} is set, but there is no such setting.")
+        Check(Verdict.NOTE, "settings", f"{name} is set, but there is no such setting.")
         for name in unknown
     ]
-    if problems := Settings.problems(environ, **options):
-        return [*notes, *(Finding(Verdict.PROBLEM, "settings", words) for words in problems)]
+    if problems := Settings.find_problems(environ, **options):
+        return [*notes, *(Check(Verdict.PROBLEM, "settings", words) for words in problems)]
     settings = Settings.read(environ, **options)
-    good = Finding(Verdict.GOOD, "settings", "All can be used.")
-    return [*notes, good, *asyncio.run(examine(settings, check_providers=check_providers))]
+    good = Check(Verdict.GOOD, "settings", "All can be used.")
+    return [
+        *notes,
+        good,
+        *asyncio.run(run_doctor_checks(settings, check_providers=check_providers)),
+    ]
 
 
-def report(found: Sequence[Finding]) -> str:
+def render_report(found: Sequence[Check]) -> str:
     subjects = max(len(finding.subject) for finding in found) + 2
-    lines = [_told(finding, subjects) for finding in found]
+    lines = [_render_check(finding, subjects) for finding in found]
     wrong = sum(finding.verdict is Verdict.PROBLEM for finding in found)
     match wrong:
         case 0:
@@ -45,15 +49,15 @@ def report(found: Sequence[Finding]) -> str:
     return "\n".join([*lines, "", end])
 
 
-def exit_code(found: Sequence[Finding]) -> int:
+def exit_code(found: Sequence[Check]) -> int:
     return int(any(finding.verdict is Verdict.PROBLEM for finding in found))
 
 
-def _told(finding: Finding, subjects: int) -> str:
+def _render_check(finding: Check, subjects: int) -> str:
     mark = _MARKS[finding.verdict].ljust(_MARK_WIDTH)
     begin = f"{mark}{finding.subject.ljust(subjects)}"
     return textwrap.fill(
-        finding.words,
+        finding.message,
         WIDTH,
         initial_indent=begin,
         subsequent_indent=" " * len(begin),

@@ -11,13 +11,13 @@ import typer
 
 from holdfast import __version__
 from holdfast.config import (
-    ABOUT,
+    SPECS,
     URL_VARIABLE,
     Settings,
     default_text,
     has_option,
     is_switch,
-    option,
+    option_name,
 )
 from holdfast.errors import BackendError, CallerError, SettingInvalid
 
@@ -31,7 +31,7 @@ app = typer.Typer(
 )
 
 # What commands have in common that ask a server.
-_ASKING: Any = {
+_CLIENT_COMMAND_OPTIONS: Any = {
     "no_args_is_help": True,
     "rich_markup_mode": None,
     "epilog": "If the server has a password, put it into HOLDFAST_PASSWORD or LETTA_API_KEY.",
@@ -39,13 +39,13 @@ _ASKING: Any = {
 
 _runs = typer.Typer(
     help="See what runs there are, what they wait for and what became of them, and stop one: on a server that is running.",
-    **_ASKING,
+    **_CLIENT_COMMAND_OPTIONS,
 )
 app.add_typer(_runs, name="runs")
 
 _approvals = typer.Typer(
     help="See which tool calls wait for a person, and decide on them: on a server that is running.",
-    **_ASKING,
+    **_CLIENT_COMMAND_OPTIONS,
 )
 app.add_typer(_approvals, name="approvals")
 
@@ -71,28 +71,28 @@ Json = Annotated[bool, typer.Option("--json", help="Print what the server says, 
 
 DEFAULT_URL = "http://127.0.0.1:8283"
 
-_SECRETS = ", ".join(about.variables[0] for about in ABOUT.values() if about.secret)
+_SECRETS = ", ".join(about.variables[0] for about in SPECS.values() if about.secret)
 
 
-def _setting(name: str) -> Any:
+def _setting_option(name: str) -> Any:
     """The option of a setting. Its text is read in ``config``, so that each value has one reader."""
-    about = ABOUT[name]
-    words = f"{about.says} [{about.variables[0]}; default: {default_text(name)}]"
+    about = SPECS[name]
+    words = f"{about.description} [{about.variables[0]}; default: {default_text(name)}]"
     return typer.Option(
-        option(name),
+        option_name(name),
         help=words.replace("`", ""),
         metavar=None if is_switch(name) else name.rsplit("_", 1)[-1].upper(),
         show_default=False,
     )
 
 
-def _with_settings(command: Callable[..., None]) -> Callable[..., None]:
+def _with_setting_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give the command an option for each setting that may have one; they come as keyword arguments."""
     signature = inspect.signature(command)
     own = [item for item in signature.parameters.values() if item.kind is not item.VAR_KEYWORD]
     hints = {
-        name: Annotated[(bool if is_switch(name) else str) | None, _setting(name)]
-        for name in ABOUT
+        name: Annotated[(bool if is_switch(name) else str) | None, _setting_option(name)]
+        for name in SPECS
         if has_option(name)
     }
     options = [
@@ -126,10 +126,10 @@ def holdfast(
 @app.command(
     epilog=f"Secrets have no option, since a command line can be read by every user of the machine: {_SECRETS}."
 )
-@_with_settings
+@_with_setting_options
 def server(**given: str | bool | None) -> None:
     """Start the server; it runs until it is stopped (Ctrl-C)."""
-    with _refusals_in_a_sentence():
+    with _exit_with_error_sentence():
         settings = Settings.read(os.environ, **given)
         from holdfast.cli.server import run  # noqa: PLC0415 - a second's worth of imports
 
@@ -139,7 +139,7 @@ def server(**given: str | bool | None) -> None:
 @app.command(
     epilog="The exit code is 0 if nothing is wrong, else 1. What it finds depends on the settings: give it those of the server."
 )
-@_with_settings
+@_with_setting_options
 def doctor(
     *,
     check_providers: Annotated[
@@ -151,8 +151,8 @@ def doctor(
     """Say whether the server would work here: settings, home, database, providers, sandbox. Changes nothing."""
     from holdfast.cli import doctor as examination  # noqa: PLC0415 - a second's worth of imports
 
-    findings = examination.findings(os.environ, given, check_providers=check_providers)
-    typer.echo(examination.report(findings))
+    findings = examination.run_checks(os.environ, given, check_providers=check_providers)
+    typer.echo(examination.render_report(findings))
     raise typer.Exit(examination.exit_code(findings))
 
 
@@ -173,31 +173,33 @@ def list_runs(
     as_json: Json = False,
 ) -> None:
     """List runs, the newest first."""
-    with _refusals_in_a_sentence():
+    with _exit_with_error_sentence():
         from holdfast.cli import api, runs  # noqa: PLC0415 - --help need not know how to ask
 
         server = api.Api(url, os.environ)
         typer.echo(
-            runs.listing(server, agent=agent, statuses=status or (), limit=limit, as_json=as_json)
+            runs.render_list(
+                server, agent=agent, statuses=status or (), limit=limit, as_json=as_json
+            )
         )
 
 
 @_runs.command("show")
 def show_run(*, run_id: RunId, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     """Show one run: how it stands or ended, what it waits for, what it cost, and who cancelled it."""
-    with _refusals_in_a_sentence():
+    with _exit_with_error_sentence():
         from holdfast.cli import api, runs  # noqa: PLC0415 - as above
 
-        typer.echo(runs.report(api.Api(url, os.environ), run_id, as_json=as_json))
+        typer.echo(runs.render_one(api.Api(url, os.environ), run_id, as_json=as_json))
 
 
 @_runs.command("explain")
 def explain_run(*, run_id: RunId, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     """Say in a sentence what a run is doing or how it ended; what it waits for, and what would unblock it."""
-    with _refusals_in_a_sentence():
+    with _exit_with_error_sentence():
         from holdfast.cli import api, runs  # noqa: PLC0415 - as above
 
-        typer.echo(runs.explanation(api.Api(url, os.environ), run_id, as_json=as_json))
+        typer.echo(runs.render_explanation(api.Api(url, os.environ), run_id, as_json=as_json))
 
 
 @_runs.command("cancel")
@@ -214,7 +216,7 @@ def cancel_run(
     as_json: Json = False,
 ) -> None:
     """Stop a run, whatever it is doing. One that has ended stays as it is."""
-    with _refusals_in_a_sentence():
+    with _exit_with_error_sentence():
         from holdfast.cli import api, runs  # noqa: PLC0415 - as above
 
         server = api.Api(url, os.environ)
@@ -233,20 +235,22 @@ def list_approvals(
     as_json: Json = False,
 ) -> None:
     """List what waits for a person, the longest first."""
-    with _refusals_in_a_sentence():
+    with _exit_with_error_sentence():
         from holdfast.cli import api, approvals  # noqa: PLC0415 - as above
 
         server = api.Api(url, os.environ)
-        typer.echo(approvals.listing(server, agent=agent, tool=tool, limit=limit, as_json=as_json))
+        typer.echo(
+            approvals.render_list(server, agent=agent, tool=tool, limit=limit, as_json=as_json)
+        )
 
 
 @_approvals.command("show")
 def show_approval(*, request_id: RequestId, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     """Show one request: its calls, and what was decided on them."""
-    with _refusals_in_a_sentence():
+    with _exit_with_error_sentence():
         from holdfast.cli import api, approvals  # noqa: PLC0415 - as above
 
-        typer.echo(approvals.report(api.Api(url, os.environ), request_id, as_json=as_json))
+        typer.echo(approvals.render_one(api.Api(url, os.environ), request_id, as_json=as_json))
 
 
 @_approvals.command("approve")
@@ -283,7 +287,7 @@ def _decide(
     by: str | None,
     as_json: bool,
 ) -> None:
-    with _refusals_in_a_sentence():
+    with _exit_with_error_sentence():
         from holdfast.cli import api, approvals  # noqa: PLC0415 - as above
 
         server = api.Api(url, os.environ)
@@ -295,7 +299,7 @@ def _decide(
 
 
 @contextmanager
-def _refusals_in_a_sentence() -> Iterator[None]:
+def _exit_with_error_sentence() -> Iterator[None]:
     """For what the operator must act on, its sentence is enough: a traceback would hide it."""
     try:
         yield

@@ -11,38 +11,38 @@ from holdfast.cli.api import Api
 Run = Mapping[str, Any]
 
 _HEADINGS = ("RUN", "STATUS", "STOP REASON", "CREATED", "DURATION", "AGENT")
-_NOTHING = "-"
+_EMPTY_CELL = "-"
 
 
-def listing(
+def render_list(
     api: Api, *, agent: str | None, statuses: Sequence[str], limit: int, as_json: bool
 ) -> str:
     """The newest runs first."""
     runs = api.get("runs", "", agent_id=agent, statuses=statuses or None, limit=limit)
     if as_json:
         return _json(runs)
-    return _aligned([_HEADINGS, *map(_row, runs)]) if runs else "There are no such runs."
+    return _align_columns([_HEADINGS, *map(_list_row, runs)]) if runs else "There are no such runs."
 
 
-def report(api: Api, run_id: str, *, as_json: bool) -> str:
+def render_one(api: Api, run_id: str, *, as_json: bool) -> str:
     """All that is known of one run."""
     run = api.get("runs", run_id)
     usage = api.get("runs", run_id, "usage")
     steps = api.get("runs", run_id, "steps", order="asc")
     if as_json:
         return _json({**run, "usage": usage, "steps": steps})
-    return _aligned([*_facts(api, run, usage), *_attempts(steps)])
+    return _align_columns([*_run_rows(api, run, usage), *_attempt_rows(steps)])
 
 
-def explanation(api: Api, run_id: str, *, as_json: bool) -> str:
+def render_explanation(api: Api, run_id: str, *, as_json: bool) -> str:
     """What the run is doing or how it ended, and what would help."""
     told = api.get("runs", run_id, "explain")
     if as_json:
         return _json(told)
-    parts = [told["summary"], _aligned(list(_circumstances(told)))]
+    parts = [told["summary"], _align_columns(list(_explanation_rows(told)))]
     if told["by_itself"]:
         parts.append(f"By itself: {told['by_itself']}")
-    return "\n\n".join([*parts, *map(_request, told["unblock"])])
+    return "\n\n".join([*parts, *map(_render_request, told["unblock"])])
 
 
 def cancel(api: Api, run_id: str, *, reason: str | None, rollback: bool, as_json: bool) -> str:
@@ -53,7 +53,7 @@ def cancel(api: Api, run_id: str, *, reason: str | None, rollback: bool, as_json
         return _json(run)
     match run["status"]:
         case "cancelled":
-            receipt = _aligned(list(_receipt(api, run)))
+            receipt = _align_columns(list(_cancellation_rows(api, run)))
             return f"{run['id']} is cancelled.\n{receipt}"
         case "created" | "running":
             return f"The cancel of {run['id']} is on record; the run is about to end."
@@ -63,80 +63,83 @@ def cancel(api: Api, run_id: str, *, reason: str | None, rollback: bool, as_json
             )
 
 
-def _circumstances(told: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _explanation_rows(told: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     known = {
         "run": told["run_id"],
         "agent": told["agent_id"],
         "conversation": told["conversation_id"],
         "phase": told["phase"].replace("_", " "),
-        "since": told["since"] and _moment(told["since"]),
+        "since": told["since"] and _format_time(told["since"]),
         "status": told["status"],
         "stop reason": told["stop_reason"],
-        "waits for": _what_it_waits_for(told),
+        "waits for": _describe_wait(told),
         "steps": str(told["num_steps"]),
         "tokens": "{prompt_tokens} in, {completion_tokens} out".format_map(told["usage"]),
-        "cost": _cost(told["usage"]),
+        "cost": _format_cost(told["usage"]),
         "recoveries": told["recoveries"] and str(told["recoveries"]),
     }
     yield from ((label, text) for label, text in known.items() if text)
     for call in told["waits_for"]["tool_calls"]:
         if call["expires_at"]:
-            yield "expires", f"{_moment(call['expires_at'])}: {call['name']}, {call['on_timeout']}"
+            yield (
+                "expires",
+                f"{_format_time(call['expires_at'])}: {call['name']}, {call['on_timeout']}",
+            )
     for attempt in told["failed_attempts"]:
         words = filter(None, (attempt["error_type"], attempt["detail"]))
-        yield "failed try", f"{_moment(attempt['at'])}: {' '.join(words)}"
+        yield "failed try", f"{_format_time(attempt['at'])}: {' '.join(words)}"
 
 
-def _request(call: Mapping[str, Any]) -> str:
+def _render_request(call: Mapping[str, Any]) -> str:
     body = json.dumps(call["body"], ensure_ascii=False)
     return f"{call['method']} {call['path']} {body}\n  {call['effect']}"
 
 
-def _row(run: Run) -> tuple[str, ...]:
+def _list_row(run: Run) -> tuple[str, ...]:
     return (
         run["id"],
         run["status"],
-        run["stop_reason"] or _NOTHING,
-        _moment(run["created_at"]),
-        _duration(run) or _NOTHING,
+        run["stop_reason"] or _EMPTY_CELL,
+        _format_time(run["created_at"]),
+        _format_duration(run) or _EMPTY_CELL,
         run["agent_id"],
     )
 
 
-def _facts(api: Api, run: Run, usage: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _run_rows(api: Api, run: Run, usage: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     known = {
         "run": run["id"],
         "agent": run["agent_id"],
         "conversation": run["conversation_id"],
         "status": run["status"],
         "stop reason": run["stop_reason"],
-        "waits for": _what_it_waits_for(api.get("runs", run["id"], "explain")),
-        "created": _moment(run["created_at"]),
-        "ended": run["completed_at"] and _moment(run["completed_at"]),
-        "duration": _duration(run),
+        "waits for": _describe_wait(api.get("runs", run["id"], "explain")),
+        "created": _format_time(run["created_at"]),
+        "ended": run["completed_at"] and _format_time(run["completed_at"]),
+        "duration": _format_duration(run),
         "tokens": f"{usage['prompt_tokens']} in, {usage['completion_tokens']} out",
-        "cost": _cost(usage),
-        "callback": _callback(run),
-        "error": _error(run),
+        "cost": _format_cost(usage),
+        "callback": _describe_callback(run),
+        "error": _describe_error(run),
     }
     yield from ((label, text) for label, text in known.items() if text)
-    yield from _receipt(api, run)
+    yield from _cancellation_rows(api, run)
 
 
-def _attempts(steps: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+def _attempt_rows(steps: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
     """Each time that the model was, or will be, asked again. What failed for good is the run's error."""
     for attempt in (attempt for step in steps for attempt in step["attempts"]):
         if (wait := attempt["wait_seconds"]) is not None:
-            words = f"{attempt['error_type']}: {attempt['detail'] or _NOTHING}"
-            yield "asked again", f"{wait:.1f} s after {_moment(attempt['at'])}, {words}"
+            words = f"{attempt['error_type']}: {attempt['detail'] or _EMPTY_CELL}"
+            yield "asked again", f"{wait:.1f} s after {_format_time(attempt['at'])}, {words}"
 
 
-def _receipt(api: Api, run: Run) -> Iterator[tuple[str, str]]:
+def _cancellation_rows(api: Api, run: Run) -> Iterator[tuple[str, str]]:
     """Who stopped the run, when, why and where; and what became of each call that was open."""
     receipt = run["metadata"].get("cancellation")
     if receipt is None:
         return
-    yield "cancelled", f"{_moment(receipt['requested_at'])} by {receipt['requested_by']}"
+    yield "cancelled", f"{_format_time(receipt['requested_at'])} by {receipt['requested_by']}"
     if reason := receipt.get("reason"):
         yield "reason", reason
     if phase := receipt.get("phase"):
@@ -149,7 +152,7 @@ def _receipt(api: Api, run: Run) -> Iterator[tuple[str, str]]:
         yield "call", f"{call_id} {names.get(call_id, '')}".strip() + f": {outcome}"
 
 
-def _what_it_waits_for(explained: Mapping[str, Any]) -> str | None:
+def _describe_wait(explained: Mapping[str, Any]) -> str | None:
     awaited = explained["waits_for"]
     if explained["phase"] == "queued":
         return f"its turn, after {', '.join(awaited['runs'])}" if awaited["runs"] else "its turn"
@@ -173,7 +176,7 @@ def _tool_names(messages: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     }
 
 
-def _error(run: Run) -> str | None:
+def _describe_error(run: Run) -> str | None:
     error = run["metadata"].get("error")
     if error is None:
         return None
@@ -181,17 +184,17 @@ def _error(run: Run) -> str | None:
     return f"{error['error_type']}: {words}"
 
 
-def _callback(run: Run) -> str | None:
+def _describe_callback(run: Run) -> str | None:
     if run["callback_url"] is None:
         return None
     if run["callback_error"]:
         return f"not taken by {run['callback_url']}: {run['callback_error']}"
     if run["callback_sent_at"]:
-        return f"taken by {run['callback_url']} at {_moment(run['callback_sent_at'])}"
+        return f"taken by {run['callback_url']} at {_format_time(run['callback_sent_at'])}"
     return f"owed to {run['callback_url']}"
 
 
-def _cost(usage: Mapping[str, Any]) -> str | None:
+def _format_cost(usage: Mapping[str, Any]) -> str | None:
     """None where nothing is known: a local model has no price."""
     if usage["cost"] is None:
         return None
@@ -200,16 +203,16 @@ def _cost(usage: Mapping[str, Any]) -> str | None:
     return f"${usage['cost']:.9f}".rstrip("0").rstrip(".") + more
 
 
-def _duration(run: Run) -> str | None:
+def _format_duration(run: Run) -> str | None:
     spent = run["total_duration_ns"]
     return None if spent is None else f"{spent / 1e9:.2f} s"
 
 
-def _moment(text: str) -> str:
+def _format_time(text: str) -> str:
     return datetime.fromisoformat(text).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> str:
+def _align_columns(rows: Sequence[Sequence[str]]) -> str:
     """In columns. The last is as long as it likes, and each row stays one line whatever it says."""
     plain = [[" ".join(cell.split()) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*plain, strict=True)]

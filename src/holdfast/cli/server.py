@@ -13,7 +13,7 @@ from holdfast.errors import CannotStart
 EXAMPLE = files("holdfast.cli").joinpath("example.py.txt").read_text(encoding="utf-8")
 EXAMPLE_ADDRESS = "http://127.0.0.1:8283"
 
-_CANNOT_LISTEN = {
+_LISTEN_ERRORS = {
     errno.EADDRINUSE: "another program listens there. Stop it, or choose another port with --port.",
     errno.EADDRNOTAVAIL: "this machine does not have that address. Choose another with --host.",
     errno.EACCES: "you may not use that port. Choose one above 1023 with --port.",
@@ -25,14 +25,14 @@ def run(settings: Settings) -> None:
     try:
         serve(settings, on_ready=lambda address: typer.echo(greeting(settings, address)))
     except OSError as error:
-        raise CannotStart(_sentence(settings, error)) from error
+        raise CannotStart(_explain_os_error(settings, error)) from error
 
 
-def _sentence(settings: Settings, error: OSError) -> str:
+def _explain_os_error(settings: Settings, error: OSError) -> str:
     # Trouble with a file names the file; trouble with a socket does not.
     if error.filename is not None:
         return f"Cannot use {error.filename}: {error.strerror}."
-    reason = _CANNOT_LISTEN.get(error.errno or 0, f"{error.strerror or error}.")
+    reason = _LISTEN_ERRORS.get(error.errno or 0, f"{error.strerror or error}.")
     return f"Cannot listen on {settings.host}, port {settings.port}: {reason}"
 
 

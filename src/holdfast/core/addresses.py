@@ -27,8 +27,8 @@ MAX_URL_CHARACTERS: Final = 2048
 IPAddress = IPv4Address | IPv6Address
 IPNetwork = IPv4Network | IPv6Network
 
-_PORTS: Final = {"http": 80, "https": 443}
-_UNUSUAL: Final = re.compile(r"[^!-~]|\\")
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+_UNSAFE_CHARACTER: Final = re.compile(r"[^!-~]|\\")
 _LABEL: Final = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 # What old resolvers take for a part of an address: 127, 0177, 0x7f.
 _NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
@@ -65,7 +65,7 @@ _NOT_PUBLIC_6: Final = tuple(
 _NAT64: Final = IPv6Network("64:ff9b::/96")
 
 
-class Reach(Struct, frozen=True):
+class AllowedAddresses(Struct, frozen=True):
     """What callers may name besides public addresses: the operator's choice."""
 
     hosts: frozenset[str] = frozenset()
@@ -82,7 +82,7 @@ class Destination(Struct, frozen=True):
     target: str
 
 
-def reach(entries: Iterable[str]) -> Reach:
+def parse_allowed(entries: Iterable[str]) -> AllowedAddresses:
     """Names, addresses and networks (10.0.0.0/8). ValueError for what is none of these."""
     hosts: set[str] = set()
     networks: list[IPNetwork] = []
@@ -92,36 +92,36 @@ def reach(entries: Iterable[str]) -> Reach:
         except ValueError:
             if "/" in entry or _is_numeric(entry):
                 raise
-            hosts.add(_name(entry.lower().removesuffix(".")))
-    return Reach(frozenset(hosts), tuple(networks))
+            hosts.add(_check_host_name(entry.lower().removesuffix(".")))
+    return AllowedAddresses(frozenset(hosts), tuple(networks))
 
 
-def destination(url: str, allowed: Reach) -> Destination:
+def parse_destination(url: str, allowed: AllowedAddresses) -> Destination:
     """The parts of a URL that a caller gave. AddressForbidden where it is evident without a look-up."""
     if len(url) > MAX_URL_CHARACTERS:
         raise AddressForbidden(f"it is longer than {MAX_URL_CHARACTERS} characters")
-    if _UNUSUAL.search(url):
+    if _UNSAFE_CHARACTER.search(url):
         raise AddressForbidden("it has characters that must be encoded in a URL")
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
         raise AddressForbidden("it is not a URL") from None
-    if parts.scheme not in _PORTS:
+    if parts.scheme not in _DEFAULT_PORTS:
         raise AddressForbidden("only http:// and https:// are spoken")
     if "@" in parts.netloc:
         raise AddressForbidden("it has a name or a password in front of the host")
     if port == 0 or parts.netloc.endswith(":"):
         raise AddressForbidden("its port is not one")
-    host = _host(parts.netloc, parts.hostname or "")
-    _refuse_evident(host, allowed)
+    host = _parse_host(parts.netloc, parts.hostname or "")
+    _refuse_known_private(host, allowed)
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    return Destination(parts.scheme, host, port or _PORTS[parts.scheme], target)
+    return Destination(parts.scheme, host, port or _DEFAULT_PORTS[parts.scheme], target)
 
 
-def may_reach(host: str, address: IPAddress, allowed: Reach) -> bool:
+def is_allowed(host: str, address: IPAddress, allowed: AllowedAddresses) -> bool:
     """Whether a connection may be made to this address of the host."""
-    meant = _meant(address)
+    meant = _unwrap_ipv4(address)
     return (
         host in allowed.hosts
         or any(meant in network or address in network for network in allowed.networks)
@@ -129,7 +129,7 @@ def may_reach(host: str, address: IPAddress, allowed: Reach) -> bool:
     )
 
 
-def _host(netloc: str, hostname: str) -> str:
+def _parse_host(netloc: str, hostname: str) -> str:
     if netloc.startswith("["):
         try:
             address = IPv6Address(hostname)
@@ -140,14 +140,14 @@ def _host(netloc: str, hostname: str) -> str:
         return str(address)
     host = hostname.removesuffix(".")
     try:
-        return _name(host)
+        return _check_host_name(host)
     except ValueError:
         raise AddressForbidden(
             "its host is neither a name nor an address as usually written"
         ) from None
 
 
-def _name(host: str) -> str:
+def _check_host_name(host: str) -> str:
     """A name, or an IPv4 address in four decimal numbers. ValueError for anything else."""
     if _is_numeric(host):
         return str(IPv4Address(host))
@@ -160,27 +160,27 @@ def _is_numeric(host: str) -> bool:
     return _NUMBER.fullmatch(host.rpartition(".")[2]) is not None
 
 
-def _refuse_evident(host: str, allowed: Reach) -> None:
+def _refuse_known_private(host: str, allowed: AllowedAddresses) -> None:
     if host in allowed.hosts:
         return
-    address = _literal(host)
+    address = _parse_ip(host)
     if address is None:
         if host == "localhost" or host.endswith(".localhost"):
             address = IPv4Address("127.0.0.1")
         else:
             return
-    if not may_reach(host, address, allowed):
+    if not is_allowed(host, address, allowed):
         raise AddressForbidden.private(host)
 
 
-def _literal(host: str) -> IPAddress | None:
+def _parse_ip(host: str) -> IPAddress | None:
     try:
         return ip_address(host)
     except ValueError:
         return None
 
 
-def _meant(address: IPAddress) -> IPAddress:
+def _unwrap_ipv4(address: IPAddress) -> IPAddress:
     """The IPv4 address that an IPv6 one stands for (mapped, NAT64, 6to4), else itself."""
     if isinstance(address, IPv4Address):
         return address

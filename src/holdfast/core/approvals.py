@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core.cancellation import DENIED_ON_CANCEL
-from holdfast.core.expiry import by_clock
+from holdfast.core.expiry import is_expiry
 from holdfast.core.messages import (
     CallState,
     Decision,
@@ -36,7 +36,7 @@ KEEP_ALIVE = (
     "stopped.</system-alert>"
 )
 # An answer that comes again is looked for among so many of the newest rows (wire-v1 §6.6).
-REMEMBERED_ROWS = 10
+RECENT_ROWS = 10
 
 _HEARTBEAT = "request_heartbeat"
 # A client's result has at least so many characters of room, and this share of the window (wire-v1 §6.8).
@@ -53,35 +53,37 @@ class ApprovalQuery(Struct, frozen=True, kw_only=True):
     tool: str | None = None
 
 
-class Overdue(Struct, frozen=True):
+class OverdueRequest(Struct, frozen=True):
     """A request of which some calls have waited for too long."""
 
     organization_id: str
     request_id: str
 
 
-def held(calls: Sequence[OpenCall]) -> list[OpenCall]:
+def held_calls(calls: Sequence[OpenCall]) -> list[OpenCall]:
     return [item for item in calls if item.state is CallState.HELD]
 
 
 def held_request_id(calls: Sequence[OpenCall]) -> str:
     """The row that asks for a person's answer."""
-    return next((item.message_id for item in held(calls)), "")
+    return next((item.message_id for item in held_calls(calls)), "")
 
 
-def waiting(calls: Sequence[OpenCall], before: Collection[str] = ()) -> tuple[tuple[str, str], ...]:
+def undecided_calls(
+    calls: Sequence[OpenCall], before: Collection[str] = ()
+) -> tuple[tuple[str, str], ...]:
     """Id and tool of each call that a person must decide on, and has not ``before``."""
     return tuple(
-        (item.call.id, item.call.name) for item in held(calls) if item.call.id not in before
+        (item.call.id, item.call.name) for item in held_calls(calls) if item.call.id not in before
     )
 
 
-def pending(calls: Sequence[OpenCall], before: Collection[str] = ()) -> PendingApproval:
+def pending_approval(calls: Sequence[OpenCall], before: Collection[str] = ()) -> PendingApproval:
     """What to tell who speaks while these calls wait."""
-    return PendingApproval(held_request_id(calls), waiting(calls, before))
+    return PendingApproval(held_request_id(calls), undecided_calls(calls, before))
 
 
-def matched(
+def match_decisions(
     calls: Sequence[OpenCall],
     decisions: Sequence[Decision],
     before: Mapping[str, Decision] = MappingProxyType({}),
@@ -92,18 +94,18 @@ def matched(
     the held calls, unless they are ``partial``; and must not contradict them."""
     if not decisions:
         raise CallerError(NO_DECISIONS)
-    named = _named(calls, decisions, before)
-    asked = {item.call.id for item in held(calls)}
+    named = _decisions_by_call(calls, decisions, before)
+    asked = {item.call.id for item in held_calls(calls)}
     for call_id in named.keys() & before.keys():
-        if not _agree(named[call_id], before[call_id]):
-            raise Conflict(f"It was decided before: {told(before[call_id])}.")
+        if not _is_same_decision(named[call_id], before[call_id]):
+            raise Conflict(f"It was decided before: {describe_decision(before[call_id])}.")
     covers = asked <= named.keys() | before.keys()
     if not (named.keys() <= asked and (covers or partial)):
         raise _mismatch(calls, list(named), before)
     return tuple(named.values())
 
 
-def told(decision: Decision) -> str:
+def describe_decision(decision: Decision) -> str:
     """Who decided what, and when."""
     what = "denied"
     if decision.returned is not None:
@@ -115,12 +117,12 @@ def told(decision: Decision) -> str:
     return f"{decision.call_id} was {what} by {who}{when}"
 
 
-def answered_in_part(left: Sequence[str]) -> str:
+def describe_partial_answer(remaining: Sequence[str]) -> str:
     """What to say of a request while somebody's answer to others of its calls is on its way."""
-    return f"is just being answered in part; try again in a moment for {', '.join(left)}"
+    return f"is just being answered in part; try again in a moment for {', '.join(remaining)}"
 
 
-def _agree(one: Decision, other: Decision) -> bool:
+def _is_same_decision(one: Decision, other: Decision) -> bool:
     return (one.approve, one.returned, one.arguments) == (
         other.approve,
         other.returned,
@@ -128,10 +130,10 @@ def _agree(one: Decision, other: Decision) -> bool:
     )
 
 
-def _named(
+def _decisions_by_call(
     calls: Sequence[OpenCall], decisions: Sequence[Decision], before: Collection[str]
 ) -> dict[str, Decision]:
-    asked = {item.call.id for item in held(calls)}
+    asked = {item.call.id for item in held_calls(calls)}
     request_id = held_request_id(calls)
     named: dict[str, Decision] = {}
     for decision in decisions:
@@ -139,13 +141,13 @@ def _named(
         if len(asked) == 1 and call_id == request_id:
             # Older clients name the row instead of the call; with one call there is no doubt.
             (call_id,) = asked
-        given = _naming(decision, call_id)
+        given = _with_call_id(decision, call_id)
         if named.setdefault(call_id, given) != given:
             raise _mismatch(calls, [item.call_id for item in decisions], before)
     return named
 
 
-def _naming(decision: Decision, call_id: str) -> Decision:
+def _with_call_id(decision: Decision, call_id: str) -> Decision:
     returned = decision.returned
     if returned is not None:
         returned = replace(returned, call_id=call_id)
@@ -155,38 +157,38 @@ def _naming(decision: Decision, call_id: str) -> Decision:
 def _mismatch(
     calls: Sequence[OpenCall], received: list[str], before: Collection[str]
 ) -> AnswerMismatch:
-    expected = [call_id for call_id, _ in waiting(calls, before)]
+    expected = [call_id for call_id, _ in undecided_calls(calls, before)]
     return AnswerMismatch(
         f"Invalid tool call IDs. Expected '{expected}', but received '{received}'.",
         held_request_id(calls),
-        waiting(calls, before),
+        undecided_calls(calls, before),
     )
 
 
-def decided_otherwise(
+def find_contrary_decision(
     rows: Sequence[Message], decisions: Sequence[Decision], *, may_repeat: bool = True
 ) -> Decision | None:
     """What these rows have of a decision, if somebody else made it: the answer is not the same again, or may not be,
     but comes too late. The clock repeats nobody, and a cancel decides nothing."""
-    given = {_call_id(rows, item.call_id): item for item in decisions}
+    given = {_resolve_call_id(rows, item.call_id): item for item in decisions}
     for made in (item for row in rows for item in row.decisions):
         wanted = given.get(made.call_id)
         if wanted is None or made.reason == DENIED_ON_CANCEL:
             continue
-        if not may_repeat or by_clock(made) or _gist(made) != _gist(wanted):
+        if not may_repeat or is_expiry(made) or _comparison_key(made) != _comparison_key(wanted):
             return made
     return None
 
 
-def _gist(decision: Decision) -> tuple[bool, bool, object]:
+def _comparison_key(decision: Decision) -> tuple[bool, bool, object]:
     """A client's result is kept in another form than it came in."""
     return decision.approve, decision.returned is None, decision.arguments
 
 
-def given_before(rows: Sequence[Message], decisions: Sequence[Decision]) -> bool:
+def was_given_before(rows: Sequence[Message], decisions: Sequence[Decision]) -> bool:
     """Whether these rows have the results of just the calls that the decisions name: the answer came before.
     What was denied because its run was cancelled was answered by nobody."""
-    wanted = {_call_id(rows, decision.call_id) for decision in decisions}
+    wanted = {_resolve_call_id(rows, decision.call_id) for decision in decisions}
     cancelled = {
         item.call_id for row in rows for item in row.decisions if item.reason == DENIED_ON_CANCEL
     }
@@ -194,13 +196,13 @@ def given_before(rows: Sequence[Message], decisions: Sequence[Decision]) -> bool
     return any(wanted <= given and not given & cancelled for given in results)
 
 
-def _call_id(rows: Sequence[Message], name: str) -> str:
+def _resolve_call_id(rows: Sequence[Message], name: str) -> str:
     """The call that is meant by the id of the row that asked for it alone."""
     asked = next((row.tool_calls for row in rows if row.id == name), ())
     return asked[0].id if len(asked) == 1 else name
 
 
-def clipped(decision: Decision, context_window: int) -> Decision:
+def clip_decision(decision: Decision, context_window: int) -> Decision:
     """The decision with no more of a client's result than the model's window can bear."""
     if decision.returned is None:
         return decision
@@ -208,14 +210,14 @@ def clipped(decision: Decision, context_window: int) -> Decision:
     parts: list[VisiblePart] = []
     for part in decision.returned.content:
         if isinstance(part, Text):
-            parts.append(Text(_cut(part.text, room)))
+            parts.append(Text(_truncate(part.text, room)))
             room = max(0, room - len(part.text))
         else:
             parts.append(part)
     return replace(decision, returned=replace(decision.returned, content=tuple(parts)))
 
 
-def _cut(text: str, room: int) -> str:
+def _truncate(text: str, room: int) -> str:
     lost = len(text) - room
     return text if lost <= 0 else f"{text[:room]}… [truncated {lost} chars]"
 

@@ -19,46 +19,46 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 _MAX_DEPTH = 32
 
 
-def fault(arguments: Mapping[str, Any], parameters: Mapping[str, Any]) -> str | None:
+def find_fault(arguments: Mapping[str, Any], parameters: Mapping[str, Any]) -> str | None:
     """What is wrong with the arguments; None if nothing is."""
     properties = parameters.get("properties") or {}
     unknown = sorted(arguments.keys() - properties.keys())
     if unknown:
         return f"there is no argument '{unknown[0]}'"
-    return _fault(dict(arguments), parameters, parameters, "", 0)
+    return _find_fault(dict(arguments), parameters, parameters, "", 0)
 
 
-def _fault(
+def _find_fault(
     value: object, schema: object, root: Mapping[str, Any], path: str, depth: int
 ) -> str | None:
-    schema = _resolved(schema, root)
+    schema = _resolve(schema, root)
     if not isinstance(schema, dict) or depth > _MAX_DEPTH:
         return None
     where = f"'{path}'" if path else "the whole"
     if isinstance(choices := schema.get("anyOf"), list):
-        found = [_fault(value, choice, root, path, depth + 1) for choice in choices]
+        found = [_find_fault(value, choice, root, path, depth + 1) for choice in choices]
         if found and all(found):
             return found[0]
     if not _has_type(value, schema.get("type")):
         return f"{where} must be of type {schema['type']}"
     if isinstance(allowed := schema.get("enum"), list) and value not in allowed:
         return f"{where} must be one of {allowed}"
-    return _inner_fault(value, schema, root, path, depth)
+    return _find_inner_fault(value, schema, root, path, depth)
 
 
-def _inner_fault(
+def _find_inner_fault(
     value: object, schema: Mapping[str, Any], root: Mapping[str, Any], path: str, depth: int
 ) -> str | None:
     inner: list[tuple[str, object, object]] = []
     if isinstance(value, dict):
         missing = [name for name in schema.get("required") or () if name not in value]
         if missing:
-            return f"'{_under(path, missing[0])}' is missing"
+            return f"'{_join_path(path, missing[0])}' is missing"
         properties = schema.get("properties") or {}
-        inner = [(_under(path, name), value[name], properties.get(name)) for name in value]
+        inner = [(_join_path(path, name), value[name], properties.get(name)) for name in value]
     elif isinstance(value, list):
         inner = [(f"{path}[{n}]", item, schema.get("items")) for n, item in enumerate(value)]
-    found = (_fault(item, its, root, name, depth + 1) for name, item, its in inner)
+    found = (_find_fault(item, its, root, name, depth + 1) for name, item, its in inner)
     return next((text for text in found if text), None)
 
 
@@ -72,7 +72,7 @@ def _has_type(value: object, wanted: object) -> bool:
     return any(isinstance(value, _TYPES.get(name, (object,))) for name in names)
 
 
-def _resolved(schema: object, root: Mapping[str, Any]) -> object:
+def _resolve(schema: object, root: Mapping[str, Any]) -> object:
     reference = schema.get("$ref") if isinstance(schema, dict) else None
     if not isinstance(reference, str) or not reference.startswith("#/"):
         return schema
@@ -82,5 +82,5 @@ def _resolved(schema: object, root: Mapping[str, Any]) -> object:
     return found
 
 
-def _under(path: str, name: str) -> str:
+def _join_path(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name

@@ -24,7 +24,7 @@ class Overrun(Struct, frozen=True):
     estimated: bool = False
 
 
-def overrun(
+def find_overrun(
     budget: Budget, tokens: int, cost: int | None, *, estimated: bool = False
 ) -> Overrun | None:
     """What has run out when so much was used."""
@@ -36,5 +36,5 @@ def overrun(
     return None
 
 
-def out_of_time(seconds: float, used: float) -> Overrun:
+def time_overrun(seconds: float, used: float) -> Overrun:
     return Overrun("max_seconds", seconds, round(used, 3))

@@ -40,7 +40,7 @@ class ClaimedCallback(Struct, frozen=True, kw_only=True):
     attempts: int
 
 
-def headers(run_id: str, body: bytes, at: datetime, secret: str | None) -> Mapping[str, str]:
+def build_headers(run_id: str, body: bytes, at: datetime, secret: str | None) -> Mapping[str, str]:
     """What a receiver needs to know a repetition (the key is the same for every try), and with a secret also
     who sent it and when, as in the Standard Webhooks specification."""
     key = f"callback-{run_id}"
@@ -49,7 +49,7 @@ def headers(run_id: str, body: bytes, at: datetime, secret: str | None) -> Mappi
         return sent
     seconds = str(int(at.timestamp()))
     signed = b".".join((key.encode(), seconds.encode(), body))
-    digest = hmac.new(_key(secret), signed, hashlib.sha256).digest()
+    digest = hmac.new(_signing_key(secret), signed, hashlib.sha256).digest()
     return sent | {
         "Webhook-Id": key,
         "Webhook-Timestamp": seconds,
@@ -57,15 +57,15 @@ def headers(run_id: str, body: bytes, at: datetime, secret: str | None) -> Mappi
     }
 
 
-def _key(secret: str) -> bytes:
+def _signing_key(secret: str) -> bytes:
     """ValueError for one that says that it is base64 and is not."""
     if secret.startswith(_ENCODED_SECRET):
         return base64.b64decode(secret.removeprefix(_ENCODED_SECRET), validate=True)
     return secret.encode()
 
 
-def is_usable(secret: str) -> bool:
+def is_usable_secret(secret: str) -> bool:
     try:
-        return bool(_key(secret))
+        return bool(_signing_key(secret))
     except ValueError:
         return False

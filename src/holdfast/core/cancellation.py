@@ -11,11 +11,11 @@ from holdfast.core.messages import Message, OpenCall, Outcome, Role, Text, ToolC
 # The words are part of the contract (wire-v1 §6.7).
 DENIED_ON_CANCEL = "The user cancelled the request, so the tool call was denied."
 
-_WHAT_BECAME = {
+_OUTCOME_TEXTS = {
     Outcome.NOT_STARTED: "The run {how} before this tool was started.",
     Outcome.KILLED: "The run {how} while this tool was running; it was killed.",
 }
-_NOT_KNOWN = "The run ended before this tool returned: {outcome}."
+_UNKNOWN_TEXT = "The run ended before this tool returned: {outcome}."
 
 
 class Action(StrEnum):
@@ -36,33 +36,35 @@ class Cancellation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     calls: Mapping[str, Outcome] = {}
 
 
-def result_of(item: OpenCall, outcome: Outcome, how: str = "was cancelled") -> ToolReturn:
+def closing_result(item: OpenCall, outcome: Outcome, how: str = "was cancelled") -> ToolReturn:
     """The result on record, or one that says what became of the call, and how the run ended."""
     if item.result is not None:
         return item.result
-    text = _WHAT_BECAME.get(outcome, _NOT_KNOWN).format(how=how, outcome=outcome)
+    text = _OUTCOME_TEXTS.get(outcome, _UNKNOWN_TEXT).format(how=how, outcome=outcome)
     return ToolReturn(
         call_id=item.call.id, name=item.call.name, outcome=outcome, content=(Text(text),)
     )
 
 
-def forgotten(context: Sequence[Message], run_id: str) -> list[str]:
+def forgotten_row_ids(context: Sequence[Message], run_id: str) -> list[str]:
     """The ids that leave the context when the run is forgotten: its rows. What answers the calls of another
     run is that run's as well, and stays; so does a summary, which tells of what others said."""
     foreign = {call.id for row in context if row.run_id != run_id for call in row.tool_calls}
     return [
         row.id
         for row in context
-        if row.run_id == run_id and row.role is not Role.SUMMARY and not _answers(row) & foreign
+        if row.run_id == run_id
+        and row.role is not Role.SUMMARY
+        and not _answered_call_ids(row) & foreign
     ]
 
 
-def _answers(row: Message) -> set[str]:
+def _answered_call_ids(row: Message) -> set[str]:
     returns = {item.call_id for item in row.tool_returns}
     return returns | {decision.call_id for decision in row.decisions}
 
 
-def denied(call: ToolCall, reason: str | None) -> ToolReturn:
+def denial_result(call: ToolCall, reason: str | None) -> ToolReturn:
     """The result of a call that a person refused (wire-v1 §6.3)."""
     text = f"Error: request to call tool denied. User reason: {reason}"
     return ToolReturn(call.id, call.name, Outcome.DENIED, (Text(text),))

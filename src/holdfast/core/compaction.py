@@ -12,13 +12,13 @@ from typing import Any
 
 from msgspec import Struct
 
-from holdfast.core.context import SLIDING_WINDOWS, estimate_tokens, message_tokens
+from holdfast.core.context import SLIDING_WINDOW_MODES, estimate_tokens, message_tokens
 from holdfast.core.messages import Message, Role
 
 # A step that filled more of the window than this is followed by a compaction.
 FULL_SHARE = 0.9
 # How often one question is made smaller and asked again before the provider's refusal stands.
-MAX_OVERFLOWS = 3
+MAX_OVERFLOW_RETRIES = 3
 # A sliding window lets go of this much more of the rows, again and again, until what stays fits.
 _STEP_SHARE = 0.1
 
@@ -47,49 +47,61 @@ class Eviction(Struct, frozen=True):
     kept: tuple[Message, ...]
 
 
-def is_full(history: Sequence[Message], tokens: int, window: int, new: int = 0) -> bool:
+def is_full(history: Sequence[Message], tokens: int, window: int, new_count: int = 0) -> bool:
     """The window is nearly full, and not of the system message and what is ``new`` alone: that cannot be helped
     here."""
     limit = FULL_SHARE * window
-    return tokens > limit and system_tokens(history) <= limit and evictable(history, new) > 0
+    return (
+        tokens > limit
+        and system_tokens(history) <= limit
+        and evictable_count(history, new_count) > 0
+    )
 
 
 def system_tokens(history: Sequence[Message]) -> int:
     return estimate_tokens(history[0].text) if history else 0
 
 
-def unanswered(history: Sequence[Message], input_ids: Collection[str]) -> int:
+def count_unanswered(history: Sequence[Message], input_ids: Collection[str]) -> int:
     """How many rows at the end are of this input: nothing has been said to it yet."""
     return sum(1 for _ in takewhile(lambda row: row.id in input_ids, reversed(history)))
 
 
-def evictable(history: Sequence[Message], new: int = 0) -> int:
+def evictable_count(history: Sequence[Message], new_count: int = 0) -> int:
     """How many rows after the system message may leave; 0 if nothing would be gained. The ``new`` ones at the
     end have not been answered yet and stay."""
-    cuts = list(_cuts(history[1 : len(history) - new]))
+    cuts = list(_cuts(history[1 : len(history) - new_count]))
     return cuts[-1] if cuts else 0
 
 
-def eviction(
-    history: Sequence[Message], *, settings: Mapping[str, Any], room: int, new: int = 0
+def choose_eviction(
+    history: Sequence[Message],
+    *,
+    settings: Mapping[str, Any],
+    available_tokens: int,
+    new_count: int = 0,
 ) -> Eviction | None:
     """What to hide. A sliding window keeps as much of the end as fits ``room`` tokens, beginning with an answer;
     every other mode, and a window in which nothing fits, hides all that may go. None: nothing may."""
-    said = history[1 : len(history) - new]
+    said = history[1 : len(history) - new_count]
     cuts = list(_cuts(said))
     if not cuts:
         return None
     chosen = cuts[-1]
-    if settings.get("mode") in SLIDING_WINDOWS:
+    if settings.get("mode") in SLIDING_WINDOW_MODES:
         share = float(settings.get("sliding_window_percentage") or 0)
         sizes = [message_tokens(row) for row in history[1:]]
-        answers = [cut for cut in cuts if cut > 1 and cut < len(said) and _answers(said[cut])]
-        fitting = (cut for cut in _sliding(answers, len(said), share) if sum(sizes[cut:]) <= room)
+        answers = [cut for cut in cuts if cut > 1 and cut < len(said) and _is_answer(said[cut])]
+        fitting = (
+            cut
+            for cut in _sliding_cuts(answers, len(said), share)
+            if sum(sizes[cut:]) <= available_tokens
+        )
         chosen = next(fitting, chosen)
     return Eviction(tuple(said[:chosen]), tuple(history[1 + chosen :]))
 
 
-def _sliding(cuts: Sequence[int], rows: int, share: float) -> Iterator[int]:
+def _sliding_cuts(cuts: Sequence[int], rows: int, share: float) -> Iterator[int]:
     """The first cut of each step: 40 % of the rows by default, then 50 %, and so on."""
     share += _STEP_SHARE
     while share < 1:
@@ -110,5 +122,5 @@ def _cuts(said: Sequence[Message]) -> Iterator[int]:
             yield count
 
 
-def _answers(row: Message) -> bool:
+def _is_answer(row: Message) -> bool:
     return row.role is Role.ASSISTANT or (row.role is Role.APPROVAL and bool(row.tool_calls))

@@ -23,7 +23,7 @@ _LARGEST_FILE_LIMITS = (15, 40_000)
 
 # Of a tool's return the model sees so many characters for each token of its window, and never fewer than these.
 _RETURN_SHARE = 0.8
-_SHORTEST_RETURN_CHARS = 5_000
+_MIN_RETURN_CHARS = 5_000
 
 # A quick and cheap model of the same provider writes summaries unless another is chosen (wire-v1 §7.9).
 _SUMMARY_MODELS = {
@@ -33,8 +33,8 @@ _SUMMARY_MODELS = {
 }
 SLIDING_WINDOW = "sliding_window"
 # Modes that keep the end of a conversation, and modes whose summary the agent's own model writes.
-SLIDING_WINDOWS = (SLIDING_WINDOW, "self_compact_sliding_window")
-SELF_COMPACTING = ("self_compact_all", "self_compact_sliding_window")
+SLIDING_WINDOW_MODES = (SLIDING_WINDOW, "self_compact_sliding_window")
+SELF_COMPACTING_MODES = ("self_compact_all", "self_compact_sliding_window")
 _SUMMARY_PROMPT = (
     "Summarise the conversation below for the assistant who has to go on with it and will no longer see it. "
     "Keep who the user is and what they want, decisions and their reasons, results of tool calls that still "
@@ -71,29 +71,29 @@ def schema_tokens(schemas: Sequence[Mapping[str, Any]]) -> int:
     return estimate_tokens(msgspec.json.encode(schemas).decode()) if schemas else 0
 
 
-def within_reach(rows: Sequence[Message], window: int) -> tuple[Message, ...]:
+def truncate_returns(rows: Sequence[Message], window: int) -> tuple[Message, ...]:
     """The rows with no tool's return so long that it alone would fill the window (wire-v1 §7.4)."""
-    limit = max(_SHORTEST_RETURN_CHARS, int(_RETURN_SHARE * window))
-    return tuple(_cut(row, limit) if row.tool_returns else row for row in rows)
+    limit = max(_MIN_RETURN_CHARS, int(_RETURN_SHARE * window))
+    return tuple(_truncate_row(row, limit) if row.tool_returns else row for row in rows)
 
 
-def _cut(row: Message, limit: int) -> Message:
+def _truncate_row(row: Message, limit: int) -> Message:
     if all(len(item.text) <= limit for item in row.tool_returns):
         return row
     returns = tuple(
-        replace(item, content=tuple(_cut_part(part, limit) for part in item.content))
+        replace(item, content=tuple(_truncate_part(part, limit) for part in item.content))
         for item in row.tool_returns
     )
     return replace(row, tool_returns=returns)
 
 
-def _cut_part(part: VisiblePart, limit: int) -> VisiblePart:
+def _truncate_part(part: VisiblePart, limit: int) -> VisiblePart:
     if not isinstance(part, Text) or len(part.text) <= limit:
         return part
     return Text(f"{part.text[:limit]}... [truncated {len(part.text) - limit} chars]")
 
 
-def countable(rows: Sequence[Message]) -> Sequence[Message]:
+def without_unfinished_end(rows: Sequence[Message]) -> Sequence[Message]:
     """The rows without an unfinished end: calls that have no result yet, thoughts without an answer."""
     answered = {item.call_id for row in rows for item in row.tool_returns}
     end = len(rows)
@@ -109,7 +109,7 @@ def _is_unfinished(row: Message, answered: set[str]) -> bool:
     return row.role is Role.ASSISTANT and only_thoughts
 
 
-def section(text: str, tag: str) -> str:
+def find_section(text: str, tag: str) -> str:
     """The first ``<tag>…</tag>`` of a compiled system message, tags included; empty if there is none."""
     found = re.search(rf"<{tag}>.*?</{tag}>", text, re.DOTALL)
     return found.group() if found else ""
@@ -142,7 +142,7 @@ def compaction_settings(handle: str, chosen: Mapping[str, Any] | None = None) ->
     } | given
 
 
-def changed_compaction(
+def update_compaction_settings(
     current: Mapping[str, Any] | None,
     changes: Mapping[str, Any] | None,
     *,

@@ -20,14 +20,14 @@ class EarlyEnd(Struct, frozen=True):
     overrun: Overrun | None = None
 
 
-def over_budget(overrun: Overrun) -> EarlyEnd:
+def budget_end(overrun: Overrun) -> EarlyEnd:
     """V1 has words for too many tokens and for too many steps; time is what steps take."""
     is_time = overrun.limit == "max_seconds"
     reason = StopReason.MAX_STEPS if is_time else StopReason.MAX_TOKENS_EXCEEDED
     return EarlyEnd(reason, overrun=overrun)
 
 
-def ended(run: Run, reason: StopReason, signal: Signal, now: datetime) -> Run:
+def with_end(run: Run, reason: StopReason, signal: Signal, now: datetime) -> Run:
     """The run with all that its end says but the status, which only the store changes."""
     lifecycle.advance(run.status, signal)
     microseconds = int((now - run.created_at).total_seconds() * 1_000_000)
@@ -36,7 +36,7 @@ def ended(run: Run, reason: StopReason, signal: Signal, now: datetime) -> Run:
     )
 
 
-def summary(run: Run) -> dict[str, str | int]:
+def log_fields(run: Run) -> dict[str, str | int]:
     """What an operator is told of a run that is over."""
     told: dict[str, str | int | None] = {
         "status": run.status,
@@ -50,7 +50,7 @@ def summary(run: Run) -> dict[str, str | int]:
     return {key: value for key, value in told.items() if value is not None}
 
 
-def told(run: Run, signal: Signal) -> RunEnded:
+def run_ended_fact(run: Run, signal: Signal) -> RunEnded:
     """The last fact of a run that ends by this signal."""
     if run.stop_reason is None:
         raise ValueError("A run that has no stop reason has not ended.")

@@ -10,7 +10,7 @@ from holdfast.core.messages import Message
 from holdfast.core.runs import RunFailure, RunStatus, StopReason, Usage
 
 
-class ThoughtStreamed(Struct, frozen=True, tag="thought", omit_defaults=True):
+class ReasoningStreamed(Struct, frozen=True, tag="thought", omit_defaults=True):
     """Some more of what the model thinks. ``piece`` is the place in the row that will be stored."""
 
     message_id: str
@@ -19,7 +19,7 @@ class ThoughtStreamed(Struct, frozen=True, tag="thought", omit_defaults=True):
     text: str
 
 
-class HiddenThoughtStreamed(Struct, frozen=True, tag="hidden_thought", omit_defaults=True):
+class HiddenReasoningStreamed(Struct, frozen=True, tag="hidden_thought", omit_defaults=True):
     """The model thought something that it does not show."""
 
     message_id: str
@@ -77,7 +77,7 @@ class RunEnded(Struct, frozen=True, tag="run_ended"):
     failure: RunFailure | None = None
 
 
-Streamed = ThoughtStreamed | HiddenThoughtStreamed | TextStreamed | CallStreamed
+Streamed = ReasoningStreamed | HiddenReasoningStreamed | TextStreamed | CallStreamed
 Fact = Streamed | MessageStored | CompactionBegan | RunEnded
 
 

@@ -14,14 +14,14 @@ from holdfast.core.runs import RunRequest
 from holdfast.core.tool_rules import RequiresApproval, ToolRule
 
 # Who decided, where nobody did.
-EXPIRED = "holdfast: expired"
+EXPIRY_DECIDER = "holdfast: expired"
 
 
-def deadline_of(
+def call_deadline(
     tool: str, request: RunRequest, rules: Sequence[ToolRule], now: datetime
 ) -> Deadline | None:
     """Until when a call of this tool waits; None: for ever. What the request says wins over the rule."""
-    seconds, outcome = _ruled(tool, rules)
+    seconds, outcome = _rule_timeout(tool, rules)
     if request.approval_timeout_seconds is not None:
         seconds = request.approval_timeout_seconds
     if seconds is None:
@@ -32,7 +32,7 @@ def deadline_of(
     return Deadline(now + timedelta(seconds=seconds), outcome)
 
 
-def _ruled(tool: str, rules: Sequence[ToolRule]) -> tuple[float | None, OnTimeout]:
+def _rule_timeout(tool: str, rules: Sequence[ToolRule]) -> tuple[float | None, OnTimeout]:
     """What the agent's rules say of the tool; of several rules the most impatient, and of equal ones the one that
     denies."""
     timed = [
@@ -53,33 +53,33 @@ def first_deadline(calls: Sequence[OpenCall]) -> datetime | None:
     return min((item.deadline.at for item in calls if item.deadline), default=None)
 
 
-def overdue(calls: Sequence[OpenCall], now: datetime) -> list[OpenCall]:
+def overdue_calls(calls: Sequence[OpenCall], now: datetime) -> list[OpenCall]:
     return [item for item in calls if item.deadline is not None and item.deadline.at <= now]
 
 
-def expired(calls: Sequence[OpenCall], now: datetime) -> tuple[Decision, ...]:
+def expiry_decisions(calls: Sequence[OpenCall], now: datetime) -> tuple[Decision, ...]:
     """The answers that the clock gives."""
     return tuple(
-        _decision(item.call.id, item.deadline)
-        for item in overdue(calls, now)
+        _expiry_decision(item.call.id, item.deadline)
+        for item in overdue_calls(calls, now)
         if item.deadline is not None
     )
 
 
-def by_clock(decision: Decision) -> bool:
+def is_expiry(decision: Decision) -> bool:
     """Whether nobody decided. A person may call itself anything, but is known."""
-    return decision.decided_by == EXPIRED and decision.decided_by_id is None
+    return decision.decided_by == EXPIRY_DECIDER and decision.decided_by_id is None
 
 
-def _decision(call_id: str, deadline: Deadline) -> Decision:
+def _expiry_decision(call_id: str, deadline: Deadline) -> Decision:
     until = deadline.at.isoformat(timespec="seconds")
     if deadline.outcome is OnTimeout.FAIL:
         text = f"Error: the client gave no result until {until}. Whether the tool ran is unknown."
         result = ToolReturn(call_id, None, Outcome.UNKNOWN, (Text(text),))
-        return Decision(call_id, approve=False, returned=result, decided_by=EXPIRED)
+        return Decision(call_id, approve=False, returned=result, decided_by=EXPIRY_DECIDER)
     return Decision(
         call_id,
         approve=deadline.outcome is OnTimeout.APPROVE,
         reason=f"Nobody answered until {until}.",
-        decided_by=EXPIRED,
+        decided_by=EXPIRY_DECIDER,
     )

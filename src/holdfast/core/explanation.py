@@ -35,19 +35,19 @@ class Facts(Struct, frozen=True, kw_only=True):
     run: Run
     now: datetime
     # The runs of the thread that come before this one while it is queued, the one that holds the thread first.
-    ahead: tuple[str, ...] = ()
+    runs_ahead: tuple[str, ...] = ()
     # There are more of them than are named.
-    more_ahead: bool = False
+    has_more_ahead: bool = False
     # The step whose answer is awaited.
     step: Step | None = None
     # The thread's calls without a result row; when the model asked for them; what was decided on them so far.
     calls: tuple[OpenCall, ...] = ()
-    called_at: datetime | None = None
+    calls_requested_at: datetime | None = None
     decisions: Mapping[str, Decision] = {}
     # The run that took this one's place, once somebody had answered.
     followed_by: str | None = None
     # Whether a worker of the process that was asked carries the run.
-    carried: bool = True
+    has_worker: bool = True
     # The operator's bounds.
     stall_seconds: float
     tool_timeout_seconds: float
@@ -57,9 +57,9 @@ class AwaitedCall(Struct, frozen=True, kw_only=True):
     id: str
     name: str
     # Whether its result is there, and only others are waited for.
-    settled: bool = False
+    has_result: bool = False
     # Only the client that offered the tool can run it.
-    by_client: bool = False
+    runs_on_client: bool = False
     deadline: Deadline | None = None
 
 
@@ -78,7 +78,7 @@ class Decide(Struct, frozen=True):
     effect: str
 
 
-class Return(Struct, frozen=True):
+class SendResults(Struct, frozen=True):
     """Send the results of calls that only the client can run, and approve the others."""
 
     request_id: str
@@ -87,7 +87,7 @@ class Return(Struct, frozen=True):
     effect: str
 
 
-Remedy = Cancel | Decide | Return
+Remedy = Cancel | Decide | SendResults
 
 
 class Explanation(Struct, frozen=True, kw_only=True):
@@ -97,7 +97,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
     phase: Phase
     summary: str
     since: datetime | None = None
-    behind: tuple[str, ...] = ()
+    runs_ahead: tuple[str, ...] = ()
     model: str | None = None
     calls: tuple[AwaitedCall, ...] = ()
     request_id: str | None = None
@@ -106,8 +106,8 @@ class Explanation(Struct, frozen=True, kw_only=True):
 
 
 def explain(facts: Facts) -> Explanation:
-    explanation = _of_status(facts)
-    if facts.carried or facts.run.status not in HOLDING:
+    explanation = _explain_status(facts)
+    if facts.has_worker or facts.run.status not in HOLDING:
         return explanation
     return replace(
         explanation,
@@ -116,24 +116,24 @@ def explain(facts: Facts) -> Explanation:
     )
 
 
-def _of_status(facts: Facts) -> Explanation:
+def _explain_status(facts: Facts) -> Explanation:
     match facts.run.status:
         case RunStatus.QUEUED:
-            return _queued(facts)
+            return _explain_queued(facts)
         case RunStatus.RUNNING:
-            return _running(facts)
+            return _explain_running(facts)
         case RunStatus.CANCELLING:
-            return _cancelling(facts)
+            return _explain_cancelling(facts)
         case RunStatus.PAUSED:
-            return _paused(facts)
+            return _explain_paused(facts)
         case _:
-            return _ended(facts)
+            return _explain_ended(facts)
 
 
-def _queued(facts: Facts) -> Explanation:
+def _explain_queued(facts: Facts) -> Explanation:
     run = facts.run
-    waited = _for_how_long(facts, run.created_at)
-    if not facts.ahead:
+    waited = _format_duration(facts, run.created_at)
+    if not facts.runs_ahead:
         return Explanation(
             phase=Phase.QUEUED,
             summary=f"The run is the next of its conversation and waits {waited} to be taken.",
@@ -141,14 +141,14 @@ def _queued(facts: Facts) -> Explanation:
             by_itself="A worker takes it as soon as one is free; after a restart too.",
             remedies=(Cancel(run.id, "ends the run before it has begun"),),
         )
-    holder, *others = facts.ahead
-    count = f"more than {len(others)}" if facts.more_ahead else f"{len(others)} more"
+    holder, *others = facts.runs_ahead
+    count = f"more than {len(others)}" if facts.has_more_ahead else f"{len(others)} more"
     more = f", with {count} before it" if others else ""
     return Explanation(
         phase=Phase.QUEUED,
         summary=f"The run waits {waited} for its turn in the conversation, which {holder} holds{more}.",
         since=run.created_at,
-        behind=facts.ahead,
+        runs_ahead=facts.runs_ahead,
         by_itself="It begins once those before it have ended.",
         remedies=(
             Cancel(holder, "ends the run that holds the conversation"),
@@ -157,57 +157,57 @@ def _queued(facts: Facts) -> Explanation:
     )
 
 
-def _running(facts: Facts) -> Explanation:
+def _explain_running(facts: Facts) -> Explanation:
     if facts.step is not None:
-        return _asking(facts, facts.step)
+        return _explain_model_call(facts, facts.step)
     if any(item.state is CallState.STARTED for item in facts.calls):
-        return _tools(facts)
+        return _explain_tools(facts)
     since = facts.run.started_at
     return Explanation(
         phase=Phase.STARTING,
-        summary=f"The run has been taken and decides what comes next, {_for_how_long(facts, since)}.",
+        summary=f"The run has been taken and decides what comes next, {_format_duration(facts, since)}.",
         since=since,
-        by_itself=_when_it_stalls(facts),
-        remedies=(_stop(facts),),
+        by_itself=_describe_stall(facts),
+        remedies=(_cancel_remedy(facts),),
     )
 
 
-def _asking(facts: Facts, step: Step) -> Explanation:
-    asked = _for_how_long(facts, step.created_at)
+def _explain_model_call(facts: Facts, step: Step) -> Explanation:
+    asked = _format_duration(facts, step.created_at)
     compacts = step.origin == COMPACTION
     doing = f"asking {step.model.handle} {asked}, in its step {facts.run.num_steps}."
     if compacts:
         doing = f"making its context smaller {asked}, by a summary of what was said first."
     return Explanation(
         phase=Phase.COMPACTING if compacts else Phase.ASKING_MODEL,
-        summary=f"The run has been {doing}{_failed_before(facts, step)}",
+        summary=f"The run has been {doing}{_describe_failed_attempts(facts, step)}",
         since=step.created_at,
         # Which model writes a summary is known when it is written.
         model=None if compacts else step.model.handle,
-        by_itself=_when_it_stalls(facts),
-        remedies=(_stop(facts),),
+        by_itself=_describe_stall(facts),
+        remedies=(_cancel_remedy(facts),),
     )
 
 
-def _failed_before(facts: Facts, step: Step) -> str:
+def _describe_failed_attempts(facts: Facts, step: Step) -> str:
     if not step.attempts:
         return ""
     times = "once" if len(step.attempts) == 1 else f"{len(step.attempts)} times"
     last = step.attempts[-1]
     wait = timedelta(seconds=last.wait_seconds or 0) - (facts.now - last.at)
-    again = f"in {_span(wait)}" if wait > timedelta(0) else "now"
+    again = f"in {_format_span(wait)}" if wait > timedelta(0) else "now"
     return f" Its provider failed {times} ({last.kind}); it is asked again {again}."
 
 
-def _tools(facts: Facts) -> Explanation:
-    calls = tuple(_awaited(facts, item) for item in facts.calls)
-    running = [call for call in calls if not call.settled]
-    since = max(filter(None, (facts.called_at, facts.run.started_at)), default=None)
+def _explain_tools(facts: Facts) -> Explanation:
+    calls = tuple(_awaited_call(facts, item) for item in facts.calls)
+    running = [call for call in calls if not call.has_result]
+    since = max(filter(None, (facts.calls_requested_at, facts.run.started_at)), default=None)
     returned = len(calls) - len(running)
     rest = f"; {returned} of {len(calls)} calls returned" if returned else ""
     return Explanation(
         phase=Phase.RUNNING_TOOLS,
-        summary=f"The run has been running {_named(running)} {_for_how_long(facts, since)}{rest}.",
+        summary=f"The run has been running {_list_calls(running)} {_format_duration(facts, since)}{rest}.",
         since=since,
         calls=calls,
         by_itself=f"A custom tool is killed after {facts.tool_timeout_seconds:g} seconds, and the model is told.",
@@ -215,42 +215,44 @@ def _tools(facts: Facts) -> Explanation:
     )
 
 
-def _paused(facts: Facts) -> Explanation:
+def _explain_paused(facts: Facts) -> Explanation:
     run = facts.run
     held = [item for item in facts.calls if item.state is CallState.HELD]
-    calls = tuple(_awaited(facts, item) for item in held if item.call.id not in facts.decisions)
-    by_client = [call for call in calls if call.by_client]
-    by_person = [call for call in calls if not call.by_client]
+    calls = tuple(
+        _awaited_call(facts, item) for item in held if item.call.id not in facts.decisions
+    )
+    by_client = [call for call in calls if call.runs_on_client]
+    by_person = [call for call in calls if not call.runs_on_client]
     wanted = [
-        f"a person's decision on {_named(by_person)}" if by_person else "",
-        f"the client's result of {_named(by_client)}" if by_client else "",
+        f"a person's decision on {_list_calls(by_person)}" if by_person else "",
+        f"the client's result of {_list_calls(by_client)}" if by_client else "",
     ]
     request_id = held[0].message_id if held else None
     return Explanation(
         phase=Phase.WAITING_FOR_APPROVAL,
         summary=(
-            f"The run has waited {_for_how_long(facts, run.completed_at)} for "
+            f"The run has waited {_format_duration(facts, run.completed_at)} for "
             f"{' and '.join(filter(None, wanted)) or 'an answer'}."
         ),
         since=run.completed_at,
         calls=calls,
         request_id=request_id,
-        by_itself=_when_it_expires(calls),
+        by_itself=_describe_expiry(calls),
         remedies=(
-            *_answers(request_id, by_person, by_client),
+            *_answer_remedies(request_id, by_person, by_client),
             Cancel(run.id, "denies the calls and frees the conversation"),
         ),
     )
 
 
-def _answers(
+def _answer_remedies(
     request_id: str | None, by_person: Sequence[AwaitedCall], by_client: Sequence[AwaitedCall]
 ) -> tuple[Remedy, ...]:
     if request_id is None:
         return ()
     if by_client:
         return (
-            Return(
+            SendResults(
                 request_id,
                 tuple(call.id for call in by_client),
                 tuple(call.id for call in by_person),
@@ -265,14 +267,14 @@ def _answers(
     return ()
 
 
-def _cancelling(facts: Facts) -> Explanation:
+def _explain_cancelling(facts: Facts) -> Explanation:
     receipt = facts.run.cancellation
     since = receipt.requested_at if receipt else None
     who = f" by {receipt.requested_by}" if receipt else ""
-    doing = _running(facts)
+    doing = _explain_running(facts)
     return Explanation(
         phase=Phase.CANCELLING,
-        summary=f"The run was cancelled{who} {_ago(facts, since)}; what is under way is being stopped.",
+        summary=f"The run was cancelled{who} {_format_ago(facts, since)}; what is under way is being stopped.",
         since=since,
         model=doing.model,
         calls=doing.calls,
@@ -281,7 +283,7 @@ def _cancelling(facts: Facts) -> Explanation:
 
 
 # Why a run ended that has no failure which says it, in words.
-_ENDINGS: Final = {
+_STOP_REASON_TEXTS: Final = {
     StopReason.END_TURN: "the model had said all it had to say",
     StopReason.TOOL_RULE: "a rule of one of its tools ended it",
     StopReason.MAX_STEPS: "it had taken all the steps that it was allowed",
@@ -291,46 +293,46 @@ _ENDINGS: Final = {
 }
 
 
-def _ended(facts: Facts) -> Explanation:
+def _explain_ended(facts: Facts) -> Explanation:
     run = facts.run
     return Explanation(
         phase=Phase.ENDED,
-        summary=_how_it_ended(facts),
+        summary=_describe_end(facts),
         since=run.completed_at,
-        remedies=_after_the_end(facts),
+        remedies=_remedies_after_end(facts),
     )
 
 
-def _how_it_ended(facts: Facts) -> str:
+def _describe_end(facts: Facts) -> str:
     run = facts.run
     steps = f"{run.num_steps} step{'' if run.num_steps == 1 else 's'}"
-    spent = f"after {_spent(run)} and {steps}"
+    spent = f"after {_format_run_time(run)} and {steps}"
     if run.status is RunStatus.CANCELLED:
-        return _how_it_was_cancelled(run.cancellation, spent)
+        return _describe_cancellation(run.cancellation, spent)
     if run.failure is not None:
         why = " ".join(filter(None, (run.failure.message, run.failure.detail)))
         return f"The run failed {spent} ({run.failure.kind}): {why}"
     if run.status is RunStatus.ANSWERED:
         by = f"; {facts.followed_by} went on with it" if facts.followed_by else ""
         return f"The run paused {spent}, since it asked for an approval. It was answered{by}."
-    return f"The run {run.status} {spent}: {_why(run)}."
+    return f"The run {run.status} {spent}: {_describe_stop_reason(run)}."
 
 
-def _why(run: Run) -> str:
+def _describe_stop_reason(run: Run) -> str:
     if (over := run.overrun) is not None:
         return f"its request allowed {over.limit}={over.value:g}, and it had used {over.used:g}"
-    known = _ENDINGS.get(run.stop_reason) if run.stop_reason else None
+    known = _STOP_REASON_TEXTS.get(run.stop_reason) if run.stop_reason else None
     return known or str(run.stop_reason)
 
 
-def _how_it_was_cancelled(receipt: Cancellation | None, spent: str) -> str:
+def _describe_cancellation(receipt: Cancellation | None, spent: str) -> str:
     if receipt is None:
         return f"The run was cancelled {spent}."
     words = [f"The run was cancelled {spent}, by {receipt.requested_by}"]
     if receipt.reason:
         words.append(f" ({receipt.reason})")
     if receipt.phase:
-        words.append(f", {_STOPPED_IN.get(receipt.phase, receipt.phase)}")
+        words.append(f", {_CANCEL_PHASE_TEXTS.get(receipt.phase, receipt.phase)}")
     if receipt.calls:
         told = ", ".join(f"{call_id} {outcome}" for call_id, outcome in receipt.calls.items())
         words.append(f"; its calls: {told}")
@@ -340,7 +342,7 @@ def _how_it_was_cancelled(receipt: Cancellation | None, spent: str) -> str:
 
 
 # The phases of a receipt: see ``engine/checkpoint`` and ``usecases/cancellation``.
-_STOPPED_IN: Final = {
+_CANCEL_PHASE_TEXTS: Final = {
     "tools": "while its tools ran",
     "model": "while it asked the model",
     "compaction": "while its context was made smaller",
@@ -350,7 +352,7 @@ _STOPPED_IN: Final = {
 }
 
 
-def _after_the_end(facts: Facts) -> tuple[Remedy, ...]:
+def _remedies_after_end(facts: Facts) -> tuple[Remedy, ...]:
     """A run that failed since somebody else's calls wait: those can be answered."""
     failure = facts.run.failure
     if failure is None or failure.pending_request_id is None:
@@ -360,61 +362,61 @@ def _after_the_end(facts: Facts) -> tuple[Remedy, ...]:
     return (Decide(failure.pending_request_id, approve=True, effect=effect),) if waits else ()
 
 
-def _awaited(facts: Facts, item: OpenCall) -> AwaitedCall:
+def _awaited_call(facts: Facts, item: OpenCall) -> AwaitedCall:
     names = {tool.name for tool in facts.run.request.client_tools}
     return AwaitedCall(
         id=item.call.id,
         name=item.call.name,
-        settled=item.state is CallState.SETTLED,
-        by_client=item.call.name in names,
+        has_result=item.state is CallState.SETTLED,
+        runs_on_client=item.call.name in names,
         deadline=item.deadline if item.state is CallState.HELD else None,
     )
 
 
-_EXPIRED: Final = {
+_TIMEOUT_TEXTS: Final = {
     OnTimeout.DENY: "denied",
     OnTimeout.APPROVE: "approved",
     OnTimeout.FAIL: "given up, and the model is told",
 }
 
 
-def _when_it_expires(calls: Sequence[AwaitedCall]) -> str:
+def _describe_expiry(calls: Sequence[AwaitedCall]) -> str:
     due = sorted(
         (call.deadline.at, call.name, call.deadline.outcome) for call in calls if call.deadline
     )
     if not due:
         return "Nothing: it waits until somebody answers or cancels it."
     return " ".join(
-        f"At {at.isoformat(timespec='seconds')} the call of {name} is {_EXPIRED[outcome]}."
+        f"At {at.isoformat(timespec='seconds')} the call of {name} is {_TIMEOUT_TEXTS[outcome]}."
         for at, name, outcome in due
     )
 
 
-def _when_it_stalls(facts: Facts) -> str:
+def _describe_stall(facts: Facts) -> str:
     return f"It is ended as failed if nothing is heard for {facts.stall_seconds:g} seconds."
 
 
-def _stop(facts: Facts) -> Cancel:
+def _cancel_remedy(facts: Facts) -> Cancel:
     return Cancel(facts.run.id, "stops it and keeps what has been said")
 
 
-def _named(calls: Sequence[AwaitedCall]) -> str:
+def _list_calls(calls: Sequence[AwaitedCall]) -> str:
     return ", ".join(f"{call.name} ({call.id})" for call in calls)
 
 
-def _for_how_long(facts: Facts, since: datetime | None) -> str:
-    return "for a moment" if since is None else f"for {_span(facts.now - since)}"
+def _format_duration(facts: Facts, since: datetime | None) -> str:
+    return "for a moment" if since is None else f"for {_format_span(facts.now - since)}"
 
 
-def _ago(facts: Facts, since: datetime | None) -> str:
-    return "just now" if since is None else f"{_span(facts.now - since)} ago"
+def _format_ago(facts: Facts, since: datetime | None) -> str:
+    return "just now" if since is None else f"{_format_span(facts.now - since)} ago"
 
 
-def _spent(run: Run) -> str:
-    return _span(timedelta(microseconds=(run.total_duration_ns or 0) // 1_000))
+def _format_run_time(run: Run) -> str:
+    return _format_span(timedelta(microseconds=(run.total_duration_ns or 0) // 1_000))
 
 
-def _span(span: timedelta) -> str:
+def _format_span(span: timedelta) -> str:
     """Two digits are enough to know where one is."""
     seconds = max(span.total_seconds(), 0.0)
     for unit, length in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):

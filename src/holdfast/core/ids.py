@@ -39,12 +39,12 @@ class Kind(StrEnum):
 
 
 @cache
-def pattern(kind: Kind) -> str:
+def id_pattern(kind: Kind) -> str:
     return f"^{kind}-{UUID4}$"
 
 
 def is_id(kind: Kind, text: str) -> bool:
-    return re.fullmatch(pattern(kind), text) is not None
+    return re.fullmatch(id_pattern(kind), text) is not None
 
 
 def sibling_id(message_id: str) -> str:

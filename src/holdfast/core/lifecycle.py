@@ -45,7 +45,7 @@ TRANSITIONS: Final[dict[tuple[RunStatus, Signal], RunStatus]] = {
 LIVE: Final = frozenset({RunStatus.QUEUED, RunStatus.RUNNING, RunStatus.CANCELLING})
 # A run that holds its thread: no other run may start there.
 HOLDING: Final = frozenset({RunStatus.RUNNING, RunStatus.CANCELLING})
-WENT_WRONG: Final = frozenset({RunStatus.FAILED, RunStatus.CANCELLED})
+UNSUCCESSFUL: Final = frozenset({RunStatus.FAILED, RunStatus.CANCELLED})
 FINAL: Final = frozenset(
     {RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.ANSWERED}
 )
@@ -68,7 +68,7 @@ def advance(status: RunStatus, signal: Signal) -> RunStatus:
         raise IllegalTransition(f"A {status} run does not take the signal {signal}.") from None
 
 
-def ending(reason: StopReason) -> Signal:
+def ending_signal(reason: StopReason) -> Signal:
     return _ENDINGS.get(reason, Signal.FAIL)
 
 

@@ -14,7 +14,7 @@ from holdfast.errors import ToolError
 DEFAULT_BLOCK_LIMIT = 100_000
 MAX_LABEL_CHARS = 50
 LABEL_PATTERN = r"^[a-zA-Z0-9_/-]+$"
-READ_ONLY = "Error This block is read-only and cannot be edited."
+READ_ONLY_ERROR = "Error This block is read-only and cannot be edited."
 CORE_MEMORY_PLACEHOLDER = "{CORE_MEMORY}"
 
 DEFAULT_DESCRIPTIONS = {
@@ -80,7 +80,7 @@ class BlockQuery(Struct, frozen=True, kw_only=True):
     connected_eq: int | None = None
 
 
-class Prompt(Struct, frozen=True, kw_only=True):
+class SystemPromptParts(Struct, frozen=True, kw_only=True):
     """All that the compiled system message is made of."""
 
     agent_id: str
@@ -92,7 +92,7 @@ class Prompt(Struct, frozen=True, kw_only=True):
     rules: tuple[tool_rules.ToolRule, ...] = ()
 
 
-def compile_system(prompt: Prompt) -> str:
+def compile_system(prompt: SystemPromptParts) -> str:
     """The system message as the model reads it (wire-v1 §7.1)."""
     sections = [
         render_blocks(prompt.blocks),
@@ -105,9 +105,11 @@ def compile_system(prompt: Prompt) -> str:
     return f"{prompt.system}\n\n{memory}" if prompt.system else memory
 
 
-def in_view(agents: Sequence[Block], own: Sequence[Block]) -> tuple[Block, ...]:
+def visible_blocks(agent_blocks: Sequence[Block], isolated: Sequence[Block]) -> tuple[Block, ...]:
     """The blocks that a conversation shows: the agent's, but its own where it has one of that label."""
-    shown = {block.label: block for block in agents} | {block.label: block for block in own}
+    shown = {block.label: block for block in agent_blocks} | {
+        block.label: block for block in isolated
+    }
     return tuple(shown.values())
 
 
@@ -134,7 +136,7 @@ def _render_block(block: Block) -> str:
     )
 
 
-def _render_metadata(prompt: Prompt) -> str:
+def _render_metadata(prompt: SystemPromptParts) -> str:
     return (
         "<memory_metadata>\n"
         f"- AGENT_ID: {prompt.agent_id}\n"
@@ -145,7 +147,7 @@ def _render_metadata(prompt: Prompt) -> str:
     )
 
 
-def compiled_at(text: str) -> str | None:
+def parse_compiled_at(text: str) -> str | None:
     """When a compiled system message says that it was compiled."""
     found = _COMPILED_AT.search(text)
     return found and found.group(1)
@@ -180,18 +182,18 @@ def replace(value: str, old: str, new: str) -> str:
 def apply_patch(value: str, patch: str) -> str:
     """The value after every hunk of a patch in the form of a unified diff. What a hunk keeps and removes must
     stand in the value exactly once; its line numbers are not looked at."""
-    hunks = _hunks(patch)
+    hunks = _parse_hunks(patch)
     if not hunks:
         raise ToolError("Error: the patch changes nothing: no line starts with '+' or '-'.")
     for before, after in hunks:
-        value = _apply(value, before, after)
+        value = _apply_hunk(value, before, after)
     return value
 
 
 Hunk = tuple[list[str], list[str]]
 
 
-def _hunks(patch: str) -> list[Hunk]:
+def _parse_hunks(patch: str) -> list[Hunk]:
     """Of each hunk that changes something, the lines that it finds and those that it leaves."""
     hunks: list[Hunk] = [([], [])]
     for line in patch.strip("\n").split("\n"):
@@ -200,11 +202,11 @@ def _hunks(patch: str) -> list[Hunk]:
         elif line.startswith(("---", "+++", "\\")):
             continue
         else:
-            _take(hunks[-1], line)
+            _add_line(hunks[-1], line)
     return [hunk for hunk in hunks if hunk[0] != hunk[1]]
 
 
-def _take(hunk: Hunk, line: str) -> None:
+def _add_line(hunk: Hunk, line: str) -> None:
     before, after = hunk
     sign, text = line[:1], line[1:]
     if sign not in ("", " ", "+", "-"):
@@ -217,7 +219,7 @@ def _take(hunk: Hunk, line: str) -> None:
         after.append(text)
 
 
-def _apply(value: str, before: list[str], after: list[str]) -> str:
+def _apply_hunk(value: str, before: list[str], after: list[str]) -> str:
     lines = value.split("\n") if value else []
     if not before:
         return "\n".join([*lines, *after])
@@ -233,7 +235,7 @@ def _apply(value: str, before: list[str], after: list[str]) -> str:
     return "\n".join([*lines[:at], *after, *lines[at + size :]])
 
 
-def label_at(path: str) -> str:
+def label_from_path(path: str) -> str:
     """The label of the block at ``/memories/<label>``."""
     label = path.removeprefix("/memories/").strip("/")
     if not re.fullmatch(LABEL_PATTERN, label) or len(label) > MAX_LABEL_CHARS:

@@ -172,7 +172,7 @@ def conversation_id(thread_id: str, agent_id: str) -> str | None:
     return None if thread_id == default_thread_id(agent_id) else thread_id
 
 
-def decided(history: Sequence[Message]) -> dict[str, Decision]:
+def decisions_by_call(history: Sequence[Message]) -> dict[str, Decision]:
     """What was decided, by call, since the model's last answer; of a call that was decided twice the first."""
     found: dict[str, Decision] = {}
     for row in reversed(history):
@@ -182,7 +182,7 @@ def decided(history: Sequence[Message]) -> dict[str, Decision]:
     return found
 
 
-def unanswered(history: Sequence[Message]) -> list[ToolCall]:
+def unanswered_calls(history: Sequence[Message]) -> list[ToolCall]:
     """The calls of the history that have no result, oldest first."""
     answered = {item.call_id for row in history for item in row.tool_returns}
     return [call for row in history for call in row.tool_calls if call.id not in answered]

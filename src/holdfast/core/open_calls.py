@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from holdfast.core.cancellation import DENIED_ON_CANCEL, denied, result_of
+from holdfast.core.cancellation import DENIED_ON_CANCEL, closing_result, denial_result
 from holdfast.core.lifecycle import HOLDING
 from holdfast.core.messages import (
     CallState,
@@ -18,7 +18,7 @@ from holdfast.core.messages import (
 from holdfast.core.runs import Run, RunStatus
 
 # No tool of ours was started for a call in one of these.
-_WAITS = (CallState.HELD, CallState.READY)
+_NOT_STARTED = (CallState.HELD, CallState.READY)
 
 
 def owns_calls(run: Run) -> bool:
@@ -28,11 +28,11 @@ def owns_calls(run: Run) -> bool:
     if run.request.compaction is not None:
         return False
     if run.status is RunStatus.QUEUED:
-        return run.answers
+        return run.is_answer
     return run.status in HOLDING or run.status is RunStatus.PAUSED
 
 
-def owner(runs: Iterable[Run]) -> Run | None:
+def find_owner(runs: Iterable[Run]) -> Run | None:
     """Of the runs of a thread the one whose calls are open."""
     return next(filter(owns_calls, runs), None)
 
@@ -57,14 +57,14 @@ def denial_rows(
         if item.state is CallState.HELD and item.call.id not in before
     )
     results = [
-        _decided(item, before[item.call.id])
+        _decided_result(item, before[item.call.id])
         if item.call.id in before
-        else denied(item.call, DENIED_ON_CANCEL)
+        else denial_result(item.call, DENIED_ON_CANCEL)
         for item in calls
     ]
     told = unstored_answer(run)
     if undecided:
-        told += (_row(run, calls, row_ids[0], now, role=Role.APPROVAL, decisions=undecided),)
+        told += (_build_row(run, calls, row_ids[0], now, role=Role.APPROVAL, decisions=undecided),)
     return (*told, results_row(run, calls, results, row_ids[1], now))
 
 
@@ -72,26 +72,28 @@ def results_row(
     run: Run, calls: Sequence[OpenCall], results: Sequence[ToolReturn], row_id: str, now: datetime
 ) -> Message:
     """The row in which each of the calls has its result."""
-    return _row(run, calls, row_id, now, role=Role.TOOL, tool_returns=tuple(results))
+    return _build_row(run, calls, row_id, now, role=Role.TOOL, tool_returns=tuple(results))
 
 
-def left_result(item: OpenCall, decision: Decision | None, how: str) -> ToolReturn:
+def unfinished_result(item: OpenCall, decision: Decision | None, how: str) -> ToolReturn:
     """What is known of a call when the run that owned it is gone: how that ended, and what was decided."""
-    if item.state not in _WAITS:
-        return result_of(item, Outcome.UNKNOWN, how)
+    if item.state not in _NOT_STARTED:
+        return closing_result(item, Outcome.UNKNOWN, how)
     if decision is None:
-        return result_of(item, Outcome.NOT_STARTED, how)
-    return _decided(item, decision, how)
+        return closing_result(item, Outcome.NOT_STARTED, how)
+    return _decided_result(item, decision, how)
 
 
-def _decided(item: OpenCall, decision: Decision, how: str = "was cancelled") -> ToolReturn:
+def _decided_result(item: OpenCall, decision: Decision, how: str = "was cancelled") -> ToolReturn:
     """The result of a call that was decided and is not carried out any more."""
     if decision.approve:
-        return result_of(item, Outcome.NOT_STARTED, how)
-    return decision.returned or denied(item.call, decision.reason)
+        return closing_result(item, Outcome.NOT_STARTED, how)
+    return decision.returned or denial_result(item.call, decision.reason)
 
 
-def _row(run: Run, calls: Sequence[OpenCall], row_id: str, now: datetime, **said: Any) -> Message:
+def _build_row(
+    run: Run, calls: Sequence[OpenCall], row_id: str, now: datetime, **said: Any
+) -> Message:
     """Of this run, and of the step that asked for the calls."""
     return Message(
         id=row_id,

@@ -11,19 +11,19 @@ from msgspec import Struct
 from holdfast.core.messages import Message, Part, Role, Text, Thinking, ToolCall
 
 
-class Sort(StrEnum):
-    WORDS = "words"
-    THOUGHTS = "thoughts"
-    HIDDEN = "hidden"
-    CALLS = "calls"
+class PieceKind(StrEnum):
+    TEXT = "words"
+    REASONING = "thoughts"
+    HIDDEN_REASONING = "hidden"
+    TOOL_CALLS = "calls"
     # Calls that wait for a person.
-    HELD = "held"
+    HELD_CALLS = "held"
     # Rows that are one thing: a user's words, results, decisions.
-    WHOLE = "whole"
+    MESSAGE = "whole"
 
 
 class Piece(Struct, frozen=True):
-    sort: Sort
+    kind: PieceKind
     parts: tuple[Part, ...] = ()
     calls: tuple[ToolCall, ...] = ()
 
@@ -33,29 +33,29 @@ def pieces(row: Message) -> tuple[Piece, ...]:
     if row.hidden:
         return ()
     if row.role is Role.ASSISTANT:
-        calls = (Piece(Sort.CALLS, calls=row.tool_calls),) if row.tool_calls else ()
-        return _said(row) + calls
+        calls = (Piece(PieceKind.TOOL_CALLS, calls=row.tool_calls),) if row.tool_calls else ()
+        return _content_pieces(row) + calls
     if row.role is Role.APPROVAL and row.tool_calls:
-        return (*_said(row), Piece(Sort.HELD, calls=row.tool_calls))
+        return (*_content_pieces(row), Piece(PieceKind.HELD_CALLS, calls=row.tool_calls))
     if row.role is Role.TOOL and not row.tool_returns:
         return ()
-    return (Piece(Sort.WHOLE, row.content),)
+    return (Piece(PieceKind.MESSAGE, row.content),)
 
 
-def _said(row: Message) -> tuple[Piece, ...]:
+def _content_pieces(row: Message) -> tuple[Piece, ...]:
     """What the model said and thought: neighbours of one sort are one piece, hidden thoughts stay apart."""
     parts = [part for part in row.content if not (isinstance(part, Text) and not part.text)]
     found: list[Piece] = []
-    for sort, group in groupby(parts, key=sort_of):
+    for sort, group in groupby(parts, key=piece_kind):
         neighbours = tuple(group)
-        if sort is Sort.HIDDEN:
+        if sort is PieceKind.HIDDEN_REASONING:
             found += [Piece(sort, (part,)) for part in neighbours]
         else:
             found.append(Piece(sort, neighbours))
     return tuple(found)
 
 
-def sort_of(part: Part) -> Sort:
+def piece_kind(part: Part) -> PieceKind:
     if not isinstance(part, Thinking):
-        return Sort.WORDS
-    return Sort.HIDDEN if part.redacted or not part.text else Sort.THOUGHTS
+        return PieceKind.TEXT
+    return PieceKind.HIDDEN_REASONING if part.redacted or not part.text else PieceKind.REASONING

@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 
 from holdfast.core import memory
 from holdfast.core.agents import Agent
-from holdfast.core.memory import Block, Prompt
+from holdfast.core.memory import Block, SystemPromptParts
 from holdfast.core.messages import conversation_id
 
 DEFAULT_CONVERSATION = "default"
@@ -29,12 +29,12 @@ def _zone(name: str) -> tzinfo:
     return UTC if name == "UTC" else ZoneInfo(name)
 
 
-def compiled(
+def compile_prompt(
     agent: Agent, thread_id: str, blocks: tuple[Block, ...], recall_count: int, stamp: str
 ) -> str:
     """``stamp`` is the human time of the compilation."""
     return memory.compile_system(
-        Prompt(
+        SystemPromptParts(
             agent_id=agent.id,
             conversation=conversation_id(thread_id, agent.id) or DEFAULT_CONVERSATION,
             system=agent.system,

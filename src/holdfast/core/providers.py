@@ -8,7 +8,7 @@ from msgspec import Struct
 from holdfast.core.paging import Page
 
 # What the first part of a handle means when nobody has brought a provider of that name; nobody may.
-KNOWN: Final = frozenset(
+RESERVED_NAMES: Final = frozenset(
     {
         "anthropic",
         "azure",
@@ -68,7 +68,7 @@ class ProviderQuery(Struct, frozen=True, kw_only=True):
     provider_type: str | None = None
 
 
-def is_brought(handle: str) -> bool:
+def names_user_provider(handle: str) -> bool:
     """Whether the model is one of a provider that a user brought, if there is such a one."""
     provider, slash, _ = handle.partition("/")
-    return bool(slash) and provider not in KNOWN
+    return bool(slash) and provider not in RESERVED_NAMES

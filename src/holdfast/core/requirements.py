@@ -15,12 +15,14 @@ _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.!+*_-]{0,63}")
 _CONDITION = re.compile(rf"(?:===|==|~=|!=|<=|>=|<|>)\s*{_VERSION.pattern}")
 
 
-def pip_requirements(given: Sequence[Mapping[str, Any]] | None) -> tuple[str, ...]:
+def parse_pip_requirements(given: Sequence[Mapping[str, Any]] | None) -> tuple[str, ...]:
     """One line per package, sorted and spelt the same however they were given; InvalidArgument if one cannot be used."""
     wanted = given or ()
     if len(wanted) > MAX_REQUIREMENTS:
         raise InvalidArgument(f"A tool has at most {MAX_REQUIREMENTS} pip_requirements.")
-    return tuple(sorted({_line(str(item.get("name")), item.get("version")) for item in wanted}))
+    return tuple(
+        sorted({_normalize(str(item.get("name")), item.get("version")) for item in wanted})
+    )
 
 
 def refuse_npm(given: Sequence[Mapping[str, Any]] | None) -> None:
@@ -30,7 +32,7 @@ def refuse_npm(given: Sequence[Mapping[str, Any]] | None) -> None:
         )
 
 
-def _line(package: str, version: object) -> str:
+def _normalize(package: str, version: object) -> str:
     name = _NAME.match(package.strip())
     rest = package.strip()[name.end() :].strip() if name else package
     if name is None or (rest and _EXTRAS.fullmatch(rest) is None):
@@ -40,10 +42,10 @@ def _line(package: str, version: object) -> str:
         )
     extras = rest.replace(" ", "").lower()
     normal = re.sub(r"[-_.]+", "-", name.group()).lower()
-    return f"{normal}{extras}{_conditions(package, version)}"
+    return f"{normal}{extras}{_normalize_version(package, version)}"
 
 
-def _conditions(package: str, version: object) -> str:
+def _normalize_version(package: str, version: object) -> str:
     """A bare version means exactly that one, as in V1."""
     text = "" if version is None else str(version).strip()
     if not text:

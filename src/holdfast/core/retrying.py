@@ -6,8 +6,8 @@ from zlib import crc32
 FIRST_WAIT_SECONDS = 0.5
 
 
-def wait_before(
-    attempt: int, *, asked_seconds: float | None, left_seconds: float, seed: str
+def retry_wait_seconds(
+    attempt: int, *, requested_seconds: float | None, remaining_seconds: float, seed: str
 ) -> float | None:
     """How long to wait before this attempt (the second is 2); None if there is no time for it.
 
@@ -15,8 +15,8 @@ def wait_before(
     runs which failed together do not come back together: the chance is in the seed, the random id of the step.
     """
     chance = crc32(f"{seed} {attempt}".encode()) / 2**32
-    if asked_seconds is None:
+    if requested_seconds is None:
         wait = FIRST_WAIT_SECONDS * 2.0 ** (attempt - 2) * (1 + chance) / 2
     else:
-        wait = asked_seconds + FIRST_WAIT_SECONDS * chance
-    return wait if wait <= left_seconds else None
+        wait = requested_seconds + FIRST_WAIT_SECONDS * chance
+    return wait if wait <= remaining_seconds else None

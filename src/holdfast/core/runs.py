@@ -192,7 +192,7 @@ class Run(Struct, frozen=True, kw_only=True):
     reserved_seq: int = 0
 
     @property
-    def answers(self) -> bool:
+    def is_answer(self) -> bool:
         """The run was sent to answer calls that were held."""
         return any(row.decisions for row in self.input)
 

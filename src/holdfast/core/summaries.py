@@ -12,20 +12,20 @@ from holdfast.core.messages import Image, Message, Role, ToolCall, ToolReturn
 from holdfast.core.models import ModelSettings
 
 # Where a transcript is too long, no single thing that was said keeps more than this.
-_PIECE_CHARS = 1_000
+_MAX_ENTRY_CHARS = 1_000
 # Of what is still too long the middle is left out; the end matters more than the beginning.
 _HEAD_SHARE = 1 / 3
 # A summary cannot be made smaller by itself: it must leave room for a talk.
-_MOST_OF_WINDOW = 0.25
-TRANSCRIPT_BEGINS = "<transcript>"
-_TRANSCRIPT_ENDS = "</transcript>"
+_MAX_WINDOW_SHARE = 0.25
+TRANSCRIPT_START = "<transcript>"
+_TRANSCRIPT_END = "</transcript>"
 
-_FOLLOWS = "The following is a summary of the previous messages:\n "
-_ALL_HIDDEN = "Note: prior messages have been hidden from view to save space."
-_SOME_HIDDEN = "Note: {count} messages from the beginning of the conversation have been hidden from view to save space."
+_SUMMARY_INTRO = "The following is a summary of the previous messages:\n "
+_ALL_HIDDEN_NOTE = "Note: prior messages have been hidden from view to save space."
+_SOME_HIDDEN_NOTE = "Note: {count} messages from the beginning of the conversation have been hidden from view to save space."
 
 
-class Packed(Struct, frozen=True, kw_only=True):
+class SummaryEnvelope(Struct, frozen=True, kw_only=True):
     """The text of a summary row, as V1 packs it (wire-v1 §7.9)."""
 
     type: str
@@ -36,54 +36,54 @@ class Packed(Struct, frozen=True, kw_only=True):
     @property
     def summary(self) -> str:
         """The summary alone, without the note to the model."""
-        _, found, summary = self.message.partition(_FOLLOWS)
+        _, found, summary = self.message.partition(_SUMMARY_INTRO)
         return summary if found else self.message
 
 
 def pack(summary: str, hidden: int, time: str, stats: CompactionStats, *, some_stay: bool) -> str:
-    note = _SOME_HIDDEN.format(count=hidden) if some_stay else _ALL_HIDDEN
-    packed = Packed(
+    note = _SOME_HIDDEN_NOTE.format(count=hidden) if some_stay else _ALL_HIDDEN_NOTE
+    packed = SummaryEnvelope(
         type="system_alert",
-        message=f"{note} {_FOLLOWS}{summary}",
+        message=f"{note} {_SUMMARY_INTRO}{summary}",
         time=time,
         compaction_stats=stats,
     )
     return msgspec.json.encode(packed).decode()
 
 
-def unpack(row: Message) -> Packed:
+def unpack(row: Message) -> SummaryEnvelope:
     """What a summary row says; one that comes from elsewhere is its own text."""
     try:
-        return msgspec.json.decode(row.text, type=Packed)
+        return msgspec.json.decode(row.text, type=SummaryEnvelope)
     except msgspec.DecodeError:
-        return Packed(type="system_alert", message=row.text, time="")
+        return SummaryEnvelope(type="system_alert", message=row.text, time="")
 
 
-def latest(context: Sequence[Message]) -> str:
+def latest_summary(context: Sequence[Message]) -> str:
     """The newest summary that the model is shown; empty if there is none."""
     rows = [row for row in context if row.role is Role.SUMMARY]
     return unpack(rows[-1]).summary if rows else ""
 
 
-def clipped(summary: str, chars: int | None, window: int) -> str:
+def clip_summary(summary: str, chars: int | None, window: int) -> str:
     """No more of a summary than was asked for (None and 0 ask for all of it), and never so much that the window
     is full of it. Half a character, which no store and no provider takes, is replaced."""
     summary = summary.strip().encode(errors="replace").decode()
-    most = int(_MOST_OF_WINDOW * window) * BYTES_PER_TOKEN
+    most = int(_MAX_WINDOW_SHARE * window) * BYTES_PER_TOKEN
     most = min(chars or most, most)
     return summary if len(summary) <= most else f"{summary[:most]}…"
 
 
-def transcript(rows: Sequence[Message], max_chars: int) -> str:
+def render_transcript(rows: Sequence[Message], max_chars: int) -> str:
     """What was said, to be read by whoever summarises it; cut so that it fits."""
-    pieces = [piece for row in rows for piece in _pieces(row)]
+    pieces = [piece for row in rows for piece in _transcript_entries(row)]
     if sum(map(len, pieces)) > max_chars:
-        pieces = [_cut(piece, _PIECE_CHARS) for piece in pieces]
-    text = _cut("\n\n".join(pieces), max_chars)
-    return f"{TRANSCRIPT_BEGINS}\n{text}\n{_TRANSCRIPT_ENDS}"
+        pieces = [_cut_middle(piece, _MAX_ENTRY_CHARS) for piece in pieces]
+    text = _cut_middle("\n\n".join(pieces), max_chars)
+    return f"{TRANSCRIPT_START}\n{text}\n{_TRANSCRIPT_END}"
 
 
-def _pieces(row: Message) -> Iterator[str]:
+def _transcript_entries(row: Message) -> Iterator[str]:
     if row.hidden or (row.role is Role.APPROVAL and not row.tool_calls):
         # Our own notes, and who allowed what: neither is part of what was said.
         return
@@ -96,19 +96,19 @@ def _pieces(row: Message) -> Iterator[str]:
     if words:
         who = Role.ASSISTANT if row.role is Role.APPROVAL else row.role
         yield f"{who}: {' '.join(words)}"
-    yield from (_called(call) for call in row.tool_calls)
-    yield from (_returned(item) for item in row.tool_returns)
+    yield from (_render_call(call) for call in row.tool_calls)
+    yield from (_render_return(item) for item in row.tool_returns)
 
 
-def _called(call: ToolCall) -> str:
+def _render_call(call: ToolCall) -> str:
     return f"assistant calls {call.name}: {call.arguments}"
 
 
-def _returned(item: ToolReturn) -> str:
+def _render_return(item: ToolReturn) -> str:
     return f"{item.name or 'tool'} {item.outcome}: {item.text}"
 
 
-def _cut(text: str, chars: int) -> str:
+def _cut_middle(text: str, chars: int) -> str:
     lost = len(text) - chars
     if lost <= 0:
         return text

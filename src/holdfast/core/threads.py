@@ -35,22 +35,22 @@ class Thread(Struct, frozen=True, kw_only=True):
     created_by_id: str | None = None
     last_updated_by_id: str | None = None
 
-    def choice(self, agents: ModelChoice) -> ModelChoice:
+    def choose_model(self, agent_choice: ModelChoice) -> ModelChoice:
         """The model that answers here, given the agent's own (wire-v1 §7.10)."""
-        chosen = agents
-        if self.model is not None and self.model != agents.handle:
+        chosen = agent_choice
+        if self.model is not None and self.model != agent_choice.handle:
             # Neither the agent's address nor what was told of its model holds for another.
             chosen = replace(
-                agents,
+                agent_choice,
                 handle=self.model,
                 endpoint=None,
                 ignored=(),
                 model_settings=None,
                 llm_config=None,
             )
-            if chosen.provider != agents.provider:
+            if chosen.provider != agent_choice.provider:
                 # What the agent asks of its provider may mean nothing to another.
-                parallel = agents.settings.parallel_tool_calls
+                parallel = agent_choice.settings.parallel_tool_calls
                 chosen = replace(chosen, settings=ModelSettings(parallel_tool_calls=parallel))
         if self.settings is not None:
             chosen = replace(chosen, settings=self.settings)
@@ -68,7 +68,7 @@ class ThreadQuery(Struct, frozen=True, kw_only=True):
     archived: bool | None = None
 
 
-def shareable(context: Sequence[Message], last_id: str | None = None) -> Sequence[Message]:
+def shareable_messages(context: Sequence[Message], last_id: str | None = None) -> Sequence[Message]:
     """What a fork may show of a context: all that was said, up to ``last_id`` if given, less an end whose
     tool calls have no results yet: those are the business of the thread that made them."""
     said: list[Message] = []

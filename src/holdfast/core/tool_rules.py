@@ -98,7 +98,7 @@ ToolRule = (
 _SEQUENCING = (ConstrainChildTools, ParentLastTool, Conditional)
 
 
-class Allowed(Struct, frozen=True):
+class AllowedTools(Struct, frozen=True):
     """The tools on offer, and whether the model must call one of them."""
 
     names: tuple[str, ...]
@@ -110,20 +110,22 @@ def allowed_tools(
     attached: Sequence[str],
     called: Sequence[str],
     last_output: str | None = None,
-) -> Allowed:
+) -> AllowedTools:
     """What may be called next. An impossible combination offers everything rather than nothing."""
     first = {rule.tool_name for rule in rules if isinstance(rule, RunFirst)}
     if first and not called:
         names = tuple(name for name in attached if name in first)
-        return Allowed(names, forced=True) if names else Allowed(tuple(attached))
+        return AllowedTools(names, forced=True) if names else AllowedTools(tuple(attached))
     permitted = set(attached)
     for rule in rules:
-        permitted &= _permitted_by(rule, attached, called, last_output)
+        permitted &= _permitted_tools(rule, attached, called, last_output)
     names = tuple(name for name in attached if name in permitted)
-    return Allowed(names or tuple(attached), forced=bool(names) and _forces(rules, called))
+    return AllowedTools(
+        names or tuple(attached), forced=bool(names) and _forces_call(rules, called)
+    )
 
 
-def _permitted_by(
+def _permitted_tools(
     rule: ToolRule, attached: Sequence[str], called: Sequence[str], last_output: str | None
 ) -> set[str]:
     everything = set(attached)
@@ -134,7 +136,7 @@ def _permitted_by(
         case ParentLastTool():
             return set(rule.children) if follows else everything - set(rule.children)
         case Conditional():
-            return _picked_by_output(rule, last_output, everything) if follows else everything
+            return _choose_by_output(rule, last_output, everything) if follows else everything
         case MaxCountPerStep():
             spent = called.count(rule.tool_name) >= rule.max_count_limit
             return everything - {rule.tool_name} if spent else everything
@@ -142,16 +144,16 @@ def _permitted_by(
             return everything
 
 
-def _picked_by_output(rule: Conditional, output: str | None, everything: set[str]) -> set[str]:
+def _choose_by_output(rule: Conditional, output: str | None, everything: set[str]) -> set[str]:
     for value, child in rule.child_output_mapping.items():
-        if output is not None and _same_output(value, output):
+        if output is not None and _outputs_match(value, output):
             return {child}
     if rule.default_child is not None:
         return {rule.default_child}
     return set() if rule.require_output_mapping else everything
 
 
-def _same_output(expected: str, output: str) -> bool:
+def _outputs_match(expected: str, output: str) -> bool:
     """Equal as text or as JSON values, so that the key ``True`` meets the output ``true``."""
     return expected.strip() == output.strip() or _as_value(expected) == _as_value(output)
 
@@ -164,7 +166,7 @@ def _as_value(text: str) -> object:
         return text
 
 
-def _forces(rules: Sequence[ToolRule], called: Sequence[str]) -> bool:
+def _forces_call(rules: Sequence[ToolRule], called: Sequence[str]) -> bool:
     return bool(called) and any(
         isinstance(rule, _SEQUENCING) and rule.tool_name == called[-1] for rule in rules
     )
@@ -192,7 +194,7 @@ def without_approval(rules: Iterable[ToolRule], name: str) -> tuple[ToolRule, ..
     )
 
 
-def still_required(
+def missing_required_tools(
     rules: Iterable[ToolRule], attached: Sequence[str], called: Sequence[str]
 ) -> tuple[str, ...]:
     """Attached tools that must be called before the loop may end."""

@@ -14,12 +14,12 @@ from holdfast.core.tools import Tool
 _SATURATION = 1.2
 _LENGTH_WEIGHT = 0.75
 # A word in the name says more than one in the description.
-_NAME_COUNTS = 3
+_NAME_WEIGHT = 3
 
 _WORD = re.compile(r"[^\W_]+")
 
 
-class Found(Struct, frozen=True):
+class ToolMatch(Struct, frozen=True):
     tool: Tool
     # What was searched.
     text: str
@@ -28,16 +28,17 @@ class Found(Struct, frozen=True):
     score: float
 
 
-def search(tools: Sequence[Tool], query: str, limit: int) -> list[Found]:
+def search(tools: Sequence[Tool], query: str, limit: int) -> list[ToolMatch]:
     """The best matches first. Without words every tool is found, in the order given."""
     wanted = set(_words(query))
     if not wanted:
-        return [Found(tool, _text(tool), None, 0.0) for tool in tools[:limit]]
-    scores = _scores([Counter(_weighed(tool)) for tool in tools], wanted)
+        return [ToolMatch(tool, _text(tool), None, 0.0) for tool in tools[:limit]]
+    scores = _scores([Counter(_weighted_words(tool)) for tool in tools], wanted)
     matching = [(score, tool) for score, tool in zip(scores, tools, strict=True) if score > 0]
     best = sorted(matching, key=lambda item: (-item[0], item[1].name))[:limit]
     return [
-        Found(tool, _text(tool), rank, score) for rank, (score, tool) in enumerate(best, start=1)
+        ToolMatch(tool, _text(tool), rank, score)
+        for rank, (score, tool) in enumerate(best, start=1)
     ]
 
 
@@ -64,8 +65,8 @@ def _rarity(having: int, total: int) -> float:
     return math.log(1 + (total - having + 0.5) / (having + 0.5))
 
 
-def _weighed(tool: Tool) -> list[str]:
-    return _words(tool.name) * _NAME_COUNTS + _words(tool.description) + _words(" ".join(tool.tags))
+def _weighted_words(tool: Tool) -> list[str]:
+    return _words(tool.name) * _NAME_WEIGHT + _words(tool.description) + _words(" ".join(tool.tags))
 
 
 def _text(tool: Tool) -> str:

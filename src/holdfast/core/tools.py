@@ -49,7 +49,7 @@ class Tool(Struct, frozen=True, kw_only=True):
     last_updated_by_id: str | None = None
 
 
-def truncated(text: str, limit: int) -> str:
+def truncate_output(text: str, limit: int) -> str:
     """A tool's text, cut with a note that says so (wire-v1 §7.4)."""
     if len(text) <= limit:
         return text
@@ -69,5 +69,5 @@ class ToolQuery(Struct, frozen=True, kw_only=True):
     search: str | None = None
     kinds: tuple[str, ...] = ()
     excluded_kinds: tuple[str, ...] = ()
-    only_ours: bool = False
+    only_builtin: bool = False
     agent_id: str | None = None

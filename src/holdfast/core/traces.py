@@ -17,7 +17,7 @@ HIDDEN = "[secret hidden]"
 _PLAIN = re.compile(r"[A-Za-z0-9]+")
 
 # A shorter value is no secret, and hiding it everywhere would leave nothing to read.
-LEAST_SECRET_CHARS = 4
+MIN_SECRET_CHARS = 4
 
 
 class CallType(StrEnum):
@@ -47,13 +47,13 @@ class ProviderTrace(Struct, frozen=True, kw_only=True):
     error: str | None = None
 
 
-def scrubbed(value: Any, secrets: Collection[str]) -> Any:
+def remove_secrets(value: Any, secrets: Collection[str]) -> Any:
     """The JSON value with no secret in any of its texts, not even inside JSON that is a text itself."""
-    hide = _forms(secrets)
-    return _scrubbed(value, hide) if hide and _may_hold(value, secrets) else value
+    hide = _spellings(secrets)
+    return _replace_secrets(value, hide) if hide and _may_contain(value, secrets) else value
 
 
-def cut(value: dict[str, Any], limit_bytes: int) -> dict[str, Any]:
+def truncate(value: dict[str, Any], limit_bytes: int) -> dict[str, Any]:
     """The object, or its beginning as text and how much there was."""
     text = msgspec.json.encode(value)
     if len(text) <= limit_bytes:
@@ -62,7 +62,7 @@ def cut(value: dict[str, Any], limit_bytes: int) -> dict[str, Any]:
     return {"truncated": True, "size_bytes": len(text), "beginning": beginning}
 
 
-def _may_hold(value: Any, secrets: Collection[str]) -> bool:
+def _may_contain(value: Any, secrets: Collection[str]) -> bool:
     """Letters and digits are never escaped: where a secret's longest run of them is not, the secret is not. To look for
     that costs a tenth of a walk through the value."""
     text = msgspec.json.encode(value)
@@ -70,24 +70,27 @@ def _may_hold(value: Any, secrets: Collection[str]) -> bool:
     return any(run.encode() in text for run in runs)
 
 
-def _forms(secrets: Collection[str]) -> list[str]:
+def _spellings(secrets: Collection[str]) -> list[str]:
     """How a secret may be written, the longest first: one may be part of another."""
-    real = {secret for secret in secrets if len(secret) >= LEAST_SECRET_CHARS}
+    real = {secret for secret in secrets if len(secret) >= MIN_SECRET_CHARS}
     escaped = {
         json.dumps(secret, ensure_ascii=plain)[1:-1] for secret in real for plain in (True, False)
     }
     return sorted(real | escaped, key=len, reverse=True)
 
 
-def _scrubbed(value: Any, hide: list[str]) -> Any:
+def _replace_secrets(value: Any, hide: list[str]) -> Any:
     match value:
         case str():
             for secret in hide:
                 value = value.replace(secret, HIDDEN)
             return value
         case dict():
-            return {_scrubbed(key, hide): _scrubbed(item, hide) for key, item in value.items()}
+            return {
+                _replace_secrets(key, hide): _replace_secrets(item, hide)
+                for key, item in value.items()
+            }
         case list():
-            return [_scrubbed(item, hide) for item in value]
+            return [_replace_secrets(item, hide) for item in value]
         case _:
             return value

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core import compaction, tool_rules
-from holdfast.core.cancellation import denied
+from holdfast.core.cancellation import denial_result
 from holdfast.core.compaction import Trigger
 from holdfast.core.messages import (
     CallState,
@@ -25,7 +25,7 @@ from holdfast.core.messages import (
     Text,
     ToolCall,
     ToolReturn,
-    decided,
+    decisions_by_call,
 )
 from holdfast.core.runs import Progress, StopReason
 
@@ -73,7 +73,7 @@ class Turn(Struct, frozen=True, kw_only=True):
     progress: Progress = Progress()
     finish: Finish | None = None
     # The model was asked and said nothing at all, so there is no row that shows it.
-    silent: bool = False
+    is_answer_empty: bool = False
     # The last calls made it impossible to go on; the run ends once they have their results.
     stop: StopReason | None = None
     # What was said to the run. Until it is answered it stays in view.
@@ -81,7 +81,7 @@ class Turn(Struct, frozen=True, kw_only=True):
     # How often the provider has refused this question because it does not fit.
     overflows: int = 0
     # The context was made smaller, or could not be, since the model last answered or refused.
-    compacted: bool = False
+    is_compaction_done: bool = False
 
 
 class AskModel(Struct, frozen=True):
@@ -130,15 +130,15 @@ Command = AskModel | RunTools | RequestApproval | Compact | EndTurn
 
 def next_command(turn: Turn, policy: Policy) -> Command:
     if policy.only_compacts:
-        done = turn.compacted or not compaction.evictable(turn.history)
+        done = turn.is_compaction_done or not compaction.evictable_count(turn.history)
         return EndTurn(StopReason.END_TURN) if done else Compact(Trigger.REQUESTED)
-    command = _without_compaction(turn, policy)
-    if turn.compacted or not isinstance(command, AskModel | EndTurn):
+    command = _decide_without_compaction(turn, policy)
+    if turn.is_compaction_done or not isinstance(command, AskModel | EndTurn):
         return command
     if turn.overflows:
         return Compact(Trigger.OVERFLOW)
     window = policy.context_window
-    new = compaction.unanswered(turn.history, turn.input_ids)
+    new = compaction.count_unanswered(turn.history, turn.input_ids)
     if window and compaction.is_full(turn.history, turn.progress.context_tokens, window, new):
         return Compact(
             Trigger.FULL, ending=command.reason if isinstance(command, EndTurn) else None
@@ -146,7 +146,7 @@ def next_command(turn: Turn, policy: Policy) -> Command:
     return command
 
 
-def _without_compaction(turn: Turn, policy: Policy) -> Command:
+def _decide_without_compaction(turn: Turn, policy: Policy) -> Command:
     if turn.calls:
         return _after_calls(turn, policy)
     if turn.progress.ending is not None:
@@ -154,7 +154,7 @@ def _without_compaction(turn: Turn, policy: Policy) -> Command:
     if turn.stop is not None:
         return EndTurn(turn.stop)
     last = turn.history[-1] if turn.history else None
-    if turn.silent or (last is not None and last.role is Role.ASSISTANT):
+    if turn.is_answer_empty or (last is not None and last.role is Role.ASSISTANT):
         return _after_answer(turn, policy)
     if last is not None and last.role is Role.TOOL:
         return _after_results(last, turn, policy)
@@ -163,7 +163,7 @@ def _without_compaction(turn: Turn, policy: Policy) -> Command:
 
 def _after_calls(turn: Turn, policy: Policy) -> Command:
     """Calls without a result row: hold them, or see to it that each gets its outcome."""
-    decisions = decided(turn.history)
+    decisions = decisions_by_call(turn.history)
     undecided = [
         item for item in turn.calls if _must_wait(item, policy) and item.call.id not in decisions
     ]
@@ -190,22 +190,24 @@ def _run_tools(turn: Turn, policy: Policy, decisions: dict[str, Decision]) -> Ru
     settled: list[ToolReturn] = []
     stop: StopReason | None = None
     for item in turn.calls:
-        result = item.result or _settled_without_running(item, decisions.get(item.call.id))
+        result = item.result or _result_without_running(item, decisions.get(item.call.id))
         if result is None and item.state is not CallState.HELD:
-            result = _refused(item.call, policy, allowed.names)
+            result = _refusal(item.call, policy, allowed.names)
         if result is not None:
             settled.append(result)
             continue
-        arguments, problem = _arguments(_edited(item, decisions), policy, called)
+        arguments, problem = _final_arguments(
+            _with_edited_arguments(item, decisions), policy, called
+        )
         if problem is None:
             planned.append(PlannedCall(item.call, arguments))
         else:
-            settled.append(_error(item.call, problem, Outcome.NOT_STARTED))
+            settled.append(_error_result(item.call, problem, Outcome.NOT_STARTED))
             stop = StopReason.INVALID_TOOL_CALL if "prefilled" in problem else stop
     return RunTools(tuple(planned), tuple(settled), stop)
 
 
-def _edited(item: OpenCall, decisions: dict[str, Decision]) -> ToolCall:
+def _with_edited_arguments(item: OpenCall, decisions: dict[str, Decision]) -> ToolCall:
     """The call with the arguments that a person gave it, if one did."""
     decision = decisions.get(item.call.id)
     if decision is None or decision.arguments is None:
@@ -213,10 +215,10 @@ def _edited(item: OpenCall, decisions: dict[str, Decision]) -> ToolCall:
     return replace(item.call, arguments=json.dumps(decision.arguments))
 
 
-def _settled_without_running(item: OpenCall, decision: Decision | None) -> ToolReturn | None:
+def _result_without_running(item: OpenCall, decision: Decision | None) -> ToolReturn | None:
     """The outcome of a call that must not be run (again), or None if it must."""
     if item.state is CallState.STARTED:
-        return _error(
+        return _error_result(
             item.call,
             "The server stopped while this tool was running, so its outcome is unknown. "
             "It was not run again.",
@@ -226,19 +228,19 @@ def _settled_without_running(item: OpenCall, decision: Decision | None) -> ToolR
         return None
     if decision.returned is not None:
         return decision.returned
-    return denied(item.call, decision.reason)
+    return denial_result(item.call, decision.reason)
 
 
-def _refused(call: ToolCall, policy: Policy, allowed: Sequence[str]) -> ToolReturn | None:
+def _refusal(call: ToolCall, policy: Policy, allowed: Sequence[str]) -> ToolReturn | None:
     if call.name not in policy.tools:
-        return _error(call, f"Tool not found: {call.name}", Outcome.NOT_STARTED)
+        return _error_result(call, f"Tool not found: {call.name}", Outcome.NOT_STARTED)
     if call.name not in allowed:
         text = tool_rules.constraint_error(policy.rules, call.name, allowed)
-        return _error(call, text, Outcome.NOT_STARTED)
+        return _error_result(call, text, Outcome.NOT_STARTED)
     return None
 
 
-def _arguments(
+def _final_arguments(
     call: ToolCall, policy: Policy, called: Sequence[str]
 ) -> tuple[dict[str, Any], str | None]:
     """The arguments to run with, or a problem for the model to read."""
@@ -264,7 +266,7 @@ def _arguments(
 def _after_results(last: Message, turn: Turn, policy: Policy) -> Command:
     # What a client ran itself has no name here: it never ends the loop (wire-v1 §6.4).
     ran = [item.name for item in last.tool_returns if item.name and item.outcome in _EXECUTED]
-    missing = tool_rules.still_required(policy.rules, policy.tools, turn.progress.called)
+    missing = tool_rules.missing_required_tools(policy.rules, policy.tools, turn.progress.called)
     if any(tool_rules.exits_loop(policy.rules, name) for name in ran) and not missing:
         return EndTurn(StopReason.TOOL_RULE)
     return _ask(turn, policy)
@@ -272,15 +274,15 @@ def _after_results(last: Message, turn: Turn, policy: Policy) -> Command:
 
 def _after_answer(turn: Turn, policy: Policy) -> Command:
     """An answer without calls ends the turn, unless a rule still asks for a tool."""
-    missing = tool_rules.still_required(policy.rules, policy.tools, turn.progress.called)
+    missing = tool_rules.missing_required_tools(policy.rules, policy.tools, turn.progress.called)
     if missing and turn.progress.steps_taken < policy.max_steps:
-        return _ask(turn, policy, nudge=_nudge(missing))
+        return _ask(turn, policy, nudge=_nudge_text(missing))
     if turn.finish is Finish.LENGTH:
         return EndTurn(StopReason.MAX_TOKENS_EXCEEDED)
     return EndTurn(StopReason.MAX_STEPS if missing else StopReason.END_TURN)
 
 
-def _nudge(missing: Sequence[str]) -> str:
+def _nudge_text(missing: Sequence[str]) -> str:
     return (
         "[This is an automated system message hidden from the user] ToolRuleViolated: "
         f"You must call {', '.join(missing)} at least once to exit the loop."
@@ -303,5 +305,5 @@ def _last_output(history: Sequence[Message]) -> str | None:
     return None
 
 
-def _error(call: ToolCall, text: str, outcome: Outcome) -> ToolReturn:
+def _error_result(call: ToolCall, text: str, outcome: Outcome) -> ToolReturn:
     return ToolReturn(call_id=call.id, name=call.name, outcome=outcome, content=(Text(text),))

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 from holdfast.core.events import (
     CallStreamed,
-    HiddenThoughtStreamed,
+    HiddenReasoningStreamed,
+    ReasoningStreamed,
     Streamed,
     TextStreamed,
-    ThoughtStreamed,
 )
 from holdfast.core.ids import sibling_id
-from holdfast.core.pieces import Sort
+from holdfast.core.pieces import PieceKind
 from holdfast.core.turn import Policy
 from holdfast.ports.model import (
     HiddenThinking,
@@ -21,14 +21,14 @@ from holdfast.ports.model import (
 )
 
 
-def heard(fact: Streamed) -> ModelEvent:
+def to_model_event(fact: Streamed) -> ModelEvent:
     """What the model must have said for this to be told."""
     match fact:
-        case ThoughtStreamed():
+        case ReasoningStreamed():
             return ThinkingDelta(fact.text)
         case TextStreamed():
             return TextDelta(fact.text)
-        case HiddenThoughtStreamed():
+        case HiddenReasoningStreamed():
             return HiddenThinking(fact.redacted, fact.data)
         case CallStreamed():
             return ToolCallDelta(fact.call_id, fact.name, fact.arguments)
@@ -43,44 +43,48 @@ class AnswerFacts:
         self._step_id = step_id
         self._policy = policy
         self._piece = -1
-        self._sort: Sort | None = None
+        self._kind: PieceKind | None = None
         self._calls: set[str] = set()
-        self._kept_call: str | None = None
-        self._automatic = False
-        self._held_back: list[ToolCallDelta] = []
+        self._first_call: str | None = None
+        self._has_automatic_calls = False
+        self._deferred: list[ToolCallDelta] = []
 
-    def of(self, event: ModelEvent) -> Iterator[Streamed]:
+    def facts_for(self, event: ModelEvent) -> Iterator[Streamed]:
         match event:
             case ThinkingDelta(text=text):
-                yield ThoughtStreamed(
-                    self._message_id, self._step_id, self._at(Sort.THOUGHTS), text
+                yield ReasoningStreamed(
+                    self._message_id, self._step_id, self._piece_index(PieceKind.REASONING), text
                 )
             case TextDelta(text=text):
-                yield TextStreamed(self._message_id, self._step_id, self._at(Sort.WORDS), text)
+                yield TextStreamed(
+                    self._message_id, self._step_id, self._piece_index(PieceKind.TEXT), text
+                )
             case HiddenThinking(redacted=redacted, data=data):
-                piece = self._at(Sort.HIDDEN)
-                yield HiddenThoughtStreamed(self._message_id, self._step_id, piece, redacted, data)
-            case ToolCallDelta() if self._is_kept(event):
-                yield from self._call(event)
+                piece = self._piece_index(PieceKind.HIDDEN_REASONING)
+                yield HiddenReasoningStreamed(
+                    self._message_id, self._step_id, piece, redacted, data
+                )
+            case ToolCallDelta() if self._is_accepted(event):
+                yield from self._on_call(event)
 
-    def rest(self) -> Iterator[Streamed]:
+    def deferred_facts(self) -> Iterator[Streamed]:
         """What could not be told before the answer was complete."""
-        row = sibling_id(self._message_id) if self._automatic else self._message_id
-        for delta in self._held_back:
-            yield from self._told(delta, row, held=True)
+        row = sibling_id(self._message_id) if self._has_automatic_calls else self._message_id
+        for delta in self._deferred:
+            yield from self._call_facts(delta, row, held=True)
 
-    def _call(self, delta: ToolCallDelta) -> Iterator[Streamed]:
+    def _on_call(self, delta: ToolCallDelta) -> Iterator[Streamed]:
         if delta.name not in self._policy.held:
-            self._automatic = True
-            yield from self._told(delta, self._message_id, held=False)
+            self._has_automatic_calls = True
+            yield from self._call_facts(delta, self._message_id, held=False)
         elif self._policy.parallel:
-            self._held_back.append(delta)
+            self._deferred.append(delta)
         else:
-            yield from self._told(delta, self._message_id, held=True)
+            yield from self._call_facts(delta, self._message_id, held=True)
 
-    def _told(self, delta: ToolCallDelta, row: str, *, held: bool) -> Iterator[Streamed]:
+    def _call_facts(self, delta: ToolCallDelta, row: str, *, held: bool) -> Iterator[Streamed]:
         """First who is called, then with what (wire-v1 §4.5)."""
-        piece = self._at(Sort.HELD if held else Sort.CALLS)
+        piece = self._piece_index(PieceKind.HELD_CALLS if held else PieceKind.TOOL_CALLS)
         name, call_id = delta.name, delta.call_id
         if call_id not in self._calls:
             self._calls.add(call_id)
@@ -88,14 +92,14 @@ class AnswerFacts:
         if delta.arguments:
             yield CallStreamed(row, self._step_id, piece, call_id, name, delta.arguments, held)
 
-    def _is_kept(self, delta: ToolCallDelta) -> bool:
+    def _is_accepted(self, delta: ToolCallDelta) -> bool:
         """Where only one call is wanted, the first is kept (wire-v1 §7.7)."""
-        self._kept_call = self._kept_call or delta.call_id
-        return self._policy.parallel or delta.call_id == self._kept_call
+        self._first_call = self._first_call or delta.call_id
+        return self._policy.parallel or delta.call_id == self._first_call
 
-    def _at(self, sort: Sort) -> int:
+    def _piece_index(self, kind: PieceKind) -> int:
         """The place of the piece: a new one whenever the sort changes; hidden thoughts stay apart."""
-        if sort is not self._sort or sort is Sort.HIDDEN:
+        if kind is not self._kind or kind is PieceKind.HIDDEN_REASONING:
             self._piece += 1
-            self._sort = sort
+            self._kind = kind
         return self._piece

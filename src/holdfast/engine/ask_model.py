@@ -10,57 +10,61 @@ from holdfast.core.messages import CallState, Message, OpenCall, Role, ToolCall
 from holdfast.core.runs import StepStatus, sum_known
 from holdfast.core.turn import AskModel
 from holdfast.engine.answer_facts import AnswerFacts
-from holdfast.engine.attempts import until_answered, with_attempts
-from holdfast.engine.budget import Meter, prompt_tokens
-from holdfast.engine.compact import overflowed
+from holdfast.engine.attempts import ask_with_retries, with_attempts
+from holdfast.engine.budget import Meter, estimate_prompt_tokens
+from holdfast.engine.compact import with_overflow
+from holdfast.engine.event_writer import EventWriter
 from holdfast.engine.progress import EffectProgress
-from holdfast.engine.state import State, offers_of, prompt_history, with_progress, with_rows
-from holdfast.engine.telling import Telling
+from holdfast.engine.state import State, build_offers, prompt_history, with_progress, with_rows
 from holdfast.errors import Bug, ContextWindowExceeded, ModelAnswerEmpty, ModelError
-from holdfast.ports.house import House
-from holdfast.ports.model import Answer, Counted, ModelEvent, Question
+from holdfast.ports.model import Answer, ModelEvent, Question, UsageUpdate
+from holdfast.ports.services import Services
 
 log = logging.getLogger(__name__)
 
 
 async def ask_model(
-    house: House, state: State, command: AskModel, telling: Telling, progress: EffectProgress
+    services: Services,
+    state: State,
+    command: AskModel,
+    event_writer: EventWriter,
+    progress: EffectProgress,
 ) -> State:
     """The state after the model's answer, which is told as it comes if the caller asked for tokens."""
     if state.step is None:
         raise Bug("The model is asked without a step.")
     message_id = progress.answer.message_id
-    asked = question(state, command)
-    if house.limits.max_trace_bytes:
+    asked = build_question(state, command)
+    if services.limits.max_trace_bytes:
         asked = replace(asked, exchanges=progress.exchanges)
     budget = state.run.request.budget
     facts = AnswerFacts(message_id, state.step.id, state.policy)
-    started = house.clock.monotonic_ns()
+    started = services.clock.monotonic_ns()
 
     async def ask() -> Answer:
         meter = None
         if budget is not None:
-            price = await house.prices.of(state.choice)
-            meter = Meter(budget, state.run, price, prompt_tokens(state, asked.tools))
-        async with house.model.ask(asked) as events:
-            return await _heard(events, state, facts, telling, progress, meter=meter)
+            price = await services.prices.find(state.choice)
+            meter = Meter(budget, state.run, price, estimate_prompt_tokens(state, asked.tools))
+        async with services.model.ask(asked) as events:
+            return await _read_answer(events, state, facts, event_writer, progress, meter=meter)
 
     try:
-        answer = await until_answered(house, state, progress, ask)
+        answer = await ask_with_retries(services, state, progress, ask)
     except ContextWindowExceeded as error:
         if not progress.answer.is_empty:
             raise
-        return overflowed(with_attempts(state, progress), error)
-    spent = house.clock.monotonic_ns() - started
+        return with_overflow(with_attempts(state, progress), error)
+    spent = services.clock.monotonic_ns() - started
     log.debug("model.answered", extra={"milliseconds": spent // 1_000_000})
     state = with_attempts(state, progress)
-    price = await house.prices.of(state.choice)
+    price = await services.prices.find(state.choice)
     cost = None if price is None else price.cost(answer.usage)
-    return absorb(state, answer, message_id, now=house.clock.now(), llm_ns=spent, cost=cost)
+    return with_answer(state, answer, message_id, now=services.clock.now(), llm_ns=spent, cost=cost)
 
 
-def question(state: State, command: AskModel) -> Question:
-    offers = offers_of(state.tools, state.run.request.client_tools)
+def build_question(state: State, command: AskModel) -> Question:
+    offers = build_offers(state.tools, state.run.request.client_tools)
     return Question(
         choice=state.choice,
         history=prompt_history(state),
@@ -71,11 +75,11 @@ def question(state: State, command: AskModel) -> Question:
     )
 
 
-async def _heard(
+async def _read_answer(
     events: AsyncIterator[ModelEvent],
     state: State,
     facts: AnswerFacts,
-    telling: Telling,
+    event_writer: EventWriter,
     progress: EffectProgress,
     *,
     meter: Meter | None,
@@ -84,22 +88,22 @@ async def _heard(
     async for event in events:
         if isinstance(event, Answer):
             if wants_tokens:
-                await telling.tell(list(facts.rest()))
+                await event_writer.write(list(facts.deferred_facts()))
             return event
-        if isinstance(event, Counted):
-            progress.counted = event.usage
+        if isinstance(event, UsageUpdate):
+            progress.partial_usage = event.usage
             if meter is not None:
-                meter.heard(event)
+                meter.on_event(event)
             continue
-        progress.heard(event)
+        progress.on_event(event)
         if wants_tokens:
-            await telling.tell(list(facts.of(event)))
+            await event_writer.write(list(facts.facts_for(event)))
         if meter is not None:
-            meter.heard(event)
+            meter.on_event(event)
     raise ModelError("The provider's stream ended before its answer was complete.", transient=True)
 
 
-def absorb(
+def with_answer(
     state: State,
     answer: Answer,
     message_id: str,
@@ -133,18 +137,24 @@ def absorb(
         state,
         step=step,
         run=run,
-        turn=replace(state.turn, finish=answer.finish, silent=empty, overflows=0, compacted=False),
+        turn=replace(
+            state.turn,
+            finish=answer.finish,
+            is_answer_empty=empty,
+            overflows=0,
+            is_compaction_done=False,
+        ),
     )
     state = with_progress(
         state,
         steps_taken=state.turn.progress.steps_taken + 1,
         context_tokens=answer.usage.total_tokens,
     )
-    return state if empty else _with_answer(state, answer, message_id, now)
+    return state if empty else _with_answer_row(state, answer, message_id, now)
 
 
-def _with_answer(state: State, answer: Answer, message_id: str, now: datetime) -> State:
-    calls = _kept(answer.tool_calls, state)
+def _with_answer_row(state: State, answer: Answer, message_id: str, now: datetime) -> State:
+    calls = _accepted_calls(answer.tool_calls, state)
     row = Message(
         id=message_id,
         agent_id=state.agent.id,
@@ -157,13 +167,13 @@ def _with_answer(state: State, answer: Answer, message_id: str, now: datetime) -
         step_id=state.step.id if state.step else None,
         model=state.choice.handle,
     )
-    state = replace(with_rows(state, row), produced=True)
+    state = replace(with_rows(state, row), has_output=True)
     step_id = row.step_id or ""
     opened = tuple(OpenCall(call, row.id, step_id, CallState.FRESH) for call in calls)
     return replace(state, turn=replace(state.turn, calls=opened))
 
 
-def _kept(calls: tuple[ToolCall, ...], state: State) -> tuple[ToolCall, ...]:
+def _accepted_calls(calls: tuple[ToolCall, ...], state: State) -> tuple[ToolCall, ...]:
     """Several calls only where they are wanted: a provider may ignore the wish (wire-v1 §7.7)."""
     return calls if state.policy.parallel else calls[:1]
 

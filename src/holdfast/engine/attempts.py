@@ -5,20 +5,20 @@ from collections.abc import Awaitable, Callable
 
 from msgspec.structs import replace
 
-from holdfast.core.retrying import wait_before
+from holdfast.core.retrying import retry_wait_seconds
 from holdfast.core.runs import Attempt, Step
-from holdfast.engine.on_record import put_on_record
 from holdfast.engine.progress import EffectProgress
+from holdfast.engine.save_now import save_now
 from holdfast.engine.state import State
 from holdfast.errors import Bug, ModelError
-from holdfast.ports.house import House
 from holdfast.ports.model import Answer
+from holdfast.ports.services import Services
 
 log = logging.getLogger(__name__)
 
 
-async def until_answered(
-    house: House, state: State, progress: EffectProgress, ask: Callable[[], Awaitable[Answer]]
+async def ask_with_retries(
+    services: Services, state: State, progress: EffectProgress, ask: Callable[[], Awaitable[Answer]]
 ) -> Answer:
     """The answer of the first attempt that comes to one. Raises what the last one met with.
 
@@ -27,24 +27,24 @@ async def until_answered(
     step = state.step
     if step is None:
         raise Bug("The model is asked without a step.")
-    began_ns = house.clock.monotonic_ns()
+    began_ns = services.clock.monotonic_ns()
     # Of this question: there may have been others before it in the same step.
     failed = 0
     while True:
         try:
             return await ask()
         except ModelError as error:
-            spent_seconds = (house.clock.monotonic_ns() - began_ns) / 1e9
+            spent_seconds = (services.clock.monotonic_ns() - began_ns) / 1e9
             wait, failed = None, failed + 1
-            if error.transient and not _was_shown(state, progress):
-                wait = _wait(house, step, error, failed, spent_seconds)
-            _note(house, progress, error, wait)
+            if error.transient and not _was_streamed(state, progress):
+                wait = _wait_seconds(services, step, error, failed, spent_seconds)
+            _record_attempt(services, progress, error, wait)
             if wait is None:
                 raise
-        await _put_on_record(house, replace(step, attempts=progress.attempts))
-        progress.moved(quiet_seconds=wait)
-        await house.clock.sleep(wait)
-        progress.start_over()
+        await _save_attempt(services, replace(step, attempts=progress.attempts))
+        progress.record_progress(expected_quiet_seconds=wait)
+        await services.clock.sleep(wait)
+        progress.reset_answer()
 
 
 def with_attempts(state: State, progress: EffectProgress) -> State:
@@ -54,36 +54,38 @@ def with_attempts(state: State, progress: EffectProgress) -> State:
     return replace(state, step=replace(state.step, attempts=progress.attempts))
 
 
-def _was_shown(state: State, progress: EffectProgress) -> bool:
+def _was_streamed(state: State, progress: EffectProgress) -> bool:
     return state.run.request.stream_tokens and not progress.answer.is_empty
 
 
-def _wait(
-    house: House, step: Step, error: ModelError, failed: int, spent_seconds: float
+def _wait_seconds(
+    services: Services, step: Step, error: ModelError, failed: int, spent_seconds: float
 ) -> float | None:
-    if failed >= house.limits.model_attempts:
+    if failed >= services.limits.model_attempts:
         return None
-    left_seconds = house.limits.model_retry_seconds - spent_seconds
-    return wait_before(
+    left_seconds = services.limits.model_retry_seconds - spent_seconds
+    return retry_wait_seconds(
         failed + 1,
-        asked_seconds=error.retry_after_seconds,
-        left_seconds=left_seconds,
+        requested_seconds=error.retry_after_seconds,
+        remaining_seconds=left_seconds,
         seed=step.id,
     )
 
 
-def _note(house: House, progress: EffectProgress, error: ModelError, wait: float | None) -> None:
+def _record_attempt(
+    services: Services, progress: EffectProgress, error: ModelError, wait: float | None
+) -> None:
     failed = Attempt(
         number=len(progress.attempts) + 1,
         kind=error.kind,
         detail=error.detail,
-        at=house.clock.now(),
+        at=services.clock.now(),
         wait_seconds=wait,
     )
     progress.attempts = (*progress.attempts, failed)
 
 
-async def _put_on_record(house: House, step: Step) -> None:
+async def _save_attempt(services: Services, step: Step) -> None:
     last = step.attempts[-1]
     told = {
         "attempt": last.number,
@@ -91,4 +93,4 @@ async def _put_on_record(house: House, step: Step) -> None:
         "wait_seconds": last.wait_seconds,
     }
     log.warning("model.failed_for_now", extra=told)
-    await put_on_record(house, lambda tx: tx.steps.save(step), "noting an attempt")
+    await save_now(services, lambda tx: tx.steps.save(step), "noting an attempt")

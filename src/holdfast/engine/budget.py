@@ -16,12 +16,12 @@ from holdfast.engine.interruption import Interrupted, Interruption
 from holdfast.engine.state import State
 from holdfast.ports.clock import Clock
 from holdfast.ports.model import (
-    Counted,
     ModelEvent,
     TextDelta,
     ThinkingDelta,
     ToolCallDelta,
     ToolOffer,
+    UsageUpdate,
 )
 
 
@@ -32,7 +32,7 @@ class Meter:
 
     def __init__(self, budget: Budget, run: Run, price: Price | None, prompt_tokens: int) -> None:
         if budget.cost is not None and price is None:
-            raise Interrupted(_UNPRICED)
+            raise Interrupted(_UNPRICED_END)
         self._budget = budget
         self._tokens = run.usage.total_tokens
         self._cost = run.cost
@@ -42,9 +42,9 @@ class Meter:
         self._bytes = 0
         self._check()
 
-    def heard(self, event: ModelEvent) -> None:
+    def on_event(self, event: ModelEvent) -> None:
         match event:
-            case Counted(usage=usage):
+            case UsageUpdate(usage=usage):
                 return self._count(usage)
             case TextDelta(text=text) | ThinkingDelta(text=text):
                 self._bytes += len(text.encode())
@@ -62,17 +62,17 @@ class Meter:
     def _check(self) -> None:
         so_far = self._counted + Usage(0, -(-self._bytes // context.BYTES_PER_TOKEN))
         cost = None if self._price is None else self._price.cost(so_far)
-        over = budgets.overrun(
+        over = budgets.find_overrun(
             self._budget,
             self._tokens + so_far.total_tokens,
             sum_known(self._cost, cost),
             estimated=True,
         )
         if over is not None:
-            raise Interrupted(endings.over_budget(over))
+            raise Interrupted(endings.budget_end(over))
 
 
-_UNPRICED = EarlyEnd(
+_UNPRICED_END = EarlyEnd(
     StopReason.ERROR,
     RunFailure(
         "unpriced_model",
@@ -82,7 +82,7 @@ _UNPRICED = EarlyEnd(
 )
 
 
-def prompt_tokens(state: State, offers: tuple[ToolOffer, ...]) -> int:
+def estimate_prompt_tokens(state: State, offers: tuple[ToolOffer, ...]) -> int:
     """About how many tokens the next question takes: what the provider counted the last time and what has come
     since, or all of it by estimate."""
     history = state.turn.history
@@ -99,7 +99,7 @@ def prompt_tokens(state: State, offers: tuple[ToolOffer, ...]) -> int:
 
 
 @contextmanager
-def in_time(run: Run, clock: Clock, interruption: Interruption) -> Iterator[None]:
+def time_limit(run: Run, clock: Clock, interruption: Interruption) -> Iterator[None]:
     """Stops the run when its time is over, whatever it does then. A process that picks it up goes on counting."""
     budget, started_at = run.request.budget, run.started_at
     if budget is None or budget.seconds is None or started_at is None:
@@ -111,7 +111,7 @@ def in_time(run: Run, clock: Clock, interruption: Interruption) -> Iterator[None
         return (clock.now() - started_at).total_seconds()
 
     def stop() -> None:
-        interruption.strike(endings.over_budget(budgets.out_of_time(seconds, used())))
+        interruption.trigger(endings.budget_end(budgets.time_overrun(seconds, used())))
 
     timer = asyncio.get_running_loop().call_later(max(seconds - used(), 0), stop)
     try:

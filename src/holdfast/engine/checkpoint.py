@@ -11,12 +11,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core import endings, lifecycle
-from holdfast.core.approvals import held_request_id, pending, without_heartbeat
-from holdfast.core.budgets import Overrun, overrun
-from holdfast.core.cancellation import result_of
+from holdfast.core.approvals import held_request_id, pending_approval, without_heartbeat
+from holdfast.core.budgets import Overrun, find_overrun
+from holdfast.core.cancellation import closing_result
 from holdfast.core.endings import EarlyEnd
 from holdfast.core.events import CompactionBegan, Event, Fact, MessageStored
-from holdfast.core.expiry import deadline_of, first_deadline
+from holdfast.core.expiry import call_deadline, first_deadline
 from holdfast.core.ids import Kind, sibling_id
 from holdfast.core.lifecycle import Signal
 from holdfast.core.messages import (
@@ -26,7 +26,7 @@ from holdfast.core.messages import (
     Outcome,
     Role,
     Text,
-    decided,
+    decisions_by_call,
 )
 from holdfast.core.pieces import pieces
 from holdfast.core.runs import (
@@ -48,11 +48,11 @@ from holdfast.core.turn import (
     next_command,
 )
 from holdfast.engine.compact import store_compaction, tokens_before
-from holdfast.engine.progress import AnswerSoFar, EffectProgress
+from holdfast.engine.progress import EffectProgress, PartialAnswer
 from holdfast.engine.receipt import with_receipt
-from holdfast.engine.run_tools import absorb
-from holdfast.engine.state import State, load, with_calls, with_progress, with_rows
-from holdfast.errors import RunMoved
+from holdfast.engine.run_tools import with_results
+from holdfast.engine.state import State, load_state, with_calls, with_progress, with_rows
+from holdfast.errors import StaleRun
 from holdfast.ports.clock import Clock, Ids
 from holdfast.ports.store import Transaction
 
@@ -62,14 +62,14 @@ RESERVED_AHEAD = 1_000
 _MICROSECOND = timedelta(microseconds=1)
 
 
-class Advanced(Struct, frozen=True):
+class CheckpointResult(Struct, frozen=True):
     """Where a checkpoint left the run. No command: the run has ended."""
 
     state: State
     command: Command | None
     events: tuple[Event, ...]
     # The step before the one that begins now, as it was written.
-    finished: Step | None = None
+    finished_step: Step | None = None
 
 
 class Checkpoints(Struct, frozen=True):
@@ -78,15 +78,15 @@ class Checkpoints(Struct, frozen=True):
     clock: Clock
     ids: Ids
 
-    def claim(self, tx: Transaction, run_id: str) -> Advanced | None:
+    def claim(self, tx: Transaction, run_id: str) -> CheckpointResult | None:
         """Take a queued run and begin it; None if it is no longer there to be taken."""
         run = tx.runs.find(run_id)
         if run is None or run.status is not RunStatus.QUEUED:
             return None
         reserved = RESERVED_AHEAD if run.request.stream_tokens else 0
-        state = load(tx, replace(run, started_at=self.clock.now(), reserved_seq=reserved))
-        if state.turn.calls and not run.answers:
-            error = pending(state.turn.calls, decided(state.turn.history))
+        state = load_state(tx, replace(run, started_at=self.clock.now(), reserved_seq=reserved))
+        if state.turn.calls and not run.is_answer:
+            error = pending_approval(state.turn.calls, decisions_by_call(state.turn.history))
             failure = RunFailure(
                 "pending_approval", str(error), str(error), error.pending_request_id, error.calls
             )
@@ -94,7 +94,7 @@ class Checkpoints(Struct, frozen=True):
             return self.fail(tx, with_calls(state, ()), failure, StopReason.ERROR)
         return self.advance(tx, state)
 
-    def advance(self, tx: Transaction, state: State) -> Advanced:
+    def advance(self, tx: Transaction, state: State) -> CheckpointResult:
         """Write what the last effect produced, decide what comes next, and write that it begins."""
         command = next_command(state.turn, state.policy)
         if (over := _overrun(state)) is not None:
@@ -102,10 +102,10 @@ class Checkpoints(Struct, frozen=True):
                 # It has said what it had to say; making its context smaller is left to the next run.
                 command = EndTurn(command.ending)
             elif isinstance(command, AskModel | RunTools | Compact):
-                return self.stop(tx, state, EffectProgress(""), endings.over_budget(over))
+                return self.stop(tx, state, EffectProgress(""), endings.budget_end(over))
         finished_step = state.step
         state = _store_traces(tx, state)
-        summary = _told_summary(state)
+        summary = _summary_facts(state)
         state = store_compaction(tx, self._prepare(state, command), self.clock.now())
         if isinstance(command, RunTools | RequestApproval):
             tx.calls.put(state.run.thread_id, state.turn.calls)
@@ -114,32 +114,32 @@ class Checkpoints(Struct, frozen=True):
         if isinstance(command, EndTurn):
             return self._end(tx, state, command.reason, facts)
         if isinstance(command, RequestApproval):
-            return self._end(tx, _asking(state), StopReason.REQUIRES_APPROVAL, facts)
+            return self._end(tx, _with_approval_request(state), StopReason.REQUIRES_APPROVAL, facts)
         if finished_step is not None:
             finished_step = replace(finished_step, stop_reason=state.run.progress.ending)
             tx.steps.save(finished_step)
         if isinstance(command, AskModel | Compact) and state.step is not None:
             tx.steps.add(state.step)
         if isinstance(command, Compact):
-            facts += self._announced(state, command)
-        state, events = _numbered(state, facts)
-        tx.events.append(state.unwritten + events)
-        state = replace(state, run=_saved(tx, state), unwritten=())
-        return Advanced(state, command, events, finished_step)
+            facts += self._compaction_began(state, command)
+        state, events = _number_events(state, facts)
+        tx.events.append(state.pending_events + events)
+        state = replace(state, run=_save_run(tx, state), pending_events=())
+        return CheckpointResult(state, command, events, finished_step)
 
     def fail(
         self, tx: Transaction, state: State, failure: RunFailure, reason: StopReason
-    ) -> Advanced:
+    ) -> CheckpointResult:
         """End the run as failed. Rows that were never stored stay out of the history."""
-        state = self._cut_short(state, StepStatus.FAILED, failure)
+        state = self._with_step_ended(state, StepStatus.FAILED, failure)
         state = replace(state, run=replace(state.run, failure=replace(failure, traceback="")))
         return self.end_early(tx, state, reason, {})
 
-    def cancel(self, tx: Transaction, state: State, progress: EffectProgress) -> Advanced:
+    def cancel(self, tx: Transaction, state: State, progress: EffectProgress) -> CheckpointResult:
         """End the run as its cancel on record says, keeping what it had come to."""
         run = tx.runs.find(state.run.id)
         if run is None:
-            raise RunMoved(f"Run {state.run.id} is gone.")
+            raise StaleRun(f"Run {state.run.id} is gone.")
         state = replace(
             state, run=replace(state.run, status=run.status, cancellation=run.cancellation)
         )
@@ -147,19 +147,21 @@ class Checkpoints(Struct, frozen=True):
 
     def stop(
         self, tx: Transaction, state: State, progress: EffectProgress, end: EarlyEnd
-    ) -> Advanced:
+    ) -> CheckpointResult:
         """End the run in the middle of an effect, keeping what it had come to."""
         status = StepStatus.CANCELLED if end.failure is None else StepStatus.FAILED
-        state = self._cut_short(state, status, end.failure)
+        state = self._with_step_ended(state, status, end.failure)
         state = replace(state, run=replace(state.run, failure=end.failure, overrun=end.overrun))
         state = self._with_partial_answer(state, progress.answer)
         outcomes = {
-            item.call.id: Outcome.KILLED if item.call.id in progress.began else Outcome.NOT_STARTED
+            item.call.id: Outcome.KILLED
+            if item.call.id in progress.started_calls
+            else Outcome.NOT_STARTED
             for item in state.turn.calls
         }
         return self.end_early(tx, state, end.reason, outcomes)
 
-    def _cut_short(
+    def _with_step_ended(
         self, state: State, status: StepStatus, failure: RunFailure | None = None
     ) -> State:
         """The step ends here if its answer was still awaited; how long it took is told all the same."""
@@ -172,10 +174,10 @@ class Checkpoints(Struct, frozen=True):
         )
         return replace(state, step=step)
 
-    def _with_partial_answer(self, state: State, answer: AnswerSoFar) -> State:
+    def _with_partial_answer(self, state: State, answer: PartialAnswer) -> State:
         """What clients saw of an answer that was cut short stays, as if the model had stopped there."""
         content, calls = answer.content(), answer.calls(parallel=state.policy.parallel)
-        if state.step is None or state.produced or not (content or calls):
+        if state.step is None or state.has_output or not (content or calls):
             return state
         row = Message(
             id=answer.message_id,
@@ -191,23 +193,23 @@ class Checkpoints(Struct, frozen=True):
         )
         step_id = state.step.id
         opened = tuple(OpenCall(call, row.id, step_id, CallState.FRESH) for call in calls)
-        return replace(with_calls(with_rows(state, row), opened), produced=True)
+        return replace(with_calls(with_rows(state, row), opened), has_output=True)
 
     def end_early(
         self, tx: Transaction, state: State, reason: StopReason, outcomes: Mapping[str, Outcome]
-    ) -> Advanced:
+    ) -> CheckpointResult:
         """End a run that was not done. Its open calls get their results first: what is known, else their
         outcome (unknown, if it is not given), so that the history stays valid."""
         how = "was cancelled" if reason is StopReason.CANCELLED else "was stopped"
         if state.run.overrun is not None:
             how = f"had used up its {state.run.overrun.limit}"
         results = tuple(
-            result_of(item, outcomes.get(item.call.id, Outcome.UNKNOWN), how)
+            closing_result(item, outcomes.get(item.call.id, Outcome.UNKNOWN), how)
             for item in state.turn.calls
         )
         if results:
             command = RunTools((), results)
-            state = absorb(state, command, {}, clock=self.clock, ids=self.ids, spent_ns=0)
+            state = with_results(state, command, {}, clock=self.clock, ids=self.ids, spent_ns=0)
         state, stored = _store_rows(tx, _store_traces(tx, state))
         if reason is StopReason.CANCELLED:
             outcomes = {item.call_id: item.outcome for item in results}
@@ -230,7 +232,7 @@ class Checkpoints(Struct, frozen=True):
 
     def _with_step(self, state: State, origin: str | None = None) -> State:
         step = Step(
-            id=self.ids.mint(Kind.STEP),
+            id=self.ids.new_id(Kind.STEP),
             organization_id=state.run.organization_id,
             agent_id=state.agent.id,
             run_id=state.run.id,
@@ -243,20 +245,20 @@ class Checkpoints(Struct, frozen=True):
         run = replace(state.run, num_steps=state.run.num_steps + 1)
         return replace(state, step=step, run=run)
 
-    def _announced(self, state: State, command: Compact) -> tuple[Fact, ...]:
+    def _compaction_began(self, state: State, command: Compact) -> tuple[Fact, ...]:
         """That the context is being made smaller is told to those who asked for it (wire-v1 §7.9)."""
         if not state.run.request.include_compaction_messages:
             return ()
         tokens = tokens_before(state, command.trigger)
         window = state.choice.context_window
-        return (CompactionBegan(self.ids.otid(), command.trigger, tokens, window),)
+        return (CompactionBegan(self.ids.new_otid(), command.trigger, tokens, window),)
 
     def _prepare_step(self, state: State, command: AskModel) -> State:
         state = self._with_step(state)
         if command.nudge is None or state.step is None:
             return state
         nudge = Message(
-            id=self.ids.mint(Kind.MESSAGE),
+            id=self.ids.new_id(Kind.MESSAGE),
             agent_id=state.agent.id,
             thread_id=state.run.thread_id,
             role=Role.USER,
@@ -273,8 +275,8 @@ class Checkpoints(Struct, frozen=True):
         their own that holds the content if there is no other (wire-v1 §6.2)."""
         if all(item.state is not CallState.FRESH for item in state.turn.calls):
             # Some were answered, so they are stored already and go on waiting, with that answer on record.
-            return replace(state, produced=True)
-        *before, answer = state.unstored
+            return replace(state, has_output=True)
+        *before, answer = state.pending_messages
         asked = tuple(
             without_heartbeat(call, state.policy.properties(call.name)) for call in command.held
         )
@@ -292,34 +294,34 @@ class Checkpoints(Struct, frozen=True):
                 call=held[item.call.id],
                 message_id=owner[item.call.id],
                 state=CallState.HELD,
-                deadline=deadline_of(item.call.name, state.run.request, state.policy.rules, now),
+                deadline=call_deadline(item.call.name, state.run.request, state.policy.rules, now),
             )
             if item.call.id in held
             else replace(item, message_id=owner[item.call.id], state=CallState.READY)
             for item in state.turn.calls
         )
-        return replace(with_calls(state, calls), unstored=(*before, *rows))
+        return replace(with_calls(state, calls), pending_messages=(*before, *rows))
 
     def _end(
         self, tx: Transaction, state: State, reason: StopReason, facts: tuple[Fact, ...]
-    ) -> Advanced:
+    ) -> CheckpointResult:
         now = self.clock.now()
-        signal = lifecycle.ending(reason)
+        signal = lifecycle.ending_signal(reason)
         run = state.run
         if run.status is RunStatus.QUEUED and signal is not Signal.FAIL:
-            run = tx.runs.change(run, Signal.CLAIM)
-        run = endings.ended(run, reason, signal, now)
-        last = endings.told(run, signal)
-        state, events = _numbered(replace(state, run=run), (*facts, last))
-        run = tx.runs.change(state.run, signal)
+            run = tx.runs.transition(run, Signal.CLAIM)
+        run = endings.with_end(run, reason, signal, now)
+        last = endings.run_ended_fact(run, signal)
+        state, events = _number_events(replace(state, run=run), (*facts, last))
+        run = tx.runs.transition(state.run, signal)
         if state.step is not None:
             tx.steps.save(replace(state.step, stop_reason=reason))
-        tx.agents.note_run_end(run)
-        tx.events.append(state.unwritten + events)
-        return Advanced(replace(state, run=run, unwritten=()), None, events)
+        tx.agents.record_run_end(run)
+        tx.events.append(state.pending_events + events)
+        return CheckpointResult(replace(state, run=run, pending_events=()), None, events)
 
 
-def _asking(state: State) -> State:
+def _with_approval_request(state: State) -> State:
     """The run as one that waits for a person: what the inbox looks at."""
     asked_at = next(row.created_at for row in reversed(state.turn.history) if row.tool_calls)
     run = replace(
@@ -345,18 +347,18 @@ def _prepare_calls(state: State, command: RunTools) -> State:
 
 def _store_rows(tx: Transaction, state: State) -> tuple[State, tuple[MessageStored, ...]]:
     """Store what was produced, and what of it is news."""
-    if not state.produced:
+    if not state.has_output:
         return state, ()
     if state.clear_context:
         tx.messages.set_context(state.run.thread_id, [state.turn.history[0].id])
-    tx.messages.append(state.unstored)
+    tx.messages.append(state.pending_messages)
     state = _with_tools_used(tx, state)
     if state.calls_answered:
         tx.calls.close(state.run.thread_id)
     facts = tuple(
         MessageStored(row, piece)
-        for row in state.unstored
-        if _is_news(row, state)
+        for row in state.pending_messages
+        if _is_reported(row, state)
         for piece in range(len(pieces(row)))
     )
     progress = replace(state.turn.progress, input_stored=True)
@@ -364,8 +366,8 @@ def _store_rows(tx: Transaction, state: State) -> tuple[State, tuple[MessageStor
         state,
         run=replace(state.run, progress=progress),
         turn=replace(state.turn, progress=progress),
-        unstored=(),
-        produced=False,
+        pending_messages=(),
+        has_output=False,
         calls_answered=False,
         clear_context=False,
     )
@@ -379,11 +381,11 @@ def _store_traces(tx: Transaction, state: State) -> State:
     return replace(state, traces=())
 
 
-def _told_summary(state: State) -> tuple[Fact, ...]:
+def _summary_facts(state: State) -> tuple[Fact, ...]:
     """What a compaction wrote is for the model; it is told to those who asked for it (wire-v1 §7.9)."""
-    if state.compacted is None or not state.run.request.include_compaction_messages:
+    if state.pending_compaction is None or not state.run.request.include_compaction_messages:
         return ()
-    return (MessageStored(state.compacted.row),)
+    return (MessageStored(state.pending_compaction.row),)
 
 
 def _overrun(state: State) -> Overrun | None:
@@ -391,24 +393,24 @@ def _overrun(state: State) -> Overrun | None:
     run = state.run
     if run.request.budget is None:
         return None
-    return overrun(run.request.budget, run.usage.total_tokens, run.cost)
+    return find_overrun(run.request.budget, run.usage.total_tokens, run.cost)
 
 
-def _is_news(row: Message, state: State) -> bool:
+def _is_reported(row: Message, state: State) -> bool:
     """The run's own input is none to whoever sent it, nor is an answer that was told while it streamed."""
     was_told = state.run.request.stream_tokens and row.role is not Role.TOOL
     return not was_told and row.id not in {own.id for own in state.run.input}
 
 
-def _saved(tx: Transaction, state: State) -> Run:
+def _save_run(tx: Transaction, state: State) -> Run:
     """The run, claimed by this very checkpoint if it was not before."""
     if state.run.status is RunStatus.QUEUED:
-        return tx.runs.change(state.run, Signal.CLAIM)
+        return tx.runs.transition(state.run, Signal.CLAIM)
     tx.runs.save(state.run)
     return state.run
 
 
-def _numbered(state: State, facts: Sequence[Fact]) -> tuple[State, tuple[Event, ...]]:
+def _number_events(state: State, facts: Sequence[Fact]) -> tuple[State, tuple[Event, ...]]:
     first = state.run.last_event_seq + 1
     events = tuple(Event(state.run.id, seq, fact) for seq, fact in enumerate(facts, first))
     run = replace(state.run, last_event_seq=state.run.last_event_seq + len(events))
@@ -417,11 +419,11 @@ def _numbered(state: State, facts: Sequence[Fact]) -> tuple[State, tuple[Event, 
 
 def _with_tools_used(tx: Transaction, state: State) -> State:
     """The run with the ids of the tools that its rows call or that it carried out (wire-v1 §3.5)."""
-    called = {call.name for row in state.unstored for call in row.tool_calls}
+    called = {call.name for row in state.pending_messages for call in row.tool_calls}
     called |= set(state.turn.progress.called)
     known = state.run.tools_used
     new = tuple(tool.id for tool in state.tools if tool.name in called and tool.id not in known)
     if not new:
         return state
-    tx.runs.note_tools(state.run.id, new)
+    tx.runs.record_tools(state.run.id, new)
     return replace(state, run=replace(state.run, tools_used=known + new))

@@ -19,12 +19,18 @@ from holdfast.core.prices import Price
 from holdfast.core.runs import RunFailure, StepStatus, sum_known
 from holdfast.core.traces import CallType
 from holdfast.core.turn import Compact
-from holdfast.engine.attempts import until_answered, with_attempts
+from holdfast.engine.attempts import ask_with_retries, with_attempts
 from holdfast.engine.budget import Meter
 from holdfast.engine.interruption import Interrupted
+from holdfast.engine.partial_usage import with_partial_usage
 from holdfast.engine.progress import EffectProgress
-from holdfast.engine.spent import with_spent
-from holdfast.engine.state import Compacted, State, offers_of, prompt_history, with_progress
+from holdfast.engine.state import (
+    PendingCompaction,
+    State,
+    build_offers,
+    prompt_history,
+    with_progress,
+)
 from holdfast.errors import (
     Bug,
     CallerError,
@@ -34,8 +40,8 @@ from holdfast.errors import (
     ModelRejectedRequest,
     SystemPromptTooLarge,
 )
-from holdfast.ports.house import House
-from holdfast.ports.model import Answer, Counted, Question
+from holdfast.ports.model import Answer, Question, UsageUpdate
+from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
 
 log = logging.getLogger(__name__)
@@ -43,22 +49,25 @@ log = logging.getLogger(__name__)
 # How much of a summariser's window a transcript may take; less if the provider says that it was too much.
 _WINDOW_SHARES = (0.7, 0.35, 0.15)
 # These will not go away by themselves: a thread that does not fit must not wait for them.
-_HOPELESS = (ModelRejectedRequest, ModelAnswerEmpty, ContextWindowExceeded)
-_UNWRITTEN = "(No summary could be written. The messages are still on record; conversation_search finds them.)"
-_READY = ("Summarise what I send you next. Write the summary and nothing else.", "I will.")
+_PERMANENT_ERRORS = (ModelRejectedRequest, ModelAnswerEmpty, ContextWindowExceeded)
+_NO_SUMMARY = "(No summary could be written. The messages are still on record; conversation_search finds them.)"
+_ACKNOWLEDGEMENT = (
+    "Summarise what I send you next. Write the summary and nothing else.",
+    "I will.",
+)
 
 
-def overflowed(state: State, error: ContextWindowExceeded) -> State:
+def with_overflow(state: State, error: ContextWindowExceeded) -> State:
     """The state in which the context has to be made smaller before the question is asked again; raises if that
     would be of no use."""
     if _fixed_tokens(state) > state.choice.context_window:
         raise SystemPromptTooLarge(error.detail) from error
     turn = state.turn
-    may_go = compaction.evictable(turn.history, _new(state))
-    if state.step is None or turn.overflows >= compaction.MAX_OVERFLOWS or not may_go:
+    may_go = compaction.evictable_count(turn.history, _count_new_rows(state))
+    if state.step is None or turn.overflows >= compaction.MAX_OVERFLOW_RETRIES or not may_go:
         raise error
     step = replace(state.step, status=StepStatus.FAILED, failure=_failure(error))
-    turn = replace(turn, overflows=turn.overflows + 1, compacted=False)
+    turn = replace(turn, overflows=turn.overflows + 1, is_compaction_done=False)
     return replace(state, step=step, turn=turn)
 
 
@@ -66,15 +75,17 @@ def tokens_before(state: State, trigger: Trigger) -> int:
     """How full the window is: as the provider counted it, else by estimate."""
     if trigger is Trigger.FULL:
         return state.turn.progress.context_tokens
-    return _estimate(state, state.turn.history)
+    return _estimate_tokens(state, state.turn.history)
 
 
-async def compact(house: House, state: State, command: Compact, progress: EffectProgress) -> State:
+async def compact(
+    services: Services, state: State, command: Compact, progress: EffectProgress
+) -> State:
     """The state with a summary in the place of its oldest rows. A window that is only nearly full stays as it is
     if no summary can be had; where there is no way on without one, the summariser's error ends the run."""
-    settings = _settings(state)
-    planned = _planned(state, settings)
-    writer = _Summariser(house, state, settings, progress)
+    settings = _compaction_settings(state)
+    planned = _plan_eviction(state, settings)
+    writer = _Summariser(services, state, settings, progress)
     status, failure = StepStatus.SUCCESS, None
     try:
         summary = await writer.write(planned.evicted)
@@ -82,56 +93,58 @@ async def compact(house: House, state: State, command: Compact, progress: Effect
         if command.ending is None or struck.end is None or struck.end.overrun is None:
             raise
         # It has said what it had to say; making its context smaller is left to the next run.
-        return _over(await writer.spent(), StepStatus.CANCELLED)
+        return _with_step_closed(await writer.state_with_usage(), StepStatus.CANCELLED)
     except ModelError as error:
-        status, failure, summary = StepStatus.FAILED, _failure(error), _UNWRITTEN
+        status, failure, summary = StepStatus.FAILED, _failure(error), _NO_SUMMARY
         if command.trigger is Trigger.FULL:
-            return _over(await writer.spent(), status, failure)
-        if command.trigger is Trigger.REQUESTED or not isinstance(error, _HOPELESS):
+            return _with_step_closed(await writer.state_with_usage(), status, failure)
+        if command.trigger is Trigger.REQUESTED or not isinstance(error, _PERMANENT_ERRORS):
             raise
-    state = _over(await writer.spent(), status, failure)
-    summary = summaries.clipped(summary, settings.get("clip_chars"), state.choice.context_window)
-    return _compacted(house, state, command.trigger, planned, summary)
+    state = _with_step_closed(await writer.state_with_usage(), status, failure)
+    summary = summaries.clip_summary(
+        summary, settings.get("clip_chars"), state.choice.context_window
+    )
+    return _with_summary(services, state, command.trigger, planned, summary)
 
 
-def _settings(state: State) -> dict[str, Any]:
+def _compaction_settings(state: State) -> dict[str, Any]:
     """The request's settings, else the agent's; a question that was refused twice spares nothing."""
     given = state.run.request.compaction or state.agent.compaction_settings
     settings = context.compaction_settings(state.agent.model.handle, given)
     return settings | {"mode": "all"} if state.turn.overflows > 1 else settings
 
 
-def _planned(state: State, settings: Mapping[str, Any]) -> Eviction:
+def _plan_eviction(state: State, settings: Mapping[str, Any]) -> Eviction:
     share = 1 - float(settings["sliding_window_percentage"])
-    planned = compaction.eviction(
+    planned = compaction.choose_eviction(
         state.turn.history,
         settings=settings,
-        room=int(share * state.choice.context_window) - _fixed_tokens(state),
-        new=_new(state),
+        available_tokens=int(share * state.choice.context_window) - _fixed_tokens(state),
+        new_count=_count_new_rows(state),
     )
     if planned is None:
         raise Bug("A context is to be made smaller that has nothing to spare.")
     return planned
 
 
-def _new(state: State) -> int:
+def _count_new_rows(state: State) -> int:
     """The rows at the end that must stay: nobody has answered them, or the store does not have them yet."""
-    unstored = {row.id for row in state.unstored}
-    return compaction.unanswered(state.turn.history, state.turn.input_ids | unstored)
+    unstored = {row.id for row in state.pending_messages}
+    return compaction.count_unanswered(state.turn.history, state.turn.input_ids | unstored)
 
 
-def _over(state: State, status: StepStatus, failure: RunFailure | None = None) -> State:
+def _with_step_closed(state: State, status: StepStatus, failure: RunFailure | None = None) -> State:
     """The state after the summariser was asked, which need not be done again now."""
     if state.step is None:
         raise Bug("A summary was written without a step.")
     step = replace(state.step, status=status, failure=failure)
-    return replace(state, step=step, turn=replace(state.turn, compacted=True))
+    return replace(state, step=step, turn=replace(state.turn, is_compaction_done=True))
 
 
-def _compacted(
-    house: House, state: State, trigger: Trigger, planned: Eviction, summary: str
+def _with_summary(
+    services: Services, state: State, trigger: Trigger, planned: Eviction, summary: str
 ) -> State:
-    now = house.clock.now()
+    now = services.clock.now()
     system, *_ = state.turn.history
     stats = CompactionStats(
         trigger=trigger,
@@ -139,7 +152,7 @@ def _compacted(
         messages_count_before=len(state.turn.history),
         messages_count_after=len(planned.kept) + 2,
         context_tokens_before=tokens_before(state, trigger),
-        context_tokens_after=_estimate(state, (system, *planned.kept))
+        context_tokens_after=_estimate_tokens(state, (system, *planned.kept))
         + context.estimate_tokens(summary),
     )
     text = summaries.pack(
@@ -150,7 +163,7 @@ def _compacted(
         some_stay=bool(planned.kept),
     )
     row = Message(
-        id=house.ids.mint(Kind.MESSAGE),
+        id=services.ids.new_id(Kind.MESSAGE),
         agent_id=state.agent.id,
         thread_id=state.run.thread_id,
         role=Role.SUMMARY,
@@ -163,40 +176,42 @@ def _compacted(
     return replace(
         state,
         turn=replace(state.turn, history=(system, row, *planned.kept)),
-        compacted=Compacted(row, tuple(item.id for item in planned.evicted)),
+        pending_compaction=PendingCompaction(row, tuple(item.id for item in planned.evicted)),
     )
 
 
 def store_compaction(tx: Transaction, state: State, now: datetime) -> State:
     """Show the summary in the place of the rows that leave, and compile the system message again."""
-    done = state.compacted
+    done = state.pending_compaction
     if done is None:
         return state
     # The thread may wait for a person meanwhile: somebody may have cancelled that, or rolled it back.
-    tx.messages.stand_in(done.row, done.evicted_ids)
-    system = replace(state.turn.history[0], content=(Text(_compiled(tx, state, now)),))
+    tx.messages.replace_in_context(done.row, done.evicted_ids)
+    system = replace(
+        state.turn.history[0], content=(Text(_compile_system_message(tx, state, now)),)
+    )
     tx.messages.rewrite(system)
     turn = replace(state.turn, history=(system, *state.turn.history[1:]))
-    return replace(state, turn=turn, compacted=None)
+    return replace(state, turn=turn, pending_compaction=None)
 
 
-def _compiled(tx: Transaction, state: State, now: datetime) -> str:
+def _compile_system_message(tx: Transaction, state: State, now: datetime) -> str:
     agent, thread_id = state.agent, state.run.thread_id
-    own = tx.blocks.own([thread_id])[thread_id]
-    blocks = memory.in_view(tx.agents.blocks([agent.id]).get(agent.id, ()), own)
+    own = tx.blocks.thread_blocks([thread_id])[thread_id]
+    blocks = memory.visible_blocks(tx.agents.blocks([agent.id]).get(agent.id, ()), own)
     # One row of each thread is its system message, which nobody said.
-    said = max(tx.messages.count(agent.id) - len(tx.threads.of_agent(agent.id)), 0)
+    said = max(tx.messages.count(agent.id) - len(tx.threads.list_of_agent(agent.id)), 0)
     stamp = prompts.human_time(now, agent.timezone)
-    return prompts.compiled(agent, thread_id, blocks, said, stamp)
+    return prompts.compile_prompt(agent, thread_id, blocks, said, stamp)
 
 
-def _estimate(state: State, rows: Sequence[Message]) -> int:
+def _estimate_tokens(state: State, rows: Sequence[Message]) -> int:
     return _fixed_tokens(state) + sum(map(context.message_tokens, rows[1:]))
 
 
 def _fixed_tokens(state: State) -> int:
     """What every question takes: the system message and the tools."""
-    offers = offers_of(state.tools, state.run.request.client_tools).values()
+    offers = build_offers(state.tools, state.run.request.client_tools).values()
     schemas = [{"name": o.name, "text": o.description, "takes": o.parameters} for o in offers]
     return compaction.system_tokens(prompt_history(state)) + context.schema_tokens(schemas)
 
@@ -209,45 +224,49 @@ class _Summariser:
     """Asks the chosen model for a summary, and if that cannot the agent's own, within what the request may use up."""
 
     def __init__(
-        self, house: House, state: State, settings: Mapping[str, Any], progress: EffectProgress
+        self,
+        services: Services,
+        state: State,
+        settings: Mapping[str, Any],
+        progress: EffectProgress,
     ) -> None:
-        self._house = house
+        self._services = services
         self._state = state
         self._settings = settings
         self._progress = progress
-        self._began_ns = house.clock.monotonic_ns()
+        self._began_ns = services.clock.monotonic_ns()
 
-    async def spent(self) -> State:
+    async def state_with_usage(self) -> State:
         """The state with what it took."""
         state = with_attempts(self._state, self._progress)
-        state = await with_spent(self._house, state, self._progress)
+        state = await with_partial_usage(self._services, state, self._progress)
         if state.step is None:
             return state
-        spent_ns = self._house.clock.monotonic_ns() - self._began_ns
+        spent_ns = self._services.clock.monotonic_ns() - self._began_ns
         model = self._progress.choice or state.step.model
         step = replace(state.step, model=model, llm_request_ns=spent_ns, step_ns=spent_ns)
         return replace(state, step=step)
 
     async def write(self, rows: Sequence[Message]) -> str:
-        *first, own = self._choices()
+        *first, own = self._candidate_models()
         for choice in first:
             if await self._is_unpriced(choice):
                 continue
             try:
-                return await self._by(choice, rows)
+                return await self._summarise_with(choice, rows)
             except ModelError as error:
                 told = {"model": choice.handle, "failure": error.kind}
                 log.warning("compaction.summariser_failed", extra=told)
-        return await self._by(own, rows)
+        return await self._summarise_with(own, rows)
 
     async def _is_unpriced(self, choice: ModelChoice) -> bool:
         """Whether nobody could say when it has cost too much."""
         budget = self._state.run.request.budget
         if budget is None or budget.cost is None:
             return False
-        return await self._house.prices.of(choice) is None
+        return await self._services.prices.find(choice) is None
 
-    def _choices(self) -> list[ModelChoice]:
+    def _candidate_models(self) -> list[ModelChoice]:
         """The summariser that was chosen, if it can be reached, and the model that answers in the thread."""
         own = self._state.choice
         own = replace(own, settings=replace(own.settings, response_format=None))
@@ -255,63 +274,65 @@ class _Summariser:
         is_own = handle == own.handle and not given
         # What is said to a server of somebody's own is not to be read elsewhere unless that was chosen.
         is_private = own.endpoint is not None and handle == context.summary_model(own.handle)
-        if is_own or is_private or self._settings["mode"] in context.SELF_COMPACTING:
+        if is_own or is_private or self._settings["mode"] in context.SELF_COMPACTING_MODES:
             return [own]
         try:
-            info = self._house.catalogue.find(handle)
+            info = self._services.catalogue.find(handle)
         except CallerError:
             return [own]
         wanted = summaries.summary_settings(given)
         chosen = ModelChoice(handle=handle, context_window=info.context_window, settings=wanted)
         return [chosen, own]
 
-    async def _by(self, choice: ModelChoice, rows: Sequence[Message]) -> str:
+    async def _summarise_with(self, choice: ModelChoice, rows: Sequence[Message]) -> str:
         self._progress.choice = choice
         *shares, last = _WINDOW_SHARES
         for share in shares:
             try:
-                return await self._answer(choice, rows, share)
+                return await self._ask_for_summary(choice, rows, share)
             except ContextWindowExceeded:
                 continue
-        return await self._answer(choice, rows, last)
+        return await self._ask_for_summary(choice, rows, last)
 
-    async def _answer(self, choice: ModelChoice, rows: Sequence[Message], share: float) -> str:
+    async def _ask_for_summary(
+        self, choice: ModelChoice, rows: Sequence[Message], share: float
+    ) -> str:
         own = self._state.choice
         asked = Question(
             choice=choice,
-            history=self._history(choice, rows, share),
+            history=self._build_history(choice, rows, share),
             call_type=CallType.SUMMARIZATION,
             account=self._state.account if choice.provider == own.provider else None,
-            exchanges=self._progress.exchanges if self._house.limits.max_trace_bytes else None,
+            exchanges=self._progress.exchanges if self._services.limits.max_trace_bytes else None,
         )
-        price = await self._house.prices.of(choice)
-        answer = await until_answered(
-            self._house, self._state, self._progress, lambda: self._heard(asked, price)
+        price = await self._services.prices.find(choice)
+        answer = await ask_with_retries(
+            self._services, self._state, self._progress, lambda: self._read_answer(asked, price)
         )
-        self._progress.answered(answer.usage, None if price is None else price.cost(answer.usage))
+        self._progress.on_answer(answer.usage, None if price is None else price.cost(answer.usage))
         text = "\n".join(part.text for part in answer.content if isinstance(part, Text))
         if not text.strip():
             raise ModelAnswerEmpty(f"The model {choice.handle} wrote no summary.")
         return text
 
-    async def _heard(self, asked: Question, price: Price | None) -> Answer:
+    async def _read_answer(self, asked: Question, price: Price | None) -> Answer:
         progress = self._progress
-        progress.moved()
-        meter = self._meter(asked, price)
-        async with self._house.model.ask(asked) as events:
+        progress.record_progress()
+        meter = self._build_meter(asked, price)
+        async with self._services.model.ask(asked) as events:
             async for event in events:
                 if isinstance(event, Answer):
                     return event
-                progress.moved()
-                if isinstance(event, Counted):
-                    progress.counted = event.usage
+                progress.record_progress()
+                if isinstance(event, UsageUpdate):
+                    progress.partial_usage = event.usage
                 if meter is not None:
-                    meter.heard(event)
+                    meter.on_event(event)
         raise ModelError(
             "The provider's stream ended before its summary was complete.", transient=True
         )
 
-    def _meter(self, asked: Question, price: Price | None) -> Meter | None:
+    def _build_meter(self, asked: Question, price: Price | None) -> Meter | None:
         run, before = self._state.run, self._progress
         budget = run.request.budget
         if budget is None:
@@ -321,13 +342,13 @@ class _Summariser:
         tokens = sum(map(context.message_tokens, asked.history))
         return Meter(budget, run, price, tokens)
 
-    def _history(
+    def _build_history(
         self, choice: ModelChoice, rows: Sequence[Message], share: float
     ) -> tuple[Message, ...]:
         chars = int(share * choice.context_window) * context.BYTES_PER_TOKEN
         said = [(Role.SYSTEM, str(self._settings["prompt"]))]
         if self._settings.get("prompt_acknowledgement"):
-            said += [(Role.USER, _READY[0]), (Role.ASSISTANT, _READY[1])]
-        said.append((Role.USER, summaries.transcript(rows, chars)))
+            said += [(Role.USER, _ACKNOWLEDGEMENT[0]), (Role.ASSISTANT, _ACKNOWLEDGEMENT[1])]
+        said.append((Role.USER, summaries.render_transcript(rows, chars)))
         blank = self._state.turn.history[0]
         return tuple(replace(blank, role=role, content=(Text(text),)) for role, text in said)

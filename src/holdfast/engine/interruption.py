@@ -20,38 +20,38 @@ class Interruption:
     """``strike`` ends the block that is open now, or the next one that opens."""
 
     def __init__(self) -> None:
-        self._struck = False
+        self._triggered = False
         self._end: EarlyEnd | None = None
-        self._open: asyncio.Timeout | None = None
+        self._timeout: asyncio.Timeout | None = None
         # How far the effect in the open block has come; None while there is nothing to stop.
         self.effect: EffectProgress | None = None
 
     @property
-    def is_struck(self) -> bool:
-        return self._struck
+    def is_triggered(self) -> bool:
+        return self._triggered
 
-    def strike(self, end: EarlyEnd | None = None) -> None:
-        if self._struck:
+    def trigger(self, end: EarlyEnd | None = None) -> None:
+        if self._triggered:
             # A block that is winding down cannot be stopped a second time.
             return
-        self._struck = True
+        self._triggered = True
         self._end = end
-        if self._open is not None:
-            self._open.reschedule(asyncio.get_running_loop().time())
+        if self._timeout is not None:
+            self._timeout.reschedule(asyncio.get_running_loop().time())
 
     @asynccontextmanager
-    async def stoppable(self, effect: EffectProgress) -> AsyncIterator[None]:
+    async def scope(self, effect: EffectProgress) -> AsyncIterator[None]:
         """What happens in here is cancelled by a strike and ends as Interrupted."""
-        if self._struck:
+        if self._triggered:
             raise Interrupted(self._end)
         self.effect = effect
         try:
             # A time-out without a time: the one way to cancel a block and keep its task.
-            async with asyncio.timeout(None) as self._open:
+            async with asyncio.timeout(None) as self._timeout:
                 yield
         except TimeoutError:
-            if self._struck:
+            if self._triggered:
                 raise Interrupted(self._end) from None
             raise
         finally:
-            self._open = self.effect = None
+            self._timeout = self.effect = None

@@ -24,61 +24,61 @@ class EffectProgress:
         self,
         message_id: str,
         *,
-        doing: str = "",
+        activity: str = "",
         agent_id: str | None = None,
         monotonic_ns: Callable[[], int] = lambda: 0,
     ) -> None:
         # The row that an answer will have, so that what is streamed names what will be stored.
-        self.answer = AnswerSoFar(message_id)
-        self.began: set[str] = set()
-        self.returned: dict[str, ToolReturn] = {}
+        self.answer = PartialAnswer(message_id)
+        self.started_calls: set[str] = set()
+        self.results: dict[str, ToolReturn] = {}
         # What really went to the provider and came back, where that is kept.
         self.exchanges: list[Exchange] = []
         # What complete answers took that are not in the run's figures yet, and what the provider has counted of
         # the one that is under way; of whom they are, if not of the agent's own model.
         self.usage = Usage()
         self.cost: int | None = None
-        self.counted = Usage()
+        self.partial_usage = Usage()
         self.choice: ModelChoice | None = None
         # What was tried in vain to get an answer.
         self.attempts: tuple[Attempt, ...] = ()
         # In words, for whoever asks why it takes so long.
-        self.doing = doing
+        self.activity = activity
         self.agent_id = agent_id
         self._monotonic_ns = monotonic_ns
-        self.moved_at_ns = monotonic_ns()
+        self.progressed_at_ns = monotonic_ns()
         # When the first of the answer came.
         self.first_token_ns: int | None = None
         # How long it may be quiet on purpose, besides what is borne of everybody.
-        self.quiet_seconds = 0.0
+        self.expected_quiet_seconds = 0.0
 
-    def moved(self, quiet_seconds: float = 0.0) -> None:
+    def record_progress(self, expected_quiet_seconds: float = 0.0) -> None:
         """It has got further, and may be quiet for so long now."""
-        self.moved_at_ns = self._monotonic_ns()
-        self.quiet_seconds = quiet_seconds
+        self.progressed_at_ns = self._monotonic_ns()
+        self.expected_quiet_seconds = expected_quiet_seconds
 
-    def heard(self, event: ModelEvent) -> None:
+    def on_event(self, event: ModelEvent) -> None:
         """The model has said more."""
         self.answer.add(event)
-        self.moved()
+        self.record_progress()
         if self.first_token_ns is None:
-            self.first_token_ns = self.moved_at_ns
+            self.first_token_ns = self.progressed_at_ns
 
-    def answered(self, usage: Usage, cost: int | None) -> None:
+    def on_answer(self, usage: Usage, cost: int | None) -> None:
         """An answer is complete, and this is what it took."""
         self.usage += usage
         self.cost = sum_known(self.cost, cost)
-        self.counted = Usage()
+        self.partial_usage = Usage()
 
-    def start_over(self) -> None:
+    def reset_answer(self) -> None:
         """Forget an answer that was cut short: the model is asked again."""
-        self.answer = AnswerSoFar(self.answer.message_id)
+        self.answer = PartialAnswer(self.answer.message_id)
         self.first_token_ns = None
-        self.counted = Usage()
-        self.moved()
+        self.partial_usage = Usage()
+        self.record_progress()
 
 
-class AnswerSoFar:
+class PartialAnswer:
     """What the model has said until now."""
 
     def __init__(self, message_id: str) -> None:

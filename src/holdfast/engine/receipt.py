@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from holdfast.core.cancellation import Action, forgotten
+from holdfast.core.cancellation import Action, forgotten_row_ids
 from holdfast.core.messages import Outcome
 from holdfast.core.runs import COMPACTION, Run, Step
 from holdfast.ports.store import Transaction
@@ -21,7 +21,7 @@ def with_receipt(
     receipt = replace(receipt, phase=phase, calls=dict(outcomes))
     if receipt.action is Action.ROLLBACK:
         context = tx.messages.context(run.thread_id)
-        tx.messages.hide(run.thread_id, forgotten(context, run.id))
+        tx.messages.hide(run.thread_id, forgotten_row_ids(context, run.id))
     return replace(run, cancellation=receipt)
 
 

@@ -15,28 +15,30 @@ from holdfast.core.messages import (
     ToolReturn,
 )
 from holdfast.core.turn import PlannedCall, RunTools
-from holdfast.engine.on_record import put_on_record
 from holdfast.engine.progress import EffectProgress
+from holdfast.engine.save_now import save_now
 from holdfast.engine.state import State, with_calls, with_rows
 from holdfast.ports.clock import Clock, Ids
-from holdfast.ports.house import House
+from holdfast.ports.services import Services
 from holdfast.ports.toolbox import ToolContext
 
 log = logging.getLogger(__name__)
 
 
 async def run_tools(
-    house: House, state: State, command: RunTools, progress: EffectProgress
+    services: Services, state: State, command: RunTools, progress: EffectProgress
 ) -> State:
     """The state after the tools."""
-    started = house.clock.monotonic_ns()
-    results = await _carry_out(house, state, command, progress)
-    spent = house.clock.monotonic_ns() - started
-    return absorb(state, command, results, clock=house.clock, ids=house.ids, spent_ns=spent)
+    started = services.clock.monotonic_ns()
+    results = await _execute_all(services, state, command, progress)
+    spent = services.clock.monotonic_ns() - started
+    return with_results(
+        state, command, results, clock=services.clock, ids=services.ids, spent_ns=spent
+    )
 
 
-async def _carry_out(
-    house: House, state: State, command: RunTools, progress: EffectProgress
+async def _execute_all(
+    services: Services, state: State, command: RunTools, progress: EffectProgress
 ) -> dict[str, ToolReturn]:
     """Tools that allow it run side by side, the others one by one after them (wire-v1 §7.7)."""
     tools = {tool.name: tool for tool in state.tools}
@@ -44,15 +46,15 @@ async def _carry_out(
     async def carry_out(planned: PlannedCall) -> ToolReturn:
         tool = tools.get(planned.call.name)
         if tool is None:
-            return _not_found(planned)
-        progress.began.add(planned.call.id)
+            return _tool_not_found(planned)
+        progress.started_calls.add(planned.call.id)
         # A tool has a time limit of its own, and says nothing until it is done.
-        progress.moved(house.limits.tool_timeout_seconds)
-        result = await house.toolbox.run(tool, planned, _context(state))
-        progress.returned[planned.call.id] = result
+        progress.record_progress(services.limits.tool_timeout_seconds)
+        result = await services.toolbox.run(tool, planned, _tool_context(state))
+        progress.results[planned.call.id] = result
         log.debug("tool.returned", extra={"tool": tool.name, "outcome": result.outcome})
         if len(state.turn.calls) > 1:
-            await _put_on_record(house, state, result)
+            await _save_result(services, state, result)
         return result
 
     together = [item for item in command.planned if _may_overlap(state, item)]
@@ -63,22 +65,22 @@ async def _carry_out(
     return {result.call_id: result for result in finished}
 
 
-async def _put_on_record(house: House, state: State, result: ToolReturn) -> None:
+async def _save_result(services: Services, state: State, result: ToolReturn) -> None:
     """Keep one outcome while its siblings are still running: a crash must not lose it."""
     item = next(item for item in state.turn.calls if item.call.id == result.call_id)
     settled = replace(item, state=CallState.SETTLED, result=result)
-    await put_on_record(
-        house,
+    await save_now(
+        services,
         lambda tx: tx.calls.put(state.run.thread_id, [settled]),
         "keeping a tool's result",
     )
 
 
-def with_returned(state: State, progress: EffectProgress) -> State:
+def with_partial_results(state: State, progress: EffectProgress) -> State:
     """The state with the results that were there when the effect was cut short."""
     calls = tuple(
-        replace(item, state=CallState.SETTLED, result=progress.returned[item.call.id])
-        if item.call.id in progress.returned
+        replace(item, state=CallState.SETTLED, result=progress.results[item.call.id])
+        if item.call.id in progress.results
         else item
         for item in state.turn.calls
     )
@@ -91,7 +93,7 @@ def _may_overlap(state: State, planned: PlannedCall) -> bool:
     )
 
 
-def _context(state: State) -> ToolContext:
+def _tool_context(state: State) -> ToolContext:
     return ToolContext(
         agent_id=state.agent.id,
         organization_id=state.agent.organization_id,
@@ -102,7 +104,7 @@ def _context(state: State) -> ToolContext:
     )
 
 
-def _not_found(planned: PlannedCall) -> ToolReturn:
+def _tool_not_found(planned: PlannedCall) -> ToolReturn:
     return ToolReturn(
         call_id=planned.call.id,
         name=planned.call.name,
@@ -111,7 +113,7 @@ def _not_found(planned: PlannedCall) -> ToolReturn:
     )
 
 
-def absorb(
+def with_results(
     state: State,
     command: RunTools,
     results: dict[str, ToolReturn],
@@ -123,7 +125,7 @@ def absorb(
     """The state with the result row in it, in the order of the calls, and what was to follow it."""
     results |= {result.call_id: result for result in command.settled}
     row = Message(
-        id=ids.mint(Kind.MESSAGE),
+        id=ids.new_id(Kind.MESSAGE),
         agent_id=state.agent.id,
         thread_id=state.run.thread_id,
         role=Role.TOOL,
@@ -143,6 +145,6 @@ def absorb(
         step = replace(step, tool_execution_ns=spent_ns, step_ns=total)
     rows = (row, *state.follow_up)
     state = replace(
-        state, turn=turn, run=run, step=step, produced=True, calls_answered=True, follow_up=()
+        state, turn=turn, run=run, step=step, has_output=True, calls_answered=True, follow_up=()
     )
     return with_rows(state, *rows)

@@ -8,7 +8,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from holdfast.core.endings import summary
+from holdfast.core.endings import log_fields
 from holdfast.core.ids import Kind
 from holdfast.core.runs import RunFailure, RunStatus, StopReason
 from holdfast.core.traces import CallType
@@ -16,22 +16,22 @@ from holdfast.core.turn import AskModel, Command, Compact, RunTools
 from holdfast.engine import recovery
 from holdfast.engine.ask_model import ask_model
 from holdfast.engine.attempts import with_attempts
-from holdfast.engine.budget import in_time
-from holdfast.engine.checkpoint import Advanced, Checkpoints
+from holdfast.engine.budget import time_limit
+from holdfast.engine.checkpoint import CheckpointResult, Checkpoints
 from holdfast.engine.compact import compact
-from holdfast.engine.exchanges import traces
+from holdfast.engine.event_writer import EventWriter
+from holdfast.engine.force_end import force_end
 from holdfast.engine.interruption import Interrupted, Interruption
-from holdfast.engine.last_resort import give_up
+from holdfast.engine.partial_usage import with_partial_usage
 from holdfast.engine.progress import EffectProgress
-from holdfast.engine.report import Report
-from holdfast.engine.run_tools import run_tools, with_returned
-from holdfast.engine.spent import with_spent
+from holdfast.engine.provider_traces import build_traces
+from holdfast.engine.report import RunReport
+from holdfast.engine.run_tools import run_tools, with_partial_results
 from holdfast.engine.state import State
-from holdfast.engine.telling import Telling
 from holdfast.engine.watchdog import ASKING, RUNNING_TOOLS
-from holdfast.errors import Bug, ModelError, RunMoved
+from holdfast.errors import Bug, ModelError, StaleRun
 from holdfast.ports.bell import CALLBACKS, DEADLINES
-from holdfast.ports.house import House
+from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
 
 log = logging.getLogger(__name__)
@@ -39,22 +39,24 @@ log = logging.getLogger(__name__)
 # The innermost calls of an error of ours that are kept with its step.
 TRACEBACK_FRAMES = 20
 
-Checkpoint = Callable[[Transaction, State], Advanced]
+Checkpoint = Callable[[Transaction, State], CheckpointResult]
 
 
 class Runner:
-    def __init__(self, house: House) -> None:
-        self._house = house
-        self._checkpoints = Checkpoints(house.clock, house.ids)
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._checkpoints = Checkpoints(services.clock, services.ids)
 
     async def run(self, run_id: str, interruption: Interruption) -> None:
         """Claim a queued run and carry it to its end."""
-        store = self._house.store
+        store = self._services.store
         at = await store.write(lambda tx: self._checkpoints.claim(tx, run_id))
         if at is None:
             log.info("run.gone")
             # Its log is closed here, and who cancelled it may not have told its end yet.
-            self._house.events.publish(await store.read(lambda tx: tx.events.after(run_id, 0, 1)))
+            self._services.events.publish(
+                await store.read(lambda tx: tx.events.list_after(run_id, 0, 1))
+            )
             return
         await self._drive(at, interruption)
 
@@ -64,89 +66,91 @@ class Runner:
             recovery.resume,
             checkpoints=self._checkpoints,
             run_id=run_id,
-            max_recoveries=self._house.limits.max_recoveries,
+            max_recoveries=self._services.limits.max_recoveries,
         )
-        at = await self._house.store.write(again)
+        at = await self._services.store.write(again)
         if at is not None:
             await self._drive(at, interruption)
 
-    async def give_up(self, run_id: str, why: str) -> None:
+    async def force_end(self, run_id: str, why: str) -> None:
         """End a run that no try could carry on."""
-        house = self._house
-        end = partial(give_up, run_id=run_id, why=why, clock=house.clock, ids=house.ids)
-        given_up = await house.store.write(end)
+        services = self._services
+        end = partial(force_end, run_id=run_id, why=why, clock=services.clock, ids=services.ids)
+        given_up = await services.store.write(end)
         if given_up is None:
             return
         run = given_up.run
         # Whoever gives a run up need not be the task that carried it.
-        told = {"run_id": run.id, "agent_id": run.agent_id, **summary(run)}
+        told = {"run_id": run.id, "agent_id": run.agent_id, **log_fields(run)}
         log.error("run.given_up", extra=told)
         for step in given_up.steps:
-            house.telemetry.step_ended(step)
-        house.telemetry.run_ended(run)
-        house.events.publish(given_up.events)
-        house.bell.ring(CALLBACKS)
+            services.telemetry.step_ended(step)
+        services.telemetry.run_ended(run)
+        services.events.publish(given_up.events)
+        services.bell.ring(CALLBACKS)
 
-    async def _drive(self, at: Advanced, interruption: Interruption) -> None:
+    async def _drive(self, at: CheckpointResult, interruption: Interruption) -> None:
         """Carry a run on from a checkpoint. Every way out of here leaves the run ended, except that the
         server stops: then it is left as it is, for the next start to continue."""
-        self._house.events.publish(at.events)
-        telling = Telling(self._house, at.state.run)
-        report = Report(self._house, at)
+        self._services.events.publish(at.events)
+        event_writer = EventWriter(self._services, at.state.run)
+        report = RunReport(self._services, at)
         try:
-            with in_time(at.state.run, self._house.clock, interruption):
+            with time_limit(at.state.run, self._services.clock, interruption):
                 while at.command is not None:
-                    at = await self._one_step(at.state, at.command, telling, interruption)
-                    telling.take_back(at.state.run)
-                    self._house.events.publish(at.events)
-                    report.advanced(at)
+                    at = await self._one_step(at.state, at.command, event_writer, interruption)
+                    event_writer.continue_from(at.state.run)
+                    self._services.events.publish(at.events)
+                    report.on_checkpoint(at)
             self._announce_deadline(at.state)
             if at.state.run.request.callback_url is not None:
-                self._house.bell.ring(CALLBACKS)
+                self._services.bell.ring(CALLBACKS)
         finally:
-            await telling.close()
+            await event_writer.close()
             report.close()
 
     def _announce_deadline(self, state: State) -> None:
         waits = state.run.status is RunStatus.PAUSED
         if waits and any(item.deadline is not None for item in state.turn.calls):
-            self._house.bell.ring(DEADLINES)
+            self._services.bell.ring(DEADLINES)
 
     async def _one_step(
-        self, before: State, command: Command, telling: Telling, interruption: Interruption
-    ) -> Advanced:
-        progress = self._begun(before, command)
-        after, checkpoint = await self._effect(before, command, telling, progress, interruption)
+        self, before: State, command: Command, event_writer: EventWriter, interruption: Interruption
+    ) -> CheckpointResult:
+        progress = self._start_progress(before, command)
+        after, checkpoint = await self._effect(
+            before, command, event_writer, progress, interruption
+        )
         after = self._with_first_token(after, progress)
         if progress.exchanges:
-            kept = traces(self._house, after, progress.exchanges, _call_type(command))
+            kept = build_traces(self._services, after, progress.exchanges, _call_type(command))
             after = replace(after, traces=kept)
-        state = await telling.hand_over(after)
+        state = await event_writer.detach(after)
         try:
-            return await self._house.store.write(lambda tx: checkpoint(tx, state))
-        except RunMoved:
+            return await self._services.store.write(lambda tx: checkpoint(tx, state))
+        except StaleRun:
             # Somebody changed the run meanwhile. If that was a cancel, it wins over whatever came of this.
             if not await self._is_cancelling(state):
                 raise
-        return await self._house.store.write(
+        return await self._services.store.write(
             lambda tx: self._checkpoints.cancel(tx, state, progress)
         )
 
-    def _begun(self, before: State, command: Command) -> EffectProgress:
+    def _start_progress(self, before: State, command: Command) -> EffectProgress:
         doing = RUNNING_TOOLS if isinstance(command, RunTools) else ASKING
-        answer_id = self._house.ids.mint(Kind.MESSAGE)
+        answer_id = self._services.ids.new_id(Kind.MESSAGE)
         return EffectProgress(
             answer_id,
-            doing=doing,
+            activity=doing,
             agent_id=before.run.agent_id,
-            monotonic_ns=self._house.clock.monotonic_ns,
+            monotonic_ns=self._services.clock.monotonic_ns,
         )
 
     def _with_first_token(self, state: State, progress: EffectProgress) -> State:
         """How long whoever sent the message had to wait for the first of an answer."""
         if state.run.ttft_ns is not None or progress.first_token_ns is None:
             return state
-        clock = self._house.clock
+        clock = self._services.clock
         since_then = timedelta(microseconds=(clock.monotonic_ns() - progress.first_token_ns) / 1000)
         waited = clock.now() - since_then - state.run.created_at
         ttft_ns = max(waited // timedelta(microseconds=1), 0) * 1_000
@@ -156,20 +160,20 @@ class Runner:
         self,
         before: State,
         command: Command,
-        telling: Telling,
+        event_writer: EventWriter,
         progress: EffectProgress,
         interruption: Interruption,
     ) -> tuple[State, Checkpoint]:
         """The state after the effect, and the checkpoint that is due now."""
         at = self._checkpoints
         try:
-            async with interruption.stoppable(progress):
-                after = await self._carry_out(before, command, telling, progress)
+            async with interruption.scope(progress):
+                after = await self._execute(before, command, event_writer, progress)
         except Interrupted as struck:
             stop = partial(at.cancel, progress=progress)
             if struck.end is not None:
                 stop = partial(at.stop, progress=progress, end=struck.end)
-            return await self._left(before, progress), stop
+            return await self._partial_state(before, progress), stop
         except ModelError as error:
             failure = RunFailure(error.kind, error.summary, error.detail)
             reason = StopReason(error.stop_reason)
@@ -181,28 +185,28 @@ class Runner:
             reason = StopReason.ERROR
         else:
             return after, at.advance
-        after = await self._left(before, progress)
+        after = await self._partial_state(before, progress)
         return after, partial(at.fail, failure=failure, reason=reason)
 
-    async def _left(self, before: State, progress: EffectProgress) -> State:
+    async def _partial_state(self, before: State, progress: EffectProgress) -> State:
         """The state as an effect left it that did not come to its end."""
-        state = with_attempts(with_returned(before, progress), progress)
-        return await with_spent(self._house, state, progress)
+        state = with_attempts(with_partial_results(before, progress), progress)
+        return await with_partial_usage(self._services, state, progress)
 
     async def _is_cancelling(self, state: State) -> bool:
-        run = await self._house.store.read(lambda tx: tx.runs.find(state.run.id))
+        run = await self._services.store.read(lambda tx: tx.runs.find(state.run.id))
         return run is not None and run.status is RunStatus.CANCELLING
 
-    async def _carry_out(
-        self, state: State, command: Command, telling: Telling, progress: EffectProgress
+    async def _execute(
+        self, state: State, command: Command, event_writer: EventWriter, progress: EffectProgress
     ) -> State:
         match command:
             case AskModel():
-                return await ask_model(self._house, state, command, telling, progress)
+                return await ask_model(self._services, state, command, event_writer, progress)
             case RunTools():
-                return await run_tools(self._house, state, command, progress)
+                return await run_tools(self._services, state, command, progress)
             case Compact():
-                return await compact(self._house, state, command, progress)
+                return await compact(self._services, state, command, progress)
             case _:
                 raise Bug(f"{type(command).__name__} is a checkpoint's affair.")
 

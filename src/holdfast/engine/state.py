@@ -11,7 +11,7 @@ from holdfast.core.agents import Agent
 from holdfast.core.events import Event
 from holdfast.core.messages import Message, OpenCall, Text
 from holdfast.core.models import ModelChoice
-from holdfast.core.providers import Provider, is_brought
+from holdfast.core.providers import Provider, names_user_provider
 from holdfast.core.runs import ClientTool, Run, Step
 from holdfast.core.threads import Thread
 from holdfast.core.tools import Tool
@@ -23,7 +23,7 @@ from holdfast.ports.store import Transaction
 _NO_PARAMETERS = {"type": "object", "properties": {}}
 
 
-class Compacted(Struct, frozen=True):
+class PendingCompaction(Struct, frozen=True):
     """A summary that is written and not stored yet, and the rows that it stands for."""
 
     row: Message
@@ -40,37 +40,37 @@ class State(Struct, frozen=True, kw_only=True):
     turn: Turn
     # Rows at the end of the history that the store does not have yet. They are stored together with
     # what the model makes of them, so a run that produces nothing leaves the history as it was.
-    unstored: tuple[Message, ...] = ()
+    pending_messages: tuple[Message, ...] = ()
     # Messages that came with an answer to held calls; they follow the results of those calls.
     follow_up: tuple[Message, ...] = ()
     # Something was produced since the last checkpoint: the unstored rows may be stored.
-    produced: bool = False
+    has_output: bool = False
     # The result row of the open calls is among the unstored rows.
     calls_answered: bool = False
     clear_context: bool = False
     # Facts that were shown already and are not durable yet.
-    unwritten: tuple[Event, ...] = ()
+    pending_events: tuple[Event, ...] = ()
     step: Step | None = None
     # What the provider was sent and answered in this step, where that is kept.
     traces: tuple[ProviderTrace, ...] = ()
     # The user's own account with the provider of the model, if a user brought that.
     account: Provider | None = None
     # The context is smaller than the store knows yet.
-    compacted: Compacted | None = None
+    pending_compaction: PendingCompaction | None = None
 
 
-def load(tx: Transaction, run: Run) -> State:
+def load_state(tx: Transaction, run: Run) -> State:
     """All that the run needs, as the store has it now."""
     agent = tx.agents.get(run.organization_id, run.agent_id)
     thread = tx.threads.get(run.organization_id, run.thread_id)
     tools = tuple(tx.agents.tools([agent.id]).get(agent.id, ()))
     secrets = tx.agents.secrets([agent.id]).get(agent.id, ())
-    choice = chosen_model(run, thread, agent)
+    choice = choose_model(run, thread, agent)
     rows = tuple(tx.messages.context(run.thread_id))
-    unstored, follow_up = _input_of(run)
+    unstored, follow_up = _unstored_input(run)
     # What answers calls stays with them; what the agent forgets is forgotten when it is spoken to again.
     clear = bool(run.input) and agent.message_buffer_autoclear
-    clear = clear and not (run.progress.input_stored or run.answers)
+    clear = clear and not (run.progress.input_stored or run.is_answer)
     compacts = run.request.compaction is not None
     return State(
         run=run,
@@ -78,15 +78,15 @@ def load(tx: Transaction, run: Run) -> State:
         tools=tools,
         environment={secret.key: secret.value for secret in secrets},
         choice=choice,
-        policy=policy_of(run, agent, tools, choice),
+        policy=build_policy(run, agent, tools, choice),
         turn=Turn(
             history=(rows[:1] if clear else rows) + unstored,
             # A run that only compacts leaves calls alone: they are another run's.
-            calls=() if compacts else tuple(tx.calls.open(run.thread_id)),
+            calls=() if compacts else tuple(tx.calls.list_open(run.thread_id)),
             progress=run.progress,
             input_ids=frozenset(row.id for row in run.input),
         ),
-        unstored=unstored,
+        pending_messages=unstored,
         follow_up=follow_up,
         clear_context=clear,
         account=_account(tx, run, choice),
@@ -94,28 +94,28 @@ def load(tx: Transaction, run: Run) -> State:
 
 
 def _account(tx: Transaction, run: Run, choice: ModelChoice) -> Provider | None:
-    if not is_brought(choice.handle):
+    if not names_user_provider(choice.handle):
         return None
-    return tx.providers.named(run.organization_id, choice.provider)
+    return tx.providers.find_by_name(run.organization_id, choice.provider)
 
 
-def _input_of(run: Run) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
+def _unstored_input(run: Run) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
     """The run's input that is not stored yet: what comes now, and what comes after the open calls."""
     if run.progress.input_stored:
         return (), ()
     answers = tuple(row for row in run.input if row.decisions)
     others = tuple(row for row in run.input if not row.decisions)
-    return (answers, others) if run.answers else (others, ())
+    return (answers, others) if run.is_answer else (others, ())
 
 
-def chosen_model(run: Run, thread: Thread, agent: Agent) -> ModelChoice:
+def choose_model(run: Run, thread: Thread, agent: Agent) -> ModelChoice:
     """The request's model, else the conversation's, else the agent's (wire-v1 §7.10)."""
-    return run.request.override_model or thread.choice(agent.model)
+    return run.request.override_model or thread.choose_model(agent.model)
 
 
-def policy_of(run: Run, agent: Agent, tools: Sequence[Tool], choice: ModelChoice) -> Policy:
+def build_policy(run: Run, agent: Agent, tools: Sequence[Tool], choice: ModelChoice) -> Policy:
     client = run.request.client_tools
-    offers = offers_of(tools, client)
+    offers = build_offers(tools, client)
     needs_person = {
         tool.name for tool in tools if tool_rules.needs_approval(agent.tool_rules, tool.name)
     }
@@ -134,13 +134,13 @@ def policy_of(run: Run, agent: Agent, tools: Sequence[Tool], choice: ModelChoice
 
 def _max_steps(run: Run) -> int:
     """Carrying out an answer is a step too (wire-v1 §7.5); but what was said with it is heard (wire-v1 §6.5)."""
-    if not run.answers:
+    if not run.is_answer:
         return run.request.max_steps
     says_more = any(not row.decisions for row in run.input)
     return max(run.request.max_steps - 1, int(says_more))
 
 
-def offers_of(tools: Sequence[Tool], client: Sequence[ClientTool]) -> dict[str, ToolOffer]:
+def build_offers(tools: Sequence[Tool], client: Sequence[ClientTool]) -> dict[str, ToolOffer]:
     """The tools by name, as the model is told of them; a client tool replaces one of the same name."""
     offers = {
         tool.name: ToolOffer(
@@ -158,7 +158,7 @@ def offers_of(tools: Sequence[Tool], client: Sequence[ClientTool]) -> dict[str, 
 def with_rows(state: State, *rows: Message) -> State:
     """The state after new rows at the end of the history."""
     turn = replace(state.turn, history=state.turn.history + rows)
-    return replace(state, turn=turn, unstored=state.unstored + rows)
+    return replace(state, turn=turn, pending_messages=state.pending_messages + rows)
 
 
 def with_progress(state: State, **changes: Any) -> State:
@@ -174,7 +174,7 @@ def with_calls(state: State, calls: tuple[OpenCall, ...]) -> State:
 
 def prompt_history(state: State) -> tuple[Message, ...]:
     """The history as the model sees it in this request."""
-    history = context.within_reach(state.turn.history, state.choice.context_window)
+    history = context.truncate_returns(state.turn.history, state.choice.context_window)
     override = state.run.request.override_system
     if override is None:
         return history

@@ -25,36 +25,36 @@ class Watchdog:
         self._clock = clock
         self._stall_seconds = stall_seconds
         # Since when a run's effect is known to have been told to stop.
-        self._stopping: dict[str, int] = {}
+        self._stopping_since: dict[str, int] = {}
 
-    def look(self, live: Mapping[str, Interruption]) -> list[str]:
+    def check(self, live: Mapping[str, Interruption]) -> list[str]:
         """Stop every run whose effect has been quiet for too long. The runs whose effect was stopped, by whomever, and
         has not ended for as long again."""
         now = self._clock.monotonic_ns()
-        self._stop_the_quiet(live, now)
-        self._stopping = {
-            run_id: self._stopping.get(run_id, now)
+        self._stop_stalled(live, now)
+        self._stopping_since = {
+            run_id: self._stopping_since.get(run_id, now)
             for run_id, interruption in live.items()
-            if interruption.is_struck and interruption.effect is not None
+            if interruption.is_triggered and interruption.effect is not None
         }
         return [
             run_id
-            for run_id, since in self._stopping.items()
+            for run_id, since in self._stopping_since.items()
             if (now - since) / 1e9 > self._stall_seconds
         ]
 
-    def _stop_the_quiet(self, live: Mapping[str, Interruption], now: int) -> None:
+    def _stop_stalled(self, live: Mapping[str, Interruption], now: int) -> None:
         for run_id, interruption in live.items():
             effect = interruption.effect
-            if effect is None or interruption.is_struck:
+            if effect is None or interruption.is_triggered:
                 continue
-            quiet_seconds = (now - effect.moved_at_ns) / 1e9
-            if quiet_seconds > self._stall_seconds + effect.quiet_seconds:
-                told = {"run_id": run_id, "agent_id": effect.agent_id, "while": effect.doing}
+            quiet_seconds = (now - effect.progressed_at_ns) / 1e9
+            if quiet_seconds > self._stall_seconds + effect.expected_quiet_seconds:
+                told = {"run_id": run_id, "agent_id": effect.agent_id, "while": effect.activity}
                 log.warning("run.stalled", extra={**told, "seconds": quiet_seconds})
-                interruption.strike(self._end(effect.doing, quiet_seconds))
+                interruption.trigger(self._build_end(effect.activity, quiet_seconds))
 
-    def _end(self, doing: str, quiet_seconds: float) -> EarlyEnd:
+    def _build_end(self, doing: str, quiet_seconds: float) -> EarlyEnd:
         detail = (
             f"The run made no progress for {quiet_seconds:.0f} seconds while {doing}; "
             f"HOLDFAST_RUN_STALL_SECONDS is {self._stall_seconds:g}."

@@ -11,7 +11,7 @@ from starlette.middleware import Middleware
 from holdfast import __version__
 from holdfast.http import error_status
 from holdfast.http.auth import OPEN_PATHS, BodyLimit, LoopbackGate, PasswordGate
-from holdfast.http.json_response import documented, fill_in
+from holdfast.http.json_response import describe_response, fill_in_schemas
 from holdfast.http.letta_v1.routes import (
     agents,
     approvals,
@@ -30,9 +30,9 @@ from holdfast.http.letta_v1.routes import (
 )
 from holdfast.http.letta_v1.schemas.errors import ANY_PROBLEM
 from holdfast.http.paths import CanonicalPath
-from holdfast.http.watched import METRICS_PATH, WatchedRequests, metrics_route
-from holdfast.ports.house import House
-from holdfast.ports.telemetry import Requests
+from holdfast.http.request_metrics import METRICS_PATH, RequestMetrics, metrics_route
+from holdfast.ports.services import Services
+from holdfast.ports.telemetry import RequestTelemetry
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
@@ -54,9 +54,13 @@ _ROUTERS = (
     tags.router,
     runs.internal_router,
 )
-_ERRORS: dict[int | str, dict[str, Any]] = {
-    "4XX": documented(ANY_PROBLEM, description="The request cannot be carried out as sent.")[200],
-    "5XX": documented(ANY_PROBLEM, description="The server or a model provider failed.")[200],
+_ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
+    "4XX": describe_response(ANY_PROBLEM, description="The request cannot be carried out as sent.")[
+        200
+    ],
+    "5XX": describe_response(ANY_PROBLEM, description="The server or a model provider failed.")[
+        200
+    ],
 }
 
 
@@ -67,7 +71,7 @@ class HttpSettings:
     # Without a password, answer only to loopback names. Off if something else guards the port.
     loopback_only_hosts: bool = True
     # Who watches the requests, if anybody does; whether it may be asked for its figures, and by everybody.
-    telemetry: Requests | None = None
+    telemetry: RequestTelemetry | None = None
     metrics: bool = False
     open_metrics: bool = False
     version: str = __version__
@@ -76,12 +80,12 @@ class HttpSettings:
 class _App(FastAPI):
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
-            self.openapi_schema = fill_in(super().openapi())
+            self.openapi_schema = fill_in_schemas(super().openapi())
         return self.openapi_schema
 
 
 def build_app(
-    house: House | None, settings: HttpSettings, *, lifespan: Lifespan | None = None
+    services: Services | None, settings: HttpSettings, *, lifespan: Lifespan | None = None
 ) -> FastAPI:
     """The application for this house. Without one, ``lifespan`` sets ``app.state.house`` before it yields."""
     app = _App(
@@ -90,17 +94,17 @@ def build_app(
         docs_url="/docs",
         redoc_url=None,
         lifespan=lifespan,
-        middleware=_gates(settings),
-        responses=_ERRORS,
+        middleware=_build_middleware(settings),
+        responses=_ERROR_RESPONSES,
         redirect_slashes=False,
         # A body without a content type is JSON: there is nothing else it could be.
         strict_content_type=False,
         # FastAPI would tell query strings and the words of errors: what is told of requests is ``watched``'s affair.
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
-    if house is not None:
-        app.state.house = house
-    error_status.install(app)
+    if services is not None:
+        app.state.services = services
+    error_status.install_error_handlers(app)
     app.include_router(health.router, prefix="/v1")
     app.include_router(health.router, prefix="/latest", include_in_schema=False)
     for router in _ROUTERS:
@@ -110,7 +114,7 @@ def build_app(
     return app
 
 
-def _gates(settings: HttpSettings) -> list[Middleware]:
+def _build_middleware(settings: HttpSettings) -> list[Middleware]:
     """From the outside in."""
     open_paths = OPEN_PATHS | {METRICS_PATH} if settings.open_metrics else OPEN_PATHS
     if settings.password:
@@ -120,7 +124,7 @@ def _gates(settings: HttpSettings) -> list[Middleware]:
         gate = Middleware(LoopbackGate, any_host=any_host, open_paths=open_paths)
     telemetry = settings.telemetry
     return [
-        *([Middleware(WatchedRequests, telemetry=telemetry)] if telemetry is not None else ()),
+        *([Middleware(RequestMetrics, telemetry=telemetry)] if telemetry is not None else ()),
         gate,
         Middleware(BodyLimit, max_bytes=settings.max_body_bytes),
         Middleware(CanonicalPath),

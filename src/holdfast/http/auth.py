@@ -35,17 +35,17 @@ class PasswordGate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if (
             scope["type"] == "http"
-            and not _is_among(self._open_paths, scope)
-            and not self._knows(Headers(scope=scope))
+            and not _is_path_in(self._open_paths, scope)
+            and not self._has_password(Headers(scope=scope))
         ):
             await error_response(Unauthorized())(scope, receive, send)
             return
         await self._app(scope, receive, send)
 
-    def _knows(self, headers: Headers) -> bool:
+    def _has_password(self, headers: Headers) -> bool:
         offers = (
-            _after(_BEARER, headers.get("authorization", "")),
-            _after(_BARE_PASSWORD, headers.get("x-bare-password", "")),
+            _text_after_prefix(_BEARER, headers.get("authorization", "")),
+            _text_after_prefix(_BARE_PASSWORD, headers.get("x-bare-password", "")),
         )
         # Header values come as Latin-1; a password is compared as the bytes that were sent.
         return any(hmac.compare_digest(offer.encode("latin-1"), self._password) for offer in offers)
@@ -60,7 +60,7 @@ class LoopbackGate:
         self._any_host = any_host
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not _is_among(self._open_paths, scope):
+        if scope["type"] == "http" and not _is_path_in(self._open_paths, scope):
             refusal = self._refusal(Headers(scope=scope))
             if refusal is not None:
                 await json_response(Problem(detail=refusal), 403)(scope, receive, send)
@@ -74,7 +74,7 @@ class LoopbackGate:
                 f"This server has no password and answers only to loopback names such as localhost, not to "
                 f"the Host '{host}'. Set HOLDFAST_PASSWORD to open it to other names."
             )
-        if not _may_send(headers, host):
+        if not _is_allowed_origin(headers, host):
             return (
                 "This server has no password and refuses requests from web pages of another origin. "
                 "Set HOLDFAST_PASSWORD to allow them."
@@ -82,7 +82,7 @@ class LoopbackGate:
         return None
 
 
-def _may_send(headers: Mapping[str, str], host: str) -> bool:
+def _is_allowed_origin(headers: Mapping[str, str], host: str) -> bool:
     origin = headers.get("origin")
     if origin is None:
         # Images, forms and links name no origin, but browsers still say that they cross sites.
@@ -110,11 +110,11 @@ def _hostname(netloc: str) -> str | None:
         return None
 
 
-def _after(word: str, text: str) -> str:
+def _text_after_prefix(word: str, text: str) -> str:
     return text[len(word) :] if text[: len(word)].lower() == word else ""
 
 
-def _is_among(paths: frozenset[str], scope: Scope) -> bool:
+def _is_path_in(paths: frozenset[str], scope: Scope) -> bool:
     return str(scope["path"]).removesuffix("/") in paths
 
 
@@ -132,9 +132,9 @@ class BodyLimit:
             response = json_response(Problem(detail=self._refusal()), 413, {"connection": "close"})
             await response(scope, receive, send)
             return
-        await self._app(scope, self._counted(receive), send)
+        await self._app(scope, self._count_bytes(receive), send)
 
-    def _counted(self, receive: Receive) -> Receive:
+    def _count_bytes(self, receive: Receive) -> Receive:
         """For bodies that do not announce their length, or lie."""
         received = 0
 

@@ -8,15 +8,15 @@ from holdfast import logs
 from holdfast.core.agents import Actor
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID, DEFAULT_USER_ID, Kind, is_id
 from holdfast.errors import InvalidArgument
-from holdfast.ports.house import House
+from holdfast.ports.services import Services
 
 
-async def _house(request: Request) -> House:
-    house: House = request.app.state.house
-    return house
+async def _get_services(request: Request) -> Services:
+    services: Services = request.app.state.services
+    return services
 
 
-async def _actor(request: Request) -> Actor:
+async def _get_actor(request: Request) -> Actor:
     # Not a declared header: FastAPI would build a validator of it for each of the routes at each start.
     user_id = request.headers.get("user_id")
     if user_id is None:
@@ -28,5 +28,5 @@ async def _actor(request: Request) -> Actor:
     return Actor(user_id, DEFAULT_ORGANIZATION_ID)
 
 
-HouseDep = Annotated[House, Depends(_house)]
-ActorDep = Annotated[Actor, Depends(_actor)]
+ServicesDep = Annotated[Services, Depends(_get_services)]
+ActorDep = Annotated[Actor, Depends(_get_actor)]

@@ -20,13 +20,13 @@ from holdfast.http.letta_v1.schemas.errors import (
     Problem,
     ValidationProblem,
 )
-from holdfast.http.letta_v1.to_wire.way_out import mismatch, pending_detail
-from holdfast.http.validation import described, examples
+from holdfast.http.letta_v1.to_wire.unblock_hint import mismatch_problem, pending_detail
+from holdfast.http.validation import describe_faults, example_ids
 
 # The SDK resends by itself what ended with 408, 409, 429 or 5xx, unless told not to.
 DO_NOT_RETRY = {"x-should-retry": "false"}
-TRY_AGAIN_SOON = {"retry-after": "1"}
-UNKNOWN = "An unknown error occurred"
+RETRY_SOON = {"retry-after": "1"}
+UNKNOWN_ERROR = "An unknown error occurred"
 
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ErrorStatus:
     """``prefix`` is the code that V1 puts before the text."""
 
     status: int
@@ -44,46 +44,46 @@ class Row:
     secret: bool = False
 
 
-ERROR_STATUS: Mapping[type[errors.HoldfastError], Row] = {
-    errors.HoldfastError: Row(500, secret=True),
-    errors.CallerError: Row(400),
-    errors.InvalidArgument: Row(400, "INVALID_ARGUMENT: "),
-    errors.AddressForbidden: Row(400, "INVALID_ARGUMENT: "),
-    errors.Unprocessable: Row(422),
-    errors.ToolSourceInvalid: Row(400),
-    errors.Unauthorized: Row(401, headers={"www-authenticate": "Bearer"}),
-    errors.NotFound: Row(404),
-    errors.UnknownModel: Row(404, "NOT_FOUND: "),
-    errors.MethodRetired: Row(405),
-    errors.TooLarge: Row(413),
-    errors.Conflict: Row(409, "CONFLICT: ", DO_NOT_RETRY),
-    errors.AlreadyExists: Row(409, headers=DO_NOT_RETRY),
-    errors.PendingApproval: Row(409, "CONFLICT: ", DO_NOT_RETRY),
-    errors.AnswerMismatch: Row(400),
-    errors.ThreadBusy: Row(409),
-    errors.ModelError: Row(500),
-    errors.ModelTimedOut: Row(504),
-    errors.ModelRateLimited: Row(429),
-    errors.ModelAuthFailed: Row(401),
-    errors.ModelOutOfCredits: Row(402),
-    errors.ModelRejectedRequest: Row(400),
-    errors.ModelOverloaded: Row(503),
-    errors.ModelAnswerEmpty: Row(500),
-    errors.ContextWindowExceeded: Row(400, "CONTEXT_WINDOW_EXCEEDED: "),
-    errors.SystemPromptTooLarge: Row(400, "CONTEXT_WINDOW_EXCEEDED: "),
-    errors.ToolError: Row(400),
-    errors.BackendError: Row(503),
-    errors.StoreUnavailable: Row(503, headers=TRY_AGAIN_SOON),
-    errors.StoreIsNewer: Row(503, headers=DO_NOT_RETRY),
-    errors.HomeInUse: Row(503, headers=DO_NOT_RETRY),
-    errors.SettingInvalid: Row(503, headers=DO_NOT_RETRY),
-    errors.CannotStart: Row(503, headers=DO_NOT_RETRY),
-    errors.ServerStopping: Row(503, headers=DO_NOT_RETRY),
-    errors.Undeliverable: Row(502),
-    errors.Bug: Row(500, secret=True),
-    errors.IllegalTransition: Row(500, secret=True),
+ERROR_STATUS: Mapping[type[errors.HoldfastError], ErrorStatus] = {
+    errors.HoldfastError: ErrorStatus(500, secret=True),
+    errors.CallerError: ErrorStatus(400),
+    errors.InvalidArgument: ErrorStatus(400, "INVALID_ARGUMENT: "),
+    errors.AddressForbidden: ErrorStatus(400, "INVALID_ARGUMENT: "),
+    errors.Unprocessable: ErrorStatus(422),
+    errors.ToolSourceInvalid: ErrorStatus(400),
+    errors.Unauthorized: ErrorStatus(401, headers={"www-authenticate": "Bearer"}),
+    errors.NotFound: ErrorStatus(404),
+    errors.UnknownModel: ErrorStatus(404, "NOT_FOUND: "),
+    errors.MethodRetired: ErrorStatus(405),
+    errors.TooLarge: ErrorStatus(413),
+    errors.Conflict: ErrorStatus(409, "CONFLICT: ", DO_NOT_RETRY),
+    errors.AlreadyExists: ErrorStatus(409, headers=DO_NOT_RETRY),
+    errors.PendingApproval: ErrorStatus(409, "CONFLICT: ", DO_NOT_RETRY),
+    errors.AnswerMismatch: ErrorStatus(400),
+    errors.ThreadBusy: ErrorStatus(409),
+    errors.ModelError: ErrorStatus(500),
+    errors.ModelTimedOut: ErrorStatus(504),
+    errors.ModelRateLimited: ErrorStatus(429),
+    errors.ModelAuthFailed: ErrorStatus(401),
+    errors.ModelOutOfCredits: ErrorStatus(402),
+    errors.ModelRejectedRequest: ErrorStatus(400),
+    errors.ModelOverloaded: ErrorStatus(503),
+    errors.ModelAnswerEmpty: ErrorStatus(500),
+    errors.ContextWindowExceeded: ErrorStatus(400, "CONTEXT_WINDOW_EXCEEDED: "),
+    errors.SystemPromptTooLarge: ErrorStatus(400, "CONTEXT_WINDOW_EXCEEDED: "),
+    errors.ToolError: ErrorStatus(400),
+    errors.BackendError: ErrorStatus(503),
+    errors.StoreUnavailable: ErrorStatus(503, headers=RETRY_SOON),
+    errors.StoreIsNewer: ErrorStatus(503, headers=DO_NOT_RETRY),
+    errors.HomeInUse: ErrorStatus(503, headers=DO_NOT_RETRY),
+    errors.SettingInvalid: ErrorStatus(503, headers=DO_NOT_RETRY),
+    errors.CannotStart: ErrorStatus(503, headers=DO_NOT_RETRY),
+    errors.ServerStopping: ErrorStatus(503, headers=DO_NOT_RETRY),
+    errors.Undeliverable: ErrorStatus(502),
+    errors.Bug: ErrorStatus(500, secret=True),
+    errors.IllegalTransition: ErrorStatus(500, secret=True),
     # Two callers changed one run: whoever lost may look again.
-    errors.RunMoved: Row(409, "CONFLICT: "),
+    errors.StaleRun: ErrorStatus(409, "CONFLICT: "),
 }
 
 # V1 answers these provider failures in its plain family.
@@ -100,7 +100,7 @@ _MODEL_ERRORS = {
 
 def error_response(error: errors.HoldfastError) -> Response:
     row = ERROR_STATUS[type(error)]
-    return json_response(_body(error, row), row.status, row.headers)
+    return json_response(_error_body(error, row), row.status, row.headers)
 
 
 def failure_response(failure: RunFailure) -> Response:
@@ -109,19 +109,19 @@ def failure_response(failure: RunFailure) -> Response:
     error = _MODEL_ERRORS.get(failure.kind)
     if error is None:
         text = f"{failure.message} {failure.detail}".strip()
-        return json_response(Problem(detail=text or UNKNOWN), 500, DO_NOT_RETRY)
+        return json_response(Problem(detail=text or UNKNOWN_ERROR), 500, DO_NOT_RETRY)
     row = ERROR_STATUS[error]
     body = _model_body(error, row, failure.message, failure.detail)
     return json_response(body, row.status, DO_NOT_RETRY)
 
 
-def _body(error: errors.HoldfastError, row: Row) -> object:
-    text = UNKNOWN if row.secret else f"{row.prefix}{error}"
+def _error_body(error: errors.HoldfastError, row: ErrorStatus) -> object:
+    text = UNKNOWN_ERROR if row.secret else f"{row.prefix}{error}"
     match error:
         case errors.PendingApproval():
             return PendingApprovalProblem(detail=pending_detail(error, row.prefix))
         case errors.AnswerMismatch():
-            return mismatch(error)
+            return mismatch_problem(error)
         case errors.ThreadBusy(run_id=str(run_id)):
             return Problem(detail=text, run_id=run_id)
         case errors.ModelError():
@@ -131,7 +131,7 @@ def _body(error: errors.HoldfastError, row: Row) -> object:
 
 
 def _model_body(
-    error: type[errors.ModelError], row: Row, message: str, detail: str
+    error: type[errors.ModelError], row: ErrorStatus, message: str, detail: str
 ) -> Problem | ModelProblem:
     if issubclass(error, _PLAIN_MODEL_ERRORS):
         return Problem(detail=f"{row.prefix}{message} {detail}".strip())
@@ -142,11 +142,11 @@ async def _on_holdfast_error(request: Request, error: Exception) -> Response:
     if not isinstance(error, errors.HoldfastError):
         raise error
     if ERROR_STATUS[type(error)].status >= 500:
-        _log.error("request.failed", extra=_about(request), exc_info=error)
+        _log.error("request.failed", extra=_log_fields(request), exc_info=error)
     return error_response(error)
 
 
-def _about(request: Request) -> dict[str, str]:
+def _log_fields(request: Request) -> dict[str, str]:
     return {"method": request.method, "path": request.url.path}
 
 
@@ -154,18 +154,20 @@ async def _on_invalid_request(_request: Request, error: Exception) -> Response:
     if not isinstance(error, RequestValidationError):
         raise error
     faults = error.errors()
-    body = ValidationProblem(trace_id="", detail=described(faults), examples=examples(faults))
+    body = ValidationProblem(
+        trace_id="", detail=describe_faults(faults), examples=example_ids(faults)
+    )
     return json_response(body, 422)
 
 
 async def _on_http_exception(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         raise error
-    headers = {"allow": _allowed(request)} if error.status_code == 405 else error.headers
+    headers = {"allow": _allowed_methods(request)} if error.status_code == 405 else error.headers
     return json_response(Problem(detail=error.detail), error.status_code, headers)
 
 
-def _allowed(request: Request) -> str:
+def _allowed_methods(request: Request) -> str:
     """Every method of the path: the router names only those of the first route that it found."""
     routes = request.app.router.routes
     asked = dict(request.scope)
@@ -176,19 +178,19 @@ def _allowed(request: Request) -> str:
     )
 
 
-async def _on_anything_else(request: Request, error: Exception) -> Response:
-    _log.error("request.failed", extra=_about(request), exc_info=error)
-    return json_response(Problem(detail=UNKNOWN), 500)
+async def _on_unexpected_error(request: Request, error: Exception) -> Response:
+    _log.error("request.failed", extra=_log_fields(request), exc_info=error)
+    return json_response(Problem(detail=UNKNOWN_ERROR), 500)
 
 
 HANDLERS: Mapping[type[Exception], Callable[[Request, Exception], Any]] = {
     errors.HoldfastError: _on_holdfast_error,
     RequestValidationError: _on_invalid_request,
     HTTPException: _on_http_exception,
-    Exception: _on_anything_else,
+    Exception: _on_unexpected_error,
 }
 
 
-def install(app: FastAPI) -> None:
+def install_error_handlers(app: FastAPI) -> None:
     for error, handler in HANDLERS.items():
         app.add_exception_handler(error, handler)

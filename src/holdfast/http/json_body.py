@@ -42,34 +42,34 @@ def decode(raw: bytes) -> Any:
         value = _decoder.decode(raw)
     except msgspec.DecodeError as error:
         position = _POSITION.search(str(error))
-        raise _invalid(str(error), int(position[1]) if position else 0) from None
+        raise _decode_error(str(error), int(position[1]) if position else 0) from None
     except UnicodeDecodeError as error:
-        raise _invalid("JSON is malformed: a string is not UTF-8", error.start) from None
+        raise _decode_error("JSON is malformed: a string is not UTF-8", error.start) from None
     except RecursionError:
-        raise _invalid(_TOO_DEEP, 0) from None
+        raise _decode_error(_TOO_DEEP, 0) from None
     # Each level needs a bracket, and counting them is cheap: hardly a body is ever walked.
-    if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH and _is_deep(value):
-        raise _invalid(_TOO_DEEP, 0)
+    if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH and _is_too_deep(value):
+        raise _decode_error(_TOO_DEEP, 0)
     return without_nul(value) if _NUL_ESCAPE in raw else value
 
 
 _TOO_DEEP = f"JSON is nested deeper than {MAX_DEPTH} levels"
 
 
-def _invalid(message: str, position: int) -> json.JSONDecodeError:
+def _decode_error(message: str, position: int) -> json.JSONDecodeError:
     return json.JSONDecodeError(message, "", position)
 
 
-def _is_deep(value: object) -> bool:
+def _is_too_deep(value: object) -> bool:
     level = [value]
     for _ in range(MAX_DEPTH):
-        level = [inner for outer in level for inner in _containers(outer)]
+        level = [inner for outer in level for inner in _inner_containers(outer)]
         if not level:
             return False
     return True
 
 
-def _containers(value: object) -> list[object]:
+def _inner_containers(value: object) -> list[object]:
     inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return [inner for inner in inside if isinstance(inner, dict | list)]
 

@@ -11,7 +11,7 @@ _PLACEHOLDER = "x-documented-type"
 
 # Types in the order of `documented`. Their schemas are only made when somebody asks for OpenAPI:
 # making them all at import would delay every start.
-_types: list[object] = []
+_described_types: list[object] = []
 
 _encoder = msgspec.json.Encoder()
 
@@ -27,7 +27,7 @@ def json_response(
     )
 
 
-def documented(
+def describe_response(
     body: object, status: int = 200, description: str = "Successful Response"
 ) -> dict[int | str, dict[str, Any]]:
     """For ``responses=`` of a route: what the body is; a tuple means any of these. Merge statuses with ``|``."""
@@ -42,30 +42,32 @@ def documented(
 
 
 def _placeholder(body: object) -> dict[str, Any]:
-    _types.append(body)
-    return {_PLACEHOLDER: len(_types) - 1}
+    _described_types.append(body)
+    return {_PLACEHOLDER: len(_described_types) - 1}
 
 
-def fill_in(openapi: dict[str, Any]) -> dict[str, Any]:
+def fill_in_schemas(openapi: dict[str, Any]) -> dict[str, Any]:
     """The OpenAPI document with the schema of each ``documented`` type in its place."""
-    schemas, components = msgspec.json.schema_components(_types, ref_template=_REF_TEMPLATE)
+    schemas, components = msgspec.json.schema_components(
+        _described_types, ref_template=_REF_TEMPLATE
+    )
     known = openapi.setdefault("components", {}).setdefault("schemas", {})
     for name, schema in components.items():
         # Enumerations are shared by bodies that come in and bodies that go out, nothing else is.
         if "enum" not in known.setdefault(name, schema) and known[name] is not schema:
             raise ValueError(f"two schemas have the name {name}")
-    _replace(openapi, schemas)
+    _replace_placeholders(openapi, schemas)
     return openapi
 
 
-def _replace(node: object, schemas: tuple[dict[str, Any], ...]) -> None:
+def _replace_placeholders(node: object, schemas: tuple[dict[str, Any], ...]) -> None:
     if isinstance(node, dict):
         number = node.pop(_PLACEHOLDER, None)
         if number is not None:
             node.update(schemas[number])
         else:
             for inner in node.values():
-                _replace(inner, schemas)
+                _replace_placeholders(inner, schemas)
     elif isinstance(node, list):
         for inner in node:
-            _replace(inner, schemas)
+            _replace_placeholders(inner, schemas)

@@ -8,7 +8,7 @@ from holdfast.http.json_response import json_response
 from holdfast.http.letta_v1.schemas.errors import Problem
 
 # Collections end with a slash, everything below them does not.
-_COLLECTION = re.compile(r"/(v1|latest)/[^/]+")
+_COLLECTION_PATH = re.compile(r"/(v1|latest)/[^/]+")
 
 
 class CanonicalPath:
@@ -21,13 +21,13 @@ class CanonicalPath:
                 response = json_response(Problem(detail="The address has a NUL character."), 422)
                 await response(scope, receive, send)
                 return
-            scope["path"] = canonical(scope["path"])
+            scope["path"] = canonical_path(scope["path"])
         await self._app(scope, receive, send)
 
 
-def canonical(path: str) -> str:
+def canonical_path(path: str) -> str:
     bare = path.rstrip("/")
-    return f"{bare}/" if _COLLECTION.fullmatch(bare) else bare or "/"
+    return f"{bare}/" if _COLLECTION_PATH.fullmatch(bare) else bare or "/"
 
 
 def _has_nul(scope: Scope) -> bool:

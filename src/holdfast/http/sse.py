@@ -18,7 +18,7 @@ KEEP_ALIVE_SECONDS = 10.0
 
 MEDIA_TYPE = "text/event-stream"
 DONE = b"data: [DONE]\n\n"
-COMMENT = b": keep-alive\n\n"
+KEEP_ALIVE_COMMENT = b": keep-alive\n\n"
 
 _HEADERS = {
     "cache-control": "no-cache",
@@ -29,12 +29,12 @@ _HEADERS = {
 _encoder = msgspec.json.Encoder()
 
 
-def framed(items: Iterable[StreamItem]) -> bytes:
+def encode_frames(items: Iterable[StreamItem]) -> bytes:
     """All items as one chunk: a chunk costs far more than an item."""
-    return b"".join([_frame(item) for item in items])
+    return b"".join([_encode_frame(item) for item in items])
 
 
-def _frame(item: StreamItem) -> bytes:
+def _encode_frame(item: StreamItem) -> bytes:
     # Only errors have a name: the SDK drops whatever else has one.
     name = b"event: error\n" if isinstance(item, ErrorMessage) else b""
     return b"%bdata: %b\n\n" % (name, _encoder.encode(item))
@@ -53,7 +53,7 @@ class EventStream(Response):
         self,
         chunks: AsyncGenerator[bytes, None],
         *,
-        keep_alive: Callable[[], bytes] = lambda: COMMENT,
+        keep_alive: Callable[[], bytes] = lambda: KEEP_ALIVE_COMMENT,
         keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
         on_disconnect: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
@@ -65,54 +65,54 @@ class EventStream(Response):
         self._keep_alive = keep_alive
         self._keep_alive_seconds = keep_alive_seconds
         self._on_disconnect = on_disconnect
-        self._said_at = 0.0
+        self._last_sent_at = 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         del scope
         start = {"status": self.status_code, "headers": self.raw_headers}
         await send({"type": "http.response.start", **start})
-        self._said_at = asyncio.get_running_loop().time()
-        telling = asyncio.create_task(self._tell(send))
-        watching = asyncio.create_task(self._watch(receive, send))
+        self._last_sent_at = asyncio.get_running_loop().time()
+        event_writer = asyncio.create_task(self._send_chunks(send))
+        watching = asyncio.create_task(self._keep_alive_until_disconnect(receive, send))
         try:
-            await asyncio.wait({telling, watching}, return_when=asyncio.FIRST_COMPLETED)
-            has_left = not telling.done()
+            await asyncio.wait({event_writer, watching}, return_when=asyncio.FIRST_COMPLETED)
+            has_left = not event_writer.done()
         finally:
-            await _stopped(telling, watching)
+            await _cancel_tasks(event_writer, watching)
         if not has_left:
             # An answer that is complete looks like a client that left: the watch has nothing to add.
-            telling.result()
+            event_writer.result()
         elif self._on_disconnect is not None:
             await self._on_disconnect()
 
-    async def _tell(self, send: Send) -> None:
+    async def _send_chunks(self, send: Send) -> None:
         async with aclosing(self._chunks) as chunks:
             async for chunk in chunks:
-                await self._say(send, chunk)
+                await self._send_chunk(send, chunk)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _watch(self, receive: Receive, send: Send) -> None:
+    async def _keep_alive_until_disconnect(self, receive: Receive, send: Send) -> None:
         """Return once the client has left. Until then let no silence grow too long."""
         while True:
-            due = self._said_at + self._keep_alive_seconds
+            due = self._last_sent_at + self._keep_alive_seconds
             try:
                 async with asyncio.timeout_at(due):
-                    return await _disconnect(receive)
+                    return await _receive_disconnect(receive)
             except TimeoutError:
-                if self._said_at + self._keep_alive_seconds <= due:
-                    await self._say(send, self._keep_alive())
+                if self._last_sent_at + self._keep_alive_seconds <= due:
+                    await self._send_chunk(send, self._keep_alive())
 
-    async def _say(self, send: Send, chunk: bytes) -> None:
+    async def _send_chunk(self, send: Send, chunk: bytes) -> None:
         await send({"type": "http.response.body", "body": chunk, "more_body": True})
-        self._said_at = asyncio.get_running_loop().time()
+        self._last_sent_at = asyncio.get_running_loop().time()
 
 
-async def _disconnect(receive: Receive) -> None:
+async def _receive_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
-async def _stopped(*tasks: asyncio.Task[None]) -> None:
+async def _cancel_tasks(*tasks: asyncio.Task[None]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

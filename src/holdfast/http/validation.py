@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
-from holdfast.core.ids import Kind, pattern
+from holdfast.core.ids import Kind, id_pattern
 from holdfast.http.letta_v1.ids import EXAMPLE_UUID
 
 # The caller's own value is repeated up to here: it may be megabytes.
@@ -13,38 +13,38 @@ _MAX_INPUT_CHARS = 500
 # So many faults are told; who has made more will not read on.
 _MAX_FAULTS = 10
 
-_KINDS = {pattern(kind): kind for kind in Kind}
+_KINDS = {id_pattern(kind): kind for kind in Kind}
 
 Fault = Mapping[str, Any]
 
 
-def described(faults: Sequence[Fault]) -> str:
-    return str([_shown(fault) for fault in faults[:_MAX_FAULTS]])
+def describe_faults(faults: Sequence[Fault]) -> str:
+    return str([_render_fault(fault) for fault in faults[:_MAX_FAULTS]])
 
 
-def examples(faults: Sequence[Fault]) -> list[str] | UnsetType:
+def example_ids(faults: Sequence[Fault]) -> list[str] | UnsetType:
     """Well-formed ids in place of the malformed ones in the path, if that is what is wrong."""
-    kinds = [_kind(fault) for fault in faults[:_MAX_FAULTS]]
+    kinds = [_path_id_kind(fault) for fault in faults[:_MAX_FAULTS]]
     return [f"{kind}-{EXAMPLE_UUID}" for kind in kinds if kind] or UNSET
 
 
-def _shown(fault: Fault) -> dict[str, Any]:
-    kind = _kind(fault)
+def _render_fault(fault: Fault) -> dict[str, Any]:
+    kind = _path_id_kind(fault)
     shown = {
         "type": fault["type"],
-        "loc": tuple(_shortened(step) for step in fault["loc"]),
+        "loc": tuple(_shorten(step) for step in fault["loc"]),
         "msg": f"String should match pattern '{kind}-{{uuid4}}'" if kind else fault["msg"],
-        "input": _shortened(fault.get("input")),
+        "input": _shorten(fault.get("input")),
     }
     return shown | ({"ctx": fault["ctx"]} if "ctx" in fault else {})
 
 
-def _kind(fault: Fault) -> Kind | None:
+def _path_id_kind(fault: Fault) -> Kind | None:
     if fault["type"] != "string_pattern_mismatch" or fault["loc"][0] != "path":
         return None
     return _KINDS.get(fault["ctx"]["pattern"])
 
 
-def _shortened(value: object) -> object:
+def _shorten(value: object) -> object:
     text = value if isinstance(value, str) else repr(value)
     return value if len(text) <= _MAX_INPUT_CHARS else f"{text[:_MAX_INPUT_CHARS]}…"

@@ -21,10 +21,10 @@ class Clock(Protocol):
 
 
 class Ids(Protocol):
-    def mint(self, kind: Kind) -> str:
+    def new_id(self, kind: Kind) -> str:
         """A new id ``<prefix>-<uuid4>``, never given before."""
         ...
 
-    def otid(self) -> str:
+    def new_otid(self) -> str:
         """A bare UUID for a message whose sender chose no offline threading id."""
         ...

@@ -26,15 +26,15 @@ class Dispatch(Protocol):
         """The run of this ticket no longer needs its thread."""
         ...
 
-    def waiting(self) -> int:
+    def count_waiting(self) -> int:
         """How many tickets were submitted here and not taken yet. May be asked from any thread."""
         ...
 
-    def holds(self, run_id: str) -> bool:
+    def run_holds_thread(self, run_id: str) -> bool:
         """Whether the run has had its turn here and was not released yet."""
         ...
 
-    async def turn(self, run_id: str) -> None:
+    async def wait_for_turn(self, run_id: str) -> None:
         """Return once the run no longer waits for its thread."""
         ...
 

@@ -21,7 +21,7 @@ class EventLog(Protocol):
         """Show events of one run to its live readers. Never waits for a reader."""
         ...
 
-    def settle(self, run_id: str, seq: int) -> None:
+    def mark_durable(self, run_id: str, seq: int) -> None:
         """Everything up to this number is durable by now, so it need not be kept in memory."""
         ...
 
@@ -29,7 +29,7 @@ class EventLog(Protocol):
         """No more events will come from this process: its readers are let go."""
         ...
 
-    def hang_up(self) -> None:
+    def disconnect_readers(self) -> None:
         """The process ends soon: all readers are let go, as if every run had been closed, and so are those who
         still come and would have to wait."""
         ...

@@ -72,7 +72,7 @@ class ToolCallDelta(Struct, frozen=True):
     arguments: str
 
 
-class Counted(Struct, frozen=True):
+class UsageUpdate(Struct, frozen=True):
     """What the provider says that it has counted so far. Some say it early, some only with the answer."""
 
     usage: Usage
@@ -90,7 +90,7 @@ class Answer(Struct, frozen=True, kw_only=True):
     finish: Finish
 
 
-ModelEvent = ThinkingDelta | HiddenThinking | TextDelta | ToolCallDelta | Counted | Answer
+ModelEvent = ThinkingDelta | HiddenThinking | TextDelta | ToolCallDelta | UsageUpdate | Answer
 
 
 class Model(Protocol):
@@ -106,14 +106,14 @@ class Model(Protocol):
 class Catalogue(Protocol):
     """Which models there are."""
 
-    async def models(self) -> Sequence[ModelInfo]:
+    async def list_models(self) -> Sequence[ModelInfo]:
         """What the configured providers and servers have, by handle: as they say it, else as it is published.
 
         They are asked side by side, for two seconds at most; what they say is kept for a minute.
         """
         ...
 
-    async def embeddings(self) -> Sequence[EmbeddingInfo]:
+    async def list_embeddings(self) -> Sequence[EmbeddingInfo]:
         """The embedding models of all configured providers, asked in the same way."""
         ...
 
@@ -131,7 +131,7 @@ class Catalogue(Protocol):
         """Whether the choice can be asked now: raises as ``find`` does, and if its address is not allowed."""
         ...
 
-    def judged(self, choice: ModelChoice) -> ModelChoice:
+    def with_warnings(self, choice: ModelChoice) -> ModelChoice:
         """The choice with its address judged (InvalidArgument if the operator did not allow it; None if the
         provider as configured is meant), and with a sentence for each setting that the model cannot heed."""
         ...
@@ -141,7 +141,7 @@ class Catalogue(Protocol):
         it is not known."""
         ...
 
-    def including(self, provider: Provider) -> "Catalogue":
+    def with_user_provider(self, provider: Provider) -> "Catalogue":
         """The same, and the models of a provider that a user brought; ``models`` lists only those.
         InvalidArgument if Holdfast cannot reach it, or may not."""
         ...

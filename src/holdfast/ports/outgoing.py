@@ -6,7 +6,7 @@ from typing import Protocol
 from msgspec import Struct
 
 
-class Letter(Struct, frozen=True, kw_only=True):
+class OutgoingRequest(Struct, frozen=True, kw_only=True):
     """One request. ``timeout_seconds`` is for all of it, the look-up of the name included."""
 
     url: str
@@ -15,10 +15,10 @@ class Letter(Struct, frozen=True, kw_only=True):
     body: bytes = b""
     timeout_seconds: float
     # An answer with a larger body is not read to its end: Undeliverable.
-    max_reply_bytes: int
+    max_response_bytes: int
 
 
-class Reply(Struct, frozen=True):
+class OutgoingResponse(Struct, frozen=True):
     """What came back, whatever its status. Names of headers are in lower case."""
 
     status: int
@@ -32,7 +32,7 @@ class Outgoing(Protocol):
         may still be refused later: what its name means is known only when it is looked up."""
         ...
 
-    async def send(self, letter: Letter) -> Reply:
+    async def send(self, request: OutgoingRequest) -> OutgoingResponse:
         """The answer to one request. The name is looked up once and the connection made to an address that
         was judged; Host and TLS keep the name. Redirects are not followed, proxies not used, nothing is tried
         twice. AddressForbidden, or Undeliverable if there is no answer in time."""

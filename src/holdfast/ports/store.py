@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from holdfast.core.agents import Agent, AgentQuery, Secret
-from holdfast.core.approvals import ApprovalQuery, Overdue
+from holdfast.core.approvals import ApprovalQuery, OverdueRequest
 from holdfast.core.callbacks import CallbackOutcome, ClaimedCallback, DueCallback
 from holdfast.core.deadlines import Deadline
 from holdfast.core.events import Event
@@ -52,7 +52,7 @@ class Agents(Protocol):
 
     def count(self, organization_id: str, query: AgentQuery) -> int: ...
 
-    def note_run_end(self, run: Run) -> None:
+    def record_run_end(self, run: Run) -> None:
         """What the agent's last run was, from one that has ended; a run that only compacts is none (wire-v1 §7.9)."""
         ...
 
@@ -147,11 +147,11 @@ class Blocks(Protocol):
 
     def count(self, organization_id: str, query: BlockQuery) -> int: ...
 
-    def holders(self, block_id: str) -> Sequence[str]:
+    def holder_ids(self, block_id: str) -> Sequence[str]:
         """Ids of the agents that hold the block, also if only one of their conversations does."""
         ...
 
-    def own(self, thread_ids: Collection[str]) -> Mapping[str, Sequence[Block]]:
+    def thread_blocks(self, thread_ids: Collection[str]) -> Mapping[str, Sequence[Block]]:
         """The blocks that are a conversation's own, by age. They go with it."""
         ...
 
@@ -167,7 +167,7 @@ class Providers(Protocol):
         """NotFound if there is none."""
         ...
 
-    def named(self, organization_id: str, name: str) -> Provider | None: ...
+    def find_by_name(self, organization_id: str, name: str) -> Provider | None: ...
 
     def save(self, provider: Provider) -> None: ...
 
@@ -185,12 +185,12 @@ class Threads(Protocol):
 
     def save(self, thread: Thread) -> None: ...
 
-    def note_request(self, thread_id: str, at: datetime) -> None:
+    def record_request(self, thread_id: str, now: datetime) -> None:
         """Set ``last_message_at``. NotFound if the thread was deleted, also by a transaction that is just
         being committed: whoever has noted a request may rely on the thread until its own commit."""
         ...
 
-    def delete(self, organization_id: str, thread_id: str, at: datetime) -> None:
+    def delete(self, organization_id: str, thread_id: str, now: datetime) -> None:
         """The conversation with its runs and the messages that no fork shows any more."""
         ...
 
@@ -198,7 +198,7 @@ class Threads(Protocol):
         """Conversations. Those without the value that the list is sorted by come last."""
         ...
 
-    def of_agent(self, agent_id: str) -> Sequence[Thread]:
+    def list_of_agent(self, agent_id: str) -> Sequence[Thread]:
         """All threads of the agent, the default one first."""
         ...
 
@@ -230,7 +230,7 @@ class Messages(Protocol):
         """Show just these rows from now on, in this order. Rows stay in the history."""
         ...
 
-    def stand_in(self, message: Message, message_ids: Sequence[str]) -> Message:
+    def replace_in_context(self, message: Message, message_ids: Sequence[str]) -> Message:
         """Store a row that is shown in the place of these, which are neighbours in its thread's context. They stay in
         the history. What others add or hide meanwhile stays so: of these rows those leave that are still shown,
         and if none is, the new row is not shown either."""
@@ -258,7 +258,7 @@ class Messages(Protocol):
         older ones, whatever the order (the newest of them first when descending)."""
         ...
 
-    def answers(self, step_ids: Collection[str]) -> Sequence[Message]:
+    def list_approval_messages(self, step_ids: Collection[str]) -> Sequence[Message]:
         """The rows with the decisions on what these steps asked for, by position; the rows that ask are among them."""
         ...
 
@@ -281,7 +281,7 @@ class Messages(Protocol):
 class Calls(Protocol):
     """Tool calls whose result row is not written yet: the write-ahead of every tool."""
 
-    def open(self, thread_id: str) -> Sequence[OpenCall]:
+    def list_open(self, thread_id: str) -> Sequence[OpenCall]:
         """In the order of the answer."""
         ...
 
@@ -293,7 +293,7 @@ class Calls(Protocol):
         """Every open call of the thread now has its result row."""
         ...
 
-    def requests(self, organization_id: str, query: ApprovalQuery) -> Sequence[Message]:
+    def list_requests(self, organization_id: str, query: ApprovalQuery) -> Sequence[Message]:
         """The rows that ask for a person, of all threads whose run is paused, by age or by ``expires_at``: the first
         deadline among the calls; those without one come last."""
         ...
@@ -306,7 +306,7 @@ class Calls(Protocol):
         """By thread and call: until when they wait. What waits for ever has no entry."""
         ...
 
-    def overdue(self, now: datetime) -> Sequence[Overdue]:
+    def list_overdue(self, now: datetime) -> Sequence[OverdueRequest]:
         """Requests of all organisations that wait for a person and have calls whose deadline has come,
         the longest overdue first."""
         ...
@@ -327,12 +327,12 @@ class Runs(Protocol):
 
     def find(self, run_id: str) -> Run | None: ...
 
-    def hold(self, organization_id: str, run_id: str) -> Run:
+    def get_for_update(self, organization_id: str, run_id: str) -> Run:
         """Like ``get``; and nobody else changes the run before this transaction is over. For those who change
         a run that they do not carry: what its worker has written meanwhile must not be put back."""
         ...
 
-    def change(self, run: Run, signal: Signal) -> Run:
+    def transition(self, run: Run, signal: Signal) -> Run:
         """Advance the status by the lifecycle table as compare-and-set and write the run's other fields as
         they are given. ``run.status`` is the status that the caller saw: RunMoved if it is no longer that.
         A second run that claims a held thread cannot be written: RunMoved.
@@ -343,50 +343,50 @@ class Runs(Protocol):
         """Write progress, usage and the like; the status must be what it was: else RunMoved."""
         ...
 
-    def note_tools(self, run_id: str, tool_ids: Sequence[str]) -> None:
+    def record_tools(self, run_id: str, tool_ids: Sequence[str]) -> None:
         """The run called these for the first time: it is found by them from now on."""
         ...
 
-    def annotate(self, organization_id: str, run_id: str, metadata: Mapping[str, Any]) -> Run:
+    def add_metadata(self, organization_id: str, run_id: str, metadata: Mapping[str, Any]) -> Run:
         """Add the keys to the run's metadata, or replace them. Nothing else writes it, so this is allowed while
         a worker carries the run."""
         ...
 
-    def remove(self, organization_id: str, run_id: str) -> None:
+    def delete(self, organization_id: str, run_id: str) -> None:
         """Delete the run with its steps and events; its message rows stay."""
         ...
 
-    def reserve(self, run_id: str, seq: int) -> None:
+    def reserve_seq(self, run_id: str, seq: int) -> None:
         """Raise the run's ``reserved_seq``; nothing else of the run changes."""
         ...
 
-    def withdraw(self, run_id: str) -> bool:
+    def delete_if_queued(self, run_id: str) -> bool:
         """Delete a run that is still queued, as if it had never been sent. Whether it was."""
         ...
 
     def list(self, organization_id: str, query: RunQuery) -> Sequence[Run]: ...
 
-    def live(self) -> Sequence[Run]:
+    def list_live(self) -> Sequence[Run]:
         """Runs of all organisations that are queued, running or cancelling, oldest first."""
         ...
 
-    def cancelling(self) -> Sequence[str]:
+    def cancelling_ids(self) -> Sequence[str]:
         """Ids of the runs whose cancel is on record and that have not ended."""
         ...
 
-    def paused_on(self, thread_id: str) -> Run | None:
+    def find_paused(self, thread_id: str) -> Run | None:
         """The run whose held calls the thread waits for."""
         ...
 
-    def paused(self, thread_ids: Collection[str]) -> Mapping[str, str]:
+    def paused_run_ids(self, thread_ids: Collection[str]) -> Mapping[str, str]:
         """By thread the id of the run whose held calls it waits for; a thread that waits for none has no entry."""
         ...
 
-    def of_request(self, thread_id: str, request_key: str) -> Run | None:
+    def find_by_request_key(self, thread_id: str, request_key: str) -> Run | None:
         """The run that this very request has started. A second one with the same key cannot be added."""
         ...
 
-    def with_otid(self, thread_id: str, otid: str) -> Run | None:
+    def find_by_otid(self, thread_id: str, otid: str) -> Run | None:
         """The newest run of the thread whose input has this otid."""
         ...
 
@@ -394,8 +394,8 @@ class Runs(Protocol):
 class Callbacks(Protocol):
     """Ends of runs that somebody wants to be told of, one for each run at most: see ``Runs.change``."""
 
-    def due(
-        self, now: datetime, *, limit: int, per_host: int, under_way: Mapping[str, int]
+    def list_due(
+        self, now: datetime, *, limit: int, per_host: int, in_flight: Mapping[str, int]
     ) -> Sequence[DueCallback]:
         """Up to ``limit`` that are due, the longest due first; of each host so many that with those that are
         ``under_way`` there are no more than ``per_host``. All that is due for a host with enough is passed over on
@@ -406,18 +406,18 @@ class Callbacks(Protocol):
         """Take of these what is still as it was seen. What one process has taken no other takes before ``until``."""
         ...
 
-    def settle(
+    def record_outcome(
         self, claimed: ClaimedCallback, outcome: CallbackOutcome, due_at: datetime | None
     ) -> None:
         """Note what came of a try, and when the next is due, if one is. Nothing happens if somebody else has
         taken it meanwhile, or the run is gone."""
         ...
 
-    def give_back(self, claimed: ClaimedCallback, due_at: datetime) -> None:
+    def release(self, claimed: ClaimedCallback, due_at: datetime) -> None:
         """It could not be tried to the end; it is due again, and nothing is known of it."""
         ...
 
-    def next_due(self, after: datetime) -> datetime | None:
+    def next_due_at(self, after: datetime) -> datetime | None:
         """When the first after this moment is due."""
         ...
 
@@ -429,7 +429,7 @@ class Steps(Protocol):
         """All of it but ``feedback``, ``tags`` and ``transaction_id``: callers may set them while it is taken."""
         ...
 
-    def judge(
+    def set_feedback(
         self,
         organization_id: str,
         step_id: str,
@@ -440,7 +440,7 @@ class Steps(Protocol):
         ``get``."""
         ...
 
-    def book(self, organization_id: str, step_id: str, transaction_id: str) -> Step:
+    def set_transaction_id(self, organization_id: str, step_id: str, transaction_id: str) -> Step:
         """Set the step's ``transaction_id``, and nothing else of it. NotFound as by ``get``."""
         ...
 
@@ -450,9 +450,9 @@ class Steps(Protocol):
 
     def list(self, organization_id: str, query: StepQuery) -> Sequence[Step]: ...
 
-    def pending(self, run_id: str) -> Sequence[Step]: ...
+    def list_pending(self, run_id: str) -> Sequence[Step]: ...
 
-    def costs(self, organization_id: str, query: StepQuery) -> Costs:
+    def sum_costs(self, organization_id: str, query: StepQuery) -> Costs:
         """What all steps that the query means cost, on whatever page they are."""
         ...
 
@@ -460,7 +460,7 @@ class Steps(Protocol):
 class Traces(Protocol):
     def add(self, traces: Sequence[ProviderTrace]) -> None: ...
 
-    def of_step(self, organization_id: str, step_id: str) -> Sequence[ProviderTrace]:
+    def list_of_step(self, organization_id: str, step_id: str) -> Sequence[ProviderTrace]:
         """In the order in which the provider was called. They go with the step."""
         ...
 
@@ -468,7 +468,7 @@ class Traces(Protocol):
 class Events(Protocol):
     def append(self, events: Sequence[Event]) -> None: ...
 
-    def after(self, run_id: str, seq: int, limit: int) -> Sequence[Event]:
+    def list_after(self, run_id: str, seq: int, limit: int) -> Sequence[Event]:
         """Durable events with a higher number, in order."""
         ...
 

@@ -32,7 +32,7 @@ class BuiltinSpec(Struct, frozen=True, kw_only=True):
 
 
 class Toolbox(Protocol):
-    def builtin(self) -> Sequence[BuiltinSpec]:
+    def builtin_tools(self) -> Sequence[BuiltinSpec]:
         """The tools that need no source: every organisation has a row for each."""
         ...
 

@@ -26,7 +26,7 @@ class FakeClock:
         # When each sleeper is due, and how it is woken.
         self._sleepers: list[tuple[float, Moment]] = []
         self._sleeps: list[float] = []
-        self._awaited: list[tuple[int, Moment]] = []
+        self._waiters: list[tuple[int, Moment]] = []
 
     def now(self) -> datetime:
         return self._start + timedelta(seconds=self._elapsed_seconds)
@@ -52,7 +52,7 @@ class FakeClock:
             sleeper = (self._elapsed_seconds + seconds, Moment(f"the end of {seconds} s of sleep"))
             self._sleepers.append(sleeper)
             self._sleeps.append(seconds)
-            for number, moment in self._awaited:
+            for number, moment in self._waiters:
                 if number <= len(self._sleeps):
                     moment.happen()
         try:
@@ -75,7 +75,7 @@ class FakeClock:
         """Wait until somebody lies down for the so-manieth time; return for how long."""
         moment = Moment(f"sleep {number}")
         with self._lock:
-            self._awaited.append((number, moment))
+            self._waiters.append((number, moment))
             if len(self._sleeps) >= number:
                 moment.happen()
         await moment.wait(timeout)

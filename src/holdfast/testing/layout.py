@@ -58,15 +58,15 @@ def lay_out(answer: Answer) -> Layout:
         last = layout.blocks[-1] if layout.blocks else None
         if isinstance(part, Interruption):
             (layout.before if last is None else last.flow).append(part)
-        elif last is not None and (joined := _joined(last.content, part)) is not None:
+        elif last is not None and (joined := _join(last.content, part)) is not None:
             last.content = joined
-            last.flow.extend(_flow(part))
+            last.flow.extend(_stream_steps(part))
         else:
-            layout.blocks.append(Block(part, list(_flow(part))))
+            layout.blocks.append(Block(part, list(_stream_steps(part))))
     return layout
 
 
-def _joined(first: Content, second: Part) -> Content | None:
+def _join(first: Content, second: Part) -> Content | None:
     match first, second:
         case (Text(), Text()):
             return Text(first.text + second.text)
@@ -76,7 +76,7 @@ def _joined(first: Content, second: Part) -> Content | None:
             return None
 
 
-def _flow(part: Content) -> Iterator[str | Interruption]:
+def _stream_steps(part: Content) -> Iterator[str | Interruption]:
     match part:
         case Text() | Thinking():
             for piece in part.pieces:

@@ -17,12 +17,12 @@ _lock = threading.Lock()
 class Moment:
     """Happens once and stays so."""
 
-    __slots__ = ("_happened", "_name", "_tell")
+    __slots__ = ("_callbacks", "_happened", "_name")
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._happened = False
-        self._tell: list[Callable[[], None]] = []
+        self._callbacks: list[Callable[[], None]] = []
 
     def __repr__(self) -> str:
         return f"<Moment {self._name!r}: {'happened' if self._happened else 'not yet'}>"
@@ -34,7 +34,7 @@ class Moment:
     def happen(self) -> None:
         with _lock:
             self._happened = True
-            tell, self._tell = self._tell, []
+            tell, self._callbacks = self._callbacks, []
         for wake in tell:
             wake()
 
@@ -48,36 +48,36 @@ class Moment:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(woken.set)
 
-        if self._happened_else_tell(wake):
+        if self._add_callback(wake):
             return
         try:
             await asyncio.wait_for(woken.wait(), timeout)
         except TimeoutError:
-            raise self._too_late(timeout) from None
+            raise self._timeout_error(timeout) from None
         finally:
-            self._forget(wake)
+            self._remove_callback(wake)
 
     def block(self, timeout: float | None = DEFAULT_TIMEOUT_SECONDS) -> None:
         """Block this thread until the moment; raise TimeoutError when it has not come in time."""
         woken = threading.Event()
-        if self._happened_else_tell(woken.set):
+        if self._add_callback(woken.set):
             return
         try:
             if not woken.wait(timeout):
-                raise self._too_late(timeout)
+                raise self._timeout_error(timeout)
         finally:
-            self._forget(woken.set)
+            self._remove_callback(woken.set)
 
-    def _happened_else_tell(self, wake: Callable[[], None]) -> bool:
+    def _add_callback(self, wake: Callable[[], None]) -> bool:
         with _lock:
             if not self._happened:
-                self._tell.append(wake)
+                self._callbacks.append(wake)
             return self._happened
 
-    def _forget(self, wake: Callable[[], None]) -> None:
+    def _remove_callback(self, wake: Callable[[], None]) -> None:
         with _lock:
-            if wake in self._tell:
-                self._tell.remove(wake)
+            if wake in self._callbacks:
+                self._callbacks.remove(wake)
 
-    def _too_late(self, timeout: float | None) -> TimeoutError:
+    def _timeout_error(self, timeout: float | None) -> TimeoutError:
         return TimeoutError(f"{self._name} did not happen within {timeout} s")

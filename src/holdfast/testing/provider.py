@@ -65,10 +65,10 @@ class ScriptedProvider:
         `strict` refuses what the real provider would refuse. Without `record` no requests are
         kept, for a provider that serves very many.
         """
-        self.default = _scripted(default)
+        self.default = _as_scripted(default)
         self._host = host
         self._port = port
-        self._models = replies.whole(200, model_list(models))
+        self._models = replies.complete_response(200, model_list(models))
         self._strict = strict
         self._record = record
         self._server = Server(self._answer)
@@ -76,9 +76,9 @@ class ScriptedProvider:
         self._queue: list[_Entry] = []
         self._responder: Responder | None = None
         self._requests: list[ProviderRequest] = []
-        self._awaited: list[tuple[int, Moment]] = []
-        self._answers = 0
-        self._calls = 0
+        self._waiters: list[tuple[int, Moment]] = []
+        self._answer_count = 0
+        self._call_count = 0
         self._signatures = Signatures()
 
     # where it is
@@ -102,7 +102,7 @@ class ScriptedProvider:
         answer that is meant for it.
         """
         with self._lock:
-            self._queue.extend(_Entry(_scripted(answer), when) for answer in answers)
+            self._queue.extend(_Entry(_as_scripted(answer), when) for answer in answers)
 
     def respond_with(self, responder: Responder | None) -> None:
         """Let a function decide, when nothing is queued; its None means the default."""
@@ -110,7 +110,7 @@ class ScriptedProvider:
             self._responder = responder
 
     @property
-    def unsaid(self) -> list[Scripted]:
+    def unused_answers(self) -> list[Scripted]:
         """What was queued and not asked for yet."""
         with self._lock:
             return [entry.scripted for entry in self._queue]
@@ -128,14 +128,14 @@ class ScriptedProvider:
         timeout: float = DEFAULT_TIMEOUT_SECONDS,  # noqa: ASYNC109 - the bound is part of the question, as in `block_for_request`
     ) -> ProviderRequest:
         """Wait until so many requests have arrived since the start or `reset`; return that one."""
-        await self._arrival(number).wait(timeout)
+        await self._arrival_moment(number).wait(timeout)
         return self.requests[number - 1]
 
     def block_for_request(
         self, number: int = 1, timeout: float = DEFAULT_TIMEOUT_SECONDS
     ) -> ProviderRequest:
         """Block this thread as `wait_for_request` waits; not for the thread that the provider is in."""
-        self._arrival(number).block(timeout)
+        self._arrival_moment(number).block(timeout)
         return self.requests[number - 1]
 
     def reset(self) -> None:
@@ -202,31 +202,31 @@ class ScriptedProvider:
         if asked is not None and http.method == "POST":
             return self._answer_model_request(http, path, *asked)
         if path == "/v1/models" and http.method == "GET":
-            return Exchange([self._models], _nobody_asks)
+            return Exchange([self._models], _ignore_end)
         message = f"Invalid URL ({http.method} {path})"
         error = openai_chat.WIRE.error(HttpError(404, message, code="unknown_url"))
-        return Exchange([replies.whole(404, error)], _nobody_asks)
+        return Exchange([replies.complete_response(404, error)], _ignore_end)
 
     def _answer_model_request(
         self, http: HttpRequest, path: str, wire: Wire, in_path: Body
     ) -> Exchange:
-        body = _parsed(http.body)
+        body = _parse_json(http.body)
         if body is not None:
             body |= in_path
         request = ProviderRequest(wire.name, path, http.headers, body or {}, time.monotonic())
         request.refused = _NOT_JSON if body is None else self._refusal(wire, body)
         with self._lock:
-            self._remember(request)
+            self._record_request(request)
             if request.refused is not None:
                 scripted: Scripted = HttpError(400, request.refused)
             else:
                 scripted = self._with_ids(self._choose(request), wire)
-                self._signatures.note(wire.name, scripted)
-            self._answers += 1
-            response_id = f"{wire.response_prefix}{self._answers:08d}"
+                self._signatures.record(wire.name, scripted)
+            self._answer_count += 1
+            response_id = f"{wire.response_prefix}{self._answer_count:08d}"
         return Exchange(
             render(scripted, wire, response_id, request.body),
-            lambda closed_early: _end(request, closed_early=closed_early),
+            lambda closed_early: _finish_request(request, closed_early=closed_early),
         )
 
     def _refusal(self, wire: Wire, body: Body) -> str | None:
@@ -244,7 +244,7 @@ class ScriptedProvider:
                 del self._queue[index]
                 return entry.scripted
         chosen = self._responder(request) if self._responder is not None else None
-        return self.default if chosen is None else _scripted(chosen)
+        return self.default if chosen is None else _as_scripted(chosen)
 
     def _with_ids(self, scripted: Scripted, wire: Wire) -> Scripted:
         """Fill in what the script left open: the answer inside a fault, the ids of tool calls."""
@@ -266,30 +266,30 @@ class ScriptedProvider:
                 return scripted
 
     def _mint(self, wire: Wire) -> str:
-        self._calls += 1
-        return f"{wire.call_prefix}{self._calls:08d}"
+        self._call_count += 1
+        return f"{wire.call_prefix}{self._call_count:08d}"
 
-    def _remember(self, request: ProviderRequest) -> None:
+    def _record_request(self, request: ProviderRequest) -> None:
         if not self._record:
             return
         self._requests.append(request)
         arrived = len(self._requests)
-        for number, moment in self._awaited:
+        for number, moment in self._waiters:
             if number <= arrived:
                 moment.happen()
-        self._awaited = [waiting for waiting in self._awaited if waiting[0] > arrived]
+        self._waiters = [waiting for waiting in self._waiters if waiting[0] > arrived]
 
-    def _arrival(self, number: int) -> Moment:
+    def _arrival_moment(self, number: int) -> Moment:
         moment = Moment(f"the arrival of request {number}")
         with self._lock:
             if len(self._requests) >= number:
                 moment.happen()
             else:
-                self._awaited.append((number, moment))
+                self._waiters.append((number, moment))
         return moment
 
 
-def _scripted(given: Scripted | str) -> Scripted:
+def _as_scripted(given: Scripted | str) -> Scripted:
     return Answer(given) if isinstance(given, str) else given
 
 
@@ -297,7 +297,7 @@ def _lacks_id(part: object) -> bool:
     return isinstance(part, ToolCall) and part.id is None
 
 
-def _parsed(body: bytes) -> Body | None:
+def _parse_json(body: bytes) -> Body | None:
     try:
         parsed = msgspec.json.decode(body)
     except msgspec.DecodeError:
@@ -305,12 +305,12 @@ def _parsed(body: bytes) -> Body | None:
     return parsed if isinstance(parsed, dict) else None
 
 
-def _end(request: ProviderRequest, *, closed_early: bool) -> None:
+def _finish_request(request: ProviderRequest, *, closed_early: bool) -> None:
     if closed_early:
         request.closed_early = True
         request.closed_at = time.monotonic()
     request.finished.happen()
 
 
-def _nobody_asks(_closed_early: bool) -> None:
+def _ignore_end(_closed_early: bool) -> None:
     """Only model requests are recorded."""

@@ -28,44 +28,44 @@ def render(scripted: Scripted, wire: Wire, response_id: str, body: Body) -> Repl
     """Render what was scripted; answers that faults carry must have been filled in."""
     match scripted:
         case Answer():
-            return _answer(scripted, wire, response_id, body)
+            return _render_answer(scripted, wire, response_id, body)
         case HttpError():
-            return [_error(scripted, wire)]
+            return [_render_error(scripted, wire)]
         case SlowHeaders(seconds=seconds, answer=Answer() as answer):
-            return [Pause(seconds), *_answer(answer, wire, response_id, body)]
+            return [Pause(seconds), *_render_answer(answer, wire, response_id, body)]
         case TruncatedStream(after=after, answer=Answer() as answer):
-            return _truncated(answer, after, wire, response_id, body)
+            return _render_truncated(answer, after, wire, response_id, body)
         case MalformedJson(body=text):
-            return [replies.whole(200, text.encode())]
+            return [replies.complete_response(200, text.encode())]
         case MalformedSse(data=data):
             # Google's events have no names.
             name = "" if wire.name == "google" else "event: message_start\n"
             event = f"{name}data: {data}\n\n".encode()
-            return [replies.whole(200, event, content_type=replies.EVENT_STREAM)]
+            return [replies.complete_response(200, event, content_type=replies.EVENT_STREAM)]
         case _:
-            return _FIXED[type(scripted)]
+            return _FIXED_REPLIES[type(scripted)]
 
 
-_FIXED: dict[type[object], Reply] = {
-    EmptyAnswer: [replies.whole(200, b"")],
+_FIXED_REPLIES: dict[type[object], Reply] = {
+    EmptyAnswer: [replies.complete_response(200, b"")],
     NoAnswer: [Hang()],
     ResetConnection: [ResetConnection()],
 }
 
 
-def _answer(answer: Answer, wire: Wire, response_id: str, body: Body) -> Reply:
+def _render_answer(answer: Answer, wire: Wire, response_id: str, body: Body) -> Reply:
     if body.get("stream") is True:
-        return replies.event_stream(_events(answer, wire, response_id, body))
+        return replies.event_stream(_stream_steps(answer, wire, response_id, body))
     # What is not streamed comes at once, after all the waits.
     reply: Reply = []
     for step in lay_out(answer).interruptions:
         if isinstance(step, HttpError):
-            return [*reply, _error(step, wire)]
+            return [*reply, _render_error(step, wire)]
         reply.append(step)
-    return [*reply, replies.whole(200, wire.whole(answer, response_id, body))]
+    return [*reply, replies.complete_response(200, wire.response_body(answer, response_id, body))]
 
 
-def _events(answer: Answer, wire: Wire, response_id: str, body: Body) -> Iterator[Step]:
+def _stream_steps(answer: Answer, wire: Wire, response_id: str, body: Body) -> Iterator[Step]:
     sent = 0
     for step in wire.stream(answer, response_id, body):
         if isinstance(step, HttpError):
@@ -75,16 +75,20 @@ def _events(answer: Answer, wire: Wire, response_id: str, body: Body) -> Iterato
         yield step
 
 
-def _truncated(answer: Answer, after: int, wire: Wire, response_id: str, body: Body) -> Reply:
+def _render_truncated(
+    answer: Answer, after: int, wire: Wire, response_id: str, body: Body
+) -> Reply:
     if body.get("stream") is True:
-        events = _events(answer, wire, response_id, body)
+        events = _stream_steps(answer, wire, response_id, body)
         return replies.event_stream(islice((e for e in events if isinstance(e, bytes)), after))
-    complete = replies.whole(200, wire.whole(answer, response_id, body))
+    complete = replies.complete_response(200, wire.response_body(answer, response_id, body))
     return [complete[: len(complete) * 3 // 4], HangUp()]
 
 
-def _error(fault: HttpError, wire: Wire) -> bytes:
+def _render_error(fault: HttpError, wire: Wire) -> bytes:
     if fault.page is not None:
         page = fault.page.encode()
-        return replies.whole(fault.status, page, content_type="text/html", headers=fault.headers)
-    return replies.whole(fault.status, wire.error(fault), headers=fault.headers)
+        return replies.complete_response(
+            fault.status, page, content_type="text/html", headers=fault.headers
+        )
+    return replies.complete_response(fault.status, wire.error(fault), headers=fault.headers)

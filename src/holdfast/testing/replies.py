@@ -22,7 +22,7 @@ _STREAM_HEAD = (
 ).encode()
 
 
-def whole(
+def complete_response(
     status: int, body: bytes, *, content_type: str = JSON, headers: Mapping[str, str] | None = None
 ) -> bytes:
     """Frame a complete response of known length."""
@@ -37,13 +37,13 @@ def whole(
 def event_stream(events: Iterable[Step]) -> Reply:
     """Frame a chunked response: one chunk for all events that come without a wait between them."""
     reply: Reply = [_STREAM_HEAD]
-    for step in _joined(events):
+    for step in _join_bytes(events):
         reply.append(_chunk(step) if isinstance(step, bytes) else step)
     reply.append(_LAST_CHUNK)
-    return list(_joined(reply))
+    return list(_join_bytes(reply))
 
 
-def _joined(steps: Iterable[Step]) -> Iterable[Step]:
+def _join_bytes(steps: Iterable[Step]) -> Iterable[Step]:
     run: list[bytes] = []
     for step in steps:
         if isinstance(step, bytes):

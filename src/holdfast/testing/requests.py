@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.core.summaries import TRANSCRIPT_BEGINS
+from holdfast.core.summaries import TRANSCRIPT_START
 from holdfast.testing.moments import Moment
 from holdfast.testing.wires.wire import Body, WireName
 
@@ -73,7 +73,7 @@ class ProviderRequest:
     @property
     def asks_for_summary(self) -> bool:
         """Whether Holdfast asks for a summary, to make a conversation smaller, rather than for an answer."""
-        return self.user_text.startswith(TRANSCRIPT_BEGINS)
+        return self.user_text.startswith(TRANSCRIPT_START)
 
     @property
     def user_text(self) -> str:

@@ -31,7 +31,7 @@ class Text:
     delay_seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "text", _text_of(self.text, self.chunks))
+        object.__setattr__(self, "text", _joined_text(self.text, self.chunks))
 
     @property
     def pieces(self) -> Sequence[str]:
@@ -54,7 +54,7 @@ class Thinking:
     delay_seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "text", _text_of(self.text, self.chunks))
+        object.__setattr__(self, "text", _joined_text(self.text, self.chunks))
 
     @property
     def pieces(self) -> Sequence[str]:
@@ -267,7 +267,7 @@ Fault: TypeAlias = (
 Scripted: TypeAlias = Answer | Fault
 
 
-def _text_of(text: str, chunks: Sequence[str]) -> str:
+def _joined_text(text: str, chunks: Sequence[str]) -> str:
     joined = "".join(chunks)
     if text and chunks and joined != text:
         raise ValueError(f"the chunks make {joined!r}, not {text!r}")

@@ -14,7 +14,7 @@ from typing import TypeAlias, cast
 
 import httptools
 
-from holdfast.testing.replies import Reply, whole
+from holdfast.testing.replies import Reply, complete_response
 from holdfast.testing.script import Gate, Hang, HangUp, Pause, ResetConnection
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
@@ -37,7 +37,7 @@ class Exchange:
     """The reply, and whom to tell that it is over: `ended(closed_early)`."""
 
     reply: Reply
-    ended: Callable[[bool], None]
+    on_end: Callable[[bool], None]
 
 
 Application: TypeAlias = Callable[[HttpRequest], Exchange]
@@ -85,7 +85,7 @@ class Connection(asyncio.Protocol):
         self._waiting: deque[HttpRequest] = deque()
         self._current: Exchange | None = None
         self._keep_alive = True
-        self._playing: asyncio.Task[None] | None = None
+        self._reply_task: asyncio.Task[None] | None = None
         self._writable = asyncio.Event()
         self._writable.set()
         self._all_written = False
@@ -94,9 +94,9 @@ class Connection(asyncio.Protocol):
         """Drop the client; returns the task that was still answering it."""
         self._end_exchange(closed_early=False)
         self._transport.abort()
-        if self._playing is not None:
-            self._playing.cancel()
-        return self._playing
+        if self._reply_task is not None:
+            self._reply_task.cancel()
+        return self._reply_task
 
     # asyncio's callbacks
 
@@ -132,8 +132,8 @@ class Connection(asyncio.Protocol):
         self._connections.discard(self)
         self._waiting.clear()
         self._writable.set()
-        if self._playing is not None:
-            self._playing.cancel()
+        if self._reply_task is not None:
+            self._reply_task.cancel()
         self._end_exchange(closed_early=True)
 
     # httptools' callbacks
@@ -179,11 +179,11 @@ class Connection(asyncio.Protocol):
         match reply:
             case [bytes() as everything]:
                 self._transport.write(everything)
-                self._settle()
+                self._finish_when_written()
             case _:
-                self._playing = asyncio.get_running_loop().create_task(self._play(reply))
+                self._reply_task = asyncio.get_running_loop().create_task(self._write_reply(reply))
 
-    async def _play(self, reply: Reply) -> None:
+    async def _write_reply(self, reply: Reply) -> None:
         loop = asyncio.get_running_loop()
         due_at = loop.time()
         for step in reply:
@@ -196,7 +196,7 @@ class Connection(asyncio.Protocol):
                     due_at += seconds
                     await asyncio.sleep(due_at - loop.time())
                 case Gate():
-                    if not await _passed(step):
+                    if not await _wait_at_gate(step):
                         self._reset()
                         return
                     due_at = loop.time()
@@ -209,11 +209,11 @@ class Connection(asyncio.Protocol):
                 case ResetConnection():
                     self._reset()
                     return
-        self._playing = None
-        self._settle()
+        self._reply_task = None
+        self._finish_when_written()
         self._serve_waiting()
 
-    def _settle(self) -> None:
+    def _finish_when_written(self) -> None:
         """Everything is handed over: the exchange ends as soon as the last byte has left us."""
         if self._writable.is_set():
             self._finish()
@@ -237,15 +237,15 @@ class Connection(asyncio.Protocol):
     def _end_exchange(self, *, closed_early: bool) -> None:
         exchange, self._current = self._current, None
         if exchange is not None:
-            exchange.ended(closed_early)
+            exchange.on_end(closed_early)
 
     def _refuse(self, status: int, message: bytes) -> None:
         if self._current is None and not self._transport.is_closing():
-            self._transport.write(whole(status, message, content_type="text/plain"))
+            self._transport.write(complete_response(status, message, content_type="text/plain"))
         self._transport.close()
 
 
-async def _passed(gate: Gate) -> bool:
+async def _wait_at_gate(gate: Gate) -> bool:
     gate.reached.happen()
     try:
         await gate.released.wait(gate.limit_seconds)

@@ -9,11 +9,11 @@ from msgspec.structs import replace
 from holdfast.core import context
 from holdfast.core.agents import Actor, Agent
 from holdfast.core.lifecycle import LIVE, Signal
-from holdfast.core.messages import Message, Role, default_thread_id, unanswered
+from holdfast.core.messages import Message, Role, default_thread_id, unanswered_calls
 from holdfast.core.paging import Page
 from holdfast.core.runs import Run, RunQuery, RunStatus, StopReason
 from holdfast.errors import Conflict, InvalidArgument, NotFound
-from holdfast.ports.house import House
+from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
 from holdfast.usecases import run_ends, system_prompt
 
@@ -38,7 +38,7 @@ class Window(Struct, frozen=True, kw_only=True):
     schema_tokens: int
     messages: tuple[Message, ...]
     message_tokens: int
-    shown_count: int
+    context_count: int
     recall_count: int
 
     @property
@@ -47,7 +47,9 @@ class Window(Struct, frozen=True, kw_only=True):
         return sum(part.tokens for part in parts) + self.schema_tokens + self.message_tokens
 
 
-async def window(house: House, actor: Actor, agent_id: str, thread_id: str | None = None) -> Window:
+async def load_window(
+    services: Services, actor: Actor, agent_id: str, thread_id: str | None = None
+) -> Window:
     """The window of one of the agent's threads; of the default one if none is named."""
 
     def work(tx: Transaction) -> Window:
@@ -57,21 +59,21 @@ async def window(house: House, actor: Actor, agent_id: str, thread_id: str | Non
             raise NotFound(f"Conversation with ID {thread_id} not found")
         tools = tx.agents.tools([agent_id]).get(agent_id, ())
         schemas = tuple(tool.json_schema for tool in tools)
-        model = thread.choice(agent.model)
+        model = thread.choose_model(agent.model)
         rows = tx.messages.context(thread.id)
-        return _window(model.context_window, rows, schemas, tx.messages.count(agent_id))
+        return _build_window(model.context_window, rows, schemas, tx.messages.count(agent_id))
 
-    return await house.store.read(work)
+    return await services.store.read(work)
 
 
 async def recompile(
-    house: House, actor: Actor, agent_id: str, *, keep_stamp: bool, dry_run: bool
+    services: Services, actor: Actor, agent_id: str, *, keep_stamp: bool, dry_run: bool
 ) -> str:
     """The default thread's system message, compiled again; stored unless it is a dry run."""
 
     def work(tx: Transaction) -> str:
         agent = tx.agents.get(actor.organization_id, agent_id)
-        row = system_prompt.recompiled(tx, agent, house.clock.now(), keep_stamp=keep_stamp)
+        row = system_prompt.recompile(tx, agent, services.clock.now(), keep_stamp=keep_stamp)
         if row is None:
             return ""
         if not dry_run:
@@ -79,30 +81,30 @@ async def recompile(
         return row.text
 
     if dry_run:
-        return await house.store.read(work)
-    return await house.store.write(work)
+        return await services.store.read(work)
+    return await services.store.write(work)
 
 
-async def reset(house: House, actor: Actor, agent_id: str) -> None:
+async def reset(services: Services, actor: Actor, agent_id: str) -> None:
     """Show the model the recompiled system message alone. The rows stay in the history."""
 
     def work(tx: Transaction) -> Run | None:
         agent = tx.agents.get(actor.organization_id, agent_id)
         thread_id = default_thread_id(agent.id)
         _refuse_while_running(tx, agent)
-        dropped = _drop_pending(tx, house, agent)
-        row = system_prompt.recompiled(tx, agent, house.clock.now(), keep_stamp=False)
+        dropped = _cancel_paused_run(tx, services, agent)
+        row = system_prompt.recompile(tx, agent, services.clock.now(), keep_stamp=False)
         if row is not None:
             tx.messages.rewrite(row)
             tx.messages.set_context(thread_id, [row.id])
         return dropped
 
-    dropped = await house.store.write(work)
+    dropped = await services.store.write(work)
     if dropped is not None:
-        run_ends.tell(house, dropped)
+        run_ends.report_end(services, dropped)
 
 
-def show_only(tx: Transaction, agent: Agent, message_ids: Sequence[str]) -> None:
+def set_context(tx: Transaction, agent: Agent, message_ids: Sequence[str]) -> None:
     """Show these rows of the default thread from now on, if a model can be shown them."""
     thread_id = default_thread_id(agent.id)
     current = tx.messages.context_ids([thread_id]).get(thread_id, ())
@@ -110,17 +112,17 @@ def show_only(tx: Transaction, agent: Agent, message_ids: Sequence[str]) -> None
         return
     _refuse_while_running(tx, agent)
     rows = [tx.messages.get(agent.organization_id, message_id) for message_id in message_ids]
-    problem = _cannot_be_shown(rows, thread_id)
+    problem = _find_context_problem(rows, thread_id)
     if problem is not None:
         raise InvalidArgument(f"message_ids cannot be set: {problem}")
-    if tx.calls.open(thread_id):
+    if tx.calls.list_open(thread_id):
         raise Conflict(
             "The agent waits for approval on a tool call; message_ids cannot be set now."
         )
     tx.messages.set_context(thread_id, message_ids)
 
 
-def _cannot_be_shown(rows: Sequence[Message], thread_id: str) -> str | None:
+def _find_context_problem(rows: Sequence[Message], thread_id: str) -> str | None:
     """Why no provider would take these rows as a history, if so."""
     if not rows or rows[0].role is not Role.SYSTEM:
         return "the first message must be the system message."
@@ -128,7 +130,7 @@ def _cannot_be_shown(rows: Sequence[Message], thread_id: str) -> str | None:
         return "a message belongs to another agent or conversation."
     if len({row.id for row in rows}) < len(rows):
         return "a message is named twice."
-    open_calls = unanswered(rows)
+    open_calls = unanswered_calls(rows)
     if open_calls:
         return f"the tool call {open_calls[0].id} would be left without its result."
     seen: set[str] = set()
@@ -150,54 +152,54 @@ def _refuse_while_running(tx: Transaction, agent: Agent) -> None:
         )
 
 
-def _drop_pending(tx: Transaction, house: House, agent: Agent) -> Run | None:
+def _cancel_paused_run(tx: Transaction, services: Services, agent: Agent) -> Run | None:
     """Nobody is asked any more: the run that waited is over, and the calls that it owned are closed."""
     thread_id = default_thread_id(agent.id)
-    run = tx.runs.paused_on(thread_id)
+    run = tx.runs.find_paused(thread_id)
     if run is None:
         return None
     # From here on nobody answers it. Who did so just before has a run that is live now, and owns the calls.
-    run = tx.runs.hold(agent.organization_id, run.id)
+    run = tx.runs.get_for_update(agent.organization_id, run.id)
     _refuse_while_running(tx, agent)
     if run.status is not RunStatus.PAUSED:
         raise Conflict(f"The run {run.id} was just answered or cancelled. Try again.")
     tx.calls.close(thread_id)
-    ended = replace(run, stop_reason=StopReason.CANCELLED, completed_at=house.clock.now())
-    return tx.runs.change(ended, Signal.CANCEL)
+    ended = replace(run, stop_reason=StopReason.CANCELLED, completed_at=services.clock.now())
+    return tx.runs.transition(ended, Signal.CANCEL)
 
 
-def _window(
+def _build_window(
     size: int, rows: Sequence[Message], schemas: tuple[dict[str, Any], ...], recall_count: int
 ) -> Window:
     system = rows[0].text if rows else ""
     said = tuple(rows[1:])
     summaries = [row for row in said if row.role is Role.SUMMARY]
     sections = {
-        tag: context.section(system, tag)
+        tag: context.find_section(system, tag)
         for tag in ("memory_blocks", "tool_usage_rules", "memory_metadata")
     }
     base = system
     for text in sections.values():
         base = base.replace(text, "") if text else base
-    counted = context.countable([row for row in said if row.role is not Role.SUMMARY])
+    counted = context.without_unfinished_end([row for row in said if row.role is not Role.SUMMARY])
     memory = sections["memory_blocks"]
     return Window(
         size=size,
-        base=_part(base.strip()),
-        memory=_part(
+        base=_measure_part(base.strip()),
+        memory=_measure_part(
             memory.removeprefix("<memory_blocks>").removesuffix("</memory_blocks>").strip()
         ),
-        rules=_part(sections["tool_usage_rules"]),
-        metadata=_part(sections["memory_metadata"]),
-        summary=_part("\n".join(row.text for row in summaries)),
+        rules=_measure_part(sections["tool_usage_rules"]),
+        metadata=_measure_part(sections["memory_metadata"]),
+        summary=_measure_part("\n".join(row.text for row in summaries)),
         schemas=schemas,
         schema_tokens=context.schema_tokens(schemas),
         messages=said,
         message_tokens=sum(map(context.message_tokens, counted)),
-        shown_count=len(rows),
+        context_count=len(rows),
         recall_count=recall_count,
     )
 
 
-def _part(text: str) -> WindowPart:
+def _measure_part(text: str) -> WindowPart:
     return WindowPart(text, context.estimate_tokens(text))

@@ -12,7 +12,7 @@ from holdfast.core.tool_rules import ToolRule
 from holdfast.errors import Unprocessable
 from holdfast.usecases.blocks import NewBlock
 from holdfast.usecases.messages import MessageInput
-from holdfast.usecases.model_choice import NO_WISH, ModelWish
+from holdfast.usecases.model_choice import NO_MODEL_REQUESTED, RequestedModel
 
 # Letters and digits of any script, space, hyphen, underscore, apostrophe (wire-v1 §2.2.1).
 NAME_PATTERN = r"[\w '\-]+"
@@ -20,12 +20,12 @@ NAME_PATTERN = r"[\w '\-]+"
 MAX_NAME_CHARS = 1_000
 
 # A refused value is repeated up to here: it may be megabytes.
-_SHOWN_CHARS = 100
+_MAX_QUOTED_CHARS = 100
 
 
 class NewAgent(Struct, frozen=True, kw_only=True):
     name: str | None = None
-    model: ModelWish = NO_WISH
+    model: RequestedModel = NO_MODEL_REQUESTED
     system: str | None = None
     description: str | None = None
     metadata: dict[str, Any] | None = None
@@ -57,7 +57,7 @@ class AgentChanges(Struct, frozen=True, kw_only=True):
     """What an update sets; None leaves things as they are, a list replaces the whole relation."""
 
     name: str | None = None
-    model: ModelWish = NO_WISH
+    model: RequestedModel = NO_MODEL_REQUESTED
     system: str | None = None
     description: str | None = None
     metadata: dict[str, Any] | None = None
@@ -88,7 +88,7 @@ class AgentChanges(Struct, frozen=True, kw_only=True):
 def check_name(name: str) -> None:
     if len(name) > MAX_NAME_CHARS or re.fullmatch(NAME_PATTERN, name) is None:
         raise Unprocessable(
-            f"The name {name[:_SHOWN_CHARS]!r} cannot be used: a name has letters, digits, spaces, hyphens, underscores and "
+            f"The name {name[:_MAX_QUOTED_CHARS]!r} cannot be used: a name has letters, digits, spaces, hyphens, underscores and "
             f"apostrophes only, and at most {MAX_NAME_CHARS} of them."
         )
 
@@ -96,7 +96,7 @@ def check_name(name: str) -> None:
 def check_timezone(name: str) -> None:
     if not prompts.is_timezone(name):
         raise Unprocessable(
-            f"Unknown timezone {name[:_SHOWN_CHARS]!r}: an IANA name such as 'Europe/Rome' is needed."
+            f"Unknown timezone {name[:_MAX_QUOTED_CHARS]!r}: an IANA name such as 'Europe/Rome' is needed."
         )
 
 
@@ -104,4 +104,4 @@ def check_secrets(values: Mapping[str, str]) -> None:
     """No process can be given a variable with another name than these."""
     for key in values:
         if not key or "=" in key or "\0" in key:
-            raise Unprocessable(f"{key[:_SHOWN_CHARS]!r} cannot be the name of a variable.")
+            raise Unprocessable(f"{key[:_MAX_QUOTED_CHARS]!r} cannot be the name of a variable.")

@@ -14,22 +14,22 @@ from holdfast.core.paging import Page
 from holdfast.core.tools import Tool, ToolQuery
 from holdfast.core.turn import PlannedCall
 from holdfast.errors import NotFound
-from holdfast.ports.house import House
+from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
 from holdfast.ports.toolbox import ToolContext
 from holdfast.usecases import blocks, system_prompt
-from holdfast.usecases.agent_views import AgentView, view
+from holdfast.usecases.agent_views import AgentView, load_view
 
 
-async def list_tools(house: House, actor: Actor, agent_id: str, page: Page) -> Sequence[Tool]:
+async def list_tools(services: Services, actor: Actor, agent_id: str, page: Page) -> Sequence[Tool]:
     def work(tx: Transaction) -> Sequence[Tool]:
         tx.agents.get(actor.organization_id, agent_id)
         return tx.tools.list(actor.organization_id, ToolQuery(page=page, agent_id=agent_id))
 
-    return await house.store.read(work)
+    return await services.store.read(work)
 
 
-async def attach_tool(house: House, actor: Actor, agent_id: str, tool_id: str) -> None:
+async def attach_tool(services: Services, actor: Actor, agent_id: str, tool_id: str) -> None:
     """A tool that is held for approval by default brings its rule along."""
 
     def work(tx: Transaction) -> None:
@@ -38,24 +38,24 @@ async def attach_tool(house: House, actor: Actor, agent_id: str, tool_id: str) -
         tx.agents.attach_tools(agent.id, [tool.id])
         if tool.default_requires_approval:
             _save_rules(
-                tx, house, actor, agent, tool_rules.with_approvals(agent.tool_rules, [tool.name])
+                tx, services, actor, agent, tool_rules.with_approvals(agent.tool_rules, [tool.name])
             )
 
-    await house.store.write(work)
+    await services.store.write(work)
 
 
-async def detach_tool(house: House, actor: Actor, agent_id: str, tool_id: str) -> None:
+async def detach_tool(services: Services, actor: Actor, agent_id: str, tool_id: str) -> None:
     """No error if it was not attached."""
 
     def work(tx: Transaction) -> None:
         tx.agents.get(actor.organization_id, agent_id)
         tx.agents.detach_tools(agent_id, [tool_id])
 
-    await house.store.write(work)
+    await services.store.write(work)
 
 
-async def hold_tool(
-    house: House, actor: Actor, agent_id: str, tool_name: str, *, held: bool
+async def set_tool_approval(
+    services: Services, actor: Actor, agent_id: str, tool_name: str, *, required: bool
 ) -> None:
     """Whether calls of the tool wait for a person."""
 
@@ -63,16 +63,16 @@ async def hold_tool(
         agent = tx.agents.get(actor.organization_id, agent_id)
         rules = (
             tool_rules.with_approvals(agent.tool_rules, [tool_name])
-            if held
+            if required
             else tool_rules.without_approval(agent.tool_rules, tool_name)
         )
-        _save_rules(tx, house, actor, agent, rules)
+        _save_rules(tx, services, actor, agent, rules)
 
-    await house.store.write(work)
+    await services.store.write(work)
 
 
 async def run_tool(
-    house: House, actor: Actor, agent_id: str, tool_name: str, arguments: Mapping[str, Any]
+    services: Services, actor: Actor, agent_id: str, tool_name: str, arguments: Mapping[str, Any]
 ) -> ToolReturn:
     """Run an attached tool as the agent would, without the agent."""
 
@@ -85,9 +85,9 @@ async def run_tool(
         secrets = tx.agents.secrets([agent_id]).get(agent_id, ())
         return tool, {secret.key: secret.value for secret in secrets}
 
-    tool, environment = await house.store.read(load)
+    tool, environment = await services.store.read(load)
     call = ToolCall(
-        id=f"call_{house.ids.otid()[:8]}",
+        id=f"call_{services.ids.new_otid()[:8]}",
         name=tool.name,
         arguments=msgspec.json.encode(arguments).decode(),
     )
@@ -97,64 +97,68 @@ async def run_tool(
         thread_id=default_thread_id(agent_id),
         environment=environment,
     )
-    return await house.toolbox.run(tool, PlannedCall(call, dict(arguments)), where)
+    return await services.toolbox.run(tool, PlannedCall(call, dict(arguments)), where)
 
 
-async def list_blocks(house: House, actor: Actor, agent_id: str, page: Page) -> Sequence[Block]:
+async def list_blocks(
+    services: Services, actor: Actor, agent_id: str, page: Page
+) -> Sequence[Block]:
     def work(tx: Transaction) -> Sequence[Block]:
         tx.agents.get(actor.organization_id, agent_id)
         return tx.blocks.list(actor.organization_id, BlockQuery(page=page, agent_id=agent_id))
 
-    return await house.store.read(work)
+    return await services.store.read(work)
 
 
-async def memory_blocks(house: House, actor: Actor, agent_id: str) -> Sequence[Block]:
+async def list_all_blocks(services: Services, actor: Actor, agent_id: str) -> Sequence[Block]:
     """All blocks of the agent, in the order in which its model sees them."""
 
     def work(tx: Transaction) -> Sequence[Block]:
         tx.agents.get(actor.organization_id, agent_id)
         return tx.agents.blocks([agent_id]).get(agent_id, ())
 
-    return await house.store.read(work)
+    return await services.store.read(work)
 
 
-async def block_labelled(house: House, actor: Actor, agent_id: str, label: str) -> Block:
-    return await house.store.read(lambda tx: _labelled(tx, actor, agent_id, label))
+async def retrieve_block(services: Services, actor: Actor, agent_id: str, label: str) -> Block:
+    return await services.store.read(lambda tx: _get_block(tx, actor, agent_id, label))
 
 
-async def change_block(
-    house: House, actor: Actor, agent_id: str, label: str, changes: Mapping[str, object]
+async def update_block(
+    services: Services, actor: Actor, agent_id: str, label: str, changes: Mapping[str, object]
 ) -> Block:
     """``changes`` holds new values of the block's fields."""
-    now = house.clock.now()
-    return await house.store.write(
-        lambda tx: blocks.change(tx, actor, _labelled(tx, actor, agent_id, label), changes, now)
+    now = services.clock.now()
+    return await services.store.write(
+        lambda tx: blocks.apply_update(
+            tx, actor, _get_block(tx, actor, agent_id, label), changes, now
+        )
     )
 
 
-async def attach_block(house: House, actor: Actor, agent_id: str, block_id: str) -> AgentView:
+async def attach_block(services: Services, actor: Actor, agent_id: str, block_id: str) -> AgentView:
     def work(tx: Transaction) -> AgentView:
         agent = tx.agents.get(actor.organization_id, agent_id)
         tx.blocks.get(actor.organization_id, block_id)
         tx.agents.attach_block(agent_id, block_id)
-        system_prompt.rebuild(tx, agent_id, house.clock.now())
-        return view(tx, agent)
+        system_prompt.rewrite_all(tx, agent_id, services.clock.now())
+        return load_view(tx, agent)
 
-    return await house.store.write(work)
+    return await services.store.write(work)
 
 
-async def detach_block(house: House, actor: Actor, agent_id: str, block_id: str) -> AgentView:
+async def detach_block(services: Services, actor: Actor, agent_id: str, block_id: str) -> AgentView:
     def work(tx: Transaction) -> AgentView:
         agent = tx.agents.get(actor.organization_id, agent_id)
         if not tx.agents.detach_block(agent_id, block_id):
             raise NotFound(f"Block with ID {block_id} is not attached to agent '{agent_id}'")
-        system_prompt.rebuild(tx, agent_id, house.clock.now())
-        return view(tx, agent)
+        system_prompt.rewrite_all(tx, agent_id, services.clock.now())
+        return load_view(tx, agent)
 
-    return await house.store.write(work)
+    return await services.store.write(work)
 
 
-def _labelled(tx: Transaction, actor: Actor, agent_id: str, label: str) -> Block:
+def _get_block(tx: Transaction, actor: Actor, agent_id: str, label: str) -> Block:
     tx.agents.get(actor.organization_id, agent_id)
     for block in tx.agents.blocks([agent_id]).get(agent_id, ()):
         if block.label == label:
@@ -164,7 +168,7 @@ def _labelled(tx: Transaction, actor: Actor, agent_id: str, label: str) -> Block
 
 def _save_rules(
     tx: Transaction,
-    house: House,
+    services: Services,
     actor: Actor,
     agent: Agent,
     rules: tuple[tool_rules.ToolRule, ...],
@@ -175,7 +179,7 @@ def _save_rules(
         replace(
             agent,
             tool_rules=rules,
-            updated_at=house.clock.now(),
+            updated_at=services.clock.now(),
             last_updated_by_id=actor.user_id,
         )
     )

@@ -26,14 +26,16 @@ class Relation(StrEnum):
 
 
 # What a change of the agent answers with (wire-v1 §2.2).
-KEPT: Final = frozenset({Relation.TOOLS, Relation.BLOCKS, Relation.TAGS, Relation.SECRETS})
+DEFAULT_RELATIONS: Final = frozenset(
+    {Relation.TOOLS, Relation.BLOCKS, Relation.TAGS, Relation.SECRETS}
+)
 
 
-class Pending(Struct, frozen=True):
+class PendingApproval(Struct, frozen=True):
     """The row that asks a person, and until when it does; None: for ever."""
 
     row: Message
-    until: datetime | None
+    deadline: datetime | None
 
 
 class AgentView(Struct, frozen=True, kw_only=True):
@@ -46,10 +48,10 @@ class AgentView(Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
     secrets: tuple[Secret, ...] = ()
     # What the default thread waits for.
-    pending: Pending | None = None
+    pending: PendingApproval | None = None
 
 
-def views(
+def load_views(
     tx: Transaction, agents: Sequence[Agent], relations: Collection[Relation]
 ) -> list[AgentView]:
     ids = [agent.id for agent in agents]
@@ -76,21 +78,23 @@ def views(
             blocks=tuple(blocks.get(agent.id, ())),
             tags=tuple(tags.get(agent.id, ())),
             secrets=tuple(secrets.get(agent.id, ())),
-            pending=_pending(tx, agent) if Relation.PENDING in relations else None,
+            pending=_load_pending(tx, agent) if Relation.PENDING in relations else None,
         )
         for agent in agents
     ]
 
 
-def view(tx: Transaction, agent: Agent, relations: Collection[Relation] = KEPT) -> AgentView:
-    return views(tx, [agent], relations)[0]
+def load_view(
+    tx: Transaction, agent: Agent, relations: Collection[Relation] = DEFAULT_RELATIONS
+) -> AgentView:
+    return load_views(tx, [agent], relations)[0]
 
 
-def _pending(tx: Transaction, agent: Agent) -> Pending | None:
+def _load_pending(tx: Transaction, agent: Agent) -> PendingApproval | None:
     """The row that holds the open calls, if they wait for a person (wire-v1 §6.9)."""
-    calls = tx.calls.open(default_thread_id(agent.id))
+    calls = tx.calls.list_open(default_thread_id(agent.id))
     held = next((call for call in calls if call.state is CallState.HELD), None)
     if held is None:
         return None
     row = tx.messages.get(agent.organization_id, held.message_id)
-    return Pending(row, first_deadline(calls)) if row.role is Role.APPROVAL else None
+    return PendingApproval(row, first_deadline(calls)) if row.role is Role.APPROVAL else None

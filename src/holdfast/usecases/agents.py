@@ -13,8 +13,8 @@ from holdfast.core.paging import Page
 from holdfast.core.threads import Thread
 from holdfast.core.tools import Tool, ToolQuery
 from holdfast.errors import NotFound
-from holdfast.ports.house import House
 from holdfast.ports.model import Catalogue
+from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
 from holdfast.usecases import (
     agent_context,
@@ -32,13 +32,19 @@ from holdfast.usecases.agent_forms import (
     check_secrets,
     check_timezone,
 )
-from holdfast.usecases.agent_views import KEPT, AgentView, Relation, view, views
+from holdfast.usecases.agent_views import (
+    DEFAULT_RELATIONS,
+    AgentView,
+    Relation,
+    load_view,
+    load_views,
+)
 from holdfast.usecases.messages import MessageInput
 
 BASE_TOOLS = ("conversation_search", "memory_insert", "memory_replace")
 
 # Fields that a new agent and an update hand on to the agent as they are.
-_PLAIN = (
+_COPIED_FIELDS = (
     "description",
     "metadata",
     "embedding",
@@ -61,92 +67,101 @@ class _BaseToolsMissing(Exception):
     """The organisation has not been given its built-in tools yet."""
 
 
-async def create(house: House, actor: Actor, new: NewAgent) -> AgentView:
+async def create(services: Services, actor: Actor, new: NewAgent) -> AgentView:
     """The agent, its default thread and the compiled system message, its blocks and links: all or nothing."""
-    catalogue = await providers.catalogue_for(house, actor, new.model.handle)
+    catalogue = await providers.catalogue_for(services, actor, new.model.handle)
     await model_choice.prepare(catalogue, new.model)
-    agent = _agent(house, catalogue, actor, new)
-    made = tuple(blocks.made(house, actor, item) for item in new.new_blocks)
+    agent = _build_agent(services, catalogue, actor, new)
+    made = tuple(blocks.build(services, actor, item) for item in new.new_blocks)
     try:
-        return await house.store.write(lambda tx: _store(tx, house, agent, new, made))
+        return await services.store.write(lambda tx: _store_agent(tx, services, agent, new, made))
     except _BaseToolsMissing:
-        await tools.add_builtin(house, actor)
-    return await house.store.write(
-        lambda tx: _store(tx, house, agent, new, made, must_have_base=False)
+        await tools.add_builtin(services, actor)
+    return await services.store.write(
+        lambda tx: _store_agent(tx, services, agent, new, made, require_base_tools=False)
     )
 
 
 async def retrieve(
-    house: House, actor: Actor, agent_id: str, relations: Collection[Relation] = KEPT
+    services: Services,
+    actor: Actor,
+    agent_id: str,
+    relations: Collection[Relation] = DEFAULT_RELATIONS,
 ) -> AgentView:
-    return await house.store.read(
-        lambda tx: view(tx, tx.agents.get(actor.organization_id, agent_id), relations)
+    return await services.store.read(
+        lambda tx: load_view(tx, tx.agents.get(actor.organization_id, agent_id), relations)
     )
 
 
 async def list_page(
-    house: House, actor: Actor, query: AgentQuery, relations: Collection[Relation] = ()
+    services: Services, actor: Actor, query: AgentQuery, relations: Collection[Relation] = ()
 ) -> list[AgentView]:
-    return await house.store.read(
-        lambda tx: views(tx, tx.agents.list(actor.organization_id, query), relations)
+    return await services.store.read(
+        lambda tx: load_views(tx, tx.agents.list(actor.organization_id, query), relations)
     )
 
 
-async def holding_block(
-    house: House, actor: Actor, block_id: str, page: Page, relations: Collection[Relation] = ()
+async def list_with_block(
+    services: Services,
+    actor: Actor,
+    block_id: str,
+    page: Page,
+    relations: Collection[Relation] = (),
 ) -> list[AgentView]:
     """The agents that hold the block."""
 
     def work(tx: Transaction) -> list[AgentView]:
         tx.blocks.get(actor.organization_id, block_id)
         query = AgentQuery(page=page, block_id=block_id, show_hidden=True)
-        return views(tx, tx.agents.list(actor.organization_id, query), relations)
+        return load_views(tx, tx.agents.list(actor.organization_id, query), relations)
 
-    return await house.store.read(work)
-
-
-async def count(house: House, actor: Actor, query: AgentQuery) -> int:
-    return await house.store.read(lambda tx: tx.agents.count(actor.organization_id, query))
+    return await services.store.read(work)
 
 
-async def delete(house: House, actor: Actor, agent_id: str) -> None:
+async def count(services: Services, actor: Actor, query: AgentQuery) -> int:
+    return await services.store.read(lambda tx: tx.agents.count(actor.organization_id, query))
+
+
+async def delete(services: Services, actor: Actor, agent_id: str) -> None:
     """The agent with its threads and runs. Its blocks and tools stay: others may use them."""
-    await house.store.write(lambda tx: tx.agents.delete(actor.organization_id, agent_id))
+    await services.store.write(lambda tx: tx.agents.delete(actor.organization_id, agent_id))
 
 
-async def update(house: House, actor: Actor, agent_id: str, changes: AgentChanges) -> AgentView:
+async def update(
+    services: Services, actor: Actor, agent_id: str, changes: AgentChanges
+) -> AgentView:
     """The stored system message is left alone: recompile or reset rewrites it (wire-v1 §2.2.2)."""
     if changes.name is not None:
         check_name(changes.name)
     if changes.timezone is not None:
         check_timezone(changes.timezone)
     check_secrets(changes.secrets or {})
-    catalogue = await providers.catalogue_for(house, actor, changes.model.handle)
+    catalogue = await providers.catalogue_for(services, actor, changes.model.handle)
     await model_choice.prepare(catalogue, changes.model)
 
     def work(tx: Transaction) -> AgentView:
         agent = tx.agents.get(actor.organization_id, agent_id)
         handle = changes.model.handle or agent.model.handle
-        catalogue = providers.catalogue_in(tx, house, actor.organization_id, handle)
-        changed = _changed(house, catalogue, actor, agent, changes)
+        catalogue = providers.find_catalogue(tx, services, actor.organization_id, handle)
+        changed = _apply_changes(services, catalogue, actor, agent, changes)
         tx.agents.save(changed)
-        _replace_relations(tx, house, agent, changes)
-        changed = _note_last_run(tx, changed, changes)
-        return view(tx, changed)
+        _replace_relations(tx, services, agent, changes)
+        changed = _set_last_run(tx, changed, changes)
+        return load_view(tx, changed)
 
-    return await house.store.write(work)
+    return await services.store.write(work)
 
 
-def _agent(house: House, catalogue: Catalogue, actor: Actor, new: NewAgent) -> Agent:
-    name = agent_names.two_words(_chance(house)) if new.name is None else new.name
+def _build_agent(services: Services, catalogue: Catalogue, actor: Actor, new: NewAgent) -> Agent:
+    name = agent_names.make_name(_random_number(services)) if new.name is None else new.name
     check_name(name)
     check_timezone(new.timezone)
     check_secrets(new.secrets)
     model = model_choice.choose(catalogue, new.model)
     files, characters = context.file_limits(model.context_window)
-    now = house.clock.now()
+    now = services.clock.now()
     agent = Agent(
-        id=house.ids.mint(Kind.AGENT),
+        id=services.ids.new_id(Kind.AGENT),
         organization_id=actor.organization_id,
         name=name,
         system=memory.DEFAULT_SYSTEM if new.system is None else new.system,
@@ -155,7 +170,7 @@ def _agent(house: House, catalogue: Catalogue, actor: Actor, new: NewAgent) -> A
         updated_at=now,
         created_by_id=actor.user_id,
         last_updated_by_id=actor.user_id,
-        **{field: getattr(new, field) for field in _PLAIN},
+        **{field: getattr(new, field) for field in _COPIED_FIELDS},
     )
     return structs.replace(
         agent,
@@ -165,31 +180,32 @@ def _agent(house: House, catalogue: Catalogue, actor: Actor, new: NewAgent) -> A
     )
 
 
-def _chance(house: House) -> int:
-    return int(house.ids.otid().replace("-", ""), 16)
+def _random_number(services: Services) -> int:
+    return int(services.ids.new_otid().replace("-", ""), 16)
 
 
-def _store(
+def _store_agent(
     tx: Transaction,
-    house: House,
+    services: Services,
     agent: Agent,
     new: NewAgent,
-    made: tuple[Block, ...],
+    new_blocks: tuple[Block, ...],
     *,
-    must_have_base: bool = True,
+    require_base_tools: bool = True,
 ) -> AgentView:
-    wanted = _wanted_tools(tx, agent.organization_id, new, must_have_base=must_have_base)
+    wanted = _find_tools(tx, agent.organization_id, new, require_base_tools=require_base_tools)
     agent = structs.replace(
-        agent, tool_rules=tool_rules.with_approvals(agent.tool_rules, _held_by_default(wanted))
+        agent,
+        tool_rules=tool_rules.with_approvals(agent.tool_rules, _names_needing_approval(wanted)),
     )
     found = [tx.blocks.get(agent.organization_id, block_id) for block_id in new.block_ids]
-    held = (*made, *found)
+    held = (*new_blocks, *found)
     tags = tuple(sorted(set(new.tags)))
-    secrets = _secrets(house, new.secrets, ())
+    secrets = _build_secrets(services, new.secrets, ())
 
     tx.agents.add(agent)
-    tx.threads.add(_default_thread(agent))
-    for block in made:
+    tx.threads.add(_build_default_thread(agent))
+    for block in new_blocks:
         tx.blocks.add(block)
     for block in held:
         tx.agents.attach_block(agent.id, block.id)
@@ -199,7 +215,7 @@ def _store(
         tx.agents.set_tags(agent.id, tags)
     if secrets:
         tx.agents.set_secrets(agent.id, secrets)
-    rows = tx.messages.append(_first_rows(house, agent, held, new.initial_messages))
+    rows = tx.messages.append(_build_first_messages(services, agent, held, new.initial_messages))
     return AgentView(
         agent=agent,
         message_ids=tuple(row.id for row in rows),
@@ -210,24 +226,24 @@ def _store(
     )
 
 
-def _wanted_tools(
-    tx: Transaction, organization_id: str, new: NewAgent, *, must_have_base: bool
+def _find_tools(
+    tx: Transaction, organization_id: str, new: NewAgent, *, require_base_tools: bool
 ) -> list[Tool]:
     """By name, then by id, each once."""
     base = BASE_TOOLS if new.base_tools else ()
     names = tuple(dict.fromkeys((*base, *new.tool_names)))
     by_name = {tool.name: tool for tool in tx.tools.find(organization_id, names)} if names else {}
-    if must_have_base and not by_name.keys() >= set(base):
+    if require_base_tools and not by_name.keys() >= set(base):
         raise _BaseToolsMissing
     unknown = [name for name in new.tool_names if name not in by_name]
     if unknown:
         raise NotFound(f"Tool with name {unknown[0]} not found")
-    by_id = _tools_by_id(tx, organization_id, new.tool_ids)
+    by_id = _find_tools_by_id(tx, organization_id, new.tool_ids)
     wanted = [by_name[name] for name in names if name in by_name] + by_id
     return list({tool.id: tool for tool in wanted}.values())
 
 
-def _tools_by_id(tx: Transaction, organization_id: str, tool_ids: Sequence[str]) -> list[Tool]:
+def _find_tools_by_id(tx: Transaction, organization_id: str, tool_ids: Sequence[str]) -> list[Tool]:
     if not tool_ids:
         return []
     query = ToolQuery(page=Page(limit=len(tool_ids)), tool_ids=tuple(tool_ids))
@@ -238,11 +254,11 @@ def _tools_by_id(tx: Transaction, organization_id: str, tool_ids: Sequence[str])
     return [found[tool_id] for tool_id in tool_ids]
 
 
-def _held_by_default(found: Sequence[Tool]) -> list[str]:
+def _names_needing_approval(found: Sequence[Tool]) -> list[str]:
     return [tool.name for tool in found if tool.default_requires_approval]
 
 
-def _default_thread(agent: Agent) -> Thread:
+def _build_default_thread(agent: Agent) -> Thread:
     return Thread(
         id=default_thread_id(agent.id),
         organization_id=agent.organization_id,
@@ -254,54 +270,57 @@ def _default_thread(agent: Agent) -> Thread:
     )
 
 
-def _first_rows(
-    house: House, agent: Agent, held: tuple[Block, ...], said: Sequence[MessageInput]
+def _build_first_messages(
+    services: Services,
+    agent: Agent,
+    attached: tuple[Block, ...],
+    initial_messages: Sequence[MessageInput],
 ) -> list[Message]:
-    text = system_prompt.first_compiled(agent, held, agent.created_at)
+    text = system_prompt.compile_first(agent, attached, agent.created_at)
     first = MessageInput(role=Role.SYSTEM, content=(Text(text),))
     return [
         Message(
-            id=house.ids.mint(Kind.MESSAGE),
+            id=services.ids.new_id(Kind.MESSAGE),
             agent_id=agent.id,
             thread_id=default_thread_id(agent.id),
             role=item.role,
             created_at=agent.created_at,
             content=item.content,
-            otid=item.otid or house.ids.otid(),
+            otid=item.otid or services.ids.new_otid(),
             name=item.name,
             sender_id=item.sender_id,
             group_id=item.group_id,
         )
-        for item in (first, *said)
+        for item in (first, *initial_messages)
     ]
 
 
-def _secrets(
-    house: House, values: Mapping[str, str], known: Sequence[Secret]
+def _build_secrets(
+    services: Services, values: Mapping[str, str], known: Sequence[Secret]
 ) -> tuple[Secret, ...]:
     """The variables as secrets; one that was there before keeps its id."""
     before = {secret.key: secret for secret in known}
     return tuple(
         structs.replace(before[key], value=value)
         if key in before
-        else Secret(id=house.ids.mint(Kind.AGENT_SECRET), key=key, value=value)
+        else Secret(id=services.ids.new_id(Kind.AGENT_SECRET), key=key, value=value)
         for key, value in values.items()
     )
 
 
-def _changed(
-    house: House, catalogue: Catalogue, actor: Actor, agent: Agent, changes: AgentChanges
+def _apply_changes(
+    services: Services, catalogue: Catalogue, actor: Actor, agent: Agent, changes: AgentChanges
 ) -> Agent:
     given = {
         field: getattr(changes, field)
-        for field in ("name", "system", *_PLAIN)
+        for field in ("name", "system", *_COPIED_FIELDS)
         if getattr(changes, field) is not None
     }
     if changes.embedding not in (None, agent.embedding):
         # The old configuration described another embedding model.
         given.setdefault("embedding_config", None)
     model = model_choice.change(catalogue, agent.model, changes.model)
-    compaction = context.changed_compaction(
+    compaction = context.update_compaction_settings(
         agent.compaction_settings,
         changes.compaction_settings,
         handle=agent.model.handle,
@@ -311,15 +330,17 @@ def _changed(
         agent,
         model=model,
         compaction_settings=compaction,
-        updated_at=house.clock.now(),
+        updated_at=services.clock.now(),
         last_updated_by_id=actor.user_id,
         **given,
     )
 
 
-def _replace_relations(tx: Transaction, house: House, agent: Agent, changes: AgentChanges) -> None:
+def _replace_relations(
+    tx: Transaction, services: Services, agent: Agent, changes: AgentChanges
+) -> None:
     if changes.tool_ids is not None:
-        found = _tools_by_id(tx, agent.organization_id, changes.tool_ids)
+        found = _find_tools_by_id(tx, agent.organization_id, changes.tool_ids)
         attached = tx.agents.tools([agent.id]).get(agent.id, ())
         tx.agents.detach_tools(agent.id, {tool.id for tool in attached} - set(changes.tool_ids))
         tx.agents.attach_tools(agent.id, [tool.id for tool in found])
@@ -334,12 +355,12 @@ def _replace_relations(tx: Transaction, house: House, agent: Agent, changes: Age
         tx.agents.set_tags(agent.id, sorted(set(changes.tags)))
     if changes.secrets is not None:
         known = tx.agents.secrets([agent.id]).get(agent.id, ())
-        tx.agents.set_secrets(agent.id, _secrets(house, changes.secrets, known))
+        tx.agents.set_secrets(agent.id, _build_secrets(services, changes.secrets, known))
     if changes.message_ids is not None:
-        agent_context.show_only(tx, agent, changes.message_ids)
+        agent_context.set_context(tx, agent, changes.message_ids)
 
 
-def _note_last_run(tx: Transaction, agent: Agent, changes: AgentChanges) -> Agent:
+def _set_last_run(tx: Transaction, agent: Agent, changes: AgentChanges) -> Agent:
     """The last-run fields are the engine's; a caller may correct them (wire-v1 §2.2.2)."""
     given = {
         field: getattr(changes, field)

@@ -11,12 +11,12 @@ from holdfast.core.agents import Actor
 from holdfast.core.ids import Kind
 from holdfast.core.memory import Block, BlockQuery
 from holdfast.errors import AlreadyExists, Unprocessable
-from holdfast.ports.house import House
+from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
 from holdfast.usecases import system_prompt
 
 # What the compiled system message shows of a block.
-_SHOWN = ("label", "value", "limit", "description", "read_only")
+_PROMPT_FIELDS = ("label", "value", "limit", "description", "read_only")
 
 
 class NewBlock(Struct, frozen=True, kw_only=True):
@@ -33,18 +33,18 @@ class NewBlock(Struct, frozen=True, kw_only=True):
     project_id: str | None = None
 
 
-async def create(house: House, actor: Actor, new: NewBlock) -> Block:
-    block = made(house, actor, new)
-    await house.store.write(lambda tx: tx.blocks.add(block))
+async def create(services: Services, actor: Actor, new: NewBlock) -> Block:
+    block = build(services, actor, new)
+    await services.store.write(lambda tx: tx.blocks.add(block))
     return block
 
 
-def made(house: House, actor: Actor, new: NewBlock) -> Block:
+def build(services: Services, actor: Actor, new: NewBlock) -> Block:
     """The block, not stored yet."""
     check_length(new.value, new.limit)
-    now = house.clock.now()
+    now = services.clock.now()
     return Block(
-        id=house.ids.mint(Kind.BLOCK),
+        id=services.ids.new_id(Kind.BLOCK),
         organization_id=actor.organization_id,
         created_at=now,
         updated_at=now,
@@ -55,27 +55,31 @@ def made(house: House, actor: Actor, new: NewBlock) -> Block:
     )
 
 
-async def retrieve(house: House, actor: Actor, block_id: str) -> Block:
-    return await house.store.read(lambda tx: tx.blocks.get(actor.organization_id, block_id))
+async def retrieve(services: Services, actor: Actor, block_id: str) -> Block:
+    return await services.store.read(lambda tx: tx.blocks.get(actor.organization_id, block_id))
 
 
-async def list_page(house: House, actor: Actor, query: BlockQuery) -> Sequence[Block]:
-    return await house.store.read(lambda tx: tx.blocks.list(actor.organization_id, query))
+async def list_page(services: Services, actor: Actor, query: BlockQuery) -> Sequence[Block]:
+    return await services.store.read(lambda tx: tx.blocks.list(actor.organization_id, query))
 
 
-async def count(house: House, actor: Actor, query: BlockQuery) -> int:
-    return await house.store.read(lambda tx: tx.blocks.count(actor.organization_id, query))
+async def count(services: Services, actor: Actor, query: BlockQuery) -> int:
+    return await services.store.read(lambda tx: tx.blocks.count(actor.organization_id, query))
 
 
-async def update(house: House, actor: Actor, block_id: str, changes: Mapping[str, object]) -> Block:
+async def update(
+    services: Services, actor: Actor, block_id: str, changes: Mapping[str, object]
+) -> Block:
     """``changes`` holds new values of ``Block``'s fields; those that change nothing are no change."""
-    now = house.clock.now()
-    return await house.store.write(
-        lambda tx: change(tx, actor, tx.blocks.get(actor.organization_id, block_id), changes, now)
+    now = services.clock.now()
+    return await services.store.write(
+        lambda tx: apply_update(
+            tx, actor, tx.blocks.get(actor.organization_id, block_id), changes, now
+        )
     )
 
 
-def change(
+def apply_update(
     tx: Transaction, actor: Actor, block: Block, changes: Mapping[str, object], now: datetime
 ) -> Block:
     """The same within a transaction that does more."""
@@ -85,28 +89,28 @@ def change(
     if changed.value != block.value or changed.limit != block.limit:
         check_length(changed.value, changed.limit)
     changed = structs.replace(changed, updated_at=now, last_updated_by_id=actor.user_id)
-    holders = tx.blocks.holders(block.id)
+    holders = tx.blocks.holder_ids(block.id)
     if changed.label != block.label:
-        _refuse_second_of_label(tx, changed, holders)
+        _refuse_duplicate_label(tx, changed, holders)
     tx.blocks.save(changed)
-    if any(getattr(changed, name) != getattr(block, name) for name in _SHOWN):
+    if any(getattr(changed, name) != getattr(block, name) for name in _PROMPT_FIELDS):
         for agent_id in holders:
-            system_prompt.rebuild(tx, agent_id, now)
+            system_prompt.rewrite_all(tx, agent_id, now)
     return changed
 
 
-async def delete(house: House, actor: Actor, block_id: str) -> None:
+async def delete(services: Services, actor: Actor, block_id: str) -> None:
     """Agents that held it lose it."""
 
     def work(tx: Transaction) -> None:
         tx.blocks.get(actor.organization_id, block_id)
-        holders = tx.blocks.holders(block_id)
+        holders = tx.blocks.holder_ids(block_id)
         tx.blocks.delete(actor.organization_id, block_id)
-        now = house.clock.now()
+        now = services.clock.now()
         for agent_id in holders:
-            system_prompt.rebuild(tx, agent_id, now)
+            system_prompt.rewrite_all(tx, agent_id, now)
 
-    await house.store.write(work)
+    await services.store.write(work)
 
 
 def check_length(value: str, limit: int) -> None:
@@ -117,7 +121,7 @@ def check_length(value: str, limit: int) -> None:
         )
 
 
-def _refuse_second_of_label(tx: Transaction, block: Block, holders: Sequence[str]) -> None:
+def _refuse_duplicate_label(tx: Transaction, block: Block, holders: Sequence[str]) -> None:
     for agent_id, held in tx.agents.blocks(holders).items():
         if any(other.label == block.label and other.id != block.id for other in held):
             raise AlreadyExists(

@@ -7,24 +7,24 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core import endings
-from holdfast.core.approvals import held_request_id, waiting
-from holdfast.core.cancellation import Action, Cancellation, forgotten
+from holdfast.core.approvals import held_request_id, undecided_calls
+from holdfast.core.cancellation import Action, Cancellation, forgotten_row_ids
 from holdfast.core.events import Event
 from holdfast.core.ids import Kind
 from holdfast.core.lifecycle import Signal
-from holdfast.core.messages import Decision, decided
-from holdfast.core.open_calls import denial_rows, owner, owns_calls, unstored_answer
+from holdfast.core.messages import Decision, decisions_by_call
+from holdfast.core.open_calls import denial_rows, find_owner, owns_calls, unstored_answer
 from holdfast.core.paging import Page
 from holdfast.core.runs import Run, RunQuery, RunStatus, StopReason
 from holdfast.ports.clock import Ids
 from holdfast.ports.store import Transaction
 
 # A run of these owns calls that no tool was started for, if it owns any.
-_WAITING = (RunStatus.PAUSED, RunStatus.QUEUED)
+_WAITING_STATUSES = (RunStatus.PAUSED, RunStatus.QUEUED)
 _ALL_WAITING = Page(limit=100)
 
 
-class Cancelled(Struct, frozen=True):
+class CancelResult(Struct, frozen=True):
     """The run as it is now, and what its readers must be told."""
 
     run: Run
@@ -33,65 +33,67 @@ class Cancelled(Struct, frozen=True):
     ended_here: bool = False
 
 
-def meant(tx: Transaction, run: Run) -> Run:
+def cancel_target(tx: Transaction, run: Run) -> Run:
     """The run that must end when this one is cancelled. While some of the calls that it asked for are answered and
     others wait on, that is the run that waits in its place (wire-v1 §5.5). Like the one given, it is held."""
-    while run.status is RunStatus.ANSWERED and (heir := _heir(tx, run)) is not None:
-        run = tx.runs.hold(run.organization_id, heir.id)
+    while run.status is RunStatus.ANSWERED and (heir := _find_successor(tx, run)) is not None:
+        run = tx.runs.get_for_update(run.organization_id, heir.id)
     return run
 
 
-def _heir(tx: Transaction, run: Run) -> Run | None:
-    calls = tx.calls.open(run.thread_id)
+def _find_successor(tx: Transaction, run: Run) -> Run | None:
+    calls = tx.calls.list_open(run.thread_id)
     if held_request_id(calls) != run.approval_id:
         return None
-    query = RunQuery(page=_ALL_WAITING, thread_id=run.thread_id, statuses=_WAITING)
-    heir = owner(tx.runs.list(run.organization_id, query))
-    if heir is None or not waiting(calls, _decisions(tx, heir)):
+    query = RunQuery(page=_ALL_WAITING, thread_id=run.thread_id, statuses=_WAITING_STATUSES)
+    heir = find_owner(tx.runs.list(run.organization_id, query))
+    if heir is None or not undecided_calls(calls, _decisions(tx, heir)):
         # All are answered: what becomes of them is the affair of the run that carries that out.
         return None
     return heir
 
 
-def put_on_record(tx: Transaction, run: Run, receipt: Cancellation, ids: Ids) -> Cancelled:
+def record_cancel(tx: Transaction, run: Run, receipt: Cancellation, ids: Ids) -> CancelResult:
     match run.status:
         case RunStatus.RUNNING:
-            return Cancelled(tx.runs.change(replace(run, cancellation=receipt), Signal.CANCEL))
+            return CancelResult(
+                tx.runs.transition(replace(run, cancellation=receipt), Signal.CANCEL)
+            )
         case RunStatus.QUEUED:
             return _end_queued(tx, run, replace(receipt, phase="queue"), ids)
         case RunStatus.PAUSED:
             return _end_paused(tx, run, replace(receipt, phase="approval"), ids)
         case _:
-            return Cancelled(run)
+            return CancelResult(run)
 
 
-def _end_queued(tx: Transaction, run: Run, receipt: Cancellation, ids: Ids) -> Cancelled:
-    run = _ended(run, _with_denials(tx, run, receipt, ids))
-    event = Event(run.id, run.last_event_seq + 1, endings.told(run, Signal.CANCEL))
-    run = tx.runs.change(replace(run, last_event_seq=event.seq), Signal.CANCEL)
+def _end_queued(tx: Transaction, run: Run, receipt: Cancellation, ids: Ids) -> CancelResult:
+    run = _with_end(run, _deny_open_calls(tx, run, receipt, ids))
+    event = Event(run.id, run.last_event_seq + 1, endings.run_ended_fact(run, Signal.CANCEL))
+    run = tx.runs.transition(replace(run, last_event_seq=event.seq), Signal.CANCEL)
     tx.events.append([event])
-    tx.agents.note_run_end(run)
-    return Cancelled(run, (event,), ended_here=True)
+    tx.agents.record_run_end(run)
+    return CancelResult(run, (event,), ended_here=True)
 
 
-def _end_paused(tx: Transaction, run: Run, receipt: Cancellation, ids: Ids) -> Cancelled:
+def _end_paused(tx: Transaction, run: Run, receipt: Cancellation, ids: Ids) -> CancelResult:
     """Deny what was held, on the thread that waits for it; the run's own log has ended long ago."""
-    receipt = _with_denials(tx, run, receipt, ids)
+    receipt = _deny_open_calls(tx, run, receipt, ids)
     if receipt.action is Action.ROLLBACK:
         context = tx.messages.context(run.thread_id)
-        tx.messages.hide(run.thread_id, forgotten(context, run.id))
-    run = tx.runs.change(_ended(run, receipt), Signal.CANCEL)
-    tx.agents.note_run_end(run)
-    return Cancelled(run, ended_here=True)
+        tx.messages.hide(run.thread_id, forgotten_row_ids(context, run.id))
+    run = tx.runs.transition(_with_end(run, receipt), Signal.CANCEL)
+    tx.agents.record_run_end(run)
+    return CancelResult(run, ended_here=True)
 
 
-def _with_denials(tx: Transaction, run: Run, receipt: Cancellation, ids: Ids) -> Cancellation:
+def _deny_open_calls(tx: Transaction, run: Run, receipt: Cancellation, ids: Ids) -> Cancellation:
     """The receipt when none of the run's open calls is carried out. Those that nobody answered are denied; an answer
     that waited for its turn was given all the same."""
-    calls = tx.calls.open(run.thread_id) if owns_calls(run) else ()
+    calls = tx.calls.list_open(run.thread_id) if owns_calls(run) else ()
     if not calls:
         return receipt
-    row_ids = (ids.mint(Kind.MESSAGE), ids.mint(Kind.MESSAGE))
+    row_ids = (ids.new_id(Kind.MESSAGE), ids.new_id(Kind.MESSAGE))
     rows = denial_rows(run, calls, _decisions(tx, run), row_ids, receipt.requested_at)
     tx.messages.append(rows)
     tx.calls.close(run.thread_id)
@@ -101,9 +103,9 @@ def _with_denials(tx: Transaction, run: Run, receipt: Cancellation, ids: Ids) ->
 
 def _decisions(tx: Transaction, run: Run) -> dict[str, Decision]:
     """What was decided on the open calls that the run owns."""
-    return decided([*tx.messages.context(run.thread_id), *unstored_answer(run)])
+    return decisions_by_call([*tx.messages.context(run.thread_id), *unstored_answer(run)])
 
 
-def _ended(run: Run, receipt: Cancellation) -> Run:
+def _with_end(run: Run, receipt: Cancellation) -> Run:
     run = replace(run, cancellation=receipt)
-    return endings.ended(run, StopReason.CANCELLED, Signal.CANCEL, receipt.requested_at)
+    return endings.with_end(run, StopReason.CANCELLED, Signal.CANCEL, receipt.requested_at)

@@ -13,12 +13,12 @@ from holdfast.core.agents import Actor
 from holdfast.core.messages import Role
 from holdfast.core.runs import RunFailure, RunRequest, StopReason
 from holdfast.errors import CallerError, Conflict
-from holdfast.ports.house import House
+from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
 from holdfast.usecases import messages
 from holdfast.usecases.messages import NewSend, Reply
 
-KIND = "compaction"
+RUN_KIND = "compaction"
 CANNOT_SHRINK = (
     "Summarization failed to reduce the number of messages. There is too little in the context that may leave it: "
     "calls that wait for approval stay, and one message is no more than its summary."
@@ -34,37 +34,37 @@ class Compaction(Struct, frozen=True):
 
 
 async def compact(
-    house: House, actor: Actor, thread_id: str, wish: dict[str, Any] | None = None
+    services: Services, actor: Actor, thread_id: str, overrides: dict[str, Any] | None = None
 ) -> Compaction | RunFailure:
     """Hide the oldest messages of the thread behind a summary; ``wish`` goes over the agent's own settings."""
-    found = await house.store.read(lambda tx: _look(tx, actor, thread_id, wish))
+    found = await services.store.read(lambda tx: _plan(tx, actor, thread_id, overrides))
     if isinstance(found, Compaction):
         return found
-    run = await messages.send(house, actor, found)
-    return await _outcome(house, await messages.wait(house, run))
+    run = await messages.send(services, actor, found)
+    return await _read_result(services, await messages.wait(services, run))
 
 
-def _look(
-    tx: Transaction, actor: Actor, thread_id: str, wish: dict[str, Any] | None
+def _plan(
+    tx: Transaction, actor: Actor, thread_id: str, overrides: dict[str, Any] | None
 ) -> Compaction | NewSend:
     """The run to be sent, or how things are if there is nothing to do."""
     thread = tx.threads.get(actor.organization_id, thread_id)
     agent = tx.agents.get(actor.organization_id, thread.agent_id)
     rows = tx.messages.context(thread_id)
     if all(row.role is Role.SUMMARY for row in rows[1:]):
-        return Compaction(summaries.latest(rows), len(rows), len(rows))
+        return Compaction(summaries.latest_summary(rows), len(rows), len(rows))
     # One row less and one summary more is as much as before.
-    if compaction.evictable(rows) <= 1:
+    if compaction.evictable_count(rows) <= 1:
         raise CallerError(CANNOT_SHRINK)
     handle = agent.model.handle
-    settings = context.changed_compaction(
-        agent.compaction_settings, wish, handle=handle, new_handle=handle
+    settings = context.update_compaction_settings(
+        agent.compaction_settings, overrides, handle=handle, new_handle=handle
     )
     request = RunRequest(compaction=settings, include_compaction_messages=True)
-    return NewSend(agent_id=agent.id, thread_id=thread_id, input=(), request=request, kind=KIND)
+    return NewSend(agent_id=agent.id, thread_id=thread_id, input=(), request=request, kind=RUN_KIND)
 
 
-async def _outcome(house: House, reply: Reply) -> Compaction | RunFailure:
+async def _read_result(services: Services, reply: Reply) -> Compaction | RunFailure:
     if reply.ended.failure is not None:
         return reply.ended.failure
     if reply.ended.stop_reason is StopReason.CANCELLED:
@@ -77,5 +77,5 @@ async def _outcome(house: House, reply: Reply) -> Compaction | RunFailure:
                 packed.summary, stats.messages_count_before, stats.messages_count_after
             )
     # The thread was made smaller, or emptied, while this waited for its turn.
-    rows = await house.store.read(lambda tx: tx.messages.context(reply.run.thread_id))
-    return Compaction(summaries.latest(rows), len(rows), len(rows))
+    rows = await services.store.read(lambda tx: tx.messages.context(reply.run.thread_id))
+    return Compaction(summaries.latest_summary(rows), len(rows), len(rows))

@@ -19,14 +19,21 @@ from holdfast.core.messages import Message, Role, Text
 from holdfast.core.models import ModelSettings
 from holdfast.core.paging import Order, Page
 from holdfast.core.runs import Run, RunQuery
-from holdfast.core.threads import Thread, ThreadQuery, shareable
+from holdfast.core.threads import Thread, ThreadQuery, shareable_messages
 from holdfast.errors import InvalidArgument, NotFound
-from holdfast.ports.house import House
+from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
 from holdfast.usecases import providers, runs, system_prompt
 from holdfast.usecases.messages import Input
 
-_PLAIN = ("summary", "description", "model", "settings", "model_settings", "context_window_limit")
+_COPIED_FIELDS = (
+    "summary",
+    "description",
+    "model",
+    "settings",
+    "model_settings",
+    "context_window_limit",
+)
 
 
 class NewConversation(Struct, frozen=True, kw_only=True):
@@ -59,123 +66,127 @@ class ConversationView(Struct, frozen=True):
 
     thread: Thread
     message_ids: tuple[str, ...] = ()
-    own_block_ids: tuple[str, ...] = ()
+    isolated_block_ids: tuple[str, ...] = ()
     # What the conversation asks of its model and has no effect, in sentences.
-    ignored: tuple[str, ...] = ()
+    model_warnings: tuple[str, ...] = ()
 
 
 async def create(
-    house: House, actor: Actor, agent_id: str, new: NewConversation
+    services: Services, actor: Actor, agent_id: str, new: NewConversation
 ) -> ConversationView:
     if new.model is not None:
-        catalogue = await providers.catalogue_for(house, actor, new.model)
+        catalogue = await providers.catalogue_for(services, actor, new.model)
         await catalogue.prepare(new.model, settings=new.settings is not None)
         catalogue.find(new.model)
 
     def work(tx: Transaction) -> ConversationView:
         agent = tx.agents.get(actor.organization_id, agent_id)
-        thread = _blank(house, actor, agent)
-        given = {name: getattr(new, name) for name in (*_PLAIN, "hidden")}
-        isolated = _labelled(tx, agent, new.isolated_block_labels)
-        view = _begun(tx, house, agent, replace(thread, **given), isolated)
-        return replace(view, ignored=_ignored(house, agent, view.thread))
+        thread = _build_thread(services, actor, agent)
+        given = {name: getattr(new, name) for name in (*_COPIED_FIELDS, "hidden")}
+        isolated = _find_blocks(tx, agent, new.isolated_block_labels)
+        view = _store_conversation(tx, services, agent, replace(thread, **given), isolated)
+        return replace(view, model_warnings=_model_warnings(services, agent, view.thread))
 
-    return await house.store.write(work)
+    return await services.store.write(work)
 
 
 async def fork(
-    house: House, actor: Actor, thread_id: str, *, message_id: str | None, hidden: bool
+    services: Services, actor: Actor, thread_id: str, *, message_id: str | None, hidden: bool
 ) -> ConversationView:
     """A new conversation that begins with what the thread shows now, up to a message if one is named.
     The rows are shared; the system message is compiled afresh. Blocks of its own are copied."""
 
     def work(tx: Transaction) -> ConversationView:
-        source = _thread(tx, actor, thread_id)
+        source = _get_thread(tx, actor, thread_id)
         agent = tx.agents.get(actor.organization_id, source.agent_id)
         context = tx.messages.context(source.id)
         if message_id is not None and message_id not in {row.id for row in context}:
             raise NotFound(
                 f"Message with ID {message_id} is not in the context of the conversation"
             )
-        kept = {name: getattr(source, name) for name in _PLAIN}
-        thread = replace(_blank(house, actor, agent), hidden=hidden or None, **kept)
-        view = _begun(tx, house, agent, thread, tx.blocks.own([source.id])[source.id])
-        shared = [row.id for row in shareable(context, message_id)]
+        kept = {name: getattr(source, name) for name in _COPIED_FIELDS}
+        thread = replace(_build_thread(services, actor, agent), hidden=hidden or None, **kept)
+        view = _store_conversation(
+            tx, services, agent, thread, tx.blocks.thread_blocks([source.id])[source.id]
+        )
+        shared = [row.id for row in shareable_messages(context, message_id)]
         tx.messages.share(source.id, thread.id, shared)
         message_ids = (*view.message_ids, *shared)
         tx.messages.set_context(thread.id, message_ids)
         return replace(view, message_ids=message_ids)
 
-    return await house.store.write(work)
+    return await services.store.write(work)
 
 
-async def list_page(house: House, actor: Actor, query: ThreadQuery) -> list[ConversationView]:
+async def list_page(services: Services, actor: Actor, query: ThreadQuery) -> list[ConversationView]:
     """Without what is in their contexts (wire-v1 §9.2)."""
 
     def load(tx: Transaction) -> list[ConversationView]:
         found = tx.threads.list(actor.organization_id, query)
-        own = tx.blocks.own([thread.id for thread in found])
-        return [ConversationView(thread, (), _ids(own[thread.id])) for thread in found]
+        own = tx.blocks.thread_blocks([thread.id for thread in found])
+        return [ConversationView(thread, (), _block_ids(own[thread.id])) for thread in found]
 
-    return await house.store.read(load)
-
-
-async def find(house: House, actor: Actor, thread_id: str) -> Thread:
-    return await house.store.read(lambda tx: _thread(tx, actor, thread_id))
+    return await services.store.read(load)
 
 
-async def retrieve(house: House, actor: Actor, conversation_id: str) -> ConversationView:
+async def find(services: Services, actor: Actor, thread_id: str) -> Thread:
+    return await services.store.read(lambda tx: _get_thread(tx, actor, thread_id))
+
+
+async def retrieve(services: Services, actor: Actor, conversation_id: str) -> ConversationView:
     def work(tx: Transaction) -> ConversationView:
-        return _view(tx, house, _thread(tx, actor, conversation_id))
+        return _load_view(tx, services, _get_thread(tx, actor, conversation_id))
 
-    return await house.store.read(work)
+    return await services.store.read(work)
 
 
 async def update(
-    house: House, actor: Actor, conversation_id: str, changes: ConversationChanges
+    services: Services, actor: Actor, conversation_id: str, changes: ConversationChanges
 ) -> ConversationView:
     if changes.model is not None:
-        catalogue = await providers.catalogue_for(house, actor, changes.model)
+        catalogue = await providers.catalogue_for(services, actor, changes.model)
         await catalogue.prepare(changes.model, settings=changes.settings is not None)
         catalogue.find(changes.model)
 
     def work(tx: Transaction) -> ConversationView:
-        now = house.clock.now()
-        thread = _changed(_thread(tx, actor, conversation_id), changes, now)
+        now = services.clock.now()
+        thread = _apply_changes(_get_thread(tx, actor, conversation_id), changes, now)
         thread = replace(thread, updated_at=now, last_updated_by_id=actor.user_id)
         tx.threads.save(thread)
-        return _view(tx, house, thread)
+        return _load_view(tx, services, thread)
 
-    return await house.store.write(work)
+    return await services.store.write(work)
 
 
-async def delete(house: House, actor: Actor, conversation_id: str) -> None:
+async def delete(services: Services, actor: Actor, conversation_id: str) -> None:
     """The conversation with its runs and messages; what a fork shares of them stays with the fork."""
-    thread = await find(house, actor, conversation_id)
+    thread = await find(services, actor, conversation_id)
     # So that their readers hear of an end; what cannot be stopped in time is taken away all the same.
-    live = await runs.cancellable(house, actor, agent_id=thread.agent_id, thread_id=thread.id)
+    live = await runs.list_cancellable(
+        services, actor, agent_id=thread.agent_id, thread_id=thread.id
+    )
     reason = "The conversation was deleted."
-    await runs.cancel_all(house, actor, live, agent_id=thread.agent_id, reason=reason)
-    now = house.clock.now()
-    await house.store.write(lambda tx: tx.threads.delete(actor.organization_id, thread.id, now))
+    await runs.cancel_all(services, actor, live, agent_id=thread.agent_id, reason=reason)
+    now = services.clock.now()
+    await services.store.write(lambda tx: tx.threads.delete(actor.organization_id, thread.id, now))
 
 
-async def recompile(house: House, actor: Actor, thread_id: str, *, dry_run: bool) -> str:
+async def recompile(services: Services, actor: Actor, thread_id: str, *, dry_run: bool) -> str:
     """The thread's system message, compiled again; stored unless it is a dry run."""
 
     def work(tx: Transaction) -> str:
-        thread = _thread(tx, actor, thread_id)
+        thread = _get_thread(tx, actor, thread_id)
         agent = tx.agents.get(actor.organization_id, thread.agent_id)
-        text = system_prompt.compiled(tx, agent, thread.id, house.clock.now())
-        for row in () if dry_run else system_prompt.stored(tx, [thread]):
+        text = system_prompt.compile_for_thread(tx, agent, thread.id, services.clock.now())
+        for row in () if dry_run else system_prompt.load_stored(tx, [thread]):
             tx.messages.rewrite(replace(row, content=(Text(text),)))
         return text
 
-    return await (house.store.read(work) if dry_run else house.store.write(work))
+    return await (services.store.read(work) if dry_run else services.store.write(work))
 
 
-async def history(
-    house: House, actor: Actor, conversation_id: str, page: Page
+async def list_messages(
+    services: Services, actor: Actor, conversation_id: str, page: Page
 ) -> Sequence[Message]:
     """Rows in sort order, whose next page is ``after`` the last of them (wire-v1 §1.10)."""
     falling = page.order is Order.DESC
@@ -190,20 +201,22 @@ async def history(
     )
 
     def load(tx: Transaction) -> Sequence[Message]:
-        thread = _thread(tx, actor, conversation_id)
+        thread = _get_thread(tx, actor, conversation_id)
         return tx.messages.list(actor.organization_id, walk, thread_id=thread.id)
 
-    rows = await house.store.read(load)
+    rows = await services.store.read(load)
     return rows[::-1] if backwards else rows
 
 
-async def resumable(house: House, actor: Actor, thread_id: str, otid: str | None = None) -> Run:
+async def find_resumable_run(
+    services: Services, actor: Actor, thread_id: str, otid: str | None = None
+) -> Run:
     """The run that was sent this otid; without one the newest that has not ended (wire-v1 §4.8)."""
 
     def load(tx: Transaction) -> Run:
-        thread = _thread(tx, actor, thread_id)
+        thread = _get_thread(tx, actor, thread_id)
         if otid is not None:
-            run = tx.runs.with_otid(thread.id, otid)
+            run = tx.runs.find_by_otid(thread.id, otid)
             if run is None:
                 raise NotFound(
                     f"No run found for otid={otid}. The run may have expired or never existed."
@@ -214,7 +227,7 @@ async def resumable(house: House, actor: Actor, thread_id: str, otid: str | None
             return run
         raise InvalidArgument("No active runs found for this conversation.")
 
-    return await house.store.read(load)
+    return await services.store.read(load)
 
 
 def request_key(items: Iterable[Input]) -> str | None:
@@ -223,34 +236,34 @@ def request_key(items: Iterable[Input]) -> str | None:
     return hashlib.sha256(json.encode(otids)).hexdigest() if otids else None
 
 
-def _thread(tx: Transaction, actor: Actor, thread_id: str) -> Thread:
+def _get_thread(tx: Transaction, actor: Actor, thread_id: str) -> Thread:
     if is_id(Kind.AGENT, thread_id):
         # So that the caller hears of the agent, which is what the id was meant for.
         tx.agents.get(actor.organization_id, thread_id)
     return tx.threads.get(actor.organization_id, thread_id)
 
 
-def _ignored(house: House, agent: Agent, thread: Thread) -> tuple[str, ...]:
+def _model_warnings(services: Services, agent: Agent, thread: Thread) -> tuple[str, ...]:
     if thread.model is None and thread.settings is None:
         return ()
-    return house.catalogue.judged(thread.choice(agent.model)).ignored
+    return services.catalogue.with_warnings(thread.choose_model(agent.model)).ignored
 
 
-def _view(tx: Transaction, house: House, thread: Thread) -> ConversationView:
+def _load_view(tx: Transaction, services: Services, thread: Thread) -> ConversationView:
     shown = tx.messages.context_ids([thread.id]).get(thread.id, ())
-    own = _ids(tx.blocks.own([thread.id])[thread.id])
+    own = _block_ids(tx.blocks.thread_blocks([thread.id])[thread.id])
     view = ConversationView(thread, tuple(shown), own)
     if thread.model is None and thread.settings is None:
         return view
     agent = tx.agents.get(thread.organization_id, thread.agent_id)
-    return replace(view, ignored=_ignored(house, agent, thread))
+    return replace(view, model_warnings=_model_warnings(services, agent, thread))
 
 
-def _ids(blocks: Sequence[Block]) -> tuple[str, ...]:
+def _block_ids(blocks: Sequence[Block]) -> tuple[str, ...]:
     return tuple(block.id for block in blocks)
 
 
-def _labelled(tx: Transaction, agent: Agent, labels: Sequence[str]) -> list[Block]:
+def _find_blocks(tx: Transaction, agent: Agent, labels: Sequence[str]) -> list[Block]:
     """The agent's blocks of these labels, each once."""
     if not labels:
         return []
@@ -263,10 +276,10 @@ def _labelled(tx: Transaction, agent: Agent, labels: Sequence[str]) -> list[Bloc
     return [held[label] for label in dict.fromkeys(labels)]
 
 
-def _blank(house: House, actor: Actor, agent: Agent) -> Thread:
-    now = house.clock.now()
+def _build_thread(services: Services, actor: Actor, agent: Agent) -> Thread:
+    now = services.clock.now()
     return Thread(
-        id=house.ids.mint(Kind.CONVERSATION),
+        id=services.ids.new_id(Kind.CONVERSATION),
         organization_id=actor.organization_id,
         agent_id=agent.id,
         created_at=now,
@@ -276,32 +289,32 @@ def _blank(house: House, actor: Actor, agent: Agent) -> Thread:
     )
 
 
-def _begun(
-    tx: Transaction, house: House, agent: Agent, thread: Thread, isolated: Sequence[Block]
+def _store_conversation(
+    tx: Transaction, services: Services, agent: Agent, thread: Thread, isolated: Sequence[Block]
 ) -> ConversationView:
     """Store the new thread with copies of these blocks and its compiled system message."""
-    own = [_copied(house, thread, block) for block in isolated]
-    text = system_prompt.compiled(tx, agent, thread.id, thread.created_at, own)
+    own = [_copy_block(services, thread, block) for block in isolated]
+    text = system_prompt.compile_for_thread(tx, agent, thread.id, thread.created_at, own)
     system = Message(
-        id=house.ids.mint(Kind.MESSAGE),
+        id=services.ids.new_id(Kind.MESSAGE),
         agent_id=agent.id,
         thread_id=thread.id,
         role=Role.SYSTEM,
         created_at=thread.created_at,
         content=(Text(text),),
-        otid=house.ids.otid(),
+        otid=services.ids.new_otid(),
     )
     tx.threads.add(thread)
     for block in own:
         tx.blocks.add(block)
     tx.messages.append([system])
-    return ConversationView(thread, (system.id,), _ids(own))
+    return ConversationView(thread, (system.id,), _block_ids(own))
 
 
-def _copied(house: House, thread: Thread, block: Block) -> Block:
+def _copy_block(services: Services, thread: Thread, block: Block) -> Block:
     return replace(
         block,
-        id=house.ids.mint(Kind.BLOCK),
+        id=services.ids.new_id(Kind.BLOCK),
         thread_id=thread.id,
         created_at=thread.created_at,
         updated_at=thread.created_at,
@@ -310,13 +323,13 @@ def _copied(house: House, thread: Thread, block: Block) -> Block:
     )
 
 
-def _changed(thread: Thread, changes: ConversationChanges, now: datetime) -> Thread:
+def _apply_changes(thread: Thread, changes: ConversationChanges, now: datetime) -> Thread:
     if changes.model not in (None, thread.model):
         # What suited the old model may break the new one.
         thread = replace(thread, settings=None, model_settings=None)
     given = {
         name: getattr(changes, name)
-        for name in (*_PLAIN, "last_message_at")
+        for name in (*_COPIED_FIELDS, "last_message_at")
         if getattr(changes, name) is not None
     }
     thread = replace(thread, **given)

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core.agents import Actor, Agent
-from holdfast.core.approvals import pending
+from holdfast.core.approvals import pending_approval
 from holdfast.core.events import MessageStored, RunEnded
 from holdfast.core.ids import Kind
 from holdfast.core.messages import (
@@ -17,7 +17,7 @@ from holdfast.core.messages import (
     Message,
     Role,
     VisiblePart,
-    decided,
+    decisions_by_call,
     default_thread_id,
 )
 from holdfast.core.models import ModelChoice, ModelSettings
@@ -26,15 +26,15 @@ from holdfast.core.runs import Run, RunRequest, RunStatus
 from holdfast.core.threads import Thread
 from holdfast.errors import InvalidArgument, NotFound, ServerStopping, ThreadBusy
 from holdfast.ports.dispatch import Ticket
-from holdfast.ports.house import House
+from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
 from holdfast.usecases import providers
-from holdfast.usecases.answering import Manner, answering
+from holdfast.usecases.approval_answers import AnswerOptions, apply_answer
 
 log = logging.getLogger(__name__)
 
 # A send that nobody waits for: whatever is wrong with it, its run says (wire-v1 §6.9).
-ASYNC = "send_message_async"
+ASYNC_KIND = "send_message_async"
 
 
 class MessageInput(Struct, frozen=True, kw_only=True):
@@ -54,7 +54,7 @@ class ApprovalInput(Struct, frozen=True, kw_only=True):
     decisions: tuple[Decision, ...]
     otid: str | None = None
     group_id: str | None = None
-    manner: Manner = Manner()
+    options: AnswerOptions = AnswerOptions()
 
 
 Input = MessageInput | ApprovalInput
@@ -80,39 +80,39 @@ class Reply(Struct, frozen=True):
     ended: RunEnded
 
 
-async def send(house: House, actor: Actor, new: NewSend) -> Run:
+async def send(services: Services, actor: Actor, new: NewSend) -> Run:
     """Put a run into the store and hand it to the engine. From here on the caller is only a reader: if it goes
     away meanwhile, both are done or neither."""
     if new.request.callback_url is not None:
-        house.outgoing.check(new.request.callback_url)
+        services.outgoing.check(new.request.callback_url)
     if new.override_model is not None:
-        await house.catalogue.prepare(new.override_model)
-    run = _new_run(house, actor, new)
+        await services.catalogue.prepare(new.override_model)
+    run = _build_run(services, actor, new)
     if new.request.budget is not None and new.request.budget.cost is not None:
-        await _refuse_unpriced(house, run, new)
-    return await asyncio.shield(_hand_over(house, run, new))
+        await _refuse_unpriced(services, run, new)
+    return await asyncio.shield(_submit(services, run, new))
 
 
-async def _hand_over(house: House, run: Run, new: NewSend) -> Run:
-    house.events.open(run.id)
+async def _submit(services: Services, run: Run, new: NewSend) -> Run:
+    services.events.open(run.id)
     try:
-        stored = await house.store.write(lambda tx: _store(tx, run, house, new))
+        stored = await services.store.write(lambda tx: _store_run(tx, run, services, new))
     except BaseException:
-        house.events.close(run.id)
+        services.events.close(run.id)
         raise
     if stored.id == run.id:
         log.debug("run.queued", extra={"run_id": run.id, "agent_id": run.agent_id})
-        house.dispatch.submit(Ticket(run.id, run.thread_id))
+        services.dispatch.submit(Ticket(run.id, run.thread_id))
     else:
-        house.events.close(run.id)
+        services.events.close(run.id)
     return stored
 
 
-async def wait(house: House, run: Run) -> Reply:
+async def wait(services: Services, run: Run) -> Reply:
     """Read the run to its end, once it has had its turn."""
-    await turn(house, run)
+    await wait_for_turn(services, run)
     messages: dict[str, Message] = {}
-    async with aclosing(house.events.follow(run.id)) as batches:
+    async with aclosing(services.events.follow(run.id)) as batches:
         async for events in batches:
             for event in events:
                 if isinstance(event.fact, MessageStored):
@@ -124,30 +124,30 @@ async def wait(house: House, run: Run) -> Reply:
     )
 
 
-async def turn(house: House, run: Run) -> None:
+async def wait_for_turn(services: Services, run: Run) -> None:
     """Wait for the run's turn on its thread. If it does not come in time the run is taken back
     (wire-v1 §7.11)."""
     try:
-        async with asyncio.timeout(house.limits.busy_wait_seconds):
-            await house.dispatch.turn(run.id)
+        async with asyncio.timeout(services.limits.busy_wait_seconds):
+            await services.dispatch.wait_for_turn(run.id)
     except TimeoutError:
-        await _take_back(house, run)
+        await _withdraw(services, run)
 
 
-async def _take_back(house: House, run: Run) -> None:
+async def _withdraw(services: Services, run: Run) -> None:
     """Undo a send that still waits for its turn; nothing to undo if it has just got it. An answer to held
     calls cannot be undone: they would be nobody's. It waits on, for a compaction at most: nothing else runs before it."""
-    if run.answers:
+    if run.is_answer:
         return
-    if await house.store.write(lambda tx: tx.runs.withdraw(run.id)):
+    if await services.store.write(lambda tx: tx.runs.delete_if_queued(run.id)):
         # Only now: a ticket without a run does no harm, a run without a ticket would be lost.
-        holder = house.dispatch.withdraw(run.id)
-        house.events.close(run.id)
+        holder = services.dispatch.withdraw(run.id)
+        services.events.close(run.id)
         raise ThreadBusy(holder)
 
 
-async def history(
-    house: House, actor: Actor, agent_id: str, page: Page, *, thread_id: str | None
+async def list_page(
+    services: Services, actor: Actor, agent_id: str, page: Page, *, thread_id: str | None
 ) -> Sequence[Message]:
     """Rows of an agent, of one of its threads, or of all of them."""
 
@@ -155,62 +155,62 @@ async def history(
         tx.agents.get(actor.organization_id, agent_id)
         return tx.messages.list(actor.organization_id, page, agent_id=agent_id, thread_id=thread_id)
 
-    return await house.store.read(load)
+    return await services.store.read(load)
 
 
-async def retrieve(house: House, actor: Actor, message_id: str) -> Message:
-    return await house.store.read(lambda tx: tx.messages.get(actor.organization_id, message_id))
+async def retrieve(services: Services, actor: Actor, message_id: str) -> Message:
+    return await services.store.read(lambda tx: tx.messages.get(actor.organization_id, message_id))
 
 
-async def everywhere(
-    house: House, actor: Actor, page: Page, *, thread_id: str | None
+async def list_all(
+    services: Services, actor: Actor, page: Page, *, thread_id: str | None
 ) -> Sequence[Message]:
     """Rows of all agents."""
-    return await house.store.read(
+    return await services.store.read(
         lambda tx: tx.messages.list(actor.organization_id, page, thread_id=thread_id)
     )
 
 
-async def _refuse_unpriced(house: House, run: Run, new: NewSend) -> None:
+async def _refuse_unpriced(services: Services, run: Run, new: NewSend) -> None:
     """What cannot be measured cannot be kept within bounds."""
 
     handle = new.override_model
 
     def load(tx: Transaction) -> ModelChoice:
-        own = _agent(tx, run).model
+        own = _get_agent(tx, run).model
         if run.thread_id != default_thread_id(run.agent_id):
-            own = _thread(tx, run).choice(own)
-        return _overriding(tx, house, own, run.organization_id, handle) if handle else own
+            own = _get_thread(tx, run).choose_model(own)
+        return _override_choice(tx, services, own, run.organization_id, handle) if handle else own
 
-    choice = await house.store.read(load)
-    if await house.prices.of(choice) is None:
+    choice = await services.store.read(load)
+    if await services.prices.find(choice) is None:
         raise InvalidArgument(
             f"'max_cost' cannot be kept: the price of {choice.handle} is not known. Use "
             "'max_total_tokens' instead."
         )
 
 
-def _store(tx: Transaction, run: Run, house: House, new: NewSend) -> Run:
-    agent = _agent(tx, run)
+def _store_run(tx: Transaction, run: Run, services: Services, new: NewSend) -> Run:
+    agent = _get_agent(tx, run)
     own = agent.model
     if run.thread_id != default_thread_id(agent.id):
-        own = _thread(tx, run).choice(own)
-        tx.threads.note_request(run.thread_id, run.created_at)
+        own = _get_thread(tx, run).choose_model(own)
+        tx.threads.record_request(run.thread_id, run.created_at)
     if run.request_key is not None:
-        started = tx.runs.of_request(run.thread_id, run.request_key)
+        started = tx.runs.find_by_request_key(run.thread_id, run.request_key)
         if started is not None:
             return started
     override = None
     if new.override_model is not None:
-        override = _overriding(tx, house, own, run.organization_id, new.override_model)
+        override = _override_choice(tx, services, own, run.organization_id, new.override_model)
     else:
-        providers.catalogue_in(tx, house, run.organization_id, own.handle).check(own)
-    if run.answers:
-        manner = next(item.manner for item in new.input if isinstance(item, ApprovalInput))
-        run = answering(tx, run, override or own, manner)
-    elif _speaks_now(run) and tx.runs.paused_on(run.thread_id) is not None:
-        before = decided(tx.messages.context(run.thread_id))
-        raise pending(tx.calls.open(run.thread_id), before)
+        providers.find_catalogue(tx, services, run.organization_id, own.handle).check(own)
+    if run.is_answer:
+        manner = next(item.options for item in new.input if isinstance(item, ApprovalInput))
+        run = apply_answer(tx, run, override or own, manner)
+    elif _is_blocked_by_approval(run) and tx.runs.find_paused(run.thread_id) is not None:
+        before = decisions_by_call(tx.messages.context(run.thread_id))
+        raise pending_approval(tx.calls.list_open(run.thread_id), before)
     request = replace(run.request, override_model=override)
     run = replace(
         run,
@@ -222,41 +222,41 @@ def _store(tx: Transaction, run: Run, house: House, new: NewSend) -> Run:
     return run
 
 
-def _speaks_now(run: Run) -> bool:
+def _is_blocked_by_approval(run: Run) -> bool:
     """Whoever only has the context made smaller says nothing, so it may be done while the thread waits."""
-    return run.kind != ASYNC and run.request.compaction is None
+    return run.kind != ASYNC_KIND and run.request.compaction is None
 
 
-def _agent(tx: Transaction, run: Run) -> Agent:
+def _get_agent(tx: Transaction, run: Run) -> Agent:
     try:
         return tx.agents.get(run.organization_id, run.agent_id)
     except NotFound:
         raise NotFound("Agent not found") from None
 
 
-def _thread(tx: Transaction, run: Run) -> Thread:
+def _get_thread(tx: Transaction, run: Run) -> Thread:
     thread = tx.threads.get(run.organization_id, run.thread_id)
     if thread.agent_id != run.agent_id:
         raise NotFound(f"Conversation with ID {run.thread_id} not found")
     return thread
 
 
-def _overriding(
-    tx: Transaction, house: House, own: ModelChoice, organization_id: str, handle: str
+def _override_choice(
+    tx: Transaction, services: Services, current: ModelChoice, organization_id: str, handle: str
 ) -> ModelChoice:
     """Another model for one request: the thread's own settings hold only for their provider."""
-    catalogue = providers.catalogue_in(tx, house, organization_id, handle)
+    catalogue = providers.find_catalogue(tx, services, organization_id, handle)
     info = catalogue.find(handle)
-    settings = own.settings
-    if info.provider != own.provider:
+    settings = current.settings
+    if info.provider != current.provider:
         settings = ModelSettings(parallel_tool_calls=settings.parallel_tool_calls)
     choice = ModelChoice(handle=handle, context_window=info.context_window, settings=settings)
-    return catalogue.judged(choice)
+    return catalogue.with_warnings(choice)
 
 
-def _new_run(house: House, actor: Actor, new: NewSend) -> Run:
-    now = house.clock.now()
-    run_id = house.ids.mint(Kind.RUN)
+def _build_run(services: Services, actor: Actor, new: NewSend) -> Run:
+    now = services.clock.now()
+    run_id = services.ids.new_id(Kind.RUN)
     thread_id = new.thread_id or default_thread_id(new.agent_id)
     blank = Message(
         id="",
@@ -274,28 +274,28 @@ def _new_run(house: House, actor: Actor, new: NewSend) -> Run:
         status=RunStatus.QUEUED,
         kind=new.kind,
         created_at=now,
-        input=tuple(_row(house, actor, blank, item) for item in new.input),
-        request=_followed(house, new.request),
+        input=tuple(_build_message(services, actor, blank, item) for item in new.input),
+        request=_with_trace_parent(services, new.request),
         background=new.background,
         request_key=new.request_key,
     )
 
 
-def _followed(house: House, request: RunRequest) -> RunRequest:
+def _with_trace_parent(services: Services, request: RunRequest) -> RunRequest:
     """The request with its place in a trace, if anybody follows it: its run is part of the same trace."""
-    parent = house.telemetry.trace_parent()
+    parent = services.telemetry.trace_parent()
     return replace(request, trace_parent=parent) if parent else request
 
 
-def _row(house: House, actor: Actor, blank: Message, item: Input) -> Message:
+def _build_message(services: Services, actor: Actor, blank: Message, item: Input) -> Message:
     row = replace(
         blank,
-        id=house.ids.mint(Kind.MESSAGE),
-        otid=item.otid or house.ids.otid(),
+        id=services.ids.new_id(Kind.MESSAGE),
+        otid=item.otid or services.ids.new_otid(),
         group_id=item.group_id,
     )
     if isinstance(item, ApprovalInput):
-        who = None if item.manner.by_clock else actor.user_id
+        who = None if item.options.is_expiry else actor.user_id
         decisions = tuple(
             replace(decision, decided_by_id=who, decided_at=blank.created_at)
             for decision in item.decisions

@@ -4,19 +4,19 @@ from collections.abc import Sequence
 
 from holdfast.core.agents import Actor
 from holdfast.core.models import EmbeddingInfo, ModelInfo
-from holdfast.ports.house import House
+from holdfast.ports.services import Services
 from holdfast.usecases import providers
 
 
-async def list_models(house: House) -> Sequence[ModelInfo]:
+async def list_models(services: Services) -> Sequence[ModelInfo]:
     """What the operator's providers have."""
-    return await house.catalogue.models()
+    return await services.catalogue.list_models()
 
 
-async def list_brought(house: House, actor: Actor) -> Sequence[ModelInfo]:
+async def list_user_models(services: Services, actor: Actor) -> Sequence[ModelInfo]:
     """What the providers have that users brought."""
-    return await providers.models(house, actor)
+    return await providers.list_models(services, actor)
 
 
-async def list_embeddings(house: House) -> Sequence[EmbeddingInfo]:
-    return await house.catalogue.embeddings()
+async def list_embeddings(services: Services) -> Sequence[EmbeddingInfo]:
+    return await services.catalogue.list_embeddings()

@@ -11,22 +11,22 @@ from holdfast.core.ids import Kind
 from holdfast.core.models import ModelInfo
 from holdfast.core.paging import Page
 from holdfast.core.providers import (
-    KNOWN,
     NAME_PATTERN,
+    RESERVED_NAMES,
     Keys,
     Provider,
     ProviderQuery,
-    is_brought,
+    names_user_provider,
 )
 from holdfast.errors import AlreadyExists, InvalidArgument
-from holdfast.ports.house import House
 from holdfast.ports.model import Catalogue
+from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
 
 # Of an organisation's own: a list of models asks them all.
 MAX_PROVIDERS = 50
 
-_ALL = ProviderQuery(page=Page(limit=MAX_PROVIDERS))
+_ALL_PROVIDERS = ProviderQuery(page=Page(limit=MAX_PROVIDERS))
 
 
 class ProviderForm(Struct, frozen=True, kw_only=True):
@@ -41,65 +41,69 @@ class ProviderForm(Struct, frozen=True, kw_only=True):
     api_version: str | None = None
 
 
-async def create(house: House, actor: Actor, form: ProviderForm) -> Provider:
-    provider = _drafted(house, actor, form)
+async def create(services: Services, actor: Actor, form: ProviderForm) -> Provider:
+    provider = _build_provider(services, actor, form)
     _check_name(provider.name)
-    house.catalogue.including(provider)
+    services.catalogue.with_user_provider(provider)
 
     def work(tx: Transaction) -> None:
-        if len(tx.providers.list(actor.organization_id, _ALL)) >= MAX_PROVIDERS:
+        if len(tx.providers.list(actor.organization_id, _ALL_PROVIDERS)) >= MAX_PROVIDERS:
             raise InvalidArgument(
                 f"There are {MAX_PROVIDERS} providers already, and no more than that. Delete one first."
             )
         tx.providers.add(provider)
 
-    await house.store.write(work)
+    await services.store.write(work)
     return provider
 
 
-async def retrieve(house: House, actor: Actor, provider_id: str) -> Provider:
-    return await house.store.read(lambda tx: tx.providers.get(actor.organization_id, provider_id))
+async def retrieve(services: Services, actor: Actor, provider_id: str) -> Provider:
+    return await services.store.read(
+        lambda tx: tx.providers.get(actor.organization_id, provider_id)
+    )
 
 
-async def list_page(house: House, actor: Actor, query: ProviderQuery) -> Sequence[Provider]:
-    return await house.store.read(lambda tx: tx.providers.list(actor.organization_id, query))
+async def list_page(services: Services, actor: Actor, query: ProviderQuery) -> Sequence[Provider]:
+    return await services.store.read(lambda tx: tx.providers.list(actor.organization_id, query))
 
 
-async def update(house: House, actor: Actor, provider_id: str, form: ProviderForm) -> Provider:
+async def update(
+    services: Services, actor: Actor, provider_id: str, form: ProviderForm
+) -> Provider:
     """Its name and type stay: agents name its models by the one, and its keys belong to the other."""
-    now = house.clock.now()
+    now = services.clock.now()
 
     def work(tx: Transaction) -> Provider:
         before = tx.providers.get(actor.organization_id, provider_id)
-        changed = structs.replace(_with(before, form), updated_at=now, last_synced=None)
-        house.catalogue.including(changed)
+        changed = structs.replace(_apply_form(before, form), updated_at=now, last_synced=None)
+        services.catalogue.with_user_provider(changed)
         tx.providers.save(changed)
         return changed
 
-    return await house.store.write(work)
+    return await services.store.write(work)
 
 
-async def delete(house: House, actor: Actor, provider_id: str) -> None:
+async def delete(services: Services, actor: Actor, provider_id: str) -> None:
     """Agents that use its models say so when they are next spoken to."""
 
     def work(tx: Transaction) -> None:
         tx.providers.delete(actor.organization_id, provider_id)
 
-    await house.store.write(work)
+    await services.store.write(work)
 
 
-async def check(house: House, actor: Actor, form: ProviderForm) -> Provider:
+async def check(services: Services, actor: Actor, form: ProviderForm) -> Provider:
     """See whether keys work that are not stored."""
-    provider = _drafted(house, actor, form)
-    await house.catalogue.verify(provider)
+    provider = _build_provider(services, actor, form)
+    await services.catalogue.verify(provider)
     return provider
 
 
-async def refresh(house: House, actor: Actor, provider_id: str) -> Provider:
+async def refresh(services: Services, actor: Actor, provider_id: str) -> Provider:
     """See whether the stored keys work, and note when they did."""
-    provider = await retrieve(house, actor, provider_id)
-    await house.catalogue.verify(provider)
-    now = house.clock.now()
+    provider = await retrieve(services, actor, provider_id)
+    await services.catalogue.verify(provider)
+    now = services.clock.now()
 
     def work(tx: Transaction) -> Provider:
         seen = structs.replace(
@@ -108,45 +112,51 @@ async def refresh(house: House, actor: Actor, provider_id: str) -> Provider:
         tx.providers.save(seen)
         return seen
 
-    return await house.store.write(work)
+    return await services.store.write(work)
 
 
-async def models(house: House, actor: Actor) -> list[ModelInfo]:
+async def list_models(services: Services, actor: Actor) -> list[ModelInfo]:
     """What all providers that the organisation brought have; they are asked side by side."""
-    found = await list_page(house, actor, _ALL)
-    listed = await asyncio.gather(*(_models_of(house, provider) for provider in found))
+    found = await list_page(services, actor, _ALL_PROVIDERS)
+    listed = await asyncio.gather(*(_list_models_of(services, provider) for provider in found))
     return [info for infos in listed for info in infos]
 
 
-async def _models_of(house: House, provider: Provider) -> Sequence[ModelInfo]:
+async def _list_models_of(services: Services, provider: Provider) -> Sequence[ModelInfo]:
     try:
-        return await house.catalogue.including(provider).models()
+        return await services.catalogue.with_user_provider(provider).list_models()
     except InvalidArgument:
         # It could be reached when it was brought; the operator has changed what is allowed.
         return ()
 
 
-async def catalogue_for(house: House, actor: Actor, handle: str | None) -> Catalogue:
+async def catalogue_for(services: Services, actor: Actor, handle: str | None) -> Catalogue:
     """The catalogue in which the handle can be found: with the provider that a user brought, if it names one."""
-    if handle is None or not is_brought(handle):
-        return house.catalogue
-    return await house.store.read(lambda tx: catalogue_in(tx, house, actor.organization_id, handle))
+    if handle is None or not names_user_provider(handle):
+        return services.catalogue
+    return await services.store.read(
+        lambda tx: find_catalogue(tx, services, actor.organization_id, handle)
+    )
 
 
-def catalogue_in(tx: Transaction, house: House, organization_id: str, handle: str) -> Catalogue:
+def find_catalogue(
+    tx: Transaction, services: Services, organization_id: str, handle: str
+) -> Catalogue:
     """The same within a transaction."""
-    if not is_brought(handle):
-        return house.catalogue
-    provider = tx.providers.named(organization_id, handle.partition("/")[0])
-    return house.catalogue if provider is None else house.catalogue.including(provider)
+    if not names_user_provider(handle):
+        return services.catalogue
+    provider = tx.providers.find_by_name(organization_id, handle.partition("/")[0])
+    return (
+        services.catalogue if provider is None else services.catalogue.with_user_provider(provider)
+    )
 
 
-def _drafted(house: House, actor: Actor, form: ProviderForm) -> Provider:
-    now = house.clock.now()
+def _build_provider(services: Services, actor: Actor, form: ProviderForm) -> Provider:
+    now = services.clock.now()
     if not form.provider_type or not form.api_key:
         raise InvalidArgument("A provider needs its provider_type and its api_key.")
     return Provider(
-        id=house.ids.mint(Kind.PROVIDER),
+        id=services.ids.new_id(Kind.PROVIDER),
         organization_id=actor.organization_id,
         name=form.name or form.provider_type,
         provider_type=form.provider_type,
@@ -159,7 +169,7 @@ def _drafted(house: House, actor: Actor, form: ProviderForm) -> Provider:
     )
 
 
-def _with(provider: Provider, form: ProviderForm) -> Provider:
+def _apply_form(provider: Provider, form: ProviderForm) -> Provider:
     keys = Keys(
         api_key=form.api_key or provider.keys.api_key,
         access_key=form.access_key or provider.keys.access_key,
@@ -174,7 +184,7 @@ def _with(provider: Provider, form: ProviderForm) -> Provider:
 
 
 def _check_name(name: str) -> None:
-    if name in KNOWN:
+    if name in RESERVED_NAMES:
         raise AlreadyExists(
             f"'{name}' is the name of a provider that the server has. Give yours another name."
         )

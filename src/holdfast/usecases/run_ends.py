@@ -2,13 +2,13 @@
 
 import logging
 
-from holdfast.core.endings import summary
+from holdfast.core.endings import log_fields
 from holdfast.core.runs import Run
-from holdfast.ports.house import House
+from holdfast.ports.services import Services
 
 log = logging.getLogger(__name__)
 
 
-def tell(house: House, run: Run) -> None:
-    house.telemetry.run_ended(run)
-    log.info("run.ended", extra={"run_id": run.id, "agent_id": run.agent_id, **summary(run)})
+def report_end(services: Services, run: Run) -> None:
+    services.telemetry.run_ended(run)
+    log.info("run.ended", extra={"run_id": run.id, "agent_id": run.agent_id, **log_fields(run)})

@@ -18,46 +18,52 @@ from holdfast.core.threads import Thread
 from holdfast.ports.store import Transaction
 
 
-def first_compiled(agent: Agent, blocks: tuple[Block, ...], now: datetime) -> str:
+def compile_first(agent: Agent, blocks: tuple[Block, ...], now: datetime) -> str:
     """The text for an agent that has said nothing yet; needs no look into the store."""
-    return _text(agent, agent.id, _Known(blocks, 0), human_time(now, agent.timezone))
+    return _compile(agent, agent.id, _SharedContent(blocks, 0), human_time(now, agent.timezone))
 
 
-def compiled(
-    tx: Transaction, agent: Agent, thread_id: str, now: datetime, own: Sequence[Block] | None = None
+def compile_for_thread(
+    tx: Transaction,
+    agent: Agent,
+    thread_id: str,
+    now: datetime,
+    isolated: Sequence[Block] | None = None,
 ) -> str:
     """The text for a thread of the agent, as of now. ``own``: its own blocks, if they are not stored yet."""
-    if own is None:
-        own = tx.blocks.own([thread_id])[thread_id]
-    return _text(agent, thread_id, _known(tx, agent), human_time(now, agent.timezone), own)
+    if isolated is None:
+        isolated = tx.blocks.thread_blocks([thread_id])[thread_id]
+    return _compile(
+        agent, thread_id, _load_shared_content(tx, agent), human_time(now, agent.timezone), isolated
+    )
 
 
-def rebuild(tx: Transaction, agent_id: str, now: datetime) -> None:
+def rewrite_all(tx: Transaction, agent_id: str, now: datetime) -> None:
     """Rewrite the stored system message of every thread of the agent; the messages keep their ids."""
-    threads = tx.threads.of_agent(agent_id)
+    threads = tx.threads.list_of_agent(agent_id)
     if not threads:
         return
     agent = tx.agents.get(threads[0].organization_id, agent_id)
-    known, stamp = _known(tx, agent), human_time(now, agent.timezone)
-    own = tx.blocks.own([thread.id for thread in threads])
-    for row in stored(tx, threads):
-        text = _text(agent, row.thread_id, known, stamp, own[row.thread_id])
+    known, stamp = _load_shared_content(tx, agent), human_time(now, agent.timezone)
+    own = tx.blocks.thread_blocks([thread.id for thread in threads])
+    for row in load_stored(tx, threads):
+        text = _compile(agent, row.thread_id, known, stamp, own[row.thread_id])
         tx.messages.rewrite(replace(row, content=(Text(text),)))
 
 
-def recompiled(tx: Transaction, agent: Agent, now: datetime, *, keep_stamp: bool) -> Message | None:
+def recompile(tx: Transaction, agent: Agent, now: datetime, *, keep_stamp: bool) -> Message | None:
     """The default thread's system message with a fresh text, not stored yet; None if it has none."""
     thread = tx.threads.get(agent.organization_id, messages.default_thread_id(agent.id))
-    row = next(iter(stored(tx, [thread])), None)
+    row = next(iter(load_stored(tx, [thread])), None)
     if row is None:
         return None
-    kept = memory.compiled_at(row.text) if keep_stamp else None
+    kept = memory.parse_compiled_at(row.text) if keep_stamp else None
     stamp = kept or human_time(now, agent.timezone)
-    text = _text(agent, row.thread_id, _known(tx, agent), stamp)
+    text = _compile(agent, row.thread_id, _load_shared_content(tx, agent), stamp)
     return replace(row, content=(Text(text),))
 
 
-def stored(tx: Transaction, threads: Sequence[Thread]) -> list[Message]:
+def load_stored(tx: Transaction, threads: Sequence[Thread]) -> list[Message]:
     """The system message at the head of each thread's context, where there is one."""
     contexts = tx.messages.context_ids([thread.id for thread in threads])
     heads = [
@@ -68,22 +74,22 @@ def stored(tx: Transaction, threads: Sequence[Thread]) -> list[Message]:
     return [row for row in heads if row.role is messages.Role.SYSTEM]
 
 
-class _Known(Struct, frozen=True):
+class _SharedContent(Struct, frozen=True):
     """What the text shows besides the agent itself; the same for all its threads, but for blocks of their own."""
 
     blocks: tuple[Block, ...]
     recall_count: int
 
 
-def _known(tx: Transaction, agent: Agent) -> _Known:
+def _load_shared_content(tx: Transaction, agent: Agent) -> _SharedContent:
     blocks = tuple(tx.agents.blocks([agent.id]).get(agent.id, ()))
     # One row of each thread is its system message, which nobody said.
-    said = tx.messages.count(agent.id) - len(tx.threads.of_agent(agent.id))
-    return _Known(blocks, max(said, 0))
+    said = tx.messages.count(agent.id) - len(tx.threads.list_of_agent(agent.id))
+    return _SharedContent(blocks, max(said, 0))
 
 
-def _text(
-    agent: Agent, thread_id: str, known: _Known, stamp: str, own: Sequence[Block] = ()
+def _compile(
+    agent: Agent, thread_id: str, shared: _SharedContent, stamp: str, isolated: Sequence[Block] = ()
 ) -> str:
-    blocks = memory.in_view(known.blocks, own)
-    return prompts.compiled(agent, thread_id, blocks, known.recall_count, stamp)
+    blocks = memory.visible_blocks(shared.blocks, isolated)
+    return prompts.compile_prompt(agent, thread_id, blocks, shared.recall_count, stamp)

@@ -4,23 +4,28 @@ from collections.abc import Sequence
 
 from holdfast.core.agents import Actor
 from holdfast.core.paging import Order, Page
-from holdfast.ports.house import House
+from holdfast.ports.services import Services
 
 
 async def list_page(
-    house: House, actor: Actor, page: Page, *, name: str | None = None, text: str | None = None
+    services: Services,
+    actor: Actor,
+    page: Page,
+    *,
+    name: str | None = None,
+    text: str | None = None,
 ) -> Sequence[str]:
     """``name`` is the whole tag, ``text`` a part of it, whatever the case."""
-    tags = await house.store.read(lambda tx: tx.agents.all_tags(actor.organization_id))
+    tags = await services.store.read(lambda tx: tx.agents.all_tags(actor.organization_id))
     wanted = [
         tag
         for tag in tags
         if (name is None or tag == name) and (text is None or text.casefold() in tag.casefold())
     ]
-    return _window(wanted, page)
+    return _select_page(wanted, page)
 
 
-def _window(tags: Sequence[str], page: Page) -> list[str]:
+def _select_page(tags: Sequence[str], page: Page) -> list[str]:
     low, high = (page.after, page.before) if page.order is Order.ASC else (page.before, page.after)
     between = [tag for tag in tags if (low is None or tag > low) and (high is None or tag < high)]
     ordered = sorted(between, reverse=page.order is Order.DESC)

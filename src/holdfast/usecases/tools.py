@@ -12,11 +12,11 @@ from holdfast.core.agents import Actor
 from holdfast.core.ids import Kind
 from holdfast.core.messages import ToolReturn
 from holdfast.core.paging import Page
-from holdfast.core.tool_search import Found
+from holdfast.core.tool_search import ToolMatch
 from holdfast.core.tool_source import ToolSchema
 from holdfast.core.tools import Tool, ToolKind, ToolQuery
 from holdfast.errors import InvalidArgument, ToolSourceInvalid
-from holdfast.ports.house import House
+from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
 from holdfast.ports.toolbox import BuiltinSpec
 
@@ -43,7 +43,7 @@ class ToolForm(Struct, frozen=True, kw_only=True):
 
 
 # What a form hands on to the tool as it is.
-_PLAIN = (
+_COPIED_FIELDS = (
     "source_code",
     "description",
     "tags",
@@ -56,76 +56,76 @@ _PLAIN = (
 )
 
 
-async def upsert(house: House, actor: Actor, form: ToolForm) -> Tool:
+async def upsert(services: Services, actor: Actor, form: ToolForm) -> Tool:
     """Make the tool, or change the one that has its name; that keeps its id (wire-v1 §2.5)."""
-    schema = await _schema(form, form.source_code or "")
-    now = house.clock.now()
+    schema = await _derive_schema(form, form.source_code or "")
+    now = services.clock.now()
 
     def work(tx: Transaction) -> Tool:
         found = tx.tools.find(actor.organization_id, [schema.name])
         if found:
-            return _save(tx, found[0], _changed(found[0], form, schema), actor, now)
-        tool = _changed(_blank(house, actor, schema, now), form, schema)
+            return _save(tx, found[0], _apply_form(found[0], form, schema), actor, now)
+        tool = _apply_form(_build_tool(services, actor, schema, now), form, schema)
         tx.tools.add(tool)
         return tool
 
-    return await house.store.write(work)
+    return await services.store.write(work)
 
 
-async def retrieve(house: House, actor: Actor, tool_id: str) -> Tool:
-    return await house.store.read(lambda tx: tx.tools.get(actor.organization_id, tool_id))
+async def retrieve(services: Services, actor: Actor, tool_id: str) -> Tool:
+    return await services.store.read(lambda tx: tx.tools.get(actor.organization_id, tool_id))
 
 
-async def list_page(house: House, actor: Actor, query: ToolQuery) -> Sequence[Tool]:
-    return await house.store.read(lambda tx: tx.tools.list(actor.organization_id, query))
+async def list_page(services: Services, actor: Actor, query: ToolQuery) -> Sequence[Tool]:
+    return await services.store.read(lambda tx: tx.tools.list(actor.organization_id, query))
 
 
-async def count(house: House, actor: Actor, query: ToolQuery) -> int:
-    return await house.store.read(lambda tx: tx.tools.count(actor.organization_id, query))
+async def count(services: Services, actor: Actor, query: ToolQuery) -> int:
+    return await services.store.read(lambda tx: tx.tools.count(actor.organization_id, query))
 
 
 async def search(
-    house: House, actor: Actor, query: ToolQuery, words: str, *, tags: Collection[str]
-) -> list[Found]:
+    services: Services, actor: Actor, query: ToolQuery, text: str, *, tags: Collection[str]
+) -> list[ToolMatch]:
     """The tools that the query allows, best match first; with tags, those that have any of them."""
     everything = structs.replace(query, page=Page(limit=MAX_SEARCHED))
-    tools = await list_page(house, actor, everything)
+    tools = await list_page(services, actor, everything)
     matching = [tool for tool in tools if not tags or set(tags) & set(tool.tags)]
     # Thousands of texts take a while to weigh; other requests go on meanwhile.
-    return await asyncio.to_thread(tool_search.search, matching, words, query.page.limit)
+    return await asyncio.to_thread(tool_search.search, matching, text, query.page.limit)
 
 
-async def update(house: House, actor: Actor, tool_id: str, form: ToolForm) -> Tool:
+async def update(services: Services, actor: Actor, tool_id: str, form: ToolForm) -> Tool:
     """A new source brings its own schema unless one is given with it."""
-    before = await retrieve(house, actor, tool_id)
+    before = await retrieve(services, actor, tool_id)
     schema = (
-        await _schema(form, form.source_code or before.source_code or "")
-        if _says_what_it_does(form)
+        await _derive_schema(form, form.source_code or before.source_code or "")
+        if _defines_schema(form)
         else None
     )
-    now = house.clock.now()
+    now = services.clock.now()
 
     def work(tx: Transaction) -> Tool:
         tool = tx.tools.get(actor.organization_id, tool_id)
-        return _save(tx, tool, _changed(tool, form, schema), actor, now)
+        return _save(tx, tool, _apply_form(tool, form, schema), actor, now)
 
-    return await house.store.write(work)
+    return await services.store.write(work)
 
 
-async def delete(house: House, actor: Actor, tool_id: str) -> None:
+async def delete(services: Services, actor: Actor, tool_id: str) -> None:
     """Agents that had it lose it."""
 
     def work(tx: Transaction) -> None:
         tx.tools.get(actor.organization_id, tool_id)
         tx.tools.delete(actor.organization_id, tool_id)
 
-    await house.store.write(work)
+    await services.store.write(work)
 
 
-async def add_builtin(house: House, actor: Actor) -> list[Tool]:
+async def add_builtin(services: Services, actor: Actor) -> list[Tool]:
     """Give the organisation a row of each built-in tool, as this version of Holdfast has it."""
-    specs = house.toolbox.builtin()
-    now = house.clock.now()
+    specs = services.toolbox.builtin_tools()
+    now = services.clock.now()
 
     def work(tx: Transaction) -> list[Tool]:
         names = [spec.name for spec in specs]
@@ -134,7 +134,9 @@ async def add_builtin(house: House, actor: Actor) -> list[Tool]:
         for spec in specs:
             schema = ToolSchema(spec.name, spec.description, spec.parameters)
             stored = known.get(spec.name)
-            current = _as_built_in(stored or _blank(house, actor, schema, now), spec, schema)
+            current = _with_builtin_spec(
+                stored or _build_tool(services, actor, schema, now), spec, schema
+            )
             if stored is None:
                 tx.tools.add(current)
             elif current != stored:
@@ -142,11 +144,11 @@ async def add_builtin(house: House, actor: Actor) -> list[Tool]:
             added.append(current)
         return added
 
-    return await house.store.write(work)
+    return await services.store.write(work)
 
 
 async def run_source(
-    house: House,
+    services: Services,
     form: ToolForm,
     arguments: Mapping[str, Any],
     *,
@@ -155,13 +157,13 @@ async def run_source(
 ) -> ToolReturn:
     """Run a source that is not stored."""
     source = form.source_code or ""
-    name = function or (await _schema(form, source)).name
-    needs = requirements.pip_requirements(form.pip_requirements)
+    name = function or (await _derive_schema(form, source)).name
+    needs = requirements.parse_pip_requirements(form.pip_requirements)
     requirements.refuse_npm(form.npm_requirements)
-    return await house.toolbox.run_source(source, name, arguments, environment, needs)
+    return await services.toolbox.run_source(source, name, arguments, environment, needs)
 
 
-async def _schema(form: ToolForm, source: str) -> ToolSchema:
+async def _derive_schema(form: ToolForm, source: str) -> ToolSchema:
     if form.source_type not in (None, LANGUAGE):
         raise ToolSourceInvalid(
             f"Tools are written in Python; source_type '{form.source_type}' cannot be run here."
@@ -184,14 +186,14 @@ def _save(tx: Transaction, before: Tool, changed: Tool, actor: Actor, now: datet
     return changed
 
 
-def _says_what_it_does(form: ToolForm) -> bool:
+def _defines_schema(form: ToolForm) -> bool:
     work = (form.source_code, form.source_type, form.json_schema, form.args_json_schema)
     return any(value is not None for value in work)
 
 
-def _blank(house: House, actor: Actor, schema: ToolSchema, now: datetime) -> Tool:
+def _build_tool(services: Services, actor: Actor, schema: ToolSchema, now: datetime) -> Tool:
     return Tool(
-        id=house.ids.mint(Kind.TOOL),
+        id=services.ids.new_id(Kind.TOOL),
         organization_id=actor.organization_id,
         name=schema.name,
         description=schema.description,
@@ -204,15 +206,15 @@ def _blank(house: House, actor: Actor, schema: ToolSchema, now: datetime) -> Too
     )
 
 
-def _changed(tool: Tool, form: ToolForm, schema: ToolSchema | None) -> Tool:
-    if tool.kind is not ToolKind.CUSTOM and _says_what_it_does(form):
+def _apply_form(tool: Tool, form: ToolForm, schema: ToolSchema | None) -> Tool:
+    if tool.kind is not ToolKind.CUSTOM and _defines_schema(form):
         raise InvalidArgument(
             f"'{tool.name}' is a built-in tool: its source and schema cannot be changed. "
             "Give your own tool another name."
         )
-    requirements.pip_requirements(form.pip_requirements)
+    requirements.parse_pip_requirements(form.pip_requirements)
     requirements.refuse_npm(form.npm_requirements)
-    values = {name: getattr(form, name) for name in _PLAIN}
+    values = {name: getattr(form, name) for name in _COPIED_FIELDS}
     changes = {name: value for name, value in values.items() if value is not None}
     if schema is not None:
         changes = {
@@ -224,7 +226,7 @@ def _changed(tool: Tool, form: ToolForm, schema: ToolSchema | None) -> Tool:
     return structs.replace(tool, **changes)
 
 
-def _as_built_in(tool: Tool, spec: BuiltinSpec, schema: ToolSchema) -> Tool:
+def _with_builtin_spec(tool: Tool, spec: BuiltinSpec, schema: ToolSchema) -> Tool:
     if tool.kind is ToolKind.CUSTOM and tool.source_code is not None:
         # The name was free when its owner took it.
         return tool

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.http.faults.conftest import WAIT_SECONDS, WIRES, Site, as_json, as_stream, opened
+from tests.support.http_site import WAIT_SECONDS, WIRES, Site, as_json, as_stream, open_site
 
 from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.testing import Answer, HangUp, HttpError, MalformedSse, ResetConnection, Scripted
@@ -28,7 +28,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 async def site(store: SqliteStore, clock: FakeClock) -> AsyncIterator[Site]:
-    async with opened(store, attempts=3, clock=clock) as site:
+    async with open_site(store, attempts=3, clock=clock) as site:
         yield site
 
 

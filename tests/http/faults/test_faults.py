@@ -5,7 +5,15 @@ import asyncio
 from dataclasses import dataclass
 
 import pytest
-from tests.http.faults.conftest import PATHS, SILENCE_SECONDS, WIRES, Site, Told, as_stream, opened
+from tests.support.http_site import (
+    PATHS,
+    SILENCE_SECONDS,
+    WIRES,
+    FailureReport,
+    Site,
+    as_stream,
+    open_site,
+)
 
 from holdfast.adapters.store.sql_store import SqlStore
 from holdfast.http.error_status import DO_NOT_RETRY
@@ -74,7 +82,7 @@ FAULTS = {
 }
 
 
-async def assert_on_record(site: Site, told: Told, fault: Fault) -> None:
+async def assert_on_record(site: Site, told: FailureReport, fault: Fault) -> None:
     """The run and its step tell the same, on every way."""
     run = await site.get(f"/v1/runs/{told.run_id}")
     assert (run["status"], run["stop_reason"]) == ("failed", fault.stop_reason)
@@ -91,7 +99,7 @@ async def assert_on_record(site: Site, told: Told, fault: Fault) -> None:
     assert step["stop_reason"] == fault.stop_reason
 
 
-def assert_told(told: Told, fault: Fault) -> None:
+def assert_told(told: FailureReport, fault: Fault) -> None:
     """Who waited was told so, in the manner of its way."""
     if told.stream:
         *chunks, stop, problem = told.stream
@@ -151,7 +159,7 @@ async def assert_unharmed(site: Site, agent_id: str) -> None:
 @pytest.mark.wire(50, 51, 52, 53, 54, 55, 57)
 @pytest.mark.parametrize("name", ["500", "no answer", "429", "401"])
 async def test_failures_are_on_record_in_every_database(any_store: SqlStore, name: str) -> None:
-    async with opened(any_store) as site:
+    async with open_site(any_store) as site:
         agent_id = await site.agent(WIRES["chat"])
         site.provider.respond_with(lambda _: FAULTS[name].scripted)
         for send in PATHS:
@@ -167,9 +175,9 @@ async def test_what_is_nobodys_fault_but_ours_is_an_internal_error_on_every_way(
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("TEST: a bug")
 
-    monkeypatch.setattr("holdfast.adapters.models.bridge.to_messages", broken)
+    monkeypatch.setattr("holdfast.adapters.models.pydantic_ai.bridge.to_messages", broken)
     bug = Fault(Answer(), 500, "internal_error", "TEST: a bug", "error")
-    async with opened(any_store) as site:
+    async with open_site(any_store) as site:
         agent_id = await site.agent(WIRES["chat"])
         for send in PATHS:
             told = await send(site, agent_id)

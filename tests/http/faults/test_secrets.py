@@ -3,8 +3,8 @@
 import logging
 
 import pytest
-from tests.engine.rig import ACTOR
-from tests.http.faults.conftest import KEY, PATHS, WIRES, Site
+from tests.support.http_site import KEY, PATHS, WIRES, Site
+from tests.support.rig import ACTOR
 
 from holdfast.core.paging import Page
 from holdfast.core.runs import StepQuery
@@ -42,11 +42,11 @@ async def test_a_key_that_the_provider_repeats_is_shown_nowhere(
         ]
         assert "failed" in shown[-1]
         assert not any(KEY in text for text in shown)
-        kept = await site.house.store.read(
+        kept = await site.services.store.read(
             lambda tx, run_id=told.run_id: (  # type: ignore[misc]
                 tx.runs.get(ACTOR.organization_id, run_id),
                 tx.steps.list(ACTOR.organization_id, StepQuery(page=Page(limit=9), run_id=run_id)),
-                tx.events.after(run_id, 0, 1_000),
+                tx.events.list_after(run_id, 0, 1_000),
             )
         )
         assert KEY not in str(kept)

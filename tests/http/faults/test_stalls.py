@@ -5,7 +5,15 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from tests.http.faults.conftest import WAIT_SECONDS, WIRES, Site, Told, as_json, as_stream, opened
+from tests.support.http_site import (
+    WAIT_SECONDS,
+    WIRES,
+    FailureReport,
+    Site,
+    as_json,
+    as_stream,
+    open_site,
+)
 
 from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.core.messages import Text
@@ -13,30 +21,30 @@ from holdfast.engine import worker
 from holdfast.engine.progress import EffectProgress
 from holdfast.testing import Answer, FakeClock, Gate
 
-Send = Callable[[Site, str], Coroutine[Any, Any, Told]]
+Send = Callable[[Site, str], Coroutine[Any, Any, FailureReport]]
 
 
 @pytest.mark.parametrize("send", [as_json, as_stream])
 async def test_a_provider_that_gets_no_further_is_hung_up_on_and_its_words_are_kept(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch, send: Send
 ) -> None:
-    monkeypatch.setattr(worker, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(worker, "POLL_SECONDS", 0.01)
     heard = asyncio.Event()
-    moved = EffectProgress.moved
+    moved = EffectProgress.record_progress
 
     def noted(progress: EffectProgress, quiet_seconds: float = 0.0) -> None:
         moved(progress, quiet_seconds)
         if progress.answer.content() == (Text("I was about to"),):
             heard.set()
 
-    monkeypatch.setattr(EffectProgress, "moved", noted)
+    monkeypatch.setattr(EffectProgress, "record_progress", noted)
     clock, gate = FakeClock(), Gate("nothing more")
-    async with opened(store, clock=clock, silence_seconds=60) as site:
+    async with open_site(store, clock=clock, silence_seconds=60) as site:
         agent_id = await site.agent(WIRES["chat"])
         site.provider.script(Answer("I was about to", gate), "Here I am.")
         sending = asyncio.create_task(send(site, agent_id))
         await asyncio.wait_for(heard.wait(), WAIT_SECONDS)
-        clock.advance(site.house.limits.run_stall_seconds + 1)
+        clock.advance(site.services.limits.run_stall_seconds + 1)
         told = await asyncio.wait_for(sending, WAIT_SECONDS)
 
         assert told.status == (504 if send is as_json else 200)

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 from httpx import AsyncClient
-from tests.engine.rig import ScriptedPrices
-from tests.engine.test_cost import PRICE
+from tests.doubles.prices import PRICE, ScriptedPrices
 
-from holdfast.cli.runs import _cost
+from holdfast.cli.runs import _format_cost
 from holdfast.core.messages import ToolCall
 
 Send = Callable[..., Coroutine[Any, Any, dict[str, Any]]]
@@ -46,7 +45,7 @@ async def test_costs_are_shown_where_they_arise_and_added_up(
     assert await get(client, f"agents/{agent_id}/cost", start_date="2026-01-01T00:00:00") == cost
     none = {"cost": None, "steps": 0, "unpriced_steps": 0}
     assert await get(client, f"agents/{agent_id}/cost", end_date="2020-01-01T00:00:00") == none
-    assert _cost(usage) == "$0.000028"
+    assert _format_cost(usage) == "$0.000028"
 
 
 async def test_a_cost_that_is_not_known_is_null(
@@ -61,7 +60,7 @@ async def test_a_cost_that_is_not_known_is_null(
     assert step["cost"] is None
     assert (usage["cost"], usage["unpriced_steps"]) == (None, 1)
     assert (await get(client, f"agents/{agent_id}/cost"))["cost"] is None
-    assert _cost(usage) is None
+    assert _format_cost(usage) is None
 
 
 async def test_an_agent_that_is_not_there_has_no_cost(client: AsyncClient) -> None:
@@ -82,4 +81,4 @@ async def test_an_agent_that_is_not_there_has_no_cost(client: AsyncClient) -> No
     ],
 )
 def test_a_person_reads_dollars(usage: dict[str, Any], shown: str) -> None:
-    assert _cost(usage) == shown
+    assert _format_cost(usage) == shown

@@ -169,7 +169,7 @@ async def test_a_send_whose_turn_comes_after_a_pause_is_told_what_is_pending(
 ) -> None:
     wish = {"requires_approval": True}
     await client.patch(f"/v1/agents/{agent_id}/tools/approval/roll", json=wish)
-    model.open.clear()
+    model.gate.clear()
     model.says(calls=[ROLL])
     first = asyncio.create_task(send("roll"))
     path, body = f"/v1/agents/{agent_id}/messages", {"input": "and?"}
@@ -177,7 +177,7 @@ async def test_a_send_whose_turn_comes_after_a_pause_is_told_what_is_pending(
     async with asyncio.timeout(10):
         while len((await client.get("/v1/runs/active")).json()) < 2:
             pass
-        model.open.set()
+        model.gate.set()
         paused, refused = await first, await second
     request = paused["messages"][-1]
     assert request["message_type"] == "approval_request_message"
@@ -192,7 +192,7 @@ async def test_a_send_whose_turn_comes_after_a_pause_is_told_what_is_pending(
 async def test_a_second_send_waits_for_its_turn_and_is_refused_after_a_while(
     client: AsyncClient, agent_id: str, model: Any, send: Send
 ) -> None:
-    model.open.clear()
+    model.gate.clear()
     model.says("Hello!")
     first = asyncio.create_task(send("one"))
     await asyncio.wait_for(model.asked.wait(), 10)
@@ -200,7 +200,7 @@ async def test_a_second_send_waits_for_its_turn_and_is_refused_after_a_while(
     assert refused.status_code == 409
     holder = refused.json()["run_id"]
     assert f"Another request (run_id={holder}) is currently being processed" in refused.text
-    model.open.set()
+    model.gate.set()
     await asyncio.wait_for(first, 10)
     runs = (await client.get("/v1/runs/", params={"agent_id": agent_id})).json()
     assert [run["id"] for run in runs] == [holder]

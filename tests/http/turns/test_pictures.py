@@ -7,26 +7,26 @@ from typing import Any
 
 import pytest
 from httpx import AsyncClient
-from tests.receiver import Receiver, Says, receiving
+from tests.doubles.http_receiver import CannedResponse, Receiver, run_receiver
 
 from holdfast.adapters.outgoing.guarded import GuardedOutgoing
-from holdfast.core.addresses import reach
+from holdfast.core.addresses import parse_allowed
 from holdfast.core.messages import Image, Text
-from holdfast.ports.house import House
-from holdfast.usecases import pictures
+from holdfast.ports.services import Services
+from holdfast.usecases import images
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
 
 
 @pytest.fixture
-async def house(house: House) -> House:
+async def services(services: Services) -> Services:
     """One whose operator lets callers reach 127.0.0.1."""
-    return replace(house, outgoing=GuardedOutgoing(reach(["127.0.0.1"])))
+    return replace(services, outgoing=GuardedOutgoing(parse_allowed(["127.0.0.1"])))
 
 
 @pytest.fixture
 async def gallery() -> AsyncIterator[Receiver]:
-    async with receiving() as receiver:
+    async with run_receiver() as receiver:
         yield receiver
 
 
@@ -39,7 +39,7 @@ def saying(url: str, count: int = 1) -> dict[str, Any]:
 async def test_the_model_sees_the_picture_and_the_history_keeps_it(
     client: AsyncClient, agent_id: str, model: Any, gallery: Receiver
 ) -> None:
-    gallery.answers = [Says(200, {"content-type": "text/html"}, PNG)]
+    gallery.answers = [CannedResponse(200, {"content-type": "text/html"}, PNG)]
     model.says("A dot.")
 
     sent = await client.post(
@@ -58,13 +58,13 @@ async def test_the_model_sees_the_picture_and_the_history_keeps_it(
         if part["type"] == "image"
     ]
     assert b64decode(source["data"]) == PNG
-    assert len(gallery.all_heard) == 1
+    assert len(gallery.all_requests) == 1
 
 
 async def test_a_conversation_takes_pictures_too(
     client: AsyncClient, agent_id: str, model: Any, gallery: Receiver
 ) -> None:
-    gallery.answers = [Says(200, {}, b"RIFF\0\0\0\0WEBPVP8 ")]
+    gallery.answers = [CannedResponse(200, {}, b"RIFF\0\0\0\0WEBPVP8 ")]
     model.says("A dot.")
     thread = (
         await client.post("/v1/conversations/", params={"agent_id": agent_id}, json={})
@@ -82,27 +82,36 @@ async def test_a_conversation_takes_pictures_too(
 async def test_a_redirect_is_followed_as_far_as_a_caller_may_go(
     client: AsyncClient, agent_id: str, model: Any, gallery: Receiver
 ) -> None:
-    gallery.answers = [Says(302, {"location": "/there.gif"}), Says(200, {}, b"GIF89a" + bytes(9))]
+    gallery.answers = [
+        CannedResponse(302, {"location": "/there.gif"}),
+        CannedResponse(200, {}, b"GIF89a" + bytes(9)),
+    ]
     model.says("A dot.")
 
     sent = await client.post(f"/v1/agents/{agent_id}/messages", json=saying(gallery.url))
 
     assert sent.status_code == 200, sent.text
-    assert [heard.target for heard in gallery.all_heard] == ["/", "/there.gif"]
+    assert [heard.target for heard in gallery.all_requests] == ["/", "/there.gif"]
 
 
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        (Says(404), "status 404"),
-        (Says(200, {"content-type": "image/png"}, b"<svg/>"), "no PNG, JPEG, GIF or WebP"),
-        (Says(302, {"location": "http://169.254.169.254/latest"}), "not a public address"),
-        (Says(302, {"location": "file:///etc/passwd"}), "cannot be used"),
-        (Says(302, {"location": "/round"}), "redirected more than 3 times"),
+        (CannedResponse(404), "status 404"),
+        (
+            CannedResponse(200, {"content-type": "image/png"}, b"<svg/>"),
+            "no PNG, JPEG, GIF or WebP",
+        ),
+        (
+            CannedResponse(302, {"location": "http://169.254.169.254/latest"}),
+            "not a public address",
+        ),
+        (CannedResponse(302, {"location": "file:///etc/passwd"}), "cannot be used"),
+        (CannedResponse(302, {"location": "/round"}), "redirected more than 3 times"),
     ],
 )
 async def test_what_is_no_picture_is_refused_and_no_run_is_made(
-    client: AsyncClient, agent_id: str, gallery: Receiver, answer: Says, says: str
+    client: AsyncClient, agent_id: str, gallery: Receiver, answer: CannedResponse, says: str
 ) -> None:
     gallery.answers = [answer]
 
@@ -116,8 +125,8 @@ async def test_what_is_no_picture_is_refused_and_no_run_is_made(
 async def test_a_picture_that_is_too_large_is_not_read_to_its_end(
     client: AsyncClient, agent_id: str, gallery: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pictures, "MAX_PICTURE_BYTES", len(PNG) - 1)
-    gallery.answers = [Says(200, {}, PNG)]
+    monkeypatch.setattr(images, "MAX_IMAGE_BYTES", len(PNG) - 1)
+    gallery.answers = [CannedResponse(200, {}, PNG)]
 
     refused = await client.post(f"/v1/agents/{agent_id}/messages", json=saying(gallery.url))
 
@@ -128,20 +137,20 @@ async def test_a_picture_that_is_too_large_is_not_read_to_its_end(
 async def test_too_many_pictures_are_refused_before_any_is_fetched(
     client: AsyncClient, agent_id: str, gallery: Receiver
 ) -> None:
-    body = saying(gallery.url, pictures.MAX_PICTURES + 1)
+    body = saying(gallery.url, images.MAX_IMAGES + 1)
 
     refused = await client.post(f"/v1/agents/{agent_id}/messages", json=body)
 
     assert refused.status_code == 400
     assert "at most 20 pictures" in refused.text
-    assert gallery.all_heard == []
+    assert gallery.all_requests == []
 
 
 async def test_the_pictures_of_a_request_have_one_limit_together(
     client: AsyncClient, agent_id: str, gallery: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pictures, "MAX_TOTAL_BYTES", 2 * len(PNG))
-    gallery.answers = [Says(200, {}, PNG)] * 3
+    monkeypatch.setattr(images, "MAX_TOTAL_BYTES", 2 * len(PNG))
+    gallery.answers = [CannedResponse(200, {}, PNG)] * 3
 
     refused = await client.post(f"/v1/agents/{agent_id}/messages", json=saying(gallery.url, 3))
 
@@ -152,7 +161,7 @@ async def test_the_pictures_of_a_request_have_one_limit_together(
 async def test_an_agent_may_begin_with_a_picture(
     client: AsyncClient, model: Any, gallery: Receiver
 ) -> None:
-    gallery.answers = [Says(200, {}, PNG)]
+    gallery.answers = [CannedResponse(200, {}, PNG)]
     body = {"model": "openai/gpt-x", "initial_message_sequence": saying(gallery.url)["messages"]}
 
     made = await client.post("/v1/agents/", json=body)
@@ -172,4 +181,4 @@ async def test_a_private_address_is_refused(
         refused = await client.post(f"/v1/agents/{agent_id}/messages", json=saying(url))
         assert refused.status_code == 400
         assert "HOLDFAST_ALLOWED_PRIVATE_HOSTS" in refused.text
-    assert gallery.all_heard == []
+    assert gallery.all_requests == []

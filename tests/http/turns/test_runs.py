@@ -210,7 +210,7 @@ async def test_a_list_that_cannot_be_made_is_refused(
 async def test_a_run_is_active_until_it_ends(
     client: AsyncClient, agent_id: str, model: Any, send: Send
 ) -> None:
-    model.open.clear()
+    model.gate.clear()
     model.says("Hello!")
     sending = asyncio.create_task(send())
     await asyncio.wait_for(model.asked.wait(), 10)
@@ -219,7 +219,7 @@ async def test_a_run_is_active_until_it_ends(
     assert active["completed_at"] is None
     assert await get(client, "runs/", active=True) == [active]
     assert await get(client, "runs/active", agent_id=f"agent-{uuid4()}") == []
-    model.open.set()
+    model.gate.set()
     await asyncio.wait_for(sending, 10)
     assert await get(client, "runs/active") == []
 

@@ -7,12 +7,12 @@ from uuid import uuid4
 
 import pytest
 from httpx import AsyncClient
-from tests.waiting import WAIT_SECONDS, eventually
+from tests.support.waiting import WAIT_SECONDS, eventually
 
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
 from holdfast.core.messages import ToolCall
 from holdfast.errors import ModelTimedOut
-from holdfast.ports.house import House
+from holdfast.ports.services import Services
 
 Send = Callable[..., Coroutine[Any, Any, dict[str, Any]]]
 ROLL = ToolCall(id="call_1", name="roll", arguments='{"sides": 6}')
@@ -128,8 +128,8 @@ async def test_steps_and_tools_are_kept_with_the_run_from_step_to_step(
     model.says(calls=[ROLL])
     model.says("A four.")
     model.says("Hello!")
-    model.open.clear()
-    model.fluent.clear()
+    model.gate.clear()
+    model.stream_gate.clear()
     hello = {"messages": [{"role": "user", "content": "roll"}]}
     path = f"/v1/agents/{agent_id}/messages/async"
     first, second = [(await client.post(path, json=hello)).json()["id"] for _ in range(2)]
@@ -144,14 +144,14 @@ async def test_steps_and_tools_are_kept_with_the_run_from_step_to_step(
 
     # It may answer, but not the next question.
     model.asked.clear()
-    model.open.set()
+    model.gate.set()
     await eventually(lambda: len(model.script) == 2)
-    model.open.clear()
-    model.fluent.set()
+    model.gate.clear()
+    model.stream_gate.set()
     await asyncio.wait_for(model.asked.wait(), WAIT_SECONDS)
     assert await metrics(first) == (2, [roll_id])
 
-    model.open.set()
+    model.gate.set()
     await eventually(lambda: not model.script)
 
 
@@ -191,7 +191,7 @@ async def test_a_failed_step_says_why_and_how_long_it_took(
 
 @pytest.mark.wire(153)
 async def test_where_our_own_code_broke_is_kept_with_the_step_and_off_the_wire(
-    client: AsyncClient, agent_id: str, model: Any, house: House
+    client: AsyncClient, agent_id: str, model: Any, services: Services
 ) -> None:
     model.fails(ZeroDivisionError("a fault of ours"))
     hello = {"messages": [{"role": "user", "content": "hi"}]}
@@ -200,7 +200,7 @@ async def test_where_our_own_code_broke_is_kept_with_the_step_and_off_the_wire(
     [run] = await get(client, "runs/")
 
     assert (step["status"], step["error_type"]) == ("failed", "internal_error")
-    kept = await house.store.read(lambda tx: tx.steps.get(DEFAULT_ORGANIZATION_ID, step["id"]))
+    kept = await services.store.read(lambda tx: tx.steps.get(DEFAULT_ORGANIZATION_ID, step["id"]))
     assert kept.failure is not None
     assert "ZeroDivisionError" in kept.failure.traceback
     shown = str([step, run, await get(client, f"runs/{run['id']}/explain")])

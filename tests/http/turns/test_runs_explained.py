@@ -7,11 +7,11 @@ from uuid import uuid4
 
 import pytest
 from httpx import AsyncClient
-from tests.waiting import WAIT_SECONDS, eventually
+from tests.support.waiting import WAIT_SECONDS, eventually
 
 from holdfast.core.messages import ToolCall
 from holdfast.errors import ModelTimedOut
-from holdfast.usecases import explaining
+from holdfast.usecases import explanation
 
 Send = Callable[..., Coroutine[Any, Any, dict[str, Any]]]
 ROLL = ToolCall(id="call_1", name="roll", arguments='{"sides": 6}')
@@ -40,7 +40,7 @@ async def sent(client: AsyncClient, agent_id: str) -> str:
 async def test_who_asks_the_model_and_who_waits_behind_it(
     client: AsyncClient, agent_id: str, model: Any
 ) -> None:
-    model.open.clear()
+    model.gate.clear()
     model.says("Hello!")
     model.says("Hello again!")
     first, second = await sent(client, agent_id), await sent(client, agent_id)
@@ -62,7 +62,7 @@ async def test_who_asks_the_model_and_who_waits_behind_it(
     assert (waiting["since"], waiting["started_at"]) == (waiting["created_at"], None)
 
     await follow(client, waiting)
-    model.open.set()
+    model.gate.set()
     cancelled = await get(client, f"runs/{first}/explain")
     assert (cancelled["phase"], cancelled["status"]) == ("ended", "cancelled")
     assert "while it asked the model" in cancelled["summary"]
@@ -73,8 +73,8 @@ async def test_who_asks_the_model_and_who_waits_behind_it(
 async def test_of_a_long_line_it_is_said_that_it_is_longer(
     client: AsyncClient, agent_id: str, model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(explaining, "_MOST_AHEAD", 2)
-    model.open.clear()
+    monkeypatch.setattr(explanation, "_MAX_RUNS_AHEAD", 2)
+    model.gate.clear()
     line = [await sent(client, agent_id) for _ in range(4)]
 
     third, last = [await get(client, f"runs/{run_id}/explain") for run_id in line[2:]]
@@ -82,7 +82,7 @@ async def test_of_a_long_line_it_is_said_that_it_is_longer(
     assert third["waits_for"]["runs"] == last["waits_for"]["runs"] == line[:2]
     assert "with 1 more before it" in third["summary"]
     assert "with more than 1 before it" in last["summary"]
-    model.open.set()
+    model.gate.set()
 
 
 async def test_a_run_that_waits_for_a_person_names_the_request_that_lets_it_go_on(

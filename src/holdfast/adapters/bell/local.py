@@ -6,12 +6,12 @@ from collections import defaultdict
 
 class LocalBell:
     def __init__(self) -> None:
-        self._rung: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
+        self._events: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
 
     def ring(self, topic: str) -> None:
-        self._rung[topic].set()
+        self._events[topic].set()
 
     async def wait(self, topic: str) -> None:
-        event = self._rung[topic]
+        event = self._events[topic]
         await event.wait()
         event.clear()

@@ -14,16 +14,16 @@ class InProcessDispatch:
         self._bell = bell
         self._ready: deque[Ticket] = deque()
         self._holders: dict[str, Ticket] = {}
-        self._lines: dict[str, deque[Ticket]] = {}
-        self._turns: dict[str, asyncio.Event] = {}
+        self._queues: dict[str, deque[Ticket]] = {}
+        self._turn_events: dict[str, asyncio.Event] = {}
 
     def submit(self, ticket: Ticket) -> None:
         holder = self._holders.get(ticket.thread_id)
-        if ticket == holder or ticket.run_id in self._turns:
+        if ticket == holder or ticket.run_id in self._turn_events:
             return
         if holder is not None:
-            self._lines.setdefault(ticket.thread_id, deque()).append(ticket)
-            self._turns[ticket.run_id] = asyncio.Event()
+            self._queues.setdefault(ticket.thread_id, deque()).append(ticket)
+            self._turn_events[ticket.run_id] = asyncio.Event()
         else:
             self._give_turn(ticket)
 
@@ -36,36 +36,36 @@ class InProcessDispatch:
         if self._holders.get(ticket.thread_id) != ticket:
             return
         del self._holders[ticket.thread_id]
-        line = self._lines.get(ticket.thread_id)
+        line = self._queues.get(ticket.thread_id)
         if not line:
             return
         self._give_turn(line.popleft())
         if not line:
-            del self._lines[ticket.thread_id]
+            del self._queues[ticket.thread_id]
 
-    def waiting(self) -> int:
-        return len(self._turns) + len(self._ready)
+    def count_waiting(self) -> int:
+        return len(self._turn_events) + len(self._ready)
 
-    def holds(self, run_id: str) -> bool:
+    def run_holds_thread(self, run_id: str) -> bool:
         return any(ticket.run_id == run_id for ticket in self._holders.values())
 
-    async def turn(self, run_id: str) -> None:
-        waiting = self._turns.get(run_id)
+    async def wait_for_turn(self, run_id: str) -> None:
+        waiting = self._turn_events.get(run_id)
         if waiting is not None:
             await waiting.wait()
 
     def withdraw(self, run_id: str) -> str | None:
-        for thread_id, line in self._lines.items():
+        for thread_id, line in self._queues.items():
             for ticket in line:
                 if ticket.run_id == run_id:
                     line.remove(ticket)
                     # Whoever waits for its turn need not wait any longer.
-                    self._turns.pop(run_id).set()
+                    self._turn_events.pop(run_id).set()
                     return self._holders[thread_id].run_id
         return None
 
     def _give_turn(self, ticket: Ticket) -> None:
-        if (waiting := self._turns.pop(ticket.run_id, None)) is not None:
+        if (waiting := self._turn_events.pop(ticket.run_id, None)) is not None:
             waiting.set()
         self._holders[ticket.thread_id] = ticket
         self._ready.append(ticket)

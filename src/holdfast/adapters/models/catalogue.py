@@ -7,10 +7,11 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from holdfast.adapters.loading import loaded
-from holdfast.adapters.models import brought, handles, providers
-from holdfast.adapters.models.inquiry import Inquiry
-from holdfast.adapters.models.listed import Listed, ListedModel
+from holdfast.adapters.loading import load_in_thread
+from holdfast.adapters.models import handles, user_providers
+from holdfast.adapters.models.discovery.discovery import ModelDiscovery
+from holdfast.adapters.models.discovery.model_list import ListedModel, ModelList
+from holdfast.adapters.models.providers import table
 from holdfast.core.models import (
     DEFAULT_CONTEXT_WINDOW,
     EmbeddingInfo,
@@ -23,7 +24,7 @@ from holdfast.ports.model import Catalogue
 
 # Context windows in tokens, as the providers publish them.
 _WINDOWS: Final[dict[str, dict[str, int]]] = {
-    providers.ANTHROPIC: {
+    table.ANTHROPIC: {
         "claude-haiku-4-5": 200_000,
         "claude-haiku-5-5": 1_000_000,
         "claude-opus-4-1": 200_000,
@@ -38,7 +39,7 @@ _WINDOWS: Final[dict[str, dict[str, int]]] = {
         "claude-sonnet-5": 1_000_000,
         "claude-sonnet-5-5": 1_000_000,
     },
-    providers.GOOGLE: {
+    table.GOOGLE: {
         "gemini-2.5-flash": 1_048_576,
         "gemini-2.5-flash-lite": 1_000_000,
         "gemini-2.5-pro": 1_048_576,
@@ -54,7 +55,7 @@ _WINDOWS: Final[dict[str, dict[str, int]]] = {
         "gemini-4-argon": 1_048_576,
     },
     handles.HOLDFAST: {"guide": DEFAULT_CONTEXT_WINDOW},
-    providers.OPENAI: {
+    table.OPENAI: {
         "gpt-3.5-turbo": 16_385,
         "gpt-4": 8_192,
         "gpt-4-turbo": 128_000,
@@ -88,17 +89,17 @@ _WINDOWS: Final[dict[str, dict[str, int]]] = {
 }
 
 _DIMENSIONS: Final[dict[str, dict[str, int]]] = {
-    providers.OPENAI: {
+    table.OPENAI: {
         "text-embedding-3-large": 3072,
         "text-embedding-3-small": 1536,
         "text-embedding-ada-002": 1536,
     },
-    providers.GOOGLE: {"gemini-embedding-001": 3072, "text-embedding-004": 768},
-    providers.MISTRAL: {"mistral-embed": 1024},
+    table.GOOGLE: {"gemini-embedding-001": 3072, "text-embedding-004": 768},
+    table.MISTRAL: {"mistral-embed": 1024},
 }
 
 
-_HEEDING: Final = "holdfast.adapters.models.heeding"
+_UNSUPPORTED_SETTINGS: Final = "holdfast.adapters.models.pydantic_ai.unsupported_settings"
 
 
 class ProviderCatalogue:
@@ -109,68 +110,68 @@ class ProviderCatalogue:
         settings: handles.ProviderSettings,
         *,
         default: str | None = None,
-        inquiry: Inquiry | None = None,
+        discovery: ModelDiscovery | None = None,
     ) -> None:
         self._default = default
         self._settings = settings
-        self._inquiry = inquiry or Inquiry()
+        self._discovery = discovery or ModelDiscovery()
 
-    async def models(self) -> Sequence[ModelInfo]:
-        await self._inquiry.ask(self._settings.accounts.values())
+    async def list_models(self) -> Sequence[ModelInfo]:
+        await self._discovery.refresh(self._settings.accounts.values())
         return [
-            _model(provider, name, window)
+            _model_info(provider, name, window)
             for provider in sorted(self._settings.providers)
-            for name, window in self._offered(provider)
+            for name, window in self._list_offered(provider)
         ]
 
-    async def embeddings(self) -> Sequence[EmbeddingInfo]:
-        await self._inquiry.ask(self._settings.accounts.values())
+    async def list_embeddings(self) -> Sequence[EmbeddingInfo]:
+        await self._discovery.refresh(self._settings.accounts.values())
         return [
-            _embedding(provider, name, dimensions)
+            _embedding_info(provider, name, dimensions)
             for provider in sorted(self._settings.accounts)
-            for name, dimensions in self._embedding(provider)
+            for name, dimensions in self._list_embedding_dimensions(provider)
         ]
 
     async def prepare(self, handle: str, *, settings: bool = False) -> None:
         provider, _, name = handle.partition("/")
         account = self._settings.accounts.get(provider)
-        if settings and _HEEDING not in sys.modules:
-            await loaded(_load_heeding)
-        if account is not None and _known_window(provider, name) is None:
-            await self._inquiry.ask([account])
+        if settings and _UNSUPPORTED_SETTINGS not in sys.modules:
+            await load_in_thread(_load_unsupported_settings)
+        if account is not None and _published_window(provider, name) is None:
+            await self._discovery.refresh([account])
 
     def find(self, handle: str) -> ModelInfo:
-        provider, name = handles.split(handle)
+        provider, name = handles.split_handle(handle)
         offered = provider in self._settings.providers
         if not offered or (provider == handles.HOLDFAST and handle != handles.GUIDE_HANDLE):
-            raise handles.unknown(handle, self._handles())
-        return _model(provider, name, self._window(provider, name))
+            raise handles.unknown_model(handle, self._handles())
+        return _model_info(provider, name, self._context_window(provider, name))
 
     def check(self, choice: ModelChoice) -> None:
         if choice.endpoint is None:
             self.find(choice.handle)
         else:
-            self._settings.account(choice)
+            self._settings.find_account(choice)
 
-    def judged(self, choice: ModelChoice) -> ModelChoice:
-        endpoint = self._settings.endpoint(choice.provider, choice.endpoint)
-        return replace(choice, endpoint=endpoint, ignored=_unheeded(choice))
+    def with_warnings(self, choice: ModelChoice) -> ModelChoice:
+        endpoint = self._settings.resolve_endpoint(choice.provider, choice.endpoint)
+        return replace(choice, endpoint=endpoint, ignored=_find_unsupported_settings(choice))
 
     def find_embedding(self, handle: str) -> EmbeddingInfo | None:
         provider, _, name = handle.partition("/")
-        dimensions = dict(self._embedding(provider)).get(name) or _DIMENSIONS.get(provider, {}).get(
-            name
-        )
-        return None if dimensions is None else _embedding(provider, name, dimensions)
+        dimensions = dict(self._list_embedding_dimensions(provider)).get(name) or _DIMENSIONS.get(
+            provider, {}
+        ).get(name)
+        return None if dimensions is None else _embedding_info(provider, name, dimensions)
 
-    def including(self, provider: Provider) -> Catalogue:
-        account = brought.account_of(provider, self._settings)
-        settings = dataclasses.replace(self._settings, brought=account)
-        own = ProviderCatalogue(settings, inquiry=self._inquiry)
-        return brought.CatalogueWith(self, own, provider)
+    def with_user_provider(self, provider: Provider) -> Catalogue:
+        account = user_providers.build_account(provider, self._settings)
+        settings = dataclasses.replace(self._settings, user_account=account)
+        own = ProviderCatalogue(settings, discovery=self._discovery)
+        return user_providers.UserProviderCatalogue(self, own, provider)
 
     async def verify(self, provider: Provider) -> None:
-        await self._inquiry.verify(brought.account_of(provider, self._settings))
+        await self._discovery.verify(user_providers.build_account(provider, self._settings))
 
     def default_handle(self) -> str | None:
         return self._default
@@ -179,30 +180,30 @@ class ProviderCatalogue:
         return [
             f"{provider}/{name}"
             for provider in sorted(self._settings.providers)
-            for name, _ in self._offered(provider)
+            for name, _ in self._list_offered(provider)
         ]
 
-    def _offered(self, provider: str) -> list[tuple[str, int]]:
+    def _list_offered(self, provider: str) -> list[tuple[str, int]]:
         """What the provider said, else what is known of it."""
-        listed = self._listed(provider)
+        listed = self._last_list(provider)
         if listed is None:
             return list(_WINDOWS.get(provider, {}).items())
-        return [(model.name, self._window(provider, model.name)) for model in listed.models]
+        return [(model.name, self._context_window(provider, model.name)) for model in listed.models]
 
-    def _listed(self, provider: str) -> Listed | None:
+    def _last_list(self, provider: str) -> ModelList | None:
         account = self._settings.accounts.get(provider)
-        return None if account is None else self._inquiry.known(account.key)
+        return None if account is None else self._discovery.last_list(account.cache_key)
 
-    def _window(self, provider: str, name: str) -> int:
+    def _context_window(self, provider: str, name: str) -> int:
         """The window as the provider says it, else as it is published."""
-        listed = self._listed(provider)
+        listed = self._last_list(provider)
         models: Sequence[ListedModel] = listed.models if listed else ()
-        said = next((model.window for model in models if model.name == name), None)
-        return said or _known_window(provider, name) or DEFAULT_CONTEXT_WINDOW
+        said = next((model.context_window for model in models if model.name == name), None)
+        return said or _published_window(provider, name) or DEFAULT_CONTEXT_WINDOW
 
-    def _embedding(self, provider: str) -> list[tuple[str, int]]:
+    def _list_embedding_dimensions(self, provider: str) -> list[tuple[str, int]]:
         known = _DIMENSIONS.get(provider, {})
-        listed = self._listed(provider)
+        listed = self._last_list(provider)
         if listed is None:
             return list(known.items()) if provider in self._settings.accounts else []
         return [
@@ -212,21 +213,21 @@ class ProviderCatalogue:
         ]
 
 
-def _load_heeding() -> Callable[[ModelChoice], tuple[str, ...]]:
-    from holdfast.adapters.models.heeding import (  # noqa: PLC0415 - pydantic-ai takes 0.7 s to import
-        unheeded,
+def _load_unsupported_settings() -> Callable[[ModelChoice], tuple[str, ...]]:
+    from holdfast.adapters.models.pydantic_ai.unsupported_settings import (  # noqa: PLC0415 - pydantic-ai takes 0.7 s to import
+        find_unsupported,
     )
 
-    return unheeded
+    return find_unsupported
 
 
-def _unheeded(choice: ModelChoice) -> tuple[str, ...]:
+def _find_unsupported_settings(choice: ModelChoice) -> tuple[str, ...]:
     if choice.settings == ModelSettings(parallel_tool_calls=choice.settings.parallel_tool_calls):
         return ()
-    return _load_heeding()(choice)
+    return _load_unsupported_settings()(choice)
 
 
-def _known_window(provider: str, name: str) -> int | None:
+def _published_window(provider: str, name: str) -> int | None:
     """The window of a model, or of the one that its name is a dated edition of."""
     windows = _WINDOWS.get(provider, {})
     stem = name
@@ -237,7 +238,7 @@ def _known_window(provider: str, name: str) -> int | None:
     return None
 
 
-def _model(provider: str, name: str, window: int) -> ModelInfo:
+def _model_info(provider: str, name: str, window: int) -> ModelInfo:
     return ModelInfo(
         handle=f"{provider}/{name}",
         provider=provider,
@@ -247,7 +248,7 @@ def _model(provider: str, name: str, window: int) -> ModelInfo:
     )
 
 
-def _embedding(provider: str, name: str, dimensions: int) -> EmbeddingInfo:
+def _embedding_info(provider: str, name: str, dimensions: int) -> EmbeddingInfo:
     return EmbeddingInfo(
         handle=f"{provider}/{name}",
         provider=provider,

@@ -8,7 +8,7 @@ from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
-from holdfast.adapters.models.providers import (
+from holdfast.adapters.models.providers.table import (
     ANTHROPIC,
     AZURE,
     BEDROCK,
@@ -43,7 +43,7 @@ _NO_KEY_NEEDED = "no-key-needed"
 _DEFAULT_LOCATION: Final = "us-central1"
 
 # OpenAI's models that think: the o-series, and gpt-5 and all that came after it.
-_THINKS = re.compile(r"(ft:)?(o\d|gpt-([5-9]|\d\d))(?!.*-chat)")
+_REASONING_MODEL = re.compile(r"(ft:)?(o\d|gpt-([5-9]|\d\d))(?!.*-chat)")
 
 _NO_SUCH_PROVIDER = f"The providers are {', '.join(PROVIDERS)} and {HOLDFAST}."
 
@@ -56,12 +56,12 @@ class Account:
     base_url: str | None
     provider: str = OPENAI
     # What some need besides: a region, a project, another half of a key.
-    more: Mapping[str, str | None] = field(default_factory=dict, repr=False)
+    options: Mapping[str, str | None] = field(default_factory=dict, repr=False)
     # Whose it is; empty for the operator's. Accounts of the same provider are told apart by it.
     owner: str = ""
 
     @property
-    def key(self) -> str:
+    def cache_key(self) -> str:
         """What is known of the provider is known under this name."""
         return self.owner or self.provider
 
@@ -76,7 +76,7 @@ class Account:
     @property
     def secrets(self) -> tuple[str, ...]:
         """What must not show in an error."""
-        hidden = (self.api_key, self.more.get("secret"), self.more.get("session"))
+        hidden = (self.api_key, self.options.get("secret"), self.options.get("session"))
         return tuple(item for item in hidden if item and item != _NO_KEY_NEEDED)
 
 
@@ -122,15 +122,15 @@ class ProviderSettings:
     vllm_api_key: str | None = field(default=None, repr=False)
     allowed_model_endpoints: tuple[str, ...] = ()
     # Instead of all the others: the one account of a user.
-    brought: Account | None = None
+    user_account: Account | None = None
     # The longest silence of a provider that is borne. Reasoning models are silent for minutes.
     silence_seconds: float = 600.0
 
     @cached_property
     def accounts(self) -> dict[str, Account]:
         """The configured providers that are asked over the network."""
-        if self.brought is not None:
-            return {self.brought.provider: self.brought}
+        if self.user_account is not None:
+            return {self.user_account.provider: self.user_account}
         return {
             name: account
             for name, account in self.configured.items()
@@ -141,22 +141,22 @@ class ProviderSettings:
     def configured(self) -> dict[str, Account]:
         """Those that the operator has opened, also if the extra that speaks to them is missing."""
         known = {
-            OPENAI: _keyed(self.openai_api_key, self.openai_base_url),
-            ANTHROPIC: _keyed(self.anthropic_api_key, self.anthropic_base_url),
-            GOOGLE: _keyed(self.google_api_key, self.google_base_url),
-            VERTEX: self._vertex(),
-            AZURE: self._azure(),
-            BEDROCK: self._bedrock(),
-            GROQ: _keyed(self.groq_api_key, self.groq_base_url),
-            MISTRAL: _keyed(self.mistral_api_key, self.mistral_base_url),
-            OPENROUTER: _keyed(self.openrouter_api_key, self.openrouter_base_url),
-            XAI: _keyed(self.xai_api_key, self.xai_base_url),
-            DEEPSEEK: _keyed(self.deepseek_api_key, self.deepseek_base_url),
-            TOGETHER: _keyed(self.together_api_key, self.together_base_url),
-            OLLAMA: _own(self.ollama_api_key, self.ollama_base_url),
-            LMSTUDIO: _own(self.lmstudio_api_key, self.lmstudio_base_url),
-            VLLM: _own(self.vllm_api_key, self.vllm_base_url),
-            OPENAI_PROXY: self._proxy(),
+            OPENAI: _account_with_key(self.openai_api_key, self.openai_base_url),
+            ANTHROPIC: _account_with_key(self.anthropic_api_key, self.anthropic_base_url),
+            GOOGLE: _account_with_key(self.google_api_key, self.google_base_url),
+            VERTEX: self._vertex_account(),
+            AZURE: self._azure_account(),
+            BEDROCK: self._bedrock_account(),
+            GROQ: _account_with_key(self.groq_api_key, self.groq_base_url),
+            MISTRAL: _account_with_key(self.mistral_api_key, self.mistral_base_url),
+            OPENROUTER: _account_with_key(self.openrouter_api_key, self.openrouter_base_url),
+            XAI: _account_with_key(self.xai_api_key, self.xai_base_url),
+            DEEPSEEK: _account_with_key(self.deepseek_api_key, self.deepseek_base_url),
+            TOGETHER: _account_with_key(self.together_api_key, self.together_base_url),
+            OLLAMA: _account_of_own_server(self.ollama_api_key, self.ollama_base_url),
+            LMSTUDIO: _account_of_own_server(self.lmstudio_api_key, self.lmstudio_base_url),
+            VLLM: _account_of_own_server(self.vllm_api_key, self.vllm_base_url),
+            OPENAI_PROXY: self._proxy_account(),
         }
         return {
             name: replace(account, provider=name)
@@ -168,7 +168,7 @@ class ProviderSettings:
     def providers(self) -> frozenset[str]:
         return frozenset({HOLDFAST, *self.accounts})
 
-    def endpoint(self, provider: str, address: str | None) -> str | None:
+    def resolve_endpoint(self, provider: str, address: str | None) -> str | None:
         """The address to use instead of the provider's as it is configured; None if that is meant.
 
         Whoever names an address would be sent the provider's key there: InvalidArgument unless allowed.
@@ -187,33 +187,33 @@ class ProviderSettings:
             "operator must allow it with HOLDFAST_ALLOWED_MODEL_ENDPOINTS"
         )
 
-    def account(self, choice: ModelChoice) -> Account:
+    def find_account(self, choice: ModelChoice) -> Account:
         """How the chosen model is reached. UnknownModel if it cannot be, InvalidArgument if it may not."""
-        provider, _ = split(choice.handle)
+        provider, _ = split_handle(choice.handle)
         account = self.accounts.get(provider)
-        endpoint = self.endpoint(provider, choice.endpoint)
-        if account is None and endpoint is not None and PROVIDERS[provider].speaks[0] == "chat":
+        endpoint = self.resolve_endpoint(provider, choice.endpoint)
+        if account is None and endpoint is not None and PROVIDERS[provider].wires[0] == "chat":
             return Account(_NO_KEY_NEEDED, endpoint, provider)
         if account is None:
-            raise unknown(choice.handle, sorted(f"{name}/…" for name in self.providers))
+            raise unknown_model(choice.handle, sorted(f"{name}/…" for name in self.providers))
         return account if endpoint is None else replace(account, base_url=endpoint)
 
-    def _vertex(self) -> Account | None:
+    def _vertex_account(self) -> Account | None:
         if not self.google_cloud_project:
             return None
         place = {
             "project": self.google_cloud_project,
             "location": self.google_cloud_location or _DEFAULT_LOCATION,
         }
-        return Account("", self.google_vertex_base_url, more=place)
+        return Account("", self.google_vertex_base_url, options=place)
 
-    def _azure(self) -> Account | None:
+    def _azure_account(self) -> Account | None:
         if not (self.azure_api_key and self.azure_base_url):
             return None
         version = {"api_version": self.azure_api_version}
-        return Account(self.azure_api_key, self.azure_base_url.rstrip("/"), more=version)
+        return Account(self.azure_api_key, self.azure_base_url.rstrip("/"), options=version)
 
-    def _bedrock(self) -> Account | None:
+    def _bedrock_account(self) -> Account | None:
         signed = self.aws_access_key_id and self.aws_secret_access_key
         if not self.aws_region or not (self.bedrock_api_key or signed):
             return None
@@ -223,17 +223,17 @@ class ProviderSettings:
             "secret": self.aws_secret_access_key,
             "session": self.aws_session_token,
         }
-        return Account(self.bedrock_api_key or "", self.bedrock_base_url, more=more)
+        return Account(self.bedrock_api_key or "", self.bedrock_base_url, options=more)
 
-    def _proxy(self) -> Account | None:
+    def _proxy_account(self) -> Account | None:
         """OpenAI's own address is no proxy."""
         url = (self.openai_base_url or "").rstrip("/")
         if not url or url == PROVIDERS[OPENAI].address:
             return None
-        return _keyed(self.openai_api_key, self.openai_base_url)
+        return _account_with_key(self.openai_api_key, self.openai_base_url)
 
 
-def split(handle: str) -> tuple[str, str]:
+def split_handle(handle: str) -> tuple[str, str]:
     """Provider and name of a handle; InvalidArgument if it has not both or is far too long."""
     if len(handle) > MAX_HANDLE_CHARS:
         raise InvalidArgument(f"A model handle has at most {MAX_HANDLE_CHARS} characters")
@@ -244,27 +244,27 @@ def split(handle: str) -> tuple[str, str]:
     return provider, name
 
 
-def thinks(openai_name: str) -> bool:
+def is_reasoning_model(openai_name: str) -> bool:
     """Whether OpenAI's model of this name reasons: then it is asked with responses, which keep its thoughts
     from one call to the next, and else with chat completions, which every compatible server speaks."""
-    return _THINKS.match(openai_name) is not None
+    return _REASONING_MODEL.match(openai_name) is not None
 
 
-def spoken(provider: str, name: str) -> str:
+def wire_name(provider: str, name: str) -> str:
     """What the model is asked in: see ``WIRES``."""
-    speaks = PROVIDERS[provider].speaks
-    return speaks[-1] if thinks(name) else speaks[0]
+    speaks = PROVIDERS[provider].wires
+    return speaks[-1] if is_reasoning_model(name) else speaks[0]
 
 
-def unknown(handle: str, known: list[str]) -> UnknownModel:
+def unknown_model(handle: str, known: list[str]) -> UnknownModel:
     """The refusal of a handle, in V1's words (wire-v1 §1.11), with what the operator can do."""
     row = PROVIDERS.get(handle.partition("/")[0])
-    hint = row.hint if row else _NO_SUCH_PROVIDER
+    hint = row.setup_hint if row else _NO_SUCH_PROVIDER
     listed = ", ".join(known)
     return UnknownModel(f"Handle {handle} not found, must be one of [{listed}]. {hint}")
 
 
-def _keyed(api_key: str | None, base_url: str | None) -> Account | None:
+def _account_with_key(api_key: str | None, base_url: str | None) -> Account | None:
     key = (api_key or "").strip()
     if key:
         return Account(key, base_url or None)
@@ -273,7 +273,7 @@ def _keyed(api_key: str | None, base_url: str | None) -> Account | None:
     return None
 
 
-def _own(api_key: str | None, base_url: str | None) -> Account | None:
+def _account_of_own_server(api_key: str | None, base_url: str | None) -> Account | None:
     """A server of the operator's own, named with or without the path of its API."""
     if not base_url:
         return None

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec.structs import replace
 
-from holdfast.adapters.loading import loaded
-from holdfast.adapters.models import brought, handles
-from holdfast.adapters.models.guide import Guide
-from holdfast.adapters.models.inquiry import Inquiry
-from holdfast.adapters.models.sight import SAYS_IT, sees
+from holdfast.adapters.loading import load_in_thread
+from holdfast.adapters.models import handles, user_providers
+from holdfast.adapters.models.discovery.discovery import ModelDiscovery
+from holdfast.adapters.models.guide.model import Guide
+from holdfast.adapters.models.image_support import LISTS_IMAGE_SUPPORT, supports_images
 from holdfast.core.messages import Image
 from holdfast.errors import ModelError
 from holdfast.ports.model import ModelEvent, Question
 
 if TYPE_CHECKING:
-    from holdfast.adapters.models.bridge import PydanticAiBridge
+    from holdfast.adapters.models.pydantic_ai.bridge import PydanticAiBridge
 
-_Answering: TypeAlias = AbstractAsyncContextManager[AsyncIterator[ModelEvent]]
+_AnswerContext: TypeAlias = AbstractAsyncContextManager[AsyncIterator[ModelEvent]]
 
 log = logging.getLogger(__name__)
 
@@ -34,10 +34,10 @@ class ModelRouter:
         settings: handles.ProviderSettings,
         *,
         guide: Guide | None = None,
-        inquiry: Inquiry | None = None,
+        discovery: ModelDiscovery | None = None,
     ) -> None:
         self._settings = settings
-        self._inquiry = inquiry or Inquiry()
+        self._discovery = discovery or ModelDiscovery()
         self._guide = guide or Guide()
         self._bridge: PydanticAiBridge | None = None
         self._loading = asyncio.Lock()
@@ -46,32 +46,36 @@ class ModelRouter:
     async def ask(self, question: Question) -> AsyncIterator[AsyncIterator[ModelEvent]]:
         choice = question.choice
         if choice.handle == handles.GUIDE_HANDLE:
-            answering: _Answering = self._guide.ask(question)
+            answering: _AnswerContext = self._guide.ask(question)
         elif question.account is not None:
-            account = brought.account_of(question.account, self._settings)
-            known = replace(question, choice=brought.as_known(choice, question.account))
-            answering = await self._over_the_bridge(known, account)
+            account = user_providers.build_account(question.account, self._settings)
+            known = replace(
+                question, choice=user_providers.with_provider_type(choice, question.account)
+            )
+            answering = await self._ask_provider(known, account)
         else:
-            account = self._settings.account(choice)
-            answering = await self._over_the_bridge(question, account)
+            account = self._settings.find_account(choice)
+            answering = await self._ask_provider(question, account)
         async with answering as events:
             yield events
 
-    async def _over_the_bridge(self, question: Question, account: handles.Account) -> _Answering:
+    async def _ask_provider(self, question: Question, account: handles.Account) -> _AnswerContext:
         bridge = await self._load(account)
-        return bridge.ask(question, account, sees=await self._sees(question, account))
+        return bridge.ask(
+            question, account, supports_images=await self._supports_images(question, account)
+        )
 
-    async def _sees(self, question: Question, account: handles.Account) -> bool:
+    async def _supports_images(self, question: Question, account: handles.Account) -> bool:
         name = question.choice.name
-        if account.provider not in SAYS_IT:
-            return sees(name, None)
-        if not _has_pictures(question):
+        if account.provider not in LISTS_IMAGE_SUPPORT:
+            return supports_images(name, None)
+        if not _has_images(question):
             return True
-        if self._inquiry.known(account.key) is None:
-            await self._inquiry.ask([account])
-        return sees(name, self._inquiry.known(account.key))
+        if self._discovery.last_list(account.cache_key) is None:
+            await self._discovery.refresh([account])
+        return supports_images(name, self._discovery.last_list(account.cache_key))
 
-    async def warm(self) -> None:
+    async def warm_up(self) -> None:
         """Load every configured provider, for a start in the background."""
         for account in self._settings.accounts.values():
             try:
@@ -85,13 +89,15 @@ class ModelRouter:
             await self._bridge.aclose()
 
     async def _load(self, account: handles.Account) -> "PydanticAiBridge":
-        if self._bridge is None or not self._bridge.has(account):
+        if self._bridge is None or not self._bridge.is_loaded(account):
             async with self._loading:
-                self._bridge = await loaded(_loaded, self._bridge, self._settings, account)
+                self._bridge = await load_in_thread(
+                    _load_bridge, self._bridge, self._settings, account
+                )
         return self._bridge
 
 
-def _has_pictures(question: Question) -> bool:
+def _has_images(question: Question) -> bool:
     return any(
         isinstance(part, Image)
         for row in question.history
@@ -100,11 +106,11 @@ def _has_pictures(question: Question) -> bool:
     )
 
 
-def _loaded(
+def _load_bridge(
     bridge: "PydanticAiBridge | None", settings: handles.ProviderSettings, account: handles.Account
 ) -> "PydanticAiBridge":
     if bridge is None:
-        from holdfast.adapters.models.bridge import (  # noqa: PLC0415 - pydantic-ai takes 0.7 s to import
+        from holdfast.adapters.models.pydantic_ai.bridge import (  # noqa: PLC0415 - pydantic-ai takes 0.7 s to import
             PydanticAiBridge,
         )
 

@@ -14,7 +14,7 @@ import httptools
 import httpx2
 
 _KEEP_IDLE_SECONDS = 60.0
-_KEPT_IDLE = 200
+_MAX_IDLE = 200
 # A reader that is slower than the provider stops it here.
 _MAX_UNREAD_BYTES = 1024 * 1024
 
@@ -31,25 +31,25 @@ class StreamTransport(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         timeouts = request.extensions.get("timeout", {})
-        sent = await _rendered(request)
+        sent = await _render(request)
         origin = _origin(request.url)
-        kept = self._kept(origin)
+        kept = self._take_idle(origin)
         if kept is not None:
             try:
-                return await self._answered(kept, origin, sent, timeouts.get("read"))
+                return await self._exchange(kept, origin, sent, timeouts.get("read"))
             except (httpx2.ReadError, httpx2.RemoteProtocolError):
                 # Closed by the provider in the moment in which it was taken up again: it never heard us.
-                if kept.has_heard:
+                if kept.has_received:
                     raise
         connection = await self._connect(origin, timeouts.get("connect"))
-        return await self._answered(connection, origin, sent, timeouts.get("read"))
+        return await self._exchange(connection, origin, sent, timeouts.get("read"))
 
-    async def _answered(
+    async def _exchange(
         self, connection: "_Connection", origin: _Origin, sent: bytes, silence: float | None
     ) -> httpx2.Response:
         try:
             connection.send(sent, silence)
-            await connection.headed()
+            await connection.wait_for_headers()
         except BaseException:
             connection.abort()
             raise
@@ -66,7 +66,7 @@ class StreamTransport(httpx2.AsyncBaseTransport):
                 connection.abort()
         self._idle.clear()
 
-    def _kept(self, origin: _Origin) -> "_Connection | None":
+    def _take_idle(self, origin: _Origin) -> "_Connection | None":
         idle = self._idle[origin]
         while idle:
             connection = idle.pop()
@@ -110,8 +110,8 @@ class _Body(httpx2.AsyncByteStream):
         connection, self._connection = self._connection, None
         if connection is None:
             return
-        if connection.is_reusable and len(self._idle) < _KEPT_IDLE:
-            connection.rest()
+        if connection.is_reusable and len(self._idle) < _MAX_IDLE:
+            connection.mark_idle()
             self._idle.append(connection)
         else:
             connection.abort()
@@ -125,16 +125,16 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._waiter: asyncio.Future[None] | None = None
         self._idle_since = 0.0
-        self._begin(None)
+        self._reset(None)
 
-    def _begin(self, silence_seconds: float | None) -> None:
+    def _reset(self, silence_seconds: float | None) -> None:
         self._silence_seconds = silence_seconds
         self._parser = httptools.HttpResponseParser(self)
         self._received: list[bytes] = []
         self._unread_bytes = 0
         self._complete = False
         self._keep_alive = False
-        self.has_heard = False
+        self.has_received = False
         self._failure: httpx2.HTTPError | None = None
         self.status = 0
         self.headers: list[tuple[bytes, bytes]] = []
@@ -151,19 +151,19 @@ class _Connection(asyncio.Protocol):
         return whole and not self._transport.is_closing()
 
     def send(self, request: bytes, silence_seconds: float | None) -> None:
-        self._begin(silence_seconds)
+        self._reset(silence_seconds)
         self._transport.write(request)
 
-    async def headed(self) -> None:
+    async def wait_for_headers(self) -> None:
         while not self.status:
-            await self._arrival()
+            await self._wait_for_data()
 
     async def read(self) -> bytes:
         """All of the body that has arrived; nothing at its end."""
         while not self._received:
             if self._complete:
                 return b""
-            await self._arrival()
+            await self._wait_for_data()
         arrived = b"".join(self._received)
         self._received.clear()
         if self._unread_bytes > _MAX_UNREAD_BYTES:
@@ -171,13 +171,13 @@ class _Connection(asyncio.Protocol):
         self._unread_bytes = 0
         return arrived
 
-    def rest(self) -> None:
+    def mark_idle(self) -> None:
         self._idle_since = self._loop.time()
 
     def abort(self) -> None:
         self._transport.abort()
 
-    async def _arrival(self) -> None:
+    async def _wait_for_data(self) -> None:
         if self._failure is not None:
             raise self._failure
         self._waiter = self._loop.create_future()
@@ -205,7 +205,7 @@ class _Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        self.has_heard = True
+        self.has_received = True
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
@@ -253,7 +253,7 @@ class _Connection(asyncio.Protocol):
             self._keep_alive = self._parser.should_keep_alive()
 
 
-async def _rendered(request: httpx2.Request) -> bytes:
+async def _render(request: httpx2.Request) -> bytes:
     """The request in one piece, whatever it is made of."""
     stream = cast("httpx2.AsyncByteStream", request.stream)
     body = b"".join([piece async for piece in stream])

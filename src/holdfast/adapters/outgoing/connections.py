@@ -7,12 +7,12 @@ import httpcore2
 from holdfast.adapters.outgoing.lookup import Lookup
 from holdfast.core.addresses import Destination
 from holdfast.errors import Undeliverable
-from holdfast.ports.outgoing import Letter, Reply
+from holdfast.ports.outgoing import OutgoingRequest, OutgoingResponse
 
 _FAILURES = (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException)
 
 
-class JudgedNetwork(httpcore2.AsyncNetworkBackend):
+class GuardedNetwork(httpcore2.AsyncNetworkBackend):
     """TCP for httpcore, which asks for the name and keeps it for Host and TLS."""
 
     def __init__(self, lookup: Lookup) -> None:
@@ -28,7 +28,7 @@ class JudgedNetwork(httpcore2.AsyncNetworkBackend):
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
         failure: Exception | None = None
-        for address in await self._lookup.addresses(host, port):
+        for address in await self._lookup.find_addresses(host, port):
             try:
                 return await self._tcp.connect_tcp(
                     address, port, timeout, local_address, socket_options
@@ -42,25 +42,30 @@ class Connections:
     """A connection for each request: a caller's server is rarely asked twice, and nothing is kept open to it."""
 
     def __init__(self, lookup: Lookup) -> None:
-        self._network = JudgedNetwork(lookup)
+        self._network = GuardedNetwork(lookup)
         self._ssl_context = httpcore2.default_ssl_context()
 
-    async def exchange(self, to: Destination, letter: Letter) -> Reply:
-        url = httpcore2.URL(scheme=to.scheme, host=to.host, port=to.port, target=to.target)
-        headers: list[tuple[bytes | str, bytes | str]] = [("Host", _host_header(to))]
-        headers += letter.headers.items()
+    async def send(self, destination: Destination, request: OutgoingRequest) -> OutgoingResponse:
+        url = httpcore2.URL(
+            scheme=destination.scheme,
+            host=destination.host,
+            port=destination.port,
+            target=destination.target,
+        )
+        headers: list[tuple[bytes | str, bytes | str]] = [("Host", _host_header(destination))]
+        headers += request.headers.items()
         try:
             async with (
                 httpcore2.AsyncConnectionPool(
                     ssl_context=self._ssl_context, network_backend=self._network
                 ) as pool,
-                pool.stream(letter.method, url, headers=headers, content=letter.body) as response,
+                pool.stream(request.method, url, headers=headers, content=request.body) as response,
             ):
-                body = await _body(response, letter.max_reply_bytes)
+                body = await _read_body(response, request.max_response_bytes)
         except _FAILURES as error:
             why = str(error) or "the connection was lost"
-            raise Undeliverable(f"{to.host} gave no answer: {why}.") from error
-        return Reply(
+            raise Undeliverable(f"{destination.host} gave no answer: {why}.") from error
+        return OutgoingResponse(
             response.status,
             {
                 name.decode("latin-1").lower(): value.decode("latin-1")
@@ -70,7 +75,7 @@ class Connections:
         )
 
 
-async def _body(response: httpcore2.Response, max_bytes: int) -> bytes:
+async def _read_body(response: httpcore2.Response, max_bytes: int) -> bytes:
     received = bytearray()
     async for piece in response.aiter_stream():
         received += piece
@@ -79,7 +84,7 @@ async def _body(response: httpcore2.Response, max_bytes: int) -> bytes:
     return bytes(received)
 
 
-def _host_header(to: Destination) -> str:
-    host = f"[{to.host}]" if ":" in to.host else to.host
-    usual = {"http": 80, "https": 443}[to.scheme]
-    return host if to.port == usual else f"{host}:{to.port}"
+def _host_header(destination: Destination) -> str:
+    host = f"[{destination.host}]" if ":" in destination.host else destination.host
+    usual = {"http": 80, "https": 443}[destination.scheme]
+    return host if destination.port == usual else f"{host}:{destination.port}"

@@ -12,7 +12,7 @@ from ipaddress import ip_address
 from threading import Thread
 from typing import TypeAlias
 
-from holdfast.core.addresses import Reach, may_reach
+from holdfast.core.addresses import AllowedAddresses, is_allowed
 from holdfast.errors import AddressForbidden, Undeliverable
 
 # Names that may be looked up at once: more than there are requests under way, for a name server that hangs keeps
@@ -21,7 +21,7 @@ from holdfast.errors import AddressForbidden, Undeliverable
 MAX_LOOKUPS = 64
 
 Resolve = Callable[[str, int], Sequence[str]]
-_Found: TypeAlias = Sequence[str] | OSError
+_Result: TypeAlias = Sequence[str] | OSError
 
 
 def system_resolve(host: str, port: int) -> list[str]:
@@ -31,50 +31,50 @@ def system_resolve(host: str, port: int) -> list[str]:
 
 
 class Lookup:
-    def __init__(self, allowed: Reach, resolve: Resolve = system_resolve) -> None:
+    def __init__(self, allowed: AllowedAddresses, resolve: Resolve = system_resolve) -> None:
         self._allowed = allowed
         self._resolve = resolve
         self._slots = asyncio.Semaphore(MAX_LOOKUPS)
-        self._under_way: dict[tuple[str, int], asyncio.Future[_Found]] = {}
+        self._in_progress: dict[tuple[str, int], asyncio.Future[_Result]] = {}
 
-    async def addresses(self, host: str, port: int) -> list[str]:
+    async def find_addresses(self, host: str, port: int) -> list[str]:
         """Where to connect, in the resolver's order. AddressForbidden if nothing of it may be reached,
         Undeliverable if the name is unknown."""
         try:
-            found = [ip_address(text) for text in await self._resolved(host, port)]
+            found = [ip_address(text) for text in await self._resolve_once(host, port)]
         except OSError as error:
             raise Undeliverable(f"The host {host} was not found.") from error
-        reachable = [str(item) for item in found if may_reach(host, item, self._allowed)]
+        reachable = [str(item) for item in found if is_allowed(host, item, self._allowed)]
         if not reachable:
             raise AddressForbidden.private(host)
         return reachable
 
-    async def _resolved(self, host: str, port: int) -> Sequence[str]:
+    async def _resolve_once(self, host: str, port: int) -> Sequence[str]:
         """Whoever asks for a name that is being looked up waits for the same answer: a name has one thread at most."""
         name = host, port
-        if name not in self._under_way:
+        if name not in self._in_progress:
             await self._slots.acquire()
-            if name in self._under_way:
+            if name in self._in_progress:
                 self._slots.release()
             else:
-                self._under_way[name] = self._begin(name)
-        found = await asyncio.shield(self._under_way[name])
+                self._in_progress[name] = self._start_resolving(name)
+        found = await asyncio.shield(self._in_progress[name])
         if isinstance(found, OSError):
             raise found
         return found
 
-    def _begin(self, name: tuple[str, int]) -> "asyncio.Future[_Found]":
+    def _start_resolving(self, name: tuple[str, int]) -> "asyncio.Future[_Result]":
         loop = asyncio.get_running_loop()
-        result: asyncio.Future[_Found] = loop.create_future()
+        result: asyncio.Future[_Result] = loop.create_future()
 
-        def settle(found: _Found) -> None:
-            del self._under_way[name]
+        def settle(found: _Result) -> None:
+            del self._in_progress[name]
             self._slots.release()
             result.set_result(found)
 
         def work() -> None:
             try:
-                found: _Found = self._resolve(*name)
+                found: _Result = self._resolve(*name)
             except OSError as error:
                 found = error
             except UnicodeError as error:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
-from holdfast.adapters.loading import loaded
+from holdfast.adapters.loading import load_in_thread
 from holdfast.core.models import ModelChoice
 from holdfast.core.prices import Price, Rates
 from holdfast.ports.clock import Clock
@@ -35,22 +35,22 @@ class GenaiPrices:
         self._clock = clock
         self._snapshot: DataSnapshot | None = None
         # By table: a model may have several, for different days or hours.
-        self._read: dict[int, tuple[ModelPrice, Price]] = {}
+        self._prices: dict[int, tuple[ModelPrice, Price]] = {}
 
-    async def of(self, choice: ModelChoice) -> Price | None:
+    async def find(self, choice: ModelChoice) -> Price | None:
         if choice.provider not in self._base_urls:
             return None
         if self._snapshot is None:
-            self._snapshot = await loaded(_loaded)
-        table = self._table(self._snapshot, choice)
+            self._snapshot = await load_in_thread(_load_snapshot)
+        table = self._find_table(self._snapshot, choice)
         if table is None:
             return None
-        if (known := self._read.get(id(table))) is None:
+        if (known := self._prices.get(id(table))) is None:
             # With the table, so that its id stays its own.
-            known = self._read[id(table)] = (table, _price(table))
+            known = self._prices[id(table)] = (table, _to_price(table))
         return known[1]
 
-    def _table(self, snapshot: "DataSnapshot", choice: ModelChoice) -> "ModelPrice | None":
+    def _find_table(self, snapshot: "DataSnapshot", choice: ModelChoice) -> "ModelPrice | None":
         base_url = choice.endpoint or self._base_urls[choice.provider]
         name = None if base_url else _NAMES.get(choice.provider, choice.provider)
         try:
@@ -60,7 +60,7 @@ class GenaiPrices:
         return model.get_prices(self._clock.now())
 
 
-def _loaded() -> "DataSnapshot":
+def _load_snapshot() -> "DataSnapshot":
     from genai_prices.data_snapshot import (  # noqa: PLC0415 - 1.5 MB of tables
         get_snapshot,
     )
@@ -71,31 +71,31 @@ def _loaded() -> "DataSnapshot":
     return snapshot
 
 
-def _price(table: "ModelPrice") -> Price:
+def _to_price(table: "ModelPrice") -> Price:
     from genai_prices.types import TieredPrices  # noqa: PLC0415 - see above
 
     tiered = [value for value in vars(table).values() if isinstance(value, TieredPrices)]
     starts = {tier.start for value in tiered for tier in value.tiers}
-    bands = [(start, _rates(table, start + 1)) for start in sorted(starts, reverse=True)]
-    return Price((*bands, (-1, _rates(table, 0))))
+    bands = [(start, _measure_rates(table, start + 1)) for start in sorted(starts, reverse=True)]
+    return Price((*bands, (-1, _measure_rates(table, 0))))
 
 
-def _rates(table: "ModelPrice", prompt: int) -> Rates:
+def _measure_rates(table: "ModelPrice", prompt: int) -> Rates:
     """The rates for a prompt of this length, as the differences that single kinds of tokens make."""
     # Without a prompt no band is reached; any small prompt is as good to see what its tokens cost.
     size = prompt or 1
-    request, plain = _dollars(table), _dollars(table, prompt=size)
+    request, plain = _cost(table), _cost(table, prompt=size)
     rates = {
         "input": plain - request,
-        "cache_read": _dollars(table, prompt=size, cache_read=size) - request,
-        "cache_write": _dollars(table, prompt=size, cache_write=size) - request,
+        "cache_read": _cost(table, prompt=size, cache_read=size) - request,
+        "cache_write": _cost(table, prompt=size, cache_write=size) - request,
     }
-    output = _dollars(table, prompt=prompt, output=_MILLION) - _dollars(table, prompt=prompt)
+    output = _cost(table, prompt=prompt, output=_MILLION) - _cost(table, prompt=prompt)
     per_million = {name: dollars * _MILLION / size for name, dollars in rates.items()}
     return Rates(**per_million, output=output, request=request)
 
 
-def _dollars(
+def _cost(
     table: "ModelPrice",
     *,
     prompt: int = 0,

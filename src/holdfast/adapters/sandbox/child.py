@@ -28,7 +28,7 @@ MAX_ERROR_CHARS = 1000
 Json = typing.Any
 
 # A tool may have closed its streams or put others in their place.
-TOLERANT = contextlib.suppress(AttributeError, OSError, TypeError, ValueError)
+IGNORE_STREAM_ERRORS = contextlib.suppress(AttributeError, OSError, TypeError, ValueError)
 
 
 class Environment(typing.NamedTuple):
@@ -36,10 +36,10 @@ class Environment(typing.NamedTuple):
 
     prefix: str
     packages: list[str]
-    others: list[str]
+    extra_paths: list[str]
 
 
-def answer(channel: socket.socket, folder: str, environment: Environment | None) -> None:
+def answer_call(channel: socket.socket, folder: str, environment: Environment | None) -> None:
     """Carry out the one call that the channel brings, in the folder. Does not return."""
     with channel.makefile("rwb") as stream:
         header = stream.read(8)
@@ -47,10 +47,10 @@ def answer(channel: socket.socket, folder: str, environment: Environment | None)
             return
         call = json.loads(stream.read(*struct.unpack("!q", header)))
         try:
-            settle(call, folder)
+            set_up_process(call, folder)
             if environment is not None:
-                enter(environment)
-            body = encode({"value": jsonable(invoke(call))})
+                activate_environment(environment)
+            body = encode({"value": to_jsonable(invoke(call))})
             if len(body) > call["max_result_bytes"]:
                 body = encode(
                     {"error": f"The tool's result is larger than {call['max_result_bytes']} bytes."}
@@ -61,23 +61,23 @@ def answer(channel: socket.socket, folder: str, environment: Environment | None)
                 {"error": f"The tool called sys.exit({code}) instead of returning a value."}
             )
         except BaseException as error:  # noqa: BLE001 -- whatever the tool raises is its result
-            body = encode({"error": told(error)})
-            with TOLERANT:
+            body = encode({"error": describe_error(error)})
+            with IGNORE_STREAM_ERRORS:
                 traceback.print_exc(limit=-10)
-        with TOLERANT:
+        with IGNORE_STREAM_ERRORS:
             sys.stdout.flush()
         stream.write(struct.pack("!q", len(body)) + body)
     os._exit(0)
 
 
-def told(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     try:
         return f"{type(error).__name__}: {error}"[:MAX_ERROR_CHARS]
     except Exception:  # noqa: BLE001 -- the tool's own class says so, and may do it wrong
         return type(error).__name__
 
 
-def settle(call: dict[str, Json], folder: str) -> None:
+def set_up_process(call: dict[str, Json], folder: str) -> None:
     """Become the process that the tool expects: its environment, its folder."""
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # it is a TextIOWrapper
     os.environ.clear()
@@ -86,14 +86,14 @@ def settle(call: dict[str, Json], folder: str) -> None:
     os.chdir(folder)
 
 
-def enter(environment: Environment) -> None:
+def activate_environment(environment: Environment) -> None:
     """What an interpreter does at its start, done here: packages may bring code that then runs (``.pth``)."""
     sys.prefix = sys.exec_prefix = environment.prefix
     sys.executable = f"{environment.prefix}/bin/python"
     for folder in environment.packages:
         site.addsitedir(folder)
     site.setquit()
-    sys.path += [path for path in environment.others if path not in sys.path]
+    sys.path += [path for path in environment.extra_paths if path not in sys.path]
 
 
 def invoke(call: dict[str, Json]) -> object:
@@ -106,24 +106,24 @@ def invoke(call: dict[str, Json]) -> object:
     positional, named = [], dict(call["arguments"])
     for name, parameter in inspect.signature(function).parameters.items():
         if name == "agent_state":
-            named[name] = State.of(call["agent_state"])
+            named[name] = AgentState.from_json(call["agent_state"])
             continue
-        hint = hint_of(parameter, module)
+        hint = type_hint(parameter, module)
         if name in named:
             named[name] = coerce(named[name], hint)
-        elif parameter.default is parameter.empty and admits_none(hint):
+        elif parameter.default is parameter.empty and accepts_none(hint):
             named[name] = None
         if parameter.kind is parameter.POSITIONAL_ONLY and name in named:
             positional.append(named.pop(name))
     result = function(*positional, **named)
-    return asyncio.run(awaited(result)) if inspect.isawaitable(result) else result
+    return asyncio.run(await_result(result)) if inspect.isawaitable(result) else result
 
 
-async def awaited(result: typing.Awaitable[object]) -> object:
+async def await_result(result: typing.Awaitable[object]) -> object:
     return await result
 
 
-class State(dict[str, Json]):
+class AgentState(dict[str, Json]):
     """The agent's state, readable as a dict and, like V1's object, by attribute."""
 
     def __getattr__(self, name: str) -> Json:
@@ -143,13 +143,13 @@ class State(dict[str, Json]):
         return [block.label for block in self.blocks]
 
     @classmethod
-    def of(cls, value: Json) -> Json:
+    def from_json(cls, value: Json) -> Json:
         if isinstance(value, dict):
-            return cls({key: cls.of(inner) for key, inner in value.items()})
-        return [cls.of(inner) for inner in value] if isinstance(value, list) else value
+            return cls({key: cls.from_json(inner) for key, inner in value.items()})
+        return [cls.from_json(inner) for inner in value] if isinstance(value, list) else value
 
 
-def hint_of(parameter: inspect.Parameter, module: types.ModuleType) -> Json:
+def type_hint(parameter: inspect.Parameter, module: types.ModuleType) -> Json:
     """The parameter's type; one by one, because one name that cannot be resolved must not spoil the rest."""
     holder = types.SimpleNamespace(__annotations__={"it": parameter.annotation})
     try:
@@ -158,7 +158,7 @@ def hint_of(parameter: inspect.Parameter, module: types.ModuleType) -> Json:
         return parameter.empty
 
 
-def admits_none(hint: Json) -> bool:
+def accepts_none(hint: Json) -> bool:
     return hint is type(None) or (is_union(hint) and type(None) in typing.get_args(hint))
 
 
@@ -178,7 +178,7 @@ def coerce(value: Json, hint: Json) -> Json:
         return plain(coerce_items(value, arguments))
     if isinstance(value, dict) and plain is dict and arguments:
         return {key: coerce(inner, arguments[1]) for key, inner in value.items()}
-    if not isinstance(hint, type) or fits(value, hint):
+    if not isinstance(hint, type) or is_instance(value, hint):
         return value
     if isinstance(value, dict):
         return coerce_record(value, hint)
@@ -186,7 +186,7 @@ def coerce(value: Json, hint: Json) -> Json:
 
 
 def coerce_union(value: Json, choices: tuple[Json, ...]) -> Json:
-    if any(fits(value, choice) for choice in choices):
+    if any(is_instance(value, choice) for choice in choices):
         return value
     for choice in choices:
         with contextlib.suppress(ValueError, TypeError):
@@ -195,7 +195,7 @@ def coerce_union(value: Json, choices: tuple[Json, ...]) -> Json:
     return value
 
 
-def fits(value: Json, hint: Json) -> bool:
+def is_instance(value: Json, hint: Json) -> bool:
     try:
         return isinstance(value, hint)
     except TypeError:  # a TypedDict or a generic cannot be asked
@@ -235,27 +235,28 @@ def coerce_scalar(value: Json, hint: type) -> Json:
     return uuid.UUID(value) if hint is uuid.UUID and isinstance(value, str) else value
 
 
-def jsonable(value: object) -> Json:
+def to_jsonable(value: object) -> Json:
     """The tool's return value as JSON can hold it; what it cannot hold becomes its text."""
     match value:
         case enum.Enum():
-            return jsonable(value.value)
+            return to_jsonable(value.value)
         case None | bool() | int() | str():
             return value
         case float():
             return value if math.isfinite(value) else str(value)
         case dict():
-            return {str(jsonable(key)): jsonable(inner) for key, inner in value.items()}
+            return {str(to_jsonable(key)): to_jsonable(inner) for key, inner in value.items()}
         case list() | tuple() | set() | frozenset():
-            return [jsonable(inner) for inner in value]
+            return [to_jsonable(inner) for inner in value]
     if isinstance(value, type):
         return str(value)
     if dataclasses.is_dataclass(value):
         return {
-            field.name: jsonable(getattr(value, field.name)) for field in dataclasses.fields(value)
+            field.name: to_jsonable(getattr(value, field.name))
+            for field in dataclasses.fields(value)
         }
     dump = getattr(value, "model_dump", None)
-    return jsonable(dump()) if callable(dump) else str(value)
+    return to_jsonable(dump()) if callable(dump) else str(value)
 
 
 def encode(body: dict[str, Json]) -> bytes:

@@ -23,7 +23,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from holdfast.adapters.sandbox.uninterrupted import uninterrupted
+from holdfast.adapters.sandbox.uninterrupted import finish_despite_cancel
 from holdfast.errors import ToolError
 
 log = logging.getLogger(__name__)
@@ -34,44 +34,46 @@ MAX_ERROR_LINES: Final = 8
 RETRY_SECONDS: Final = 60.0
 """A set that could not be installed is not tried again before that: models repeat failed calls at once."""
 
-MOST_BUILDS: Final = 2
+MAX_BUILDS: Final = 2
 """At once in this process; further sets wait, and their time has not begun."""
 
-MOST_KEPT: Final = 100
+MAX_ENVIRONMENTS: Final = 100
 """Environments. For one more, those used longest ago are removed."""
 
 IN_USE_SECONDS: Final = 3600.0
 """An environment that was used within this time may be in use, and stays."""
 
-MOST_FAILURES: Final = 1000
+MAX_FAILURES: Final = 1000
 """That are remembered, the latest."""
 
-_MARK: Final = "holdfast-complete"
-_MARK_ASIDE: Final = "holdfast-leaving"
+_COMPLETE_MARK: Final = "holdfast-complete"
+_REMOVAL_MARK: Final = "holdfast-leaving"
 _VENV: Final = (sys.executable, "-I", "-m", "venv")
 _LOCK_PAUSE_SECONDS: Final = 0.2
 _MAX_LINE_CHARS: Final = 400
 # Names in our environment that pip itself may need: its own settings, and the way to the network.
-_FOR_PIP: Final = ("PATH", "HOME", "LANG", "TMPDIR", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
-_NETWORK: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
-_STEPS: Final = ("Collecting", "Downloading", "Installing", "Successfully")
+_PIP_VARIABLES: Final = ("PATH", "HOME", "LANG", "TMPDIR", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
+_PROXY_VARIABLES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+_PROGRESS_WORDS: Final = ("Collecting", "Downloading", "Installing", "Successfully")
 
 
 class Environments:
-    def __init__(self, folder: Path, *, install_seconds: float, most_kept: int = MOST_KEPT) -> None:
+    def __init__(
+        self, folder: Path, *, install_seconds: float, max_environments: int = MAX_ENVIRONMENTS
+    ) -> None:
         self._folder = folder
-        self._most_kept = most_kept
-        self._slots = asyncio.Semaphore(MOST_BUILDS)
+        self._max_environments = max_environments
+        self._slots = asyncio.Semaphore(MAX_BUILDS)
         self._install_seconds = install_seconds
         self._builds: dict[Path, asyncio.Task[None]] = {}
         self._failures: dict[Path, tuple[float, str]] = {}
 
-    async def ready(self, requirements: Sequence[str]) -> Path:
+    async def prepare(self, requirements: Sequence[str]) -> Path:
         """The environment with exactly these. However many ask, it is built once; ToolError if it cannot be."""
-        path = self._folder / _key(requirements)
-        if _use(path):
+        path = self._folder / _environment_key(requirements)
+        if _mark_used(path):
             return path
-        self._refuse_repetition(path)
+        self._refuse_early_retry(path)
         build = self._builds.get(path)
         if build is None:
             build = self._builds[path] = asyncio.create_task(self._build(path, requirements))
@@ -90,27 +92,29 @@ class Environments:
         # The others need the empty set while they have a slot, so it goes without.
         slot = self._slots if requirements else contextlib.nullcontext()
         try:
-            async with slot, asyncio.timeout(self._install_seconds), self._locked(path):
-                if not _use(path):
-                    await self._fill(path, requirements)
+            async with slot, asyncio.timeout(self._install_seconds), self._hold_lock(path):
+                if not _mark_used(path):
+                    await self._install(path, requirements)
         except TimeoutError:
-            failure = f"{_named(requirements)} took longer than {self._install_seconds:g} seconds."
-            raise self._failed(path, failure) from None
+            failure = f"{_describe_install(requirements)} took longer than {self._install_seconds:g} seconds."
+            raise self._record_failure(path, failure) from None
         except OSError as error:
-            raise self._failed(path, f"{_named(requirements)} failed: {error}") from error
+            raise self._record_failure(
+                path, f"{_describe_install(requirements)} failed: {error}"
+            ) from error
 
     @contextlib.asynccontextmanager
-    async def _locked(self, path: Path) -> AsyncIterator[None]:
+    async def _hold_lock(self, path: Path) -> AsyncIterator[None]:
         self._folder.mkdir(parents=True, exist_ok=True)
         descriptor = _open_lock(path)
         try:
-            while not _lock(descriptor):  # noqa: ASYNC110 - the kernel rings no bell of ours
+            while not _try_lock(descriptor):  # noqa: ASYNC110 - the kernel rings no bell of ours
                 await asyncio.sleep(_LOCK_PAUSE_SECONDS)
             yield
         finally:
             os.close(descriptor)
 
-    async def _fill(self, path: Path, requirements: Sequence[str]) -> None:
+    async def _install(self, path: Path, requirements: Sequence[str]) -> None:
         told = {"requirements": ",".join(requirements) or "pip"}
         log.info("packages.installing", extra=told)
         started_at = time.monotonic()
@@ -118,12 +122,14 @@ class Environments:
             await _remove(path)
             if requirements:
                 await self._make_room(path, requirements)
-                installer = await self.ready(())
-                await self._step(path, requirements, *_VENV, "--without-pip", str(path))
-                await self._step(path, requirements, *_install(installer, path, requirements))
+                installer = await self.prepare(())
+                await self._run_command(path, requirements, *_VENV, "--without-pip", str(path))
+                await self._run_command(
+                    path, requirements, *_pip_command(installer, path, requirements)
+                )
             else:
-                await self._step(path, requirements, *_VENV, str(path))
-            (path / _MARK).write_text("\n".join(requirements), encoding="utf-8")
+                await self._run_command(path, requirements, *_VENV, str(path))
+            (path / _COMPLETE_MARK).write_text("\n".join(requirements), encoding="utf-8")
         except BaseException:
             await _remove(path)
             raise
@@ -131,25 +137,25 @@ class Environments:
         log.info("packages.installed", extra={**told, **spent})
 
     async def _make_room(self, path: Path, requirements: Sequence[str]) -> None:
-        left = await asyncio.to_thread(make_room, self._folder, self._most_kept - 1)
-        if left >= self._most_kept:
+        left = await asyncio.to_thread(remove_surplus, self._folder, self._max_environments - 1)
+        if left >= self._max_environments:
             failure = f"This server keeps {left} sets of packages, and all were used lately."
-            raise self._failed(path, f"{_named(requirements)} failed: {failure}")
+            raise self._record_failure(path, f"{_describe_install(requirements)} failed: {failure}")
 
-    async def _step(self, path: Path, requirements: Sequence[str], *command: str) -> None:
+    async def _run_command(self, path: Path, requirements: Sequence[str], *command: str) -> None:
         last: deque[str] = deque(maxlen=MAX_ERROR_LINES)
         process = await asyncio.create_subprocess_exec(
             *command,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
-            env=_environment(),
+            env=_pip_environment(),
             start_new_session=True,
         )
         try:
-            async for line in _lines(process):
+            async for line in _read_lines(process):
                 last.append(line)
-                if line.startswith(_STEPS):
+                if line.startswith(_PROGRESS_WORDS):
                     log.info("packages.progress", extra={"pip": line})
             code = await process.wait()
         finally:
@@ -157,23 +163,25 @@ class Environments:
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
         if code != 0:
-            raise self._failed(path, f"{_named(requirements)} failed:\n" + "\n".join(last))
+            raise self._record_failure(
+                path, f"{_describe_install(requirements)} failed:\n" + "\n".join(last)
+            )
 
-    def _failed(self, path: Path, text: str) -> ToolError:
+    def _record_failure(self, path: Path, text: str) -> ToolError:
         log.warning("packages.failed", extra={"reason": text})
         self._failures[path] = (time.monotonic() + RETRY_SECONDS, text)
-        if len(self._failures) > MOST_FAILURES:
+        if len(self._failures) > MAX_FAILURES:
             del self._failures[next(iter(self._failures))]
         return ToolError(text)
 
-    def _refuse_repetition(self, path: Path) -> None:
+    def _refuse_early_retry(self, path: Path) -> None:
         until, text = self._failures.get(path, (0.0, ""))
         if time.monotonic() < until:
             raise ToolError(text)
         self._failures.pop(path, None)
 
 
-def _install(installer: Path, path: Path, requirements: Sequence[str]) -> list[str]:
+def _pip_command(installer: Path, path: Path, requirements: Sequence[str]) -> list[str]:
     return [
         *(str(installer / "bin" / "python"), "-I", "-m", "pip"),
         *("--python", str(path / "bin" / "python"), "--no-input", "--disable-pip-version-check"),
@@ -181,21 +189,21 @@ def _install(installer: Path, path: Path, requirements: Sequence[str]) -> list[s
     ]
 
 
-def _key(requirements: Sequence[str]) -> str:
+def _environment_key(requirements: Sequence[str]) -> str:
     """The set and what compiled packages depend on: another Python needs another environment."""
     python = (sys.implementation.cache_tag, platform.machine(), sys.base_prefix)
     text = "\n".join([*sorted(requirements), *map(str, python)])
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def _named(requirements: Sequence[str]) -> str:
+def _describe_install(requirements: Sequence[str]) -> str:
     return f"Installing {', '.join(requirements) or 'pip'}"
 
 
-def _use(path: Path) -> bool:
+def _mark_used(path: Path) -> bool:
     """Whether it is whole; then nobody removes it for a while."""
     try:
-        os.utime(path / _MARK)
+        os.utime(path / _COMPLETE_MARK)
     except FileNotFoundError:
         return False
     except OSError:  # it is there, but not ours to change: nor ours to remove
@@ -203,15 +211,15 @@ def _use(path: Path) -> bool:
     return True
 
 
-def make_room(folder: Path, most: int) -> int:
+def remove_surplus(folder: Path, max_environments: int) -> int:
     """Remove leftovers and what was used longest ago until no more than ``most`` are there, but none that may be in
     use. How many are left."""
-    found = sorted((path for path in folder.iterdir() if path.is_dir()), key=_used_at)
-    surplus = found[: max(0, len(found) - most)]
+    found = sorted((path for path in folder.iterdir() if path.is_dir()), key=_last_used_at)
+    surplus = found[: max(0, len(found) - max_environments)]
     return len(found) - sum(_remove_unused(path) for path in surplus)
 
 
-def _used_at(path: Path, mark: str = _MARK) -> float:
+def _last_used_at(path: Path, mark: str = _COMPLETE_MARK) -> float:
     """0.0 for one that is not whole."""
     try:
         return (path / mark).stat().st_mtime
@@ -223,12 +231,12 @@ def _remove_unused(path: Path) -> bool:
     """The mark goes before the look at its time: who comes later finds none, and waits for the lock."""
     descriptor = _open_lock(path)
     try:
-        if not _lock(descriptor):
+        if not _try_lock(descriptor):
             return False
         with contextlib.suppress(FileNotFoundError):
-            (path / _MARK).rename(path / _MARK_ASIDE)
-        if _used_at(path, _MARK_ASIDE) > time.time() - IN_USE_SECONDS:
-            (path / _MARK_ASIDE).rename(path / _MARK)
+            (path / _COMPLETE_MARK).rename(path / _REMOVAL_MARK)
+        if _last_used_at(path, _REMOVAL_MARK) > time.time() - IN_USE_SECONDS:
+            (path / _REMOVAL_MARK).rename(path / _COMPLETE_MARK)
             return False
         shutil.rmtree(path, ignore_errors=True)
     finally:
@@ -237,14 +245,14 @@ def _remove_unused(path: Path) -> bool:
 
 
 async def _remove(path: Path) -> None:
-    await uninterrupted(asyncio.to_thread(shutil.rmtree, path, ignore_errors=True))
+    await finish_despite_cancel(asyncio.to_thread(shutil.rmtree, path, ignore_errors=True))
 
 
 def _open_lock(path: Path) -> int:
     return os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
-def _lock(descriptor: int) -> bool:
+def _try_lock(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -252,7 +260,7 @@ def _lock(descriptor: int) -> bool:
     return True
 
 
-async def _lines(process: asyncio.subprocess.Process) -> AsyncIterator[str]:
+async def _read_lines(process: asyncio.subprocess.Process) -> AsyncIterator[str]:
     """What the process says, line by line; a line without end is cut, so that memory stays bounded."""
     assert process.stdout is not None  # noqa: S101 - asked for above
     rest = b""
@@ -266,12 +274,14 @@ async def _lines(process: asyncio.subprocess.Process) -> AsyncIterator[str]:
         yield rest.decode(errors="replace").strip()[:_MAX_LINE_CHARS]
 
 
-def _environment() -> dict[str, str]:
+def _pip_environment() -> dict[str, str]:
     """pip's own settings and no key. Wheels only, unless the operator says otherwise: building a package runs its
     code, here and outside of the sandbox."""
     taken = {
         name: value
         for name, value in os.environ.items()
-        if name in _FOR_PIP or name.upper() in _NETWORK or name.startswith(("PIP_", "LC_"))
+        if name in _PIP_VARIABLES
+        or name.upper() in _PROXY_VARIABLES
+        or name.startswith(("PIP_", "LC_"))
     }
     return {"PIP_ONLY_BINARY": ":all:", **taken}

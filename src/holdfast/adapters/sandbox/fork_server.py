@@ -21,17 +21,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.adapters.sandbox import child, confinement, group_watch, landlock
+from holdfast.adapters.sandbox import child, confinement, group_usage, landlock
 
 FDS_PER_CALL: Final = 4
-WATCH_SECONDS: Final = 0.05
+CHECK_SECONDS: Final = 0.05
 """Between two looks at what the calls use; shorter calls are never looked at."""
 
-_ATTENDANTS: Final = 1
+_INIT_PROCESSES: Final = 1
 """Processes of ours in the pid space of a tool that has its own."""
 
 _FIRST_FREE_FD: Final = 4
-_MOST_FDS: Final = 1 << 16
+_MAX_FDS: Final = 1 << 16
 _CHANNEL_FD: Final = 3
 
 
@@ -40,13 +40,13 @@ class _Call:
     """One fork and what is known of it. ``pid`` is also its group."""
 
     pid: int
-    report: int
+    report_fd: int
     folder: str | None
-    began_at: float
+    started_at: float
     killed_for: str | None = None
     is_ending: bool = False
     exit_code: int | None = None
-    sweeper: int | None = None
+    remover_pid: int | None = None
 
 
 @dataclass(slots=True)
@@ -68,35 +68,35 @@ class ForkServer:
 
     _calls: dict[int, _Call] = field(default_factory=dict)
     _filter: bytes | None = None
-    _watched_at: float = 0.0
-    _folders: int = 0
+    _checked_at: float = 0.0
+    _folder_count: int = 0
 
     def serve(self) -> None:
         """Fork for each request until the server closes its end, by a crash too; then leave nothing behind."""
-        woken = self._settle()
+        woken = self._set_up()
         while True:
-            reports = {call.report: call for call in self._calls.values() if not call.is_ending}
+            reports = {call.report_fd: call for call in self._calls.values() if not call.is_ending}
             watched = [self.control.fileno(), woken, *reports]
-            ready, _, _ = select.select(watched, [], [], self._pause())
+            ready, _, _ = select.select(watched, [], [], self._select_timeout())
             if woken in ready:
                 os.read(woken, 4096)
             for report in reports.keys() & set(ready):
-                self._end(reports[report])  # the server wants it ended, or is gone
+                self._kill_call(reports[report])  # the server wants it ended, or is gone
             if self.control.fileno() in ready:
                 data, fds, _, _ = socket.recv_fds(self.control, 1, FDS_PER_CALL)
                 if not data:
                     break
-                self._start(fds)
-            self._watch()
+                self._start_call(fds)
+            self._enforce_limits()
             self._reap()
-        self._leave()
+        self._shut_down()
 
-    def _settle(self) -> int:
+    def _set_up(self) -> int:
         confinement.adopt_orphans()
         confinement.hide_memory()
         if self.root is not None:  # else the forks do it once they have what they need
             confinement.drop_privileges()
-        self._filter = confinement.group_filter(_out_of_reach())
+        self._filter = confinement.build_group_filter(_protected_pids())
         woken, waker = os.pipe()
         for fd in (woken, waker):
             os.set_blocking(fd, False)
@@ -105,75 +105,77 @@ class ForkServer:
         gc.freeze()  # the forks share these pages for as long as the collector leaves them alone
         return woken
 
-    def _pause(self) -> float | None:
-        return WATCH_SECONDS if self._calls else None
+    def _select_timeout(self) -> float | None:
+        return CHECK_SECONDS if self._calls else None
 
-    def _start(self, fds: list[int]) -> None:
+    def _start_call(self, fds: list[int]) -> None:
         channel, stdout, stderr, report = fds
         folder = None
         try:
             if self.root is not None:
-                self._folders += 1
-                folder = f"{self.root}/{self._folders}"
+                self._folder_count += 1
+                folder = f"{self.root}/{self._folder_count}"
                 Path(folder).mkdir(stat.S_IRWXU)
-            fork = self._fork_apart if folder is None else os.fork
-            pid = _forked(lambda: self._become_tool(channel, stdout, stderr, folder), fork)
+            fork = self._fork_in_namespaces if folder is None else os.fork
+            pid = _fork_and_run(lambda: self._become_tool(channel, stdout, stderr, folder), fork)
         except OSError:  # no more processes or no room; the caller sees its descriptors closed
             if folder is not None:
                 Path(folder).rmdir()
             os.close(report)
         else:
             self._calls[pid] = _Call(pid, report, folder, time.monotonic())
-            _tell(report, struct.pack("!q", pid))
+            _report(report, struct.pack("!q", pid))
         for fd in (channel, stdout, stderr):
             os.close(fd)
 
-    def _fork_apart(self) -> int:
-        return confinement.fork_apart(own_network=self.own_network)
+    def _fork_in_namespaces(self) -> int:
+        return confinement.fork_in_namespaces(own_network=self.own_network)
 
     def _become_tool(self, channel: int, stdout: int, stderr: int, folder: str | None) -> None:
         os.setsid()
         for source, place in ((stdout, 1), (stderr, 2), (channel, _CHANNEL_FD)):
             os.dup2(source, place, inheritable=place != _CHANNEL_FD)
-        os.closerange(_FIRST_FREE_FD, _MOST_FDS)
+        os.closerange(_FIRST_FREE_FD, _MAX_FDS)
         if folder is None:
-            confinement.go_on_inside(self.file_bytes, own_network=self.own_network)
-        confinement.limit(
+            confinement.enter_namespaces(self.file_bytes, own_network=self.own_network)
+        confinement.set_limits(
             data_bytes=self.memory_bytes, open_files=self.open_files, file_bytes=self.file_bytes
         )
-        landlock.keep_signals_inside()
+        landlock.restrict_signals()
         if folder is not None:
-            landlock.hide(self.hidden, but=[self.environment.prefix] if self.environment else [])
+            landlock.hide_paths(
+                self.hidden, readable=[self.environment.prefix] if self.environment else []
+            )
         if self._filter is not None:
             with contextlib.suppress(OSError):  # a kernel without filters
-                confinement.put_on(self._filter)
+                confinement.install_filter(self._filter)
         channel_socket = socket.socket(fileno=_CHANNEL_FD)
-        child.answer(channel_socket, folder or "/tmp", self.environment)  # noqa: S108 - nobody else's
+        child.answer_call(channel_socket, folder or "/tmp", self.environment)  # noqa: S108 - nobody else's
 
-    def _watch(self) -> None:
+    def _enforce_limits(self) -> None:
         """End the calls whose processes are too many or hold too much together."""
         now = time.monotonic()
-        if now < self._watched_at + WATCH_SECONDS:
+        if now < self._checked_at + CHECK_SECONDS:
             return
         live = {
             pid
             for pid, call in self._calls.items()
-            if not call.is_ending and now >= call.began_at + WATCH_SECONDS
+            if not call.is_ending and now >= call.started_at + CHECK_SECONDS
         }
         if not live:
             return
-        self._watched_at = now
-        attendants = 0 if self.root is not None else _ATTENDANTS
-        most = group_watch.Use(
+        self._checked_at = now
+        attendants = 0 if self.root is not None else _INIT_PROCESSES
+        most = group_usage.Usage(
             processes=self.processes + attendants,
             threads=self.threads + attendants,
             memory_bytes=self.memory_bytes,
         )
-        for pid, use in group_watch.use_of_groups(live, most=most).items():
-            if (excess := use.excess(most)) is not None:
-                self._end(self._calls[pid], excess)
+        for pid, use in group_usage.measure_groups(live, limits=most).items():
+            if (excess := use.exceeded_limit(most)) is not None:
+                self._kill_call(self._calls[pid], excess)
 
-    def _end(self, call: _Call, killed_for: str | None = None) -> None:
+    def _kill_call(self, call: _Call, killed_for: str | None = None) -> None:
         if not call.is_ending:
             call.is_ending = True
             call.killed_for = killed_for
@@ -192,41 +194,41 @@ class ForkServer:
                     code = os.waitstatus_to_exitcode(status)
                     inside = self.root is None
                     self._calls[pid].exit_code = (
-                        confinement.exit_code_inside(code) if inside else code
+                        confinement.decode_exit_code(code) if inside else code
                     )
-                    self._end(self._calls[pid])
+                    self._kill_call(self._calls[pid])
                 for call in self._calls.values():
-                    if call.sweeper == pid:
-                        call.sweeper = 0
+                    if call.remover_pid == pid:
+                        call.remover_pid = 0
         for call in [call for call in self._calls.values() if call.exit_code is not None]:
-            self._finish(call)
+            self._finish_call(call)
 
-    def _finish(self, call: _Call) -> None:
-        if call.sweeper is None:
+    def _finish_call(self, call: _Call) -> None:
+        if call.remover_pid is None:
             if _kill_group(call.pid):
                 return  # some are still dying; the next of them wakes us
-            call.sweeper = _sweep(call.folder)
-        if call.sweeper == 0:
+            call.remover_pid = _remove_folder(call.folder)
+        if call.remover_pid == 0:
             del self._calls[call.pid]
             end = {"exit_code": call.exit_code, "killed_for": call.killed_for}
-            _tell(call.report, json.dumps(end).encode())
-            os.close(call.report)
+            _report(call.report_fd, json.dumps(end).encode())
+            os.close(call.report_fd)
 
-    def _leave(self) -> None:
+    def _shut_down(self) -> None:
         for call in self._calls.values():
-            self._end(call)
+            self._kill_call(call)
         if self.root is not None:
-            _remove(self.root)
+            _remove_tree(self.root)
 
 
-def _out_of_reach() -> list[int]:
+def _protected_pids() -> list[int]:
     """Whom a tool may not signal: everybody at once, us, the server. In a pid space of our own there is none."""
     server = os.getppid()
     groups = [os.getpgrp(), os.getpgid(server) if server else 0]
     return [pid for pid in (-1, os.getpid(), server, *(-group for group in groups)) if pid]
 
 
-def _forked(work: Callable[[], None], fork: Callable[[], int] = os.fork) -> int:
+def _fork_and_run(work: Callable[[], None], fork: Callable[[], int] = os.fork) -> int:
     """A process that does the work and nothing else; its pid."""
     pid = fork()
     if pid == 0:
@@ -239,7 +241,7 @@ def _forked(work: Callable[[], None], fork: Callable[[], int] = os.fork) -> int:
     return pid
 
 
-def _sweep(folder: str | None) -> int:
+def _remove_folder(folder: str | None) -> int:
     """Remove the folder: at once if it is empty (0), else by a process of its own, for it may take long."""
     if folder is None:
         return 0
@@ -247,16 +249,16 @@ def _sweep(folder: str | None) -> int:
         Path(folder).rmdir()
     except OSError:
         with contextlib.suppress(OSError):
-            return _forked(lambda: _remove_alone(folder))
+            return _fork_and_run(lambda: _remove_in_child(folder))
     return 0
 
 
-def _remove_alone(folder: str) -> None:
-    os.closerange(_CHANNEL_FD, _MOST_FDS)
-    _remove(folder)
+def _remove_in_child(folder: str) -> None:
+    os.closerange(_CHANNEL_FD, _MAX_FDS)
+    _remove_tree(folder)
 
 
-def _remove(folder: str) -> None:
+def _remove_tree(folder: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     if not Path(folder).exists():
         return
@@ -268,9 +270,9 @@ def _remove(folder: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _tell(report: int, words: bytes) -> None:
+def _report(report_fd: int, data: bytes) -> None:
     with contextlib.suppress(OSError):  # the caller gave up
-        os.write(report, words)
+        os.write(report_fd, data)
 
 
 def _kill_group(pid: int) -> bool:

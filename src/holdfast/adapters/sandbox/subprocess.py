@@ -17,9 +17,13 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from holdfast.adapters.sandbox.environments import Environments
-from holdfast.adapters.sandbox.levels import Isolation
-from holdfast.adapters.sandbox.uninterrupted import uninterrupted
-from holdfast.adapters.sandbox.warm import WarmServer, WarmServers, inherited_environment
+from holdfast.adapters.sandbox.fork_server_pool import (
+    ForkServerPool,
+    ForkServerProcess,
+    inherited_environment,
+)
+from holdfast.adapters.sandbox.isolation import Isolation
+from holdfast.adapters.sandbox.uninterrupted import finish_despite_cancel
 from holdfast.errors import BackendError, ToolError
 from holdfast.ports.sandbox import SandboxCall, SandboxLimits, SandboxResult
 
@@ -56,81 +60,83 @@ class SubprocessSandbox:
         self._slots = asyncio.Semaphore(max_concurrent or 2 * (os.cpu_count() or 1))
         self._limits = limits or SandboxLimits()
         self._environments = environments
-        self._warm = WarmServers(self._limits, isolation, hidden)
+        self._pool = ForkServerPool(self._limits, isolation, hidden)
 
     async def run(self, call: SandboxCall) -> SandboxResult:
         try:
             environment = await self._environment(call.requirements)
         except ToolError as error:
             return SandboxResult(status="failed", error=str(error))
-        async with self._slots, self._forked(environment) as child:
-            return await self._outcome(child, call)
+        async with self._slots, self._forked_child(environment) as child:
+            return await self._run_call(child, call)
 
     async def close(self) -> None:
         if self._environments is not None:
             await self._environments.close()
-        await self._warm.close()
+        await self._pool.close()
 
     async def _environment(self, requirements: tuple[str, ...]) -> Path | None:
         if not requirements:
             return None
         if self._environments is None:
             raise ToolError("This server installs no packages for tools.")
-        return await self._environments.ready(requirements)
+        return await self._environments.prepare(requirements)
 
     @contextlib.asynccontextmanager
-    async def _forked(self, environment: Path | None) -> AsyncIterator["_Child"]:
+    async def _forked_child(self, environment: Path | None) -> AsyncIterator["_Child"]:
         """A process that waits for its request; dead, with all that it started, at the end."""
         with contextlib.ExitStack() as lent:
             child = await self._fork(environment, lent)
             try:
                 yield child
             finally:
-                child.end()
-                await uninterrupted(_clean_up(child))
+                child.kill()
+                await finish_despite_cancel(_clean_up(child))
 
     async def _fork(self, environment: Path | None, lent: contextlib.ExitStack) -> "_Child":
         for _ in range(2):  # a fork server that died, by whatever hand, is replaced
-            server = lent.enter_context(self._warm.lent(environment))
+            server = lent.enter_context(self._pool.borrow(environment))
             with contextlib.suppress(OSError, EOFError):
-                return await _Child.forked_from(server)
+                return await _Child.fork_from(server)
         raise BackendError("The tool sandbox could not start a process.")
 
-    async def _outcome(self, child: "_Child", call: SandboxCall) -> SandboxResult:
+    async def _run_call(self, child: "_Child", call: SandboxCall) -> SandboxResult:
         loop = asyncio.get_running_loop()
         started_at = loop.time()
-        asking = asyncio.create_task(child.ask(_request(call)))
+        asking = asyncio.create_task(child.ask(_encode_request(call)))
         child.resources.callback(asking.cancel)
-        flooding = asyncio.create_task(child.flood(self._limits.output_bytes))
+        flooding = asyncio.create_task(child.wait_for_excess_output(self._limits.output_bytes))
         child.resources.callback(flooding.cancel)
         done, _ = await asyncio.wait(
-            {asking, flooding, child.ending},
+            {asking, flooding, child.exit_task},
             timeout=call.timeout_seconds,
             return_when=asyncio.FIRST_COMPLETED,
         )
         duration_seconds = loop.time() - started_at
         if done and flooding not in done:
             # The answer and the end come together, as a rule in this order; few need to be told to end.
-            await asyncio.wait({asking, child.ending}, timeout=_GRACE_SECONDS)
-        child.end()
-        await asyncio.wait({child.ending}, timeout=_REAP_SECONDS)
+            await asyncio.wait({asking, child.exit_task}, timeout=_GRACE_SECONDS)
+        child.kill()
+        await asyncio.wait({child.exit_task}, timeout=_REAP_SECONDS)
         if not done:
-            verdict = _overdue(call.timeout_seconds)
+            verdict = _timeout_result(call.timeout_seconds)
         elif flooding in done:
-            verdict = _failure(
+            verdict = _failed_result(
                 f"The tool wrote more than {self._limits.output_bytes} bytes of output."
             )
         else:
-            verdict = _verdict(_result(asking), _result(child.ending), self._limits)
+            verdict = _call_result(
+                _result_if_done(asking), _result_if_done(child.exit_task), self._limits
+            )
         return SandboxResult(
             **verdict,
-            stdout=child.stdout.lines(),
-            stderr=child.stderr.lines(),
+            stdout=child.stdout.read_lines(),
+            stderr=child.stderr.read_lines(),
             duration_seconds=duration_seconds,
         )
 
 
-def _request(call: SandboxCall) -> bytes:
+def _encode_request(call: SandboxCall) -> bytes:
     body = {
         "source": call.source,
         "function": call.function,
@@ -147,17 +153,17 @@ class _Output:
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        self._kept = bytearray()
-        self.written = 0
-        self.on_more: Callable[[], object] = lambda: None
+        self._buffer = bytearray()
+        self.bytes_written = 0
+        self.on_data: Callable[[], object] = lambda: None
         os.set_blocking(fd, False)
         asyncio.get_running_loop().add_reader(fd, self._read)
 
-    def lines(self) -> tuple[str, ...]:
+    def read_lines(self) -> tuple[str, ...]:
         """What a tool that ended has written, the rest of it taken from the pipe first."""
-        while len(self._kept) < MAX_OUTPUT_BYTES and self._read():
+        while len(self._buffer) < MAX_OUTPUT_BYTES and self._read():
             pass
-        return tuple(self._kept.decode(errors="replace").splitlines())
+        return tuple(self._buffer.decode(errors="replace").splitlines())
 
     def close(self) -> None:
         asyncio.get_running_loop().remove_reader(self._fd)
@@ -170,14 +176,14 @@ class _Output:
             return False
         if not data:
             asyncio.get_running_loop().remove_reader(self._fd)
-        self._kept += data[: MAX_OUTPUT_BYTES - len(self._kept)]
-        self.written += len(data)
-        self.on_more()
+        self._buffer += data[: MAX_OUTPUT_BYTES - len(self._buffer)]
+        self.bytes_written += len(data)
+        self.on_data()
         return bool(data)
 
 
 @dataclass(frozen=True, slots=True)
-class _Ending:
+class _Exit:
     exit_code: int
     killed_for: str | None
 
@@ -185,28 +191,28 @@ class _Ending:
 @dataclass(frozen=True, slots=True)
 class _Child:
     pid: int
-    server: WarmServer
+    server: ForkServerProcess
     channel: socket.socket
     report: socket.socket
     stdout: _Output
     stderr: _Output
-    ending: asyncio.Task[_Ending | None]
+    exit_task: asyncio.Task[_Exit | None]
     resources: contextlib.ExitStack
 
     @classmethod
-    async def forked_from(cls, server: WarmServer) -> "_Child":
+    async def fork_from(cls, server: ForkServerProcess) -> "_Child":
         with contextlib.ExitStack() as ours:
             with contextlib.ExitStack() as theirs:
-                channel, their_channel = _sockets(ours, theirs)
-                report, their_report = _sockets(ours, theirs)
-                stdout, their_stdout = _pipe(ours, theirs)
-                stderr, their_stderr = _pipe(ours, theirs)
+                channel, their_channel = _open_sockets(ours, theirs)
+                report, their_report = _open_sockets(ours, theirs)
+                stdout, their_stdout = _open_pipe(ours, theirs)
+                stderr, their_stderr = _open_pipe(ours, theirs)
                 given = [their_channel.fileno(), their_stdout, their_stderr, their_report.fileno()]
                 socket.send_fds(server.control, [b"f"], given)
             # Tool code runs only once we know whom to kill: the fork waits for its request, and ends
             # when the channel closes without one.
-            (pid,) = struct.unpack("!q", await _exactly(report, 8))
-            ending = asyncio.create_task(_ending(report))
+            (pid,) = struct.unpack("!q", await _receive_exactly(report, 8))
+            ending = asyncio.create_task(_read_exit(report))
             ours.callback(ending.cancel)
             return cls(pid, server, channel, report, stdout, stderr, ending, ours.pop_all())
 
@@ -215,76 +221,76 @@ class _Child:
         header = struct.pack("!q", len(request))
         try:
             await asyncio.get_running_loop().sock_sendall(self.channel, header + request)
-            (size,) = struct.unpack("!q", await _exactly(self.channel, 8))
-            answer = json.loads(await _exactly(self.channel, min(size, MAX_RESULT_BYTES)))
+            (size,) = struct.unpack("!q", await _receive_exactly(self.channel, 8))
+            answer = json.loads(await _receive_exactly(self.channel, min(size, MAX_RESULT_BYTES)))
         except (OSError, EOFError, ValueError, RecursionError):
             return None
         return answer if isinstance(answer, dict) else None
 
-    async def flood(self, most: int) -> None:
+    async def wait_for_excess_output(self, max_bytes: int) -> None:
         """Returns when the tool has written more than that."""
         more = asyncio.Event()
         for output in (self.stdout, self.stderr):
-            output.on_more = more.set
-        while self.stdout.written + self.stderr.written <= most:
+            output.on_data = more.set
+        while self.stdout.bytes_written + self.stderr.bytes_written <= max_bytes:
             await more.wait()
             more.clear()
 
-    def end(self) -> None:
+    def kill(self) -> None:
         """Have everything killed that the call started, if something is left of it."""
-        if not self.ending.done():
+        if not self.exit_task.done():
             with contextlib.suppress(OSError):  # the other side was faster
                 self.report.shutdown(socket.SHUT_WR)
-        elif _result(self.ending) is None:
-            self.server.kill_lost(self.pid)
+        elif _result_if_done(self.exit_task) is None:
+            self.server.kill_orphans(self.pid)
 
 
-def _overdue(timeout_seconds: float) -> dict[str, Any]:
+def _timeout_result(timeout_seconds: float) -> dict[str, Any]:
     error = f"The tool did not finish within {timeout_seconds:g} seconds."
     return {"status": "timed_out", "error": error}
 
 
-def _failure(error: str) -> dict[str, Any]:
+def _failed_result(error: str) -> dict[str, Any]:
     return {"status": "failed", "error": error}
 
 
-def _verdict(
-    answer: dict[str, Any] | None, ending: _Ending | None, limits: SandboxLimits
+def _call_result(
+    answer: dict[str, Any] | None, exit_: _Exit | None, limits: SandboxLimits
 ) -> dict[str, Any]:
     if answer is None:
-        return _failure(_last_words(ending, limits))
+        return _failed_result(_describe_exit(exit_, limits))
     if "value" in answer:
         return {"status": "finished", "value": answer["value"]}
-    return _failure(str(answer.get("error")))
+    return _failed_result(str(answer.get("error")))
 
 
-def _last_words(ending: _Ending | None, limits: SandboxLimits) -> str:
-    if ending is None:
+def _describe_exit(exit_: _Exit | None, limits: SandboxLimits) -> str:
+    if exit_ is None:
         return "The tool's process was lost."
-    if ending.killed_for == "memory":
+    if exit_.killed_for == "memory":
         return f"The tool used more than {limits.memory_bytes} bytes of memory and was killed."
-    if ending.killed_for == "processes":
+    if exit_.killed_for == "processes":
         return f"The tool started more than {limits.processes} processes and was killed."
-    if ending.killed_for == "threads":
+    if exit_.killed_for == "threads":
         return f"The tool started more than {limits.threads} threads and was killed."
-    if ending.exit_code < 0:
-        reason = signal.strsignal(-ending.exit_code)
-        return f"The tool's process was killed by signal {-ending.exit_code} ({reason})."
-    return f"The tool's process ended with exit code {ending.exit_code} before it returned a value."
+    if exit_.exit_code < 0:
+        reason = signal.strsignal(-exit_.exit_code)
+        return f"The tool's process was killed by signal {-exit_.exit_code} ({reason})."
+    return f"The tool's process ended with exit code {exit_.exit_code} before it returned a value."
 
 
-def _result(task: asyncio.Task[_T | None]) -> _T | None:
+def _result_if_done(task: asyncio.Task[_T | None]) -> _T | None:
     return task.result() if task.done() else None
 
 
 async def _clean_up(child: _Child) -> None:
-    await asyncio.wait({child.ending}, timeout=_REAP_SECONDS)
-    if _result(child.ending) is None:
-        child.server.kill_lost(child.pid)
+    await asyncio.wait({child.exit_task}, timeout=_REAP_SECONDS)
+    if _result_if_done(child.exit_task) is None:
+        child.server.kill_orphans(child.pid)
     child.resources.close()
 
 
-async def _ending(report: socket.socket) -> _Ending | None:
+async def _read_exit(report: socket.socket) -> _Exit | None:
     """How the process ended; None if the fork server died and nobody knows."""
     loop = asyncio.get_running_loop()
     words = b""
@@ -293,10 +299,10 @@ async def _ending(report: socket.socket) -> _Ending | None:
             words += chunk
     except OSError:
         return None
-    return _Ending(**json.loads(words)) if words else None
+    return _Exit(**json.loads(words)) if words else None
 
 
-async def _exactly(source: socket.socket, size: int) -> bytes:
+async def _receive_exactly(source: socket.socket, size: int) -> bytes:
     loop = asyncio.get_running_loop()
     data = bytearray()
     while len(data) < size:
@@ -307,7 +313,7 @@ async def _exactly(source: socket.socket, size: int) -> bytes:
     return bytes(data)
 
 
-def _sockets(
+def _open_sockets(
     ours: contextlib.ExitStack, theirs: contextlib.ExitStack
 ) -> tuple[socket.socket, socket.socket]:
     near, far = socket.socketpair()
@@ -315,7 +321,7 @@ def _sockets(
     return ours.enter_context(near), theirs.enter_context(far)
 
 
-def _pipe(ours: contextlib.ExitStack, theirs: contextlib.ExitStack) -> tuple[_Output, int]:
+def _open_pipe(ours: contextlib.ExitStack, theirs: contextlib.ExitStack) -> tuple[_Output, int]:
     readable, writable = os.pipe()
     theirs.callback(os.close, writable)
     output = _Output(readable)

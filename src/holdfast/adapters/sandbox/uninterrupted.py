@@ -5,7 +5,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 
-async def uninterrupted(work: Coroutine[Any, Any, None]) -> None:
+async def finish_despite_cancel(work: Coroutine[Any, Any, None]) -> None:
     """Finish the work whatever comes, then pass on the cancellation that came meanwhile."""
     task = asyncio.create_task(work)
     cancelled: asyncio.CancelledError | None = None

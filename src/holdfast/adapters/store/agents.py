@@ -23,10 +23,10 @@ from sqlalchemy import (
 from holdfast.adapters.store import tables
 from holdfast.adapters.store.blocks import BLOCK
 from holdfast.adapters.store.cipher import Cipher
-from holdfast.adapters.store.paging import Listing
-from holdfast.adapters.store.prepared import Prepared
-from holdfast.adapters.store.rows import Shape, refuse_nul
-from holdfast.adapters.store.tagged import has_tags
+from holdfast.adapters.store.paging import PagedList
+from holdfast.adapters.store.prepared_statement import PreparedStatement
+from holdfast.adapters.store.row_mapper import RowMapper, refuse_nul
+from holdfast.adapters.store.tag_filter import has_tags
 from holdfast.adapters.store.tools import TOOL
 from holdfast.core.agents import Agent, AgentQuery, Secret
 from holdfast.core.memory import Block
@@ -35,15 +35,15 @@ from holdfast.core.tools import Tool
 from holdfast.errors import AlreadyExists, NotFound
 
 _agents = tables.agents
-_links_to_tools = tables.agent_tools
-_links_to_blocks = tables.agent_blocks
+_tool_links = tables.agent_tools
+_block_links = tables.agent_blocks
 _secrets = tables.agent_secrets
 
-AGENT = Shape(Agent, _agents)
+AGENT = RowMapper(Agent, _agents)
 # Written by ``set_last_run`` alone, so that a run's end and an edit of the agent never undo each other.
-_LAST_RUN = ("last_stop_reason", "last_run_completion", "last_run_duration_ms")
+_LAST_RUN_COLUMNS = ("last_stop_reason", "last_run_completion", "last_run_duration_ms")
 
-_listing = Listing(
+_paged_list = PagedList(
     "Agent",
     _agents.c.id,
     organization_id=_agents.c.organization_id,
@@ -55,7 +55,7 @@ _listing = Listing(
     ignores_unknown_cursors=True,
 )
 
-_get = Prepared(
+_get = PreparedStatement(
     select(*AGENT.columns).where(
         _agents.c.id == bindparam("this_id"), _agents.c.organization_id == bindparam("organization")
     )
@@ -63,38 +63,38 @@ _get = Prepared(
 _save = update(_agents).where(
     _agents.c.id == bindparam("this_id"), _agents.c.organization_id == bindparam("organization")
 )
-_set_last_run = Prepared(
-    update(_agents).where(_agents.c.id == bindparam("this_id")), columns=_LAST_RUN
+_set_last_run = PreparedStatement(
+    update(_agents).where(_agents.c.id == bindparam("this_id")), columns=_LAST_RUN_COLUMNS
 )
 
 
-class _Held:
+class _AgentRows:
     """Rows that agents hold, each with its agent's id at the end. A turn asks for those of one agent."""
 
     def __init__(self, rows: Select[Any], agent_id: ColumnElement[str]) -> None:
         rows = rows.add_columns(agent_id)
-        self._of_one = Prepared(rows.where(agent_id == bindparam("agent")))
-        self._of_many = rows.where(agent_id.in_(bindparam("agents", expanding=True)))
+        self._for_one = PreparedStatement(rows.where(agent_id == bindparam("agent")))
+        self._for_many = rows.where(agent_id.in_(bindparam("agents", expanding=True)))
 
     def rows(self, connection: Connection, agent_ids: Collection[str]) -> Iterable[Sequence[Any]]:
         if len(agent_ids) == 1:
-            return self._of_one.rows(connection, {"agent": next(iter(agent_ids))})
-        return connection.execute(self._of_many, {"agents": list(agent_ids)})
+            return self._for_one.fetch_all(connection, {"agent": next(iter(agent_ids))})
+        return connection.execute(self._for_many, {"agents": list(agent_ids)})
 
 
-_tools_of = _Held(
+_tool_rows = _AgentRows(
     select(*TOOL.columns)
-    .join(_links_to_tools, _links_to_tools.c.tool_id == tables.tools.c.id)
-    .order_by(_links_to_tools.c.ordinal),
-    _links_to_tools.c.agent_id,
+    .join(_tool_links, _tool_links.c.tool_id == tables.tools.c.id)
+    .order_by(_tool_links.c.ordinal),
+    _tool_links.c.agent_id,
 )
-_blocks_of = _Held(
+_block_rows = _AgentRows(
     select(*BLOCK.columns)
-    .join(_links_to_blocks, _links_to_blocks.c.block_id == tables.blocks.c.id)
-    .order_by(_links_to_blocks.c.ordinal),
-    _links_to_blocks.c.agent_id,
+    .join(_block_links, _block_links.c.block_id == tables.blocks.c.id)
+    .order_by(_block_links.c.ordinal),
+    _block_links.c.agent_id,
 )
-_secrets_of = _Held(
+_secret_rows = _AgentRows(
     select(
         _secrets.c.id, _secrets.c.key, _secrets.c.encrypted_value, _secrets.c.description
     ).order_by(_secrets.c.ordinal),
@@ -108,19 +108,25 @@ class SqlAgents:
         self._cipher = cipher
 
     def add(self, agent: Agent) -> None:
-        self._connection.execute(insert(_agents), AGENT.row(agent))
+        self._connection.execute(insert(_agents), AGENT.to_row(agent))
 
     def get(self, organization_id: str, agent_id: str) -> Agent:
-        row = _get.row(self._connection, {"this_id": agent_id, "organization": organization_id})
+        row = _get.fetch_first(
+            self._connection, {"this_id": agent_id, "organization": organization_id}
+        )
         if row is None:
-            raise _missing(agent_id)
-        return AGENT.value(row)
+            raise _not_found(agent_id)
+        return AGENT.from_row(row)
 
     def save(self, agent: Agent) -> None:
-        row = {name: value for name, value in AGENT.row(agent).items() if name not in _LAST_RUN}
+        row = {
+            name: value
+            for name, value in AGENT.to_row(agent).items()
+            if name not in _LAST_RUN_COLUMNS
+        }
         who = {"this_id": agent.id, "organization": agent.organization_id}
         if self._connection.execute(_save, row | who).rowcount == 0:
-            raise _missing(agent.id)
+            raise _not_found(agent.id)
 
     def delete(self, organization_id: str, agent_id: str) -> None:
         gone = self._connection.execute(
@@ -129,12 +135,12 @@ class SqlAgents:
             )
         )
         if gone.rowcount == 0:
-            raise _missing(agent_id)
+            raise _not_found(agent_id)
 
     def list(self, organization_id: str, query: AgentQuery) -> Sequence[Agent]:
         wanted = select(*AGENT.columns).where(*_conditions(query))
-        rows = _listing.window(self._connection, wanted, organization_id, query.page)
-        return [AGENT.value(row) for row in rows]
+        rows = _paged_list.select_page(self._connection, wanted, organization_id, query.page)
+        return [AGENT.from_row(row) for row in rows]
 
     def count(self, organization_id: str, query: AgentQuery) -> int:
         wanted = (
@@ -144,7 +150,7 @@ class SqlAgents:
         )
         return self._connection.execute(wanted).scalar_one()
 
-    def note_run_end(self, run: Run) -> None:
+    def record_run_end(self, run: Run) -> None:
         if run.request.compaction is not None:
             # Housekeeping has no last words, and a thread that waits goes on waiting.
             return
@@ -163,7 +169,7 @@ class SqlAgents:
         completed_at: datetime | None,
         duration_ms: int | None,
     ) -> None:
-        _set_last_run.run(
+        _set_last_run.execute(
             self._connection,
             {
                 "this_id": agent_id,
@@ -207,14 +213,14 @@ class SqlAgents:
 
     def tools(self, agent_ids: Collection[str]) -> Mapping[str, Sequence[Tool]]:
         found: dict[str, list[Tool]] = {agent_id: [] for agent_id in agent_ids}
-        for row in _tools_of.rows(self._connection, found.keys()):
-            found[row[-1]].append(TOOL.value(row))
+        for row in _tool_rows.rows(self._connection, found.keys()):
+            found[row[-1]].append(TOOL.from_row(row))
         return found
 
     def attach_tools(self, agent_id: str, tool_ids: Sequence[str]) -> None:
-        links = _links_to_tools
+        links = _tool_links
         self._lock(agent_id)
-        held = self._held(links.c.tool_id, links.c.ordinal, links.c.agent_id == agent_id)
+        held = self._select_map(links.c.tool_id, links.c.ordinal, links.c.agent_id == agent_id)
         new = [tool_id for tool_id in dict.fromkeys(tool_ids) if tool_id not in held]
         first = max(held.values(), default=0) + 1
         rows = [
@@ -225,29 +231,29 @@ class SqlAgents:
             self._connection.execute(insert(links), rows)
 
     def detach_tools(self, agent_id: str, tool_ids: Collection[str]) -> None:
-        links = _links_to_tools
+        links = _tool_links
         self._connection.execute(
             delete(links).where(links.c.agent_id == agent_id, links.c.tool_id.in_(tool_ids))
         )
 
     def blocks(self, agent_ids: Collection[str]) -> Mapping[str, Sequence[Block]]:
         found: dict[str, list[Block]] = {agent_id: [] for agent_id in agent_ids}
-        for row in _blocks_of.rows(self._connection, found.keys()):
-            found[row[-1]].append(BLOCK.value(row))
+        for row in _block_rows.rows(self._connection, found.keys()):
+            found[row[-1]].append(BLOCK.from_row(row))
         return found
 
     def attach_block(self, agent_id: str, block_id: str) -> None:
-        links = _links_to_blocks
+        links = _block_links
         label = self._connection.execute(
             select(tables.blocks.c.label).where(tables.blocks.c.id == block_id)
         ).scalar()
         if label is None:
             raise NotFound(f"Block with ID {block_id} not found")
         self._lock(agent_id)
-        held = self._held(links.c.block_id, links.c.ordinal, links.c.agent_id == agent_id)
+        held = self._select_map(links.c.block_id, links.c.ordinal, links.c.agent_id == agent_id)
         if block_id in held:
             return
-        labels = self._held(links.c.label, links.c.block_id, links.c.agent_id == agent_id)
+        labels = self._select_map(links.c.label, links.c.block_id, links.c.agent_id == agent_id)
         if label in labels:
             raise AlreadyExists(f"Agent {agent_id} already has a block with the label {label}.")
         ordinal = max(held.values(), default=0) + 1
@@ -255,7 +261,7 @@ class SqlAgents:
         self._connection.execute(insert(links), row)
 
     def detach_block(self, agent_id: str, block_id: str) -> bool:
-        links = _links_to_blocks
+        links = _block_links
         gone = self._connection.execute(
             delete(links).where(links.c.agent_id == agent_id, links.c.block_id == block_id)
         )
@@ -263,7 +269,7 @@ class SqlAgents:
 
     def secrets(self, agent_ids: Collection[str]) -> Mapping[str, Sequence[Secret]]:
         found: dict[str, list[Secret]] = {agent_id: [] for agent_id in agent_ids}
-        for key_id, key, encrypted, description, agent_id in _secrets_of.rows(
+        for key_id, key, encrypted, description, agent_id in _secret_rows.rows(
             self._connection, found.keys()
         ):
             value = self._cipher.decrypt(encrypted)
@@ -294,15 +300,15 @@ class SqlAgents:
         """Whoever changes what the agent holds comes one after the other; SQLite has one writer anyway."""
         wanted = select(_agents.c.id).where(_agents.c.id == agent_id).with_for_update()
         if self._connection.execute(wanted).first() is None:
-            raise _missing(agent_id)
+            raise _not_found(agent_id)
 
-    def _held(
+    def _select_map(
         self, what: ColumnElement[Any], by: ColumnElement[Any], where: ColumnElement[bool]
     ) -> dict[Any, Any]:
         return {row[0]: row[1] for row in self._connection.execute(select(what, by).where(where))}
 
 
-def _missing(agent_id: str) -> NotFound:
+def _not_found(agent_id: str) -> NotFound:
     return NotFound(f"Agent with ID {agent_id} not found")
 
 
@@ -325,7 +331,7 @@ def _conditions(query: AgentQuery) -> list[ColumnElement[bool]]:
             )
         )
     if query.block_id is not None:
-        links = _links_to_blocks
+        links = _block_links
         conditions.append(
             exists().where(links.c.agent_id == _agents.c.id, links.c.block_id == query.block_id)
         )

@@ -6,9 +6,9 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, delete, exists, func, insert, select, update
 
 from holdfast.adapters.store import tables
-from holdfast.adapters.store.paging import Listing
-from holdfast.adapters.store.rows import Shape, refuse_nul
-from holdfast.adapters.store.tagged import has_tags
+from holdfast.adapters.store.paging import PagedList
+from holdfast.adapters.store.row_mapper import RowMapper, refuse_nul
+from holdfast.adapters.store.tag_filter import has_tags
 from holdfast.core.memory import Block, BlockQuery
 from holdfast.errors import NotFound
 
@@ -16,9 +16,9 @@ _blocks = tables.blocks
 _links = tables.agent_blocks
 _tags = tables.block_tags
 
-BLOCK = Shape(Block, _blocks)
+BLOCK = RowMapper(Block, _blocks)
 
-_listing = Listing(
+_paged_list = PagedList(
     "Block",
     _blocks.c.id,
     organization_id=_blocks.c.organization_id,
@@ -35,37 +35,37 @@ class SqlBlocks:
         self._connection = connection
 
     def add(self, block: Block) -> None:
-        self._connection.execute(insert(_blocks), BLOCK.row(_without_nul(block)))
+        self._connection.execute(insert(_blocks), BLOCK.to_row(_without_nul(block)))
         self._index_tags(block)
 
     def get(self, organization_id: str, block_id: str) -> Block:
         row = self._connection.execute(
-            select(*BLOCK.columns).where(*_this(organization_id, block_id))
+            select(*BLOCK.columns).where(*_has_id(organization_id, block_id))
         ).first()
         if row is None:
-            raise _missing(block_id)
-        return BLOCK.value(row)
+            raise _not_found(block_id)
+        return BLOCK.from_row(row)
 
     def save(self, block: Block) -> None:
         saved = self._connection.execute(
             update(_blocks)
-            .where(*_this(block.organization_id, block.id))
-            .values(BLOCK.row(_without_nul(block)))
+            .where(*_has_id(block.organization_id, block.id))
+            .values(BLOCK.to_row(_without_nul(block)))
         )
         if saved.rowcount == 0:
-            raise _missing(block.id)
+            raise _not_found(block.id)
         self._connection.execute(delete(_tags).where(_tags.c.block_id == block.id))
         self._index_tags(block)
 
     def delete(self, organization_id: str, block_id: str) -> None:
-        gone = self._connection.execute(delete(_blocks).where(*_this(organization_id, block_id)))
+        gone = self._connection.execute(delete(_blocks).where(*_has_id(organization_id, block_id)))
         if gone.rowcount == 0:
-            raise _missing(block_id)
+            raise _not_found(block_id)
 
     def list(self, organization_id: str, query: BlockQuery) -> Sequence[Block]:
         wanted = select(*BLOCK.columns).where(*_conditions(query))
-        rows = _listing.window(self._connection, wanted, organization_id, query.page)
-        return [BLOCK.value(row) for row in rows]
+        rows = _paged_list.select_page(self._connection, wanted, organization_id, query.page)
+        return [BLOCK.from_row(row) for row in rows]
 
     def count(self, organization_id: str, query: BlockQuery) -> int:
         wanted = (
@@ -75,7 +75,7 @@ class SqlBlocks:
         )
         return self._connection.execute(wanted).scalar_one()
 
-    def holders(self, block_id: str) -> Sequence[str]:
+    def holder_ids(self, block_id: str) -> Sequence[str]:
         attached = select(_links.c.agent_id).where(_links.c.block_id == block_id)
         conversing = (
             select(tables.threads.c.agent_id)
@@ -85,7 +85,7 @@ class SqlBlocks:
         found = self._connection.execute(attached.union(conversing)).scalars()
         return sorted(found)
 
-    def own(self, thread_ids: Collection[str]) -> Mapping[str, Sequence[Block]]:
+    def thread_blocks(self, thread_ids: Collection[str]) -> Mapping[str, Sequence[Block]]:
         found: dict[str, list[Block]] = {thread_id: [] for thread_id in thread_ids}
         rows = self._connection.execute(
             select(*BLOCK.columns)
@@ -93,7 +93,7 @@ class SqlBlocks:
             .order_by(_blocks.c.created_at, _blocks.c.id)
         )
         for row in rows:
-            block = BLOCK.value(row)
+            block = BLOCK.from_row(row)
             found[block.thread_id or ""].append(block)
         return found
 
@@ -112,11 +112,11 @@ def _without_nul(block: Block) -> Block:
     return msgspec.structs.replace(block, value=block.value.replace("\x00", ""))
 
 
-def _this(organization_id: str, block_id: str) -> tuple[ColumnElement[bool], ...]:
+def _has_id(organization_id: str, block_id: str) -> tuple[ColumnElement[bool], ...]:
     return _blocks.c.id == block_id, _blocks.c.organization_id == organization_id
 
 
-def _missing(block_id: str) -> NotFound:
+def _not_found(block_id: str) -> NotFound:
     return NotFound(f"Block with ID {block_id} not found")
 
 
@@ -145,10 +145,10 @@ def _conditions(query: BlockQuery) -> list[ColumnElement[bool]]:
         conditions.append(
             exists().where(_links.c.block_id == _blocks.c.id, _links.c.agent_id == query.agent_id)
         )
-    return conditions + _connected(query)
+    return conditions + _agent_count_conditions(query)
 
 
-def _connected(query: BlockQuery) -> list[ColumnElement[bool]]:
+def _agent_count_conditions(query: BlockQuery) -> list[ColumnElement[bool]]:
     holders = (
         select(func.count())
         .select_from(_links)

@@ -8,47 +8,50 @@ from urllib.parse import urlsplit
 from sqlalchemy import Connection, bindparam, func, insert, literal, select, tuple_, update
 
 from holdfast.adapters.store import tables
-from holdfast.adapters.store.prepared import Prepared
+from holdfast.adapters.store.prepared_statement import PreparedStatement
 from holdfast.core.callbacks import CallbackOutcome, ClaimedCallback, DueCallback
 from holdfast.core.runs import Run
 
 _callbacks = tables.callbacks
 
-_owe = Prepared(insert(_callbacks))
-_next_due = Prepared(
+_insert = PreparedStatement(insert(_callbacks))
+_next_due = PreparedStatement(
     select(func.min(_callbacks.c.due_at, type_=_callbacks.c.due_at.type)).where(
         _callbacks.c.due_at > bindparam("after")
     )
 )
-_mine = update(_callbacks).where(
+_update_as_seen = update(_callbacks).where(
     _callbacks.c.run_id == bindparam("this_run"), _callbacks.c.attempts == bindparam("seen")
 )
-_claim = Prepared(
-    _mine.where(_callbacks.c.due_at == bindparam("was_due")), columns=("due_at", "attempts")
+_claim = PreparedStatement(
+    _update_as_seen.where(_callbacks.c.due_at == bindparam("was_due")),
+    columns=("due_at", "attempts"),
 )
-_settle = Prepared(_mine, columns=("due_at", "sent_at", "status_code", "error"))
-_give_back = Prepared(_mine, columns=("due_at",))
+_record_outcome = PreparedStatement(
+    _update_as_seen, columns=("due_at", "sent_at", "status_code", "error")
+)
+_release = PreparedStatement(_update_as_seen, columns=("due_at",))
 
 
 class SqlCallbacks:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def next_due(self, after: datetime) -> datetime | None:
-        row = _next_due.row(self._connection, {"after": after})
+    def next_due_at(self, after: datetime) -> datetime | None:
+        row = _next_due.fetch_first(self._connection, {"after": after})
         due: datetime | None = None if row is None else row[0]
         return due
 
-    def due(
-        self, now: datetime, *, limit: int, per_host: int, under_way: Mapping[str, int]
+    def list_due(
+        self, now: datetime, *, limit: int, per_host: int, in_flight: Mapping[str, int]
     ) -> Sequence[DueCallback]:
         found: list[DueCallback] = []
-        hosts = Counter(under_way)
+        hosts = Counter(in_flight)
         seen: DueCallback | None = None
         # Whoever gets enough on the way is left out from there on: nothing is met twice.
         while len(found) < limit:
             full = [host for host, count in hosts.items() if count >= per_host]
-            batch = self._beyond(seen, now, full, limit)
+            batch = self._next_due_batch(seen, now, full, limit)
             for seen in batch:
                 if hosts[seen.host] < per_host and len(found) < limit:
                     hosts[seen.host] += 1
@@ -61,13 +64,13 @@ class SqlCallbacks:
         return [
             ClaimedCallback(run_id=seen.run_id, host=seen.host, attempts=seen.attempts + 1)
             for seen in due
-            if self._take(seen, until)
+            if self._try_claim(seen, until)
         ]
 
-    def settle(
+    def record_outcome(
         self, claimed: ClaimedCallback, outcome: CallbackOutcome, due_at: datetime | None
     ) -> None:
-        _settle.run(
+        _record_outcome.execute(
             self._connection,
             {
                 "this_run": claimed.run_id,
@@ -79,11 +82,11 @@ class SqlCallbacks:
             },
         )
 
-    def give_back(self, claimed: ClaimedCallback, due_at: datetime) -> None:
+    def release(self, claimed: ClaimedCallback, due_at: datetime) -> None:
         which = {"this_run": claimed.run_id, "seen": claimed.attempts, "due_at": due_at}
-        _give_back.run(self._connection, which)
+        _release.execute(self._connection, which)
 
-    def _beyond(
+    def _next_due_batch(
         self, place: DueCallback | None, now: datetime, full: Sequence[str], limit: int
     ) -> Sequence[DueCallback]:
         """The next that are due, but for those hosts."""
@@ -100,7 +103,7 @@ class SqlCallbacks:
             for run_id, host, attempts, due_at in rows
         ]
 
-    def _take(self, seen: DueCallback, until: datetime) -> bool:
+    def _try_claim(self, seen: DueCallback, until: datetime) -> bool:
         """Compare-and-set: of two who want it one gets it."""
         row = {
             "this_run": seen.run_id,
@@ -109,14 +112,14 @@ class SqlCallbacks:
             "due_at": until,
             "attempts": seen.attempts + 1,
         }
-        return _claim.run(self._connection, row) > 0
+        return _claim.execute(self._connection, row) > 0
 
 
-def owe(connection: Connection, run: Run) -> None:
+def add_due(connection: Connection, run: Run) -> None:
     """The run has just ended: whoever asked for it is to be told."""
     if run.request.callback_url is None:
         return
-    _owe.run(
+    _insert.execute(
         connection,
         {
             "run_id": run.id,
@@ -130,7 +133,7 @@ def owe(connection: Connection, run: Run) -> None:
     )
 
 
-def outcomes(connection: Connection, run_ids: Collection[str]) -> dict[str, CallbackOutcome]:
+def load_outcomes(connection: Connection, run_ids: Collection[str]) -> dict[str, CallbackOutcome]:
     if not run_ids:
         return {}
     rows = connection.execute(

@@ -20,12 +20,12 @@ from sqlalchemy import (
 )
 
 from holdfast.adapters.store import tables
-from holdfast.adapters.store.columns import encoded
+from holdfast.adapters.store.columns import to_json
+from holdfast.adapters.store.index_hints import without_index
 from holdfast.adapters.store.messages import MESSAGE
-from holdfast.adapters.store.paging import Listing
-from holdfast.adapters.store.prepared import Prepared
-from holdfast.adapters.store.steering import set_aside
-from holdfast.core.approvals import ApprovalQuery, Overdue
+from holdfast.adapters.store.paging import PagedList
+from holdfast.adapters.store.prepared_statement import PreparedStatement
+from holdfast.core.approvals import ApprovalQuery, OverdueRequest
 from holdfast.core.deadlines import Deadline
 from holdfast.core.messages import CallState, Message, OpenCall, ToolCall, ToolReturn
 from holdfast.core.runs import RunStatus
@@ -36,7 +36,7 @@ _runs = tables.runs
 
 # Found by the run that waits (which need not be the one that asked: a partial answer's run waits on), so that
 # what was said before, and how much, costs nothing.
-_listing = Listing(
+_paged_list = PagedList(
     "Approval",
     _runs.c.approval_id,
     organization_id=_runs.c.organization_id,
@@ -47,7 +47,7 @@ _listing = Listing(
 _call_decoder = msgspec.json.Decoder(ToolCall)
 _result_decoder = msgspec.json.Decoder(ToolReturn)
 
-_open = Prepared(
+_select_open = PreparedStatement(
     select(
         _calls.c.call,
         _calls.c.message_id,
@@ -60,22 +60,22 @@ _open = Prepared(
     .where(_calls.c.thread_id == bindparam("thread"))
     .order_by(_calls.c.ordinal)
 )
-_add = Prepared(insert(_calls))
-_replace = Prepared(
+_insert = PreparedStatement(insert(_calls))
+_update = PreparedStatement(
     update(_calls).where(
         _calls.c.thread_id == bindparam("thread"), _calls.c.call_id == bindparam("this_call")
     ),
     columns=("state", "result", "expires_at", "on_timeout"),
 )
-_close = Prepared(delete(_calls).where(_calls.c.thread_id == bindparam("thread")))
+_delete_all = PreparedStatement(delete(_calls).where(_calls.c.thread_id == bindparam("thread")))
 # In the words of the index of waiting runs, as for live ones.
 _is_paused = text(f"runs.status = '{RunStatus.PAUSED}'")
-_overdue = Prepared(
+_select_overdue = PreparedStatement(
     select(_runs.c.organization_id, _runs.c.approval_id)
     .where(_runs.c.expires_at <= bindparam("now"), _is_paused)
     .order_by(_runs.c.expires_at)
 )
-_next_deadline = Prepared(
+_select_next_deadline = PreparedStatement(
     select(func.min(_runs.c.expires_at)).where(_runs.c.expires_at > bindparam("now"), _is_paused)
 )
 
@@ -84,39 +84,42 @@ class SqlCalls:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def open(self, thread_id: str) -> Sequence[OpenCall]:
-        return [_call(*row) for row in _open.rows(self._connection, {"thread": thread_id})]
+    def list_open(self, thread_id: str) -> Sequence[OpenCall]:
+        return [
+            _from_row(*row)
+            for row in _select_open.fetch_all(self._connection, {"thread": thread_id})
+        ]
 
     def put(self, thread_id: str, calls: Sequence[OpenCall]) -> None:
-        known = {item.call.id for item in self.open(thread_id)}
+        known = {item.call.id for item in self.list_open(thread_id)}
         new: list[dict[str, object]] = []
         for item in calls:
-            changing = _changing(item)
+            changing = _mutable_columns(item)
             if item.call.id in known:
                 which = {"thread": thread_id, "this_call": item.call.id}
-                _replace.run(self._connection, changing | which)
+                _update.execute(self._connection, changing | which)
             else:
                 ordinal = len(known) + len(new)
-                new.append(_fixed(thread_id, item) | changing | {"ordinal": ordinal})
-        _add.run_each(self._connection, new)
+                new.append(_constant_columns(thread_id, item) | changing | {"ordinal": ordinal})
+        _insert.execute_many(self._connection, new)
 
     def close(self, thread_id: str) -> None:
-        _close.run(self._connection, {"thread": thread_id})
+        _delete_all.execute(self._connection, {"thread": thread_id})
 
-    def requests(self, organization_id: str, query: ApprovalQuery) -> Sequence[Message]:
+    def list_requests(self, organization_id: str, query: ApprovalQuery) -> Sequence[Message]:
         # The page first, by the index alone: however it is sorted, only its own rows are read.
-        page = select(_runs.c.approval_id).where(*_waiting(query))
-        found = _listing.window(self._connection, page, organization_id, query.page)
+        page = select(_runs.c.approval_id).where(*_conditions(query))
+        found = _paged_list.select_page(self._connection, page, organization_id, query.page)
         ids = [approval_id for (approval_id,) in found]
         wanted = select(*MESSAGE.columns).where(_messages.c.id.in_(ids))
-        rows = {row.id: row for row in map(MESSAGE.value, self._connection.execute(wanted))}
+        rows = {row.id: row for row in map(MESSAGE.from_row, self._connection.execute(wanted))}
         return [rows[approval_id] for approval_id in ids]
 
     def count_requests(self, organization_id: str, query: ApprovalQuery) -> int:
         wanted = (
             select(func.count())
             .select_from(_runs)
-            .where(_runs.c.organization_id == organization_id, *_waiting(query))
+            .where(_runs.c.organization_id == organization_id, *_conditions(query))
         )
         return self._connection.execute(wanted).scalar_one()
 
@@ -133,31 +136,34 @@ class SqlCalls:
             found.setdefault(thread_id, {})[call_id] = Deadline(*deadline)
         return found
 
-    def overdue(self, now: datetime) -> Sequence[Overdue]:
-        return [Overdue(*row) for row in _overdue.rows(self._connection, {"now": now})]
+    def list_overdue(self, now: datetime) -> Sequence[OverdueRequest]:
+        return [
+            OverdueRequest(*row)
+            for row in _select_overdue.fetch_all(self._connection, {"now": now})
+        ]
 
     def next_deadline(self, now: datetime) -> datetime | None:
-        row = _next_deadline.row(self._connection, {"now": now})
+        row = _select_next_deadline.fetch_first(self._connection, {"now": now})
         return row[0] if row else None
 
 
-def _waiting(query: ApprovalQuery) -> list[ColumnElement[bool] | TextClause]:
+def _conditions(query: ApprovalQuery) -> list[ColumnElement[bool] | TextClause]:
     # The second is true of all of them, and says to SQLite which index has what is asked for.
     conditions: list[ColumnElement[bool] | TextClause] = [_is_paused, _runs.c.asked_at.is_not(None)]
     if query.tool is not None:
         # The call's own key: quotes within its arguments are escaped.
-        named = _calls.c.call.contains(f'"name":{encoded(query.tool)},', autoescape=True)
+        named = _calls.c.call.contains(f'"name":{to_json(query.tool)},', autoescape=True)
         of_it = (_calls.c.thread_id == _runs.c.thread_id, _calls.c.state == CallState.HELD)
         conditions.append(exists().where(*of_it, named))
     if query.agent_id is not None:
         # An agent may have many runs; few of them wait.
-        conditions.append(set_aside(_runs.c.agent_id) == query.agent_id)
+        conditions.append(without_index(_runs.c.agent_id) == query.agent_id)
     if query.thread_id is not None:
         conditions.append(_runs.c.thread_id == query.thread_id)
     return conditions
 
 
-def _call(
+def _from_row(
     call: str, message_id: str, step_id: str, state: Any, result: str | None, *deadline: Any
 ) -> OpenCall:
     return OpenCall(
@@ -170,21 +176,21 @@ def _call(
     )
 
 
-def _fixed(thread_id: str, item: OpenCall) -> dict[str, object]:
+def _constant_columns(thread_id: str, item: OpenCall) -> dict[str, object]:
     return {
         "thread_id": thread_id,
         "call_id": item.call.id,
         "message_id": item.message_id,
         "step_id": item.step_id,
-        "call": encoded(item.call),
+        "call": to_json(item.call),
     }
 
 
-def _changing(item: OpenCall) -> dict[str, object]:
+def _mutable_columns(item: OpenCall) -> dict[str, object]:
     deadline = item.deadline
     return {
         "state": item.state,
-        "result": None if item.result is None else encoded(item.result),
+        "result": None if item.result is None else to_json(item.result),
         "expires_at": deadline.at if deadline else None,
         "on_timeout": deadline.outcome if deadline else None,
     }

@@ -62,7 +62,7 @@ class FernetCipher:
             ) from error
 
 
-def cipher_of_home(home: Path) -> FernetCipher:
+def load_home_cipher(home: Path) -> FernetCipher:
     """The cipher with the key that the home keeps; the first call makes the key."""
     path = home / KEY_FILE
     if not path.exists():

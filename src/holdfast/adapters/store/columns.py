@@ -16,7 +16,7 @@ E = TypeVar("E", bound=StrEnum)
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(dict[str, Any])
-_words_decoder = msgspec.json.Decoder(tuple[str, ...])
+_strings_decoder = msgspec.json.Decoder(tuple[str, ...])
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -29,27 +29,27 @@ class Instant(TypeDecorator[datetime]):
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, _dialect: Dialect) -> int | None:
-        return None if value is None else micros(value)
+        return None if value is None else to_micros(value)
 
     def result_processor(
         self, _dialect: Dialect, _coltype: object
     ) -> Callable[[int | None], datetime | None]:
-        return _moment
+        return _from_micros
 
 
-class Name(TypeDecorator[E], Generic[E]):
+class EnumText(TypeDecorator[E], Generic[E]):
     """A member of a closed set, by its value."""
 
     impl = Text
     cache_ok = True
 
     def __init__(self, names: type[E]) -> None:
-        self.names = names
+        self.enum = names
         self._members = {None: None} | {member.value: member for member in names}
         super().__init__()
 
     def process_bind_param(self, value: E | str | None, _dialect: Dialect) -> str | None:
-        return None if value is None else self.names(value).value
+        return None if value is None else self.enum(value).value
 
     def result_processor(
         self, _dialect: Dialect, _coltype: object
@@ -64,30 +64,30 @@ class Json(TypeDecorator[dict[str, Any]]):
     cache_ok = True
 
     def process_bind_param(self, value: dict[str, Any] | None, _dialect: Dialect) -> str | None:
-        return None if value is None else encoded(value)
+        return None if value is None else to_json(value)
 
     def result_processor(
         self, _dialect: Dialect, _coltype: object
     ) -> Callable[[str | None], dict[str, Any] | None]:
-        return _object
+        return _object_from_json
 
 
-class Words(TypeDecorator[tuple[str, ...]]):
+class StringList(TypeDecorator[tuple[str, ...]]):
     """Words in their order, as JSON text."""
 
     impl = Text
     cache_ok = True
 
     def process_bind_param(self, value: tuple[str, ...] | None, _dialect: Dialect) -> str | None:
-        return None if value is None else encoded(value)
+        return None if value is None else to_json(value)
 
     def result_processor(
         self, _dialect: Dialect, _coltype: object
     ) -> Callable[[str | None], tuple[str, ...] | None]:
-        return _words
+        return _strings_from_json
 
 
-def encoded(value: object) -> str:
+def to_json(value: object) -> str:
     """JSON text. What JSON cannot hold is the caller's error."""
     try:
         return _encoder.encode(value).decode()
@@ -97,18 +97,18 @@ def encoded(value: object) -> str:
         ) from error
 
 
-def _object(value: str | None) -> dict[str, Any] | None:
+def _object_from_json(value: str | None) -> dict[str, Any] | None:
     return None if value is None else _decoder.decode(value)
 
 
-def _words(value: str | None) -> tuple[str, ...] | None:
-    return None if value is None else _words_decoder.decode(value)
+def _strings_from_json(value: str | None) -> tuple[str, ...] | None:
+    return None if value is None else _strings_decoder.decode(value)
 
 
-def _moment(value: int | None) -> datetime | None:
+def _from_micros(value: int | None) -> datetime | None:
     return None if value is None else _EPOCH + timedelta(0, 0, value)
 
 
-def micros(moment: datetime) -> int:
+def to_micros(moment: datetime) -> int:
     """Exact, unlike ``timestamp()``, which passes through a float."""
     return (moment - _EPOCH) // _MICROSECOND

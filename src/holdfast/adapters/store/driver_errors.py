@@ -15,18 +15,18 @@ from holdfast.errors import (
     HoldfastError,
     InvalidArgument,
     NotFound,
-    RunMoved,
+    StaleRun,
     StoreUnavailable,
 )
 
-Meaning = Callable[[BaseException], HoldfastError | None]
+Translate = Callable[[BaseException], HoldfastError | None]
 
 
-class Collided(StoreUnavailable):
+class TransactionConflict(StoreUnavailable):
     """Two transactions met, or the connection broke, before the commit: the work may be tried again."""
 
 
-_UNIQUE: Final[dict[str, tuple[type[HoldfastError], str]]] = {
+_UNIQUE_CONSTRAINTS: Final[dict[str, tuple[type[HoldfastError], str]]] = {
     "uq_tools_organization_id_name": (AlreadyExists, "A tool with this name already exists."),
     "uq_providers_organization_id_name": (
         AlreadyExists,
@@ -40,43 +40,43 @@ _UNIQUE: Final[dict[str, tuple[type[HoldfastError], str]]] = {
         AlreadyExists,
         "The agent already has a secret with this key.",
     ),
-    "uq_runs_holder": (RunMoved, "Another run holds the thread."),
-    "uq_runs_paused": (RunMoved, "Another run waits for a person on the thread."),
+    "uq_runs_holder": (StaleRun, "Another run holds the thread."),
+    "uq_runs_paused": (StaleRun, "Another run waits for a person on the thread."),
     # These are looked for or cleared away first, so only a race gets here: the second try finds them.
-    "uq_runs_request": (Collided, "A request was sent twice at the same moment."),
-    "pk_calls": (Collided, "A call was written twice at the same moment."),
-    "pk_context": (Collided, "A context was written twice at the same moment."),
-    "pk_block_tags": (Collided, "A block was tagged twice at the same moment."),
-    "pk_step_tags": (Collided, "A step was tagged twice at the same moment."),
+    "uq_runs_request": (TransactionConflict, "A request was sent twice at the same moment."),
+    "pk_calls": (TransactionConflict, "A call was written twice at the same moment."),
+    "pk_context": (TransactionConflict, "A context was written twice at the same moment."),
+    "pk_block_tags": (TransactionConflict, "A block was tagged twice at the same moment."),
+    "pk_step_tags": (TransactionConflict, "A step was tagged twice at the same moment."),
 }
 
 
-def translate_errors(engine: Engine, meaning: Meaning) -> None:
+def translate_errors(engine: Engine, meaning: Translate) -> None:
     """From now on the engine raises errors of ours wherever a table knows one."""
 
     def translate(context: ExceptionContext) -> HoldfastError | None:
         error = context.original_exception
         if context.is_disconnect:
-            return Collided(f"The connection to the database is lost: {error}")
-        return _of_python(error) or meaning(error)
+            return TransactionConflict(f"The connection to the database is lost: {error}")
+        return _translate_python_error(error) or meaning(error)
 
     event.listen(engine, "handle_error", translate)
 
 
-def taken(constraint: str | None) -> HoldfastError:
+def unique_violation(constraint: str | None) -> HoldfastError:
     """A unique constraint refused the row."""
-    kind, text = _UNIQUE.get(
+    kind, text = _UNIQUE_CONSTRAINTS.get(
         constraint or "", (AlreadyExists, "An object with this id already exists.")
     )
     return kind(text)
 
 
-def dangling() -> HoldfastError:
+def foreign_key_violation() -> HoldfastError:
     """A foreign key refused the row."""
     return NotFound("An object that this one refers to does not exist.")
 
 
-def _of_python(error: BaseException) -> HoldfastError | None:
+def _translate_python_error(error: BaseException) -> HoldfastError | None:
     """The drivers leave it to Python to say that a value has no form in the database."""
     if isinstance(error, UnicodeEncodeError):
         return InvalidArgument("The text holds a lone surrogate, which is not a character.")
@@ -85,7 +85,7 @@ def _of_python(error: BaseException) -> HoldfastError | None:
     return None
 
 
-def unique_columns() -> dict[str, str]:
+def constraint_names_by_columns() -> dict[str, str]:
     """The names of unique constraints by their columns, which is how SQLite speaks of them."""
     found: dict[str, str] = {}
     for table in tables.metadata.tables.values():

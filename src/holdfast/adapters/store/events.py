@@ -8,17 +8,17 @@ import msgspec
 from sqlalchemy import Connection, bindparam, insert, select
 
 from holdfast.adapters.store import tables
-from holdfast.adapters.store.columns import encoded
+from holdfast.adapters.store.columns import to_json
 from holdfast.adapters.store.messages import MESSAGE
-from holdfast.adapters.store.prepared import Prepared
+from holdfast.adapters.store.prepared_statement import PreparedStatement
 from holdfast.core.events import CompactionBegan, Event, MessageStored, RunEnded, Streamed
 
 _events = tables.events
 
 _decoder = msgspec.json.Decoder(list[Streamed | CompactionBegan | RunEnded])
 
-_append = Prepared(insert(_events))
-_after = Prepared(
+_insert = PreparedStatement(insert(_events))
+_select_after = PreparedStatement(
     select(*MESSAGE.columns, _events.c.seq, _events.c.last_seq, _events.c.body.label("facts"))
     .select_from(_events)
     .outerjoin(tables.messages, tables.messages.c.id == _events.c.message_id)
@@ -33,38 +33,40 @@ class SqlEvents:
         self._connection = connection
 
     def append(self, events: Sequence[Event]) -> None:
-        rows = [_row(list(group)) for _, group in groupby(events, key=_belongs_to)]
-        _append.run_each(self._connection, rows)
+        rows = [_to_row(list(group)) for _, group in groupby(events, key=_message_id)]
+        _insert.execute_many(self._connection, rows)
 
-    def after(self, run_id: str, seq: int, limit: int) -> Sequence[Event]:
-        rows = _after.rows(self._connection, {"run": run_id, "start": seq, "most": limit})
+    def list_after(self, run_id: str, seq: int, limit: int) -> Sequence[Event]:
+        rows = _select_after.fetch_all(
+            self._connection, {"run": run_id, "start": seq, "most": limit}
+        )
         # A row of a quick stream holds many events: no more of them are read than are wanted.
-        found = (event for row in rows for event in _unpacked(run_id, row) if event.seq > seq)
+        found = (event for row in rows for event in _unpack(run_id, row) if event.seq > seq)
         return list(islice(found, limit))
 
 
-def _belongs_to(event: Event) -> str | None:
+def _message_id(event: Event) -> str | None:
     """Events of one message make a row, and so do streamed ones."""
     return event.fact.message.id if isinstance(event.fact, MessageStored) else None
 
 
-def _row(events: list[Event]) -> dict[str, object]:
-    stored = _belongs_to(events[0])
+def _to_row(events: list[Event]) -> dict[str, object]:
+    stored = _message_id(events[0])
     return {
         "run_id": events[0].run_id,
         "seq": events[0].seq,
         "last_seq": events[-1].seq,
         "message_id": stored,
-        "body": None if stored else encoded([event.fact for event in events]),
+        "body": None if stored else to_json([event.fact for event in events]),
     }
 
 
-def _unpacked(run_id: str, row: Sequence[Any]) -> Iterator[Event]:
+def _unpack(run_id: str, row: Sequence[Any]) -> Iterator[Event]:
     *_, first, last, facts = row
     if facts is not None:
         for seq, fact in enumerate(_decoder.decode(facts), first):
             yield Event(run_id, seq, fact)
         return
-    message = MESSAGE.value(row)
+    message = MESSAGE.from_row(row)
     for seq in range(first, last + 1):
         yield Event(run_id, seq, MessageStored(message, seq - first))

@@ -7,9 +7,9 @@ from pathlib import Path
 from holdfast.errors import HomeInUse
 
 
-def owner(store: Path) -> str | None:
+def lock_owner(store: Path) -> str | None:
     """The process that uses the store now, if any. Asking holds the lock for an instant, and changes nothing."""
-    path = _beside(store)
+    path = _lock_path(store)
     if not path.exists():
         return None
     with path.open() as file:
@@ -20,13 +20,13 @@ def owner(store: Path) -> str | None:
     return None
 
 
-def _beside(store: Path) -> Path:
+def _lock_path(store: Path) -> Path:
     return store.with_name(f"{store.name}.lock")
 
 
 class FileLock:
     def __init__(self, store: Path) -> None:
-        path = _beside(store)
+        path = _lock_path(store)
         # Opened without truncating: the number inside is for the message below, only the lock counts.
         self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+")
         try:

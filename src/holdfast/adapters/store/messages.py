@@ -8,10 +8,10 @@ from sqlalchemy import Connection, Select, bindparam, delete, func, insert, or_,
 from sqlalchemy.sql import ColumnElement
 
 from holdfast.adapters.store import tables
-from holdfast.adapters.store.columns import encoded
-from holdfast.adapters.store.prepared import Prepared
-from holdfast.adapters.store.rows import Shape
-from holdfast.adapters.store.threads import missing as thread_missing
+from holdfast.adapters.store.columns import to_json
+from holdfast.adapters.store.prepared_statement import PreparedStatement
+from holdfast.adapters.store.row_mapper import RowMapper
+from holdfast.adapters.store.threads import thread_not_found as thread_missing
 from holdfast.core.messages import Message, Role
 from holdfast.core.paging import Order, Page
 from holdfast.errors import NotFound
@@ -20,41 +20,41 @@ _messages = tables.messages
 _context = tables.context
 _shared = tables.shared
 
-MESSAGE = Shape(Message, _messages)
+MESSAGE = RowMapper(Message, _messages)
 # Rows of a search that are fetched at once: most searches end within the first few.
 _SEARCH_CHUNK = 100
 
-_organization_of = Prepared(
+_select_organization = PreparedStatement(
     select(tables.threads.c.organization_id).where(tables.threads.c.id == bindparam("thread"))
 )
 # Keeps the thread from being deleted before this transaction is over.
-_hold = (
+_lock_thread = (
     select(tables.threads.c.id)
     .where(tables.threads.c.id == bindparam("thread"), tables.threads.c.deleted_at.is_(None))
     .with_for_update(read=True)
 )
-_append = Prepared(
+_insert = PreparedStatement(
     insert(_messages).returning(_messages.c.position),
     columns=[column.name for column in _messages.c if column is not _messages.c.position],
 )
-_show = Prepared(insert(_context))
-_hide = Prepared(
+_insert_into_context = PreparedStatement(insert(_context))
+_delete_from_context = PreparedStatement(
     delete(_context).where(
         _context.c.thread_id == bindparam("thread"), _context.c.message_id == bindparam("message")
     )
 )
-_places = (
+_select_places = (
     select(_context.c.place, _context.c.message_id)
     .where(_context.c.thread_id == bindparam("thread"))
     .order_by(_context.c.place)
 )
-_shown = Prepared(
+_select_context = PreparedStatement(
     select(*MESSAGE.columns)
     .join(_context, _context.c.message_id == _messages.c.id)
     .where(_context.c.thread_id == bindparam("thread"))
     .order_by(_context.c.place)
 )
-_shown_ids = (
+_select_context_ids = (
     select(_context.c.thread_id, _context.c.message_id)
     .where(_context.c.thread_id.in_(bindparam("threads", expanding=True)))
     .order_by(_context.c.thread_id, _context.c.place)
@@ -68,22 +68,24 @@ class SqlMessages:
     def append(self, messages: Sequence[Message]) -> Sequence[Message]:
         if not messages:
             return []
-        owners = {thread: self._organization(thread) for thread in {m.thread_id for m in messages}}
-        stored = [self._add(message, owners[message.thread_id]) for message in messages]
+        owners = {
+            thread: self._organization_id(thread) for thread in {m.thread_id for m in messages}
+        }
+        stored = [self._insert_message(message, owners[message.thread_id]) for message in messages]
         shown = [
             {"thread_id": message.thread_id, "place": message.position, "message_id": message.id}
             for message in stored
         ]
-        _show.run_each(self._connection, shown)
+        _insert_into_context.execute_many(self._connection, shown)
         return stored
 
     def rewrite(self, message: Message) -> None:
-        body = {"body": MESSAGE.row(message)["body"]}
+        body = {"body": MESSAGE.to_row(message)["body"]}
         written = self._connection.execute(
             update(_messages).where(_messages.c.id == message.id).values(body)
         )
         if written.rowcount == 0:
-            raise _missing(message.id)
+            raise _not_found(message.id)
 
     def get(self, organization_id: str, message_id: str) -> Message:
         row = self._connection.execute(
@@ -92,17 +94,17 @@ class SqlMessages:
             )
         ).first()
         if row is None:
-            raise _missing(message_id)
-        return MESSAGE.value(row)
+            raise _not_found(message_id)
+        return MESSAGE.from_row(row)
 
     def context(self, thread_id: str) -> Sequence[Message]:
-        rows = _shown.rows(self._connection, {"thread": thread_id})
-        return [MESSAGE.value(row) for row in rows]
+        rows = _select_context.fetch_all(self._connection, {"thread": thread_id})
+        return [MESSAGE.from_row(row) for row in rows]
 
     def context_ids(self, thread_ids: Collection[str]) -> Mapping[str, Sequence[str]]:
         found: dict[str, list[str]] = {thread_id: [] for thread_id in thread_ids}
         for thread_id, message_id in self._connection.execute(
-            _shown_ids, {"threads": list(found)}
+            _select_context_ids, {"threads": list(found)}
         ).all():
             found[thread_id].append(message_id)
         return found
@@ -115,24 +117,24 @@ class SqlMessages:
             {"thread_id": thread_id, "place": place, "message_id": message_id}
             for place, message_id in enumerate(message_ids)
         ]
-        _show.run_each(self._connection, rows)
+        _insert_into_context.execute_many(self._connection, rows)
 
-    def stand_in(self, message: Message, message_ids: Sequence[str]) -> Message:
+    def replace_in_context(self, message: Message, message_ids: Sequence[str]) -> Message:
         thread_id = message.thread_id
-        stored = self._add(message, self._organization(thread_id))
-        left = self._taken_out(thread_id, set(message_ids))
+        stored = self._insert_message(message, self._organization_id(thread_id))
+        left = self._remove_from_context(thread_id, set(message_ids))
         if left:
             shown = {"thread_id": thread_id, "place": max(left), "message_id": stored.id}
-            _show.run_each(self._connection, [shown])
+            _insert_into_context.execute_many(self._connection, [shown])
         return stored
 
     def hide(self, thread_id: str, message_ids: Sequence[str]) -> None:
         # By their ids, so that of two who hide rows at the same time neither shows again what the other hid.
         rows = [{"thread": thread_id, "message": message_id} for message_id in message_ids]
-        _hide.run_each(self._connection, rows)
+        _delete_from_context.execute_many(self._connection, rows)
 
     def share(self, source_id: str, thread_id: str, message_ids: Sequence[str]) -> None:
-        if self._connection.execute(_hold, {"thread": source_id}).first() is None:
+        if self._connection.execute(_lock_thread, {"thread": source_id}).first() is None:
             raise thread_missing(source_id)
         rows = [{"thread_id": thread_id, "message_id": message_id} for message_id in message_ids]
         if rows:
@@ -166,15 +168,15 @@ class SqlMessages:
             query = query.where(position < self._position(organization_id, page.before))
         order = position.desc() if page.order is Order.DESC else position.asc()
         rows = self._connection.execute(query.order_by(order).limit(max(page.limit, 0))).all()
-        return [MESSAGE.value(row) for row in rows]
+        return [MESSAGE.from_row(row) for row in rows]
 
-    def answers(self, step_ids: Collection[str]) -> Sequence[Message]:
+    def list_approval_messages(self, step_ids: Collection[str]) -> Sequence[Message]:
         wanted = (
             select(*MESSAGE.columns)
             .where(_messages.c.step_id.in_(step_ids), _messages.c.role == Role.APPROVAL)
             .order_by(_messages.c.position)
         )
-        return [MESSAGE.value(row) for row in self._connection.execute(wanted)]
+        return [MESSAGE.from_row(row) for row in self._connection.execute(wanted)]
 
     def count(self, agent_id: str, thread_id: str | None = None) -> int:
         query = select(func.count()).where(_messages.c.agent_id == agent_id)
@@ -206,17 +208,17 @@ class SqlMessages:
         if until is not None:
             query = query.where(_messages.c.created_at <= until)
         found: list[Message] = []
-        for message in self._newest(query):
+        for message in self._stream(query):
             if len(found) >= limit:
                 break
-            if text.casefold() in _spoken(message).casefold():
+            if text.casefold() in _searchable_text(message).casefold():
                 found.append(message)
         return found
 
-    def _newest(self, query: Select[tuple[object, ...]]) -> Iterator[Message]:
+    def _stream(self, query: Select[tuple[object, ...]]) -> Iterator[Message]:
         with self._connection.execute(query.execution_options(yield_per=_SEARCH_CHUNK)) as rows:
             for row in rows:
-                yield MESSAGE.value(row)
+                yield MESSAGE.from_row(row)
 
     def _in_history(self, thread_id: str) -> ColumnElement[bool]:
         own = _messages.c.thread_id == thread_id
@@ -226,21 +228,21 @@ class SqlMessages:
             return own
         return or_(own, _messages.c.id.in_(shared))
 
-    def _organization(self, thread_id: str) -> str:
-        found = _organization_of.row(self._connection, {"thread": thread_id})
+    def _organization_id(self, thread_id: str) -> str:
+        found = _select_organization.fetch_first(self._connection, {"thread": thread_id})
         if found is None:
             raise thread_missing(thread_id)
         return str(found[0])
 
-    def _add(self, message: Message, organization_id: str) -> Message:
-        row = MESSAGE.row(message) | {"organization_id": organization_id}
-        ((position,),) = _append.rows(self._connection, row)
+    def _insert_message(self, message: Message, organization_id: str) -> Message:
+        row = MESSAGE.to_row(message) | {"organization_id": organization_id}
+        ((position,),) = _insert.fetch_all(self._connection, row)
         return msgspec.structs.replace(message, position=position)
 
-    def _taken_out(self, thread_id: str, message_ids: set[str]) -> Sequence[int]:
+    def _remove_from_context(self, thread_id: str, message_ids: set[str]) -> Sequence[int]:
         """The places of these neighbours, which are free now. One that somebody else hides meanwhile is not among
         them."""
-        shown = self._connection.execute(_places, {"thread": thread_id}).all()
+        shown = self._connection.execute(_select_places, {"thread": thread_id}).all()
         places = [place for place, message_id in shown if message_id in message_ids]
         if not places:
             return []
@@ -262,15 +264,15 @@ class SqlMessages:
         return int(found)
 
 
-def _spoken(message: Message) -> str:
+def _searchable_text(message: Message) -> str:
     return "\n".join([message.text, *(item.text for item in message.tool_returns)])
 
 
 def _may_contain(text: str) -> ColumnElement[bool]:
     """True of every row that says the text, and of few others: JSON keeps the order of characters, so the
     text as JSON is part of the body as JSON."""
-    return _messages.c.body.icontains(encoded(text)[1:-1], autoescape=True)
+    return _messages.c.body.icontains(to_json(text)[1:-1], autoescape=True)
 
 
-def _missing(message_id: str) -> NotFound:
+def _not_found(message_id: str) -> NotFound:
     return NotFound(f"Message with ID {message_id} not found")

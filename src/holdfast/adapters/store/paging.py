@@ -17,17 +17,17 @@ from sqlalchemy import (
 )
 from sqlalchemy.schema import Column
 
-from holdfast.adapters.store.steering import set_aside
+from holdfast.adapters.store.index_hints import without_index
 from holdfast.core.paging import Order, Page
 from holdfast.errors import InvalidArgument, NotFound
 
 # Sorts after every number that is really stored, so that rows without a value come last.
-_LAST = 2**63 - 1
+_SORTS_LAST = 2**63 - 1
 
-Place = tuple[Any, str]
+CursorPosition = tuple[Any, str]
 
 
-class Listing:
+class PagedList:
     """One list of objects: what it can be sorted by, and what an unknown cursor means. Objects that lack the value
     come last, unless the order is among ``only_with_value``: then they are not in the list."""
 
@@ -46,31 +46,35 @@ class Listing:
         self._organization_id = organization_id
         self._orders = orders
         self._only_with_value = only_with_value
-        self._lenient = ignores_unknown_cursors
+        self._ignores_unknown_cursors = ignores_unknown_cursors
 
-    def window(
+    def select_page(
         self,
         connection: Connection,
         query: Select[Any],
         organization_id: str,
         page: Page,
         *,
-        found_otherwise: bool = False,
+        has_narrower_condition: bool = False,
     ) -> Sequence[Row[Any]]:
         """The rows of ``query`` on this page, in sort order. ``found_otherwise``: a condition of the query leads to
         fewer of them than the organisation does."""
-        key = self._key(page)
+        key = self._sort_key(page)
         falling = page.order is Order.DESC
-        owner = set_aside(self._organization_id) if found_otherwise else self._organization_id
+        owner = (
+            without_index(self._organization_id)
+            if has_narrower_condition
+            else self._organization_id
+        )
         query = query.where(owner == organization_id)
         if page.order_by in self._only_with_value:
             query = query.where(key.is_not(None))
-        after = self._place(connection, organization_id, key, page.after)
-        before = self._place(connection, organization_id, key, page.before)
+        after = self._find_cursor(connection, organization_id, key, page.after)
+        before = self._find_cursor(connection, organization_id, key, page.before)
         if after is not None:
-            query = query.where(self._beyond(key, after, falling=falling))
+            query = query.where(self._is_past(key, after, falling=falling))
         if before is not None:
-            query = query.where(self._beyond(key, before, falling=not falling))
+            query = query.where(self._is_past(key, before, falling=not falling))
         # Only ``before``: the rows nearest to the cursor are wanted, so the walk goes backwards.
         backwards = before is not None and after is None
         if falling is not backwards:
@@ -80,7 +84,7 @@ class Listing:
         rows = connection.execute(query.limit(max(page.limit, 0))).all()
         return rows[::-1] if backwards else rows
 
-    def _key(self, page: Page) -> ColumnElement[Any]:
+    def _sort_key(self, page: Page) -> ColumnElement[Any]:
         column = self._orders.get(page.order_by)
         if column is None:
             names = ", ".join(sorted(self._orders))
@@ -89,16 +93,16 @@ class Listing:
             not column.nullable or page.order_by in self._only_with_value
         ):
             return column
-        last = _LAST if page.order is Order.ASC else -_LAST
+        last = _SORTS_LAST if page.order is Order.ASC else -_SORTS_LAST
         return func.coalesce(type_coerce(column, BigInteger), last)
 
-    def _place(
+    def _find_cursor(
         self,
         connection: Connection,
         organization_id: str,
         key: ColumnElement[Any],
         cursor: str | None,
-    ) -> Place | None:
+    ) -> CursorPosition | None:
         if cursor is None:
             return None
         found = connection.execute(
@@ -108,12 +112,12 @@ class Listing:
         ).first()
         if found is not None and found[0] is not None:
             return found[0], found[1]
-        if self._lenient:
+        if self._ignores_unknown_cursors:
             return None
         raise NotFound(f"No {self._kind} found with id {cursor}")
 
-    def _beyond(
-        self, key: ColumnElement[Any], place: Place, *, falling: bool
+    def _is_past(
+        self, key: ColumnElement[Any], place: CursorPosition, *, falling: bool
     ) -> ColumnElement[bool]:
         here = tuple_(key, self._id)
         # As one comparison of two columns, an index begins right there.

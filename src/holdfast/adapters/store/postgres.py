@@ -9,9 +9,14 @@ import psycopg
 from sqlalchemy import URL, Engine, NullPool, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 
-from holdfast.adapters.store import migrate
+from holdfast.adapters.store import schema_upgrade
 from holdfast.adapters.store.cipher import Cipher
-from holdfast.adapters.store.driver_errors import Collided, dangling, taken, translate_errors
+from holdfast.adapters.store.driver_errors import (
+    TransactionConflict,
+    foreign_key_violation,
+    translate_errors,
+    unique_violation,
+)
 from holdfast.adapters.store.server_lock import ServerLock
 from holdfast.adapters.store.sql_store import SqlStore
 from holdfast.errors import (
@@ -26,7 +31,7 @@ CONNECTIONS: Final = 8
 # How long one statement may take: far more than any of ours does. One that waits longer waits for a lock or a disk.
 STATEMENT_SECONDS: Final = 60
 # A database that was cut off is given up after about half a minute. Whatever the address says itself, holds.
-_PATIENCE: Final = {
+_CONNECT_OPTIONS: Final = {
     "connect_timeout": 10,
     "keepalives_idle": 10,
     "keepalives_interval": 5,
@@ -46,18 +51,20 @@ class PostgresStore(SqlStore):
 
     @classmethod
     def _open(cls, url: str, cipher: Cipher, statement_seconds: float) -> "PostgresStore":
-        address = _address(url)
-        engine = _engine(address)
-        lock = ServerLock(_engine(address, lonely=True))
+        address = _parse_url(url)
+        engine = _create_engine(address)
+        lock = ServerLock(_create_engine(address, unpooled=True))
         try:
-            lock.keep()
+            lock.acquire()
             # A new connection may mean that all were lost, the one with the lock among them.
-            event.listen(engine, "connect", lambda *_: lock.keep())
+            event.listen(engine, "connect", lambda *_: lock.acquire())
             with engine.connect() as connection:
-                migrate.database(connection, address.render_as_string(hide_password=True))
+                schema_upgrade.upgrade_database(
+                    connection, address.render_as_string(hide_password=True)
+                )
             # A migration takes the time that it takes; from here on nobody waits for ever.
             engine.dispose()
-            event.listen(engine, "connect", _bounded(statement_seconds))
+            event.listen(engine, "connect", _limit_statements(statement_seconds))
         except BaseException:
             lock.release()
             engine.dispose()
@@ -65,36 +72,38 @@ class PostgresStore(SqlStore):
         threads = ThreadPoolExecutor(CONNECTIONS, "store")
         return cls(
             writer=engine,
-            writing=engine.connect,
+            use_writer=engine.connect,
             reader=engine.execution_options(
                 isolation_level="REPEATABLE READ", postgresql_readonly=True
             ),
             write_threads=threads,
             read_threads=threads,
             cipher=cipher,
-            close_rest=lock.release,
+            on_close=lock.release,
         )
 
 
-def revision(url: str) -> tuple[str, str | None]:
+def read_revision_at(url: str) -> tuple[str, str | None]:
     """The database's address without its password, and the revision of the store in it."""
-    address = _address(url)
-    engine = _engine(address, lonely=True)
+    address = _parse_url(url)
+    engine = _create_engine(address, unpooled=True)
     try:
         with engine.connect() as connection:
-            return address.render_as_string(hide_password=True), migrate.revision_of(connection)
+            return address.render_as_string(hide_password=True), schema_upgrade.read_revision(
+                connection
+            )
     finally:
         engine.dispose()
 
 
-def _address(url: str) -> URL:
+def _parse_url(url: str) -> URL:
     try:
         return make_url(url).set(drivername="postgresql+psycopg")
     except ArgumentError as error:
         raise SettingInvalid("The address of the database cannot be read.") from error
 
 
-def _bounded(seconds: float) -> Callable[[psycopg.Connection[Any], object], None]:
+def _limit_statements(seconds: float) -> Callable[[psycopg.Connection[Any], object], None]:
     """For each connection that is made: no statement takes longer."""
 
     def bound(connection: psycopg.Connection[Any], _: object) -> None:
@@ -106,9 +115,9 @@ def _bounded(seconds: float) -> Callable[[psycopg.Connection[Any], object], None
     return bound
 
 
-def _engine(address: URL, *, lonely: bool = False) -> Engine:
-    connect = {name: value for name, value in _PATIENCE.items() if name not in address.query}
-    if lonely:
+def _create_engine(address: URL, *, unpooled: bool = False) -> Engine:
+    connect = {name: value for name, value in _CONNECT_OPTIONS.items() if name not in address.query}
+    if unpooled:
         engine = create_engine(
             address,
             poolclass=NullPool,
@@ -124,18 +133,18 @@ def _engine(address: URL, *, lonely: bool = False) -> Engine:
             connect_args=connect,
             hide_parameters=True,
         )
-    translate_errors(engine, _meaning)
+    translate_errors(engine, _translate)
     return engine
 
 
-def _meaning(error: BaseException) -> HoldfastError | None:
+def _translate(error: BaseException) -> HoldfastError | None:
     match error:
         case psycopg.errors.UniqueViolation():
-            return taken(error.diag.constraint_name)
+            return unique_violation(error.diag.constraint_name)
         case psycopg.errors.ForeignKeyViolation():
-            return dangling()
+            return foreign_key_violation()
         case psycopg.errors.SerializationFailure() | psycopg.errors.DeadlockDetected():
-            return Collided(f"Transactions collided: {error}")
+            return TransactionConflict(f"Transactions collided: {error}")
         case psycopg.errors.ReadOnlySqlTransaction():
             return Bug("A read transaction tried to write.")
         case psycopg.DataError():

@@ -8,18 +8,18 @@ from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
 
 from holdfast.adapters.store import tables
 from holdfast.adapters.store.cipher import Cipher
-from holdfast.adapters.store.columns import encoded
-from holdfast.adapters.store.paging import Listing
-from holdfast.adapters.store.rows import Shape
+from holdfast.adapters.store.columns import to_json
+from holdfast.adapters.store.paging import PagedList
+from holdfast.adapters.store.row_mapper import RowMapper
 from holdfast.core.providers import Keys, Provider, ProviderQuery
 from holdfast.errors import NotFound
 
 _providers = tables.providers
 
-PROVIDER = Shape(Provider, _providers, apart=("keys",))
+PROVIDER = RowMapper(Provider, _providers, stored_elsewhere=("keys",))
 _columns = (*PROVIDER.columns, _providers.c.encrypted_keys)
 
-_listing = Listing(
+_paged_list = PagedList(
     "Provider",
     _providers.c.id,
     organization_id=_providers.c.organization_id,
@@ -33,39 +33,39 @@ class SqlProviders:
         self._cipher = cipher
 
     def add(self, provider: Provider) -> None:
-        self._connection.execute(insert(_providers), self._row(provider))
+        self._connection.execute(insert(_providers), self._to_row(provider))
 
     def get(self, organization_id: str, provider_id: str) -> Provider:
         row = self._connection.execute(
-            select(*_columns).where(*_this(organization_id, provider_id))
+            select(*_columns).where(*_has_id(organization_id, provider_id))
         ).first()
         if row is None:
-            raise _missing(provider_id)
-        return self._value(row)
+            raise _not_found(provider_id)
+        return self._from_row(row)
 
-    def named(self, organization_id: str, name: str) -> Provider | None:
+    def find_by_name(self, organization_id: str, name: str) -> Provider | None:
         row = self._connection.execute(
             select(*_columns).where(
                 _providers.c.organization_id == organization_id, _providers.c.name == name
             )
         ).first()
-        return None if row is None else self._value(row)
+        return None if row is None else self._from_row(row)
 
     def save(self, provider: Provider) -> None:
         saved = self._connection.execute(
             update(_providers)
-            .where(*_this(provider.organization_id, provider.id))
-            .values(self._row(provider))
+            .where(*_has_id(provider.organization_id, provider.id))
+            .values(self._to_row(provider))
         )
         if saved.rowcount == 0:
-            raise _missing(provider.id)
+            raise _not_found(provider.id)
 
     def delete(self, organization_id: str, provider_id: str) -> None:
         gone = self._connection.execute(
-            delete(_providers).where(*_this(organization_id, provider_id))
+            delete(_providers).where(*_has_id(organization_id, provider_id))
         )
         if gone.rowcount == 0:
-            raise _missing(provider_id)
+            raise _not_found(provider_id)
 
     def list(self, organization_id: str, query: ProviderQuery) -> Sequence[Provider]:
         wanted = select(*_columns)
@@ -73,21 +73,21 @@ class SqlProviders:
             wanted = wanted.where(_providers.c.name == query.name)
         if query.provider_type is not None:
             wanted = wanted.where(_providers.c.provider_type == query.provider_type)
-        rows = _listing.window(self._connection, wanted, organization_id, query.page)
-        return [self._value(row) for row in rows]
+        rows = _paged_list.select_page(self._connection, wanted, organization_id, query.page)
+        return [self._from_row(row) for row in rows]
 
-    def _row(self, provider: Provider) -> dict[str, Any]:
-        hidden = self._cipher.encrypt(encoded(provider.keys))
-        return PROVIDER.row(provider) | {"encrypted_keys": hidden}
+    def _to_row(self, provider: Provider) -> dict[str, Any]:
+        hidden = self._cipher.encrypt(to_json(provider.keys))
+        return PROVIDER.to_row(provider) | {"encrypted_keys": hidden}
 
-    def _value(self, row: Sequence[Any]) -> Provider:
+    def _from_row(self, row: Sequence[Any]) -> Provider:
         keys = msgspec.json.decode(self._cipher.decrypt(row[-1]), type=Keys)
-        return PROVIDER.value(row, keys=keys)
+        return PROVIDER.from_row(row, keys=keys)
 
 
-def _this(organization_id: str, provider_id: str) -> tuple[ColumnElement[bool], ...]:
+def _has_id(organization_id: str, provider_id: str) -> tuple[ColumnElement[bool], ...]:
     return _providers.c.organization_id == organization_id, _providers.c.id == provider_id
 
 
-def _missing(provider_id: str) -> NotFound:
+def _not_found(provider_id: str) -> NotFound:
     return NotFound(f"Provider with ID {provider_id} not found")

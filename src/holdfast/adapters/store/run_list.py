@@ -9,19 +9,19 @@ from typing import Any, Final
 from sqlalchemy import Column, ColumnElement, Connection, Select, exists, func, select, text
 
 from holdfast.adapters.store import tables
-from holdfast.adapters.store.paging import Listing
-from holdfast.adapters.store.steering import set_aside, walk_indexes
-from holdfast.core.lifecycle import LIVE, WENT_WRONG
+from holdfast.adapters.store.index_hints import prefer_indexes, without_index
+from holdfast.adapters.store.paging import PagedList
+from holdfast.core.lifecycle import LIVE, UNSUCCESSFUL
 from holdfast.core.runs import Bound, Comparison, RunQuery, RunStatus
 
 _runs = tables.runs
 _tools = tables.run_tools
 
 # Runs that called a tool: up to so many are looked up one by one, more are met soon enough on the way.
-FEW: Final = 1_000
+FEW_RUNS: Final = 1_000
 BY_DURATION: Final = "duration"
 # So many runs of an agent are sorted sooner than they are met among all others.
-_SOON_SORTED: Final = 20_000
+_MAX_SORTED_RUNS: Final = 20_000
 
 _COMPARE: Final[dict[Comparison, Callable[[Any, Any], Any]]] = {
     Comparison.EQ: operator.eq,
@@ -31,7 +31,7 @@ _COMPARE: Final[dict[Comparison, Callable[[Any, Any], Any]]] = {
     Comparison.LTE: operator.le,
 }
 
-_listing = Listing(
+_paged_list = PagedList(
     "Run",
     _runs.c.id,
     organization_id=_runs.c.organization_id,
@@ -40,7 +40,7 @@ _listing = Listing(
 )
 
 
-def in_words(statuses: Collection[RunStatus], table: str = "runs") -> ColumnElement[bool]:
+def status_condition(statuses: Collection[RunStatus], table: str = "runs") -> ColumnElement[bool]:
     """In the words of an index: with parameters in their place no database would think of it, and would read all
     runs instead."""
     names = [f"'{status}'" for status in sorted(statuses)]
@@ -48,59 +48,65 @@ def in_words(statuses: Collection[RunStatus], table: str = "runs") -> ColumnElem
     return text(f"{table}.status {words}")  # type: ignore[return-value] # a condition, if plain
 
 
-IS_LIVE: Final = in_words(LIVE)
+IS_LIVE: Final = status_condition(LIVE)
 _PAUSED: Final = frozenset({RunStatus.PAUSED})
 # Statuses that few runs have, each group with an index of its own.
-_RARE: Final = {LIVE: IS_LIVE, _PAUSED: in_words(_PAUSED), WENT_WRONG: in_words(WENT_WRONG)}
+_RARE_STATUSES: Final = {
+    LIVE: IS_LIVE,
+    _PAUSED: status_condition(_PAUSED),
+    UNSUCCESSFUL: status_condition(UNSUCCESSFUL),
+}
 
 
 def ids_on_page(connection: Connection, organization_id: str, query: RunQuery) -> Sequence[str]:
     """The ids of the runs, in sort order."""
-    walk_indexes(connection)
-    few = _few(connection, query)
+    prefer_indexes(connection)
+    few = _find_few_by_tools(connection, query)
     if query.tools_used and few is not None and not few:
         return []
-    led_by = _led_by(query, few)
+    led_by = _index_columns(query, few)
     wanted = select(_runs.c.id).where(*_conditions(query, led_by))
     if query.tools_used:
-        wanted = wanted.where(_called(query.tools_used) if few is None else _runs.c.id.in_(few))
+        wanted = wanted.where(_used_tools(query.tools_used) if few is None else _runs.c.id.in_(few))
     if query.duration_percentile is not None:
-        least = _percentile(connection, organization_id, query)
+        least = _find_percentile(connection, organization_id, query)
         if least is None:
             return []
-        wanted = wanted.where(_seen(_runs.c.total_duration_ns, led_by) >= least)
-    rows = _listing.window(
+        wanted = wanted.where(_hint(_runs.c.total_duration_ns, led_by) >= least)
+    rows = _paged_list.select_page(
         connection,
         wanted,
         organization_id,
         query.page,
-        found_otherwise=_runs.c.organization_id not in led_by,
+        has_narrower_condition=_runs.c.organization_id not in led_by,
     )
     return [row[0] for row in rows]
 
 
-def _few(connection: Connection, query: RunQuery) -> Sequence[str] | None:
+def _find_few_by_tools(connection: Connection, query: RunQuery) -> Sequence[str] | None:
     """The runs that called one of the tools, if they are few."""
     if not query.tools_used:
         return ()
-    using = select(_tools.c.run_id).where(_tools.c.tool_id.in_(query.tools_used)).limit(FEW + 1)
+    using = (
+        select(_tools.c.run_id).where(_tools.c.tool_id.in_(query.tools_used)).limit(FEW_RUNS + 1)
+    )
     found = connection.execute(using).scalars().all()
-    return None if len(found) > FEW else found
+    return None if len(found) > FEW_RUNS else found
 
 
-def _called(tool_ids: Collection[str]) -> ColumnElement[bool]:
+def _used_tools(tool_ids: Collection[str]) -> ColumnElement[bool]:
     return exists().where(_tools.c.run_id == _runs.c.id, _tools.c.tool_id.in_(tool_ids))
 
 
-def _led_by(query: RunQuery, few: Sequence[str] | None) -> Collection[Column[Any]]:
+def _index_columns(query: RunQuery, few: Sequence[str] | None) -> Collection[Column[Any]]:
     """The columns by which an index is entered; what else is asked is looked at on the way."""
     c = _runs.c
     by_duration = query.page.order_by == BY_DURATION
     if query.run_id is not None or few:
         return {c.id}
-    if _are_all(query.statuses, LIVE):
+    if _are_all_in(query.statuses, LIVE):
         return {c.created_at}
-    if _are_all(query.statuses, _PAUSED):
+    if _are_all_in(query.statuses, _PAUSED):
         return ()
     if query.thread_id is not None:
         return {c.thread_id, c.total_duration_ns if by_duration else c.created_at}
@@ -108,27 +114,27 @@ def _led_by(query: RunQuery, few: Sequence[str] | None) -> Collection[Column[Any
         return {c.organization_id, c.total_duration_ns}
     if len(query.agent_ids) == 1:
         return {c.agent_id, c.created_at}
-    if _are_all(query.statuses, WENT_WRONG):
+    if _are_all_in(query.statuses, UNSUCCESSFUL):
         return {c.created_at}
     return {c.organization_id, c.created_at}
 
 
-def _are_all(statuses: Collection[RunStatus], group: frozenset[RunStatus]) -> bool:
+def _are_all_in(statuses: Collection[RunStatus], group: frozenset[RunStatus]) -> bool:
     return bool(statuses) and group.issuperset(statuses)
 
 
-def _seen(column: Column[Any], led_by: Collection[Column[Any]]) -> ColumnElement[Any]:
-    return column if column in led_by else set_aside(column)
+def _hint(column: Column[Any], led_by: Collection[Column[Any]]) -> ColumnElement[Any]:
+    return column if column in led_by else without_index(column)
 
 
 def _conditions(query: RunQuery, led_by: Collection[Column[Any]]) -> list[ColumnElement[bool]]:
     c = _runs.c
-    created_at = _seen(c.created_at, led_by)
-    conditions = _of_whom(query, led_by)
+    created_at = _hint(c.created_at, led_by)
+    conditions = _percentile_conditions(query, led_by)
     if query.run_id is not None:
         conditions.append(c.id == query.run_id)
     if query.thread_id is not None:
-        conditions.append(_seen(c.thread_id, led_by) == query.thread_id)
+        conditions.append(_hint(c.thread_id, led_by) == query.thread_id)
     if query.stop_reason is not None:
         conditions.append(c.stop_reason == query.stop_reason)
     if query.background is not None:
@@ -140,34 +146,38 @@ def _conditions(query: RunQuery, led_by: Collection[Column[Any]]) -> list[Column
     if query.end_date is not None:
         conditions.append(created_at <= query.end_date)
     if query.step_count is not None:
-        conditions.append(_bounded(c.num_steps, query.step_count))
+        conditions.append(_bound_condition(c.num_steps, query.step_count))
     if query.duration is not None:
-        conditions.append(_bounded(_seen(c.total_duration_ns, led_by), query.duration))
+        conditions.append(_bound_condition(_hint(c.total_duration_ns, led_by), query.duration))
     return conditions
 
 
-def _of_whom(query: RunQuery, led_by: Collection[Column[Any]]) -> list[ColumnElement[bool]]:
+def _percentile_conditions(
+    query: RunQuery, led_by: Collection[Column[Any]]
+) -> list[ColumnElement[bool]]:
     """The conditions under which a percentile is computed (wire-v1 §8.4)."""
     c = _runs.c
     conditions: list[ColumnElement[bool]] = []
     if len(query.agent_ids) == 1:
-        conditions.append(_seen(c.agent_id, led_by) == query.agent_ids[0])
+        conditions.append(_hint(c.agent_id, led_by) == query.agent_ids[0])
     elif query.agent_ids:
-        conditions.append(set_aside(c.agent_id).in_(query.agent_ids))
+        conditions.append(without_index(c.agent_id).in_(query.agent_ids))
     if query.project_id is not None:
         conditions.append(c.project_id == query.project_id)
     if query.statuses:
         conditions.append(c.status.in_(query.statuses))
-        conditions += (words for group, words in _RARE.items() if _are_all(query.statuses, group))
+        conditions += (
+            words for group, words in _RARE_STATUSES.items() if _are_all_in(query.statuses, group)
+        )
     return conditions
 
 
-def _bounded(column: ColumnElement[Any], bound: Bound) -> ColumnElement[bool]:
+def _bound_condition(column: ColumnElement[Any], bound: Bound) -> ColumnElement[bool]:
     condition: ColumnElement[bool] = _COMPARE[bound.comparison](column, bound.value)
     return condition
 
 
-def _percentile(connection: Connection, organization_id: str, query: RunQuery) -> int | None:
+def _find_percentile(connection: Connection, organization_id: str, query: RunQuery) -> int | None:
     """The least duration that belongs to the percentile; None if no run has one. Interpolated as V1 does, no
     run would lie between this and that."""
     share = query.duration_percentile or 0
@@ -177,9 +187,9 @@ def _percentile(connection: Connection, organization_id: str, query: RunQuery) -
 
     def with_duration(what: ColumnElement[Any], led_by: Collection[Column[Any]]) -> Select[Any]:
         return select(what).where(
-            _seen(c.organization_id, led_by) == organization_id,
+            _hint(c.organization_id, led_by) == organization_id,
             c.total_duration_ns.is_not(None),
-            *_of_whom(query, led_by),
+            *_percentile_conditions(query, led_by),
         )
 
     count: int = connection.execute(with_duration(func.count(), by_agent)).scalar_one()
@@ -193,7 +203,7 @@ def _percentile(connection: Connection, organization_id: str, query: RunQuery) -
         if from_end < place
         else (c.total_duration_ns.asc(), place)
     )
-    led_by = by_agent if count <= _SOON_SORTED else by_duration
+    led_by = by_agent if count <= _MAX_SORTED_RUNS else by_duration
     ranked = with_duration(c.total_duration_ns, led_by).order_by(order).offset(steps).limit(1)
     least: int = connection.execute(ranked).scalar_one()
     return least

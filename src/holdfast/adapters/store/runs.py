@@ -7,63 +7,69 @@ import msgspec
 from sqlalchemy import Connection, bindparam, delete, exists, insert, select, text, update
 
 from holdfast.adapters.store import callbacks, run_list, tables
-from holdfast.adapters.store.columns import encoded
-from holdfast.adapters.store.prepared import Prepared
-from holdfast.adapters.store.rows import Packed, Shape
+from holdfast.adapters.store.columns import to_json
+from holdfast.adapters.store.prepared_statement import PreparedStatement
+from holdfast.adapters.store.row_mapper import JsonBody, RowMapper
 from holdfast.core.callbacks import CallbackOutcome
 from holdfast.core.lifecycle import HOLDING, Signal, advance, is_over
 from holdfast.core.runs import Run, RunQuery, RunStatus
-from holdfast.errors import NotFound, RunMoved
+from holdfast.errors import NotFound, StaleRun
 
 _runs = tables.runs
 _requests = tables.run_requests
 
-_ASKED = ("input", "request")
-RUN = Shape(
+_REQUEST_FIELDS = ("input", "request")
+RUN = RowMapper(
     Run,
     _runs,
-    apart=(*_ASKED, "callback"),
-    kept=("metadata", "project_id", "base_template_id"),
+    stored_elsewhere=(*_REQUEST_FIELDS, "callback"),
+    skipped_by_save=("metadata", "project_id", "base_template_id"),
 )
-_asked = Packed(Run, _ASKED)
+_request_body = JsonBody(Run, _REQUEST_FIELDS)
 
-_whole = select(*RUN.columns, _requests.c.body).join(_requests, _requests.c.run_id == _runs.c.id)
-_add = Prepared(insert(_runs))
-_add_asked = Prepared(insert(_requests))
-_add_tool = Prepared(insert(tables.run_tools))
-_this = _whole.where(_runs.c.id == bindparam("this_id"))
-_find = Prepared(_this)
+_select_run = select(*RUN.columns, _requests.c.body).join(
+    _requests, _requests.c.run_id == _runs.c.id
+)
+_insert = PreparedStatement(insert(_runs))
+_insert_request = PreparedStatement(insert(_requests))
+_insert_tool = PreparedStatement(insert(tables.run_tools))
+_select_by_id = _select_run.where(_runs.c.id == bindparam("this_id"))
+_select_one = PreparedStatement(_select_by_id)
 # SQLite has one writer anyway and leaves the last words out.
-_hold = Prepared(_this.with_for_update(of=_runs))
+_select_for_update = PreparedStatement(_select_by_id.with_for_update(of=_runs))
 # In the words of the index of waiting runs, of which a thread has one at most: see ``run_list``.
 _is_paused = text(f"runs.status = '{RunStatus.PAUSED}'")
-_paused_on = Prepared(_whole.where(_runs.c.thread_id == bindparam("thread"), _is_paused))
-_of_request = _whole.where(
+_select_paused = PreparedStatement(
+    _select_run.where(_runs.c.thread_id == bindparam("thread"), _is_paused)
+)
+_select_by_request_key = _select_run.where(
     _runs.c.thread_id == bindparam("thread"), _runs.c.request_key == bindparam("key")
 )
-_reserve = Prepared(
+_update_reserved_seq = PreparedStatement(
     update(_runs)
     .where(_runs.c.id == bindparam("this_id"))
     .values(reserved_seq=bindparam("reserved"))
 )
-_cancelling = select(_runs.c.id).where(run_list.IS_LIVE, _runs.c.status == RunStatus.CANCELLING)
-_annotate = (
+_select_cancelling = select(_runs.c.id).where(
+    run_list.IS_LIVE, _runs.c.status == RunStatus.CANCELLING
+)
+_update_metadata = (
     update(_runs).where(_runs.c.id == bindparam("this_id")).values(metadata=bindparam("given"))
 )
-_as_seen = update(_runs).where(
+_update_if_status = update(_runs).where(
     _runs.c.id == bindparam("this_id"), _runs.c.status == bindparam("seen")
 )
-_change = Prepared(_as_seen, columns=RUN.changing)
-_other = _runs.alias("other")
+_update = PreparedStatement(_update_if_status, columns=RUN.mutable_columns)
+_other_runs = _runs.alias("other")
 # The unique index refuses a second holder too, but an error there ends the whole transaction.
-_take_thread = Prepared(
-    _as_seen.where(
+_update_and_take_thread = PreparedStatement(
+    _update_if_status.where(
         ~exists().where(
-            _other.c.thread_id == _runs.c.thread_id,
-            run_list.in_words(HOLDING, _other.name),
+            _other_runs.c.thread_id == _runs.c.thread_id,
+            run_list.status_condition(HOLDING, _other_runs.name),
         )
     ),
-    columns=RUN.changing,
+    columns=RUN.mutable_columns,
 )
 
 
@@ -72,126 +78,128 @@ class SqlRuns:
         self._connection = connection
 
     def add(self, run: Run) -> None:
-        _add.run(self._connection, RUN.row(run))
-        _add_asked.run(self._connection, {"run_id": run.id, "body": _asked.text(run)})
-        self.note_tools(run.id, run.tools_used)
+        _insert.execute(self._connection, RUN.to_row(run))
+        _insert_request.execute(
+            self._connection, {"run_id": run.id, "body": _request_body.encode(run)}
+        )
+        self.record_tools(run.id, run.tools_used)
 
     def get(self, organization_id: str, run_id: str) -> Run:
         run = self.find(run_id)
         if run is None or run.organization_id != organization_id:
-            raise _missing(run_id)
+            raise _not_found(run_id)
         return run
 
-    def hold(self, organization_id: str, run_id: str) -> Run:
-        row = _hold.row(self._connection, {"this_id": run_id})
-        run = None if row is None else self._told(_run(row))
+    def get_for_update(self, organization_id: str, run_id: str) -> Run:
+        row = _select_for_update.fetch_first(self._connection, {"this_id": run_id})
+        run = None if row is None else self._load_callback(_from_row(row))
         if run is None or run.organization_id != organization_id:
-            raise _missing(run_id)
+            raise _not_found(run_id)
         return run
 
     def find(self, run_id: str) -> Run | None:
-        row = _find.row(self._connection, {"this_id": run_id})
-        return None if row is None else self._told(_run(row))
+        row = _select_one.fetch_first(self._connection, {"this_id": run_id})
+        return None if row is None else self._load_callback(_from_row(row))
 
-    def change(self, run: Run, signal: Signal) -> Run:
+    def transition(self, run: Run, signal: Signal) -> Run:
         status = advance(run.status, signal)
         takes_thread = status in HOLDING and run.status not in HOLDING
         changed = msgspec.structs.replace(run, status=status)
         which = {"this_id": run.id, "seen": run.status}
-        statement = _take_thread if takes_thread else _change
-        if statement.run(self._connection, RUN.row(changed) | which) == 0:
-            raise RunMoved(
+        statement = _update_and_take_thread if takes_thread else _update
+        if statement.execute(self._connection, RUN.to_row(changed) | which) == 0:
+            raise StaleRun(
                 f"Run {run.id} does not take {signal}: it is no longer {run.status}, "
                 "or another run holds its thread."
             )
         if is_over(status) and not is_over(run.status):
-            callbacks.owe(self._connection, changed)
+            callbacks.add_due(self._connection, changed)
         return changed
 
     def save(self, run: Run) -> None:
         which = {"this_id": run.id, "seen": run.status}
-        if _change.run(self._connection, RUN.row(run) | which) == 0:
-            raise RunMoved(f"Run {run.id} is no longer {run.status}.")
+        if _update.execute(self._connection, RUN.to_row(run) | which) == 0:
+            raise StaleRun(f"Run {run.id} is no longer {run.status}.")
 
-    def remove(self, organization_id: str, run_id: str) -> None:
+    def delete(self, organization_id: str, run_id: str) -> None:
         gone = self._connection.execute(
             delete(_runs).where(_runs.c.id == run_id, _runs.c.organization_id == organization_id)
         )
         if gone.rowcount == 0:
-            raise _missing(run_id)
+            raise _not_found(run_id)
 
-    def reserve(self, run_id: str, seq: int) -> None:
-        _reserve.run(self._connection, {"this_id": run_id, "reserved": seq})
+    def reserve_seq(self, run_id: str, seq: int) -> None:
+        _update_reserved_seq.execute(self._connection, {"this_id": run_id, "reserved": seq})
 
-    def withdraw(self, run_id: str) -> bool:
+    def delete_if_queued(self, run_id: str) -> bool:
         gone = self._connection.execute(
             delete(_runs).where(_runs.c.id == run_id, _runs.c.status == RunStatus.QUEUED)
         )
         return gone.rowcount > 0
 
-    def note_tools(self, run_id: str, tool_ids: Sequence[str]) -> None:
-        _add_tool.run_each(
+    def record_tools(self, run_id: str, tool_ids: Sequence[str]) -> None:
+        _insert_tool.execute_many(
             self._connection, [{"run_id": run_id, "tool_id": tool_id} for tool_id in tool_ids]
         )
 
-    def annotate(self, organization_id: str, run_id: str, metadata: Mapping[str, Any]) -> Run:
-        run = self.hold(organization_id, run_id)
+    def add_metadata(self, organization_id: str, run_id: str, metadata: Mapping[str, Any]) -> Run:
+        run = self.get_for_update(organization_id, run_id)
         run = msgspec.structs.replace(run, metadata={**run.metadata, **metadata})
-        self._connection.execute(_annotate, {"this_id": run_id, "given": run.metadata})
+        self._connection.execute(_update_metadata, {"this_id": run_id, "given": run.metadata})
         return run
 
     def list(self, organization_id: str, query: RunQuery) -> Sequence[Run]:
         ids = run_list.ids_on_page(self._connection, organization_id, query)
-        rows = self._connection.execute(_whole.where(_runs.c.id.in_(ids))) if ids else ()
-        found = {run.id: run for run in map(_run, rows)}
-        waiting = [run_id for run_id in ids if _may_be_told(found[run_id])]
-        told = callbacks.outcomes(self._connection, waiting)
+        rows = self._connection.execute(_select_run.where(_runs.c.id.in_(ids))) if ids else ()
+        found = {run.id: run for run in map(_from_row, rows)}
+        waiting = [run_id for run_id in ids if _may_have_callback(found[run_id])]
+        told = callbacks.load_outcomes(self._connection, waiting)
         return [_with_callback(found[run_id], told) for run_id in ids]
 
-    def _told(self, run: Run) -> Run:
+    def _load_callback(self, run: Run) -> Run:
         """The run with what has come of its callback: a look that most runs do not need."""
-        if not _may_be_told(run):
+        if not _may_have_callback(run):
             return run
-        return _with_callback(run, callbacks.outcomes(self._connection, [run.id]))
+        return _with_callback(run, callbacks.load_outcomes(self._connection, [run.id]))
 
-    def live(self) -> Sequence[Run]:
-        wanted = _whole.where(run_list.IS_LIVE).order_by(_runs.c.created_at, _runs.c.id)
-        return [_run(row) for row in self._connection.execute(wanted)]
+    def list_live(self) -> Sequence[Run]:
+        wanted = _select_run.where(run_list.IS_LIVE).order_by(_runs.c.created_at, _runs.c.id)
+        return [_from_row(row) for row in self._connection.execute(wanted)]
 
-    def cancelling(self) -> Sequence[str]:
-        return self._connection.execute(_cancelling).scalars().all()
+    def cancelling_ids(self) -> Sequence[str]:
+        return self._connection.execute(_select_cancelling).scalars().all()
 
-    def paused_on(self, thread_id: str) -> Run | None:
-        row = _paused_on.row(self._connection, {"thread": thread_id})
-        return None if row is None else _run(row)
+    def find_paused(self, thread_id: str) -> Run | None:
+        row = _select_paused.fetch_first(self._connection, {"thread": thread_id})
+        return None if row is None else _from_row(row)
 
-    def paused(self, thread_ids: Collection[str]) -> Mapping[str, str]:
+    def paused_run_ids(self, thread_ids: Collection[str]) -> Mapping[str, str]:
         wanted = select(_runs.c.thread_id, _runs.c.id).where(
             _runs.c.thread_id.in_(thread_ids), _is_paused
         )
         return {row.thread_id: row.id for row in self._connection.execute(wanted)}
 
-    def of_request(self, thread_id: str, request_key: str) -> Run | None:
+    def find_by_request_key(self, thread_id: str, request_key: str) -> Run | None:
         row = self._connection.execute(
-            _of_request, {"thread": thread_id, "key": request_key}
+            _select_by_request_key, {"thread": thread_id, "key": request_key}
         ).first()
-        return None if row is None else _run(row)
+        return None if row is None else _from_row(row)
 
-    def with_otid(self, thread_id: str, otid: str) -> Run | None:
+    def find_by_otid(self, thread_id: str, otid: str) -> Run | None:
         # True of every run that was sent the otid, and of few others: those are looked at.
-        wanted = _whole.where(
+        wanted = _select_run.where(
             _runs.c.thread_id == thread_id,
-            _requests.c.body.contains(encoded(otid), autoescape=True),
+            _requests.c.body.contains(to_json(otid), autoescape=True),
         ).order_by(_runs.c.created_at.desc(), _runs.c.id.desc())
-        found = map(_run, self._connection.execute(wanted).all())
+        found = map(_from_row, self._connection.execute(wanted).all())
         return next((run for run in found if otid in {row.otid for row in run.input}), None)
 
 
-def _run(row: Sequence[Any]) -> Run:
-    return RUN.value(row, **_asked.fields(row[-1]))
+def _from_row(row: Sequence[Any]) -> Run:
+    return RUN.from_row(row, **_request_body.decode(row[-1]))
 
 
-def _may_be_told(run: Run) -> bool:
+def _may_have_callback(run: Run) -> bool:
     return run.request.callback_url is not None and is_over(run.status)
 
 
@@ -199,5 +207,5 @@ def _with_callback(run: Run, told: Mapping[str, CallbackOutcome]) -> Run:
     return msgspec.structs.replace(run, callback=told[run.id]) if run.id in told else run
 
 
-def _missing(run_id: str) -> NotFound:
+def _not_found(run_id: str) -> NotFound:
     return NotFound(f"Run with ID {run_id} not found")

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine
 from holdfast.errors import HomeInUse, StoreUnavailable
 
 # Any number will do as long as it stays the same; locks count per database.
-_LOCK: Final = 0x686F6C64
+_LOCK_ID: Final = 0x686F6C64
 
 # The database needs a moment to notice that the server before us was killed.
 _TRIES: Final = 10
@@ -25,14 +25,14 @@ class ServerLock:
         self._mutex = threading.Lock()
         self._connection: Connection | None = None
 
-    def keep(self) -> None:
+    def acquire(self) -> None:
         """Take the lock, or take it again if its connection was lost. HomeInUse if another server has it."""
         with self._mutex:
-            if self._connection is not None and not _answers(self._connection):
+            if self._connection is not None and not _is_alive(self._connection):
                 self._connection.close()
                 self._connection = None
             if self._connection is None:
-                self._connection = self._take()
+                self._connection = self._connect_and_lock()
 
     def release(self) -> None:
         with self._mutex:
@@ -41,10 +41,10 @@ class ServerLock:
                 self._connection = None
         self._engine.dispose()
 
-    def _take(self) -> Connection:
+    def _connect_and_lock(self) -> Connection:
         connection = self._engine.connect()
         for _ in range(_TRIES):
-            if connection.exec_driver_sql(f"SELECT pg_try_advisory_lock({_LOCK})").scalar():
+            if connection.exec_driver_sql(f"SELECT pg_try_advisory_lock({_LOCK_ID})").scalar():
                 return connection
             time.sleep(_PAUSE_SECONDS)
         connection.close()
@@ -55,7 +55,7 @@ class ServerLock:
         )
 
 
-def _answers(connection: Connection) -> bool:
+def _is_alive(connection: Connection) -> bool:
     try:
         connection.exec_driver_sql("SELECT 1")
     except StoreUnavailable:

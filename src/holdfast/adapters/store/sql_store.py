@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 from sqlalchemy import Connection, Engine
 
 from holdfast.adapters.store.cipher import Cipher
-from holdfast.adapters.store.driver_errors import Collided
+from holdfast.adapters.store.driver_errors import TransactionConflict
 from holdfast.adapters.store.transaction import SqlTransaction
 from holdfast.errors import StoreUnavailable
 from holdfast.ports.store import Transaction
@@ -30,55 +30,55 @@ class SqlStore:
         self,
         *,
         writer: Engine,
-        writing: Callable[[], AbstractContextManager[Connection]],
+        use_writer: Callable[[], AbstractContextManager[Connection]],
         reader: Engine,
         write_threads: Executor,
         read_threads: Executor,
         cipher: Cipher,
-        close_rest: Callable[[], None],
+        on_close: Callable[[], None],
     ) -> None:
         self._writer = writer
-        self._writing = writing
+        self._use_writer = use_writer
         self._reader = reader
         self._write_threads = write_threads
         self._read_threads = read_threads
         self._cipher = cipher
-        self._close_rest = close_rest
+        self._on_close = on_close
 
     async def write(self, work: Callable[[Transaction], T]) -> T:
         # Shielded: a caller that goes away must not leave in doubt whether its work was done.
         return await asyncio.shield(
-            _start(self._write_threads, lambda: self._repeatedly(self._written, work))
+            _submit(self._write_threads, lambda: self._retry(self._write_once, work))
         )
 
     async def read(self, work: Callable[[Transaction], T]) -> T:
-        return await _start(self._read_threads, lambda: self._repeatedly(self._seen, work))
+        return await _submit(self._read_threads, lambda: self._retry(self._read_once, work))
 
     async def close(self) -> None:
         await asyncio.to_thread(self._close)
 
-    def _repeatedly(
+    def _retry(
         self, once: Callable[[Callable[[Transaction], T]], T], work: Callable[[Transaction], T]
     ) -> T:
         for _ in range(ATTEMPTS - 1):
             try:
                 return once(work)
-            except Collided:
+            except TransactionConflict:
                 continue
         return once(work)
 
-    def _written(self, work: Callable[[Transaction], T]) -> T:
-        with self._writing() as connection:
+    def _write_once(self, work: Callable[[Transaction], T]) -> T:
+        with self._use_writer() as connection:
             connection.begin()
             result = work(SqlTransaction(connection, self._cipher))
             try:
                 connection.commit()
-            except Collided as error:
+            except TransactionConflict as error:
                 # It may or may not be committed, so it must not be tried again.
                 raise StoreUnavailable(f"The outcome of a commit is unknown: {error}") from error
             return result
 
-    def _seen(self, work: Callable[[Transaction], T]) -> T:
+    def _read_once(self, work: Callable[[Transaction], T]) -> T:
         with self._reader.connect() as connection:
             connection.begin()
             return work(SqlTransaction(connection, self._cipher))
@@ -89,10 +89,10 @@ class SqlStore:
         self._read_threads.shutdown()
         self._reader.dispose()
         self._writer.dispose()
-        self._close_rest()
+        self._on_close()
 
 
-def _start(threads: Executor, work: Callable[[], T]) -> "asyncio.Future[T]":
+def _submit(threads: Executor, work: Callable[[], T]) -> "asyncio.Future[T]":
     try:
         return asyncio.get_running_loop().run_in_executor(threads, work)
     except RuntimeError as error:

@@ -11,16 +11,16 @@ from typing import Any, Final
 
 from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event
 
-from holdfast.adapters.store import migrate
+from holdfast.adapters.store import schema_upgrade
 from holdfast.adapters.store.cipher import Cipher
 from holdfast.adapters.store.driver_errors import (
-    dangling,
-    taken,
+    constraint_names_by_columns,
+    foreign_key_violation,
     translate_errors,
-    unique_columns,
+    unique_violation,
 )
 from holdfast.adapters.store.file_lock import FileLock
-from holdfast.adapters.store.prepared import driven
+from holdfast.adapters.store.prepared_statement import run_on_cursor
 from holdfast.adapters.store.sql_store import SqlStore
 from holdfast.errors import Bug, HoldfastError, InvalidArgument, StoreUnavailable
 
@@ -29,7 +29,7 @@ READERS: Final = 4
 # Another process may hold the file for a moment: a backup, someone's shell.
 _BUSY_SECONDS: Final = 10
 
-_UNIQUE_COLUMNS: Final = unique_columns()
+_UNIQUE_COLUMNS: Final = constraint_names_by_columns()
 
 
 class SqliteStore(SqlStore):
@@ -43,23 +43,27 @@ class SqliteStore(SqlStore):
         path.parent.mkdir(parents=True, exist_ok=True)
         with ExitStack() as rest:
             rest.callback(FileLock(path).release)
-            migrate.sqlite_file(path, partial(_engine, path, connections=1, pragmas=_UPGRADING))
-            writer = _engine(path, connections=1, pragmas=_WRITING, begin="BEGIN IMMEDIATE")
+            schema_upgrade.upgrade_sqlite_file(
+                path, partial(_create_engine, path, connections=1, pragmas=_UPGRADE_PRAGMAS)
+            )
+            writer = _create_engine(
+                path, connections=1, pragmas=_WRITER_PRAGMAS, begin="BEGIN IMMEDIATE"
+            )
             connection = rest.enter_context(writer.connect())
             connection.detach()
             return cls(
                 writer=writer,
-                writing=lambda: _lent(connection),
-                reader=_engine(path, connections=READERS, pragmas=_READING),
+                use_writer=lambda: _use_writer(connection),
+                reader=_create_engine(path, connections=READERS, pragmas=_READER_PRAGMAS),
                 write_threads=ThreadPoolExecutor(1, "store-writer"),
                 read_threads=ThreadPoolExecutor(READERS, "store-reader"),
                 cipher=cipher,
-                close_rest=rest.pop_all().close,
+                on_close=rest.pop_all().close,
             )
 
 
 @contextmanager
-def _lent(connection: Connection) -> Iterator[Connection]:
+def _use_writer(connection: Connection) -> Iterator[Connection]:
     """The writer's one connection, which no pool takes back after each transaction."""
     try:
         yield connection
@@ -69,7 +73,7 @@ def _lent(connection: Connection) -> Iterator[Connection]:
         connection.connection.rollback()
 
 
-_WRITING: Final = (
+_WRITER_PRAGMAS: Final = (
     "PRAGMA journal_mode=WAL",
     # In WAL mode a power cut can undo the last commits but never damage the file.
     "PRAGMA synchronous=NORMAL",
@@ -77,12 +81,12 @@ _WRITING: Final = (
     # In pages. Folding the log into the file waits for the disk: at the default of 1000, every 70 turns.
     "PRAGMA wal_autocheckpoint=8000",
 )
-_READING: Final = ("PRAGMA query_only=ON",)
+_READER_PRAGMAS: Final = ("PRAGMA query_only=ON",)
 # A table that is rebuilt must not take with it the rows that point at it.
-_UPGRADING: Final = ("PRAGMA journal_mode=WAL", "PRAGMA foreign_keys=OFF")
+_UPGRADE_PRAGMAS: Final = ("PRAGMA journal_mode=WAL", "PRAGMA foreign_keys=OFF")
 
 
-def _engine(
+def _create_engine(
     path: Path, *, connections: int, pragmas: tuple[str, ...], begin: str = "BEGIN"
 ) -> Engine:
     engine = create_engine(
@@ -104,11 +108,11 @@ def _engine(
         connection.create_function("lower", 1, _lower, deterministic=True)
 
     def begun(connection: Connection) -> None:
-        driven(connection, begin, lambda cursor: cursor.execute(begin))
+        run_on_cursor(connection, begin, lambda cursor: cursor.execute(begin))
 
     event.listen(engine, "connect", connected)
     event.listen(engine, "begin", begun)
-    translate_errors(engine, _meaning)
+    translate_errors(engine, _translate)
     return engine
 
 
@@ -116,14 +120,14 @@ def _lower(text: Any) -> Any:
     return text.lower() if isinstance(text, str) else text
 
 
-def _meaning(error: BaseException) -> HoldfastError | None:
+def _translate(error: BaseException) -> HoldfastError | None:
     if not isinstance(error, sqlite3.Error):
         return None
     match getattr(error, "sqlite_errorname", None):
         case "SQLITE_CONSTRAINT_UNIQUE" | "SQLITE_CONSTRAINT_PRIMARYKEY":
-            return taken(_UNIQUE_COLUMNS.get(str(error).partition(": ")[2]))
+            return unique_violation(_UNIQUE_COLUMNS.get(str(error).partition(": ")[2]))
         case "SQLITE_CONSTRAINT_FOREIGNKEY":
-            return dangling()
+            return foreign_key_violation()
         case "SQLITE_TOOBIG":
             return InvalidArgument("A value is too large to be stored.")
         case "SQLITE_READONLY":

@@ -16,11 +16,11 @@ from sqlalchemy import (
 )
 
 from holdfast.adapters.store import tables
-from holdfast.adapters.store.paging import Listing
-from holdfast.adapters.store.prepared import Prepared
-from holdfast.adapters.store.rows import Shape, refuse_nul
-from holdfast.adapters.store.steering import walk_indexes
-from holdfast.adapters.store.tagged import has_tags
+from holdfast.adapters.store.index_hints import prefer_indexes
+from holdfast.adapters.store.paging import PagedList
+from holdfast.adapters.store.prepared_statement import PreparedStatement
+from holdfast.adapters.store.row_mapper import RowMapper, refuse_nul
+from holdfast.adapters.store.tag_filter import has_tags
 from holdfast.core.prices import Costs
 from holdfast.core.runs import Step, StepQuery, StepStatus
 from holdfast.errors import NotFound
@@ -28,9 +28,9 @@ from holdfast.errors import NotFound
 _steps = tables.steps
 _tags = tables.step_tags
 
-STEP = Shape(Step, _steps, kept=("feedback", "tags", "transaction_id"))
+STEP = RowMapper(Step, _steps, skipped_by_save=("feedback", "tags", "transaction_id"))
 
-_listing = Listing(
+_paged_list = PagedList(
     "Step",
     _steps.c.id,
     organization_id=_steps.c.organization_id,
@@ -40,10 +40,12 @@ _listing = Listing(
 # A step without an answer has nothing that a price is missing for.
 _is_unpriced = and_(_steps.c.status == StepStatus.SUCCESS, _steps.c.cost.is_(None))
 
-_add = Prepared(insert(_steps))
-_add_tag = Prepared(insert(_tags))
-_forget_tags = Prepared(delete(_tags).where(_tags.c.step_id == bindparam("this_id")))
-_save = Prepared(update(_steps).where(_steps.c.id == bindparam("this_id")), columns=STEP.changing)
+_insert = PreparedStatement(insert(_steps))
+_insert_tag = PreparedStatement(insert(_tags))
+_delete_tags = PreparedStatement(delete(_tags).where(_tags.c.step_id == bindparam("this_id")))
+_update = PreparedStatement(
+    update(_steps).where(_steps.c.id == bindparam("this_id")), columns=STEP.mutable_columns
+)
 
 
 class SqlSteps:
@@ -51,14 +53,14 @@ class SqlSteps:
         self._connection = connection
 
     def add(self, step: Step) -> None:
-        _add.run(self._connection, _row(step))
+        _insert.execute(self._connection, _to_row(step))
         self._index_tags(step)
 
     def save(self, step: Step) -> None:
-        if _save.run(self._connection, _row(step) | {"this_id": step.id}) == 0:
-            raise _missing(step.id)
+        if _update.execute(self._connection, _to_row(step) | {"this_id": step.id}) == 0:
+            raise _not_found(step.id)
 
-    def judge(
+    def set_feedback(
         self,
         organization_id: str,
         step_id: str,
@@ -68,24 +70,26 @@ class SqlSteps:
         said: dict[str, object] = {"feedback": feedback}
         if tags is not None:
             said["tags"] = tags
-        step = self._note(organization_id, step_id, said)
+        step = self._update_columns(organization_id, step_id, said)
         if tags is not None:
-            _forget_tags.run(self._connection, {"this_id": step_id})
+            _delete_tags.execute(self._connection, {"this_id": step_id})
             self._index_tags(step)
         return step
 
-    def book(self, organization_id: str, step_id: str, transaction_id: str) -> Step:
+    def set_transaction_id(self, organization_id: str, step_id: str, transaction_id: str) -> Step:
         refuse_nul("transaction_id", transaction_id)
-        return self._note(organization_id, step_id, {"transaction_id": transaction_id})
+        return self._update_columns(organization_id, step_id, {"transaction_id": transaction_id})
 
-    def _note(self, organization_id: str, step_id: str, said: Mapping[str, object]) -> Step:
+    def _update_columns(
+        self, organization_id: str, step_id: str, said: Mapping[str, object]
+    ) -> Step:
         noted = self._connection.execute(
             update(_steps)
             .where(_steps.c.id == step_id, _steps.c.organization_id == organization_id)
             .values(said)
         )
         if noted.rowcount == 0:
-            raise _missing(step_id)
+            raise _not_found(step_id)
         return self.get(organization_id, step_id)
 
     def get(self, organization_id: str, step_id: str) -> Step:
@@ -95,32 +99,32 @@ class SqlSteps:
             )
         ).first()
         if row is None:
-            raise _missing(step_id)
-        return STEP.value(row)
+            raise _not_found(step_id)
+        return STEP.from_row(row)
 
     def list(self, organization_id: str, query: StepQuery) -> Sequence[Step]:
         # First which, by an index that has all that may be asked for; then only those are read.
         wanted = select(_steps.c.id).where(*_conditions(query))
         narrow = bool(query.agent_id or query.run_id or query.trace_ids)
         if not narrow:
-            walk_indexes(self._connection)
-        page = _listing.window(
-            self._connection, wanted, organization_id, query.page, found_otherwise=narrow
+            prefer_indexes(self._connection)
+        page = _paged_list.select_page(
+            self._connection, wanted, organization_id, query.page, has_narrower_condition=narrow
         )
         ids = [row[0] for row in page]
         rows = self._connection.execute(select(*STEP.columns).where(_steps.c.id.in_(ids)))
-        found = {step.id: step for step in map(STEP.value, rows)}
+        found = {step.id: step for step in map(STEP.from_row, rows)}
         return [found[step_id] for step_id in ids]
 
-    def pending(self, run_id: str) -> Sequence[Step]:
+    def list_pending(self, run_id: str) -> Sequence[Step]:
         rows = self._connection.execute(
             select(*STEP.columns)
             .where(_steps.c.run_id == run_id, _steps.c.status == StepStatus.PENDING)
             .order_by(_steps.c.created_at, _steps.c.id)
         )
-        return [STEP.value(row) for row in rows]
+        return [STEP.from_row(row) for row in rows]
 
-    def costs(self, organization_id: str, query: StepQuery) -> Costs:
+    def sum_costs(self, organization_id: str, query: StepQuery) -> Costs:
         row = self._connection.execute(
             select(func.sum(_steps.c.cost), func.count(), func.count().filter(_is_unpriced)).where(
                 _steps.c.organization_id == organization_id, *_conditions(query)
@@ -133,14 +137,14 @@ class SqlSteps:
         for tag in step.tags:
             refuse_nul("tags", tag)
         rows = [{"step_id": step.id, "tag": tag} for tag in sorted(set(step.tags))]
-        _add_tag.run_each(self._connection, rows)
+        _insert_tag.execute_many(self._connection, rows)
 
 
-def _row(step: Step) -> dict[str, object]:
-    return STEP.row(step) | {"model_handle": step.model.handle}
+def _to_row(step: Step) -> dict[str, object]:
+    return STEP.to_row(step) | {"model_handle": step.model.handle}
 
 
-def _missing(step_id: str) -> NotFound:
+def _not_found(step_id: str) -> NotFound:
     return NotFound(f"Step with ID {step_id} not found")
 
 

@@ -20,9 +20,9 @@ from sqlalchemy import (
     and_,
 )
 
-from holdfast.adapters.store.columns import Instant, Json, Name, Words
+from holdfast.adapters.store.columns import EnumText, Instant, Json, StringList
 from holdfast.core.deadlines import OnTimeout
-from holdfast.core.lifecycle import HOLDING, LIVE, WENT_WRONG
+from holdfast.core.lifecycle import HOLDING, LIVE, UNSUCCESSFUL
 from holdfast.core.messages import CallState, Role
 from holdfast.core.runs import RunStatus, StepStatus, StopReason
 from holdfast.core.tools import ToolKind
@@ -62,7 +62,7 @@ tools = Table(
     Column("id", Text, primary_key=True),
     Column("organization_id", Text, nullable=False),
     Column("name", Text, nullable=False),
-    Column("kind", Name(ToolKind), nullable=False),
+    Column("kind", EnumText(ToolKind), nullable=False),
     Column("created_at", Instant, nullable=False),
     Column("updated_at", Instant, nullable=False),
     Column("body", Text, nullable=False),
@@ -193,7 +193,7 @@ messages = Table(
     Column("organization_id", Text, nullable=False),
     Column("agent_id", Text, nullable=False),
     Column("thread_id", ForeignKey("threads.id", ondelete="CASCADE"), nullable=False),
-    Column("role", Name(Role), nullable=False),
+    Column("role", EnumText(Role), nullable=False),
     # No foreign keys: rows outlive a run that is removed.
     Column("run_id", Text),
     Column("step_id", Text),
@@ -235,12 +235,12 @@ calls = Table(
     Column("ordinal", Integer, nullable=False),
     Column("message_id", Text, nullable=False),
     Column("step_id", Text, nullable=False),
-    Column("state", Name(CallState), nullable=False),
+    Column("state", EnumText(CallState), nullable=False),
     Column("call", Text, nullable=False),
     Column("result", Text),
     # Until when it waits for an answer, and what becomes of it then.
     Column("expires_at", Instant),
-    Column("on_timeout", Name(OnTimeout)),
+    Column("on_timeout", EnumText(OnTimeout)),
     PrimaryKeyConstraint("thread_id", "call_id"),
 )
 
@@ -251,8 +251,8 @@ runs = Table(
     Column("organization_id", Text, nullable=False),
     Column("agent_id", Text, nullable=False),
     Column("thread_id", ForeignKey("threads.id", ondelete="CASCADE"), nullable=False),
-    Column("status", Name(RunStatus), nullable=False),
-    Column("stop_reason", Name(StopReason)),
+    Column("status", EnumText(RunStatus), nullable=False),
+    Column("stop_reason", EnumText(StopReason)),
     Column("background", Boolean, nullable=False),
     Column("request_key", Text),
     Column("created_at", Instant, nullable=False),
@@ -274,7 +274,7 @@ runs = Table(
 
 # What a list of runs may ask for stands in the indexes that it is sorted by: whatever is asked, at most one of
 # them is walked, and only the rows of the page are read (``run_list``).
-_ASKED_FOR = (
+_FILTER_COLUMNS = (
     runs.c.status,
     runs.c.stop_reason,
     runs.c.background,
@@ -283,13 +283,13 @@ _ASKED_FOR = (
     runs.c.num_steps,
 )
 _has_duration = runs.c.total_duration_ns.is_not(None)
-_went_wrong = runs.c.status.in_(sorted(WENT_WRONG))
+_went_wrong = runs.c.status.in_(sorted(UNSUCCESSFUL))
 Index(
     "ix_runs_page",
     runs.c.organization_id,
     runs.c.created_at,
     runs.c.id,
-    *_ASKED_FOR,
+    *_FILTER_COLUMNS,
     runs.c.total_duration_ns,
     runs.c.agent_id,
 )
@@ -298,7 +298,7 @@ Index(
     runs.c.agent_id,
     runs.c.created_at,
     runs.c.id,
-    *_ASKED_FOR,
+    *_FILTER_COLUMNS,
     runs.c.total_duration_ns,
     runs.c.organization_id,
 )
@@ -307,7 +307,7 @@ Index(
     runs.c.thread_id,
     runs.c.created_at,
     runs.c.id,
-    *_ASKED_FOR,
+    *_FILTER_COLUMNS,
     runs.c.total_duration_ns,
     runs.c.agent_id,
     runs.c.organization_id,
@@ -317,7 +317,7 @@ Index(
     runs.c.thread_id,
     runs.c.total_duration_ns,
     runs.c.id,
-    *_ASKED_FOR,
+    *_FILTER_COLUMNS,
     runs.c.created_at,
     runs.c.agent_id,
     runs.c.organization_id,
@@ -329,7 +329,7 @@ Index(
     runs.c.organization_id,
     runs.c.total_duration_ns,
     runs.c.id,
-    *_ASKED_FOR,
+    *_FILTER_COLUMNS,
     runs.c.created_at,
     runs.c.agent_id,
     sqlite_where=_has_duration,
@@ -340,7 +340,7 @@ Index(
     "ix_runs_went_wrong",
     runs.c.created_at,
     runs.c.id,
-    *_ASKED_FOR,
+    *_FILTER_COLUMNS,
     runs.c.total_duration_ns,
     runs.c.agent_id,
     runs.c.organization_id,
@@ -349,9 +349,13 @@ Index(
 )
 
 # Two runs that hold one thread cannot be written.
-_holds = runs.c.status.in_(sorted(HOLDING))
-one_holder = Index(
-    "uq_runs_holder", runs.c.thread_id, unique=True, sqlite_where=_holds, postgresql_where=_holds
+_holds_thread = runs.c.status.in_(sorted(HOLDING))
+one_holder_per_thread = Index(
+    "uq_runs_holder",
+    runs.c.thread_id,
+    unique=True,
+    sqlite_where=_holds_thread,
+    postgresql_where=_holds_thread,
 )
 # Nor two runs of one request.
 _has_key = runs.c.request_key.is_not(None)
@@ -364,14 +368,14 @@ Index(
     postgresql_where=_has_key,
 )
 # Nor two that wait for a person on one thread.
-_waits = runs.c.status == RunStatus.PAUSED
+_is_paused = runs.c.status == RunStatus.PAUSED
 Index(
     "uq_runs_paused",
     runs.c.thread_id,
     runs.c.organization_id,
     unique=True,
-    sqlite_where=_waits,
-    postgresql_where=_waits,
+    sqlite_where=_is_paused,
+    postgresql_where=_is_paused,
 )
 # The inbox, and a cursor into it.
 Index(
@@ -381,18 +385,18 @@ Index(
     runs.c.approval_id,
     runs.c.agent_id,
     runs.c.expires_at,
-    sqlite_where=_waits,
-    postgresql_where=_waits,
+    sqlite_where=_is_paused,
+    postgresql_where=_is_paused,
 )
-_waits_for_so_long = and_(_waits, runs.c.expires_at.is_not(None))
+_is_paused_with_deadline = and_(_is_paused, runs.c.expires_at.is_not(None))
 Index(
     "ix_runs_deadlines",
     runs.c.expires_at,
-    sqlite_where=_waits_for_so_long,
-    postgresql_where=_waits_for_so_long,
+    sqlite_where=_is_paused_with_deadline,
+    postgresql_where=_is_paused_with_deadline,
 )
-_has_asked = runs.c.approval_id.is_not(None)
-Index(None, runs.c.approval_id, sqlite_where=_has_asked, postgresql_where=_has_asked)
+_has_approval = runs.c.approval_id.is_not(None)
+Index(None, runs.c.approval_id, sqlite_where=_has_approval, postgresql_where=_has_approval)
 _is_live = runs.c.status.in_(sorted(LIVE))
 Index("ix_runs_live", runs.c.created_at, sqlite_where=_is_live, postgresql_where=_is_live)
 
@@ -446,12 +450,12 @@ steps = Table(
     Column("organization_id", Text, nullable=False),
     Column("agent_id", Text, nullable=False),
     Column("run_id", ForeignKey("runs.id", ondelete="CASCADE"), nullable=False),
-    Column("status", Name(StepStatus), nullable=False),
+    Column("status", EnumText(StepStatus), nullable=False),
     Column("model_handle", Text, nullable=False),
     Column("cost", BigInteger),
     # Written by callers alone, while the engine writes the rest.
     Column("feedback", Text),
-    Column("tags", Words, nullable=False),
+    Column("tags", StringList, nullable=False),
     Column("transaction_id", Text),
     Column("project_id", Text),
     Column("trace_id", Text),
@@ -462,8 +466,8 @@ steps = Table(
     Index(None, "run_id", "created_at", "id"),
 )
 
-_is_followed = steps.c.trace_id.is_not(None)
-Index("ix_steps_trace", steps.c.trace_id, sqlite_where=_is_followed, postgresql_where=_is_followed)
+_has_trace = steps.c.trace_id.is_not(None)
+Index("ix_steps_trace", steps.c.trace_id, sqlite_where=_has_trace, postgresql_where=_has_trace)
 
 # As for runs; none of these changes while a step is taken.
 Index(

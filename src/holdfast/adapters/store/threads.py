@@ -16,9 +16,9 @@ from sqlalchemy import (
 )
 
 from holdfast.adapters.store import tables
-from holdfast.adapters.store.paging import Listing
-from holdfast.adapters.store.prepared import Prepared
-from holdfast.adapters.store.rows import Shape
+from holdfast.adapters.store.paging import PagedList
+from holdfast.adapters.store.prepared_statement import PreparedStatement
+from holdfast.adapters.store.row_mapper import RowMapper
 from holdfast.core.messages import default_thread_id
 from holdfast.core.threads import Thread, ThreadQuery
 from holdfast.errors import NotFound
@@ -26,9 +26,9 @@ from holdfast.errors import NotFound
 _threads = tables.threads
 _messages = tables.messages
 
-THREAD = Shape(Thread, _threads)
+THREAD = RowMapper(Thread, _threads)
 
-_there = _threads.c.deleted_at.is_(None)
+_is_not_deleted = _threads.c.deleted_at.is_(None)
 _is_conversation = _threads.c.id != _threads.c.agent_id
 _last_run_completion = (
     select(func.max(tables.runs.c.completed_at))
@@ -36,7 +36,7 @@ _last_run_completion = (
     .correlate(_threads)
     .scalar_subquery()
 )
-_listing = Listing(
+_paged_list = PagedList(
     "Conversation",
     _threads.c.id,
     organization_id=_threads.c.organization_id,
@@ -47,16 +47,16 @@ _listing = Listing(
     },
 )
 
-_get = Prepared(
+_get = PreparedStatement(
     select(*THREAD.columns).where(
         _threads.c.id == bindparam("this_id"),
         _threads.c.organization_id == bindparam("organization"),
-        _there,
+        _is_not_deleted,
     )
 )
 _note_request = (
     update(_threads)
-    .where(_threads.c.id == bindparam("this_id"), _there)
+    .where(_threads.c.id == bindparam("this_id"), _is_not_deleted)
     .values(last_message_at=bindparam("at"))
 )
 
@@ -66,13 +66,15 @@ class SqlThreads:
         self._connection = connection
 
     def add(self, thread: Thread) -> None:
-        self._connection.execute(insert(_threads), THREAD.row(thread))
+        self._connection.execute(insert(_threads), THREAD.to_row(thread))
 
     def get(self, organization_id: str, thread_id: str) -> Thread:
-        row = _get.row(self._connection, {"this_id": thread_id, "organization": organization_id})
+        row = _get.fetch_first(
+            self._connection, {"this_id": thread_id, "organization": organization_id}
+        )
         if row is None:
-            raise missing(thread_id)
-        return THREAD.value(row)
+            raise thread_not_found(thread_id)
+        return THREAD.from_row(row)
 
     def save(self, thread: Thread) -> None:
         saved = self._connection.execute(
@@ -80,19 +82,19 @@ class SqlThreads:
             .where(
                 _threads.c.id == thread.id,
                 _threads.c.organization_id == thread.organization_id,
-                _there,
+                _is_not_deleted,
             )
-            .values(THREAD.row(thread))
+            .values(THREAD.to_row(thread))
         )
         if saved.rowcount == 0:
-            raise missing(thread.id)
+            raise thread_not_found(thread.id)
 
-    def note_request(self, thread_id: str, at: datetime) -> None:
-        noted = self._connection.execute(_note_request, {"this_id": thread_id, "at": at})
+    def record_request(self, thread_id: str, now: datetime) -> None:
+        noted = self._connection.execute(_note_request, {"this_id": thread_id, "at": now})
         if noted.rowcount == 0:
-            raise missing(thread_id)
+            raise thread_not_found(thread_id)
 
-    def delete(self, organization_id: str, thread_id: str, at: datetime) -> None:
+    def delete(self, organization_id: str, thread_id: str, now: datetime) -> None:
         # First of all, so that whoever wants something of the thread meanwhile waits, and then misses it.
         agent_id = self._connection.execute(
             update(_threads)
@@ -100,18 +102,18 @@ class SqlThreads:
                 _threads.c.id == thread_id,
                 _threads.c.organization_id == organization_id,
                 _is_conversation,
-                _there,
+                _is_not_deleted,
             )
-            .values(deleted_at=at)
+            .values(deleted_at=now)
             .returning(_threads.c.agent_id)
         ).scalar()
         if agent_id is None:
-            raise missing(thread_id)
+            raise thread_not_found(thread_id)
         for table in (tables.runs, tables.calls, tables.context, tables.shared, tables.blocks):
             self._connection.execute(delete(table).where(table.c.thread_id == thread_id))
-        self._sweep(agent_id)
+        self._delete_unreferenced(agent_id)
 
-    def _sweep(self, agent_id: str) -> None:
+    def _delete_unreferenced(self, agent_id: str) -> None:
         """Remove the messages of deleted threads that no fork shows, then the threads that have none left."""
         deleted = (_threads.c.agent_id == agent_id, _threads.c.deleted_at.is_not(None))
         self._connection.execute(
@@ -128,22 +130,22 @@ class SqlThreads:
 
     def list(self, organization_id: str, query: ThreadQuery) -> Sequence[Thread]:
         wanted = select(*THREAD.columns).where(*_conditions(query))
-        rows = _listing.window(self._connection, wanted, organization_id, query.page)
-        return [THREAD.value(row) for row in rows]
+        rows = _paged_list.select_page(self._connection, wanted, organization_id, query.page)
+        return [THREAD.from_row(row) for row in rows]
 
-    def of_agent(self, agent_id: str) -> Sequence[Thread]:
+    def list_of_agent(self, agent_id: str) -> Sequence[Thread]:
         rows = self._connection.execute(
             select(*THREAD.columns)
-            .where(_threads.c.agent_id == agent_id, _there)
+            .where(_threads.c.agent_id == agent_id, _is_not_deleted)
             .order_by(
                 _threads.c.id != default_thread_id(agent_id), _threads.c.created_at, _threads.c.id
             )
         )
-        return [THREAD.value(row) for row in rows]
+        return [THREAD.from_row(row) for row in rows]
 
 
 def _conditions(query: ThreadQuery) -> list[ColumnElement[bool]]:
-    conditions = [_is_conversation, _there, _threads.c.hidden.is_not(True)]
+    conditions = [_is_conversation, _is_not_deleted, _threads.c.hidden.is_not(True)]
     if query.agent_id is not None:
         conditions.append(_threads.c.agent_id == query.agent_id)
     if query.summary_search is not None:
@@ -154,5 +156,5 @@ def _conditions(query: ThreadQuery) -> list[ColumnElement[bool]]:
     return conditions
 
 
-def missing(thread_id: str) -> NotFound:
+def thread_not_found(thread_id: str) -> NotFound:
     return NotFound(f"Conversation with ID {thread_id} not found")

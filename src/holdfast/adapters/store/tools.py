@@ -16,18 +16,20 @@ from sqlalchemy import (
 )
 
 from holdfast.adapters.store import tables
-from holdfast.adapters.store.paging import Listing
-from holdfast.adapters.store.rows import Shape
+from holdfast.adapters.store.paging import PagedList
+from holdfast.adapters.store.row_mapper import RowMapper
 from holdfast.core.tools import Tool, ToolKind, ToolQuery
 from holdfast.errors import NotFound
 
 _tools = tables.tools
 
-TOOL = Shape(Tool, _tools)
-_kind = type_coerce(_tools.c.kind, Text)
-_OURS = tuple(kind.value for kind in ToolKind if kind not in (ToolKind.CUSTOM, ToolKind.MCP))
+TOOL = RowMapper(Tool, _tools)
+_kind_text = type_coerce(_tools.c.kind, Text)
+_BUILTIN_KINDS = tuple(
+    kind.value for kind in ToolKind if kind not in (ToolKind.CUSTOM, ToolKind.MCP)
+)
 
-_listing = Listing(
+_paged_list = PagedList(
     "Tool",
     _tools.c.id,
     organization_id=_tools.c.organization_id,
@@ -43,15 +45,15 @@ class SqlTools:
         self._connection = connection
 
     def add(self, tool: Tool) -> None:
-        self._connection.execute(insert(_tools), TOOL.row(tool))
+        self._connection.execute(insert(_tools), TOOL.to_row(tool))
 
     def get(self, organization_id: str, tool_id: str) -> Tool:
         row = self._connection.execute(
-            select(*TOOL.columns).where(*_this(organization_id, tool_id))
+            select(*TOOL.columns).where(*_has_id(organization_id, tool_id))
         ).first()
         if row is None:
-            raise _missing(tool_id)
-        return TOOL.value(row)
+            raise _not_found(tool_id)
+        return TOOL.from_row(row)
 
     def find(self, organization_id: str, names: Collection[str]) -> Sequence[Tool]:
         rows = self._connection.execute(
@@ -59,24 +61,24 @@ class SqlTools:
             .where(_tools.c.organization_id == organization_id, _tools.c.name.in_(names))
             .order_by(_tools.c.name)
         )
-        return [TOOL.value(row) for row in rows]
+        return [TOOL.from_row(row) for row in rows]
 
     def save(self, tool: Tool) -> None:
         saved = self._connection.execute(
-            update(_tools).where(*_this(tool.organization_id, tool.id)).values(TOOL.row(tool))
+            update(_tools).where(*_has_id(tool.organization_id, tool.id)).values(TOOL.to_row(tool))
         )
         if saved.rowcount == 0:
-            raise _missing(tool.id)
+            raise _not_found(tool.id)
 
     def delete(self, organization_id: str, tool_id: str) -> None:
-        gone = self._connection.execute(delete(_tools).where(*_this(organization_id, tool_id)))
+        gone = self._connection.execute(delete(_tools).where(*_has_id(organization_id, tool_id)))
         if gone.rowcount == 0:
-            raise _missing(tool_id)
+            raise _not_found(tool_id)
 
     def list(self, organization_id: str, query: ToolQuery) -> Sequence[Tool]:
         wanted = select(*TOOL.columns).where(*_conditions(query))
-        rows = _listing.window(self._connection, wanted, organization_id, query.page)
-        return [TOOL.value(row) for row in rows]
+        rows = _paged_list.select_page(self._connection, wanted, organization_id, query.page)
+        return [TOOL.from_row(row) for row in rows]
 
     def count(self, organization_id: str, query: ToolQuery) -> int:
         wanted = (
@@ -87,11 +89,11 @@ class SqlTools:
         return self._connection.execute(wanted).scalar_one()
 
 
-def _this(organization_id: str, tool_id: str) -> tuple[ColumnElement[bool], ...]:
+def _has_id(organization_id: str, tool_id: str) -> tuple[ColumnElement[bool], ...]:
     return _tools.c.id == tool_id, _tools.c.organization_id == organization_id
 
 
-def _missing(tool_id: str) -> NotFound:
+def _not_found(tool_id: str) -> NotFound:
     return NotFound(f"Tool with ID {tool_id} not found")
 
 
@@ -106,11 +108,11 @@ def _conditions(query: ToolQuery) -> list[ColumnElement[bool]]:
     if query.search:
         conditions.append(_tools.c.name.icontains(query.search, autoescape=True))
     if query.kinds:
-        conditions.append(_kind.in_(query.kinds))
+        conditions.append(_kind_text.in_(query.kinds))
     if query.excluded_kinds:
-        conditions.append(_kind.not_in(query.excluded_kinds))
-    if query.only_ours:
-        conditions.append(_kind.in_(_OURS))
+        conditions.append(_kind_text.not_in(query.excluded_kinds))
+    if query.only_builtin:
+        conditions.append(_kind_text.in_(_BUILTIN_KINDS))
     if query.agent_id is not None:
         links = tables.agent_tools
         conditions.append(

@@ -5,16 +5,16 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, insert, select
 
 from holdfast.adapters.store import tables
-from holdfast.adapters.store.prepared import Prepared
-from holdfast.adapters.store.rows import Shape
+from holdfast.adapters.store.prepared_statement import PreparedStatement
+from holdfast.adapters.store.row_mapper import RowMapper
 from holdfast.core.traces import ProviderTrace
 
 _traces = tables.provider_traces
 
-TRACE = Shape(ProviderTrace, _traces)
+TRACE = RowMapper(ProviderTrace, _traces)
 
 # Positions are the database's own affair.
-_add = Prepared(
+_insert = PreparedStatement(
     insert(_traces), columns=[column.name for column in _traces.c if column.name != "position"]
 )
 
@@ -24,12 +24,12 @@ class SqlTraces:
         self._connection = connection
 
     def add(self, traces: Sequence[ProviderTrace]) -> None:
-        _add.run_each(self._connection, [TRACE.row(trace) for trace in traces])
+        _insert.execute_many(self._connection, [TRACE.to_row(trace) for trace in traces])
 
-    def of_step(self, organization_id: str, step_id: str) -> Sequence[ProviderTrace]:
+    def list_of_step(self, organization_id: str, step_id: str) -> Sequence[ProviderTrace]:
         rows = self._connection.execute(
             select(*TRACE.columns)
             .where(_traces.c.step_id == step_id, _traces.c.organization_id == organization_id)
             .order_by(_traces.c.position)
         )
-        return [TRACE.value(row) for row in rows]
+        return [TRACE.from_row(row) for row in rows]

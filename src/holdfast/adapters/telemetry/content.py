@@ -19,7 +19,7 @@ def output_messages(answer: Answer) -> str:
     return _json([said])
 
 
-def result(returned: ToolReturn) -> str:
+def tool_result(returned: ToolReturn) -> str:
     return _json([_part(part) for part in returned.content])
 
 

@@ -22,4 +22,4 @@ def open_telemetry(
             "HOLDFAST_METRICS and OTEL_EXPORTER_OTLP_ENDPOINT need OpenTelemetry: "
             "pip install 'holdfast[otel]'"
         ) from error
-    return OtelTelemetry.exporting(endpoint, with_content=with_content)
+    return OtelTelemetry.export_to(endpoint, with_content=with_content)

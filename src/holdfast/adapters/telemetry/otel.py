@@ -22,10 +22,10 @@ from opentelemetry.trace import Span, SpanKind, StatusCode
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from holdfast import __version__
-from holdfast.adapters.telemetry import figures, spans
-from holdfast.adapters.telemetry.figures import Figures
+from holdfast.adapters.telemetry import metrics, spans
+from holdfast.adapters.telemetry.instrumentation import InstrumentedModel, InstrumentedToolbox
+from holdfast.adapters.telemetry.metrics import Metrics
 from holdfast.adapters.telemetry.spans import RunSpans
-from holdfast.adapters.telemetry.watched import WatchedModel, WatchedToolbox
 from holdfast.core.agents import Agent
 from holdfast.core.runs import Run, RunStatus, Step
 from holdfast.ports.model import Model
@@ -34,7 +34,7 @@ from holdfast.ports.toolbox import Toolbox
 # How long a collector may take to accept what it is sent, also when the server stops.
 _EXPORT_SECONDS = 3
 
-_carried: ContextVar[RunSpans | None] = ContextVar("carried", default=None)
+_current_run: ContextVar[RunSpans | None] = ContextVar("carried", default=None)
 
 
 class OtelTelemetry:
@@ -57,11 +57,11 @@ class OtelTelemetry:
             [prometheus, *readers], resource=resource, shutdown_on_exit=False
         )
         self._tracer = self._traces.get_tracer("holdfast", __version__)
-        self._figures = Figures(self._meters.get_meter("holdfast", __version__))
+        self._metrics = Metrics(self._meters.get_meter("holdfast", __version__))
         self._with_content = with_content
 
     @classmethod
-    def exporting(cls, endpoint: str | None, *, with_content: bool = False) -> "OtelTelemetry":
+    def export_to(cls, endpoint: str | None, *, with_content: bool = False) -> "OtelTelemetry":
         """Send to the collector at this address, if there is one."""
         if endpoint is None:
             return cls(with_content=with_content)
@@ -79,77 +79,83 @@ class OtelTelemetry:
         ends = (self._traces.shutdown, self._meters.shutdown)
         await asyncio.gather(*(asyncio.to_thread(end) for end in ends))
 
-    def model(self, model: Model) -> Model:
-        return WatchedModel(model, self._tracer, self._figures, with_content=self._with_content)
+    def instrument_model(self, model: Model) -> Model:
+        return InstrumentedModel(
+            model, self._tracer, self._metrics, with_content=self._with_content
+        )
 
-    def toolbox(self, toolbox: Toolbox) -> Toolbox:
-        return WatchedToolbox(toolbox, self._tracer, self._figures, with_content=self._with_content)
+    def instrument_toolbox(self, toolbox: Toolbox) -> Toolbox:
+        return InstrumentedToolbox(
+            toolbox, self._tracer, self._metrics, with_content=self._with_content
+        )
 
-    def look_up(self, *, live: Callable[[], int], waiting: Callable[[], int]) -> None:
+    def observe_runs(self, *, live: Callable[[], int], waiting: Callable[[], int]) -> None:
         """Where the figures are found that change by themselves."""
-        self._figures.look_up(figures.LIVE, live)
-        self._figures.look_up(figures.WAITING, waiting)
+        self._metrics.observe(metrics.LIVE, live)
+        self._metrics.observe(metrics.WAITING, waiting)
 
     # what the engine tells
 
     def trace_parent(self) -> str | None:
-        return spans.here()
+        return spans.current_trace_parent()
 
-    def run_began(self, run: Run, agent: Agent) -> None:
-        _carried.set(RunSpans(self._tracer, run, agent))
+    def run_started(self, run: Run, agent: Agent) -> None:
+        _current_run.set(RunSpans(self._tracer, run, agent))
 
-    def step_began(self, step: Step) -> None:
-        carried = _carried.get()
+    def step_started(self, step: Step) -> None:
+        carried = _current_run.get()
         if carried is not None:
             carried.step_began(step)
 
     def step_ended(self, step: Step) -> None:
-        self._figures.count(figures.STEPS, status=step.status)
-        carried = _carried.get()
+        self._metrics.count(metrics.STEPS, status=step.status)
+        carried = _current_run.get()
         if carried is not None:
             carried.step_ended(step)
 
     def run_ended(self, run: Run) -> None:
-        carried = _carried.get()
+        carried = _current_run.get()
         if carried is not None and carried.run_id == run.id:
             carried.run_ended(run)
-            _carried.set(None)
+            _current_run.set(None)
         stop = run.stop_reason
-        self._figures.count(figures.RUNS, status=run.status, stop_reason=stop)
+        self._metrics.count(metrics.RUNS, status=run.status, stop_reason=stop)
         seconds = (run.total_duration_ns or 0) / 1e9
-        self._figures.measure(figures.RUN_SECONDS, seconds, status=run.status)
+        self._metrics.record(metrics.RUN_SECONDS, seconds, status=run.status)
         cancel = run.cancellation
         if run.status is RunStatus.CANCELLED and cancel is not None and run.completed_at:
             waited = (run.completed_at - cancel.requested_at).total_seconds()
-            self._figures.measure(figures.CANCEL_SECONDS, waited)
+            self._metrics.record(metrics.CANCEL_SECONDS, waited)
 
-    def run_left(self) -> None:
-        carried = _carried.get()
+    def run_released(self) -> None:
+        carried = _current_run.get()
         if carried is not None:
-            carried.left()
-            _carried.set(None)
+            carried.interrupt()
+            _current_run.set(None)
 
     # what the door tells
 
     @contextmanager
-    def request(self, method: str, path: str, headers: Mapping[str, str]) -> Iterator["_Request"]:
+    def trace_request(
+        self, method: str, path: str, headers: Mapping[str, str]
+    ) -> Iterator["_Request"]:
         about = {"http.request.method": method, "url.path": path}
-        sent_in = spans.context_of(headers.get("traceparent"))
+        sent_in = spans.parse_trace_parent(headers.get("traceparent"))
         began = perf_counter()
-        with spans.within(self._tracer, method, SpanKind.SERVER, about, sent_in) as span:
+        with spans.open_span(self._tracer, method, SpanKind.SERVER, about, sent_in) as span:
             answer = _Request(span, method)
             try:
                 yield answer
             finally:
-                self._figures.measure(
-                    figures.REQUEST_SECONDS,
+                self._metrics.record(
+                    metrics.REQUEST_SECONDS,
                     perf_counter() - began,
                     http__request__method=method,
                     http__route=answer.route,
                     http__response__status_code=answer.status,
                 )
 
-    def scrape(self) -> tuple[bytes, str]:
+    def render_metrics(self) -> tuple[bytes, str]:
         return generate_latest(self._registry), CONTENT_TYPE_LATEST
 
 
@@ -168,7 +174,7 @@ class _Request:
         self.status: int | None = None
         self.route: str | None = None
 
-    def answered(self, status: int, route: str | None) -> None:
+    def set_response(self, status: int, route: str | None) -> None:
         self.status, self.route = status, route
         self._span.set_attribute("http.response.status_code", status)
         if route is not None:

@@ -18,7 +18,7 @@ from holdfast.core.runs import Run, RunStatus, Step, StepStatus, Usage
 
 _propagator = TraceContextTextMapPropagator()
 
-_BAD_ENDS = (RunStatus.FAILED, RunStatus.CANCELLED)
+_ERROR_STATUSES = (RunStatus.FAILED, RunStatus.CANCELLED)
 
 
 class RunSpans:
@@ -27,9 +27,12 @@ class RunSpans:
     def __init__(self, tracer: Tracer, run: Run, agent: Agent) -> None:
         self._tracer = tracer
         self.run_id = run.id
-        sent_in = context_of(run.request.trace_parent)
+        sent_in = parse_trace_parent(run.request.trace_parent)
         self._run = tracer.start_span(
-            f"invoke_agent {agent.name}", sent_in, attributes=_about(run, agent), links=_links(run)
+            f"invoke_agent {agent.name}",
+            sent_in,
+            attributes=_run_attributes(run, agent),
+            links=_run_links(run),
         )
         self._context = trace.set_span_in_context(self._run)
         self._step: Span | None = None
@@ -46,24 +49,24 @@ class RunSpans:
             return
         self._step.set_attribute("holdfast.step.status", step.status)
         if step.status is not StepStatus.SUCCESS:
-            _fail(self._step, step.failure.kind if step.failure else step.status)
+            _mark_failed(self._step, step.failure.kind if step.failure else step.status)
         self._step.end()
         self._step = None
 
     def run_ended(self, run: Run) -> None:
-        self._run.set_attributes({"holdfast.run.status": run.status, **usage(run.usage)})
+        self._run.set_attributes({"holdfast.run.status": run.status, **usage_attributes(run.usage)})
         if run.stop_reason is not None:
             self._run.set_attribute("holdfast.run.stop_reason", run.stop_reason)
-        if run.status in _BAD_ENDS:
-            _fail(self._run, run.failure.kind if run.failure else run.status)
+        if run.status in _ERROR_STATUSES:
+            _mark_failed(self._run, run.failure.kind if run.failure else run.status)
         self._close()
 
-    def left(self) -> None:
+    def interrupt(self) -> None:
         """It is not over, but this process does no more of it."""
         if self._step is not None:
-            _fail(self._step, "interrupted")
+            _mark_failed(self._step, "interrupted")
             self._step.end()
-        _fail(self._run, "interrupted")
+        _mark_failed(self._run, "interrupted")
         self._close()
 
     def _close(self) -> None:
@@ -71,7 +74,7 @@ class RunSpans:
         contexts.detach(self._token)
 
 
-def _about(run: Run, agent: Agent) -> dict[str, AttributeValue]:
+def _run_attributes(run: Run, agent: Agent) -> dict[str, AttributeValue]:
     return {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.agent.id": agent.id,
@@ -83,25 +86,27 @@ def _about(run: Run, agent: Agent) -> dict[str, AttributeValue]:
     }
 
 
-def _links(run: Run) -> list[Link]:
+def _run_links(run: Run) -> list[Link]:
     """A run that was interrupted is linked to the request, whose own span ended in another process."""
-    sent_in = trace.get_current_span(context_of(run.request.trace_parent)).get_span_context()
+    sent_in = trace.get_current_span(
+        parse_trace_parent(run.request.trace_parent)
+    ).get_span_context()
     return [Link(sent_in)] if run.progress.recoveries and sent_in.is_valid else []
 
 
-def context_of(trace_parent: str | None) -> Context:
+def parse_trace_parent(trace_parent: str | None) -> Context:
     """The place in a trace that it names; a place of its own if it names none."""
     named = {"traceparent": trace_parent} if trace_parent else {}
     return _propagator.extract(named, Context())
 
 
-def here() -> str | None:
+def current_trace_parent() -> str | None:
     named: dict[str, str] = {}
     _propagator.inject(named)
     return named.get("traceparent")
 
 
-def usage(tokens: Usage) -> dict[str, AttributeValue]:
+def usage_attributes(tokens: Usage) -> dict[str, AttributeValue]:
     told = {
         "gen_ai.usage.input_tokens": tokens.prompt_tokens,
         "gen_ai.usage.output_tokens": tokens.completion_tokens,
@@ -112,13 +117,13 @@ def usage(tokens: Usage) -> dict[str, AttributeValue]:
     return {name: value for name, value in told.items() if value is not None}
 
 
-def _fail(span: Span, kind: str) -> None:
+def _mark_failed(span: Span, kind: str) -> None:
     span.set_attribute("error.type", kind)
     span.set_status(StatusCode.ERROR)
 
 
 @contextmanager
-def within(
+def open_span(
     tracer: Tracer,
     name: str,
     kind: SpanKind,
@@ -137,5 +142,5 @@ def within(
         try:
             yield span
         except BaseException as error:
-            _fail(span, type(error).__name__)
+            _mark_failed(span, type(error).__name__)
             raise

@@ -6,25 +6,27 @@ from typing import Any
 from holdfast.core import memory
 from holdfast.core.memory import Block
 from holdfast.core.tools import Tool
-from holdfast.ports.house import House
+from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
 from holdfast.ports.toolbox import ToolContext
 
 _PARAMETER = "agent_state"
 
 
-async def asked_for(house: House, source: str, context: ToolContext) -> dict[str, Any] | None:
+async def load_agent_state(
+    services: Services, source: str, context: ToolContext
+) -> dict[str, Any] | None:
     """The agent as it is now; None if the source does not so much as mention it."""
     if _PARAMETER not in source:
         return None
-    return await house.store.read(lambda tx: _state(tx, context))
+    return await services.store.read(lambda tx: _agent_state(tx, context))
 
 
-def _state(tx: Transaction, context: ToolContext) -> dict[str, Any]:
+def _agent_state(tx: Transaction, context: ToolContext) -> dict[str, Any]:
     agent = tx.agents.get(context.organization_id, context.agent_id)
-    own = tx.blocks.own([context.thread_id])[context.thread_id]
+    own = tx.blocks.thread_blocks([context.thread_id])[context.thread_id]
     held = tx.agents.blocks([agent.id]).get(agent.id, ())
-    blocks = [_block(block) for block in memory.in_view(held, own)]
+    blocks = [_block(block) for block in memory.visible_blocks(held, own)]
     return {
         "id": agent.id,
         "name": agent.name,

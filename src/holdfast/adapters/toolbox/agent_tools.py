@@ -2,43 +2,50 @@
 
 import json
 
-from holdfast.adapters.toolbox.specs import Arguments, Builtin, Hands, parameters, text, texts
+from holdfast.adapters.toolbox.specs import (
+    Arguments,
+    Builtin,
+    ToolServices,
+    parameters,
+    string_list_schema,
+    string_schema,
+)
 from holdfast.core.tools import ToolKind
 from holdfast.errors import CallerError, ToolError
 from holdfast.ports.toolbox import BuiltinSpec, ToolContext
-from holdfast.usecases import colleagues
-from holdfast.usecases.colleagues import Sender
+from holdfast.usecases import agent_messaging
+from holdfast.usecases.agent_messaging import Sender
 
 
-async def _ask(hands: Hands, context: ToolContext, given: Arguments) -> str:
-    sender = await _sender(hands, context)
+async def _ask_agent(hands: ToolServices, context: ToolContext, given: Arguments) -> str:
+    sender = await _load_sender(hands, context)
     to, message = str(given["other_agent_id"]), str(given["message"])
     try:
-        return await colleagues.ask(hands.house, sender, to, message, hands.timeout_seconds)
+        return await agent_messaging.ask(hands.services, sender, to, message, hands.timeout_seconds)
     except CallerError as error:
         raise ToolError(f"Error: {error}") from None
 
 
-async def _tell(hands: Hands, context: ToolContext, given: Arguments) -> str:
-    sender = await _sender(hands, context)
+async def _send_to_agent(hands: ToolServices, context: ToolContext, given: Arguments) -> str:
+    sender = await _load_sender(hands, context)
     try:
-        await colleagues.tell(
-            hands.house, sender, str(given["other_agent_id"]), str(given["message"])
+        await agent_messaging.send(
+            hands.services, sender, str(given["other_agent_id"]), str(given["message"])
         )
     except CallerError as error:
         raise ToolError(f"Error: {error}") from None
     return "Successfully sent message"
 
 
-async def _ask_matching(hands: Hands, context: ToolContext, given: Arguments) -> str:
-    sender = await _sender(hands, context)
-    answers = await colleagues.ask_matching(
-        hands.house,
+async def _ask_matching_agents(hands: ToolServices, context: ToolContext, given: Arguments) -> str:
+    sender = await _load_sender(hands, context)
+    answers = await agent_messaging.ask_matching(
+        hands.services,
         sender,
         str(given["message"]),
         match_all=_tags(given, "match_all"),
         match_some=_tags(given, "match_some"),
-        seconds=hands.timeout_seconds,
+        timeout_seconds=hands.timeout_seconds,
     )
     return json.dumps(
         [{"agent_id": agent_id, "response": said} for agent_id, said in answers.items()],
@@ -46,9 +53,9 @@ async def _ask_matching(hands: Hands, context: ToolContext, given: Arguments) ->
     )
 
 
-async def _sender(hands: Hands, context: ToolContext) -> Sender:
-    return await colleagues.sender(
-        hands.house, context.organization_id, context.agent_id, context.run_id
+async def _load_sender(hands: ToolServices, context: ToolContext) -> Sender:
+    return await agent_messaging.load_sender(
+        hands.services, context.organization_id, context.agent_id, context.run_id
     )
 
 
@@ -57,8 +64,8 @@ def _tags(given: Arguments, name: str) -> tuple[str, ...]:
     return (tags,) if isinstance(tags, str) else tuple(str(tag) for tag in tags)
 
 
-_MESSAGE = text("What to say to the other agent.")
-_OTHER = text("The id of the other agent.")
+_MESSAGE = string_schema("What to say to the other agent.")
+_OTHER = string_schema("The id of the other agent.")
 
 AGENT_TOOLS = (
     Builtin(
@@ -70,7 +77,7 @@ AGENT_TOOLS = (
                 ["message", "other_agent_id"], message=_MESSAGE, other_agent_id=_OTHER
             ),
         ),
-        _ask,
+        _ask_agent,
     ),
     Builtin(
         BuiltinSpec(
@@ -81,7 +88,7 @@ AGENT_TOOLS = (
                 ["message", "other_agent_id"], message=_MESSAGE, other_agent_id=_OTHER
             ),
         ),
-        _tell,
+        _send_to_agent,
     ),
     Builtin(
         BuiltinSpec(
@@ -92,12 +99,14 @@ AGENT_TOOLS = (
             parameters=parameters(
                 ["message", "match_all", "match_some"],
                 message=_MESSAGE,
-                match_all=texts("Tags that an agent must have, all of them; may be empty."),
-                match_some=texts(
+                match_all=string_list_schema(
+                    "Tags that an agent must have, all of them; may be empty."
+                ),
+                match_some=string_list_schema(
                     "Tags of which an agent must have at least one; may be empty if match_all is not."
                 ),
             ),
         ),
-        _ask_matching,
+        _ask_matching_agents,
     ),
 )

@@ -6,7 +6,7 @@ from holdfast.adapters.toolbox.agent_tools import AGENT_TOOLS
 from holdfast.adapters.toolbox.code_tools import CODE_TOOLS
 from holdfast.adapters.toolbox.memory_tools import MEMORY_TOOLS
 from holdfast.adapters.toolbox.search_tools import SEARCH_TOOLS
-from holdfast.adapters.toolbox.specs import Builtin, parameters, saying, text
+from holdfast.adapters.toolbox.specs import Builtin, constant_reply, parameters, string_schema
 from holdfast.core.tools import ToolKind
 from holdfast.ports.toolbox import BuiltinSpec
 
@@ -15,10 +15,10 @@ _SEND_MESSAGE = Builtin(
         name="send_message",
         description="Send a message to the user.",
         kind=ToolKind.CORE,
-        parameters=parameters(["message"], message=text("What to say.")),
+        parameters=parameters(["message"], message=string_schema("What to say.")),
     ),
     # Its argument is the message: whoever reads the run shows it.
-    saying("Sent message successfully."),
+    constant_reply("Sent message successfully."),
 )
 
 BUILTIN: Mapping[str, Builtin] = {

@@ -2,8 +2,14 @@
 
 import json
 
-from holdfast.adapters.toolbox.specs import Arguments, Builtin, Hands, parameters, text
-from holdfast.core.tool_source.script import ENTRY, as_module
+from holdfast.adapters.toolbox.specs import (
+    Arguments,
+    Builtin,
+    ToolServices,
+    parameters,
+    string_schema,
+)
+from holdfast.core.tool_source.script import ENTRY_FUNCTION, as_module
 from holdfast.core.tools import ToolKind
 from holdfast.errors import ToolError, ToolSourceInvalid
 from holdfast.ports.sandbox import SandboxCall
@@ -12,7 +18,7 @@ from holdfast.ports.toolbox import BuiltinSpec, ToolContext
 LANGUAGE = "python"
 
 
-async def _run_code(hands: Hands, context: ToolContext, given: Arguments) -> str:
+async def _run_code(hands: ToolServices, context: ToolContext, given: Arguments) -> str:
     language = str(given.get("language") or LANGUAGE)
     if language != LANGUAGE:
         raise ToolError(f"Error: only {LANGUAGE} can be run here, not {language!r}.")
@@ -22,7 +28,7 @@ async def _run_code(hands: Hands, context: ToolContext, given: Arguments) -> str
         raise ToolError(f"Error: {error}") from None
     call = SandboxCall(
         source=source,
-        function=ENTRY,
+        function=ENTRY_FUNCTION,
         arguments={},
         timeout_seconds=hands.timeout_seconds,
         env=context.environment,
@@ -47,7 +53,7 @@ CODE_TOOLS = (
             parallel=True,
             parameters=parameters(
                 ["code", "language"],
-                code=text("The program."),
+                code=string_schema("The program."),
                 language={
                     "type": "string",
                     "enum": [LANGUAGE],

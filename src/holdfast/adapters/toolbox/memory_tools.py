@@ -9,12 +9,12 @@ from msgspec.structs import replace
 from holdfast.adapters.toolbox.specs import (
     Arguments,
     Builtin,
-    Hands,
-    StoreWork,
-    over_the_store,
+    ToolServices,
+    TransactionFunction,
+    constant_reply,
+    in_transaction,
     parameters,
-    saying,
-    text,
+    string_schema,
 )
 from holdfast.core import memory
 from holdfast.core.ids import Kind
@@ -28,26 +28,28 @@ from holdfast.usecases import system_prompt
 Change = Callable[[str], str]
 
 
-def _block(tx: Transaction, context: ToolContext, label: str) -> Block:
+def _find_editable_block(tx: Transaction, context: ToolContext, label: str) -> Block:
     """The block of that label that the agent has in view, which it may edit."""
-    blocks = _in_view(tx, context)
+    blocks = _visible_blocks(tx, context)
     block = next((item for item in blocks if item.label == label), None)
     if block is None:
         known = ", ".join(sorted(item.label for item in blocks)) or "none"
         raise ToolError(f"Error: there is no memory block {label!r}. The blocks are: {known}.")
     if block.read_only:
-        raise ToolError(memory.READ_ONLY)
+        raise ToolError(memory.READ_ONLY_ERROR)
     return block
 
 
-def _in_view(tx: Transaction, context: ToolContext) -> Sequence[Block]:
-    own = tx.blocks.own([context.thread_id])[context.thread_id]
-    return memory.in_view(tx.agents.blocks([context.agent_id]).get(context.agent_id, ()), own)
+def _visible_blocks(tx: Transaction, context: ToolContext) -> Sequence[Block]:
+    own = tx.blocks.thread_blocks([context.thread_id])[context.thread_id]
+    return memory.visible_blocks(
+        tx.agents.blocks([context.agent_id]).get(context.agent_id, ()), own
+    )
 
 
 def _edit(tx: Transaction, context: ToolContext, label: str, now: datetime, change: Change) -> str:
     """Change a block of the agent and every system message that shows it; returns the new value."""
-    block = _block(tx, context, label)
+    block = _find_editable_block(tx, context, label)
     value = change(block.value)
     _save(tx, replace(block, value=value), now)
     return value
@@ -55,8 +57,8 @@ def _edit(tx: Transaction, context: ToolContext, label: str, now: datetime, chan
 
 def _save(tx: Transaction, block: Block, now: datetime) -> None:
     tx.blocks.save(replace(block, updated_at=now))
-    for agent_id in tx.blocks.holders(block.id):
-        system_prompt.rebuild(tx, agent_id, now)
+    for agent_id in tx.blocks.holder_ids(block.id):
+        system_prompt.rewrite_all(tx, agent_id, now)
 
 
 def _insert(tx: Transaction, context: ToolContext, given: Arguments, now: datetime) -> str:
@@ -91,7 +93,7 @@ def _replace_content(tx: Transaction, context: ToolContext, given: Arguments, no
     return _edit(tx, context, given["label"], now, lambda value: memory.replace(value, old, new))
 
 
-async def _memory(hands: Hands, context: ToolContext, given: Arguments) -> str:
+async def _run_memory_command(hands: ToolServices, context: ToolContext, given: Arguments) -> str:
     """One tool for all of it: what the others do, and blocks that come and go."""
     command = str(given["command"])
     if command == "create":
@@ -99,14 +101,14 @@ async def _memory(hands: Hands, context: ToolContext, given: Arguments) -> str:
     if command not in _COMMANDS:
         known = ", ".join(["create", *_COMMANDS])
         raise ToolError(f"Error: there is no command {command!r}. The commands are: {known}.")
-    return await over_the_store(_COMMANDS[command])(hands, context, given)
+    return await in_transaction(_COMMANDS[command])(hands, context, given)
 
 
-async def _create(hands: Hands, context: ToolContext, given: Arguments) -> str:
-    house, label = hands.house, _label(given, "path")
-    now = house.clock.now()
+async def _create(hands: ToolServices, context: ToolContext, given: Arguments) -> str:
+    services, label = hands.services, _label(given, "path")
+    now = services.clock.now()
     block = Block(
-        id=house.ids.mint(Kind.BLOCK),
+        id=services.ids.new_id(Kind.BLOCK),
         organization_id=context.organization_id,
         label=label,
         value=str(given.get("file_text") or ""),
@@ -116,43 +118,43 @@ async def _create(hands: Hands, context: ToolContext, given: Arguments) -> str:
     )
 
     def work(tx: Transaction) -> str:
-        _refuse_taken(tx, context, label)
+        _refuse_existing(tx, context, label)
         tx.blocks.add(block)
         tx.agents.attach_block(context.agent_id, block.id)
-        system_prompt.rebuild(tx, context.agent_id, now)
+        system_prompt.rewrite_all(tx, context.agent_id, now)
         return f"Created the memory block {label!r}."
 
-    return await house.store.write(work)
+    return await services.store.write(work)
 
 
 def _delete(tx: Transaction, context: ToolContext, given: Arguments, now: datetime) -> str:
     """The agent no longer has it. The block stays for others, and for whoever wants it back; but not one that is
     this conversation's own: then the agent's is in view again, if it has one."""
-    block = _block(tx, context, _label(given, "path"))
+    block = _find_editable_block(tx, context, _label(given, "path"))
     if block.thread_id is None:
         tx.agents.detach_block(context.agent_id, block.id)
     else:
         tx.blocks.delete(context.organization_id, block.id)
-    system_prompt.rebuild(tx, context.agent_id, now)
+    system_prompt.rewrite_all(tx, context.agent_id, now)
     return f"Removed the memory block {block.label!r}."
 
 
 def _rename(tx: Transaction, context: ToolContext, given: Arguments, now: datetime) -> str:
     """Another name, or with ``path`` another description."""
     if given.get("path"):
-        block = _block(tx, context, _label(given, "path"))
-        _save(tx, replace(block, description=_needed(given, "description")), now)
+        block = _find_editable_block(tx, context, _label(given, "path"))
+        _save(tx, replace(block, description=_required_text(given, "description")), now)
         return f"Changed the description of the memory block {block.label!r}."
-    block = _block(tx, context, _label(given, "old_path"))
+    block = _find_editable_block(tx, context, _label(given, "old_path"))
     label = _label(given, "new_path")
-    for agent_id in tx.blocks.holders(block.id):
-        _refuse_taken(tx, replace(context, agent_id=agent_id), label)
+    for agent_id in tx.blocks.holder_ids(block.id):
+        _refuse_existing(tx, replace(context, agent_id=agent_id), label)
     _save(tx, replace(block, label=label), now)
     return f"Renamed the memory block {block.label!r} to {label!r}."
 
 
 def _replace_at_path(tx: Transaction, context: ToolContext, given: Arguments, now: datetime) -> str:
-    old, new = _needed(given, "old_string"), str(given.get("new_string") or "")
+    old, new = _required_text(given, "old_string"), str(given.get("new_string") or "")
     return _edit(
         tx, context, _label(given, "path"), now, lambda value: memory.replace(value, old, new)
     )
@@ -161,12 +163,14 @@ def _replace_at_path(tx: Transaction, context: ToolContext, given: Arguments, no
 def _insert_at_path(tx: Transaction, context: ToolContext, given: Arguments, now: datetime) -> str:
     line = given.get("insert_line")
     change = partial(
-        memory.insert, text=_needed(given, "insert_text"), line=-1 if line is None else int(line)
+        memory.insert,
+        text=_required_text(given, "insert_text"),
+        line=-1 if line is None else int(line),
     )
     return _edit(tx, context, _label(given, "path"), now, change)
 
 
-_COMMANDS: dict[str, StoreWork] = {
+_COMMANDS: dict[str, TransactionFunction] = {
     "str_replace": _replace_at_path,
     "insert": _insert_at_path,
     "delete": _delete,
@@ -174,22 +178,22 @@ _COMMANDS: dict[str, StoreWork] = {
 }
 
 
-def _needed(given: Arguments, name: str) -> str:
+def _required_text(given: Arguments, name: str) -> str:
     if not given.get(name):
         raise ToolError(f"Error: the command {given['command']!r} needs {name!r}.")
     return str(given[name])
 
 
 def _label(given: Arguments, name: str) -> str:
-    return memory.label_at(_needed(given, name))
+    return memory.label_from_path(_required_text(given, name))
 
 
-def _refuse_taken(tx: Transaction, context: ToolContext, label: str) -> None:
-    if any(block.label == label for block in _in_view(tx, context)):
+def _refuse_existing(tx: Transaction, context: ToolContext, label: str) -> None:
+    if any(block.label == label for block in _visible_blocks(tx, context)):
         raise ToolError(f"Error: there is a memory block {label!r} already.")
 
 
-_LABEL = text("The label of the memory block.")
+_LABEL = string_schema("The label of the memory block.")
 
 MEMORY_TOOLS = (
     Builtin(
@@ -200,7 +204,7 @@ MEMORY_TOOLS = (
             parameters=parameters(
                 ["label", "new_string"],
                 label=_LABEL,
-                new_string=text("The text to insert, without line numbers."),
+                new_string=string_schema("The text to insert, without line numbers."),
                 insert_line={
                     "type": "integer",
                     "description": "The line after which to insert; 0 is the start, -1 the end.",
@@ -208,7 +212,7 @@ MEMORY_TOOLS = (
                 },
             ),
         ),
-        over_the_store(_insert),
+        in_transaction(_insert),
     ),
     Builtin(
         BuiltinSpec(
@@ -219,11 +223,11 @@ MEMORY_TOOLS = (
             parameters=parameters(
                 ["label", "old_string", "new_string"],
                 label=_LABEL,
-                old_string=text("The text to replace, exactly as it stands in the block."),
-                new_string=text("The text to put in its place; may be empty."),
+                old_string=string_schema("The text to replace, exactly as it stands in the block."),
+                new_string=string_schema("The text to put in its place; may be empty."),
             ),
         ),
-        over_the_store(_replace),
+        in_transaction(_replace),
     ),
     Builtin(
         BuiltinSpec(
@@ -233,10 +237,10 @@ MEMORY_TOOLS = (
             parameters=parameters(
                 ["label", "new_memory"],
                 label=_LABEL,
-                new_memory=text("The new value of the block."),
+                new_memory=string_schema("The new value of the block."),
             ),
         ),
-        over_the_store(_rethink),
+        in_transaction(_rethink),
     ),
     Builtin(
         BuiltinSpec(
@@ -245,7 +249,7 @@ MEMORY_TOOLS = (
             kind=ToolKind.SLEEPTIME,
             parameters=parameters([]),
         ),
-        saying("None"),
+        constant_reply("None"),
     ),
     Builtin(
         BuiltinSpec(
@@ -255,10 +259,12 @@ MEMORY_TOOLS = (
             "place. Returns the block's new value.",
             kind=ToolKind.SLEEPTIME,
             parameters=parameters(
-                ["label", "patch"], label=_LABEL, patch=text("The patch, without file headers.")
+                ["label", "patch"],
+                label=_LABEL,
+                patch=string_schema("The patch, without file headers."),
             ),
         ),
-        over_the_store(_apply_patch),
+        in_transaction(_apply_patch),
     ),
     Builtin(
         BuiltinSpec(
@@ -272,24 +278,24 @@ MEMORY_TOOLS = (
                     "enum": ["create", *_COMMANDS],
                     "description": "What to do.",
                 },
-                path=text(
+                path=string_schema(
                     "The block: for create, str_replace, insert, delete, and for rename to "
                     "change its description."
                 ),
-                file_text=text("create: the value of the new block."),
-                description=text("create, rename: what the block is for."),
-                old_string=text("str_replace: the text to replace, exactly as it stands."),
-                new_string=text("str_replace: the text to put in its place."),
+                file_text=string_schema("create: the value of the new block."),
+                description=string_schema("create, rename: what the block is for."),
+                old_string=string_schema("str_replace: the text to replace, exactly as it stands."),
+                new_string=string_schema("str_replace: the text to put in its place."),
                 insert_line={
                     "type": "integer",
                     "description": "insert: the line after which to insert; the end if left out.",
                 },
-                insert_text=text("insert: the text to insert."),
-                old_path=text("rename: the block."),
-                new_path=text("rename: its new path."),
+                insert_text=string_schema("insert: the text to insert."),
+                old_path=string_schema("rename: the block."),
+                new_path=string_schema("rename: its new path."),
             ),
         ),
-        _memory,
+        _run_memory_command,
     ),
     Builtin(
         BuiltinSpec(
@@ -297,10 +303,10 @@ MEMORY_TOOLS = (
             description="Add text at the end of a memory block. Returns the block's new value.",
             kind=ToolKind.CORE,
             parameters=parameters(
-                ["label", "content"], label=_LABEL, content=text("The text to add.")
+                ["label", "content"], label=_LABEL, content=string_schema("The text to add.")
             ),
         ),
-        over_the_store(_append),
+        in_transaction(_append),
     ),
     Builtin(
         BuiltinSpec(
@@ -310,10 +316,12 @@ MEMORY_TOOLS = (
             parameters=parameters(
                 ["label", "old_content", "new_content"],
                 label=_LABEL,
-                old_content=text("The text to replace, exactly as it stands in the block."),
-                new_content=text("The text to put in its place."),
+                old_content=string_schema(
+                    "The text to replace, exactly as it stands in the block."
+                ),
+                new_content=string_schema("The text to put in its place."),
             ),
         ),
-        over_the_store(_replace_content),
+        in_transaction(_replace_content),
     ),
 )

@@ -3,7 +3,13 @@
 import json
 from datetime import UTC, datetime, timedelta
 
-from holdfast.adapters.toolbox.specs import Arguments, Builtin, over_the_store, parameters, text
+from holdfast.adapters.toolbox.specs import (
+    Arguments,
+    Builtin,
+    in_transaction,
+    parameters,
+    string_schema,
+)
 from holdfast.core.messages import Message, Role
 from holdfast.core.tools import ToolKind
 from holdfast.errors import ToolError
@@ -20,18 +26,18 @@ def _search(tx: Transaction, context: ToolContext, given: Arguments, now: dateti
         str(given.get("query") or ""),
         roles=given.get("roles") or [Role.USER, Role.ASSISTANT],
         limit=min(max(int(given.get("limit") or DEFAULT_RESULTS), 1), MAX_RESULTS),
-        since=_day(given, "start_date"),
-        until=_day(given, "end_date", ends=True),
+        since=_parse_date(given, "start_date"),
+        until=_parse_date(given, "end_date", ends=True),
     )
     if not rows:
         return json.dumps({"message": "No results found.", "results": []})
-    found = [_found(row, now) for row in rows]
+    found = [_render_result(row, now) for row in rows]
     return json.dumps(
         {"message": f"Showing {len(found)} results:", "results": found}, ensure_ascii=False
     )
 
 
-def _day(given: Arguments, name: str, *, ends: bool = False) -> datetime | None:
+def _parse_date(given: Arguments, name: str, *, ends: bool = False) -> datetime | None:
     """A moment; a bare date as an end means the whole day."""
     said = str(given.get(name) or "")
     if not said:
@@ -47,16 +53,16 @@ def _day(given: Arguments, name: str, *, ends: bool = False) -> datetime | None:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def _found(row: Message, now: datetime) -> dict[str, str]:
+def _render_result(row: Message, now: datetime) -> dict[str, str]:
     return {
         "timestamp": row.created_at.isoformat(),
-        "time_ago": _ago(now - row.created_at),
+        "time_ago": _render_age(now - row.created_at),
         "role": row.role,
         "content": row.text,
     }
 
 
-def _ago(passed: timedelta) -> str:
+def _render_age(passed: timedelta) -> str:
     seconds = max(int(passed.total_seconds()), 0)
     for size, letter in ((86_400, "d"), (3_600, "h"), (60, "m")):
         if seconds >= size:
@@ -73,7 +79,7 @@ SEARCH_TOOLS = (
             parallel=True,
             parameters=parameters(
                 [],
-                query=text("Words to look for."),
+                query=string_schema("Words to look for."),
                 roles={
                     "type": "array",
                     "items": {"type": "string", "enum": ["assistant", "user"]},
@@ -84,10 +90,14 @@ SEARCH_TOOLS = (
                     "description": "How many results at the most.",
                     "default": DEFAULT_RESULTS,
                 },
-                start_date=text("Only what was said at this time or later, such as 2026-01-31."),
-                end_date=text("Only what was said up to this time; a date means its whole day."),
+                start_date=string_schema(
+                    "Only what was said at this time or later, such as 2026-01-31."
+                ),
+                end_date=string_schema(
+                    "Only what was said up to this time; a date means its whole day."
+                ),
             ),
         ),
-        over_the_store(_search, only_reads=True),
+        in_transaction(_search, only_reads=True),
     ),
 )

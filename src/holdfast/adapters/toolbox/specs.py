@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from holdfast.ports.house import House
 from holdfast.ports.sandbox import Sandbox
+from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
 from holdfast.ports.toolbox import BuiltinSpec, ToolContext
 
@@ -14,50 +14,50 @@ Arguments = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hands:
+class ToolServices:
     """What a built-in tool may reach."""
 
-    house: House
+    services: Services
     sandbox: Sandbox
     timeout_seconds: float
 
 
 # Returns what the model is told; what cannot be done is a ToolError.
-Work = Callable[[Hands, ToolContext, Arguments], Awaitable[str]]
-StoreWork = Callable[[Transaction, ToolContext, Arguments, datetime], str]
+ToolFunction = Callable[[ToolServices, ToolContext, Arguments], Awaitable[str]]
+TransactionFunction = Callable[[Transaction, ToolContext, Arguments, datetime], str]
 
 
 @dataclass(frozen=True, slots=True)
 class Builtin:
     spec: BuiltinSpec
-    work: Work
+    run: ToolFunction
 
 
-def over_the_store(work: StoreWork, *, only_reads: bool = False) -> Work:
+def in_transaction(function: TransactionFunction, *, only_reads: bool = False) -> ToolFunction:
     """A tool that is one transaction and nothing else; nobody who writes waits for one that only reads."""
 
-    async def carry_out(hands: Hands, context: ToolContext, given: Arguments) -> str:
-        store, now = hands.house.store, hands.house.clock.now()
+    async def carry_out(hands: ToolServices, context: ToolContext, given: Arguments) -> str:
+        store, now = hands.services.store, hands.services.clock.now()
         transact = store.read if only_reads else store.write
-        return await transact(lambda tx: work(tx, context, given, now))
+        return await transact(lambda tx: function(tx, context, given, now))
 
     return carry_out
 
 
-def saying(words: str) -> Work:
+def constant_reply(reply: str) -> ToolFunction:
     """A tool that does nothing but answer."""
 
-    async def carry_out(_hands: Hands, _context: ToolContext, _given: Arguments) -> str:
-        return words
+    async def carry_out(_hands: ToolServices, _context: ToolContext, _given: Arguments) -> str:
+        return reply
 
     return carry_out
 
 
-def text(description: str) -> dict[str, Any]:
+def string_schema(description: str) -> dict[str, Any]:
     return {"type": "string", "description": description}
 
 
-def texts(description: str) -> dict[str, Any]:
+def string_list_schema(description: str) -> dict[str, Any]:
     return {"type": "array", "items": {"type": "string"}, "description": description}
 
 

@@ -19,7 +19,7 @@ from holdfast.core.tool_source.classes import (
     is_record,
 )
 from holdfast.core.tool_source.docstrings import Docs
-from holdfast.core.tool_source.module import Module, NotLiteral, literal, underivable
+from holdfast.core.tool_source.module import Module, NotLiteral, literal, schema_error
 from holdfast.core.tool_source.parsing import parse
 from holdfast.core.tool_source.schema import MAX_SCHEMA_DEPTH, MAX_SCHEMA_NODES, Schema
 from holdfast.errors import ToolSourceInvalid
@@ -60,53 +60,53 @@ _JSON_TYPES: Final = {str: "string", int: "integer", float: "number", bool: "boo
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Location:
     """Where an annotation stands: for the reader of an error, and for the depth limit."""
 
     label: str
     depth: int = 0
 
-    def deeper(self) -> "Place":
+    def descend(self) -> "Location":
         return replace(self, depth=self.depth + 1)
 
 
-class Annotations:
+class AnnotationReader:
     """Reads the annotations of one module. `definitions` gathers the recursive classes met."""
 
     def __init__(self, module: Module) -> None:
         self.definitions: dict[str, Schema] = {}
         self._module = module
-        self._made = 0
-        self._open: list[str] = []
+        self._node_count = 0
+        self._open_classes: list[str] = []
         self._recursive: set[str] = set()
-        self._class_docs = cache(lambda name: Docs.of(module.classes[name]))
+        self._class_docs = cache(lambda name: Docs.from_node(module.classes[name]))
         self._class_fields = cache(lambda name: fields_of(module, name))
         self._enum_values = cache(lambda name: enum_values(module, name))
-        self._expression = cache(_expression)
-        self._generics: dict[str, Callable[[Sequence[ast.expr], Place], Schema]] = {
+        self._parse_expression = cache(_parse_expression)
+        self._generics: dict[str, Callable[[Sequence[ast.expr], Location], Schema]] = {
             "Annotated": self._annotated,
             "Literal": self._literal,
             "Optional": lambda arguments, place: self._union(
                 [*arguments, ast.Constant(None)], place
             ),
             "Union": self._union,
-            **dict.fromkeys(("Required", "NotRequired", "ReadOnly", "Final"), self._only),
+            **dict.fromkeys(("Required", "NotRequired", "ReadOnly", "Final"), self._first_argument),
             **dict.fromkeys(_ARRAYS, self._array),
             **dict.fromkeys(_TUPLES, self._tuple),
             **dict.fromkeys(_OBJECTS, self._object),
         }
 
-    def schema_of(self, annotation: ast.expr, place: Place) -> Schema:
-        self._charge(1, place)
+    def schema_of(self, annotation: ast.expr, place: Location) -> Schema:
+        self._count_nodes(1, place)
         if place.depth > MAX_SCHEMA_DEPTH:
-            raise underivable(
+            raise schema_error(
                 f"the type of {place.label} is nested deeper than {MAX_SCHEMA_DEPTH} levels"
             )
         match annotation:
             case ast.Constant(value=None):
                 return NULL
             case ast.Constant(value=str() as text):
-                return self.schema_of(self._parsed(text, place), place.deeper())
+                return self.schema_of(self._parse_annotation(text, place), place.descend())
             case ast.BinOp(op=ast.BitOr()):
                 return self._union(_operands(annotation), place)
             case ast.Subscript(slice=ast.Tuple(elts=arguments)):
@@ -114,79 +114,79 @@ class Annotations:
             case ast.Subscript(slice=argument):
                 return self._generic(annotation, [argument], place)
             case ast.Name() | ast.Attribute():
-                return self._named(annotation, place)
-        raise self._unknown(annotation, place)
+                return self._named_type(annotation, place)
+        raise self._unknown_type_error(annotation, place)
 
-    def _charge(self, nodes: int, place: Place) -> None:
-        self._made += nodes
-        if self._made > MAX_SCHEMA_NODES:
-            raise underivable(
+    def _count_nodes(self, nodes: int, place: Location) -> None:
+        self._node_count += nodes
+        if self._node_count > MAX_SCHEMA_NODES:
+            raise schema_error(
                 f"with {place.label} the schema has more than {MAX_SCHEMA_NODES} values"
             )
 
-    def _named(self, annotation: ast.Name | ast.Attribute, place: Place) -> Schema:
+    def _named_type(self, annotation: ast.Name | ast.Attribute, place: Location) -> Schema:
         name = self._module.name_of(annotation)
         if name in self._module.classes:
             return self._class(name, place)
         if isinstance(annotation, ast.Name) and name in self._module.aliases:
-            return self.schema_of(self._module.aliases[name], place.deeper())
+            return self.schema_of(self._module.aliases[name], place.descend())
         if name in _SCALARS:
             return dict(_SCALARS[name])
         if name in _ARRAYS or name in _TUPLES:
             return {"type": "array", "items": {}}
         if name in _OBJECTS:
             return {"type": "object"}
-        raise self._unknown(annotation, place)
+        raise self._unknown_type_error(annotation, place)
 
     def _generic(
-        self, annotation: ast.Subscript, arguments: Sequence[ast.expr], place: Place
+        self, annotation: ast.Subscript, arguments: Sequence[ast.expr], place: Location
     ) -> Schema:
         read = self._generics.get(self._module.name_of(annotation))
         if read is None or not arguments:
-            raise self._unknown(annotation, place)
-        self._charge(len(arguments), place)
+            raise self._unknown_type_error(annotation, place)
+        self._count_nodes(len(arguments), place)
         return read(arguments, place)
 
-    def _only(self, arguments: Sequence[ast.expr], place: Place) -> Schema:
-        return self.schema_of(arguments[0], place.deeper())
+    def _first_argument(self, arguments: Sequence[ast.expr], place: Location) -> Schema:
+        return self.schema_of(arguments[0], place.descend())
 
-    def _array(self, arguments: Sequence[ast.expr], place: Place) -> Schema:
-        return {"type": "array", "items": self._only(arguments, place)}
+    def _array(self, arguments: Sequence[ast.expr], place: Location) -> Schema:
+        return {"type": "array", "items": self._first_argument(arguments, place)}
 
-    def _tuple(self, arguments: Sequence[ast.expr], place: Place) -> Schema:
+    def _tuple(self, arguments: Sequence[ast.expr], place: Location) -> Schema:
         match arguments:
             case [item, ast.Constant(value=value)] if value is ...:
                 return self._array([item], place)
         return {
             "type": "array",
-            "prefixItems": [self.schema_of(item, place.deeper()) for item in arguments],
+            "prefixItems": [self.schema_of(item, place.descend()) for item in arguments],
         }
 
-    def _object(self, arguments: Sequence[ast.expr], place: Place) -> Schema:
+    def _object(self, arguments: Sequence[ast.expr], place: Location) -> Schema:
         # Keys of other types than str become strings in JSON all the same.
         return {
             "type": "object",
-            "additionalProperties": self.schema_of(arguments[-1], place.deeper()),
+            "additionalProperties": self.schema_of(arguments[-1], place.descend()),
         }
 
-    def _literal(self, arguments: Sequence[ast.expr], place: Place) -> Schema:
+    def _literal(self, arguments: Sequence[ast.expr], place: Location) -> Schema:
         try:
             return _enum([literal(argument) for argument in arguments])
         except NotLiteral:
-            raise underivable(
+            raise schema_error(
                 f"the Literal of {place.label} has a value that is not a constant"
             ) from None
 
-    def _union(self, arguments: Sequence[ast.expr], place: Place) -> Schema:
+    def _union(self, arguments: Sequence[ast.expr], place: Location) -> Schema:
         choices: list[Schema] = []
         for argument in arguments:
-            schema = self.schema_of(argument, place.deeper())
+            schema = self.schema_of(argument, place.descend())
             flat = schema["anyOf"] if schema.keys() == {"anyOf"} else [schema]
             choices += [choice for choice in flat if choice not in choices]
         return choices[0] if len(choices) == 1 else {"anyOf": choices}
 
-    def _annotated(self, arguments: Sequence[ast.expr], place: Place) -> Schema:
-        schema = self._only(arguments, place)
+    def _annotated(self, arguments: Sequence[ast.expr], place: Location) -> Schema:
+        schema = self._first_argument(arguments, place)
         for extra in arguments[1:]:
             match extra:
                 case ast.Constant(value=str() as text):
@@ -199,49 +199,49 @@ class Annotations:
                     schema = {**schema, **field_keywords(extra)}
         return schema
 
-    def _class(self, name: str, place: Place) -> Schema:
+    def _class(self, name: str, place: Location) -> Schema:
         reference = {"$ref": f"#/$defs/{name}"}
         if name in self.definitions:
             return reference
-        if name in self._open:
+        if name in self._open_classes:
             self._recursive.add(name)
             return reference
         if is_enum(self._module, name):
             return self._enum_class(name, place)
         if not is_record(self._module, name):
-            raise underivable(
+            raise schema_error(
                 f"{place.label} has the type '{name}', which is no BaseModel, dataclass, TypedDict or Enum"
             )
-        self._open.append(name)
+        self._open_classes.append(name)
         schema = self._record(name, place)
-        self._open.pop()
+        self._open_classes.pop()
         if name not in self._recursive:
             return schema
         self.definitions[name] = schema
         return reference
 
-    def _enum_class(self, name: str, place: Place) -> Schema:
+    def _enum_class(self, name: str, place: Location) -> Schema:
         try:
             values = self._enum_values(name)
         except NotLiteral:
-            raise underivable(f"the Enum '{name}' has a value that is not a constant") from None
-        self._charge(len(values), place)
+            raise schema_error(f"the Enum '{name}' has a value that is not a constant") from None
+        self._count_nodes(len(values), place)
         return _enum(values)
 
-    def _record(self, name: str, place: Place) -> Schema:
+    def _record(self, name: str, place: Location) -> Schema:
         docs = self._class_docs(name)
         properties: Schema = {}
         required: list[str] = []
         for field in self._class_fields(name):
             properties[field.key] = self._field(
-                field, docs, replace(place, label=field.label).deeper()
+                field, docs, replace(place, label=field.label).descend()
             )
             if field.required:
                 required.append(field.key)
         described = {"description": docs.description} if docs.description else {}
         return {"type": "object", **described, "properties": properties, "required": required}
 
-    def _field(self, field: Field, docs: Docs, place: Place) -> Schema:
+    def _field(self, field: Field, docs: Docs, place: Location) -> Schema:
         schema = self.schema_of(field.annotation, place)
         if not field.required:
             schema, _ = without_null(schema)
@@ -249,17 +249,17 @@ class Annotations:
             schema = {"description": description, **schema}
         return {**schema, **field.extras}
 
-    def _parsed(self, text: str, place: Place) -> ast.expr:
+    def _parse_annotation(self, text: str, place: Location) -> ast.expr:
         try:
-            return self._expression(text)
+            return self._parse_expression(text)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
-            raise underivable(
+            raise schema_error(
                 f"{place.label} has the annotation {text[:100]!r}, which is not a type"
             ) from None
 
-    def _unknown(self, annotation: ast.expr, place: Place) -> ToolSourceInvalid:
+    def _unknown_type_error(self, annotation: ast.expr, place: Location) -> ToolSourceInvalid:
         shown = ast.unparse(annotation)[:100]
-        return underivable(f"{place.label} has the type '{shown}', which JSON schema cannot say")
+        return schema_error(f"{place.label} has the type '{shown}', which JSON schema cannot say")
 
 
 def without_null(schema: Schema) -> tuple[Schema, bool]:
@@ -287,5 +287,5 @@ def _operands(annotation: ast.expr) -> list[ast.expr]:
     return [annotation, *reversed(found)]
 
 
-def _expression(text: str) -> ast.expr:
+def _parse_expression(text: str) -> ast.expr:
     return parse(text.strip(), mode="eval").body

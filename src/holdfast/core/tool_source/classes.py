@@ -56,7 +56,7 @@ def enum_values(module: Module, name: str) -> list[object]:
                 "_"
             ):
                 if module.name_of(value) == "auto":
-                    values.append(_auto(module, name, member, values))
+                    values.append(_auto_value(module, name, member, values))
                 else:
                     values.append(literal(value))
     return values
@@ -80,7 +80,7 @@ def field_keywords(call: ast.Call) -> dict[str, Any]:
     }
     for name, value in keywords(call).items():
         if name in _CONSTRAINTS:
-            found |= _constant(_CONSTRAINTS[name], value)
+            found |= _constant_keyword(_CONSTRAINTS[name], value)
     return found
 
 
@@ -88,7 +88,7 @@ def default_keyword(default: ast.expr | None) -> dict[str, Any]:
     """`{"default": …}` if it can be shown. None says only that the value may be left out."""
     if default is None or (isinstance(default, ast.Constant) and default.value is None):
         return {}
-    return _constant("default", default)
+    return _constant_keyword("default", default)
 
 
 def _field(
@@ -144,7 +144,7 @@ def _base_names(module: Module, name: str) -> Iterator[str]:
             yield module.name_of(base)
 
 
-def _auto(module: Module, name: str, member: str, before: list[object]) -> object:
+def _auto_value(module: Module, name: str, member: str, before: list[object]) -> object:
     if "StrEnum" in _base_names(module, name):
         return member.lower()
     last = before[-1] if before else 0
@@ -153,7 +153,7 @@ def _auto(module: Module, name: str, member: str, before: list[object]) -> objec
     return last + 1
 
 
-def _constant(key: str, value: ast.expr) -> dict[str, Any]:
+def _constant_keyword(key: str, value: ast.expr) -> dict[str, Any]:
     try:
         return {key: literal(value)}
     except NotLiteral:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import docstring_parser
 
-from holdfast.core.tool_source.module import Function, underivable
+from holdfast.core.tool_source.module import Function, schema_error
 from holdfast.core.tool_source.schema import MAX_SCHEMA_CHARS
 
 
@@ -16,17 +16,17 @@ class Docs:
     parameters: Mapping[str, str]
 
     @classmethod
-    def of(cls, node: Function | ast.ClassDef) -> "Docs":
+    def from_node(cls, node: Function | ast.ClassDef) -> "Docs":
         text = ast.get_docstring(node) or ""
         # No longer text could be kept, so the parser need not be tried on it.
         if len(text) > MAX_SCHEMA_CHARS:
-            raise underivable(
+            raise schema_error(
                 f"the docstring of '{node.name}' is longer than {MAX_SCHEMA_CHARS} characters"
             )
         try:
             parsed = docstring_parser.parse(text)
         except docstring_parser.ParseError as error:
-            raise underivable(f"the docstring of '{node.name}' cannot be read: {error}") from None
+            raise schema_error(f"the docstring of '{node.name}' cannot be read: {error}") from None
         parameters = {
             name.strip(): parameter.description
             for parameter in parsed.params

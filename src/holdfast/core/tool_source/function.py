@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from holdfast.core.tool_source.annotations import Annotations, Place, without_null
+from holdfast.core.tool_source.annotations import AnnotationReader, Location, without_null
 from holdfast.core.tool_source.classes import default_keyword
 from holdfast.core.tool_source.docstrings import Docs
-from holdfast.core.tool_source.module import Function, Module, underivable
+from holdfast.core.tool_source.module import Function, Module, schema_error
 from holdfast.core.tool_source.parsing import parse
 from holdfast.core.tool_source.schema import (
     Schema,
@@ -24,9 +24,9 @@ MAX_SOURCE_CHARS: Final = 1_000_000
 """Parsing takes some seconds and 200 MB for a source of this length; no real tool comes near."""
 
 # Of a source's functions, in an error.
-_MAX_NAMES_TOLD: Final = 10
+_MAX_NAMES_SHOWN: Final = 10
 
-_INJECTED: Final = frozenset({"self", "agent_state"})
+_INJECTED_PARAMETERS: Final = frozenset({"self", "agent_state"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,23 +42,25 @@ class _Parameter:
 def derive_schema(source: str) -> ToolSchema:
     """The schema of the tool in this source. Raises ToolSourceInvalid with the place and the reason."""
     try:
-        module = _parsed(source)
-        function = _tool(module)
-        docs = _docs(function)
-        schema = ToolSchema(function.name, docs.description, _parameters(module, function, docs))
+        module = _parse_module(source)
+        function = _find_tool_function(module)
+        docs = _read_docs(function)
+        schema = ToolSchema(
+            function.name, docs.description, _derive_parameters(module, function, docs)
+        )
     except RecursionError:
-        raise underivable("the source is nested too deeply") from None
+        raise schema_error("the source is nested too deeply") from None
     if (fault := bounds_fault(schema.as_json_schema())) is not None:
-        raise underivable(fault)
+        raise schema_error(fault)
     return schema
 
 
 def with_schema(source: str, json_schema: object) -> ToolSchema:
     """The schema as the caller says it; what it names must be in the source, else the tool could not run."""
     schema = check_json_schema(json_schema)
-    functions = _parsed(source).functions
+    functions = _parse_module(source).functions
     if all(function.name != schema.name for function in functions):
-        known = ", ".join(function.name for function in functions[-_MAX_NAMES_TOLD:]) or "none"
+        known = ", ".join(function.name for function in functions[-_MAX_NAMES_SHOWN:]) or "none"
         raise ToolSourceInvalid(
             f"The json_schema's name '{schema.name}' is no function at the source's top level (there: {known})."
         )
@@ -68,58 +70,58 @@ def with_schema(source: str, json_schema: object) -> ToolSchema:
 def with_parameters(source: str, args_json_schema: object) -> ToolSchema:
     """The schema of a tool whose parameters the caller describes; the rest comes from the source."""
     parameters = check_parameters(args_json_schema)
-    function = _tool(_parsed(source))
-    schema = ToolSchema(function.name, _docs(function).description, parameters)
+    function = _find_tool_function(_parse_module(source))
+    schema = ToolSchema(function.name, _read_docs(function).description, parameters)
     if (fault := bounds_fault(schema.as_json_schema())) is not None:
-        raise underivable(fault)
+        raise schema_error(fault)
     return schema
 
 
-def _parsed(source: str) -> Module:
+def _parse_module(source: str) -> Module:
     if len(source) > MAX_SOURCE_CHARS:
-        raise underivable(f"the source is longer than {MAX_SOURCE_CHARS} characters")
+        raise schema_error(f"the source is longer than {MAX_SOURCE_CHARS} characters")
     if "\0" in source:
-        raise underivable("the source has a NUL character")
+        raise schema_error("the source has a NUL character")
     try:
-        return Module.of(parse(source))
+        return Module.from_tree(parse(source))
     except SyntaxError as error:
         shown = f": {error.text.strip()[:100]!r}" if error.text else ""
-        raise underivable(f"line {error.lineno}: {error.msg}{shown}") from None
+        raise schema_error(f"line {error.lineno}: {error.msg}{shown}") from None
     except UnicodeEncodeError:
-        raise underivable("the source has a lone surrogate") from None
+        raise schema_error("the source has a lone surrogate") from None
     except (RecursionError, MemoryError):
         # The parser reports its own stack's end so; nothing is exhausted.
-        raise underivable("the source is nested too deeply") from None
+        raise schema_error("the source is nested too deeply") from None
 
 
-def _tool(module: Module) -> Function:
+def _find_tool_function(module: Module) -> Function:
     if not module.functions:
-        raise underivable("the source defines no function at its top level")
+        raise schema_error("the source defines no function at its top level")
     function = module.functions[-1]
     if (fault := name_fault(function.name)) is not None:
-        raise underivable(fault)
+        raise schema_error(fault)
     return function
 
 
-def _docs(function: Function) -> Docs:
-    docs = Docs.of(function)
+def _read_docs(function: Function) -> Docs:
+    docs = Docs.from_node(function)
     if not docs.description:
-        raise underivable(
+        raise schema_error(
             f"function '{function.name}' (line {function.lineno}) has no docstring that describes it"
         )
     return docs
 
 
-def _parameters(module: Module, function: Function, docs: Docs) -> Schema:
-    annotations = Annotations(module)
+def _derive_parameters(module: Module, function: Function, docs: Docs) -> Schema:
+    annotations = AnnotationReader(module)
     properties: Schema = {}
     required: list[str] = []
-    for parameter in _parameters_of(function):
-        schema, nullable = _property(annotations, parameter)
+    for parameter in _list_parameters(function):
+        schema, nullable = _derive_property(annotations, parameter)
         name = parameter.node.arg
         description = docs.parameters.get(name) or schema.get("description")
         if not description:
-            raise underivable(
+            raise schema_error(
                 f"{parameter.label} has no description: each parameter needs a type annotation and an `Args:` description"
             )
         properties[name] = {
@@ -135,20 +137,20 @@ def _parameters(module: Module, function: Function, docs: Docs) -> Schema:
     return {"type": "object", "properties": properties, "required": required, **definitions}
 
 
-def _property(annotations: Annotations, parameter: _Parameter) -> tuple[Schema, bool]:
+def _derive_property(annotations: AnnotationReader, parameter: _Parameter) -> tuple[Schema, bool]:
     if parameter.node.annotation is None:
-        raise underivable(
+        raise schema_error(
             f"{parameter.label} has no type: each parameter needs a type annotation and an `Args:` description"
         )
-    schema = annotations.schema_of(parameter.node.annotation, Place(parameter.label))
+    schema = annotations.schema_of(parameter.node.annotation, Location(parameter.label))
     return without_null(schema)
 
 
-def _parameters_of(function: Function) -> Iterator[_Parameter]:
+def _list_parameters(function: Function) -> Iterator[_Parameter]:
     given = function.args
     for stars, node in (("*", given.vararg), ("**", given.kwarg)):
         if node is not None:
-            raise underivable(
+            raise schema_error(
                 f"parameter '{stars}{node.arg}' (line {node.lineno}) takes any number of values; a tool names its parameters"
             )
     positional = [*given.posonlyargs, *given.args]
@@ -156,5 +158,5 @@ def _parameters_of(function: Function) -> Iterator[_Parameter]:
     undefaulted = len(positional) - len(given.defaults)
     defaults = [*([None] * undefaulted), *given.defaults, *given.kw_defaults]
     for node, default in zip([*positional, *given.kwonlyargs], defaults, strict=True):
-        if node.arg not in _INJECTED:
+        if node.arg not in _INJECTED_PARAMETERS:
             yield _Parameter(node, default)

@@ -18,7 +18,7 @@ class NotLiteral(Exception):
     """The expression is not a constant that JSON can hold."""
 
 
-def underivable(fault: str) -> ToolSourceInvalid:
+def schema_error(fault: str) -> ToolSourceInvalid:
     return ToolSourceInvalid(f"Failed to derive json schema: {fault}")
 
 
@@ -30,7 +30,7 @@ class Module:
     imports: Mapping[str, str]
 
     @classmethod
-    def of(cls, tree: ast.Module) -> "Module":
+    def from_tree(cls, tree: ast.Module) -> "Module":
         functions: list[Function] = []
         classes: dict[str, ast.ClassDef] = {}
         aliases: dict[str, ast.expr] = {}

@@ -50,14 +50,14 @@ def check_json_schema(schema: object) -> ToolSchema:
     """Accept a tool's whole schema, `{name, description, parameters}`, from a caller."""
     _check_bounds(schema)
     if not isinstance(schema, Mapping):
-        raise _invalid("it must be an object with name, description and parameters")
+        raise _invalid_schema("it must be an object with name, description and parameters")
     name, description = schema.get("name"), schema.get("description")
     if not isinstance(name, str):
-        raise _invalid("'name' must be a string")
+        raise _invalid_schema("'name' must be a string")
     if (fault := name_fault(name)) is not None:
-        raise _invalid(fault)
+        raise _invalid_schema(fault)
     if description is not None and not isinstance(description, str):
-        raise _invalid("'description' must be a string")
+        raise _invalid_schema("'description' must be a string")
     parameters = schema.get("parameters")
     return ToolSchema(
         name, description or "", check_parameters({} if parameters is None else parameters)
@@ -68,17 +68,17 @@ def check_parameters(schema: object) -> Schema:
     """Accept the schema of a tool's arguments from a caller, its three keys filled in."""
     _check_bounds(schema)
     if not isinstance(schema, Mapping):
-        raise _invalid("the parameters must be an object")
+        raise _invalid_schema("the parameters must be an object")
     if schema.get("type", "object") != "object":
-        raise _invalid("the parameters' 'type' must be 'object'")
+        raise _invalid_schema("the parameters' 'type' must be 'object'")
     properties, required = schema.get("properties", {}), schema.get("required", [])
     if not isinstance(properties, Mapping):
-        raise _invalid("'properties' must be an object")
+        raise _invalid_schema("'properties' must be an object")
     for name, subschema in properties.items():
         if not isinstance(subschema, Mapping | bool):
-            raise _invalid(f"property '{name}' must be an object")
+            raise _invalid_schema(f"property '{name}' must be an object")
     if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
-        raise _invalid("'required' must be a list of names")
+        raise _invalid_schema("'required' must be a list of names")
     return {**schema, "type": "object", "properties": properties, "required": required}
 
 
@@ -94,7 +94,7 @@ def name_fault(name: str) -> str | None:
 def bounds_fault(schema: object) -> str | None:
     """Why this cannot be kept and sent as JSON, if it cannot."""
     chars = 0
-    for nodes, (value, depth) in enumerate(_values(schema), start=1):
+    for nodes, (value, depth) in enumerate(_walk_values(schema), start=1):
         chars += len(value) if isinstance(value, str) else 0
         if nodes > MAX_SCHEMA_NODES:
             return f"it has more than {MAX_SCHEMA_NODES} values"
@@ -113,10 +113,10 @@ def is_json_scalar(value: object) -> bool:
 
 def _check_bounds(schema: object) -> None:
     if (fault := bounds_fault(schema)) is not None:
-        raise _invalid(fault)
+        raise _invalid_schema(fault)
 
 
-def _values(schema: object) -> Iterator[tuple[object, int]]:
+def _walk_values(schema: object) -> Iterator[tuple[object, int]]:
     """Each value and key with its depth; a stack, because the input may be nested to any depth."""
     stack: list[tuple[object, int]] = [(schema, 0)]
     while stack:
@@ -147,5 +147,5 @@ def _scalar_fault(value: object) -> str | None:
     return None
 
 
-def _invalid(fault: str) -> ToolSourceInvalid:
+def _invalid_schema(fault: str) -> ToolSourceInvalid:
     return ToolSourceInvalid(f"Invalid json schema: {fault}")

@@ -4,35 +4,35 @@ import ast
 from typing import Final
 
 from holdfast.core.tool_source.function import MAX_SOURCE_CHARS
-from holdfast.core.tool_source.module import underivable
+from holdfast.core.tool_source.module import schema_error
 from holdfast.core.tool_source.parsing import parse
 
-ENTRY: Final = "value_of_the_last_line"
-_VALUE: Final = "_value_of_the_last_line"
+ENTRY_FUNCTION: Final = "value_of_the_last_line"
+_VALUE_VARIABLE: Final = "_value_of_the_last_line"
 
 
 def as_module(program: str) -> str:
     """The program, and a function that returns the value of its last line in Python's notation: None if that
     is no expression or has no value. ToolSourceInvalid if it is no Python."""
     if len(program) > MAX_SOURCE_CHARS:
-        raise underivable(f"the program is longer than {MAX_SOURCE_CHARS} characters")
+        raise schema_error(f"the program is longer than {MAX_SOURCE_CHARS} characters")
     try:
         body = parse(program).body
     except SyntaxError as error:
-        raise underivable(f"line {error.lineno}: {error.msg}") from None
+        raise schema_error(f"line {error.lineno}: {error.msg}") from None
     except (ValueError, RecursionError, MemoryError):
-        raise underivable("the program cannot be parsed") from None
+        raise schema_error("the program cannot be parsed") from None
     if not body or not isinstance(body[-1], ast.Expr):
-        return f"{program}\n\n{_VALUE} = None\n{_entry()}"
-    before, last = _split(program, body[-1])
-    return f"{before}\n{_VALUE} = (\n{last}\n)\n{_entry()}"
+        return f"{program}\n\n{_VALUE_VARIABLE} = None\n{_entry_function()}"
+    before, last = _split_last_expression(program, body[-1])
+    return f"{before}\n{_VALUE_VARIABLE} = (\n{last}\n)\n{_entry_function()}"
 
 
-def _entry() -> str:
-    return f"def {ENTRY}():\n    return None if {_VALUE} is None else repr({_VALUE})\n"
+def _entry_function() -> str:
+    return f"def {ENTRY_FUNCTION}():\n    return None if {_VALUE_VARIABLE} is None else repr({_VALUE_VARIABLE})\n"
 
 
-def _split(program: str, last: ast.Expr) -> tuple[str, str]:
+def _split_last_expression(program: str, last: ast.Expr) -> tuple[str, str]:
     """The text before the last expression, and the expression."""
     # Columns count bytes.
     lines = program.encode().splitlines(keepends=True)

@@ -26,12 +26,12 @@ from holdfast.http.letta_v1.schemas.agents import (
 from holdfast.http.letta_v1.schemas.messages import ApprovalRequestMessage
 from holdfast.http.letta_v1.schemas.send import SendBody
 from holdfast.http.letta_v1.to_wire.messages import api_messages
-from holdfast.http.letta_v1.tools_wire import tool_state
+from holdfast.http.letta_v1.to_wire.tools import tool_state
 from holdfast.usecases.agent_forms import AgentChanges, NewAgent
-from holdfast.usecases.agent_views import AgentView, Pending, Relation
+from holdfast.usecases.agent_views import AgentView, PendingApproval, Relation
 from holdfast.usecases.messages import MessageInput
 
-_INCLUDED = {
+_RELATIONS = {
     "agent.blocks": Relation.BLOCKS,
     "agent.pending_approval": Relation.PENDING,
     "agent.secrets": Relation.SECRETS,
@@ -39,7 +39,7 @@ _INCLUDED = {
     "agent.tools": Relation.TOOLS,
 }
 # The names of the parameter that ``include`` replaced.
-_INCLUDED_OF_OLD = {
+_LEGACY_RELATIONS = {
     "memory": Relation.BLOCKS,
     "blocks": Relation.BLOCKS,
     "tools": Relation.TOOLS,
@@ -48,7 +48,7 @@ _INCLUDED_OF_OLD = {
     "tool_exec_environment_variables": Relation.SECRETS,
 }
 # Fields whose name and form are the same on both sides.
-_SAME = (
+_PLAIN_FIELDS = (
     "name",
     "system",
     "description",
@@ -63,21 +63,21 @@ _SAME = (
     "template_id",
     "base_template_id",
 )
-_LAST_RUN = ("last_stop_reason", "last_run_completion", "last_run_duration_ms")
+_LAST_RUN_FIELDS = ("last_stop_reason", "last_run_completion", "last_run_duration_ms")
 
 
-def relations(
+def included_relations(
     include: Collection[str] | None, include_relationships: Collection[str] | None
 ) -> frozenset[Relation]:
     """Nothing comes along unless it is named (wire-v1 §1.5)."""
-    named = [_INCLUDED.get(name) for name in include or ()]
-    named += [_INCLUDED_OF_OLD.get(name) for name in include_relationships or ()]
+    named = [_RELATIONS.get(name) for name in include or ()]
+    named += [_LEGACY_RELATIONS.get(name) for name in include_relationships or ()]
     return frozenset(relation for relation in named if relation)
 
 
 def new_agent(body: AgentCreate, project_id: str | None) -> NewAgent:
-    given = {key: getattr(body, key) for key in _SAME if getattr(body, key) is not None}
-    given |= _shared(body)
+    given = {key: getattr(body, key) for key in _PLAIN_FIELDS if getattr(body, key) is not None}
+    given |= _shared_fields(body)
     given.setdefault("project_id", project_id)
     return NewAgent(
         new_blocks=tuple(map(new_block, body.memory_blocks or ())),
@@ -91,7 +91,9 @@ def new_agent(body: AgentCreate, project_id: str | None) -> NewAgent:
 
 
 def agent_changes(body: AgentUpdate) -> AgentChanges:
-    given = {key: getattr(body, key) for key in (*_SAME, *_LAST_RUN)} | _shared(body)
+    given = {
+        key: getattr(body, key) for key in (*_PLAIN_FIELDS, *_LAST_RUN_FIELDS)
+    } | _shared_fields(body)
     return AgentChanges(
         block_ids=None if body.block_ids is None else tuple(dict.fromkeys(body.block_ids)),
         tool_ids=None if body.tool_ids is None else tuple(dict.fromkeys(body.tool_ids)),
@@ -100,30 +102,30 @@ def agent_changes(body: AgentUpdate) -> AgentChanges:
     )
 
 
-def _shared(body: AgentFields) -> dict[str, object]:
+def _shared_fields(body: AgentFields) -> dict[str, object]:
     """What create and update say in the same words; what was not said is left out."""
     secrets = body.secrets if body.secrets is not None else body.tool_exec_environment_variables
     shared = {
-        "model": model_wire.wish(body),
-        "embedding": _embedding(body),
-        "embedding_config": model_wire.sent(body.embedding_config),
-        "tool_rules": None if body.tool_rules is None else _rules(body.tool_rules),
+        "model": model_wire.model_wish(body),
+        "embedding": _embedding_handle(body),
+        "embedding_config": model_wire.dump_sent_fields(body.embedding_config),
+        "tool_rules": None if body.tool_rules is None else _tool_rules(body.tool_rules),
         "tags": None if body.tags is None else tuple(body.tags),
         "secrets": secrets,
-        "response_format": model_wire.sent(body.response_format),
-        "compaction_settings": model_wire.sent(body.compaction_settings),
+        "response_format": model_wire.dump_sent_fields(body.response_format),
+        "compaction_settings": model_wire.dump_sent_fields(body.compaction_settings),
     }
     return {key: value for key, value in shared.items() if value is not None}
 
 
-def _embedding(body: AgentFields) -> str | None:
+def _embedding_handle(body: AgentFields) -> str | None:
     config = body.embedding_config
     if body.embedding is not None or config is None:
         return body.embedding
     return config.handle or f"{config.embedding_endpoint_type}/{config.embedding_model}"
 
 
-def _rules(given: Sequence[ToolRuleInput]) -> tuple[ToolRule, ...]:
+def _tool_rules(given: Sequence[ToolRuleInput]) -> tuple[ToolRule, ...]:
     for rule in given:
         _check_timeout(rule)
     plain = [rule.model_dump(exclude_none=True) for rule in given]
@@ -148,14 +150,14 @@ def _check_timeout(rule: ToolRuleInput) -> None:
 def _initial_messages(body: AgentCreate) -> tuple[MessageInput, ...]:
     if not body.initial_message_sequence:
         return ()
-    inputs = from_wire.inputs(SendBody(messages=list(body.initial_message_sequence)))
+    inputs = from_wire.send_inputs(SendBody(messages=list(body.initial_message_sequence)))
     return tuple(item for item in inputs if isinstance(item, MessageInput))
 
 
 def agent_state(view: AgentView) -> AgentState:
     agent = view.agent
     blocks = [block_state(block) for block in view.blocks]
-    secrets = [_secret(agent, secret) for secret in view.secrets]
+    secrets = [_environment_variable(agent, secret) for secret in view.secrets]
     return AgentState(
         id=agent.id,
         name=agent.name,
@@ -203,7 +205,7 @@ def memory_state(blocks: Sequence[Block], agent_type: str) -> Memory:
     return Memory(blocks=[block_state(block) for block in blocks], agent_type=agent_type)
 
 
-def tool_result(result: ToolReturn) -> ToolExecutionResult:
+def tool_execution_result(result: ToolReturn) -> ToolExecutionResult:
     """What a tool that was run by hand gave; ``func_return`` is null if it failed."""
     ok = result.outcome is Outcome.FINISHED
     stderr = list(result.stderr) if ok else [*result.stderr, result.text]
@@ -215,7 +217,7 @@ def tool_result(result: ToolReturn) -> ToolExecutionResult:
     )
 
 
-def _secret(agent: Agent, secret: Secret) -> AgentEnvironmentVariable:
+def _environment_variable(agent: Agent, secret: Secret) -> AgentEnvironmentVariable:
     return AgentEnvironmentVariable(
         id=secret.id,
         agent_id=agent.id,
@@ -225,8 +227,8 @@ def _secret(agent: Agent, secret: Secret) -> AgentEnvironmentVariable:
     )
 
 
-def _approval_request(pending: Pending) -> ApprovalRequestMessage | None:
+def _approval_request(pending: PendingApproval) -> ApprovalRequestMessage | None:
     for item in api_messages(pending.row):
         if isinstance(item, ApprovalRequestMessage):
-            return replace(item, expires_at=pending.until or UNSET)
+            return replace(item, expires_at=pending.deadline or UNSET)
     return None

@@ -26,12 +26,12 @@ from holdfast.usecases.conversations import (
 )
 from holdfast.usecases.messages import NewSend
 
-DEFAULT = "default"
+DEFAULT_CONVERSATION = "default"
 
-ThreadName = Annotated[
+ConversationName = Annotated[
     str,
     Path(
-        pattern=f"^({DEFAULT}|({Kind.CONVERSATION}|{Kind.AGENT})-{UUID4})$",
+        pattern=f"^({DEFAULT_CONVERSATION}|({Kind.CONVERSATION}|{Kind.AGENT})-{UUID4})$",
         description="A conversation, 'conv-<uuid4>'; or 'default' together with an agent_id; "
         "or (old) an agent's id.",
         examples=[f"{Kind.CONVERSATION}-{EXAMPLE_UUID}"],
@@ -41,7 +41,7 @@ ThreadName = Annotated[
 
 def thread_id(name: str, agent_id: str | None) -> str:
     """The thread that the path names. With a conversation's own id, the agent is not heeded."""
-    if name != DEFAULT:
+    if name != DEFAULT_CONVERSATION:
         return name
     if agent_id is None:
         raise InvalidArgument("The conversation 'default' needs the agent_id of its agent.")
@@ -52,25 +52,25 @@ def thread_id(name: str, agent_id: str | None) -> str:
 
 def new_conversation(body: ConversationCreate) -> NewConversation:
     labels = tuple(body.isolated_block_labels or ())
-    return NewConversation(hidden=body.hidden, isolated_block_labels=labels, **_shared(body))
+    return NewConversation(hidden=body.hidden, isolated_block_labels=labels, **_shared_fields(body))
 
 
 def conversation_changes(body: ConversationUpdate) -> ConversationChanges:
     return ConversationChanges(
-        last_message_at=from_wire.aware(body.last_message_at),
+        last_message_at=from_wire.as_utc(body.last_message_at),
         archived=body.archived,
-        **_shared(body),
+        **_shared_fields(body),
     )
 
 
-def _shared(body: ConversationFields) -> dict[str, Any]:
+def _shared_fields(body: ConversationFields) -> dict[str, Any]:
     given = body.model_settings
     return {
         "summary": body.summary,
         "description": body.description,
         "model": body.model,
         "settings": model_wire.core_settings(given) if given else None,
-        "model_settings": model_wire.sent(given),
+        "model_settings": model_wire.dump_sent_fields(given),
         "context_window_limit": body.context_window_limit,
     }
 
@@ -106,6 +106,6 @@ def api_conversation(view: ConversationView) -> Conversation:
         updated_at=thread.updated_at,
         created_by_id=thread.created_by_id,
         last_updated_by_id=thread.last_updated_by_id,
-        isolated_block_ids=list(view.own_block_ids),
-        model_warnings=list(view.ignored),
+        isolated_block_ids=list(view.isolated_block_ids),
+        model_warnings=list(view.model_warnings),
     )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from urllib.parse import unquote_to_bytes
 
-from holdfast.core import pictures
+from holdfast.core import images
 from holdfast.core.approvals import NO_DECISIONS
 from holdfast.core.budgets import Budget
 from holdfast.core.messages import (
@@ -24,14 +24,14 @@ from holdfast.errors import InvalidArgument, Unprocessable
 from holdfast.http.letta_v1.schemas import send as wire
 from holdfast.http.letta_v1.schemas.approvals import DecideBody
 from holdfast.http.letta_v1.to_wire.runs import STATUSES
-from holdfast.usecases.answering import Manner
+from holdfast.usecases.approval_answers import AnswerOptions
 from holdfast.usecases.messages import ApprovalInput, Input, MessageInput, NewSend
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,31}):")
 _DATA_URL = re.compile(r"[^:]*:(?P<media_type>[^;,]*)(?P<parameters>[^,]*),(?P<data>.*)", re.DOTALL)
 
 # What every database can count to.
-_HIGHEST_SEQ = 2**63 - 1
+_MAX_SEQ = 2**63 - 1
 
 
 def new_send(
@@ -47,7 +47,7 @@ def new_send(
     return NewSend(
         agent_id=agent_id,
         thread_id=thread_id,
-        input=inputs(body),
+        input=send_inputs(body),
         request=run_request(body, streaming=streaming),
         override_model=body.override_model,
         kind=kind,
@@ -106,7 +106,7 @@ def refuse_streaming_options(body: wire.SendBody) -> None:
         )
 
 
-def inputs(body: wire.SendBody) -> tuple[Input, ...]:
+def send_inputs(body: wire.SendBody) -> tuple[Input, ...]:
     if body.messages is not None and body.input is not None:
         raise Unprocessable("Cannot specify both 'input' and 'messages'. Use one or the other.")
     if body.input is not None:
@@ -164,7 +164,7 @@ def _parts(content: wire.ContentInput) -> tuple[VisiblePart, ...]:
 
 def _approval(item: wire.ApprovalCreate | wire.ToolReturnCreate) -> ApprovalInput:
     if isinstance(item, wire.ToolReturnCreate):
-        decisions = [_returned(entry) for entry in item.tool_returns]
+        decisions = [_tool_return_decision(entry) for entry in item.tool_returns]
     elif item.approvals:
         decisions = [_decision(entry, item.decided_by) for entry in item.approvals]
     else:
@@ -179,11 +179,11 @@ def _approval(item: wire.ApprovalCreate | wire.ToolReturnCreate) -> ApprovalInpu
         decisions=tuple(decisions),
         otid=item.otid,
         group_id=item.group_id,
-        manner=Manner(partial=item.partial),
+        options=AnswerOptions(partial=item.partial),
     )
 
 
-def decisions_of(body: DecideBody, calls: Sequence[str]) -> list[Decision]:
+def approval_decisions(body: DecideBody, calls: Sequence[str]) -> list[Decision]:
     """What somebody decided on a request with these calls."""
     if (body.approve is None) is (body.approvals is None):
         raise Unprocessable("Send either 'approve', for all calls, or 'approvals', one for each.")
@@ -209,7 +209,7 @@ def _legacy_decision(item: wire.ApprovalCreate) -> list[Decision]:
 def _decision(entry: wire.Entry, decided_by: str | None) -> Decision:
     """``decided_by`` holds for every entry that does not name somebody else."""
     if isinstance(entry, wire.ToolReturnEntry):
-        return _returned(entry, decided_by)
+        return _tool_return_decision(entry, decided_by)
     if entry.arguments is not None and not entry.approve:
         raise Unprocessable("'arguments' are for a call that is approved; this one is denied.")
     return Decision(
@@ -221,7 +221,7 @@ def _decision(entry: wire.Entry, decided_by: str | None) -> Decision:
     )
 
 
-def _returned(entry: wire.ToolReturnEntry, decided_by: str | None = None) -> Decision:
+def _tool_return_decision(entry: wire.ToolReturnEntry, decided_by: str | None = None) -> Decision:
     """The client ran the call itself, so the server must not."""
     outcome = Outcome.FINISHED if entry.status == "success" else Outcome.FAILED
     returned = ToolReturn(
@@ -285,17 +285,17 @@ def _image_from_data(media_type: str, data: str, detail: str | None = None) -> I
     if not decoded:
         raise InvalidArgument("The data of an image is empty.")
     # A wrong name would be refused by the provider in this turn and in every later one.
-    kind = pictures.kind(decoded)
+    kind = images.detect_media_type(decoded)
     if kind is None:
-        raise InvalidArgument(f"The data of an image cannot be used: {pictures.NO_PICTURE}.")
+        raise InvalidArgument(f"The data of an image cannot be used: {images.NOT_AN_IMAGE}.")
     return Image(kind, data, detail)
 
 
-def cursor(value: object) -> int:
+def parse_cursor(value: object) -> int:
     """The number of the last event that a reader has seen; 0 for one that has seen none."""
     if value is None:
         return 0
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _HIGHEST_SEQ:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MAX_SEQ:
         raise InvalidArgument(
             f"'starting_after' must be the seq_id of the last item that you have, a whole number from 0, "
             f"not {value!r:.100}."
@@ -303,7 +303,7 @@ def cursor(value: object) -> int:
     return value
 
 
-def core_statuses(names: Sequence[str]) -> tuple[RunStatus, ...]:
+def parse_statuses(names: Sequence[str]) -> tuple[RunStatus, ...]:
     """Every status that V1 shows by one of these names."""
     unknown = sorted(set(names) - set(STATUSES.values()))
     if unknown:
@@ -311,6 +311,6 @@ def core_statuses(names: Sequence[str]) -> tuple[RunStatus, ...]:
     return tuple(status for status, name in STATUSES.items() if name in names)
 
 
-def aware(moment: datetime | None) -> datetime | None:
+def as_utc(moment: datetime | None) -> datetime | None:
     """A moment without an offset is meant in UTC (wire-v1 §1.9)."""
     return moment.replace(tzinfo=UTC) if moment and moment.tzinfo is None else moment

@@ -4,34 +4,36 @@ from typing import Annotated
 
 from fastapi import Depends, Path
 
-from holdfast.core.ids import Kind, is_id, pattern
+from holdfast.core.ids import Kind, id_pattern, is_id
 from holdfast.errors import InvalidArgument
 
 EXAMPLE_UUID = "123e4567-e89b-42d3-8456-426614174000"
 
 
-def _described(kind: Kind) -> str:
+def _describe_id(kind: Kind) -> str:
     return f"The id of the {kind.name.lower().replace('_', ' ')}, '{kind}-<uuid4>'."
 
 
-def _path(kind: Kind) -> object:
+def _id_path(kind: Kind) -> object:
     return Path(
-        pattern=pattern(kind), description=_described(kind), examples=[f"{kind}-{EXAMPLE_UUID}"]
+        pattern=id_pattern(kind),
+        description=_describe_id(kind),
+        examples=[f"{kind}-{EXAMPLE_UUID}"],
     )
 
 
-AgentId = Annotated[str, _path(Kind.AGENT)]
-ToolId = Annotated[str, _path(Kind.TOOL)]
-BlockId = Annotated[str, _path(Kind.BLOCK)]
-MessageId = Annotated[str, _path(Kind.MESSAGE)]
-StepId = Annotated[str, _path(Kind.STEP)]
-ConversationId = Annotated[str, _path(Kind.CONVERSATION)]
-IdentityId = Annotated[str, _path(Kind.IDENTITY)]
-ArchiveId = Annotated[str, _path(Kind.ARCHIVE)]
-FolderId = Annotated[str, _path(Kind.SOURCE)]
-FileId = Annotated[str, _path(Kind.FILE)]
-GroupId = Annotated[str, _path(Kind.GROUP)]
-ProviderId = Annotated[str, _path(Kind.PROVIDER)]
+AgentId = Annotated[str, _id_path(Kind.AGENT)]
+ToolId = Annotated[str, _id_path(Kind.TOOL)]
+BlockId = Annotated[str, _id_path(Kind.BLOCK)]
+MessageId = Annotated[str, _id_path(Kind.MESSAGE)]
+StepId = Annotated[str, _id_path(Kind.STEP)]
+ConversationId = Annotated[str, _id_path(Kind.CONVERSATION)]
+IdentityId = Annotated[str, _id_path(Kind.IDENTITY)]
+ArchiveId = Annotated[str, _id_path(Kind.ARCHIVE)]
+FolderId = Annotated[str, _id_path(Kind.SOURCE)]
+FileId = Annotated[str, _id_path(Kind.FILE)]
+GroupId = Annotated[str, _id_path(Kind.GROUP)]
+ProviderId = Annotated[str, _id_path(Kind.PROVIDER)]
 
 
 def check_run_id(run_id: str) -> str:
@@ -41,12 +43,12 @@ def check_run_id(run_id: str) -> str:
     return run_id
 
 
-async def _run_id(
+async def _get_run_id(
     run_id: Annotated[
-        str, Path(description=_described(Kind.RUN), examples=[f"{Kind.RUN}-{EXAMPLE_UUID}"])
+        str, Path(description=_describe_id(Kind.RUN), examples=[f"{Kind.RUN}-{EXAMPLE_UUID}"])
     ],
 ) -> str:
     return check_run_id(run_id)
 
 
-RunId = Annotated[str, Depends(_run_id)]
+RunId = Annotated[str, Depends(_get_run_id)]

@@ -13,41 +13,41 @@ from holdfast.http.letta_v1.schemas.model_settings import (
     ModelSettingsInput,
 )
 from holdfast.http.letta_v1.schemas.models import EmbeddingConfig, LlmConfig
-from holdfast.usecases.model_choice import ModelWish
+from holdfast.usecases.model_choice import RequestedModel
 
 _GOOGLE = ("google_ai", "google_vertex")
 # Keys of model_settings that are shown as they are in force, whatever was sent.
-_IN_FORCE = frozenset(ModelSettingsInput.model_fields) - {"provider_type"}
+_EFFECTIVE_KEYS = frozenset(ModelSettingsInput.model_fields) - {"provider_type"}
 # What only V1's own loops and servers did with a configuration.
-_ONLY_V1 = (
+_V1_ONLY_KEYS = (
     "put_inner_thoughts_in_kwargs",
     "return_logprobs",
     "top_logprobs",
     "return_token_ids",
     "tool_call_parser",
 )
-_NO_EFFECT = "{} has no effect here: it was for a server of V1's own."
+_NO_EFFECT_WARNING = "{} has no effect here: it was for a server of V1's own."
 _EMBEDDING_DIMENSIONS = {"text-embedding-3-large": 3072}
 _DEFAULT_EMBEDDING_DIMENSIONS = 1536
 
 
-def sent(part: BaseModel | None) -> dict[str, Any] | None:
+def dump_sent_fields(part: BaseModel | None) -> dict[str, Any] | None:
     """The caller's own words: what was sent and nothing else."""
     return part.model_dump(mode="json", exclude_unset=True) if part else None
 
 
-def wish(body: AgentFields) -> ModelWish:
+def model_wish(body: AgentFields) -> RequestedModel:
     """What create or update says about the model. The old full configuration wins over ``model``."""
     config = body.llm_config
     settings = core_settings(body.model_settings) if body.model_settings else None
-    told = ModelWish(
+    told = RequestedModel(
         handle=body.model,
         context_window=body.context_window_limit,
         settings=settings,
-        knobs=_knobs(body),
+        single_settings=_top_level_settings(body),
         clear_max_output_tokens="max_tokens" in body.model_fields_set and body.max_tokens is None,
-        unknown=tuple(_not_for_anybody(body.model_settings)),
-        model_settings=sent(body.model_settings),
+        unknown_settings=tuple(_warn_unsupported_settings(body.model_settings)),
+        model_settings=dump_sent_fields(body.model_settings),
     )
     if config is None:
         return told
@@ -55,33 +55,33 @@ def wish(body: AgentFields) -> ModelWish:
         told,
         handle=config.handle or f"{config.model_endpoint_type}/{config.model}",
         context_window=body.context_window_limit or config.context_window,
-        settings=settings or _settings_of_config(config),
+        settings=settings or _config_settings(config),
         endpoint=config.model_endpoint,
-        unknown=(*told.unknown, *_not_taken_up(config)),
-        llm_config=sent(config),
+        unknown_settings=(*told.unknown_settings, *_warn_unsupported_config(config)),
+        llm_config=dump_sent_fields(config),
     )
 
 
-def _not_for_anybody(given: ModelSettingsInput | None) -> Iterator[str]:
+def _warn_unsupported_settings(given: ModelSettingsInput | None) -> Iterator[str]:
     """V1's settings for servers that are not spoken to here."""
     if given is None:
         return
     if given.tool_call_parser is not None:
-        yield _NO_EFFECT.format("model_settings.tool_call_parser")
+        yield _NO_EFFECT_WARNING.format("model_settings.tool_call_parser")
     if given.thinking is not None and given.thinking.clear_thinking is not None:
-        yield _NO_EFFECT.format("model_settings.thinking.clear_thinking")
+        yield _NO_EFFECT_WARNING.format("model_settings.thinking.clear_thinking")
 
 
-def _not_taken_up(config: LlmConfigInput) -> Iterator[str]:
-    for name in _ONLY_V1:
+def _warn_unsupported_config(config: LlmConfigInput) -> Iterator[str]:
+    for name in _V1_ONLY_KEYS:
         if getattr(config, name):
-            yield _NO_EFFECT.format(f"llm_config.{name}")
+            yield _NO_EFFECT_WARNING.format(f"llm_config.{name}")
     for name in config.model_extra or ():
         yield f"llm_config.{name} is not known here and has no effect."
 
 
 def core_settings(given: ModelSettingsInput) -> ModelSettings:
-    thinking, budget = _thoughts(given)
+    thinking, budget = _thinking_settings(given)
     parallel = given.parallel_tool_calls
     return ModelSettings(
         max_output_tokens=given.max_output_tokens,
@@ -91,30 +91,30 @@ def core_settings(given: ModelSettingsInput) -> ModelSettings:
         reasoning_effort=(given.reasoning and given.reasoning.reasoning_effort) or given.effort,
         thinking=thinking,
         thinking_budget=budget,
-        response_format=sent(given.response_format or given.response_schema),
+        response_format=dump_sent_fields(given.response_format or given.response_schema),
         strict=given.strict,
         verbosity=given.verbosity,
         frequency_penalty=given.frequency_penalty,
     )
 
 
-def _thoughts(given: ModelSettingsInput) -> tuple[bool | None, int | None]:
+def _thinking_settings(given: ModelSettingsInput) -> tuple[bool | None, int | None]:
     """Whether to think and how much, as Anthropic and its likes say it, or as Google does."""
     if given.thinking is not None:
         kind, budget = given.thinking.type, given.thinking.budget_tokens
-        return _or_by_budget(None if kind is None else kind == "enabled", budget)
+        return _infer_thinking(None if kind is None else kind == "enabled", budget)
     if given.thinking_config is not None:
         config = given.thinking_config
-        return _or_by_budget(config.include_thoughts, config.thinking_budget)
+        return _infer_thinking(config.include_thoughts, config.thinking_budget)
     return None, None
 
 
-def _or_by_budget(thinking: bool | None, budget: int | None) -> tuple[bool | None, int | None]:
+def _infer_thinking(thinking: bool | None, budget: int | None) -> tuple[bool | None, int | None]:
     """Whoever names a budget and nothing else means that it be used."""
     return bool(budget) if thinking is None and budget is not None else thinking, budget
 
 
-def _settings_of_config(config: LlmConfigInput) -> ModelSettings:
+def _config_settings(config: LlmConfigInput) -> ModelSettings:
     # ``enable_reasoner`` is true in every configuration that V1 ever made, so only false says something.
     thinks = False if config.enable_reasoner is False else bool(config.max_reasoning_tokens) or None
     return ModelSettings(
@@ -124,14 +124,14 @@ def _settings_of_config(config: LlmConfigInput) -> ModelSettings:
         reasoning_effort=config.reasoning_effort or config.effort,
         thinking=thinks,
         thinking_budget=config.max_reasoning_tokens or None,
-        response_format=sent(config.response_format),
+        response_format=dump_sent_fields(config.response_format),
         strict=config.strict,
         verbosity=config.verbosity,
         frequency_penalty=config.frequency_penalty,
     )
 
 
-def _knobs(body: AgentFields) -> ModelSettings:
+def _top_level_settings(body: AgentFields) -> ModelSettings:
     thinking = body.reasoning
     budget = None
     if isinstance(body, AgentCreate):
@@ -141,7 +141,7 @@ def _knobs(body: AgentFields) -> ModelSettings:
     return ModelSettings(
         max_output_tokens=body.max_tokens,
         parallel_tool_calls=body.parallel_tool_calls,
-        response_format=sent(body.response_format),
+        response_format=dump_sent_fields(body.response_format),
         thinking=thinking,
         thinking_budget=budget,
     )
@@ -151,12 +151,14 @@ def model_settings(choice: ModelChoice) -> dict[str, Any]:
     """The provider's defaults, what the caller sent, and on top what is in force."""
     provider = choice.provider_type or choice.provider
     kept = {
-        key: value for key, value in (choice.model_settings or {}).items() if key not in _IN_FORCE
+        key: value
+        for key, value in (choice.model_settings or {}).items()
+        if key not in _EFFECTIVE_KEYS
     }
-    return _defaults(provider) | kept | _in_force(provider, choice.settings)
+    return _default_settings(provider) | kept | _effective_settings(provider, choice.settings)
 
 
-def _defaults(provider: str) -> dict[str, Any]:
+def _default_settings(provider: str) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "provider_type": provider,
         "max_output_tokens": 4096,
@@ -191,7 +193,7 @@ def _defaults(provider: str) -> dict[str, Any]:
             return shown | {"response_format": None}
 
 
-def _in_force(provider: str, settings: ModelSettings) -> dict[str, Any]:
+def _effective_settings(provider: str, settings: ModelSettings) -> dict[str, Any]:
     shown = {
         "max_output_tokens": settings.max_output_tokens,
         "parallel_tool_calls": settings.parallel_tool_calls,

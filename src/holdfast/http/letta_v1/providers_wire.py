@@ -9,10 +9,10 @@ from holdfast.http.letta_v1.schemas.providers import (
 )
 from holdfast.usecases.providers import ProviderForm
 
-BROUGHT = "byok"
+USER_PROVIDER_CATEGORY = "byok"
 
 
-def form(body: ProviderCreate | ProviderUpdate | ProviderCheck) -> ProviderForm:
+def provider_form(body: ProviderCreate | ProviderUpdate | ProviderCheck) -> ProviderForm:
     return ProviderForm(**body.model_dump())
 
 
@@ -21,7 +21,7 @@ def provider_state(provider: providers.Provider) -> Provider:
         id=provider.id,
         name=provider.name,
         provider_type=provider.provider_type,
-        provider_category=BROUGHT,
+        provider_category=USER_PROVIDER_CATEGORY,
         base_url=provider.base_url,
         region=provider.region,
         api_version=provider.api_version,

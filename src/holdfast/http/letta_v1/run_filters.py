@@ -8,17 +8,17 @@ from msgspec.structs import replace
 
 from holdfast.core.paging import Order, Page
 from holdfast.core.runs import Bound, Comparison, RunQuery, StopReason
-from holdfast.http.letta_v1.from_wire import aware, core_statuses
+from holdfast.http.letta_v1.from_wire import as_utc, parse_statuses
 from holdfast.http.letta_v1.paging import paging
 
 ACTIVE = ("created", "running")
 
 _MAX_NUMBER = 2**63 - 1
 
-Number = Annotated[int | None, Query(ge=0, le=_MAX_NUMBER)]
+CountFilter = Annotated[int | None, Query(ge=0, le=_MAX_NUMBER)]
 
 
-async def _whose(
+async def _owner_filters(
     *,
     run_id: str | None = None,
     agent_id: str | None = None,
@@ -38,7 +38,7 @@ async def _whose(
     }
 
 
-async def _state(
+async def _state_filters(
     *,
     statuses: Annotated[list[str] | None, Query(description="Any of these.")] = None,
     active: Annotated[
@@ -52,17 +52,17 @@ async def _state(
     end_date: Annotated[datetime | None, Query(description="Created then or earlier.")] = None,
 ) -> dict[str, Any]:
     return {
-        "statuses": core_statuses(statuses or (ACTIVE if active else ())),
+        "statuses": parse_statuses(statuses or (ACTIVE if active else ())),
         "stop_reason": stop_reason,
         "background": background,
-        "start_date": aware(start_date),
-        "end_date": aware(end_date),
+        "start_date": as_utc(start_date),
+        "end_date": as_utc(end_date),
     }
 
 
-async def _figures(
+async def _number_filters(
     *,
-    step_count: Number = None,
+    step_count: CountFilter = None,
     step_count_operator: Literal["eq", "gte", "lte"] = "eq",
     tools_used: Annotated[
         list[str] | None, Query(description="Ids of tools; any of these was called.")
@@ -88,11 +88,11 @@ async def _figures(
     }
 
 
-async def _query(
+async def _run_query(
     page: Annotated[Page, Depends(paging(limit=100, order_by=("created_at", "duration")))],
-    whose: Annotated[dict[str, Any], Depends(_whose)],
-    state: Annotated[dict[str, Any], Depends(_state)],
-    figures: Annotated[dict[str, Any], Depends(_figures)],
+    whose: Annotated[dict[str, Any], Depends(_owner_filters)],
+    state: Annotated[dict[str, Any], Depends(_state_filters)],
+    figures: Annotated[dict[str, Any], Depends(_number_filters)],
     ascending: Annotated[
         bool, Query(deprecated=True, description="Oldest first; wins over order.")
     ] = False,
@@ -102,7 +102,7 @@ async def _query(
     return RunQuery(page=page, **whose, **state, **figures)
 
 
-RunFilters = Annotated[RunQuery, Depends(_query)]
+RunFiltersDep = Annotated[RunQuery, Depends(_run_query)]
 
 
 def _bound(comparison: str, value: int | None) -> Bound | None:

@@ -9,10 +9,16 @@ from typing import Any, Final, Literal
 from holdfast.core.agents import Actor
 from holdfast.core.events import Event, RunEnded
 from holdfast.core.runs import Run
-from holdfast.errors import AnswerMismatch, CallerError, HoldfastError, PendingApproval, RunMoved
-from holdfast.http.letta_v1.to_wire.stream import View, ping, refusal, stream_items, view_of
-from holdfast.http.sse import COMMENT, DONE, MEDIA_TYPE, EventStream, framed
-from holdfast.ports.house import House
+from holdfast.errors import AnswerMismatch, CallerError, HoldfastError, PendingApproval, StaleRun
+from holdfast.http.letta_v1.to_wire.stream import (
+    StreamView,
+    ping,
+    refusal_items,
+    stream_items,
+    view_of,
+)
+from holdfast.http.sse import DONE, KEEP_ALIVE_COMMENT, MEDIA_TYPE, EventStream, encode_frames
+from holdfast.ports.services import Services
 from holdfast.usecases import messages, runs
 from holdfast.usecases.messages import NewSend
 
@@ -21,7 +27,7 @@ log = logging.getLogger(__name__)
 OnDisconnect = Literal["continue", "cancel"]
 
 # For ``responses=`` of a route.
-STREAM: Final[dict[int | str, dict[str, Any]]] = {
+STREAM_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "description": "The run's events, one JSON object each, and last [DONE].",
         # No schema: OpenAPI has no word for a line of events, and a wrong one misleads whoever generates code.
@@ -33,53 +39,55 @@ STREAM: Final[dict[int | str, dict[str, Any]]] = {
 _REFUSED_IN_STREAM = (CallerError, AnswerMismatch, PendingApproval)
 
 
-def or_stream(responses: dict[int | str, dict[str, Any]]) -> dict[int | str, dict[str, Any]]:
+def with_stream(responses: dict[int | str, dict[str, Any]]) -> dict[int | str, dict[str, Any]]:
     """The ``responses=`` of a route that streams if it is asked to."""
-    content = responses[200]["content"] | STREAM[200]["content"]
+    content = responses[200]["content"] | STREAM_RESPONSES[200]["content"]
     return responses | {200: responses[200] | {"content": content}}
 
 
 async def stream_send(
-    house: House, actor: Actor, new: NewSend, *, on_disconnect: OnDisconnect = "continue"
+    services: Services, actor: Actor, new: NewSend, *, on_disconnect: OnDisconnect = "continue"
 ) -> EventStream:
     """Send, and answer with the run's stream. In the foreground it begins with the run's turn, so that a
     busy thread is still a 409; in the background there is no hurry."""
     try:
-        run = await messages.send(house, actor, new)
+        run = await messages.send(services, actor, new)
     except CallerError as error:
         if type(error) not in _REFUSED_IN_STREAM:
             raise
-        return EventStream(_refused(error))
+        return EventStream(_refusal_chunks(error))
     if not run.background:
-        await messages.turn(house, run)
-    return first_stream(house, actor, run, on_disconnect=on_disconnect)
+        await messages.wait_for_turn(services, run)
+    return stream_from_start(services, actor, run, on_disconnect=on_disconnect)
 
 
-def first_stream(
-    house: House, actor: Actor, run: Run, *, on_disconnect: OnDisconnect = "continue"
+def stream_from_start(
+    services: Services, actor: Actor, run: Run, *, on_disconnect: OnDisconnect = "continue"
 ) -> EventStream:
     """The run from its beginning, as its request wished."""
-    reader = _Reader(house, run, view_of(run))
+    reader = _RunReader(services, run, view_of(run))
     return EventStream(
         reader.chunks(),
-        keep_alive=reader.ping if run.request.include_pings else _comment,
+        keep_alive=reader.ping if run.request.include_pings else _keep_alive_comment,
         on_disconnect=partial(reader.cancel, actor) if on_disconnect == "cancel" else None,
     )
 
 
-def resumed_stream(
-    house: House, run: Run, *, after: int = 0, include_pings: bool = True
+def resume_stream(
+    services: Services, run: Run, *, after: int = 0, include_pings: bool = True
 ) -> EventStream:
     """What follows the event of this number, of any run: live, ended, begun in the foreground or not."""
-    reader = _Reader(house, run, view_of(run, resumed=True), after)
-    return EventStream(reader.chunks(), keep_alive=reader.ping if include_pings else _comment)
+    reader = _RunReader(services, run, view_of(run, resumed=True), after)
+    return EventStream(
+        reader.chunks(), keep_alive=reader.ping if include_pings else _keep_alive_comment
+    )
 
 
-class _Reader:
+class _RunReader:
     """A place in a run's log, and how what follows is shown."""
 
-    def __init__(self, house: House, run: Run, view: View, after: int = 0) -> None:
-        self._house = house
+    def __init__(self, services: Services, run: Run, view: StreamView, after: int = 0) -> None:
+        self._services = services
         self._run = run
         self._view = view
         self._seq = after
@@ -90,7 +98,7 @@ class _Reader:
             yield DONE
             return
         try:
-            async with aclosing(self._house.events.follow(self._run.id, self._seq)) as batches:
+            async with aclosing(self._services.events.follow(self._run.id, self._seq)) as batches:
                 async for events in batches:
                     if chunk := self._chunk(events):
                         yield chunk
@@ -100,21 +108,23 @@ class _Reader:
         # without a word: any ending would be a lie, and the client can resume from its last number.
 
     def ping(self) -> bytes:
-        house = self._house
+        services = self._services
         seq = self._seq if self._view.numbered and self._seq else None
-        return framed([ping(self._run.id, house.ids.otid(), house.clock.now(), seq)])
+        return encode_frames(
+            [ping(self._run.id, services.ids.new_otid(), services.clock.now(), seq)]
+        )
 
     async def cancel(self, actor: Actor) -> None:
         """Stop the run, unless its end was on its way to the client already."""
         if self._ended:
             return
         try:
-            await runs.cancel(self._house, actor, self._run.id, reason="client disconnected")
-        except (CallerError, RunMoved):
+            await runs.cancel(self._services, actor, self._run.id, reason="client disconnected")
+        except (CallerError, StaleRun):
             log.info("run.not_cancelled", extra={"run_id": self._run.id}, exc_info=True)
 
     def _chunk(self, events: Sequence[Event]) -> bytes:
-        chunk = framed(stream_items(events, self._view, self._house.clock.now()))
+        chunk = encode_frames(stream_items(events, self._view, self._services.clock.now()))
         self._seq = events[-1].seq
         self._ended = isinstance(events[-1].fact, RunEnded)
         return chunk + DONE if self._ended else chunk
@@ -124,9 +134,9 @@ class _Reader:
         return run.completed_at is not None and self._seq >= run.last_event_seq
 
 
-def _comment() -> bytes:
-    return COMMENT
+def _keep_alive_comment() -> bytes:
+    return KEEP_ALIVE_COMMENT
 
 
-async def _refused(error: CallerError) -> AsyncGenerator[bytes, None]:
-    yield framed(refusal(error)) + DONE
+async def _refusal_chunks(error: CallerError) -> AsyncGenerator[bytes, None]:
+    yield encode_frames(refusal_items(error)) + DONE

@@ -17,7 +17,7 @@ from holdfast.testing.script import (
     Usage,
 )
 from holdfast.testing.wires.anthropic_rules import refusal
-from holdfast.testing.wires.wire import Body, Streamed, Wire, encode, flowing
+from holdfast.testing.wires.wire import Body, Streamed, Wire, encode, render_pieces
 
 _STOP_REASONS = {
     "stop": "end_turn",
@@ -48,7 +48,7 @@ _DELTAS: dict[type[Content], bytes] = {
 _MESSAGE_STOP = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
 
 
-def whole(answer: Answer, response_id: str, body: Body) -> bytes:
+def response_body(answer: Answer, response_id: str, body: Body) -> bytes:
     content = [_block(block.content) for block in lay_out(answer).blocks]
     return encode(
         _message(response_id, body)
@@ -125,7 +125,7 @@ def _block_events(block: Block, index: int) -> Iterator[Streamed]:
     yield _event("content_block_start", started)
     name = b'event: content_block_delta\ndata: {"type":"content_block_delta",'
     before = name + b'"index":%d,"delta":' % index
-    yield from flowing(block, before + _DELTAS[type(block.content)], b"}}\n\n")
+    yield from render_pieces(block, before + _DELTAS[type(block.content)], b"}}\n\n")
     if isinstance(block.content, Thinking):
         signed = encode({"type": "signature_delta", "signature": block.content.signature})
         yield before + signed + b"}\n\n"
@@ -165,7 +165,7 @@ WIRE = Wire(
     path="/v1/messages",
     response_prefix="msg_",
     call_prefix="toolu_",
-    whole=whole,
+    response_body=response_body,
     stream=stream,
     error=error,
     error_event=error_event,

@@ -54,7 +54,7 @@ def _refusals(body: Body) -> Iterator[str]:
         if message.get("role") not in _ROLES:
             yield f"messages.{index}.role: Input should be 'user' or 'assistant'"
     yield from _content_refusals(body["messages"])
-    marked = _marked(body)
+    marked = _count_cache_marks(body)
     if marked > _MAX_CACHE_MARKS:
         yield (
             f"A maximum of {_MAX_CACHE_MARKS} blocks with cache_control may be provided. "
@@ -64,21 +64,21 @@ def _refusals(body: Body) -> Iterator[str]:
     if not turns or turns[0].role != "user":
         yield 'messages: first message must use the "user" role'
     yield from _pairing_refusals(turns)
-    if _thinks(body):
+    if _is_thinking_enabled(body):
         yield from _thinking_start_refusals(turns)
 
 
-def _marked(value: object) -> int:
+def _count_cache_marks(value: object) -> int:
     if isinstance(value, dict):
         own = value.get("cache_control") is not None
-        return own + sum(_marked(inner) for inner in value.values())
-    return sum(map(_marked, value)) if isinstance(value, list) else 0
+        return own + sum(_count_cache_marks(inner) for inner in value.values())
+    return sum(map(_count_cache_marks, value)) if isinstance(value, list) else 0
 
 
 def _option_refusals(body: Body) -> Iterator[str]:
     if body["max_tokens"] < 1:
         yield "max_tokens: Input should be greater than or equal to 1"
-    if not _thinks(body):
+    if not _is_thinking_enabled(body):
         return
     budget = body["thinking"].get("budget_tokens")
     if budget is None:
@@ -94,7 +94,7 @@ def _option_refusals(body: Body) -> Iterator[str]:
         yield f"`temperature` may only be set to 1 when thinking is enabled. {_THINKING_DOCS}"
 
 
-def _thinks(body: Body) -> bool:
+def _is_thinking_enabled(body: Body) -> bool:
     return (body.get("thinking") or {}).get("type") == "enabled"
 
 

@@ -39,7 +39,7 @@ _ERRORS = {
 _STRING = 7
 
 
-def whole(answer: Answer, _response_id: str, _body: Body) -> bytes:
+def response_body(answer: Answer, _response_id: str, _body: Body) -> bytes:
     content = [_block(block.content) for block in lay_out(answer).blocks]
     return encode(
         {
@@ -169,7 +169,7 @@ WIRE = Wire(
     path="/model/{model}/converse-stream",
     response_prefix="",
     call_prefix="tooluse_",
-    whole=whole,
+    response_body=response_body,
     stream=stream,
     error=error,
     error_event=error_event,

@@ -29,7 +29,7 @@ def _refusals(body: Body) -> Iterator[str]:
         yield from _pairing_refusals(index, before, message)
         before = message
     if before is not None and _ids(before, "toolUse"):
-        yield _unanswered(len(messages), _ids(before, "toolUse"))
+        yield _unanswered_calls_error(len(messages), _ids(before, "toolUse"))
 
 
 def _content_refusals(index: int, message: dict[str, Any]) -> Iterator[str]:
@@ -61,10 +61,10 @@ def _pairing_refusals(
         )
     missing = [call_id for call_id in called if call_id not in returned]
     if missing:
-        yield _unanswered(index, missing)
+        yield _unanswered_calls_error(index, missing)
 
 
-def _unanswered(index: int, call_ids: list[str]) -> str:
+def _unanswered_calls_error(index: int, call_ids: list[str]) -> str:
     return (
         f"Expected toolResult blocks at messages.{index}.content for the following Ids: "
         + ", ".join(call_ids)

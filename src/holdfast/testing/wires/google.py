@@ -40,8 +40,8 @@ _STATUSES = {
 }
 
 
-def whole(answer: Answer, response_id: str, body: Body) -> bytes:
-    parts = [part for part, _ in _signed(lay_out(answer).blocks)]
+def response_body(answer: Answer, response_id: str, body: Body) -> bytes:
+    parts = [part for part, _ in _signed_parts(lay_out(answer).blocks)]
     candidate = _candidate(parts) | {"finishReason": _finish_reason(answer)}
     return encode(_response([candidate], answer, response_id, body))
 
@@ -49,8 +49,8 @@ def whole(answer: Answer, response_id: str, body: Body) -> bytes:
 def stream(answer: Answer, response_id: str, body: Body) -> Iterator[Streamed]:
     layout = lay_out(answer)
     yield from layout.before
-    for part, block in _signed(layout.blocks):
-        for step in _flow(part, block):
+    for part, block in _signed_parts(layout.blocks):
+        for step in _part_pieces(part, block):
             if isinstance(step, dict):
                 yield _event(_response([_candidate([step])], answer, response_id, body))
             else:
@@ -71,7 +71,7 @@ def error_event(fault: HttpError, _events_before: int) -> bytes:
     return b"data: %b\r\n\r\n" % error(fault)
 
 
-def _signed(blocks: list[Block]) -> Iterator[tuple[dict[str, Any], Block | None]]:
+def _signed_parts(blocks: list[Block]) -> Iterator[tuple[dict[str, Any], Block | None]]:
     """Each block as a part. A thought's signature stands with what came of the thought."""
     signature: str | None = None
     for block in blocks:
@@ -104,7 +104,7 @@ def _part(content: Content) -> dict[str, Any]:
             return {}
 
 
-def _flow(part: dict[str, Any], block: Block | None) -> Iterator[dict[str, Any] | Streamed]:
+def _part_pieces(part: dict[str, Any], block: Block | None) -> Iterator[dict[str, Any] | Streamed]:
     """A part in pieces, its signature with the last; calls come whole on this wire."""
     if block is None or "text" not in part:
         yield part
@@ -170,7 +170,7 @@ WIRE = Wire(
     path="/v1beta/models/{model}:generateContent",
     response_prefix="google-",
     call_prefix="call_",
-    whole=whole,
+    response_body=response_body,
     stream=stream,
     error=error,
     error_event=error_event,

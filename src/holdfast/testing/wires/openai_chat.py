@@ -15,10 +15,10 @@ from holdfast.testing.script import (
 )
 from holdfast.testing.wires.openai_chat_rules import refusal
 from holdfast.testing.wires.openai_errors import error
-from holdfast.testing.wires.wire import CREATED_AT, Body, Streamed, Wire, encode, flowing
+from holdfast.testing.wires.wire import CREATED_AT, Body, Streamed, Wire, encode, render_pieces
 
 
-def whole(answer: Answer, response_id: str, body: Body) -> bytes:
+def response_body(answer: Answer, response_id: str, body: Body) -> bytes:
     message: dict[str, Any] = {"role": "assistant", "content": answer.text or None, "refusal": None}
     thoughts = [part.text for part in answer.parts if isinstance(part, Thinking)]
     if thoughts:
@@ -60,8 +60,8 @@ def stream(answer: Answer, response_id: str, body: Body) -> Iterator[Streamed]:
             if block.content.at_once:
                 yield from block.interruptions
                 continue
-        start, end = _delta_around(block.content, calls - 1)
-        yield from flowing(block, before + start, end + after)
+        start, end = _delta_frame(block.content, calls - 1)
+        yield from render_pieces(block, before + start, end + after)
     asked = (body.get("stream_options") or {}).get("include_usage")
     usage = encode(_usage(answer.usage))
     # Mistral counts without being asked, in the last piece.
@@ -90,7 +90,7 @@ def _call_start(call: ToolCall, index: int) -> bytes:
     return encode({"tool_calls": [_call(call) | called]})
 
 
-def _delta_around(content: Content, call_index: int) -> tuple[bytes, bytes]:
+def _delta_frame(content: Content, call_index: int) -> tuple[bytes, bytes]:
     """What stands before and after each piece of such content."""
     match content:
         case ToolCall():
@@ -119,7 +119,7 @@ WIRE = Wire(
     path="/v1/chat/completions",
     response_prefix="chatcmpl-",
     call_prefix="call_",
-    whole=whole,
+    response_body=response_body,
     stream=stream,
     error=error,
     error_event=error_event,

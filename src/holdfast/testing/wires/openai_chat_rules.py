@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast.testing.wires.openai_names import length_refusals, name_refusals, picture_refusals
+from holdfast.testing.wires.openai_rules import length_refusals, name_refusals, picture_refusals
 from holdfast.testing.wires.wire import Body
 
 _MAX_ID_CHARS = 40

@@ -22,8 +22,8 @@ from holdfast.testing.wires.wire import CREATED_AT, Body, Streamed, Wire, encode
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
-def whole(answer: Answer, response_id: str, body: Body) -> bytes:
-    return encode(_ended_response(answer, response_id, body))
+def response_body(answer: Answer, response_id: str, body: Body) -> bytes:
+    return encode(_final_response(answer, response_id, body))
 
 
 def stream(answer: Answer, response_id: str, body: Body) -> Iterator[Streamed]:
@@ -36,7 +36,7 @@ def stream(answer: Answer, response_id: str, body: Body) -> Iterator[Streamed]:
     for index, block in enumerate(layout.blocks):
         item = _item(block.content, _item_id(response_id, index, block.content), body)
         yield from _item_events(events, block, item, index)
-    ended = _ended_response(answer, response_id, body)
+    ended = _final_response(answer, response_id, body)
     yield events.event(f"response.{ended['status']}", {"response": ended})
 
 
@@ -69,7 +69,9 @@ def _item_events(
     events: _Events, block: Block, item: dict[str, Any], index: int
 ) -> Iterator[Streamed]:
     place = {"output_index": index, "item_id": item["id"]}
-    yield events.event("response.output_item.added", {"output_index": index, "item": _begun(item)})
+    yield events.event(
+        "response.output_item.added", {"output_index": index, "item": _started_item(item)}
+    )
     match block.content:
         case Text(text=text):
             yield from _text_events(events, block, place | {"content_index": 0}, text)
@@ -127,7 +129,7 @@ def _response(response_id: str, body: Body) -> dict[str, Any]:
     }
 
 
-def _ended_response(answer: Answer, response_id: str, body: Body) -> dict[str, Any]:
+def _final_response(answer: Answer, response_id: str, body: Body) -> dict[str, Any]:
     reason = _INCOMPLETE.get(answer.finish_reason)
     return _response(response_id, body) | {
         "status": "incomplete" if reason else "completed",
@@ -174,7 +176,7 @@ def _reasoning(
     return item
 
 
-def _begun(item: dict[str, Any]) -> dict[str, Any]:
+def _started_item(item: dict[str, Any]) -> dict[str, Any]:
     """Return the item as it is announced, before its content has come."""
     match item["type"]:
         case "message":
@@ -222,7 +224,7 @@ WIRE = Wire(
     path="/v1/responses",
     response_prefix="resp_",
     call_prefix="call_",
-    whole=whole,
+    response_body=response_body,
     stream=stream,
     error=error,
     error_event=error_event,

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast.testing.wires.openai_names import length_refusals, name_refusals, picture_refusals
+from holdfast.testing.wires.openai_rules import length_refusals, name_refusals, picture_refusals
 from holdfast.testing.wires.wire import Body
 
 _MAX_ID_CHARS = 64
@@ -40,7 +40,7 @@ def _refusals(body: Body) -> Iterator[str]:
     yield from _id_refusals(items)
     yield from _reasoning_refusals(items)
     if body.get("store") is False:
-        yield from _forgotten_refusals(items)
+        yield from _unstored_item_refusals(items)
     yield from _pairing_refusals(items, stored=stored)
 
 
@@ -82,7 +82,7 @@ def _id_refusals(items: list[dict[str, Any]]) -> Iterator[str]:
         seen.add(given)
 
 
-def _forgotten_refusals(items: list[dict[str, Any]]) -> Iterator[str]:
+def _unstored_item_refusals(items: list[dict[str, Any]]) -> Iterator[str]:
     """What the provider was told not to keep must come back whole."""
     for item in items:
         if item.get("type") == "reasoning" and not item.get("encrypted_content"):
@@ -95,14 +95,14 @@ def _forgotten_refusals(items: list[dict[str, Any]]) -> Iterator[str]:
 
 def _reasoning_refusals(items: list[dict[str, Any]]) -> Iterator[str]:
     for item, following in zip(items, [*items[1:], None], strict=True):
-        if item.get("type") == "reasoning" and not _comes_from_the_model(following):
+        if item.get("type") == "reasoning" and not _is_model_output(following):
             yield (
                 f"Item '{item.get('id')}' of type 'reasoning' was provided without its required "
                 "following item."
             )
 
 
-def _comes_from_the_model(item: dict[str, Any] | None) -> bool:
+def _is_model_output(item: dict[str, Any] | None) -> bool:
     if item is None or item.get("type") == "function_call_output":
         return False
     return item.get("type", "message") != "message" or item.get("role") == "assistant"

@@ -33,14 +33,14 @@ class Wire:
     path: str
     response_prefix: str
     call_prefix: str
-    whole: Callable[[Answer, str, Body], bytes]
+    response_body: Callable[[Answer, str, Body], bytes]
     stream: Callable[[Answer, str, Body], Iterator[Streamed]]
     error: Callable[[HttpError], bytes]
     error_event: Callable[[HttpError, int], bytes]
     refusal: Callable[[Body], str | None]
 
 
-def flowing(block: Block, before: bytes, after: bytes) -> Iterator[Streamed]:
+def render_pieces(block: Block, before: bytes, after: bytes) -> Iterator[Streamed]:
     """Render each piece of a block as an event of its own; interruptions stay where they are."""
     for step in block.flow:
         yield before + encode(step) + after if isinstance(step, str) else step

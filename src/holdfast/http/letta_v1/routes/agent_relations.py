@@ -7,10 +7,10 @@ from fastapi import APIRouter, Depends, Path, Query, Response
 from holdfast.core.agents import AGENT_TYPE
 from holdfast.core.paging import Page
 from holdfast.errors import Unprocessable
-from holdfast.http.dependencies import ActorDep, HouseDep
+from holdfast.http.dependencies import ActorDep, ServicesDep
 from holdfast.http.json_body import JsonRoute
-from holdfast.http.json_response import documented, json_response
-from holdfast.http.letta_v1.agents_wire import agent_state, memory_state, tool_result
+from holdfast.http.json_response import describe_response, json_response
+from holdfast.http.letta_v1.agents_wire import agent_state, memory_state, tool_execution_result
 from holdfast.http.letta_v1.blocks_wire import block_state
 from holdfast.http.letta_v1.ids import AgentId, BlockId, ToolId
 from holdfast.http.letta_v1.paging import paging
@@ -24,98 +24,102 @@ from holdfast.http.letta_v1.schemas.agents import (
 )
 from holdfast.http.letta_v1.schemas.blocks import BlockResponse, BlockUpdate
 from holdfast.http.letta_v1.schemas.tools import Tool
-from holdfast.http.letta_v1.tools_wire import tool_state
+from holdfast.http.letta_v1.to_wire.tools import tool_state
 from holdfast.usecases import agent_relations
 
 router = APIRouter(prefix="/agents/{agent_id}", route_class=JsonRoute)
 
-Label = Annotated[str, Path(description="The label; it may contain slashes.")]
+BlockLabel = Annotated[str, Path(description="The label; it may contain slashes.")]
 
 
-@router.get("/core-memory", responses=documented(Memory), deprecated=True)
-async def retrieve_memory(agent_id: AgentId, house: HouseDep, actor: ActorDep) -> Response:
-    blocks = await agent_relations.memory_blocks(house, actor, agent_id)
+@router.get("/core-memory", responses=describe_response(Memory), deprecated=True)
+async def retrieve_memory(agent_id: AgentId, services: ServicesDep, actor: ActorDep) -> Response:
+    blocks = await agent_relations.list_all_blocks(services, actor, agent_id)
     return json_response(memory_state(blocks, AGENT_TYPE))
 
 
-@router.get("/core-memory/blocks", responses=documented(list[BlockResponse]))
+@router.get("/core-memory/blocks", responses=describe_response(list[BlockResponse]))
 async def list_agent_blocks(
     agent_id: AgentId,
     page: Annotated[Page, Depends(paging(limit=100))],
-    house: HouseDep,
+    services: ServicesDep,
     actor: ActorDep,
 ) -> Response:
-    found = await agent_relations.list_blocks(house, actor, agent_id, page)
+    found = await agent_relations.list_blocks(services, actor, agent_id, page)
     return json_response([block_state(block) for block in found])
 
 
-@router.patch("/core-memory/blocks/attach/{block_id}", responses=documented(AgentState))
+@router.patch("/core-memory/blocks/attach/{block_id}", responses=describe_response(AgentState))
 async def attach_block(
-    agent_id: AgentId, block_id: BlockId, house: HouseDep, actor: ActorDep
+    agent_id: AgentId, block_id: BlockId, services: ServicesDep, actor: ActorDep
 ) -> Response:
-    view = await agent_relations.attach_block(house, actor, agent_id, block_id)
+    view = await agent_relations.attach_block(services, actor, agent_id, block_id)
     return json_response(agent_state(view))
 
 
-@router.patch("/core-memory/blocks/detach/{block_id}", responses=documented(AgentState))
+@router.patch("/core-memory/blocks/detach/{block_id}", responses=describe_response(AgentState))
 async def detach_block(
-    agent_id: AgentId, block_id: BlockId, house: HouseDep, actor: ActorDep
+    agent_id: AgentId, block_id: BlockId, services: ServicesDep, actor: ActorDep
 ) -> Response:
-    view = await agent_relations.detach_block(house, actor, agent_id, block_id)
+    view = await agent_relations.detach_block(services, actor, agent_id, block_id)
     return json_response(agent_state(view))
 
 
-@router.get("/core-memory/blocks/{block_label:path}", responses=documented(BlockResponse))
+@router.get("/core-memory/blocks/{block_label:path}", responses=describe_response(BlockResponse))
 async def retrieve_agent_block(
-    agent_id: AgentId, block_label: Label, house: HouseDep, actor: ActorDep
+    agent_id: AgentId, block_label: BlockLabel, services: ServicesDep, actor: ActorDep
 ) -> Response:
-    block = await agent_relations.block_labelled(house, actor, agent_id, block_label)
+    block = await agent_relations.retrieve_block(services, actor, agent_id, block_label)
     return json_response(block_state(block))
 
 
-@router.patch("/core-memory/blocks/{block_label:path}", responses=documented(BlockResponse))
+@router.patch("/core-memory/blocks/{block_label:path}", responses=describe_response(BlockResponse))
 async def modify_agent_block(
-    agent_id: AgentId, block_label: Label, body: BlockUpdate, house: HouseDep, actor: ActorDep
+    agent_id: AgentId,
+    block_label: BlockLabel,
+    body: BlockUpdate,
+    services: ServicesDep,
+    actor: ActorDep,
 ) -> Response:
     """Change the block; every agent that holds it sees it in its system message."""
     changes = block_changes(body)
-    block = await agent_relations.change_block(house, actor, agent_id, block_label, changes)
+    block = await agent_relations.update_block(services, actor, agent_id, block_label, changes)
     return json_response(block_state(block))
 
 
-@router.get("/tools", responses=documented(list[Tool]))
+@router.get("/tools", responses=describe_response(list[Tool]))
 async def list_agent_tools(
     agent_id: AgentId,
     page: Annotated[Page, Depends(paging(limit=10))],
-    house: HouseDep,
+    services: ServicesDep,
     actor: ActorDep,
 ) -> Response:
-    found = await agent_relations.list_tools(house, actor, agent_id, page)
+    found = await agent_relations.list_tools(services, actor, agent_id, page)
     return json_response([tool_state(tool) for tool in found])
 
 
-@router.patch("/tools/attach/{tool_id}", responses=documented(None))
+@router.patch("/tools/attach/{tool_id}", responses=describe_response(None))
 async def attach_tool(
-    agent_id: AgentId, tool_id: ToolId, house: HouseDep, actor: ActorDep
+    agent_id: AgentId, tool_id: ToolId, services: ServicesDep, actor: ActorDep
 ) -> Response:
-    await agent_relations.attach_tool(house, actor, agent_id, tool_id)
+    await agent_relations.attach_tool(services, actor, agent_id, tool_id)
     return json_response(None)
 
 
-@router.patch("/tools/detach/{tool_id}", responses=documented(None))
+@router.patch("/tools/detach/{tool_id}", responses=describe_response(None))
 async def detach_tool(
-    agent_id: AgentId, tool_id: ToolId, house: HouseDep, actor: ActorDep
+    agent_id: AgentId, tool_id: ToolId, services: ServicesDep, actor: ActorDep
 ) -> Response:
-    await agent_relations.detach_tool(house, actor, agent_id, tool_id)
+    await agent_relations.detach_tool(services, actor, agent_id, tool_id)
     return json_response(None)
 
 
-@router.patch("/tools/approval/{tool_name}", responses=documented(None))
+@router.patch("/tools/approval/{tool_name}", responses=describe_response(None))
 async def hold_tool(
     *,
     agent_id: AgentId,
     tool_name: str,
-    house: HouseDep,
+    services: ServicesDep,
     actor: ActorDep,
     body: HoldTool | None = None,
     requires_approval: Annotated[bool | None, Query(deprecated=True)] = None,
@@ -126,19 +130,19 @@ async def hold_tool(
         raise Unprocessable(
             "requires_approval must be provided either in request body or as query parameter"
         )
-    await agent_relations.hold_tool(house, actor, agent_id, tool_name, held=held)
+    await agent_relations.set_tool_approval(services, actor, agent_id, tool_name, required=held)
     return json_response(None)
 
 
-@router.post("/tools/{tool_name}/run", responses=documented(ToolExecutionResult))
+@router.post("/tools/{tool_name}/run", responses=describe_response(ToolExecutionResult))
 async def run_tool(
     agent_id: AgentId,
     tool_name: str,
-    house: HouseDep,
+    services: ServicesDep,
     actor: ActorDep,
     body: RunAttachedTool | None = None,
 ) -> Response:
     """Run an attached tool with the agent's variables, without asking its model."""
     arguments = body.args if body else {}
-    result = await agent_relations.run_tool(house, actor, agent_id, tool_name, arguments)
-    return json_response(tool_result(result))
+    result = await agent_relations.run_tool(services, actor, agent_id, tool_name, arguments)
+    return json_response(tool_execution_result(result))

@@ -9,12 +9,16 @@ from holdfast.core.agents import AgentQuery
 from holdfast.core.messages import default_thread_id
 from holdfast.core.paging import Page
 from holdfast.core.runs import StopReason
-from holdfast.http.dependencies import ActorDep, HouseDep
+from holdfast.http.dependencies import ActorDep, ServicesDep
 from holdfast.http.json_body import JsonRoute
-from holdfast.http.json_response import documented, json_response
-from holdfast.http.letta_v1.agents_wire import agent_changes, agent_state, new_agent, relations
-from holdfast.http.letta_v1.context_wire import overview
-from holdfast.http.letta_v1.from_wire import aware
+from holdfast.http.json_response import describe_response, json_response
+from holdfast.http.letta_v1.agents_wire import (
+    agent_changes,
+    agent_state,
+    included_relations,
+    new_agent,
+)
+from holdfast.http.letta_v1.from_wire import as_utc
 from holdfast.http.letta_v1.ids import AgentId, BlockId
 from holdfast.http.letta_v1.paging import paging
 from holdfast.http.letta_v1.pictures import Created
@@ -27,8 +31,9 @@ from holdfast.http.letta_v1.schemas.agents import (
     ResetMessages,
 )
 from holdfast.http.letta_v1.schemas.context import ContextWindowOverview
-from holdfast.http.letta_v1.schemas.names import MAX_MARK_CHARS
+from holdfast.http.letta_v1.schemas.names import MAX_SCOPE_ID_CHARS
 from holdfast.http.letta_v1.schemas.runs import AgentCost
+from holdfast.http.letta_v1.to_wire.context import context_overview
 from holdfast.http.letta_v1.to_wire.runs import agent_cost
 from holdfast.usecases import agent_context, agents, steps
 from holdfast.usecases.agent_views import Relation
@@ -36,10 +41,10 @@ from holdfast.usecases.agent_views import Relation
 router = APIRouter(prefix="/v1", tags=["agents"], route_class=JsonRoute)
 
 _DEFAULT_CONVERSATION = "default"
-_SORTED_BY = ("created_at", "updated_at", "last_run_completion")
+_SORT_COLUMNS = ("created_at", "updated_at", "last_run_completion")
 
 
-async def _included(
+async def _get_relations(
     include: Annotated[
         list[Include] | None, Query(description="What comes along; nothing if not given.")
     ] = None,
@@ -47,12 +52,12 @@ async def _included(
         list[str] | None, Query(deprecated=True, description="Old form of include.")
     ] = None,
 ) -> frozenset[Relation]:
-    return relations(include, include_relationships)
+    return included_relations(include, include_relationships)
 
 
-async def _filters(
+async def _agent_query(
     *,
-    page: Annotated[Page, Depends(paging(limit=50, order_by=_SORTED_BY))],
+    page: Annotated[Page, Depends(paging(limit=50, order_by=_SORT_COLUMNS))],
     name: Annotated[str | None, Query(description="The whole name.")] = None,
     query_text: Annotated[str | None, Query(description="A part of the name.")] = None,
     tags: Annotated[list[str] | None, Query(description="Tags.")] = None,
@@ -83,121 +88,125 @@ async def _filters(
     )
 
 
-Included = Annotated[frozenset[Relation], Depends(_included)]
-Filters = Annotated[AgentQuery, Depends(_filters)]
+RelationsDep = Annotated[frozenset[Relation], Depends(_get_relations)]
+FiltersDep = Annotated[AgentQuery, Depends(_agent_query)]
 UpdateTimestamp = Annotated[
     bool, Query(description="Say in the text that it was compiled now, not when it was before.")
 ]
 DryRun = Annotated[bool, Query(description="Show the text, store nothing.")]
 
 
-@router.post("/agents/", responses=documented(AgentState))
+@router.post("/agents/", responses=describe_response(AgentState))
 async def create_agent(
     body: Created,
-    house: HouseDep,
+    services: ServicesDep,
     actor: ActorDep,
-    project: Annotated[str | None, Header(alias="X-Project-Id", max_length=MAX_MARK_CHARS)] = None,
+    project: Annotated[
+        str | None, Header(alias="X-Project-Id", max_length=MAX_SCOPE_ID_CHARS)
+    ] = None,
 ) -> Response:
-    view = await agents.create(house, actor, new_agent(body, project))
+    view = await agents.create(services, actor, new_agent(body, project))
     return json_response(agent_state(view))
 
 
-@router.get("/agents/", responses=documented(list[AgentState]))
+@router.get("/agents/", responses=describe_response(list[AgentState]))
 async def list_agents(
-    query: Filters, included: Included, house: HouseDep, actor: ActorDep
+    query: FiltersDep, included: RelationsDep, services: ServicesDep, actor: ActorDep
 ) -> Response:
-    found = await agents.list_page(house, actor, query, included)
+    found = await agents.list_page(services, actor, query, included)
     return json_response([agent_state(view) for view in found])
 
 
-@router.get("/agents/count", responses=documented(int))
-async def count_agents(query: Filters, house: HouseDep, actor: ActorDep) -> Response:
-    return json_response(await agents.count(house, actor, query))
+@router.get("/agents/count", responses=describe_response(int))
+async def count_agents(query: FiltersDep, services: ServicesDep, actor: ActorDep) -> Response:
+    return json_response(await agents.count(services, actor, query))
 
 
-@router.get("/agents/{agent_id}", responses=documented(AgentState))
+@router.get("/agents/{agent_id}", responses=describe_response(AgentState))
 async def retrieve_agent(
-    agent_id: AgentId, included: Included, house: HouseDep, actor: ActorDep
+    agent_id: AgentId, included: RelationsDep, services: ServicesDep, actor: ActorDep
 ) -> Response:
-    return json_response(agent_state(await agents.retrieve(house, actor, agent_id, included)))
+    return json_response(agent_state(await agents.retrieve(services, actor, agent_id, included)))
 
 
-@router.patch("/agents/{agent_id}", responses=documented(AgentState))
+@router.patch("/agents/{agent_id}", responses=describe_response(AgentState))
 async def modify_agent(
-    agent_id: AgentId, body: AgentUpdate, house: HouseDep, actor: ActorDep
+    agent_id: AgentId, body: AgentUpdate, services: ServicesDep, actor: ActorDep
 ) -> Response:
     """Change what is given. Lists replace the whole relation; null leaves things as they are."""
-    view = await agents.update(house, actor, agent_id, agent_changes(body))
+    view = await agents.update(services, actor, agent_id, agent_changes(body))
     return json_response(agent_state(view))
 
 
-@router.delete("/agents/{agent_id}", responses=documented(AgentDeleted))
-async def delete_agent(agent_id: AgentId, house: HouseDep, actor: ActorDep) -> Response:
+@router.delete("/agents/{agent_id}", responses=describe_response(AgentDeleted))
+async def delete_agent(agent_id: AgentId, services: ServicesDep, actor: ActorDep) -> Response:
     """The agent with its messages and runs; its tools and blocks stay."""
-    await agents.delete(house, actor, agent_id)
+    await agents.delete(services, actor, agent_id)
     return json_response(AgentDeleted(f"Agent id={agent_id} successfully deleted"))
 
 
-@router.post("/agents/{agent_id}/recompile", responses=documented(str))
+@router.post("/agents/{agent_id}/recompile", responses=describe_response(str))
 @router.post(
-    "/agents/{agent_id}/system-prompt/recompile", responses=documented(str), deprecated=True
+    "/agents/{agent_id}/system-prompt/recompile", responses=describe_response(str), deprecated=True
 )
 async def recompile_agent(
     agent_id: AgentId,
-    house: HouseDep,
+    services: ServicesDep,
     actor: ActorDep,
     update_timestamp: UpdateTimestamp = False,
     dry_run: DryRun = False,
 ) -> Response:
     """Compile the system message again from prompt, blocks and rules."""
     text = await agent_context.recompile(
-        house, actor, agent_id, keep_stamp=not update_timestamp, dry_run=dry_run
+        services, actor, agent_id, keep_stamp=not update_timestamp, dry_run=dry_run
     )
     return json_response(text)
 
 
-@router.get("/agents/{agent_id}/context", responses=documented(ContextWindowOverview))
+@router.get("/agents/{agent_id}/context", responses=describe_response(ContextWindowOverview))
 async def retrieve_context(
-    agent_id: AgentId, house: HouseDep, actor: ActorDep, conversation_id: str | None = None
+    agent_id: AgentId, services: ServicesDep, actor: ActorDep, conversation_id: str | None = None
 ) -> Response:
     """How full the window is; token counts are estimates."""
     is_default = conversation_id in (None, _DEFAULT_CONVERSATION)
     thread_id = default_thread_id(agent_id) if is_default else conversation_id
-    return json_response(overview(await agent_context.window(house, actor, agent_id, thread_id)))
+    return json_response(
+        context_overview(await agent_context.load_window(services, actor, agent_id, thread_id))
+    )
 
 
-@router.get("/agents/{agent_id}/cost", responses=documented(AgentCost))
+@router.get("/agents/{agent_id}/cost", responses=describe_response(AgentCost))
 async def retrieve_cost(
     agent_id: AgentId,
-    house: HouseDep,
+    services: ServicesDep,
     actor: ActorDep,
     start_date: datetime | None = None,
     end_date: datetime | None = None,
 ) -> Response:
     """Not in V1: what the agent's steps have cost, in all or between two moments."""
-    costs = await steps.costs(house, actor, agent_id, aware(start_date), aware(end_date))
+    costs = await steps.sum_costs(services, actor, agent_id, as_utc(start_date), as_utc(end_date))
     return json_response(agent_cost(costs))
 
 
-@router.patch("/agents/{agent_id}/reset-messages", responses=documented(None))
+@router.patch("/agents/{agent_id}/reset-messages", responses=describe_response(None))
 async def reset_messages(
-    agent_id: AgentId, body: ResetMessages, house: HouseDep, actor: ActorDep
+    agent_id: AgentId, body: ResetMessages, services: ServicesDep, actor: ActorDep
 ) -> Response:
     """Empty the context but for the recompiled system message. The history keeps every message."""
     del body
-    await agent_context.reset(house, actor, agent_id)
+    await agent_context.reset(services, actor, agent_id)
     return json_response(None)
 
 
-@router.get("/blocks/{block_id}/agents", responses=documented(list[AgentState]))
+@router.get("/blocks/{block_id}/agents", responses=describe_response(list[AgentState]))
 async def list_agents_of_block(
     block_id: BlockId,
     page: Annotated[Page, Depends(paging(limit=50))],
-    included: Included,
-    house: HouseDep,
+    included: RelationsDep,
+    services: ServicesDep,
     actor: ActorDep,
 ) -> Response:
-    found = await agents.holding_block(house, actor, block_id, page, included)
+    found = await agents.list_with_block(services, actor, block_id, page, included)
     return json_response([agent_state(view) for view in found])
 
 

@@ -10,10 +10,10 @@ from holdfast.core.deadlines import Deadline
 from holdfast.core.messages import Decision, Message, conversation_id, default_thread_id
 from holdfast.core.paging import Order, Page
 from holdfast.errors import InvalidArgument
-from holdfast.http.dependencies import ActorDep, HouseDep
+from holdfast.http.dependencies import ActorDep, ServicesDep
 from holdfast.http.json_body import JsonRoute
-from holdfast.http.json_response import documented, json_response
-from holdfast.http.letta_v1.from_wire import decisions_of
+from holdfast.http.json_response import describe_response, json_response
+from holdfast.http.letta_v1.from_wire import approval_decisions
 from holdfast.http.letta_v1.ids import MessageId
 from holdfast.http.letta_v1.paging import paging
 from holdfast.http.letta_v1.pictures import Decided
@@ -25,18 +25,18 @@ from holdfast.usecases import approvals
 
 router = APIRouter(prefix="/v1/approvals", route_class=JsonRoute, tags=["approvals"])
 
-TOTAL = "x-total-count"
+TOTAL_COUNT_HEADER = "x-total-count"
 
 _DEFAULT_CONVERSATION = "default"
-_ORDERS = ("created_at", "expires_at")
+_SORT_COLUMNS = ("created_at", "expires_at")
 
 
-@router.get("/", responses=documented(list[Approval]))
+@router.get("/", responses=describe_response(list[Approval]))
 async def list_approvals(
     *,
-    house: HouseDep,
+    services: ServicesDep,
     actor: ActorDep,
-    page: Annotated[Page, Depends(paging(limit=100, order=Order.ASC, order_by=_ORDERS))],
+    page: Annotated[Page, Depends(paging(limit=100, order=Order.ASC, order_by=_SORT_COLUMNS))],
     agent_id: str | None = None,
     conversation_id: Annotated[
         str | None, Query(description="One conversation; with agent_id also 'default'.")
@@ -49,10 +49,10 @@ async def list_approvals(
     query = ApprovalQuery(
         page=page,
         agent_id=agent_id,
-        thread_id=_thread(conversation_id, agent_id),
+        thread_id=_thread_id(conversation_id, agent_id),
         tool=tool_name,
     )
-    found = await approvals.inbox(house, actor, query)
+    found = await approvals.load_inbox(services, actor, query)
     shown = [
         _approval(
             row,
@@ -62,12 +62,14 @@ async def list_approvals(
         )
         for row in found.requests
     ]
-    return json_response(shown, headers={TOTAL: str(found.count)})
+    return json_response(shown, headers={TOTAL_COUNT_HEADER: str(found.count)})
 
 
-@router.get("/{message_id}", responses=documented(Approval))
-async def retrieve_approval(message_id: MessageId, house: HouseDep, actor: ActorDep) -> Response:
-    request = await approvals.retrieve(house, actor, message_id)
+@router.get("/{message_id}", responses=describe_response(Approval))
+async def retrieve_approval(
+    message_id: MessageId, services: ServicesDep, actor: ActorDep
+) -> Response:
+    request = await approvals.retrieve(services, actor, message_id)
     deadlines = {item.call.id: item.deadline for item in request.open_calls if item.deadline}
     waiting = request.run.id if request.run else None
     return json_response(
@@ -80,20 +82,20 @@ async def retrieve_approval(message_id: MessageId, house: HouseDep, actor: Actor
     )
 
 
-@router.post("/{message_id}", responses=documented(Run))
+@router.post("/{message_id}", responses=describe_response(Run))
 async def decide_approval(
-    message_id: MessageId, body: Decided, house: HouseDep, actor: ActorDep
+    message_id: MessageId, body: Decided, services: ServicesDep, actor: ActorDep
 ) -> Response:
     """Decide; the answer is the run that carries it out, in the background."""
-    request = await approvals.retrieve(house, actor, message_id)
+    request = await approvals.retrieve(services, actor, message_id)
     before = {item.call_id for item in request.decisions}
     calls = [call.id for call in request.row.tool_calls if call.id not in before]
-    decisions = decisions_of(body, calls)
-    run = await approvals.decide(house, actor, message_id, decisions, partial=body.partial)
+    decisions = approval_decisions(body, calls)
+    run = await approvals.decide(services, actor, message_id, decisions, partial=body.partial)
     return json_response(api_run(run))
 
 
-def _thread(conversation: str | None, agent_id: str | None) -> str | None:
+def _thread_id(conversation: str | None, agent_id: str | None) -> str | None:
     if conversation != _DEFAULT_CONVERSATION:
         return conversation
     if agent_id is None:

@@ -6,9 +6,9 @@ from fastapi import APIRouter, Depends, Query, Response
 
 from holdfast.core.memory import LABEL_PATTERN, MAX_LABEL_CHARS, BlockQuery
 from holdfast.core.paging import Order, Page
-from holdfast.http.dependencies import ActorDep, HouseDep
+from holdfast.http.dependencies import ActorDep, ServicesDep
 from holdfast.http.json_body import JsonRoute
-from holdfast.http.json_response import documented, json_response
+from holdfast.http.json_response import describe_response, json_response
 from holdfast.http.letta_v1.blocks_wire import block_state, new_block
 from holdfast.http.letta_v1.ids import BlockId
 from holdfast.http.letta_v1.paging import paging
@@ -17,14 +17,14 @@ from holdfast.usecases import blocks
 
 router = APIRouter(prefix="/v1/blocks", tags=["blocks"], route_class=JsonRoute)
 
-Count = Annotated[
+AgentCountFilter = Annotated[
     int | None, Query(ge=0, le=2**31 - 1, description="By the number of agents that hold it.")
 ]
 # Null clears these; of the other fields it is ignored.
 _CLEARABLE = frozenset({"description", "template_name", "hidden", "project_id"})
 
 
-async def _filters(
+async def _block_query(
     *,
     page: Annotated[Page, Depends(paging(limit=50, order=Order.ASC))],
     label: Annotated[
@@ -41,9 +41,9 @@ async def _filters(
     match_all_tags: Annotated[bool, Query(description="All tags, not any.")] = False,
     templates_only: Annotated[bool, Query(description="Templates only.")] = False,
     project_id: Annotated[str | None, Query(description="The project.")] = None,
-    connected_to_agents_count_gt: Count = None,
-    connected_to_agents_count_lt: Count = None,
-    connected_to_agents_count_eq: Count = None,
+    connected_to_agents_count_gt: AgentCountFilter = None,
+    connected_to_agents_count_lt: AgentCountFilter = None,
+    connected_to_agents_count_eq: AgentCountFilter = None,
 ) -> BlockQuery:
     return BlockQuery(
         page=page,
@@ -62,42 +62,42 @@ async def _filters(
     )
 
 
-Filters = Annotated[BlockQuery, Depends(_filters)]
+FiltersDep = Annotated[BlockQuery, Depends(_block_query)]
 
 
-@router.post("/", responses=documented(BlockResponse))
-async def create_block(body: BlockCreate, house: HouseDep, actor: ActorDep) -> Response:
-    return json_response(block_state(await blocks.create(house, actor, new_block(body))))
+@router.post("/", responses=describe_response(BlockResponse))
+async def create_block(body: BlockCreate, services: ServicesDep, actor: ActorDep) -> Response:
+    return json_response(block_state(await blocks.create(services, actor, new_block(body))))
 
 
-@router.get("/", responses=documented(list[BlockResponse]))
-async def list_blocks(query: Filters, house: HouseDep, actor: ActorDep) -> Response:
-    found = await blocks.list_page(house, actor, query)
+@router.get("/", responses=describe_response(list[BlockResponse]))
+async def list_blocks(query: FiltersDep, services: ServicesDep, actor: ActorDep) -> Response:
+    found = await blocks.list_page(services, actor, query)
     return json_response([block_state(block) for block in found])
 
 
-@router.get("/count", responses=documented(int))
-async def count_blocks(query: Filters, house: HouseDep, actor: ActorDep) -> Response:
-    return json_response(await blocks.count(house, actor, query))
+@router.get("/count", responses=describe_response(int))
+async def count_blocks(query: FiltersDep, services: ServicesDep, actor: ActorDep) -> Response:
+    return json_response(await blocks.count(services, actor, query))
 
 
-@router.get("/{block_id}", responses=documented(BlockResponse))
-async def retrieve_block(block_id: BlockId, house: HouseDep, actor: ActorDep) -> Response:
-    return json_response(block_state(await blocks.retrieve(house, actor, block_id)))
+@router.get("/{block_id}", responses=describe_response(BlockResponse))
+async def retrieve_block(block_id: BlockId, services: ServicesDep, actor: ActorDep) -> Response:
+    return json_response(block_state(await blocks.retrieve(services, actor, block_id)))
 
 
-@router.patch("/{block_id}", responses=documented(BlockResponse))
+@router.patch("/{block_id}", responses=describe_response(BlockResponse))
 async def modify_block(
-    block_id: BlockId, body: BlockUpdate, house: HouseDep, actor: ActorDep
+    block_id: BlockId, body: BlockUpdate, services: ServicesDep, actor: ActorDep
 ) -> Response:
     """Change what is given; agents that hold the block see it in their system message."""
-    changed = await blocks.update(house, actor, block_id, block_changes(body))
+    changed = await blocks.update(services, actor, block_id, block_changes(body))
     return json_response(block_state(changed))
 
 
-@router.delete("/{block_id}", responses=documented(None))
-async def delete_block(block_id: BlockId, house: HouseDep, actor: ActorDep) -> Response:
-    await blocks.delete(house, actor, block_id)
+@router.delete("/{block_id}", responses=describe_response(None))
+async def delete_block(block_id: BlockId, services: ServicesDep, actor: ActorDep) -> Response:
+    await blocks.delete(services, actor, block_id)
     return json_response(None)
 
 

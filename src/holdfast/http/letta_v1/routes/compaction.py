@@ -7,51 +7,55 @@ from fastapi import APIRouter, Body, Response
 from holdfast.core.agents import Actor
 from holdfast.core.messages import default_thread_id
 from holdfast.core.runs import RunFailure
-from holdfast.http.dependencies import ActorDep, HouseDep
+from holdfast.http.dependencies import ActorDep, ServicesDep
 from holdfast.http.error_status import failure_response
 from holdfast.http.json_body import JsonRoute
-from holdfast.http.json_response import documented, json_response
-from holdfast.http.letta_v1.conversations_wire import ThreadName, thread_id
+from holdfast.http.json_response import describe_response, json_response
+from holdfast.http.letta_v1.conversations_wire import ConversationName, thread_id
 from holdfast.http.letta_v1.ids import AgentId
-from holdfast.http.letta_v1.model_wire import sent
+from holdfast.http.letta_v1.model_wire import dump_sent_fields
 from holdfast.http.letta_v1.schemas.compaction import (
     CompactBody,
     CompactConversationBody,
     CompactionResponse,
 )
-from holdfast.ports.house import House
+from holdfast.ports.services import Services
 from holdfast.usecases import agents, compaction, conversations
 
 router = APIRouter(prefix="/v1", route_class=JsonRoute, tags=["messages"])
 
 
-@router.post("/agents/{agent_id}/summarize", responses=documented(CompactionResponse))
+@router.post("/agents/{agent_id}/summarize", responses=describe_response(CompactionResponse))
 async def summarize_agent(
     agent_id: AgentId,
-    house: HouseDep,
+    services: ServicesDep,
     actor: ActorDep,
     body: Annotated[CompactBody | None, Body()] = None,
 ) -> Response:
     """Hide the oldest messages of the agent's default thread behind a summary. The history keeps them all."""
-    await agents.retrieve(house, actor, agent_id, ())
-    return await _compacted(house, actor, default_thread_id(agent_id), body or CompactBody())
+    await agents.retrieve(services, actor, agent_id, ())
+    return await _compact(services, actor, default_thread_id(agent_id), body or CompactBody())
 
 
-@router.post("/conversations/{conversation_id}/compact", responses=documented(CompactionResponse))
+@router.post(
+    "/conversations/{conversation_id}/compact", responses=describe_response(CompactionResponse)
+)
 async def compact_conversation(
-    conversation_id: ThreadName,
-    house: HouseDep,
+    conversation_id: ConversationName,
+    services: ServicesDep,
     actor: ActorDep,
     body: Annotated[CompactConversationBody | None, Body()] = None,
 ) -> Response:
     """Hide the oldest messages of a conversation behind a summary. The history keeps them all."""
     wish = body or CompactConversationBody()
-    thread = await conversations.find(house, actor, thread_id(conversation_id, wish.agent_id))
-    return await _compacted(house, actor, thread.id, wish)
+    thread = await conversations.find(services, actor, thread_id(conversation_id, wish.agent_id))
+    return await _compact(services, actor, thread.id, wish)
 
 
-async def _compacted(house: House, actor: Actor, thread: str, wish: CompactBody) -> Response:
-    done = await compaction.compact(house, actor, thread, sent(wish.compaction_settings))
+async def _compact(services: Services, actor: Actor, thread: str, wish: CompactBody) -> Response:
+    done = await compaction.compact(
+        services, actor, thread, dump_sent_fields(wish.compaction_settings)
+    )
     if isinstance(done, RunFailure):
         return failure_response(done)
     shown = CompactionResponse(

@@ -9,23 +9,28 @@ from holdfast.core.messages import conversation_id as conversation_of
 from holdfast.core.paging import Page
 from holdfast.core.threads import ThreadQuery
 from holdfast.errors import Conflict, PendingApproval
-from holdfast.http.dependencies import ActorDep, HouseDep
+from holdfast.http.dependencies import ActorDep, ServicesDep
 from holdfast.http.json_body import JsonRoute
-from holdfast.http.json_response import documented, json_response
+from holdfast.http.json_response import describe_response, json_response
 from holdfast.http.letta_v1.conversations_wire import (
-    ThreadName,
+    ConversationName,
     api_conversation,
     conversation_changes,
     new_conversation,
     new_send,
     thread_id,
 )
-from holdfast.http.letta_v1.from_wire import cursor, refuse_streaming_options
+from holdfast.http.letta_v1.from_wire import parse_cursor, refuse_streaming_options
 from holdfast.http.letta_v1.ids import ConversationId, check_run_id
 from holdfast.http.letta_v1.paging import paging
 from holdfast.http.letta_v1.pictures import SentToConversation
-from holdfast.http.letta_v1.routes.cancel import Outcome, outcomes
-from holdfast.http.letta_v1.routes.messages import HistoryPage, Types, answer, oldest_first
+from holdfast.http.letta_v1.routes.cancel import Outcome, cancel_outcomes
+from holdfast.http.letta_v1.routes.messages import (
+    HistoryPageDep,
+    MessageTypes,
+    show_oldest_first,
+    wait_for_answer,
+)
 from holdfast.http.letta_v1.schemas.conversations import (
     ArchiveStatus,
     Conversation,
@@ -35,40 +40,40 @@ from holdfast.http.letta_v1.schemas.conversations import (
     ConversationUpdate,
 )
 from holdfast.http.letta_v1.schemas.messages import ApiMessage, LettaResponse
-from holdfast.http.letta_v1.streams import STREAM, or_stream, resumed_stream, stream_send
-from holdfast.http.letta_v1.to_wire.messages import Speech, api_listing
-from holdfast.http.letta_v1.to_wire.way_out import explained
+from holdfast.http.letta_v1.streams import STREAM_RESPONSES, resume_stream, stream_send, with_stream
+from holdfast.http.letta_v1.to_wire.messages import AssistantMessageTool, api_listing
+from holdfast.http.letta_v1.to_wire.unblock_hint import describe_error
 from holdfast.usecases import conversations, messages, runs
 
 router = APIRouter(prefix="/v1/conversations", route_class=JsonRoute, tags=["conversations"])
 
-_SORTED_BY = ("created_at", "last_run_completion", "last_message_at")
-_ARCHIVED = {"unarchived": False, "archived": True, "all": None}
+_SORT_COLUMNS = ("created_at", "last_run_completion", "last_message_at")
+_ARCHIVE_FILTERS = {"unarchived": False, "archived": True, "all": None}
 
 DirectAgentId = Annotated[
     str | None, Query(description="The agent, where the conversation is 'default'.")
 ]
 
 
-@router.post("/", responses=documented(Conversation))
+@router.post("/", responses=describe_response(Conversation))
 async def create_conversation(
     agent_id: Annotated[str, Query(description="Whose conversation it is.")],
-    house: HouseDep,
+    services: ServicesDep,
     actor: ActorDep,
     body: Annotated[ConversationCreate | None, Body()] = None,
 ) -> Response:
     """Begin a conversation with a system message of its own."""
     wish = body or ConversationCreate()
-    view = await conversations.create(house, actor, agent_id, new_conversation(wish))
+    view = await conversations.create(services, actor, agent_id, new_conversation(wish))
     return json_response(api_conversation(view))
 
 
-@router.get("/", responses=documented(list[Conversation]))
+@router.get("/", responses=describe_response(list[Conversation]))
 async def list_conversations(
     *,
-    house: HouseDep,
+    services: ServicesDep,
     actor: ActorDep,
-    page: Annotated[Page, Depends(paging(limit=50, order_by=_SORTED_BY))],
+    page: Annotated[Page, Depends(paging(limit=50, order_by=_SORT_COLUMNS))],
     agent_id: str | None = None,
     summary_search: Annotated[
         str | None, Query(max_length=1_000, description="A part of the summary.")
@@ -80,116 +85,127 @@ async def list_conversations(
         page=page,
         agent_id=agent_id,
         summary_search=summary_search,
-        archived=_ARCHIVED[archive_status],
+        archived=_ARCHIVE_FILTERS[archive_status],
     )
-    found = await conversations.list_page(house, actor, query)
+    found = await conversations.list_page(services, actor, query)
     return json_response([api_conversation(view) for view in found])
 
 
-@router.get("/{conversation_id}", responses=documented(Conversation))
+@router.get("/{conversation_id}", responses=describe_response(Conversation))
 async def retrieve_conversation(
-    conversation_id: ConversationId, house: HouseDep, actor: ActorDep
+    conversation_id: ConversationId, services: ServicesDep, actor: ActorDep
 ) -> Response:
-    view = await conversations.retrieve(house, actor, conversation_id)
+    view = await conversations.retrieve(services, actor, conversation_id)
     return json_response(api_conversation(view))
 
 
-@router.patch("/{conversation_id}", responses=documented(Conversation))
+@router.patch("/{conversation_id}", responses=describe_response(Conversation))
 async def update_conversation(
-    conversation_id: ConversationId, body: ConversationUpdate, house: HouseDep, actor: ActorDep
+    conversation_id: ConversationId,
+    body: ConversationUpdate,
+    services: ServicesDep,
+    actor: ActorDep,
 ) -> Response:
     changes = conversation_changes(body)
-    view = await conversations.update(house, actor, conversation_id, changes)
+    view = await conversations.update(services, actor, conversation_id, changes)
     return json_response(api_conversation(view))
 
 
-@router.delete("/{conversation_id}", responses=documented(None))
+@router.delete("/{conversation_id}", responses=describe_response(None))
 async def delete_conversation(
-    conversation_id: ConversationId, house: HouseDep, actor: ActorDep
+    conversation_id: ConversationId, services: ServicesDep, actor: ActorDep
 ) -> Response:
     """The conversation with its runs and messages. Messages that a fork shares stay there."""
-    await conversations.delete(house, actor, conversation_id)
+    await conversations.delete(services, actor, conversation_id)
     return json_response(None)
 
 
-@router.post("/{conversation_id}/messages", responses=or_stream(documented(LettaResponse)))
+@router.post("/{conversation_id}/messages", responses=with_stream(describe_response(LettaResponse)))
 async def send_to_conversation(
-    conversation_id: ThreadName, body: SentToConversation, house: HouseDep, actor: ActorDep
+    conversation_id: ConversationName,
+    body: SentToConversation,
+    services: ServicesDep,
+    actor: ActorDep,
 ) -> Response:
     """Send and read along, or with ``streaming: false`` wait for the end."""
-    thread = await conversations.find(house, actor, thread_id(conversation_id, body.agent_id))
+    thread = await conversations.find(services, actor, thread_id(conversation_id, body.agent_id))
     if not body.streaming:
         refuse_streaming_options(body)
     new = new_send(thread, body)
     if body.streaming:
-        return await stream_send(house, actor, new, on_disconnect=body.on_disconnect)
+        return await stream_send(services, actor, new, on_disconnect=body.on_disconnect)
     try:
-        return await answer(house, await messages.send(house, actor, new))
+        return await wait_for_answer(services, await messages.send(services, actor, new))
     except PendingApproval as error:
         # V1 has a form for it only where a message is sent to an agent (wire-v1 §6.9).
-        raise Conflict(explained(error)) from error
+        raise Conflict(describe_error(error)) from error
 
 
-@router.get("/{conversation_id}/messages", responses=documented(list[ApiMessage]))
+@router.get("/{conversation_id}/messages", responses=describe_response(list[ApiMessage]))
 async def list_conversation_messages(
     *,
-    conversation_id: ThreadName,
-    house: HouseDep,
+    conversation_id: ConversationName,
+    services: ServicesDep,
     actor: ActorDep,
-    page: HistoryPage,
+    page: HistoryPageDep,
     agent_id: DirectAgentId = None,
     group_id: str | None = None,
-    include_return_message_types: Types = None,
+    include_return_message_types: MessageTypes = None,
 ) -> Response:
     """In sort order; but of the default thread oldest first, as that is read elsewhere too (wire-v1 §1.10)."""
     wanted = thread_id(conversation_id, agent_id)
     if is_id(Kind.CONVERSATION, wanted):
-        rows = await conversations.history(house, actor, wanted, page)
+        rows = await conversations.list_messages(services, actor, wanted, page)
     else:
-        found = await messages.history(house, actor, wanted, page, thread_id=wanted)
-        rows = oldest_first(found, page)
+        found = await messages.list_page(services, actor, wanted, page, thread_id=wanted)
+        rows = show_oldest_first(found, page)
     if group_id is not None:
         rows = [row for row in rows if row.group_id == group_id]
-    return json_response(api_listing(rows, include_return_message_types, Speech()))
+    return json_response(api_listing(rows, include_return_message_types, AssistantMessageTool()))
 
 
-@router.post("/{conversation_id}/stream", responses=STREAM)
+@router.post("/{conversation_id}/stream", responses=STREAM_RESPONSES)
 async def stream_conversation(
-    conversation_id: ThreadName,
-    house: HouseDep,
+    conversation_id: ConversationName,
+    services: ServicesDep,
     actor: ActorDep,
     body: Annotated[ConversationResume | None, Body()] = None,
 ) -> Response:
     """Read a run on: the one named, the one that was sent the otid, or the newest that has not ended."""
     wish = body or ConversationResume()
-    after = cursor(wish.starting_after)
+    after = parse_cursor(wish.starting_after)
     if wish.run_id is not None:
-        run = await runs.retrieve(house, actor, check_run_id(wish.run_id))
+        run = await runs.retrieve(services, actor, check_run_id(wish.run_id))
     else:
         wanted = thread_id(conversation_id, wish.agent_id)
-        run = await conversations.resumable(house, actor, wanted, wish.otid)
-    return resumed_stream(house, run, after=after, include_pings=wish.include_pings)
+        run = await conversations.find_resumable_run(services, actor, wanted, wish.otid)
+    return resume_stream(services, run, after=after, include_pings=wish.include_pings)
 
 
-@router.post("/{conversation_id}/cancel", responses=documented(dict[str, Outcome]))
+@router.post("/{conversation_id}/cancel", responses=describe_response(dict[str, Outcome]))
 async def cancel_conversation(
-    conversation_id: ThreadName, house: HouseDep, actor: ActorDep, agent_id: DirectAgentId = None
+    conversation_id: ConversationName,
+    services: ServicesDep,
+    actor: ActorDep,
+    agent_id: DirectAgentId = None,
 ) -> Response:
     """Cancel what the conversation is doing: its live runs, else the one that waits for a person."""
-    thread = await conversations.find(house, actor, thread_id(conversation_id, agent_id))
-    found = await runs.cancellable(house, actor, agent_id=thread.agent_id, thread_id=thread.id)
+    thread = await conversations.find(services, actor, thread_id(conversation_id, agent_id))
+    found = await runs.list_cancellable(
+        services, actor, agent_id=thread.agent_id, thread_id=thread.id
+    )
     if not found:
         what = "conversation" if conversation_of(thread.id, thread.agent_id) else "agent"
         raise Conflict(f"No active runs to cancel for {what} {thread.id}")
-    done = await runs.cancel_all(house, actor, found, agent_id=thread.agent_id)
-    return json_response(outcomes(done))
+    done = await runs.cancel_all(services, actor, found, agent_id=thread.agent_id)
+    return json_response(cancel_outcomes(done))
 
 
-@router.post("/{conversation_id}/fork", responses=documented(Conversation))
+@router.post("/{conversation_id}/fork", responses=describe_response(Conversation))
 async def fork_conversation(
     *,
-    conversation_id: ThreadName,
-    house: HouseDep,
+    conversation_id: ConversationName,
+    services: ServicesDep,
     actor: ActorDep,
     agent_id: DirectAgentId = None,
     hidden: Annotated[bool, Query(description="Not to be shown in lists.")] = False,
@@ -199,18 +215,18 @@ async def fork_conversation(
 ) -> Response:
     """A new conversation that shares what this one shows its model, with a fresh system message."""
     wanted = thread_id(conversation_id, agent_id)
-    view = await conversations.fork(house, actor, wanted, message_id=message_id, hidden=hidden)
+    view = await conversations.fork(services, actor, wanted, message_id=message_id, hidden=hidden)
     return json_response(api_conversation(view))
 
 
-@router.post("/{conversation_id}/recompile", responses=documented(str))
+@router.post("/{conversation_id}/recompile", responses=describe_response(str))
 async def recompile_conversation(
-    conversation_id: ThreadName,
-    house: HouseDep,
+    conversation_id: ConversationName,
+    services: ServicesDep,
     actor: ActorDep,
     body: Annotated[ConversationTarget | None, Body()] = None,
     dry_run: Annotated[bool, Query(description="Show the text, store nothing.")] = False,
 ) -> Response:
     """Compile the system message again from prompt, blocks and rules."""
     wanted = thread_id(conversation_id, body.agent_id if body else None)
-    return json_response(await conversations.recompile(house, actor, wanted, dry_run=dry_run))
+    return json_response(await conversations.recompile(services, actor, wanted, dry_run=dry_run))

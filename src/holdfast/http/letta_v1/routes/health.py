@@ -5,8 +5,8 @@ from msgspec import Struct
 
 from holdfast import __version__
 from holdfast.errors import StoreUnavailable
-from holdfast.http.dependencies import HouseDep
-from holdfast.http.json_response import documented, json_response
+from holdfast.http.dependencies import ServicesDep
+from holdfast.http.json_response import describe_response, json_response
 
 router = APIRouter(tags=["health"])
 
@@ -16,16 +16,18 @@ class Health(Struct, frozen=True):
     status: str
 
 
-@router.get("/health/", responses=documented(Health))
+@router.get("/health/", responses=describe_response(Health))
 async def check_health() -> Response:
     return json_response(Health(__version__, "ok"))
 
 
-@router.get("/ready/", responses=documented(Health) | documented(Health, 503, "Not ready"))
-async def check_ready(house: HouseDep) -> Response:
+@router.get(
+    "/ready/", responses=describe_response(Health) | describe_response(Health, 503, "Not ready")
+)
+async def check_ready(services: ServicesDep) -> Response:
     """Ready means that the store answers."""
     try:
-        await house.store.read(lambda _tx: None)
+        await services.store.read(lambda _tx: None)
     except StoreUnavailable:
         return json_response(Health(__version__, "unavailable"), 503)
     return json_response(Health(__version__, "ok"))

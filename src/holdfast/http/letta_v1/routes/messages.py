@@ -9,10 +9,10 @@ from holdfast.core import runs as core
 from holdfast.core.messages import Message, default_thread_id
 from holdfast.core.paging import Order, Page
 from holdfast.errors import MethodRetired, PendingApproval
-from holdfast.http.dependencies import ActorDep, HouseDep
+from holdfast.http.dependencies import ActorDep, ServicesDep
 from holdfast.http.error_status import failure_response
 from holdfast.http.json_body import JsonRoute
-from holdfast.http.json_response import documented, json_response
+from holdfast.http.json_response import describe_response, json_response
 from holdfast.http.letta_v1.from_wire import new_send, refuse_streaming_options
 from holdfast.http.letta_v1.ids import AgentId, MessageId
 from holdfast.http.letta_v1.paging import paging
@@ -20,17 +20,17 @@ from holdfast.http.letta_v1.pictures import Sent
 from holdfast.http.letta_v1.schemas.errors import Problem
 from holdfast.http.letta_v1.schemas.messages import ApiMessage, LettaResponse, MessageType
 from holdfast.http.letta_v1.schemas.runs import Run
-from holdfast.http.letta_v1.streams import STREAM, or_stream, stream_send
-from holdfast.http.letta_v1.to_wire.messages import Speech, api_listing, api_messages
+from holdfast.http.letta_v1.streams import STREAM_RESPONSES, stream_send, with_stream
+from holdfast.http.letta_v1.to_wire.messages import AssistantMessageTool, api_listing, api_messages
 from holdfast.http.letta_v1.to_wire.replies import letta_response
 from holdfast.http.letta_v1.to_wire.runs import api_run
-from holdfast.ports.house import House
+from holdfast.ports.services import Services
 from holdfast.usecases import messages
 
 router = APIRouter(prefix="/v1", route_class=JsonRoute, tags=["messages"])
 
-HistoryPage = Annotated[Page, Depends(paging(limit=100))]
-Types = Annotated[
+HistoryPageDep = Annotated[Page, Depends(paging(limit=100))]
+MessageTypes = Annotated[
     list[MessageType] | None, Query(description="Only these message types; all if not given.")
 ]
 
@@ -38,19 +38,23 @@ _DEFAULT_CONVERSATION = "default"
 _PENDING_APPROVAL = "pending_approval"
 
 
-@router.post("/agents/{agent_id}/messages", responses=or_stream(documented(LettaResponse)))
-async def send_message(agent_id: AgentId, body: Sent, house: HouseDep, actor: ActorDep) -> Response:
+@router.post("/agents/{agent_id}/messages", responses=with_stream(describe_response(LettaResponse)))
+async def send_message(
+    agent_id: AgentId, body: Sent, services: ServicesDep, actor: ActorDep
+) -> Response:
     """Send and wait for the end, or read along. The run goes on even if the caller does not stay to hear it."""
     if body.streaming:
         new = new_send(agent_id, body, streaming=True)
-        return await stream_send(house, actor, new, on_disconnect=body.on_disconnect)
+        return await stream_send(services, actor, new, on_disconnect=body.on_disconnect)
     refuse_streaming_options(body)
-    return await answer(house, await messages.send(house, actor, new_send(agent_id, body)))
+    return await wait_for_answer(
+        services, await messages.send(services, actor, new_send(agent_id, body))
+    )
 
 
-async def answer(house: House, run: core.Run) -> Response:
+async def wait_for_answer(services: Services, run: core.Run) -> Response:
     """What the run came to, for a caller who waits for it."""
-    reply = await messages.wait(house, run)
+    reply = await messages.wait(services, run)
     failure = reply.ended.failure
     if failure is None:
         return json_response(letta_response(reply))
@@ -60,38 +64,38 @@ async def answer(house: House, run: core.Run) -> Response:
     return failure_response(failure)
 
 
-@router.get("/agents/{agent_id}/messages", responses=documented(list[ApiMessage]))
+@router.get("/agents/{agent_id}/messages", responses=describe_response(list[ApiMessage]))
 async def list_messages(
     *,
     agent_id: AgentId,
-    house: HouseDep,
+    services: ServicesDep,
     actor: ActorDep,
-    page: HistoryPage,
+    page: HistoryPageDep,
     conversation_id: Annotated[
         str | None, Query(description="One thread; every thread of the agent if not given.")
     ] = None,
     group_id: str | None = None,
-    include_return_message_types: Types = None,
+    include_return_message_types: MessageTypes = None,
     use_assistant_message: bool = True,
     assistant_message_tool_name: str = "send_message",
     assistant_message_tool_kwarg: str = "message",
 ) -> Response:
     default = default_thread_id(agent_id)
     thread_id = default if conversation_id == _DEFAULT_CONVERSATION else conversation_id
-    rows = await messages.history(house, actor, agent_id, page, thread_id=thread_id)
+    rows = await messages.list_page(services, actor, agent_id, page, thread_id=thread_id)
     if group_id is not None:
         rows = [row for row in rows if row.group_id == group_id]
-    speech = Speech(assistant_message_tool_name, assistant_message_tool_kwarg)
+    speech = AssistantMessageTool(assistant_message_tool_name, assistant_message_tool_kwarg)
     return json_response(
         api_listing(
-            oldest_first(rows, page),
+            show_oldest_first(rows, page),
             include_return_message_types,
             speech if use_assistant_message else None,
         )
     )
 
 
-@router.patch("/agents/{agent_id}/messages/{message_id}", responses=documented(Problem, 405))
+@router.patch("/agents/{agent_id}/messages/{message_id}", responses=describe_response(Problem, 405))
 async def modify_message(agent_id: AgentId, message_id: MessageId) -> Response:
     del agent_id, message_id
     raise MethodRetired(
@@ -100,42 +104,46 @@ async def modify_message(agent_id: AgentId, message_id: MessageId) -> Response:
     )
 
 
-@router.get("/messages/", responses=documented(list[ApiMessage]))
+@router.get("/messages/", responses=describe_response(list[ApiMessage]))
 async def list_all_messages(
-    house: HouseDep,
+    services: ServicesDep,
     actor: ActorDep,
-    page: HistoryPage,
+    page: HistoryPageDep,
     conversation_id: str | None = None,
-    include_return_message_types: Types = None,
+    include_return_message_types: MessageTypes = None,
 ) -> Response:
-    rows = await messages.everywhere(house, actor, page, thread_id=conversation_id)
-    shown = api_listing(oldest_first(rows, page), include_return_message_types, Speech())
+    rows = await messages.list_all(services, actor, page, thread_id=conversation_id)
+    shown = api_listing(
+        show_oldest_first(rows, page), include_return_message_types, AssistantMessageTool()
+    )
     return json_response(shown)
 
 
-@router.get("/messages/{message_id}", responses=documented(list[ApiMessage]))
-async def retrieve_message(message_id: MessageId, house: HouseDep, actor: ActorDep) -> Response:
+@router.get("/messages/{message_id}", responses=describe_response(list[ApiMessage]))
+async def retrieve_message(
+    message_id: MessageId, services: ServicesDep, actor: ActorDep
+) -> Response:
     """All that one stored message shows as."""
-    return json_response(api_messages(await messages.retrieve(house, actor, message_id)))
+    return json_response(api_messages(await messages.retrieve(services, actor, message_id)))
 
 
-@router.post("/agents/{agent_id}/messages/stream", responses=STREAM)
+@router.post("/agents/{agent_id}/messages/stream", responses=STREAM_RESPONSES)
 async def stream_message(
-    agent_id: AgentId, body: Sent, house: HouseDep, actor: ActorDep
+    agent_id: AgentId, body: Sent, services: ServicesDep, actor: ActorDep
 ) -> Response:
     new = new_send(agent_id, body, kind="send_message_streaming", streaming=True)
-    return await stream_send(house, actor, new, on_disconnect=body.on_disconnect)
+    return await stream_send(services, actor, new, on_disconnect=body.on_disconnect)
 
 
-@router.post("/agents/{agent_id}/messages/async", responses=documented(Run))
+@router.post("/agents/{agent_id}/messages/async", responses=describe_response(Run))
 async def send_message_async(
-    agent_id: AgentId, body: Sent, house: HouseDep, actor: ActorDep
+    agent_id: AgentId, body: Sent, services: ServicesDep, actor: ActorDep
 ) -> Response:
     """Send and go. How to stream is not heeded: whoever reads the run later says it then."""
-    new = new_send(agent_id, body, kind=messages.ASYNC, background=True)
-    return json_response(api_run(await messages.send(house, actor, new)))
+    new = new_send(agent_id, body, kind=messages.ASYNC_KIND, background=True)
+    return json_response(api_run(await messages.send(services, actor, new)))
 
 
-def oldest_first(rows: Sequence[Message], page: Page) -> Sequence[Message]:
+def show_oldest_first(rows: Sequence[Message], page: Page) -> Sequence[Message]:
     """``order`` only says from which end the window is cut; it is always shown so (wire-v1 §1.10)."""
     return rows if page.order is Order.ASC else rows[::-1]

@@ -4,32 +4,32 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Response
 
-from holdfast.http.dependencies import ActorDep, HouseDep
-from holdfast.http.json_response import documented, json_response
-from holdfast.http.letta_v1.catalogue_wire import embedding_state, model_state
+from holdfast.http.dependencies import ActorDep, ServicesDep
+from holdfast.http.json_response import describe_response, json_response
 from holdfast.http.letta_v1.schemas.models import EmbeddingModel, Model
+from holdfast.http.letta_v1.to_wire.models import embedding_state, model_state
 from holdfast.usecases import models
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
 
 
-@router.get("/", responses=documented(list[Model]))
+@router.get("/", responses=describe_response(list[Model]))
 async def list_models(
-    house: HouseDep,
+    services: ServicesDep,
     actor: ActorDep,
     provider_category: Annotated[list[Literal["base", "byok"]] | None, Query()] = None,
     provider_name: str | None = None,
     provider_type: str | None = None,
 ) -> Response:
     wanted = provider_category or ["base", "byok"]
-    found = list(await models.list_models(house)) if "base" in wanted else []
+    found = list(await models.list_models(services)) if "base" in wanted else []
     if "byok" in wanted:
-        found += await models.list_brought(house, actor)
+        found += await models.list_user_models(services, actor)
     shown = [model_state(info) for info in found if provider_name in (None, info.provider)]
     return json_response([state for state in shown if provider_type in (None, state.provider_type)])
 
 
-@router.get("/embedding", responses=documented(list[EmbeddingModel]))
-async def list_embedding_models(house: HouseDep, _actor: ActorDep) -> Response:
-    found = await models.list_embeddings(house)
+@router.get("/embedding", responses=describe_response(list[EmbeddingModel]))
+async def list_embedding_models(services: ServicesDep, _actor: ActorDep) -> Response:
+    found = await models.list_embeddings(services)
     return json_response([embedding_state(info) for info in found])

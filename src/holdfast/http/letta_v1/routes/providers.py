@@ -6,12 +6,12 @@ from fastapi import APIRouter, Depends, Query, Response
 
 from holdfast.core.paging import Page
 from holdfast.core.providers import ProviderQuery
-from holdfast.http.dependencies import ActorDep, HouseDep
+from holdfast.http.dependencies import ActorDep, ServicesDep
 from holdfast.http.json_body import JsonRoute
-from holdfast.http.json_response import documented, json_response
+from holdfast.http.json_response import describe_response, json_response
 from holdfast.http.letta_v1.ids import ProviderId
 from holdfast.http.letta_v1.paging import paging
-from holdfast.http.letta_v1.providers_wire import form, provider_state
+from holdfast.http.letta_v1.providers_wire import provider_form, provider_state
 from holdfast.http.letta_v1.schemas.providers import (
     Provider,
     ProviderCheck,
@@ -24,65 +24,73 @@ from holdfast.usecases import providers
 router = APIRouter(prefix="/v1/providers", tags=["providers"], route_class=JsonRoute)
 
 
-@router.get("/", responses=documented(list[Provider]))
+@router.get("/", responses=describe_response(list[Provider]))
 async def list_providers(
-    house: HouseDep,
+    services: ServicesDep,
     actor: ActorDep,
     page: Annotated[Page, Depends(paging(limit=50))],
     name: Annotated[str | None, Query(description="The whole name.")] = None,
     provider_type: str | None = None,
 ) -> Response:
     query = ProviderQuery(page=page, name=name, provider_type=provider_type)
-    found = await providers.list_page(house, actor, query)
+    found = await providers.list_page(services, actor, query)
     return json_response([provider_state(provider) for provider in found])
 
 
-@router.post("/", responses=documented(Provider))
-async def create_provider(body: ProviderCreate, house: HouseDep, actor: ActorDep) -> Response:
+@router.post("/", responses=describe_response(Provider))
+async def create_provider(body: ProviderCreate, services: ServicesDep, actor: ActorDep) -> Response:
     """Bring a provider. Its models are `<name>/<model>`; its keys are kept encrypted and never shown."""
-    return json_response(provider_state(await providers.create(house, actor, form(body))))
+    return json_response(
+        provider_state(await providers.create(services, actor, provider_form(body)))
+    )
 
 
-@router.post("/check", responses=documented(ProviderMessage))
-async def check_provider(body: ProviderCheck, house: HouseDep, actor: ActorDep) -> Response:
+@router.post("/check", responses=describe_response(ProviderMessage))
+async def check_provider(body: ProviderCheck, services: ServicesDep, actor: ActorDep) -> Response:
     """See whether a key works, without keeping it."""
-    checked = await providers.check(house, actor, form(body))
-    return json_response(_valid(checked.provider_type))
+    checked = await providers.check(services, actor, provider_form(body))
+    return json_response(_valid_key_message(checked.provider_type))
 
 
-@router.get("/{provider_id}", responses=documented(Provider))
-async def retrieve_provider(provider_id: ProviderId, house: HouseDep, actor: ActorDep) -> Response:
-    return json_response(provider_state(await providers.retrieve(house, actor, provider_id)))
-
-
-@router.patch("/{provider_id}", responses=documented(Provider))
-async def modify_provider(
-    provider_id: ProviderId, body: ProviderUpdate, house: HouseDep, actor: ActorDep
+@router.get("/{provider_id}", responses=describe_response(Provider))
+async def retrieve_provider(
+    provider_id: ProviderId, services: ServicesDep, actor: ActorDep
 ) -> Response:
-    changed = await providers.update(house, actor, provider_id, form(body))
+    return json_response(provider_state(await providers.retrieve(services, actor, provider_id)))
+
+
+@router.patch("/{provider_id}", responses=describe_response(Provider))
+async def modify_provider(
+    provider_id: ProviderId, body: ProviderUpdate, services: ServicesDep, actor: ActorDep
+) -> Response:
+    changed = await providers.update(services, actor, provider_id, provider_form(body))
     return json_response(provider_state(changed))
 
 
-@router.delete("/{provider_id}", responses=documented(ProviderMessage))
-async def delete_provider(provider_id: ProviderId, house: HouseDep, actor: ActorDep) -> Response:
-    await providers.delete(house, actor, provider_id)
+@router.delete("/{provider_id}", responses=describe_response(ProviderMessage))
+async def delete_provider(
+    provider_id: ProviderId, services: ServicesDep, actor: ActorDep
+) -> Response:
+    await providers.delete(services, actor, provider_id)
     return json_response(ProviderMessage(f"Provider id={provider_id} successfully deleted"))
 
 
-@router.post("/{provider_id}/check", responses=documented(ProviderMessage))
+@router.post("/{provider_id}/check", responses=describe_response(ProviderMessage))
 async def check_stored_provider(
-    provider_id: ProviderId, house: HouseDep, actor: ActorDep
+    provider_id: ProviderId, services: ServicesDep, actor: ActorDep
 ) -> Response:
     """See whether the stored key works."""
-    checked = await providers.refresh(house, actor, provider_id)
-    return json_response(_valid(checked.provider_type))
+    checked = await providers.refresh(services, actor, provider_id)
+    return json_response(_valid_key_message(checked.provider_type))
 
 
-@router.patch("/{provider_id}/refresh", responses=documented(Provider))
-async def refresh_provider(provider_id: ProviderId, house: HouseDep, actor: ActorDep) -> Response:
+@router.patch("/{provider_id}/refresh", responses=describe_response(Provider))
+async def refresh_provider(
+    provider_id: ProviderId, services: ServicesDep, actor: ActorDep
+) -> Response:
     """See whether the stored key works, and note when."""
-    return json_response(provider_state(await providers.refresh(house, actor, provider_id)))
+    return json_response(provider_state(await providers.refresh(services, actor, provider_id)))
 
 
-def _valid(provider_type: str) -> ProviderMessage:
+def _valid_key_message(provider_type: str) -> ProviderMessage:
     return ProviderMessage(f"Valid api key for provider_type={provider_type}")

@@ -7,10 +7,10 @@ from fastapi import APIRouter, Depends, Query, Response
 
 from holdfast.core.paging import Order, Page
 from holdfast.core.runs import StepQuery
-from holdfast.http.dependencies import ActorDep, HouseDep
+from holdfast.http.dependencies import ActorDep, ServicesDep
 from holdfast.http.json_body import JsonRoute
-from holdfast.http.json_response import documented, json_response
-from holdfast.http.letta_v1.from_wire import aware
+from holdfast.http.json_response import describe_response, json_response
+from holdfast.http.letta_v1.from_wire import as_utc
 from holdfast.http.letta_v1.ids import StepId
 from holdfast.http.letta_v1.paging import paging
 from holdfast.http.letta_v1.schemas.messages import ApiMessage
@@ -29,10 +29,10 @@ router = APIRouter(prefix="/v1/steps", route_class=JsonRoute, tags=["steps"])
 telemetry_router = APIRouter(prefix="/v1/telemetry", route_class=JsonRoute, tags=["steps"])
 
 
-@router.get("/", responses=documented(list[Step]))
+@router.get("/", responses=describe_response(list[Step]))
 async def list_steps(
     *,
-    house: HouseDep,
+    services: ServicesDep,
     actor: ActorDep,
     page: Annotated[Page, Depends(paging(limit=50))],
     start_date: datetime | None = None,
@@ -49,62 +49,66 @@ async def list_steps(
         page=page,
         agent_id=agent_id,
         model=model,
-        start_date=aware(start_date),
-        end_date=aware(end_date),
+        start_date=as_utc(start_date),
+        end_date=as_utc(end_date),
         feedback=feedback,
         has_feedback=has_feedback,
         tags=tuple(tags or ()),
         project_id=project_id,
         trace_ids=tuple(trace_ids or ()),
     )
-    found = await steps.list_steps(house, actor, query)
+    found = await steps.list_steps(services, actor, query)
     return json_response([api_step(step) for step in found])
 
 
-@router.get("/{step_id}", responses=documented(Step))
-async def retrieve_step(step_id: StepId, house: HouseDep, actor: ActorDep) -> Response:
-    return json_response(api_step(await steps.retrieve(house, actor, step_id)))
+@router.get("/{step_id}", responses=describe_response(Step))
+async def retrieve_step(step_id: StepId, services: ServicesDep, actor: ActorDep) -> Response:
+    return json_response(api_step(await steps.retrieve(services, actor, step_id)))
 
 
-@router.get("/{step_id}/metrics", responses=documented(StepMetrics))
-async def retrieve_step_metrics(step_id: StepId, house: HouseDep, actor: ActorDep) -> Response:
-    return json_response(step_metrics(await steps.retrieve(house, actor, step_id)))
+@router.get("/{step_id}/metrics", responses=describe_response(StepMetrics))
+async def retrieve_step_metrics(
+    step_id: StepId, services: ServicesDep, actor: ActorDep
+) -> Response:
+    return json_response(step_metrics(await steps.retrieve(services, actor, step_id)))
 
 
-@router.get("/{step_id}/messages", responses=documented(list[ApiMessage]))
+@router.get("/{step_id}/messages", responses=describe_response(list[ApiMessage]))
 async def list_step_messages(
     step_id: StepId,
-    house: HouseDep,
+    services: ServicesDep,
     actor: ActorDep,
     page: Annotated[Page, Depends(paging(limit=100, order=Order.ASC))],
 ) -> Response:
-    return json_response(api_listing(await steps.messages(house, actor, step_id, page)))
+    return json_response(api_listing(await steps.list_messages(services, actor, step_id, page)))
 
 
-@router.get("/{step_id}/trace", responses=documented((ProviderTrace, None)))
-async def retrieve_step_trace(step_id: StepId, house: HouseDep, actor: ActorDep) -> Response:
+@router.get("/{step_id}/trace", responses=describe_response((ProviderTrace, None)))
+async def retrieve_step_trace(step_id: StepId, services: ServicesDep, actor: ActorDep) -> Response:
     """What the step's provider was sent and answered, the last time if it was asked again. Null if that is not
     kept (HOLDFAST_PROVIDER_TRACES)."""
-    kept = await steps.trace(house, actor, step_id)
+    kept = await steps.retrieve_trace(services, actor, step_id)
     return json_response(provider_trace(*kept) if kept else None)
 
 
-telemetry_router.get("/{step_id}", responses=documented((ProviderTrace, None)))(retrieve_step_trace)
+telemetry_router.get("/{step_id}", responses=describe_response((ProviderTrace, None)))(
+    retrieve_step_trace
+)
 
 
-@router.patch("/{step_id}/feedback", responses=documented(Step))
+@router.patch("/{step_id}/feedback", responses=describe_response(Step))
 async def set_step_feedback(
-    step_id: StepId, body: FeedbackBody, house: HouseDep, actor: ActorDep
+    step_id: StepId, body: FeedbackBody, services: ServicesDep, actor: ActorDep
 ) -> Response:
     tags = None if body.tags is None else tuple(body.tags)
-    step = await steps.set_feedback(house, actor, step_id, body.feedback, tags)
+    step = await steps.set_feedback(services, actor, step_id, body.feedback, tags)
     return json_response(api_step(step))
 
 
-@router.patch("/{step_id}/transaction/{transaction_id}", responses=documented(Step))
+@router.patch("/{step_id}/transaction/{transaction_id}", responses=describe_response(Step))
 async def set_step_transaction(
-    step_id: StepId, transaction_id: str, house: HouseDep, actor: ActorDep
+    step_id: StepId, transaction_id: str, services: ServicesDep, actor: ActorDep
 ) -> Response:
     return json_response(
-        api_step(await steps.set_transaction(house, actor, step_id, transaction_id))
+        api_step(await steps.set_transaction(services, actor, step_id, transaction_id))
     )

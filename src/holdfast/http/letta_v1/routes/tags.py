@@ -5,21 +5,21 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Response
 
 from holdfast.core.paging import Order, Page
-from holdfast.http.dependencies import ActorDep, HouseDep
-from holdfast.http.json_response import documented, json_response
+from holdfast.http.dependencies import ActorDep, ServicesDep
+from holdfast.http.json_response import describe_response, json_response
 from holdfast.http.letta_v1.paging import paging
 from holdfast.usecases import tags
 
 router = APIRouter(prefix="/v1/tags", tags=["tags"])
 
 
-@router.get("/", responses=documented(list[str]))
+@router.get("/", responses=describe_response(list[str]))
 async def list_tags(
     page: Annotated[Page, Depends(paging(limit=50, order=Order.ASC, order_by=("name",)))],
-    house: HouseDep,
+    services: ServicesDep,
     actor: ActorDep,
     name: Annotated[str | None, Query(description="The whole tag.")] = None,
     query_text: Annotated[str | None, Query(description="A part of the tag.")] = None,
 ) -> Response:
     """The tags of all agents and blocks; a tag is its own cursor."""
-    return json_response(await tags.list_page(house, actor, page, name=name, text=query_text))
+    return json_response(await tags.list_page(services, actor, page, name=name, text=query_text))

@@ -10,9 +10,9 @@ from holdfast.core.messages import Message, Role
 from holdfast.core.paging import Page
 from holdfast.core.tools import ToolKind, ToolQuery
 from holdfast.errors import InvalidArgument
-from holdfast.http.dependencies import ActorDep, HouseDep
+from holdfast.http.dependencies import ActorDep, ServicesDep
 from holdfast.http.json_body import JsonRoute
-from holdfast.http.json_response import documented, json_response
+from holdfast.http.json_response import describe_response, json_response
 from holdfast.http.letta_v1.ids import ToolId
 from holdfast.http.letta_v1.paging import paging
 from holdfast.http.letta_v1.schemas.messages import ToolReturnMessage
@@ -26,16 +26,16 @@ from holdfast.http.letta_v1.schemas.tools import (
     ToolUpdate,
 )
 from holdfast.http.letta_v1.to_wire.messages import api_messages
-from holdfast.http.letta_v1.tools_wire import tool_found, tool_state
+from holdfast.http.letta_v1.to_wire.tools import tool_search_result, tool_state
 from holdfast.usecases import tools
 from holdfast.usecases.tools import ToolForm
 
 router = APIRouter(prefix="/v1/tools", tags=["tools"], route_class=JsonRoute)
 
-_NOT_CUSTOM = tuple(kind for kind in ToolKind if kind is not ToolKind.CUSTOM)
+_BUILTIN_KINDS = tuple(kind for kind in ToolKind if kind is not ToolKind.CUSTOM)
 
 
-async def _filters(
+async def _tool_query(
     *,
     page: Annotated[Page, Depends(paging(limit=50))],
     name: Annotated[str | None, Query(description="The whole name.")] = None,
@@ -54,52 +54,52 @@ async def _filters(
         search=search,
         kinds=tuple(tool_types),
         excluded_kinds=tuple(exclude_tool_types),
-        only_ours=return_only_letta_tools,
+        only_builtin=return_only_letta_tools,
     )
 
 
-Filters = Annotated[ToolQuery, Depends(_filters)]
+FiltersDep = Annotated[ToolQuery, Depends(_tool_query)]
 
 
-@router.post("/", responses=documented(Tool))
-async def create_tool(body: ToolCreate, house: HouseDep, actor: ActorDep) -> Response:
+@router.post("/", responses=describe_response(Tool))
+async def create_tool(body: ToolCreate, services: ServicesDep, actor: ActorDep) -> Response:
     """Make a tool. A tool of that name is changed instead and keeps its id."""
-    return json_response(tool_state(await tools.upsert(house, actor, _form(body))))
+    return json_response(tool_state(await tools.upsert(services, actor, _form(body))))
 
 
-@router.put("/", responses=documented(Tool))
-async def upsert_tool(body: ToolCreate, house: HouseDep, actor: ActorDep) -> Response:
+@router.put("/", responses=describe_response(Tool))
+async def upsert_tool(body: ToolCreate, services: ServicesDep, actor: ActorDep) -> Response:
     """Make a tool, or change the one of that name."""
-    return json_response(tool_state(await tools.upsert(house, actor, _form(body))))
+    return json_response(tool_state(await tools.upsert(services, actor, _form(body))))
 
 
-@router.get("/", responses=documented(list[Tool]))
-async def list_tools(query: Filters, house: HouseDep, actor: ActorDep) -> Response:
-    found = await tools.list_page(house, actor, query)
+@router.get("/", responses=describe_response(list[Tool]))
+async def list_tools(query: FiltersDep, services: ServicesDep, actor: ActorDep) -> Response:
+    found = await tools.list_page(services, actor, query)
     return json_response([tool_state(tool) for tool in found])
 
 
-@router.get("/count", responses=documented(int))
+@router.get("/count", responses=describe_response(int))
 async def count_tools(
-    query: Filters,
-    house: HouseDep,
+    query: FiltersDep,
+    services: ServicesDep,
     actor: ActorDep,
     exclude_letta_tools: Annotated[bool, Query(description="Custom tools only.")] = False,
 ) -> Response:
     if exclude_letta_tools:
-        query = structs.replace(query, excluded_kinds=(*query.excluded_kinds, *_NOT_CUSTOM))
-    return json_response(await tools.count(house, actor, query))
+        query = structs.replace(query, excluded_kinds=(*query.excluded_kinds, *_BUILTIN_KINDS))
+    return json_response(await tools.count(services, actor, query))
 
 
-@router.post("/add-base-tools", responses=documented(list[Tool]))
-async def add_base_tools(house: HouseDep, actor: ActorDep) -> Response:
+@router.post("/add-base-tools", responses=describe_response(list[Tool]))
+async def add_base_tools(services: ServicesDep, actor: ActorDep) -> Response:
     """Bring the built-in tools up to date."""
-    added = await tools.add_builtin(house, actor)
+    added = await tools.add_builtin(services, actor)
     return json_response([tool_state(tool) for tool in added])
 
 
-@router.post("/run", responses=documented(ToolReturnMessage))
-async def run_tool_from_source(body: ToolRun, house: HouseDep, _actor: ActorDep) -> Response:
+@router.post("/run", responses=describe_response(ToolReturnMessage))
+async def run_tool_from_source(body: ToolRun, services: ServicesDep, _actor: ActorDep) -> Response:
     """Run a source without storing it."""
     form = ToolForm(
         source_code=body.source_code,
@@ -110,50 +110,50 @@ async def run_tool_from_source(body: ToolRun, house: HouseDep, _actor: ActorDep)
         npm_requirements=_requirements(body.npm_requirements),
     )
     returned = await tools.run_source(
-        house, form, body.args, function=body.name, environment=body.env_vars or {}
+        services, form, body.args, function=body.name, environment=body.env_vars or {}
     )
     # Nobody said it, so it is in no thread: the row only lives to be shown.
     row = Message(
-        id=house.ids.mint(Kind.MESSAGE),
+        id=services.ids.new_id(Kind.MESSAGE),
         agent_id="",
         thread_id="",
         role=Role.TOOL,
-        created_at=house.clock.now(),
+        created_at=services.clock.now(),
         tool_returns=(returned,),
     )
     return json_response(api_messages(row)[0])
 
 
-@router.post("/search", responses=documented(list[ToolSearchResult]))
-async def search_tools(body: ToolSearch, house: HouseDep, actor: ActorDep) -> Response:
+@router.post("/search", responses=describe_response(list[ToolSearchResult]))
+async def search_tools(body: ToolSearch, services: ServicesDep, actor: ActorDep) -> Response:
     """Find tools by the words of their names, descriptions and tags."""
     if body.search_mode == "vector":
         raise InvalidArgument(
             "Tools are found by their words: use search_mode 'fts' or 'hybrid' rather than 'vector'."
         )
     query = ToolQuery(page=Page(limit=body.limit), kinds=tuple(body.tool_types or ()))
-    found = await tools.search(house, actor, query, body.query or "", tags=body.tags or ())
-    return json_response([tool_found(item) for item in found])
+    found = await tools.search(services, actor, query, body.query or "", tags=body.tags or ())
+    return json_response([tool_search_result(item) for item in found])
 
 
-@router.get("/{tool_id}", responses=documented(Tool))
-async def retrieve_tool(tool_id: ToolId, house: HouseDep, actor: ActorDep) -> Response:
-    return json_response(tool_state(await tools.retrieve(house, actor, tool_id)))
+@router.get("/{tool_id}", responses=describe_response(Tool))
+async def retrieve_tool(tool_id: ToolId, services: ServicesDep, actor: ActorDep) -> Response:
+    return json_response(tool_state(await tools.retrieve(services, actor, tool_id)))
 
 
-@router.patch("/{tool_id}", responses=documented(Tool))
+@router.patch("/{tool_id}", responses=describe_response(Tool))
 async def modify_tool(
-    tool_id: ToolId, body: ToolUpdate, house: HouseDep, actor: ActorDep
+    tool_id: ToolId, body: ToolUpdate, services: ServicesDep, actor: ActorDep
 ) -> Response:
     """Change what is given. A new source brings a new schema unless one is given with it."""
     form = structs.replace(_form(body), metadata=body.metadata_)
-    return json_response(tool_state(await tools.update(house, actor, tool_id, form)))
+    return json_response(tool_state(await tools.update(services, actor, tool_id, form)))
 
 
-@router.delete("/{tool_id}", responses=documented(None))
-async def delete_tool(tool_id: ToolId, house: HouseDep, actor: ActorDep) -> Response:
+@router.delete("/{tool_id}", responses=describe_response(None))
+async def delete_tool(tool_id: ToolId, services: ServicesDep, actor: ActorDep) -> Response:
     """Delete the tool; agents lose it."""
-    await tools.delete(house, actor, tool_id)
+    await tools.delete(services, actor, tool_id)
     return json_response(None)
 
 

@@ -20,7 +20,7 @@ from holdfast.http.letta_v1.schemas.model_settings import (
     ResponseFormatInput,
 )
 from holdfast.http.letta_v1.schemas.models import EmbeddingConfig, LlmConfig
-from holdfast.http.letta_v1.schemas.names import Handle, Mark, SecretName, Tag
+from holdfast.http.letta_v1.schemas.names import Handle, ScopeId, SecretName, Tag
 from holdfast.http.letta_v1.schemas.send import MessageCreate, TimeoutOutcome, TimeoutSeconds
 from holdfast.http.letta_v1.schemas.tools import Tool
 
@@ -47,9 +47,9 @@ Include = Literal[
 ]
 
 # More than any agent has, fewer than a database takes in one question.
-Names = Annotated[list[str], Field(max_length=1_000)]
+NameList = Annotated[list[str], Field(max_length=1_000)]
 # Said in the description only: pydantic's own ``deprecated`` warns whenever we read the field.
-_OLD = Field(json_schema_extra={"deprecated": True})
+_DEPRECATED = Field(json_schema_extra={"deprecated": True})
 
 
 class ChildArgumentsInput(BaseModel):
@@ -99,8 +99,8 @@ class AgentFields(BaseModel):
     model_settings: ModelSettingsInput | None = None
     context_window_limit: Positive | None = None
     embedding: Handle | None = None
-    tool_ids: Names | None = None
-    block_ids: Names | None = None
+    tool_ids: NameList | None = None
+    block_ids: NameList | None = None
     tool_rules: list[ToolRuleInput] | None = None
     tags: list[Tag] | None = None
     secrets: dict[SecretName, str] | None = Field(
@@ -113,31 +113,31 @@ class AgentFields(BaseModel):
     max_files_open: Positive | None = None
     per_file_view_window_char_limit: Positive | None = None
     hidden: bool | None = None
-    project_id: Mark | None = None
-    template_id: Mark | None = None
-    base_template_id: Mark | None = None
+    project_id: ScopeId | None = None
+    template_id: ScopeId | None = None
+    base_template_id: ScopeId | None = None
     identity_ids: list[str] | None = None
     folder_ids: list[str] | None = None
     # Old names, still honoured (wire-v1 §9.4).
-    llm_config: Annotated[LlmConfigInput | None, _OLD] = None
-    embedding_config: Annotated[EmbeddingConfigInput | None, _OLD] = None
-    parallel_tool_calls: Annotated[bool | None, _OLD] = None
-    response_format: Annotated[ResponseFormatInput | None, _OLD] = None
-    max_tokens: Annotated[Positive | None, _OLD] = None
-    reasoning: Annotated[bool | None, _OLD] = None
-    tool_exec_environment_variables: Annotated[dict[str, str] | None, _OLD] = None
+    llm_config: Annotated[LlmConfigInput | None, _DEPRECATED] = None
+    embedding_config: Annotated[EmbeddingConfigInput | None, _DEPRECATED] = None
+    parallel_tool_calls: Annotated[bool | None, _DEPRECATED] = None
+    response_format: Annotated[ResponseFormatInput | None, _DEPRECATED] = None
+    max_tokens: Annotated[Positive | None, _DEPRECATED] = None
+    reasoning: Annotated[bool | None, _DEPRECATED] = None
+    tool_exec_environment_variables: Annotated[dict[str, str] | None, _DEPRECATED] = None
 
 
 class AgentCreate(AgentFields):
     agent_type: AgentType | None = None
     memory_blocks: list[BlockCreate] | None = None
-    tools: Annotated[Names | None, Field(description="Tools by name.")] = None
+    tools: Annotated[NameList | None, Field(description="Tools by name.")] = None
     include_base_tools: bool | None = True
     include_base_tool_rules: bool | None = None
     include_multi_agent_tools: bool | None = False
     initial_message_sequence: list[MessageCreate] | None = None
-    enable_reasoner: Annotated[bool | None, _OLD] = None
-    max_reasoning_tokens: Annotated[Count | None, _OLD] = None
+    enable_reasoner: Annotated[bool | None, _DEPRECATED] = None
+    max_reasoning_tokens: Annotated[Count | None, _DEPRECATED] = None
 
 
 class AgentUpdate(AgentFields):

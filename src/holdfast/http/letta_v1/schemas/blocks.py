@@ -15,7 +15,7 @@ Label = Annotated[str, Field(pattern=LABEL_PATTERN, max_length=MAX_LABEL_CHARS)]
 CharLimit = Annotated[int, Field(ge=0, le=_MAX_INTEGER, description="Characters.")]
 
 
-def _text(value: object) -> object:
+def _null_to_empty(value: object) -> object:
     """A new block without a value is an empty one (wire-v1 §2.6)."""
     return "" if value is None else value
 
@@ -24,7 +24,7 @@ class BlockCreate(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     label: Label
-    value: Annotated[str, BeforeValidator(_text)]
+    value: Annotated[str, BeforeValidator(_null_to_empty)]
     limit: CharLimit = DEFAULT_BLOCK_LIMIT
     description: str | None = None
     read_only: bool = False

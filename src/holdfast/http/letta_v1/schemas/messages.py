@@ -100,7 +100,7 @@ class CompactionStats(Struct, frozen=True, kw_only=True):
     context_tokens_after: int | None = None
 
 
-class Shown(Struct, frozen=True, kw_only=True, tag_field="message_type"):
+class MessageFields(Struct, frozen=True, kw_only=True, tag_field="message_type"):
     """The fields that every API message has."""
 
     id: str
@@ -116,37 +116,39 @@ class Shown(Struct, frozen=True, kw_only=True, tag_field="message_type"):
     seq_id: int | None = None
 
 
-class SystemMessage(Shown, frozen=True, kw_only=True, tag="system_message"):
+class SystemMessage(MessageFields, frozen=True, kw_only=True, tag="system_message"):
     content: str
 
 
-class UserMessage(Shown, frozen=True, kw_only=True, tag="user_message"):
+class UserMessage(MessageFields, frozen=True, kw_only=True, tag="user_message"):
     content: Content
 
 
-class ReasoningMessage(Shown, frozen=True, kw_only=True, tag="reasoning_message"):
+class ReasoningMessage(MessageFields, frozen=True, kw_only=True, tag="reasoning_message"):
     reasoning: str
     source: Literal["reasoner_model", "non_reasoner_model"] = "reasoner_model"
     signature: str | None = None
 
 
-class HiddenReasoningMessage(Shown, frozen=True, kw_only=True, tag="hidden_reasoning_message"):
+class HiddenReasoningMessage(
+    MessageFields, frozen=True, kw_only=True, tag="hidden_reasoning_message"
+):
     state: Literal["redacted", "omitted"]
     hidden_reasoning: str | None = None
 
 
-class AssistantMessage(Shown, frozen=True, kw_only=True, tag="assistant_message"):
+class AssistantMessage(MessageFields, frozen=True, kw_only=True, tag="assistant_message"):
     content: str
 
 
-class ToolCallMessage(Shown, frozen=True, kw_only=True, tag="tool_call_message"):
+class ToolCallMessage(MessageFields, frozen=True, kw_only=True, tag="tool_call_message"):
     """``tool_call`` is the first of ``tool_calls``."""
 
     tool_call: ToolCall
     tool_calls: list[ToolCall]
 
 
-class ToolReturnMessage(Shown, frozen=True, kw_only=True, tag="tool_return_message"):
+class ToolReturnMessage(MessageFields, frozen=True, kw_only=True, tag="tool_return_message"):
     """The fields of the first entry of ``tool_returns`` are repeated beside it."""
 
     tool_return: str
@@ -157,14 +159,18 @@ class ToolReturnMessage(Shown, frozen=True, kw_only=True, tag="tool_return_messa
     tool_returns: list[ToolReturn]
 
 
-class ApprovalRequestMessage(Shown, frozen=True, kw_only=True, tag="approval_request_message"):
+class ApprovalRequestMessage(
+    MessageFields, frozen=True, kw_only=True, tag="approval_request_message"
+):
     tool_call: ToolCall
     tool_calls: list[ToolCall]
     # Not in V1, and only where the request is shown as pending: when the first of its calls expires.
     expires_at: datetime | UnsetType = UNSET
 
 
-class ApprovalResponseMessage(Shown, frozen=True, kw_only=True, tag="approval_response_message"):
+class ApprovalResponseMessage(
+    MessageFields, frozen=True, kw_only=True, tag="approval_response_message"
+):
     """``approve``, ``approval_request_id`` (a tool call's id) and ``reason`` repeat the first decision."""
 
     approvals: list[ApprovalReturn | ToolReturn] | None = None
@@ -173,12 +179,12 @@ class ApprovalResponseMessage(Shown, frozen=True, kw_only=True, tag="approval_re
     reason: str | None = None
 
 
-class SummaryMessage(Shown, frozen=True, kw_only=True, tag="summary_message"):
+class SummaryMessage(MessageFields, frozen=True, kw_only=True, tag="summary_message"):
     summary: str
     compaction_stats: CompactionStats | None = None
 
 
-class EventMessage(Shown, frozen=True, kw_only=True, tag="event_message"):
+class EventMessage(MessageFields, frozen=True, kw_only=True, tag="event_message"):
     event_type: Literal["compaction"]
     event_data: dict[str, Any]
 
@@ -198,19 +204,21 @@ ApiMessage = (
 )
 
 
-class ToolCallChunk(Shown, frozen=True, kw_only=True, tag="tool_call_message"):
+class ToolCallChunk(MessageFields, frozen=True, kw_only=True, tag="tool_call_message"):
     """Some more of a call: twice the same object, where a whole message has a list (wire-v1 §4.5)."""
 
     tool_call: ToolCallDelta
     tool_calls: ToolCallDelta
 
 
-class ApprovalRequestChunk(Shown, frozen=True, kw_only=True, tag="approval_request_message"):
+class ApprovalRequestChunk(
+    MessageFields, frozen=True, kw_only=True, tag="approval_request_message"
+):
     tool_call: ToolCallDelta
     tool_calls: ToolCallDelta
 
 
-class Ping(Shown, frozen=True, kw_only=True, tag="ping"):
+class Ping(MessageFields, frozen=True, kw_only=True, tag="ping"):
     """Says that the stream lives. ``seq_id`` is the last that was shown."""
 
 
@@ -245,8 +253,8 @@ class ErrorMessage(
     seq_id: int | None = None
 
 
-ShownMessage = ApiMessage | ToolCallChunk | ApprovalRequestChunk
-StreamItem = ShownMessage | Ping | StopReasonItem | UsageStatistics | ErrorMessage
+StreamMessage = ApiMessage | ToolCallChunk | ApprovalRequestChunk
+StreamItem = StreamMessage | Ping | StopReasonItem | UsageStatistics | ErrorMessage
 
 
 class LettaResponse(Struct, frozen=True, kw_only=True):

@@ -28,7 +28,7 @@ class ResponseFormatInput(BaseModel):
     json_schema: dict[str, Any] | None = None
 
     @model_validator(mode="after")
-    def _has_its_schema(self) -> Self:
+    def _require_schema(self) -> Self:
         if self.type == "json_schema" and not self.json_schema:
             raise ValueError("a response format of type json_schema needs its json_schema")
         return self

@@ -8,7 +8,7 @@ from pydantic import Field
 MAX_NAME_CHARS = 500
 
 # Several of these stand in one index beside a handle.
-MAX_MARK_CHARS = 100
+MAX_SCOPE_ID_CHARS = 100
 
 Tag = Annotated[str, Field(max_length=MAX_NAME_CHARS)]
 Handle = Annotated[
@@ -16,4 +16,4 @@ Handle = Annotated[
 ]
 SecretName = Annotated[str, Field(max_length=MAX_NAME_CHARS)]
 # To which project or template something belongs.
-Mark = Annotated[str, Field(max_length=MAX_MARK_CHARS)]
+ScopeId = Annotated[str, Field(max_length=MAX_SCOPE_ID_CHARS)]

@@ -7,30 +7,30 @@ from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field
 
 Key = Annotated[str, Field(min_length=1, max_length=10_000)]
-Words = Annotated[str, Field(max_length=1_000)]
+ShortText = Annotated[str, Field(max_length=1_000)]
 
 
-class _Form(BaseModel):
+class _ProviderFields(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     access_key: Key | None = None
-    region: Words | None = None
-    base_url: Words | None = None
-    api_version: Words | None = None
+    region: ShortText | None = None
+    base_url: ShortText | None = None
+    api_version: ShortText | None = None
 
 
-class ProviderCreate(_Form):
+class ProviderCreate(_ProviderFields):
     name: Annotated[str, Field(min_length=1, max_length=50)]
-    provider_type: Words
+    provider_type: ShortText
     api_key: Key
 
 
-class ProviderUpdate(_Form):
+class ProviderUpdate(_ProviderFields):
     api_key: Key | None = None
 
 
-class ProviderCheck(_Form):
-    provider_type: Words
+class ProviderCheck(_ProviderFields):
+    provider_type: ShortText
     api_key: Key
 
 

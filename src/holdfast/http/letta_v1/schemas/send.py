@@ -16,13 +16,13 @@ class Lenient(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
 
-def _kind(value: object, *, otherwise: str, **telling: str) -> str:
+def _kind(value: object, *, otherwise: str, **event_writer: str) -> str:
     """The ``type`` of an object; where it is left out, the first key that tells (wire-v1 §2.3.1)."""
     if not isinstance(value, dict):
         return otherwise
     if (given := value.get("type")) is not None:
         return str(given)
-    return next((kind for key, kind in telling.items() if key in value), otherwise)
+    return next((kind for key, kind in event_writer.items() if key in value), otherwise)
 
 
 class UrlSource(Lenient):

@@ -9,22 +9,22 @@ from holdfast.core.explanation import (
     Explanation,
     Phase,
     Remedy,
-    Return,
+    SendResults,
 )
 from holdfast.core.messages import conversation_id
 from holdfast.http.letta_v1.schemas import explanation as wire
 from holdfast.http.letta_v1.to_wire.replies import error_message
 from holdfast.http.letta_v1.to_wire.runs import STATUSES, token_usage
 from holdfast.http.letta_v1.to_wire.steps import api_step
-from holdfast.usecases.explaining import Explained
+from holdfast.usecases.explanation import ExplainedRun
 
-_ANYBODY = "anyone who may use this server"
-_THE_CLIENT = "the client that offered the tool"
+_ANY_USER = "anyone who may use this server"
+_TOOL_CLIENT = "the client that offered the tool"
 # Where the caller's own words belong.
-_BLANK = "…"
+_PLACEHOLDER = "…"
 
 
-def api_explanation(found: Explained) -> wire.Explanation:
+def api_explanation(found: ExplainedRun) -> wire.Explanation:
     run, told = found.run, found.explanation
     return wire.Explanation(
         run_id=run.id,
@@ -35,20 +35,20 @@ def api_explanation(found: Explained) -> wire.Explanation:
         summary=told.summary,
         since=told.since,
         waits_for=wire.WaitsFor(
-            runs=list(told.behind),
+            runs=list(told.runs_ahead),
             model=told.model,
-            tool_calls=[_call(call, told) for call in told.calls],
+            tool_calls=[_awaited_call(call, told) for call in told.calls],
             approval_id=told.request_id,
         ),
         by_itself=told.by_itself,
-        unblock=[_request(remedy) for remedy in told.remedies],
+        unblock=[_unblock_request(remedy) for remedy in told.remedies],
         stop_reason=run.stop_reason,
         error=error_message(run.id, run.failure) if run.failure else None,
         cancellation=run.cancellation,
         num_steps=run.num_steps,
         failed_attempts=api_step(found.step).attempts if found.step else [],
         recoveries=run.progress.recoveries,
-        lease=wire.Lease(held_here=found.carried),
+        lease=wire.Lease(held_here=found.has_worker),
         usage=token_usage(run.usage, found.costs),
         created_at=run.created_at,
         started_at=run.started_at,
@@ -56,41 +56,45 @@ def api_explanation(found: Explained) -> wire.Explanation:
     )
 
 
-def _call(call: AwaitedCall, told: Explanation) -> wire.AwaitedCall:
+def _awaited_call(call: AwaitedCall, told: Explanation) -> wire.AwaitedCall:
     shown = wire.AwaitedCall(
-        tool_call_id=call.id, name=call.name, needs="returned" if call.settled else "running"
+        tool_call_id=call.id, name=call.name, needs="returned" if call.has_result else "running"
     )
     if told.phase is not Phase.WAITING_FOR_APPROVAL:
         return shown
     return wire.AwaitedCall(
         tool_call_id=call.id,
         name=call.name,
-        needs="result" if call.by_client else "decision",
-        answered_by=_THE_CLIENT if call.by_client else _ANYBODY,
+        needs="result" if call.runs_on_client else "decision",
+        answered_by=_TOOL_CLIENT if call.runs_on_client else _ANY_USER,
         expires_at=call.deadline.at if call.deadline else None,
         on_timeout=call.deadline.outcome if call.deadline else None,
     )
 
 
-def _request(remedy: Remedy) -> wire.HttpCall:
+def _unblock_request(remedy: Remedy) -> wire.HttpCall:
     match remedy:
         case Cancel(run_id=run_id):
             return _post(remedy, f"runs/{run_id}/cancel", {})
         case Decide(request_id=request_id, approve=True):
             return _post(remedy, f"approvals/{request_id}", {"approve": True})
         case Decide(request_id=request_id):
-            return _post(remedy, f"approvals/{request_id}", {"approve": False, "reason": _BLANK})
-        case Return(request_id=request_id):
-            return _post(remedy, f"approvals/{request_id}", {"approvals": _entries(remedy)})
+            return _post(
+                remedy, f"approvals/{request_id}", {"approve": False, "reason": _PLACEHOLDER}
+            )
+        case SendResults(request_id=request_id):
+            return _post(
+                remedy, f"approvals/{request_id}", {"approvals": _approval_entries(remedy)}
+            )
 
 
 def _post(remedy: Remedy, path: str, body: dict[str, Any]) -> wire.HttpCall:
     return wire.HttpCall(effect=remedy.effect, method="POST", path=f"/v1/{path}", body=body)
 
 
-def _entries(remedy: Return) -> list[dict[str, Any]]:
+def _approval_entries(remedy: SendResults) -> list[dict[str, Any]]:
     results = [
-        {"type": "tool", "tool_call_id": call_id, "tool_return": _BLANK, "status": "success"}
+        {"type": "tool", "tool_call_id": call_id, "tool_return": _PLACEHOLDER, "status": "success"}
         for call_id in remedy.call_ids
     ]
     approved = [

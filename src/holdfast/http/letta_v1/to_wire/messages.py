@@ -19,28 +19,28 @@ from holdfast.core.messages import (
     ToolCall,
     ToolReturn,
 )
-from holdfast.core.pieces import Piece, Sort, pieces
+from holdfast.core.pieces import Piece, PieceKind, pieces
 from holdfast.core.summaries import unpack
 from holdfast.http.letta_v1.schemas import messages as wire
 
 
-class Speech(Struct, frozen=True):
+class AssistantMessageTool(Struct, frozen=True):
     """The tool that older agents spoke through: a listing shows its calls as plain words."""
 
     tool: str = "send_message"
     argument: str = "message"
 
 
-def api_messages(row: Message, speech: Speech | None = None) -> list[wire.ApiMessage]:
+def api_messages(row: Message, speech: AssistantMessageTool | None = None) -> list[wire.ApiMessage]:
     """All that V1 shows of a row: each piece of it is one message."""
-    found = pieces(row) if speech is None else _spoken(row, speech)
+    found = pieces(row) if speech is None else _listing_pieces(row, speech)
     return [_api_message(row, index, piece, speech) for index, piece in enumerate(found)]
 
 
 def api_listing(
     rows: Iterable[Message],
     types: Collection[str] | None = None,
-    speech: Speech | None = None,
+    speech: AssistantMessageTool | None = None,
 ) -> list[wire.ApiMessage]:
     """The rows in their order; of these only the message types that were asked for (None: all)."""
     shown = [message for row in rows for message in api_messages(row, speech)]
@@ -54,17 +54,17 @@ def summary_message(row: Message) -> wire.SummaryMessage:
     packed = unpack(row)
     stats = packed.compaction_stats
     return wire.SummaryMessage(
-        **_shown(row, derived_otid(row.id, 0)),
+        **_common_fields(row, derived_otid(row.id, 0)),
         summary=packed.message,
         compaction_stats=wire.CompactionStats(**asdict(stats)) if stats else None,
     )
 
 
-def message_type(message: wire.ShownMessage) -> str:
+def message_type(message: wire.StreamMessage) -> str:
     return str(message.__struct_config__.tag)
 
 
-def _shown(row: Message, otid: str | None) -> dict[str, Any]:
+def _common_fields(row: Message, otid: str | None) -> dict[str, Any]:
     return {
         "id": row.id,
         "date": row.created_at.isoformat(timespec="seconds"),
@@ -76,28 +76,32 @@ def _shown(row: Message, otid: str | None) -> dict[str, Any]:
     }
 
 
-def _api_message(row: Message, index: int, piece: Piece, speech: Speech | None) -> wire.ApiMessage:
+def _api_message(
+    row: Message, index: int, piece: Piece, speech: AssistantMessageTool | None
+) -> wire.ApiMessage:
     """A piece; the otid tells its place in the row (wire-v1 §1.8)."""
-    if piece.sort is Sort.WHOLE:
-        return _whole(row, speech)
-    common = _shown(row, derived_otid(row.id, -1 if piece.sort is Sort.HELD else index))
-    match piece.sort:
-        case Sort.WORDS:
-            content = "".join(_words_of(part) for part in piece.parts)
+    if piece.kind is PieceKind.MESSAGE:
+        return _whole_message(row, speech)
+    common = _common_fields(
+        row, derived_otid(row.id, -1 if piece.kind is PieceKind.HELD_CALLS else index)
+    )
+    match piece.kind:
+        case PieceKind.TEXT:
+            content = "".join(_part_text(part) for part in piece.parts)
             return wire.AssistantMessage(**common, content=content)
-        case Sort.CALLS:
+        case PieceKind.TOOL_CALLS:
             calls = [api_call(call) for call in piece.calls]
             return wire.ToolCallMessage(**common, tool_call=calls[0], tool_calls=calls)
-        case Sort.HELD:
+        case PieceKind.HELD_CALLS:
             calls = [api_call(call) for call in piece.calls]
             return wire.ApprovalRequestMessage(**common, tool_call=calls[0], tool_calls=calls)
         case _:
-            return _thought(piece, common)
+            return _reasoning_message(piece, common)
 
 
-def _thought(piece: Piece, common: dict[str, Any]) -> wire.ApiMessage:
+def _reasoning_message(piece: Piece, common: dict[str, Any]) -> wire.ApiMessage:
     thoughts = [part for part in piece.parts if isinstance(part, Thinking)]
-    if piece.sort is Sort.HIDDEN:
+    if piece.kind is PieceKind.HIDDEN_REASONING:
         [thought] = thoughts
         return wire.HiddenReasoningMessage(
             **common,
@@ -112,22 +116,26 @@ def _thought(piece: Piece, common: dict[str, Any]) -> wire.ApiMessage:
     )
 
 
-def _whole(row: Message, speech: Speech | None) -> wire.ApiMessage:
+def _whole_message(row: Message, speech: AssistantMessageTool | None) -> wire.ApiMessage:
     match row.role:
         case Role.SYSTEM:
-            return wire.SystemMessage(**_shown(row, row.otid), content=_as_text(row.content))
+            return wire.SystemMessage(
+                **_common_fields(row, row.otid), content=_as_text(row.content)
+            )
         case Role.APPROVAL:
             return _approval_response(row)
         case Role.TOOL:
-            return _tool_return(row, _heard(row, speech))
+            return _tool_return(row, _visible_returns(row, speech))
         case _:
-            return wire.UserMessage(**_shown(row, row.otid), content=_user_content(row.content))
+            return wire.UserMessage(
+                **_common_fields(row, row.otid), content=_user_content(row.content)
+            )
 
 
 def _approval_response(row: Message) -> wire.ApiMessage:
     decided = next((item for item in row.decisions if item.returned is None), None)
     return wire.ApprovalResponseMessage(
-        **_shown(row, row.otid),
+        **_common_fields(row, row.otid),
         approvals=[api_decision(item) for item in row.decisions],
         approve=decided.approve if decided else None,
         approval_request_id=decided.call_id if decided else None,
@@ -136,8 +144,8 @@ def _approval_response(row: Message) -> wire.ApiMessage:
 
 
 def _tool_return(row: Message, items: Sequence[ToolReturn]) -> wire.ApiMessage:
-    first, returns = items[0], [_return(item) for item in items]
-    common = _shown(row, derived_otid(row.id, 0))
+    first, returns = items[0], [_tool_return_entry(item) for item in items]
+    common = _common_fields(row, derived_otid(row.id, 0))
     common["name"] = row.name or first.name
     return wire.ToolReturnMessage(
         **common,
@@ -150,27 +158,27 @@ def _tool_return(row: Message, items: Sequence[ToolReturn]) -> wire.ApiMessage:
     )
 
 
-def _spoken(row: Message, speech: Speech) -> Sequence[Piece]:
+def _listing_pieces(row: Message, speech: AssistantMessageTool) -> Sequence[Piece]:
     """The pieces of a row in a listing: calls that only speak are words, and their returns are nothing."""
     found: list[Piece] = []
     for piece in pieces(row):
-        if piece.sort is Sort.CALLS:
-            words = {call.id: _words(call, speech) for call in piece.calls}
+        if piece.kind is PieceKind.TOOL_CALLS:
+            words = {call.id: _speech_text(call, speech) for call in piece.calls}
             found += [
-                Piece(Sort.WORDS, (Text(said),)) for said in words.values() if said is not None
+                Piece(PieceKind.TEXT, (Text(said),)) for said in words.values() if said is not None
             ]
             calls = tuple(call for call in piece.calls if words[call.id] is None)
-            found += [Piece(Sort.CALLS, calls=calls)] if calls else []
-        elif row.role is not Role.TOOL or _heard(row, speech):
+            found += [Piece(PieceKind.TOOL_CALLS, calls=calls)] if calls else []
+        elif row.role is not Role.TOOL or _visible_returns(row, speech):
             found.append(piece)
     return found
 
 
-def _heard(row: Message, speech: Speech | None) -> Sequence[ToolReturn]:
+def _visible_returns(row: Message, speech: AssistantMessageTool | None) -> Sequence[ToolReturn]:
     return [item for item in row.tool_returns if speech is None or item.name != speech.tool]
 
 
-def _words(call: ToolCall, speech: Speech) -> str | None:
+def _speech_text(call: ToolCall, speech: AssistantMessageTool) -> str | None:
     """What the call says to the user, if that is all it does."""
     if call.name != speech.tool:
         return None
@@ -186,7 +194,7 @@ def api_call(call: ToolCall) -> wire.ToolCall:
     return wire.ToolCall(name=call.name, arguments=call.arguments, tool_call_id=call.id)
 
 
-def _return(item: ToolReturn) -> wire.ToolReturn:
+def _tool_return_entry(item: ToolReturn) -> wire.ToolReturn:
     has_images = any(isinstance(part, Image) for part in item.content)
     status: Literal["success", "error"] = "success" if item.ok else "error"
     return wire.ToolReturn(
@@ -205,7 +213,7 @@ def api_decision(item: Decision) -> wire.ApprovalReturn | wire.ToolReturn:
         "decided_at": item.decided_at or UNSET,
     }
     if item.returned is not None:
-        return replace(_return(item.returned), **who)
+        return replace(_tool_return_entry(item.returned), **who)
     return wire.ApprovalReturn(
         tool_call_id=item.call_id,
         approve=item.approve,
@@ -215,7 +223,7 @@ def api_decision(item: Decision) -> wire.ApprovalReturn | wire.ToolReturn:
     )
 
 
-class _Packed(Struct):
+class _PackedUserMessage(Struct):
     """How V1 stored a user's words; rows that come from there still hold it."""
 
     type: Literal["user_message"]
@@ -227,16 +235,16 @@ def _user_content(content: Sequence[Part]) -> wire.Content:
         case ():
             return ""
         case (Text(text=text),):
-            return _unpacked(text)
+            return _unpack_user_message(text)
         case _:
             return _as_parts(content)
 
 
-def _unpacked(text: str) -> str:
+def _unpack_user_message(text: str) -> str:
     if not (text.startswith("{") and '"user_message"' in text):
         return text
     try:
-        return msgspec.json.decode(text, type=_Packed).message
+        return msgspec.json.decode(text, type=_PackedUserMessage).message
     except msgspec.DecodeError:
         return text
 
@@ -254,7 +262,7 @@ def _as_parts(content: Sequence[Part]) -> list[wire.TextContent | wire.ImageCont
     return parts
 
 
-def _words_of(part: Part) -> str:
+def _part_text(part: Part) -> str:
     return part.text if isinstance(part, Text) else "[Image omitted]"
 
 

@@ -12,7 +12,7 @@ from holdfast.http.letta_v1.to_wire.messages import (
     message_type,
     summary_message,
 )
-from holdfast.http.letta_v1.to_wire.way_out import way_out
+from holdfast.http.letta_v1.to_wire.unblock_hint import unblock_hint
 from holdfast.usecases.messages import Reply
 
 # The error types that V1 clients know (wire-v1 §4.6); every other failure has to be one of these too.
@@ -36,7 +36,7 @@ def letta_response(reply: Reply) -> wire.LettaResponse:
     request = reply.run.request
     types, summaries = request.include_return_message_types, request.include_compaction_messages
     rows = [row for row in reply.messages if summaries or row.role is not Role.SUMMARY]
-    shown = [message for row in rows for message in _shown(row)]
+    shown = [message for row in rows for message in _row_messages(row)]
     return wire.LettaResponse(
         messages=[item for item in shown if types is None or message_type(item) in types],
         stop_reason=wire.StopReasonItem(reply.ended.stop_reason),
@@ -44,7 +44,7 @@ def letta_response(reply: Reply) -> wire.LettaResponse:
     )
 
 
-def _shown(row: Message) -> Sequence[wire.ApiMessage]:
+def _row_messages(row: Message) -> Sequence[wire.ApiMessage]:
     return [summary_message(row)] if row.role is Role.SUMMARY else api_messages(row)
 
 
@@ -67,7 +67,7 @@ def error_message(run_id: str, failure: RunFailure) -> wire.ErrorMessage:
         run_id=run_id,
         error_type=error_type(failure.kind),
         message=failure.message,
-        detail=(failure.detail + way_out(failure.pending_request_id, failure.pending_calls))
+        detail=(failure.detail + unblock_hint(failure.pending_request_id, failure.pending_calls))
         or None,
     )
 

@@ -16,12 +16,12 @@ from holdfast.core.events import (
     CallStreamed,
     CompactionBegan,
     Event,
-    HiddenThoughtStreamed,
+    HiddenReasoningStreamed,
     MessageStored,
+    ReasoningStreamed,
     RunEnded,
     Streamed,
     TextStreamed,
-    ThoughtStreamed,
 )
 from holdfast.core.messages import Role
 from holdfast.core.runs import Run, StopReason
@@ -33,31 +33,33 @@ from holdfast.http.letta_v1.to_wire.messages import (
     summary_message,
 )
 from holdfast.http.letta_v1.to_wire.replies import error_message, usage_statistics
-from holdfast.http.letta_v1.to_wire.way_out import explained
+from holdfast.http.letta_v1.to_wire.unblock_hint import describe_error
 
 # Every token of a piece has the same otid, and computing it costs more than all else about a token.
 _otid = lru_cache(maxsize=1_024)(ids.derived_otid)
 
 
-class View(Struct, frozen=True, kw_only=True):
+class StreamView(Struct, frozen=True, kw_only=True):
     """What a reader is shown: of a filtered run only these message types; event numbers if it may need them."""
 
     types: tuple[str, ...] | None = None
     numbered: bool = False
 
 
-def view_of(run: Run, *, resumed: bool = False) -> View:
+def view_of(run: Run, *, resumed: bool = False) -> StreamView:
     """Who began in the background, or has resumed once, may want to resume again (wire-v1 §4.3)."""
     types = run.request.include_return_message_types
-    return View(types=types, numbered=resumed or run.background)
+    return StreamView(types=types, numbered=resumed or run.background)
 
 
-def stream_items(events: Sequence[Event], view: View, now: datetime) -> Iterator[wire.StreamItem]:
-    date = _whole_seconds(now)
+def stream_items(
+    events: Sequence[Event], view: StreamView, now: datetime
+) -> Iterator[wire.StreamItem]:
+    date = _format_seconds(now)
     for event in events:
         fact = event.fact
         if isinstance(fact, RunEnded):
-            yield from _ending(event, fact, view)
+            yield from _end_items(event, fact, view)
             continue
         message = _message(event, fact, view, date)
         if view.types is None or message_type(message) in view.types:
@@ -65,33 +67,33 @@ def stream_items(events: Sequence[Event], view: View, now: datetime) -> Iterator
 
 
 def ping(run_id: str, uuid: str, now: datetime, seq: int | None) -> wire.StreamItem:
-    return wire.Ping(id=f"ping-{uuid}", date=_whole_seconds(now), run_id=run_id, seq_id=seq)
+    return wire.Ping(id=f"ping-{uuid}", date=_format_seconds(now), run_id=run_id, seq_id=seq)
 
 
-def refusal(error: CallerError) -> tuple[wire.StreamItem, ...]:
+def refusal_items(error: CallerError) -> tuple[wire.StreamItem, ...]:
     """A send that the loop would have refused: no run was made of it (wire-v1 §4.2)."""
-    text = explained(error)
+    text = describe_error(error)
     return (
         wire.StopReasonItem(StopReason.ERROR),
         wire.ErrorMessage(run_id=None, error_type="internal_error", message=text, detail=text),
     )
 
 
-def _whole_seconds(moment: datetime) -> str:
+def _format_seconds(moment: datetime) -> str:
     return moment.isoformat(timespec="seconds")
 
 
 def _message(
-    event: Event, fact: Streamed | MessageStored | CompactionBegan, view: View, date: str
-) -> wire.ShownMessage:
+    event: Event, fact: Streamed | MessageStored | CompactionBegan, view: StreamView, date: str
+) -> wire.StreamMessage:
     if isinstance(fact, MessageStored):
-        return _stored(event, fact, view)
+        return _stored_message(event, fact, view)
     if isinstance(fact, CompactionBegan):
-        return _compaction(event, fact, view, date)
-    return _chunk(fact, _common(event, fact, view, date))
+        return _compaction_message(event, fact, view, date)
+    return _message_chunk(fact, _common_fields(event, fact, view, date))
 
 
-def _stored(event: Event, fact: MessageStored, view: View) -> wire.ShownMessage:
+def _stored_message(event: Event, fact: MessageStored, view: StreamView) -> wire.StreamMessage:
     # A summary is in the log only where it was asked for (wire-v1 §7.9).
     is_summary = fact.message.role is Role.SUMMARY
     message = (
@@ -100,7 +102,9 @@ def _stored(event: Event, fact: MessageStored, view: View) -> wire.ShownMessage:
     return replace(message, run_id=event.run_id, seq_id=event.seq if view.numbered else None)
 
 
-def _compaction(event: Event, fact: CompactionBegan, view: View, date: str) -> wire.ShownMessage:
+def _compaction_message(
+    event: Event, fact: CompactionBegan, view: StreamView, date: str
+) -> wire.StreamMessage:
     return wire.EventMessage(
         id=fact.id,
         date=date,
@@ -115,7 +119,7 @@ def _compaction(event: Event, fact: CompactionBegan, view: View, date: str) -> w
     )
 
 
-def _common(event: Event, fact: Streamed, view: View, date: str) -> dict[str, Any]:
+def _common_fields(event: Event, fact: Streamed, view: StreamView, date: str) -> dict[str, Any]:
     held = isinstance(fact, CallStreamed) and fact.held
     return {
         "id": fact.message_id,
@@ -127,11 +131,11 @@ def _common(event: Event, fact: Streamed, view: View, date: str) -> dict[str, An
     }
 
 
-def _chunk(fact: Streamed, common: dict[str, Any]) -> wire.ShownMessage:
+def _message_chunk(fact: Streamed, common: dict[str, Any]) -> wire.StreamMessage:
     match fact:
         case TextStreamed(text=text):
             return wire.AssistantMessage(**common, content=text)
-        case ThoughtStreamed(text=text):
+        case ReasoningStreamed(text=text):
             return wire.ReasoningMessage(**common, reasoning=text)
         case CallStreamed():
             delta = wire.ToolCallDelta(
@@ -139,7 +143,7 @@ def _chunk(fact: Streamed, common: dict[str, Any]) -> wire.ShownMessage:
             )
             chunk = wire.ApprovalRequestChunk if fact.held else wire.ToolCallChunk
             return chunk(**common, tool_call=delta, tool_calls=delta)
-        case HiddenThoughtStreamed():
+        case HiddenReasoningStreamed():
             return wire.HiddenReasoningMessage(
                 **common,
                 state="redacted" if fact.redacted else "omitted",
@@ -147,7 +151,7 @@ def _chunk(fact: Streamed, common: dict[str, Any]) -> wire.ShownMessage:
             )
 
 
-def _ending(event: Event, ended: RunEnded, view: View) -> Iterator[wire.StreamItem]:
+def _end_items(event: Event, ended: RunEnded, view: StreamView) -> Iterator[wire.StreamItem]:
     """Exactly one stop reason, then the usage or what went wrong, whatever the reader asked for."""
     yield wire.StopReasonItem(ended.stop_reason)
     if ended.failure is None:

@@ -1,0 +1,125 @@
+"""What every row finds when it begins: a provider, databases and folders of its own, and how much to do."""
+
+import itertools
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import psycopg
+from sqlalchemy import make_url
+
+from bench import processes
+from bench.client import Client
+
+MODEL = "openai/gpt-4o-mini"
+NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
+TURN: Mapping[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    starts: int = 5
+    turns: int = 200
+    agents: int = 100
+    long_turns: int = 30
+    chains: int = 10
+    load_seconds: float = 8.0
+    conversations: int = 64
+    streams: int = 40
+    single_streams: int = 10
+    paced_words: int = 500
+    cancels: int = 30
+    tool_cancels: int = 10
+    followers: int = 1000
+    reconnects: int = 100
+    runs: int = 1_000_000
+    approvals: int = 30
+    inboxes: int = 30
+
+
+QUICK = Counts(
+    starts=2,
+    turns=50,
+    agents=30,
+    long_turns=8,
+    chains=3,
+    load_seconds=3.0,
+    streams=10,
+    single_streams=4,
+    paced_words=150,
+    cancels=10,
+    tool_cancels=4,
+    followers=300,
+    reconnects=30,
+    runs=100_000,
+    approvals=8,
+    inboxes=8,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Home:
+    """What outlives one start of a server."""
+
+    folder: Path
+    database_url: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchContext:
+    provider: processes.RunningProcess
+    folder: Path
+    counts: Counts
+    # The address of a PostgreSQL server; None benches SQLite.
+    postgres: str | None = None
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    def new_folder(self) -> Path:
+        folder = self.folder / str(next(self._numbers))
+        folder.mkdir()
+        return folder
+
+    def new_home(self) -> Home:
+        folder = self.new_folder()
+        if self.postgres is None:
+            return Home(folder=folder, database_url=None)
+        name = f"bench_{folder.name}"
+        with psycopg.connect(self.postgres, autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name}".encode())
+        url = make_url(self.postgres).set(database=name)
+        return Home(folder=folder, database_url=url.render_as_string(hide_password=False))
+
+    @contextmanager
+    def server(
+        self, home: Home, variables: Mapping[str, str] = NO_VARIABLES
+    ) -> Iterator[processes.RunningProcess]:
+        with processes.server(
+            home.folder, self.provider.address, home.database_url, variables
+        ) as running:
+            yield running
+
+    @asynccontextmanager
+    async def warm_server(
+        self, variables: Mapping[str, str] = NO_VARIABLES
+    ) -> AsyncIterator[tuple[processes.RunningProcess, Client]]:
+        """A server whose providers are loaded and which has made its first turns, and a client of it."""
+        with self.server(self.new_home(), variables) as running:
+            async with processes.open_client(running.address) as client:
+                await running.wait_until_idle()
+                agent = await new_agent(client)
+                for _ in range(10):
+                    await client.post(turn_path(agent), TURN)
+                yield running, client
+
+
+async def new_agent(client: Client, **fields: Any) -> str:
+    """The id of an agent with the tools and blocks that every agent gets."""
+    made = await client.post("/v1/agents/", {"model": MODEL} | fields)
+    return str(made["id"])
+
+
+def turn_path(agent_id: str) -> str:
+    return f"/v1/agents/{agent_id}/messages"

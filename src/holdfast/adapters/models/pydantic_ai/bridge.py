@@ -1,0 +1,194 @@
+"""The bridge to pydantic-ai: one for every provider, always streaming.
+
+Importing this module imports pydantic-ai (0.7 s), and the first model of a provider its SDK (another 0.3 to
+0.9 s): the router does both in a thread.
+"""
+
+import warnings
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextvars import ContextVar
+from functools import lru_cache
+from importlib import import_module
+from typing import TypeAlias, cast
+from urllib.request import getproxies
+
+import httpx2
+from pydantic_ai.messages import ModelMessage
+from pydantic_ai.models import Model, ModelRequestParameters
+from pydantic_ai.output import OutputObjectDefinition
+from pydantic_ai.tools import ToolDefinition
+
+from holdfast.adapters.models.handles import Account, ProviderSettings, wire_name
+from holdfast.adapters.models.providers.table import PROVIDERS, WIRES
+from holdfast.adapters.models.pydantic_ai.answers import answer_events
+from holdfast.adapters.models.pydantic_ai.errors import translate_errors
+from holdfast.adapters.models.pydantic_ai.exchange_recorder import (
+    record_exchanges,
+    record_request,
+    record_response,
+)
+from holdfast.adapters.models.pydantic_ai.history import to_messages
+from holdfast.adapters.models.pydantic_ai.wires.wire import Wire
+from holdfast.adapters.models.transport import StreamTransport
+from holdfast.ports.model import ModelEvent, Question, ToolOffer
+
+# Who is spoken to, where, in whose name, and in which language.
+_WireKey: TypeAlias = tuple[str, str | None, str, str]
+
+# Callers name any model they like; this many are kept ready.
+_MAX_MODELS = 256
+# Ways to ask the accounts that users brought.
+_MAX_USER_WIRES = 512
+
+_CONNECT_SECONDS = 10.0
+
+# V1 clients always send a temperature; that reasoning models ignore it is not news.
+warnings.filterwarnings("ignore", message="Sampling parameters", category=UserWarning)
+
+
+# What the task's question has opened, so that it is closed at once: some SDKs leave that to the garbage collector.
+_open_responses: ContextVar[list[httpx2.Response]] = ContextVar("opened")
+
+
+class PydanticAiBridge:
+    def __init__(self, settings: ProviderSettings) -> None:
+        self._settings = settings
+        self._secrets = tuple(
+            secret for account in settings.accounts.values() for secret in account.secrets
+        )
+        self._clients: dict[tuple[bool, bool], httpx2.AsyncClient] = {}
+        self._wires: dict[_WireKey, Wire] = {}
+        self._model = lru_cache(maxsize=_MAX_MODELS)(self._make_model)
+
+    def is_loaded(self, account: Account) -> bool:
+        """Whether the account can be asked at once."""
+        return all(line in self._wires for line in _wire_keys(account))
+
+    def load(self, account: Account) -> None:
+        """Import the provider's SDK and make its clients; blocks."""
+        if account.owner:
+            self._drop_old_user_wires()
+        for line in _wire_keys(account):
+            if line not in self._wires:
+                *_, spoken = line
+                module, name = WIRES[spoken]
+                kind = getattr(import_module(module), name)
+                make = cast("Callable[[Account, httpx2.AsyncClient], Wire]", kind)
+                with translate_errors(account.secrets, kind.failures):
+                    self._wires[line] = make(account, self._client(account))
+
+    def _drop_old_user_wires(self) -> None:
+        """Users come and go, and each new key is another account; those that were made first go first."""
+        brought = [line for line in self._wires if line[2]]
+        for line in brought[:-_MAX_USER_WIRES]:
+            self._wires.pop(line, None)
+
+    @asynccontextmanager
+    async def ask(
+        self, question: Question, account: Account, *, supports_images: bool = True
+    ) -> AsyncIterator[AsyncIterator[ModelEvent]]:
+        """``sees``: whether the model can be shown pictures."""
+        choice = question.choice
+        line = (
+            account.provider,
+            account.base_url,
+            account.owner,
+            wire_name(account.provider, choice.name),
+        )
+        secrets = (*self._secrets, *account.secrets) if account.owner else self._secrets
+        wire = self._wires[line]
+        rewritten = bool(choice.settings.strict or choice.settings.response_format)
+        model = self._model(line, choice.name, rewritten)
+        async with AsyncExitStack() as stack:
+            stack.enter_context(record_exchanges(question.exchanges, secrets))
+            opened: list[httpx2.Response] = []
+            _open_responses.set(opened)
+            stack.push_async_callback(_close_responses, opened)
+            with translate_errors(secrets, wire.failures):
+                parameters = _parameters(question, wire.output_definition(model, question))
+                said = to_messages(
+                    question.history, wire.owns_thinking, supports_images=supports_images
+                )
+                history = _prepare_history(model, said, parameters)
+                settings = wire.settings(model, question, history)
+                request = model.request_stream(history, settings, parameters)
+                stream = await stack.enter_async_context(request)
+            events = answer_events(stream, question.history, secrets, wire.failures)
+            yield await stack.enter_async_context(aclosing(events))
+
+    async def aclose(self) -> None:
+        for client in self._clients.values():
+            await client.aclose()
+
+    def _make_model(self, key: _WireKey, name: str, strict: bool) -> Model:
+        return self._wires[key].model(name, strict=strict)
+
+    def _client(self, account: Account) -> httpx2.AsyncClient:
+        """Providers share a client where they can: loading certificates takes 20 ms."""
+        kind = (account.is_plain_http, account.is_loopback)
+        if kind not in self._clients:
+            self._clients[kind] = httpx2.AsyncClient(
+                transport=_transport(account),
+                trust_env=not account.is_loopback,
+                event_hooks={
+                    "request": [record_request],
+                    "response": [_track_response, record_response],
+                },
+                timeout=httpx2.Timeout(self._settings.silence_seconds, connect=_CONNECT_SECONDS),
+            )
+        return self._clients[kind]
+
+
+async def _track_response(response: httpx2.Response) -> None:
+    _open_responses.get([]).append(response)
+
+
+async def _close_responses(responses: list[httpx2.Response]) -> None:
+    for response in responses:
+        await response.aclose()
+
+
+def _wire_keys(account: Account) -> list[_WireKey]:
+    speaks = PROVIDERS[account.provider].wires
+    return [(account.provider, account.base_url, account.owner, spoken) for spoken in speaks]
+
+
+def _prepare_history(
+    model: Model, history: list[ModelMessage], parameters: ModelRequestParameters
+) -> list[ModelMessage]:
+    """The history as this model can take it."""
+    if model.profile.get("tool_call_id_length"):
+        # Mistral's models accept no ids but their own kind's.
+        return model.prepare_messages(history, parameters)
+    return history
+
+
+def _transport(account: Account) -> httpx2.AsyncBaseTransport | None:
+    """Ours, which makes little work of a token; httpx's own where a proxy leads out."""
+    # A proxy from the environment is for the world outside, not for this machine.
+    if getproxies() and not account.is_loopback:
+        return None
+    # Plain HTTP has nothing to verify, and redirects are not followed.
+    return StreamTransport(None if account.is_plain_http else httpx2.create_ssl_context())
+
+
+def _parameters(question: Question, form: OutputObjectDefinition | None) -> ModelRequestParameters:
+    strict = bool(question.choice.settings.strict)
+    formed = form is not None and not question.force_tool
+    return ModelRequestParameters(
+        output_mode="native" if formed else "text",
+        output_object=form if formed else None,
+        function_tools=[_definition(tool, strict=strict) for tool in question.tools],
+        # Where a provider cannot be forced (Anthropic while it thinks), pydantic-ai then lets it choose.
+        allow_text_output=not (question.force_tool and question.tools),
+    )
+
+
+def _definition(tool: ToolOffer, *, strict: bool) -> ToolDefinition:
+    return ToolDefinition(
+        name=tool.name,
+        description=tool.description,
+        parameters_json_schema=tool.parameters,
+        strict=strict,
+    )

@@ -1,0 +1,75 @@
+"""Google's generateContent. Its SDK is an extra, and reads the stream: Google sends sentences, not tokens."""
+
+from typing import ClassVar
+
+import httpx2
+from google.auth import exceptions as auth
+from google.genai import Client
+from pydantic_ai.messages import ModelMessage
+from pydantic_ai.models import Model
+from pydantic_ai.models.google import GoogleModel, GoogleModelSettings
+from pydantic_ai.output import OutputObjectDefinition
+from pydantic_ai.providers import Provider
+from pydantic_ai.providers.google import GoogleProvider
+from pydantic_ai.providers.google_cloud import GoogleCloudProvider
+from pydantic_ai.settings import ModelSettings
+
+from holdfast.adapters.models.handles import Account
+from holdfast.adapters.models.providers.table import GOOGLE, PROVIDERS, VERTEX
+from holdfast.adapters.models.pydantic_ai.errors import SdkFailures
+from holdfast.adapters.models.pydantic_ai.wires.common_settings import with_common_settings
+from holdfast.adapters.models.pydantic_ai.wires.response_format import to_output_definition
+from holdfast.adapters.models.pydantic_ai.wires.thinking import thinking_level
+from holdfast.core.messages import Thinking
+from holdfast.ports.model import Question
+
+
+class GoogleContentWire:
+    failures: ClassVar[SdkFailures] = SdkFailures(
+        (auth.GoogleAuthError,), transient=(auth.TransportError, auth.TimeoutError)
+    )
+
+    def __init__(self, account: Account, http: httpx2.AsyncClient) -> None:
+        if account.provider == VERTEX:
+            self._provider: Provider[Client] = GoogleCloudProvider(
+                project=account.options["project"],
+                location=account.options["location"],
+                base_url=account.base_url,
+                http_client=http,
+            )
+        else:
+            self._provider = GoogleProvider(
+                api_key=account.api_key,
+                base_url=account.base_url or PROVIDERS[GOOGLE].address,
+                http_client=http,
+            )
+
+    def owns_thinking(self, thinking: Thinking) -> bool:
+        return thinking.provider == self._provider.name
+
+    def model(self, name: str, *, strict: bool) -> Model:  # noqa: ARG002 - Google knows no strict schemas
+        return GoogleModel(name, provider=self._provider)
+
+    def output_definition(self, model: Model, question: Question) -> OutputObjectDefinition | None:
+        if question.tools and not model.profile.get("google_supports_tool_combination", False):
+            # The older ones refuse a form beside tools.
+            return None
+        return to_output_definition(question.choice.settings, any_object={"type": "object"})
+
+    def settings(
+        self,
+        model: Model,  # noqa: ARG002 - other wires need it
+        question: Question,
+        history: list[ModelMessage],  # noqa: ARG002 - other wires need it
+    ) -> ModelSettings:
+        asked = question.choice.settings
+        settings = with_common_settings(GoogleModelSettings(), asked)
+        level = thinking_level(asked)
+        if level and asked.thinking_budget:
+            settings["google_thinking_config"] = {
+                "include_thoughts": True,
+                "thinking_budget": asked.thinking_budget,
+            }
+        elif level is not None:
+            settings["thinking"] = level
+        return settings

@@ -1,0 +1,25 @@
+"""The form of an answer, as callers ask for it and as pydantic-ai passes it on."""
+
+from typing import Any
+
+from pydantic_ai.output import OutputObjectDefinition
+
+from holdfast.core.models import ModelSettings as Asked
+
+
+def to_output_definition(
+    asked: Asked, any_object: dict[str, Any] | None = None
+) -> OutputObjectDefinition | None:
+    """The schema that was asked for; ``anything`` is what says "any JSON object", where that can be said."""
+    form = asked.response_format or {}
+    match form.get("type"):
+        case "json_schema":
+            given = form.get("json_schema") or {}
+            schema = given.get("schema") or given
+            return OutputObjectDefinition(
+                schema, given.get("name"), given.get("description"), given.get("strict")
+            )
+        case "json_object" if any_object is not None:
+            return OutputObjectDefinition(any_object)
+        case _:
+            return None

@@ -1,0 +1,150 @@
+"""What this machine can do for the sandbox, found out by trying it in a process of its own."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from holdfast.adapters.sandbox import group_usage
+from holdfast.adapters.sandbox.isolation import BWRAP, Isolation, isolation_problem, source_folder
+from holdfast.ports.doctor_check import Check, Verdict
+
+_PROBE_SECONDS: Final = 10.0
+_PROBE: Final = """
+import ctypes, json, os, sys
+sys.path.append(sys.argv[1])
+from holdfast.adapters.sandbox import confinement, landlock
+namespaces = confinement.LINUX and ctypes.CDLL(None).unshare(0x10000000) == 0
+code = confinement.group_filter(())
+def tried(work):
+    pid = os.fork()
+    if pid == 0:
+        try:
+            confinement.drop_privileges()
+            os._exit(0 if work() else 1)
+        finally:
+            os._exit(1)
+    return os.waitpid(pid, 0)[1] == 0
+def holds_group():
+    confinement.put_on(code)
+    group = os.getpgrp()
+    os.setsid()
+    return os.getpgrp() == group
+group = code is not None and tried(holds_group)
+signals = tried(landlock.keep_signals_inside)
+files = landlock.can_hide()
+print(json.dumps({"group": group, "signals": signals, "files": files, "user_namespaces": namespaces}))
+"""
+
+
+def check_sandbox(isolation: Isolation | None, *, network: bool, home: Path) -> Iterator[Check]:
+    """The level that the settings ask for, whether it can be had, and what there is to have."""
+    refusal = isolation_problem(isolation or Isolation(network=network, hidden=(str(home),)))
+    if isolation is not None:
+        yield _check_isolated(isolation, refusal)
+    else:
+        yield _check_plain(refusal)
+    features = _probe_features()
+    yield _check_process_group(is_enforced=features["group"])
+    yield _check_signals(are_restricted=features["signals"])
+    yield _check_files(are_hidden=features["files"])
+    yield _check_group_usage()
+    yield _check_bubblewrap()
+    yield _check_user_namespaces(allowed=features["user_namespaces"])
+    yield _check_cgroup()
+
+
+def _check_isolated(isolation: Isolation, refusal: str | None) -> Check:
+    if refusal is not None:
+        return Check(Verdict.PROBLEM, "sandbox", refusal)
+    network = "with the network" if isolation.network else "without network"
+    words = f"Level isolated, {network}: HOLDFAST_SANDBOX asks for it, and it works here."
+    return Check(Verdict.GOOD, "sandbox", words)
+
+
+def _check_plain(refusal: str | None) -> Check:
+    could = "It would work here." if refusal is None else refusal
+    words = f"Level plain: HOLDFAST_SANDBOX does not ask for isolated. {could}"
+    return Check(Verdict.NOTE, "sandbox", words)
+
+
+def _check_process_group(*, is_enforced: bool) -> Check:
+    if is_enforced:
+        words = "Tools cannot leave their process group: all that they start ends with them."
+        return Check(Verdict.GOOD, "process group", words)
+    words = "Tools can leave their process group here (no seccomp filter): a daemon may outlive its call."
+    return Check(Verdict.NOTE, "process group", words)
+
+
+def _check_signals(*, are_restricted: bool) -> Check:
+    if are_restricted:
+        words = "Tools can signal nobody but what they started."
+        return Check(Verdict.GOOD, "tool signals", words)
+    words = "Plain tools can end other programs of this user: only Linux 6.12 and newer can refuse that."
+    return Check(Verdict.NOTE, "tool signals", words)
+
+
+def _check_files(*, are_hidden: bool) -> Check:
+    if are_hidden:
+        words = "Tools cannot reach the home of Holdfast, nor its database file."
+        return Check(Verdict.GOOD, "tool files", words)
+    words = "Plain tools can read the home of Holdfast: only Linux 5.13 and newer (Landlock) can hide it."
+    return Check(Verdict.NOTE, "tool files", words)
+
+
+def _check_group_usage() -> Check:
+    if group_usage.is_supported():
+        words = "Processes and memory of a call are counted together."
+        return Check(Verdict.GOOD, "tool limits", words)
+    words = "This system does not tell whose child a process is: limits count per process only."
+    return Check(Verdict.NOTE, "tool limits", words)
+
+
+def _check_bubblewrap() -> Check:
+    path = shutil.which(BWRAP)
+    if path is None:
+        return Check(Verdict.NOTE, "bubblewrap", "Not installed.")
+    return Check(Verdict.GOOD, "bubblewrap", f"{_bubblewrap_version(path)} at {path}.")
+
+
+def _bubblewrap_version(path: str) -> str:
+    said = subprocess.run(  # noqa: S603 - the program that we use
+        [path, "--version"], capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False
+    )
+    found = re.search(r"\d+(\.\d+)+", said.stdout)
+    return found.group() if found else "A version that it does not tell"
+
+
+def _check_user_namespaces(*, allowed: bool) -> Check:
+    verdict = Verdict.GOOD if allowed else Verdict.NOTE
+    return Check(verdict, "user namespaces", "Allowed." if allowed else "Not allowed.")
+
+
+def _check_cgroup() -> Check:
+    """What the machine allows the server as a whole, if it is the newer kind of control group."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+        own = next(line.removeprefix("0::") for line in lines if line.startswith("0::"))
+        folder = Path("/sys/fs/cgroup") / own.lstrip("/")
+        memory = (folder / "memory.max").read_text(encoding="utf-8").strip()
+        processes = (folder / "pids.max").read_text(encoding="utf-8").strip()
+    except (OSError, StopIteration):
+        return Check(Verdict.NOTE, "cgroup", "No limits on the server as a whole can be seen.")
+    words = f"The server as a whole has {memory} bytes of memory and {processes} processes."
+    return Check(Verdict.GOOD, "cgroup", words.replace("max ", "unlimited "))
+
+
+def _probe_features() -> dict[str, bool]:
+    tried = subprocess.run(  # noqa: S603 - our own code
+        [sys.executable, "-I", "-c", _PROBE, str(source_folder())],
+        capture_output=True,
+        timeout=_PROBE_SECONDS,
+        check=False,
+    )
+    found: dict[str, bool] = json.loads(tried.stdout) if tried.returncode == 0 else {}
+    nothing = {"group": False, "signals": False, "files": False, "user_namespaces": False}
+    return nothing | found

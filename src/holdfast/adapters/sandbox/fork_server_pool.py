@@ -1,0 +1,188 @@
+"""Warm fork servers, one per set of requirements: started when needed, ended when idle or too many.
+
+The server's side of `fork_server.py`.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast.adapters.sandbox.isolation import Isolation, package_folders, source_folder
+from holdfast.ports.sandbox import SandboxLimits
+
+MAX_WARM_SERVERS: Final = 8
+"""Fork servers for tools with requirements that are kept warm at once; the one without stays for good."""
+
+IDLE_SECONDS: Final = 600.0
+"""After which a fork server for tools with requirements is ended."""
+
+_STOP_SECONDS: Final = 5.0
+_INHERITED_VARIABLES: Final = ("PATH", "LANG", "LANGUAGE", "TZ")
+_START_CODE: Final = (
+    "import sys; sys.path.append(sys.argv[2])\n"
+    "from holdfast.adapters.sandbox.fork_server import main; sys.path.pop(); main()"
+)
+
+
+def inherited_environment() -> dict[str, str]:
+    """What a tool may know of the server's environment: never a key."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name in _INHERITED_VARIABLES or name.startswith("LC_")
+    }
+
+
+@dataclass(slots=True)
+class ForkServerProcess:
+    """When its control socket closes it kills its forks, removes its folder and ends."""
+
+    process: subprocess.Popen[bytes]
+    control: socket.socket
+    root: str | None
+    """Its folder on this machine; None: it is inside, and goes with it."""
+    environment: Path | None
+    calls: int = 0
+    idle_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_alive(self) -> bool:
+        return self.process.poll() is None
+
+    def kill_orphans(self, pid: int) -> None:
+        """Kill a call's group although the fork server is gone. Isolated ones have died with it."""
+        if self.root is None:
+            return
+        # The group exists a moment after the process does; EPERM is how macOS says "zombies only".
+        for send in (os.killpg, os.kill):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                send(pid, signal.SIGKILL)
+
+    def stop(self) -> None:
+        self.control.close()
+        try:
+            self.process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        if self.root is not None:
+            shutil.rmtree(self.root, ignore_errors=True)  # of one that could not do it
+
+
+@dataclass(slots=True)
+class ForkServerPool:
+    limits: SandboxLimits
+    isolation: Isolation | None
+    hidden: tuple[Path, ...] = ()
+    """What plain tools cannot reach; isolated ones see little enough."""
+    idle_seconds: float = IDLE_SECONDS
+    max_servers: int = MAX_WARM_SERVERS
+    # The one that was used longest ago comes first.
+    _servers: dict[Path | None, ForkServerProcess] = field(default_factory=dict)
+    _stopping: set[asyncio.Task[None]] = field(default_factory=set)
+
+    @contextlib.contextmanager
+    def borrow(self, environment: Path | None) -> Iterator[ForkServerProcess]:
+        """The fork server for this environment (None: our own). One that died is replaced."""
+        server = self._servers.pop(environment, None)
+        if server is not None and not server.is_alive:
+            server.stop()
+            server = None
+        if server is None:
+            self._make_room(environment)
+            server = self._start(environment)
+        self._servers[environment] = server
+        server.calls += 1
+        if server.idle_timer is not None:
+            server.idle_timer.cancel()
+        try:
+            yield server
+        finally:
+            server.calls -= 1
+            if server.calls == 0 and environment is not None:
+                loop = asyncio.get_running_loop()
+                server.idle_timer = loop.call_later(
+                    self.idle_seconds, self._stop_in_background, server
+                )
+
+    async def close(self) -> None:
+        for server in list(self._servers.values()):
+            self._stop_in_background(server)
+        if self._stopping:
+            await asyncio.wait(self._stopping)
+
+    def _make_room(self, environment: Path | None) -> None:
+        if environment is None:
+            return
+        kept = [server for server in self._servers.values() if server.environment is not None]
+        for server in [server for server in kept if server.calls == 0]:
+            if len(kept) < self.max_servers:
+                break
+            kept.remove(server)
+            self._stop_in_background(server)
+
+    def _stop_in_background(self, server: ForkServerProcess) -> None:
+        if server.idle_timer is not None:
+            server.idle_timer.cancel()
+        if self._servers.get(server.environment) is server:
+            del self._servers[server.environment]
+        stopping = asyncio.get_running_loop().create_task(asyncio.to_thread(server.stop))
+        self._stopping.add(stopping)
+        stopping.add_done_callback(self._stopping.discard)
+
+    def _start(self, environment: Path | None) -> ForkServerProcess:
+        root = tempfile.mkdtemp(prefix="holdfast-tools-") if self.isolation is None else None
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        visible = [] if environment is None else [str(environment)]
+        with theirs:
+            options = {
+                **asdict(self.limits),
+                "control": theirs.fileno(),
+                "root": root,
+                "hidden": [str(path) for path in self.hidden],
+                "own_network": self.isolation is not None and not self.isolation.network,
+                "environment": None if environment is None else _environment_options(environment),
+            }
+            del options["output_bytes"]  # we count that ourselves
+            # The interpreter and the settings of an environment are what its packages have made of them. And
+            # without -S (no site) they could bring code that runs at the start.
+            bare = [] if environment is None else ["-S"]
+            process = subprocess.Popen(  # noqa: S603 -- our own module, run by our own interpreter
+                [
+                    *([] if self.isolation is None else self.isolation.bwrap_command(visible)),
+                    *(sys.executable, "-I", *bare, "-X", "utf8", "-c", _START_CODE),
+                    *(json.dumps(options), str(source_folder())),
+                ],
+                pass_fds=[theirs.fileno()],
+                env=inherited_environment(),
+                cwd="/",
+                start_new_session=True,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+        return ForkServerProcess(process, ours, root, environment)
+
+
+def _environment_options(environment: Path) -> dict[str, Any]:
+    """As the forks need it (`child.Environment`)."""
+    base = {"base": str(environment), "platbase": str(environment)}
+    folders = (sysconfig.get_path(kind, "venv", base) for kind in ("purelib", "platlib"))
+    return {
+        "prefix": str(environment),
+        "packages": list(dict.fromkeys(folders)),
+        "others": [*package_folders(), str(source_folder())],
+    }

@@ -1,0 +1,135 @@
+"""Statements that every turn runs: SQLAlchemy says once what they are, from then on the driver runs them.
+
+Not for statements that are built anew each time or hold a list (``IN``): those go through the connection.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
+
+from sqlalchemy import Connection, Delete, Insert, Select, Update
+from sqlalchemy.engine import Dialect
+from sqlalchemy.engine.interfaces import DBAPICursor
+
+T = TypeVar("T")
+
+Statement: TypeAlias = Select[Any] | Insert | Update | Delete
+Values: TypeAlias = Mapping[str, Any]
+Row: TypeAlias = Sequence[Any]
+_Converter: TypeAlias = Callable[[Any], Any]
+
+
+class PreparedStatement:
+    """A statement, its parameters given by name. It writes whole rows unless ``columns`` names some."""
+
+    def __init__(self, statement: Statement, columns: Collection[str] | None = None) -> None:
+        self._statement = statement
+        self._columns = columns
+        self._compiled: dict[str, _Compiled] = {}
+
+    def fetch_all(self, connection: Connection, values: Values) -> Iterator[Row]:
+        """What it selects or returns, in the order of its columns."""
+        plan = self._compile(connection)
+        parameters = plan.parameters(values)
+
+        def work(cursor: DBAPICursor) -> Iterable[Row]:
+            cursor.execute(plan.text, parameters)
+            return cursor.fetchall()
+
+        return plan.convert_rows(run_on_cursor(connection, plan.text, work))
+
+    def fetch_first(self, connection: Connection, values: Values) -> Row | None:
+        """The first of its rows."""
+        return next(self.fetch_all(connection, values), None)
+
+    def execute(self, connection: Connection, values: Values) -> int:
+        """How many rows it wrote."""
+        plan = self._compile(connection)
+        parameters = plan.parameters(values)
+
+        def work(cursor: DBAPICursor) -> int:
+            cursor.execute(plan.text, parameters)
+            return cursor.rowcount
+
+        return run_on_cursor(connection, plan.text, work)
+
+    def execute_many(self, connection: Connection, many: Iterable[Values]) -> None:
+        plan = self._compile(connection)
+        parameters = [plan.parameters(values) for values in many]
+        if parameters:
+            run_on_cursor(
+                connection, plan.text, lambda cursor: cursor.executemany(plan.text, parameters)
+            )
+
+    def _compile(self, connection: Connection) -> "_Compiled":
+        # By name: every connection of this process to one kind of database speaks the same SQL.
+        plan = self._compiled.get(connection.dialect.name)
+        if plan is None:
+            plan = _compile_statement(self._statement, self._columns, connection.dialect)
+            self._compiled[connection.dialect.name] = plan
+        return plan
+
+
+def run_on_cursor(connection: Connection, text: str, work: Callable[[DBAPICursor], T]) -> T:
+    """Work on a cursor of the driver; its errors mean what they mean everywhere (``driver_errors``)."""
+    cursor = connection.connection.cursor()
+    try:
+        return work(cursor)
+    except (connection.dialect.loaded_dbapi.Error, ValueError, OverflowError) as error:
+        connection._handle_dbapi_exception(error, text, None, cursor, None)  # noqa: SLF001 - SQLAlchemy has no public door to its own handling
+
+
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    """A statement as one driver takes it."""
+
+    text: str
+    positional: bool
+    # Each place in the text: the parameter's name and what the driver needs done to its value.
+    binds: tuple[tuple[str, _Converter | None], ...]
+    constants: Values
+    # The columns of a result whose values are not what the driver gives.
+    converted_columns: tuple[tuple[int, _Converter], ...]
+
+    def parameters(self, values: Values) -> Any:
+        if self.constants:
+            values = {**self.constants, **values}
+        if self.positional:
+            return [
+                values[name] if convert is None else convert(values[name])
+                for name, convert in self.binds
+            ]
+        return {
+            name: values[name] if convert is None else convert(values[name])
+            for name, convert in self.binds
+        }
+
+    def convert_rows(self, rows: Iterable[Row]) -> Iterator[Row]:
+        for row in rows:
+            values = list(row)
+            for index, convert in self.converted_columns:
+                values[index] = convert(values[index])
+            yield values
+
+
+def _compile_statement(
+    statement: Statement, columns: Collection[str] | None, dialect: Dialect
+) -> _Compiled:
+    compiled = statement.compile(
+        dialect=dialect, column_keys=None if columns is None else list(columns)
+    )
+    named = {name: parameter for parameter, name in compiled.bind_names.items()}
+    order = (compiled.positiontup or ()) if compiled.positional else tuple(named)
+    return _Compiled(
+        text=str(compiled),
+        positional=compiled.positional,
+        binds=tuple(
+            (name, named[name].type.dialect_impl(dialect).bind_processor(dialect)) for name in order
+        ),
+        constants={name: each.value for name, each in named.items() if not each.required},
+        converted_columns=tuple(
+            (index, convert)
+            for index, column in enumerate(statement.exported_columns)
+            if (convert := column.type.dialect_impl(dialect).result_processor(dialect, None))
+        ),
+    )

@@ -1,0 +1,124 @@
+"""The figures of a server: what is counted and measured, and by what it can be told apart.
+
+Names and buckets are those of OpenTelemetry's conventions where there are some. Nothing that callers may name freely and
+without end is a label, except a model.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from msgspec import Struct
+from opentelemetry.metrics import CallbackOptions, Meter, Observation
+
+# Seconds: from a token to a long tool.
+_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+_FIRST_CHUNK: Final = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48)
+_CANCEL: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5)
+_TOKENS: Final = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576)
+
+
+class Metric(Struct, frozen=True):
+    name: str
+    unit: str
+    description: str
+    # None: it is counted, not measured.
+    buckets: tuple[float, ...] | None = None
+
+
+RUNS: Final = Metric(
+    "holdfast.runs", "{run}", "Runs that ended or paused, by status and stop reason."
+)
+RUN_SECONDS: Final = Metric(
+    "holdfast.run.duration", "s", "From the message to the run's end, by status.", _SECONDS
+)
+STEPS: Final = Metric("holdfast.steps", "{step}", "Steps that are over, by status.")
+TOOL_SECONDS: Final = Metric(
+    "holdfast.tool.duration", "s", "How long tool calls took, by outcome.", _SECONDS
+)
+CANCEL_SECONDS: Final = Metric(
+    "holdfast.cancel.duration", "s", "From a cancel to the run's end.", _CANCEL
+)
+TOKENS: Final = Metric(
+    "gen_ai.client.token.usage",
+    "{token}",
+    "Tokens of a model call, by model and by type (input, output).",
+    _TOKENS,
+)
+CALL_SECONDS: Final = Metric(
+    "gen_ai.client.operation.duration",
+    "s",
+    "How long model calls took, by model and, if they failed, by the kind of error.",
+    _SECONDS,
+)
+FIRST_CHUNK_SECONDS: Final = Metric(
+    "gen_ai.client.operation.time_to_first_chunk",
+    "s",
+    "From a model call to the first of its answer, by model.",
+    _FIRST_CHUNK,
+)
+REQUEST_SECONDS: Final = Metric(
+    "http.server.request.duration",
+    "s",
+    "How long requests took, by method, route and status; a stream lasts as long as it is read.",
+    _SECONDS,
+)
+LIVE: Final = Metric("holdfast.runs.live", "{run}", "Runs that this process carries now.")
+WAITING: Final = Metric(
+    "holdfast.runs.waiting", "{run}", "Runs of this process that wait for their turn now."
+)
+
+RECORDED_METRICS: Final = (
+    RUNS,
+    RUN_SECONDS,
+    STEPS,
+    TOOL_SECONDS,
+    CANCEL_SECONDS,
+    TOKENS,
+    CALL_SECONDS,
+    FIRST_CHUNK_SECONDS,
+    REQUEST_SECONDS,
+)
+OBSERVED_METRICS: Final = (LIVE, WAITING)
+
+Label = str | int | None
+
+
+class Metrics:
+    def __init__(self, meter: Meter) -> None:
+        self._meter = meter
+        self._counters = {
+            figure: meter.create_counter(figure.name, figure.unit, figure.description)
+            for figure in RECORDED_METRICS
+            if figure.buckets is None
+        }
+        self._histograms = {
+            figure: meter.create_histogram(
+                figure.name,
+                figure.unit,
+                figure.description,
+                explicit_bucket_boundaries_advisory=figure.buckets,
+            )
+            for figure in RECORDED_METRICS
+            if figure.buckets is not None
+        }
+
+    def count(self, metric: Metric, **labels: Label) -> None:
+        self._counters[metric].add(1, _attributes(labels))
+
+    def record(self, metric: Metric, value: float, **labels: Label) -> None:
+        self._histograms[metric].record(value, _attributes(labels))
+
+    def observe(self, metric: Metric, value: Callable[[], int]) -> None:
+        """Ask for the figure whenever somebody wants to see it; it is asked for from another thread."""
+
+        def observe(_options: CallbackOptions) -> Iterable[Observation]:
+            return [Observation(value())]
+
+        self._meter.create_observable_gauge(
+            metric.name, [observe], unit=metric.unit, description=metric.description
+        )
+
+
+def _attributes(labels: dict[str, Label]) -> dict[str, str | int]:
+    """Conventions write their labels with dots, which Python cannot."""
+    return {name.replace("__", "."): value for name, value in labels.items() if value is not None}

@@ -1,0 +1,53 @@
+"""All ports together: what use cases and the engine may reach. ``assembly`` builds it once."""
+
+from dataclasses import dataclass
+
+from holdfast.ports.bell import Bell
+from holdfast.ports.clock import Clock, Ids
+from holdfast.ports.dispatch import Dispatch
+from holdfast.ports.event_log import EventLog
+from holdfast.ports.model import Catalogue, Model
+from holdfast.ports.outgoing import Outgoing
+from holdfast.ports.prices import Prices
+from holdfast.ports.store import Store
+from holdfast.ports.telemetry import NO_TELEMETRY, Telemetry
+from holdfast.ports.toolbox import Toolbox
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bounds that the operator may set; each is a setting of the same name in ``config``."""
+
+    # How long a send waits for its turn on a thread before it is refused.
+    busy_wait_seconds: float = 30.0
+    # How long one tool call may take.
+    tool_timeout_seconds: float = 180.0
+    # How often a run that a dead process left behind is picked up again before it is ended as failed.
+    max_recoveries: int = 3
+    # How often the model is asked for one answer while its provider fails for a moment, the first time included.
+    model_attempts: int = 5
+    # How long after the first attempt another may begin.
+    model_retry_seconds: float = 60.0
+    # How long a run may make no progress in the middle of its work before it is ended as failed.
+    run_stall_seconds: float = 900.0
+    # How much of a request to a provider, and of its answer, is kept to be looked at; 0: nothing.
+    max_trace_bytes: int = 0
+    # How often a callback is tried before it is given up.
+    callback_attempts: int = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    store: Store
+    events: EventLog
+    dispatch: Dispatch
+    bell: Bell
+    model: Model
+    catalogue: Catalogue
+    toolbox: Toolbox
+    outgoing: Outgoing
+    prices: Prices
+    clock: Clock
+    ids: Ids
+    limits: Limits = Limits()
+    telemetry: Telemetry = NO_TELEMETRY

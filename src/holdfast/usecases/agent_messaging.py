@@ -1,0 +1,205 @@
+"""One agent speaks to another: it sends a message as any caller does, and may wait for the answer.
+
+Nobody waits in a circle. Who waits for whom is kept with each run, and an agent that waits for us is not asked;
+a thread that is busy for another reason is waited for only so long as any caller waits. Nor does a message go round for
+ever: through how many agents it came is kept too, and bounded.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.core.agents import Actor, AgentQuery
+from holdfast.core.ids import DEFAULT_USER_ID
+from holdfast.core.messages import Message, Role, Text
+from holdfast.core.paging import Page
+from holdfast.core.runs import Run, RunRequest, StopReason
+from holdfast.errors import CallerError, Conflict, HoldfastError, InvalidArgument
+from holdfast.ports.services import Services
+from holdfast.ports.store import Transaction
+from holdfast.usecases import messages, runs
+from holdfast.usecases.messages import MessageInput, NewSend, Reply
+
+# At most so many agents are asked by tags, and so many of them at once.
+MAX_RECIPIENTS = 50
+MAX_CONCURRENT = 8
+MAX_CANDIDATES = 1_000
+# A message is passed on at most so often.
+MAX_HOPS = 10
+
+_SEND_MESSAGE = "send_message"
+
+
+class Sender(Struct, frozen=True, kw_only=True):
+    """Who speaks, which agents wait for its answer, and through how many it was spoken to itself."""
+
+    actor: Actor
+    agent_id: str
+    waiting_agent_ids: tuple[str, ...] = ()
+    hops: int = 0
+
+
+async def load_sender(
+    services: Services, organization_id: str, agent_id: str, run_id: str | None
+) -> Sender:
+    actor = Actor(DEFAULT_USER_ID, organization_id)
+    if run_id is None:
+        return Sender(actor=actor, agent_id=agent_id)
+    asked = (await runs.retrieve(services, actor, run_id)).request
+    return Sender(
+        actor=actor, agent_id=agent_id, waiting_agent_ids=asked.asked_by, hops=asked.relayed
+    )
+
+
+async def send(services: Services, sender: Sender, agent_id: str, text: str) -> Run:
+    """Send without waiting."""
+    return await _start_run(services, sender, agent_id, text, kind=messages.ASYNC_KIND)
+
+
+async def ask(
+    services: Services, sender: Sender, agent_id: str, text: str, timeout_seconds: float
+) -> str:
+    """The other agent's answer. If nobody waits for it any more, it stops working on it."""
+    chain = (*sender.waiting_agent_ids, sender.agent_id)
+    if agent_id in chain:
+        raise Conflict(f"The agent {agent_id} waits for your answer and cannot be asked now.")
+    sending = asyncio.ensure_future(
+        _start_run(services, sender, agent_id, text, kind="send_message", asked_by=chain)
+    )
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            return _reply_text(await messages.wait(services, await asyncio.shield(sending)))
+    except TimeoutError:
+        await _cancel_run(services, sender, sending, f"no answer within {timeout_seconds:g} s")
+        raise Conflict(
+            f"The agent {agent_id} did not answer within {timeout_seconds:g} s."
+        ) from None
+    except asyncio.CancelledError:
+        why = f"{sender.agent_id} no longer waits"
+        await asyncio.shield(_cancel_run(services, sender, sending, why))
+        raise
+
+
+async def ask_matching(
+    services: Services,
+    sender: Sender,
+    text: str,
+    *,
+    match_all: tuple[str, ...],
+    match_some: tuple[str, ...],
+    timeout_seconds: float,
+) -> dict[str, str]:
+    """What each agent with these tags answers, or why it does not. The time is for all of them."""
+    places = asyncio.Semaphore(MAX_CONCURRENT)
+    clock = asyncio.get_running_loop()
+    until = clock.time() + timeout_seconds
+
+    async def answer(agent_id: str) -> str:
+        async with places:
+            try:
+                return await ask(services, sender, agent_id, text, max(until - clock.time(), 0.0))
+            except CallerError as error:
+                return f"Error: {error}"
+
+    found = await _find_matching(services, sender, match_all, match_some)
+    async with asyncio.TaskGroup() as group:
+        tasks = {agent_id: group.create_task(answer(agent_id)) for agent_id in found}
+    return {agent_id: task.result() for agent_id, task in tasks.items()}
+
+
+async def _find_matching(
+    services: Services, sender: Sender, match_all: tuple[str, ...], match_some: tuple[str, ...]
+) -> list[str]:
+    if not match_all and not match_some:
+        raise InvalidArgument("Name at least one tag in match_all or match_some.")
+    query = AgentQuery(
+        page=Page(limit=MAX_CANDIDATES),
+        tags=match_all or match_some,
+        match_all_tags=bool(match_all),
+    )
+    organization = sender.actor.organization_id
+
+    def load(tx: Transaction) -> list[str]:
+        agents = [agent.id for agent in tx.agents.list(organization, query)]
+        tags = tx.agents.tags(agents)
+        return [
+            agent_id
+            for agent_id in agents
+            if agent_id != sender.agent_id
+            and (not match_some or set(match_some) & set(tags.get(agent_id, ())))
+        ]
+
+    found = await services.store.read(load)
+    if len(found) > MAX_RECIPIENTS:
+        raise InvalidArgument(
+            f"{len(found)} agents have these tags; at most {MAX_RECIPIENTS} can be asked at once."
+        )
+    return found
+
+
+async def _start_run(
+    services: Services,
+    sender: Sender,
+    agent_id: str,
+    text: str,
+    *,
+    kind: str,
+    asked_by: tuple[str, ...] = (),
+) -> Run:
+    if sender.hops >= MAX_HOPS:
+        raise Conflict(
+            f"This message has come through {sender.hops} agents already and is not passed on any further."
+        )
+    request = RunRequest(asked_by=asked_by, relayed=sender.hops + 1)
+    said = MessageInput(role=Role.USER, content=(Text(_with_introduction(sender, text)),))
+    new = NewSend(
+        agent_id=agent_id,
+        input=(said,),
+        request=request,
+        kind=kind,
+        background=kind == messages.ASYNC_KIND,
+    )
+    return await messages.send(services, sender.actor, new)
+
+
+def _with_introduction(sender: Sender, text: str) -> str:
+    return f"[Message from the agent {sender.agent_id}]\n{text}"
+
+
+async def _cancel_run(
+    services: Services, sender: Sender, sending: "asyncio.Future[Run]", reason: str
+) -> None:
+    """Stop the run that was sent, or is just being sent; one that could not be sent need not be."""
+    with contextlib.suppress(HoldfastError):
+        run = await sending
+        await runs.cancel(services, sender.actor, run.id, reason=reason)
+
+
+def _reply_text(reply: Reply) -> str:
+    if reply.ended.stop_reason is StopReason.REQUIRES_APPROVAL:
+        raise Conflict(
+            f"The agent {reply.run.agent_id} wants to call a tool and waits for a person's approval. "
+            "Its answer is not there yet."
+        )
+    if reply.ended.failure is not None:
+        raise Conflict(f"The agent {reply.run.agent_id} failed: {reply.ended.failure.message}")
+    spoken = [text for row in reply.messages for text in _message_texts(row) if text]
+    return "\n".join(spoken) or f"The agent {reply.run.agent_id} ended its turn without an answer."
+
+
+def _message_texts(row: Message) -> Iterator[str]:
+    """Its words; an agent of the old kind says them with a tool."""
+    if row.role is not Role.ASSISTANT:
+        return
+    yield row.text
+    for call in row.tool_calls:
+        if call.name == _SEND_MESSAGE:
+            with contextlib.suppress(msgspec.MsgspecError):
+                yield msgspec.json.decode(call.arguments, type=_SendMessageArguments).message
+
+
+class _SendMessageArguments(Struct):
+    message: str

@@ -1,0 +1,107 @@
+"""Asking a run what it does and what it waits for: all facts from one moment. What they mean is in
+``core.explanation``."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from msgspec import Struct
+
+from holdfast.core.agents import Actor
+from holdfast.core.explanation import Explanation, Facts, explain
+from holdfast.core.lifecycle import HOLDING, LIVE
+from holdfast.core.messages import OpenCall, decisions_by_call
+from holdfast.core.paging import Order, Page
+from holdfast.core.prices import Costs
+from holdfast.core.runs import Run, RunQuery, RunStatus, Step, StepQuery
+from holdfast.errors import NotFound
+from holdfast.ports.services import Services
+from holdfast.ports.store import Transaction
+
+# More than this are not named: only that there are more.
+_MAX_RUNS_AHEAD = 100
+# The run that answers comes right after the one that asked, unless others were sent meanwhile.
+_MAX_LATER_RUNS = 20
+
+
+class ExplainedRun(Struct, frozen=True):
+    """The run, what is to be said of it, its newest step, what all of them cost, and whether a worker of this
+    process holds it."""
+
+    run: Run
+    explanation: Explanation
+    step: Step | None
+    costs: Costs
+    has_worker: bool
+
+
+async def explain_run(services: Services, actor: Actor, run_id: str) -> ExplainedRun:
+    carried = services.dispatch.run_holds_thread(run_id)
+
+    def load(tx: Transaction) -> ExplainedRun:
+        run = tx.runs.get(actor.organization_id, run_id)
+        newest = StepQuery(page=Page(limit=1), run_id=run_id)
+        step = next(iter(tx.steps.list(run.organization_id, newest)), None)
+        costs = tx.steps.sum_costs(run.organization_id, newest)
+        told = explain(_load_facts(tx, services, run, has_worker=carried))
+        return ExplainedRun(run, told, step, costs, has_worker=carried and run.status in HOLDING)
+
+    return await services.store.read(load)
+
+
+def _load_facts(tx: Transaction, services: Services, run: Run, *, has_worker: bool) -> Facts:
+    calls = tx.calls.list_open(run.thread_id) if _may_have_calls(run) else ()
+    paused = run.status is RunStatus.PAUSED
+    ahead = _list_runs_ahead(tx, run) if run.status is RunStatus.QUEUED else ()
+    return Facts(
+        run=run,
+        now=services.clock.now(),
+        has_worker=has_worker,
+        runs_ahead=ahead[:_MAX_RUNS_AHEAD],
+        has_more_ahead=len(ahead) > _MAX_RUNS_AHEAD,
+        step=next(iter(tx.steps.list_pending(run.id)), None) if run.status in LIVE else None,
+        calls=tuple(calls),
+        calls_requested_at=_called_at(tx, run, calls),
+        decisions=decisions_by_call(tx.messages.context(run.thread_id)) if paused else {},
+        followed_by=_find_follower(tx, run) if run.status is RunStatus.ANSWERED else None,
+        stall_seconds=services.limits.run_stall_seconds,
+        tool_timeout_seconds=services.limits.tool_timeout_seconds,
+    )
+
+
+def _may_have_calls(run: Run) -> bool:
+    holds = run.status in (RunStatus.RUNNING, RunStatus.CANCELLING, RunStatus.PAUSED)
+    return holds or (run.failure is not None and run.failure.pending_request_id is not None)
+
+
+def _list_runs_ahead(tx: Transaction, run: Run) -> tuple[str, ...]:
+    """Whoever holds the thread comes first, whenever it was sent; the others in the order in which they came. One
+    more than is named, if there are so many."""
+    query = RunQuery(
+        page=Page(limit=_MAX_RUNS_AHEAD + 1, order=Order.ASC),
+        thread_id=run.thread_id,
+        statuses=tuple(sorted(LIVE)),
+        end_date=run.created_at,
+    )
+    before = [other for other in tx.runs.list(run.organization_id, query) if other.id != run.id]
+    before.sort(key=lambda other: other.status is RunStatus.QUEUED)
+    return tuple(other.id for other in before)
+
+
+def _called_at(tx: Transaction, run: Run, calls: Sequence[OpenCall]) -> datetime | None:
+    """When the model asked for the calls."""
+    if not calls:
+        return None
+    try:
+        return tx.messages.get(run.organization_id, calls[0].message_id).created_at
+    except NotFound:
+        # Asked for by an answer that is not stored before its calls have ended.
+        return None
+
+
+def _find_follower(tx: Transaction, run: Run) -> str | None:
+    """The run that was sent to answer this one's calls."""
+    query = RunQuery(
+        page=Page(limit=_MAX_LATER_RUNS, order=Order.ASC, after=run.id), thread_id=run.thread_id
+    )
+    later = tx.runs.list(run.organization_id, query)
+    return next((other.id for other in later if other.is_answer), None)

@@ -1,0 +1,193 @@
+"""The model and the tools of a scenario: they answer, fail, dawdle and are cut off, as chance has it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+from msgspec.structs import replace
+from tests.simulation.chance import Chance, InjectedError
+from tests.simulation.ledger import Ledger
+
+from holdfast.core.messages import Outcome, Part, Role, Text, Thinking, ToolCall, ToolReturn
+from holdfast.core.runs import Usage
+from holdfast.core.tools import Tool
+from holdfast.core.traces import CallType
+from holdfast.core.turn import Finish, PlannedCall
+from holdfast.errors import ContextWindowExceeded, ModelOverloaded, ModelTimedOut
+from holdfast.ports.model import (
+    Answer,
+    HiddenThinking,
+    ModelEvent,
+    Question,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallDelta,
+)
+from holdfast.ports.toolbox import BuiltinSpec, ToolContext
+
+# What a client may offer to run itself.
+CLIENT_TOOL = "mine"
+TOOLS = ("fast_a", "fast_b", "slow_a", "slow_b", "held_a", "held_b")
+HELD = (*(name for name in TOOLS if name.startswith("held")), CLIENT_TOOL)
+# No question leads to more rounds of tools than this.
+MOST_ROUNDS = 3
+
+
+class Provider:
+    def __init__(self, nature: Chance, ledger: Ledger) -> None:
+        self._nature = nature
+        self._ledger = ledger
+
+    @asynccontextmanager
+    async def ask(self, question: Question) -> AsyncIterator[AsyncIterator[ModelEvent]]:
+        thread_id = question.history[0].thread_id
+        self._ledger.question(thread_id, question.history)
+        try:
+            await self._nature.pause()
+            if self._nature.happens(0.06):
+                raise ModelOverloaded("before the first token", transient=self._nature.happens(0.7))
+            if self._nature.happens(0.05):
+                raise ContextWindowExceeded("too long")
+            yield self._speak(question)
+        finally:
+            # To hang up takes a moment too, and may be interrupted.
+            try:
+                for _ in range(self._nature.random.randrange(3)):
+                    await asyncio.sleep(0)
+            finally:
+                self._ledger.asking.discard(thread_id)
+
+    async def _speak(self, question: Question) -> AsyncIterator[ModelEvent]:
+        for event in self._planned(question):
+            await self._nature.pause()
+            if self._nature.happens(0.02):
+                raise ModelTimedOut("in mid-stream")
+            if self._nature.happens(0.01):
+                raise InjectedError("a bug of the bridge")
+            if self._nature.happens(0.02):
+                return
+            yield event
+
+    def _planned(self, question: Question) -> list[ModelEvent]:
+        """The deltas of an answer, and the answer that they come to."""
+        nature, chance = self._nature, self._nature.random
+        if nature.happens(0.04):
+            return [_answer([], [])]
+        if question.call_type is CallType.SUMMARIZATION:
+            return [TextDelta("They "), TextDelta("talked."), _answer([Text("They talked.")], [])]
+        events: list[ModelEvent] = []
+        content: list[Part] = []
+        calls: list[ToolCall] = []
+        if nature.happens(0.1):
+            events.append(HiddenThinking(redacted=True, data="sealed"))
+            content.append(Thinking("", redacted=True))
+        if nature.happens(0.3):
+            events += [ThinkingDelta("Hm, "), ThinkingDelta("well.")]
+            content.append(Thinking("Hm, well."))
+        wants_tools = nature.happens(0.65) and _rounds(question) < MOST_ROUNDS
+        if not wants_tools or nature.happens(0.4):
+            words = [f"{chance.randrange(100)} " for _ in range(chance.randint(1, 3))]
+            events += [TextDelta(word) for word in words]
+            content.append(Text("".join(words)))
+        if wants_tools:
+            calls = self._calls(question)
+            events += _deltas(calls, chance)
+        answer = _answer(content, calls, length=nature.happens(0.05))
+        if nature.happens(0.1):
+            answer = replace(answer, usage=Usage(question.choice.context_window, 5))
+        return [*events, answer]
+
+    def _calls(self, question: Question) -> list[ToolCall]:
+        nature, chance = self._nature, self._nature.random
+        names = [offer.name for offer in question.tools]
+        if nature.prefers_held_tools and nature.happens(0.7):
+            names = [name for name in names if name in HELD] or names
+        names += ["unheard_of"] * nature.happens(0.05)
+        # A provider may give several calls where only one is wanted.
+        several = question.parallel_tool_calls or nature.happens(0.2)
+        count = chance.randint(1, 3) if several else 1
+        return [
+            ToolCall(
+                nature.call_id(), chance.choice(names), '{"cut' if nature.happens(0.05) else "{}"
+            )
+            for _ in range(count)
+        ]
+
+
+def _rounds(question: Question) -> int:
+    """How many rows of results there are since anybody spoke."""
+    count = 0
+    for row in reversed(question.history):
+        if row.role is Role.USER:
+            break
+        count += row.role is Role.TOOL
+    return count
+
+
+def _deltas(calls: Sequence[ToolCall], chance: Random) -> list[ModelEvent]:
+    """Calls come one after the other, or side by side."""
+    heads: list[ModelEvent] = []
+    tails: list[ModelEvent] = []
+    side_by_side = chance.random() < 0.2
+    for call in calls:
+        head = ToolCallDelta(call.id, call.name, call.arguments[:1])
+        tail = ToolCallDelta(call.id, call.name, call.arguments[1:])
+        heads.append(head)
+        (tails if side_by_side else heads).append(tail)
+    return heads + tails
+
+
+def _answer(content: list[Part], calls: list[ToolCall], *, length: bool = False) -> Answer:
+    finish = Finish.TOOL_CALLS if calls else Finish.LENGTH if length else Finish.STOP
+    return Answer(
+        content=tuple(content), tool_calls=tuple(calls), usage=Usage(10, 5), finish=finish
+    )
+
+
+class Toolbox:
+    def __init__(self, nature: Chance, ledger: Ledger) -> None:
+        self._nature = nature
+        self._ledger = ledger
+
+    def builtin_tools(self) -> Sequence[BuiltinSpec]:
+        return []
+
+    async def run(self, tool: Tool, planned: PlannedCall, context: ToolContext) -> ToolReturn:
+        call_id = planned.call.id
+        self._ledger.tool_begins(call_id, tool.name, context.run_id)
+        try:
+            await self._work()
+        except asyncio.CancelledError:
+            try:
+                for _ in range(self._nature.random.randrange(4)):
+                    await asyncio.sleep(0)
+            finally:
+                self._ledger.tool_dies(call_id)
+            raise
+        if self._nature.happens(0.04):
+            self._ledger.tool_breaks(call_id)
+            raise InjectedError("a bug of the toolbox")
+        outcome = Outcome.FAILED if self._nature.happens(0.2) else Outcome.FINISHED
+        self._ledger.tool_returns(call_id, outcome)
+        return ToolReturn(call_id, tool.name, outcome, (Text("done"),))
+
+    async def run_source(
+        self,
+        source: str,
+        function: str,
+        arguments: Mapping[str, Any],
+        environment: Mapping[str, str],
+        requirements: Sequence[str] = (),
+    ) -> ToolReturn:
+        raise NotImplementedError
+
+    async def _work(self) -> None:
+        if self._nature.happens(0.3):
+            # Longer than anybody waits for a cancel, or for a turn.
+            await asyncio.sleep(25)
+        elif self._nature.happens(0.3):
+            await asyncio.sleep(self._nature.random.uniform(0.5, 5))
+        else:
+            await self._nature.pause()

@@ -1,0 +1,119 @@
+"""A real server process, started as an operator starts it. Whoever starts one stops it."""
+
+import os
+import queue
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+from typing import Self
+
+HOLDFAST = Path(sys.executable).with_name("holdfast")
+# Far more than a start or a stop takes, also on a machine that has other things to do.
+START_SECONDS = 60.0
+STOP_SECONDS = 30.0
+
+# The greeting ends with the example, and the example with this line.
+LAST_LINE = (
+    files("holdfast.cli")
+    .joinpath("example.py.txt")
+    .read_text(encoding="utf-8")
+    .splitlines(keepends=True)[-1]
+)
+
+
+def clean_environment(home: Path, **variables: str) -> dict[str, str]:
+    """What a process needs, without the settings of whoever runs the tests."""
+    kept = {key: os.environ[key] for key in ("PATH", "LANG") if key in os.environ}
+    return kept | {"HOME": str(home), "PYTHONUNBUFFERED": "1"} | variables
+
+
+class ServerProcess:
+    """A server that has said where it listens. Its data is in the folder ``.holdfast`` of ``home``."""
+
+    def __init__(self, home: Path, options: tuple[str, ...], variables: dict[str, str]) -> None:
+        self.home = home
+        # A file takes any amount of text; a pipe that nobody reads would stop the server.
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - read for as long as somebody asks for the log
+        self._process = subprocess.Popen(
+            [HOLDFAST, "server", *options],
+            env=clean_environment(home, **{"HOLDFAST_PORT": "0", **variables}),
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            text=True,
+        )
+        self._lines: queue.Queue[str] = queue.Queue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self.greeting = ""
+
+    @classmethod
+    def start(cls, home: Path, *options: str, **variables: str) -> Self:
+        """Start a server and wait until it is ready; AssertionError, with its words, if it ends before."""
+        server = cls(home, options, variables)
+        try:
+            server._wait_for_greeting()
+        except BaseException:
+            server.kill()
+            raise
+        return server
+
+    @property
+    def address(self) -> str:
+        """The first line of a server's output names its address; scripts may rely on it."""
+        found = re.search(r"http://\S+:\d+", self.greeting.splitlines()[0])
+        assert found, self.greeting
+        return found[0]
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def log(self) -> str:
+        """All that it wrote to its standard error so far."""
+        fd = self._stderr.fileno()
+        return os.pread(fd, os.fstat(fd).st_size, 0).decode(errors="replace")
+
+    def stop(self) -> int:
+        """Ask it to end, as an operator does; kill it if it does not. Return its exit code."""
+        return self._end(self._process.terminate)
+
+    def kill(self) -> int:
+        """End it as a power cut does."""
+        return self._end(self._process.kill)
+
+    def _end(self, how: Callable[[], None]) -> int:
+        how()
+        try:
+            code = self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            code = self._process.wait(STOP_SECONDS)
+        self._reader.join(STOP_SECONDS)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        return code
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.put(line)
+        self._lines.put("")
+
+    def _wait_for_greeting(self) -> None:
+        # A pipe cannot be read with a time limit; a queue can.
+        while (line := self._lines.get(timeout=START_SECONDS)) not in ("", LAST_LINE):
+            self.greeting += line
+        assert line, f"The server ended instead of starting:\n{self.greeting}{self.log}"
+        self.greeting += line
+
+
+StartServer = Callable[..., ServerProcess]
+
+
+Command = Callable[..., subprocess.CompletedProcess[str]]

@@ -1,0 +1,116 @@
+"""Core values for tests, each different from the others in id, name and time."""
+
+import itertools
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from holdfast.core.agents import Agent
+from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
+from holdfast.core.memory import Block
+from holdfast.core.messages import Message, Role, Text
+from holdfast.core.models import ModelChoice
+from holdfast.core.runs import Run, RunStatus, Step
+from holdfast.core.threads import Thread
+from holdfast.core.tools import Tool
+from holdfast.ports.store import Store, Transaction
+
+MODEL = ModelChoice(handle="openai/gpt-x", context_window=32_000)
+
+
+def ident(kind: str, number: int) -> str:
+    return f"{kind}-{UUID(int=number, version=4)}"
+
+
+def moment(number: int) -> datetime:
+    return datetime(2026, 1, 1, 12, tzinfo=UTC) + timedelta(seconds=number, microseconds=7)
+
+
+class Make:
+    """Builds values. Each one is a second younger than the one before."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+
+    def agent(self, **fields: Any) -> Agent:
+        return Agent(**self._named("agent") | {"system": "Be kind.", "model": MODEL} | fields)
+
+    def tool(self, **fields: Any) -> Tool:
+        schema = {"name": "tool", "parameters": {"type": "object", "properties": {}}}
+        values = self._named("tool") | {"description": "Does it.", "json_schema": schema}
+        return Tool(**values | fields)
+
+    def block(self, **fields: Any) -> Block:
+        values = self._named("block")
+        values["label"] = values.pop("name")
+        return Block(**values | {"value": "What I know."} | fields)
+
+    def thread(self, agent: Agent, **fields: Any) -> Thread:
+        """The agent's default thread unless another id is given."""
+        values: dict[str, Any] = {
+            "id": agent.id,
+            "organization_id": agent.organization_id,
+            "agent_id": agent.id,
+            "created_at": agent.created_at,
+            "updated_at": agent.created_at,
+        }
+        return Thread(**values | fields)
+
+    def message(self, thread: Thread, text: str = "Hello", **fields: Any) -> Message:
+        number = next(self._numbers)
+        values: dict[str, Any] = {
+            "id": ident("message", number),
+            "agent_id": thread.agent_id,
+            "thread_id": thread.id,
+            "role": Role.USER,
+            "created_at": moment(number),
+            "content": (Text(text),),
+        }
+        return Message(**values | fields)
+
+    def run(self, thread: Thread, **fields: Any) -> Run:
+        number = next(self._numbers)
+        values: dict[str, Any] = {
+            "id": ident("run", number),
+            "organization_id": thread.organization_id,
+            "agent_id": thread.agent_id,
+            "thread_id": thread.id,
+            "status": RunStatus.QUEUED,
+            "kind": "message",
+            "created_at": moment(number),
+        }
+        return Run(**values | fields)
+
+    def step(self, run: Run, **fields: Any) -> Step:
+        number = next(self._numbers)
+        values: dict[str, Any] = {
+            "id": ident("step", number),
+            "organization_id": run.organization_id,
+            "agent_id": run.agent_id,
+            "run_id": run.id,
+            "model": MODEL,
+            "created_at": moment(number),
+        }
+        return Step(**values | fields)
+
+    def _named(self, kind: str) -> dict[str, Any]:
+        number = next(self._numbers)
+        return {
+            "id": ident(kind, number),
+            "organization_id": DEFAULT_ORGANIZATION_ID,
+            "name": f"{kind}_{number}",
+            "created_at": moment(number),
+            "updated_at": moment(number),
+        }
+
+
+async def add_thread(store: Store, make: Make) -> Thread:
+    agent = make.agent()
+    thread = make.thread(agent)
+
+    def work(tx: Transaction) -> None:
+        tx.agents.add(agent)
+        tx.threads.add(thread)
+
+    await store.write(work)
+    return thread
