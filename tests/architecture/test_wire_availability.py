@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+import httpx
 import pytest
 
 from holdfast.adapters.toolbox.builtin import BUILTIN
@@ -88,6 +89,20 @@ def test_the_server_has_no_route_for_what_the_page_calls_missing() -> None:
 
     assert {item for row in missing for item in row.endpoints} & routes() == set()
     assert {path for _, path in routes() if path.startswith(families)} == set()
+
+
+async def test_a_missing_endpoint_answers_with_the_errors_that_the_page_names() -> None:
+    """405 and 422 where the path also fits another route: ``POST /v1/agents/import`` fits ``/v1/agents/{agent_id}``."""
+    transport = httpx.ASGITransport(build_app(None, HttpSettings()))
+    missing = {item for row in rows() if not row.is_available for item in row.endpoints}
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        statuses = [
+            (await client.request(method, path.replace("{}", "some"))).status_code
+            for method, path in sorted(missing)
+        ]
+
+    assert {*statuses} <= {404, 405, 422}
+    assert statuses.count(404) > len(statuses) / 2
 
 
 def test_the_page_names_every_built_in_tool_and_marks_those_that_are_missing() -> None:
