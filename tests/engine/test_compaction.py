@@ -35,17 +35,8 @@ from holdfast.core.cancellation import Action, Cancellation
 from holdfast.core.events import CompactionBegan, MessageStored, RunEnded
 from holdfast.core.messages import Decision, Message, Role, Text
 from holdfast.core.paging import Page
-from holdfast.core.runs import (
-    COMPACTION,
-    Run,
-    RunFailure,
-    RunQuery,
-    RunStatus,
-    Step,
-    StepStatus,
-    StopReason,
-    Usage,
-)
+from holdfast.core.runs import Run, RunFailure, RunQuery, RunStatus, StopReason, Usage
+from holdfast.core.steps import COMPACTION, Step, StepStatus
 from holdfast.core.traces import CallType
 from holdfast.errors import (
     CallerError,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from httpx import AsyncClient
 
+from holdfast.core.blocks import DEFAULT_DESCRIPTIONS
 from holdfast.core.ids import Kind, id_pattern, is_id
-from holdfast.core.memory import DEFAULT_DESCRIPTIONS
 
 UNKNOWN = "123e4567-e89b-42d3-8456-426614174000"
 APPROVED = (
