@@ -180,6 +180,16 @@ def needs_approval(rules: Iterable[ToolRule], name: str) -> bool:
     return any(isinstance(rule, RequiresApproval) and rule.tool_name == name for rule in rules)
 
 
+def without_duplicates(rules: Iterable[ToolRule]) -> tuple[ToolRule, ...]:
+    """The rules in their order, each exact duplicate once."""
+    kept: list[ToolRule] = []
+    for rule in rules:
+        # Not a set or dict: rules contain dicts and cannot be hashed.
+        if rule not in kept:
+            kept.append(rule)
+    return tuple(kept)
+
+
 def with_approvals(rules: Sequence[ToolRule], names: Iterable[str]) -> tuple[ToolRule, ...]:
     """The rules, with an approval rule added for each named tool that has none."""
     added = [RequiresApproval(tool_name=name) for name in names if not needs_approval(rules, name)]

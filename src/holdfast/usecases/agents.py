@@ -175,6 +175,7 @@ def _build_agent(services: Services, catalogue: Catalogue, actor: Actor, new: Ne
     )
     return structs.replace(
         agent,
+        tool_rules=tool_rules.without_duplicates(new.tool_rules),
         compaction_settings=context.compaction_settings(model.handle, new.compaction_settings),
         max_files_open=new.max_files_open or files,
         per_file_view_window_char_limit=new.per_file_view_window_char_limit or characters,
@@ -317,6 +318,8 @@ def _apply_changes(
         for field in ("name", "system", *_COPIED_FIELDS)
         if getattr(changes, field) is not None
     }
+    if changes.tool_rules is not None:
+        given["tool_rules"] = tool_rules.without_duplicates(changes.tool_rules)
     if changes.embedding not in (None, agent.embedding):
         # The old configuration belongs to another embedding model.
         given.setdefault("embedding_config", None)

@@ -19,6 +19,7 @@ from holdfast.usecases import messages
 from holdfast.usecases.messages import NewSend, Reply
 
 RUN_KIND = "compaction"
+NOTHING_TO_COMPACT = "The conversation is empty: there are no messages to compact."
 CANNOT_SHRINK = (
     "Summarization failed to reduce the number of messages. There is too little in the context that may leave it: "
     "calls that wait for approval stay, and one message is no more than its summary."
@@ -51,6 +52,8 @@ def _plan(
     thread = tx.threads.get(actor.organization_id, thread_id)
     agent = tx.agents.get(actor.organization_id, thread.agent_id)
     rows = tx.messages.context(thread_id)
+    if len(rows) <= 1:
+        raise CallerError(NOTHING_TO_COMPACT)
     if all(row.role is Role.SUMMARY for row in rows[1:]):
         return Compaction(summaries.latest_summary(rows), len(rows), len(rows))
     # Replacing one message by one summary would leave as many messages as before.
