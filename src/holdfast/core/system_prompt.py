@@ -10,8 +10,8 @@ from holdfast.core import tool_rules
 from holdfast.core.agents import Agent
 from holdfast.core.blocks import Block, render_blocks
 from holdfast.core.messages import conversation_id
+from holdfast.core.threads import DEFAULT_CONVERSATION
 
-DEFAULT_CONVERSATION = "default"
 CORE_MEMORY_PLACEHOLDER = "{CORE_MEMORY}"
 
 DEFAULT_SYSTEM = """<base_instructions>

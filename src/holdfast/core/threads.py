@@ -11,6 +11,9 @@ from holdfast.core.messages import Message
 from holdfast.core.models import ModelChoice, ModelSettings
 from holdfast.core.paging import Page
 
+# The name of the default thread where others have a conversation id.
+DEFAULT_CONVERSATION = "default"
+
 
 class Thread(Struct, frozen=True, kw_only=True):
     """``id == agent_id`` is the agent's default thread; others are conversations."""
