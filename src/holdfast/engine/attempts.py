@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from msgspec.structs import replace
 
 from holdfast.core.retrying import retry_wait_seconds
-from holdfast.core.runs import Attempt, Step
+from holdfast.core.steps import Attempt, Step
 from holdfast.engine.progress import EffectProgress
 from holdfast.engine.save_now import save_now
 from holdfast.engine.state import State

@@ -4,7 +4,7 @@ import logging
 
 from holdfast import logs
 from holdfast.core.endings import log_fields
-from holdfast.core.runs import Step, StepStatus
+from holdfast.core.steps import Step, StepStatus
 from holdfast.core.turn import AskModel, Compact, RunTools
 from holdfast.engine.checkpoint import CheckpointResult
 from holdfast.ports.services import Services
