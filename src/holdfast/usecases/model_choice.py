@@ -85,7 +85,7 @@ def _choose_context_window(catalogue: Catalogue, handle: str, requested: Request
         # A whole legacy config says all there is to say, and V1 took it as it came. Whether its provider is
         # configured is asked when a message is sent.
         return requested.context_window
-    info = catalogue.find(handle)
+    info = catalogue.find(handle, must_be_listed=requested.handle is not None)
     return requested.context_window or min(info.context_window, DEFAULT_CONTEXT_WINDOW)
 
 

@@ -1,4 +1,4 @@
-"""What every provider can be asked in pydantic-ai's words."""
+"""The settings that every provider has, under pydantic-ai's names."""
 
 from typing import TypeVar
 
