@@ -20,7 +20,7 @@ from pydantic_ai.settings import ModelSettings
 
 from holdfast.adapters.models.accounts import Account
 from holdfast.adapters.models.pydantic_ai.errors import SdkFailures
-from holdfast.adapters.models.pydantic_ai.wires.common_settings import with_common_settings
+from holdfast.adapters.models.pydantic_ai.wires.basic_settings import with_basic_settings
 from holdfast.adapters.models.pydantic_ai.wires.response_format import to_output_definition
 from holdfast.adapters.models.pydantic_ai.wires.thinking import thinking_level
 from holdfast.core.messages import Thinking
@@ -54,7 +54,7 @@ class BedrockConverseWire:
         history: list[ModelMessage],  # noqa: ARG002 - other wires need it
     ) -> ModelSettings:
         asked = question.choice.settings
-        settings = with_common_settings(BedrockModelSettings(cache=True), asked)
+        settings = with_basic_settings(BedrockModelSettings(cache=True), asked)
         level = thinking_level(asked)
         if level is not None:
             settings["thinking"] = level

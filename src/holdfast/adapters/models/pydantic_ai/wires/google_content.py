@@ -16,7 +16,7 @@ from pydantic_ai.settings import ModelSettings
 
 from holdfast.adapters.models.accounts import Account
 from holdfast.adapters.models.pydantic_ai.errors import SdkFailures
-from holdfast.adapters.models.pydantic_ai.wires.common_settings import with_common_settings
+from holdfast.adapters.models.pydantic_ai.wires.basic_settings import with_basic_settings
 from holdfast.adapters.models.pydantic_ai.wires.response_format import to_output_definition
 from holdfast.adapters.models.pydantic_ai.wires.thinking import thinking_level
 from holdfast.core.messages import Thinking
@@ -62,7 +62,7 @@ class GoogleContentWire:
         history: list[ModelMessage],  # noqa: ARG002 - other wires need it
     ) -> ModelSettings:
         asked = question.choice.settings
-        settings = with_common_settings(GoogleModelSettings(), asked)
+        settings = with_basic_settings(GoogleModelSettings(), asked)
         level = thinking_level(asked)
         if level and asked.thinking_budget:
             settings["google_thinking_config"] = {

@@ -12,7 +12,7 @@ from pydantic_ai.settings import ModelSettings
 
 from holdfast.adapters.models.accounts import Account
 from holdfast.adapters.models.pydantic_ai.errors import SdkFailures
-from holdfast.adapters.models.pydantic_ai.wires.common_settings import with_common_settings
+from holdfast.adapters.models.pydantic_ai.wires.basic_settings import with_basic_settings
 from holdfast.adapters.models.pydantic_ai.wires.thinking import thinking_level
 from holdfast.core.messages import Thinking
 from holdfast.ports.model import Question
@@ -43,7 +43,7 @@ class MistralChatWire:
     ) -> ModelSettings:
         asked = question.choice.settings
         # The engine retries.
-        settings = with_common_settings(MistralModelSettings(max_retries=0), asked)
+        settings = with_basic_settings(MistralModelSettings(max_retries=0), asked)
         if question.tools:
             settings["parallel_tool_calls"] = question.parallel_tool_calls
         level = thinking_level(asked)

@@ -19,8 +19,8 @@ from pydantic_ai.usage import RequestUsage
 
 from holdfast.adapters.models.accounts import Account
 from holdfast.adapters.models.pydantic_ai.errors import SdkFailures
+from holdfast.adapters.models.pydantic_ai.wires.basic_settings import with_basic_settings
 from holdfast.adapters.models.pydantic_ai.wires.chat_stream import Chunk
-from holdfast.adapters.models.pydantic_ai.wires.common_settings import with_common_settings
 from holdfast.adapters.models.pydantic_ai.wires.openai_provider import build_openai_provider
 from holdfast.adapters.models.pydantic_ai.wires.thinking import thinking_level
 from holdfast.core.messages import Thinking
@@ -60,7 +60,7 @@ class OpenAiChatWire:
         history: list[ModelMessage],  # noqa: ARG002 - other wires need it
     ) -> ModelSettings:
         asked = question.choice.settings
-        settings = with_common_settings(OpenAIChatModelSettings(), asked)
+        settings = with_basic_settings(OpenAIChatModelSettings(), asked)
         if asked.verbosity in ("low", "medium", "high"):
             settings["openai_text_verbosity"] = cast("_Verbosity", asked.verbosity)
         if asked.response_format is not None:

@@ -14,7 +14,7 @@ from pydantic_ai.settings import ModelSettings
 
 from holdfast.adapters.models.accounts import Account
 from holdfast.adapters.models.pydantic_ai.errors import SdkFailures
-from holdfast.adapters.models.pydantic_ai.wires.common_settings import with_common_settings
+from holdfast.adapters.models.pydantic_ai.wires.basic_settings import with_basic_settings
 from holdfast.adapters.models.pydantic_ai.wires.openai_provider import build_openai_provider
 from holdfast.adapters.models.pydantic_ai.wires.thinking import thinking_level
 from holdfast.core.messages import Thinking
@@ -51,7 +51,7 @@ class OpenAiResponsesWire:
         history: list[ModelMessage],  # noqa: ARG002 - other wires need it
     ) -> ModelSettings:
         asked = question.choice.settings
-        settings = with_common_settings(OpenAIResponsesModelSettings(openai_store=False), asked)
+        settings = with_basic_settings(OpenAIResponsesModelSettings(openai_store=False), asked)
         if question.tools and not _O_SERIES.match(model.model_name):
             settings["parallel_tool_calls"] = question.parallel_tool_calls
         text = _text_options(asked)
