@@ -5,7 +5,7 @@ import gc
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import uvloop
@@ -16,9 +16,9 @@ from holdfast.adapters.clock import RandomIds, SystemClock
 from holdfast.adapters.dispatch.in_process import InProcessDispatch
 from holdfast.adapters.event_log.factory import open_event_log
 from holdfast.adapters.models import doctor_checks as model_checks
+from holdfast.adapters.models.accounts import ProviderSettings
 from holdfast.adapters.models.catalogue import ProviderCatalogue
 from holdfast.adapters.models.discovery.discovery import ModelDiscovery
-from holdfast.adapters.models.handles import ProviderSettings
 from holdfast.adapters.models.router import ModelRouter
 from holdfast.adapters.outgoing.guarded import GuardedOutgoing
 from holdfast.adapters.prices.genai import GenaiPrices
@@ -214,7 +214,9 @@ def _isolation(settings: Settings) -> Isolation | None:
 
 def _provider_settings(settings: Settings) -> ProviderSettings:
     return ProviderSettings(
-        **settings.select(fields(ProviderSettings)), silence_seconds=settings.model_silence_seconds
+        settings.providers,
+        allowed_model_endpoints=settings.allowed_model_endpoints,
+        silence_seconds=settings.model_silence_seconds,
     )
 
 
