@@ -35,7 +35,7 @@ as provider``, and ``block`` in the place of ``wait``. From elsewhere: ``python 
 
 from holdfast.testing.clock import FakeClock
 from holdfast.testing.moments import Moment
-from holdfast.testing.provider import ScriptedProvider
+from holdfast.testing.provider import ScriptedProvider, ScriptMismatch
 from holdfast.testing.requests import ProviderRequest
 from holdfast.testing.script import (
     Answer,
@@ -79,6 +79,7 @@ __all__ = [
     "ProviderRequest",
     "RedactedThinking",
     "ResetConnection",
+    "ScriptMismatch",
     "Scripted",
     "ScriptedProvider",
     "SlowHeaders",
