@@ -97,7 +97,7 @@ class ScriptedProvider:
         self._call_count = 0
         self._signatures = Signatures()
 
-    # where it is
+    # address
 
     @property
     def url(self) -> str:
@@ -109,7 +109,7 @@ class ScriptedProvider:
         """The base URL for OpenAI clients."""
         return f"{self.url}/v1"
 
-    # what it says
+    # script
 
     def script(self, *answers: Scripted | str, when: Condition | None = None) -> None:
         """Queue answers for the next requests, in order.
@@ -131,7 +131,7 @@ class ScriptedProvider:
         with self._lock:
             return [entry.scripted for entry in self._queue]
 
-    # what it was asked
+    # requests
 
     @property
     def requests(self) -> list[ProviderRequest]:
@@ -167,16 +167,16 @@ class ScriptedProvider:
     async def wait_for_request(
         self,
         number: int = 1,
-        timeout: float = DEFAULT_TIMEOUT_SECONDS,  # noqa: ASYNC109 - the bound is part of the question, as in `block_for_request`
+        timeout: float = DEFAULT_TIMEOUT_SECONDS,  # noqa: ASYNC109 - part of the interface, as in `block_for_request`
     ) -> ProviderRequest:
-        """Wait until so many requests have arrived since the start or `reset`; return that one."""
+        """Wait for the given request, counted from 1 since the start or `reset`; return it."""
         await self._arrival_moment(number).wait(timeout)
         return self.requests[number - 1]
 
     def block_for_request(
         self, number: int = 1, timeout: float = DEFAULT_TIMEOUT_SECONDS
     ) -> ProviderRequest:
-        """Block this thread as `wait_for_request` waits; not for the thread that the provider is in."""
+        """Block this thread until that request arrives. Not for the thread that the provider runs in."""
         self._arrival_moment(number).block(timeout)
         return self.requests[number - 1]
 
@@ -188,7 +188,7 @@ class ScriptedProvider:
             self._unscripted.clear()
             self._responder = None
 
-    # how it runs
+    # running
 
     async def __aenter__(self) -> Self:
         self._port = await self._server.start(self._host, self._port)
@@ -249,7 +249,7 @@ class ScriptedProvider:
         finally:
             await self._server.stop()
 
-    # how a request is answered
+    # answering
 
     def _answer(self, http: HttpRequest) -> Exchange:
         path = http.target.partition("?")[0]
@@ -307,7 +307,7 @@ class ScriptedProvider:
         return self.default
 
     def _with_ids(self, scripted: Scripted, wire: Wire) -> Scripted:
-        """Fill in what the script left open: the answer inside a fault, the ids of tool calls."""
+        """Fill in what the script left out: the answer inside a fault, the ids of tool calls."""
         match scripted:
             case SlowHeaders(answer=inner) | TruncatedStream(answer=inner):
                 filled = self._with_ids(inner or self.default or _PLAIN_ANSWER, wire)
