@@ -183,7 +183,7 @@ async def test_a_machine_that_cannot_sign_in_may_do_so_later_if_nobody_refused(
     """Vertex asks for a token before it asks the model."""
     async with ScriptedProvider() as gone:
         away = gone.url
-    found = Credentials(  # type: ignore[no-untyped-call]
+    found = Credentials(  # type: ignore[no-untyped-call]  # the SDK has no types
         token=None,
         refresh_token="r",
         token_uri=f"{away if nobody_there else provider.url}/token",

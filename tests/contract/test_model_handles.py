@@ -180,7 +180,7 @@ def _signed_in(monkeypatch: pytest.MonkeyPatch) -> None:
     import google.auth
     from google.oauth2.credentials import Credentials
 
-    found = Credentials(token="token-of-the-machine"), "my-project"  # type: ignore[no-untyped-call]
+    found = Credentials(token="token-of-the-machine"), "my-project"  # type: ignore[no-untyped-call]  # the SDK has no types
     monkeypatch.setattr(google.auth, "default", lambda **_: found)
 
 
@@ -276,7 +276,7 @@ async def test_bedrock_is_reached_with_a_signature() -> None:
     heard: list[bytes] = []
     keys = {"aws_access_key_id": "AKIDEXAMPLE", "aws_secret_access_key": KEY}
     async with _listening(heard) as url:
-        settings = ProviderSettings(aws_region="eu-west-1", bedrock_base_url=url, **keys)  # type: ignore[arg-type]
+        settings = ProviderSettings(aws_region="eu-west-1", bedrock_base_url=url, **keys)  # type: ignore[arg-type]  # only texts are given
         async with _router(settings) as router:
             with pytest.raises(errors.ModelAuthFailed, match="You may not") as raised:
                 await ask_for_answer(router, make_question("bedrock/amazon.nova-lite-v1:0"))

@@ -103,7 +103,7 @@ def test_it_shows_its_memory_blocks() -> None:
         ("count from 9 to 2", Count(9, 9)),
     ],
 )
-def test_it_counts(text: str, expected: Count) -> None:
+def test_it_counts_what_it_is_asked_to_count(text: str, expected: Count) -> None:
     assert decide(_question(text)) == expected
 
 
