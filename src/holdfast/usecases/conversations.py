@@ -77,7 +77,7 @@ async def create(
     if new.model is not None:
         catalogue = await providers.catalogue_for(services, actor, new.model)
         await catalogue.prepare(new.model, settings=new.settings is not None)
-        catalogue.find(new.model)
+        catalogue.find(new.model, must_be_listed=True)
 
     def work(tx: Transaction) -> ConversationView:
         agent = tx.agents.get(actor.organization_id, agent_id)
@@ -146,7 +146,7 @@ async def update(
     if changes.model is not None:
         catalogue = await providers.catalogue_for(services, actor, changes.model)
         await catalogue.prepare(changes.model, settings=changes.settings is not None)
-        catalogue.find(changes.model)
+        catalogue.find(changes.model, must_be_listed=True)
 
     def work(tx: Transaction) -> ConversationView:
         now = services.clock.now()
