@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 
 # The run kind of a send without a waiting caller: errors are reported by its run (wire-v1 §6.9).
 ASYNC_KIND = "send_message_async"
+# The run kind of a send whose caller waits for the answer.
+SEND_KIND = "send_message"
 
 
 class MessageInput(Struct, frozen=True, kw_only=True):
@@ -66,7 +68,7 @@ class NewSend(Struct, frozen=True, kw_only=True):
     thread_id: str | None = None
     request: RunRequest = RunRequest()
     override_model: str | None = None
-    kind: str = "send_message"
+    kind: str = SEND_KIND
     background: bool = False
     # A retried request with the same key gets the run that the first one started.
     request_key: str | None = None
@@ -184,7 +186,7 @@ async def _refuse_unpriced(services: Services, run: Run, new: NewSend) -> None:
     choice = await services.store.read(load)
     if await services.prices.find(choice) is None:
         raise InvalidArgument(
-            f"'max_cost' cannot be kept: the price of {choice.handle} is not known. Use "
+            f"'max_cost' cannot be enforced: the price of {choice.handle} is not known. Use "
             "'max_total_tokens' instead."
         )
 
