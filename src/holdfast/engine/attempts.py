@@ -92,5 +92,5 @@ async def _save_attempt(services: Services, step: Step) -> None:
         "error_type": last.kind,
         "wait_seconds": last.wait_seconds,
     }
-    log.warning("model.failed_for_now", extra=told)
+    log.warning("model.retrying", extra=told)
     await save_now(services, lambda tx: tx.steps.save(step), "noting an attempt")
