@@ -111,7 +111,7 @@ def parse_destination(url: str, allowed: AllowedAddresses) -> Destination:
     if "@" in parts.netloc:
         raise AddressForbidden("it has a name or a password in front of the host")
     if port == 0 or parts.netloc.endswith(":"):
-        raise AddressForbidden("its port is not one")
+        raise AddressForbidden("its port is not valid")
     host = _parse_host(parts.netloc, parts.hostname or "")
     _refuse_known_private(host, allowed)
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")

@@ -86,7 +86,7 @@ def choose_eviction(
     cuts = list(_cuts(messages))
     if not cuts:
         return None
-    chosen = cuts[-1]
+    cut_at = cuts[-1]
     if settings.get("mode") in SLIDING_WINDOW_MODES:
         share = float(settings.get("sliding_window_percentage") or 0)
         sizes = [message_tokens(row) for row in history[1:]]
@@ -98,8 +98,8 @@ def choose_eviction(
             for cut in _sliding_cuts(answers, len(messages), share)
             if sum(sizes[cut:]) <= available_tokens
         )
-        chosen = next(fitting, chosen)
-    return Eviction(tuple(messages[:chosen]), tuple(history[1 + chosen :]))
+        cut_at = next(fitting, cut_at)
+    return Eviction(tuple(messages[:cut_at]), tuple(history[1 + cut_at :]))
 
 
 def _sliding_cuts(cuts: Sequence[int], rows: int, share: float) -> Iterator[int]:
@@ -113,13 +113,13 @@ def _sliding_cuts(cuts: Sequence[int], rows: int, share: float) -> Iterator[int]
 
 def _cuts(messages: Sequence[Message]) -> Iterator[int]:
     """The message counts after which no call is open. A cut that would evict only an old summary is left out."""
-    waiting: set[str] = set()
+    open_call_ids: set[str] = set()
     has_new = False
     for count, row in enumerate(messages, 1):
-        waiting |= {call.id for call in row.tool_calls}
-        waiting -= {item.call_id for item in row.tool_returns}
+        open_call_ids |= {call.id for call in row.tool_calls}
+        open_call_ids -= {item.call_id for item in row.tool_returns}
         has_new = has_new or row.role is not Role.SUMMARY
-        if has_new and not waiting:
+        if has_new and not open_call_ids:
             yield count
 
 

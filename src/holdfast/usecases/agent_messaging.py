@@ -49,9 +49,9 @@ async def load_sender(
     actor = Actor(DEFAULT_USER_ID, organization_id)
     if run_id is None:
         return Sender(actor=actor, agent_id=agent_id)
-    asked = (await runs.retrieve(services, actor, run_id)).request
+    request = (await runs.retrieve(services, actor, run_id)).request
     return Sender(
-        actor=actor, agent_id=agent_id, waiting_agent_ids=asked.asked_by, hops=asked.relayed
+        actor=actor, agent_id=agent_id, waiting_agent_ids=request.asked_by, hops=request.relayed
     )
 
 
@@ -94,14 +94,16 @@ async def ask_matching(
     timeout_seconds: float,
 ) -> dict[str, str]:
     """Ask all agents with these tags. Each value is the answer or the error; the timeout is for all together."""
-    places = asyncio.Semaphore(MAX_CONCURRENT)
+    semaphore = asyncio.Semaphore(MAX_CONCURRENT)
     clock = asyncio.get_running_loop()
-    until = clock.time() + timeout_seconds
+    deadline = clock.time() + timeout_seconds
 
     async def answer(agent_id: str) -> str:
-        async with places:
+        async with semaphore:
             try:
-                return await ask(services, sender, agent_id, text, max(until - clock.time(), 0.0))
+                return await ask(
+                    services, sender, agent_id, text, max(deadline - clock.time(), 0.0)
+                )
             except CallerError as error:
                 return f"Error: {error}"
 
