@@ -258,7 +258,7 @@ async def test_a_store_that_cannot_note_an_attempt_does_not_stop_the_next(
     async def fails_once(work: object) -> object:
         if len(rig.model.questions) == 1 and not clock.sleeps:
             raise StoreUnavailable("TEST")
-        return await write(work)  # type: ignore[arg-type]
+        return await write(work)  # type: ignore[arg-type]  # passed on as it came
 
     monkeypatch.setattr(rig.services.store, "write", fails_once)
     async with rig.working():

@@ -24,8 +24,8 @@ from tests.support.engine_runs import (
 from tests.support.history import assert_calls_answered
 from tests.support.rig import ACTOR, WAIT_SECONDS, Rig
 
+from holdfast.adapters.models.accounts import ProviderSettings
 from holdfast.adapters.models.catalogue import ProviderCatalogue
-from holdfast.adapters.models.handles import ProviderSettings
 from holdfast.adapters.store.sql_store import SqlStore
 from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.core import summaries
@@ -384,7 +384,9 @@ async def test_the_agents_own_model_steps_in_for_a_summariser_that_fails(rig: Ri
 async def test_whoever_steps_in_may_fail_for_a_moment_too(rig: Rig) -> None:
     """The tries of the one before are its own."""
     clock, full = FakeClock(), ModelOverloaded("TEST: full", transient=True)
-    settings = ProviderSettings(openai_api_key="sk-test", openai_base_url="http://127.0.0.1:1/v1")
+    settings = ProviderSettings(
+        {"openai": {"api_key": "sk-test", "base_url": "http://127.0.0.1:1/v1"}}
+    )
     async with rig.working():
         agent = await make_talkative_agent(rig)
     agent = await settle(rig, agent, mode="all", model="openai/gpt-5-mini")
@@ -781,7 +783,7 @@ OWN_SERVER = "http://10.0.0.1/v1"
 async def test_what_a_server_of_ones_own_was_told_is_summarised_there(
     rig: Rig, endpoint: str | None
 ) -> None:
-    known = ProviderSettings(openai_api_key="key", allowed_model_endpoints=(OWN_SERVER,))
+    known = ProviderSettings({"openai": {"api_key": "key"}}, allowed_model_endpoints=(OWN_SERVER,))
     rig.services = dataclasses.replace(rig.services, catalogue=ProviderCatalogue(known))
     async with rig.working():
         agent = await make_talkative_agent(rig)

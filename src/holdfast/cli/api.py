@@ -11,7 +11,8 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import OpenerDirector, ProxyHandler, Request, build_opener
 
-from holdfast.config import URL_VARIABLE, is_loopback
+from holdfast.config import URL_VARIABLE
+from holdfast.core.addresses import is_loopback
 from holdfast.errors import BackendError, CallerError, SettingInvalid
 
 # A cancel waits some seconds for its run to end; nothing else takes long.

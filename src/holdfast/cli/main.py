@@ -107,7 +107,7 @@ def _with_setting_options(command: Callable[..., None]) -> Callable[..., None]:
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint)
         for name, hint in hints.items()
     ]
-    command.__signature__ = signature.replace(parameters=[*own, *options])  # type: ignore[attr-defined]
+    command.__signature__ = signature.replace(parameters=[*own, *options])  # type: ignore[attr-defined]  # read by typer, unknown to mypy
     command.__annotations__ = {**command.__annotations__, **hints}
     return command
 

@@ -81,6 +81,18 @@ class Destination(Struct, frozen=True):
     target: str
 
 
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the host. A name that is not known may lead anywhere."""
+    name = host.removesuffix(".")
+    # All names under localhost are reserved for loopback (RFC 6761).
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
 def parse_allowed(entries: Iterable[str]) -> AllowedAddresses:
     """Parse host names, addresses and networks (10.0.0.0/8). ValueError for anything else."""
     hosts: set[str] = set()

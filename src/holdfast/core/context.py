@@ -25,12 +25,6 @@ _LARGEST_FILE_LIMITS = (15, 40_000)
 _RETURN_SHARE = 0.8
 _MIN_RETURN_CHARS = 5_000
 
-# The default model for summaries: a fast and cheap one of the same provider (wire-v1 §7.9).
-_SUMMARY_MODELS = {
-    "anthropic": "anthropic/claude-haiku-4-5",
-    "openai": "openai/gpt-5-mini",
-    "google_ai": "google_ai/gemini-2.5-flash",
-}
 SLIDING_WINDOW = "sliding_window"
 # Modes that keep the end of a conversation, and modes in which the agent's own model writes the summary.
 SLIDING_WINDOW_MODES = (SLIDING_WINDOW, "self_compact_sliding_window")
@@ -128,16 +122,14 @@ def file_limits(context_window: int) -> tuple[int, int]:
     return _LARGEST_FILE_LIMITS
 
 
-def summary_model(handle: str) -> str:
-    return _SUMMARY_MODELS.get(handle.split("/", 1)[0], handle)
-
-
-def compaction_settings(handle: str, chosen: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The caller's settings, completed with the defaults."""
+def compaction_settings(
+    summary_handle: str, chosen: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The caller's settings, with defaults for the missing ones. ``summary_handle``: the default summariser."""
     given = {key: value for key, value in (chosen or {}).items() if value is not None}
     mode = given.get("mode", SLIDING_WINDOW)
     return {
-        "model": summary_model(handle),
+        "model": summary_handle,
         "model_settings": None,
         "prompt": _PROMPTS.get(mode, _WINDOW_PROMPT),
         "prompt_acknowledgement": False,
@@ -151,14 +143,14 @@ def update_compaction_settings(
     current: Mapping[str, Any] | None,
     changes: Mapping[str, Any] | None,
     *,
-    handle: str,
-    new_handle: str,
+    summary_handle: str,
+    new_summary_handle: str,
 ) -> dict[str, Any]:
     """The settings after an update, which applies field by field. A new mode or provider resets its defaults."""
     settings = dict(current or {})
     changed_fields = {key: value for key, value in (changes or {}).items() if value is not None}
     if changed_fields.get("mode", settings.get("mode")) != settings.get("mode"):
         settings.pop("prompt", None)
-    if settings.get("model") == summary_model(handle):
+    if settings.get("model") == summary_handle:
         settings.pop("model")
-    return compaction_settings(new_handle, settings | changed_fields)
+    return compaction_settings(new_summary_handle, settings | changed_fields)

@@ -86,7 +86,7 @@ async def compact(
 ) -> State:
     """The state with a summary in the place of its oldest rows. A window that is only nearly full stays as it is
     if no summary can be had; where there is no way on without one, the summariser's error ends the run."""
-    settings = _compaction_settings(state)
+    settings = _compaction_settings(services, state)
     planned = _plan_eviction(state, settings)
     writer = _Summariser(services, state, settings, progress)
     status, failure = StepStatus.SUCCESS, None
@@ -110,10 +110,11 @@ async def compact(
     return _with_summary(services, state, command.trigger, planned, summary)
 
 
-def _compaction_settings(state: State) -> dict[str, Any]:
+def _compaction_settings(services: Services, state: State) -> dict[str, Any]:
     """The request's settings, else the agent's; a question that was refused twice spares nothing."""
     given = state.run.request.compaction or state.agent.compaction_settings
-    settings = context.compaction_settings(state.agent.model.handle, given)
+    summariser = services.catalogue.summary_handle(state.agent.model.handle)
+    settings = context.compaction_settings(summariser, given)
     return settings | {"mode": "all"} if state.turn.overflows > 1 else settings
 
 
@@ -276,7 +277,9 @@ class _Summariser:
         handle, given = self._settings["model"], self._settings.get("model_settings")
         is_own = handle == own.handle and not given
         # What is said to a server of somebody's own is not to be read elsewhere unless that was chosen.
-        is_private = own.endpoint is not None and handle == context.summary_model(own.handle)
+        is_private = own.endpoint is not None and handle == (
+            self._services.catalogue.summary_handle(own.handle)
+        )
         if is_own or is_private or self._settings["mode"] in context.SELF_COMPACTING_MODES:
             return [own]
         try:

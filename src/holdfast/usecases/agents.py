@@ -176,7 +176,9 @@ def _build_agent(services: Services, catalogue: Catalogue, actor: Actor, new: Ne
     return structs.replace(
         agent,
         tool_rules=tool_rules.without_duplicates(new.tool_rules),
-        compaction_settings=context.compaction_settings(model.handle, new.compaction_settings),
+        compaction_settings=context.compaction_settings(
+            catalogue.summary_handle(model.handle), new.compaction_settings
+        ),
         max_files_open=new.max_files_open or files,
         per_file_view_window_char_limit=new.per_file_view_window_char_limit or characters,
     )
@@ -327,8 +329,8 @@ def _apply_changes(
     compaction = context.update_compaction_settings(
         agent.compaction_settings,
         changes.compaction_settings,
-        handle=agent.model.handle,
-        new_handle=model.handle,
+        summary_handle=catalogue.summary_handle(agent.model.handle),
+        new_summary_handle=catalogue.summary_handle(model.handle),
     )
     return structs.replace(
         agent,

@@ -38,7 +38,7 @@ async def compact(
     services: Services, actor: Actor, thread_id: str, overrides: dict[str, Any] | None = None
 ) -> Compaction | RunFailure:
     """Replace the oldest messages of the context by a summary. ``overrides`` takes precedence over the agent's settings."""
-    found = await services.store.read(lambda tx: _plan(tx, actor, thread_id, overrides))
+    found = await services.store.read(lambda tx: _plan(tx, services, actor, thread_id, overrides))
     if isinstance(found, Compaction):
         return found
     run = await messages.send(services, actor, found)
@@ -46,7 +46,11 @@ async def compact(
 
 
 def _plan(
-    tx: Transaction, actor: Actor, thread_id: str, overrides: dict[str, Any] | None
+    tx: Transaction,
+    services: Services,
+    actor: Actor,
+    thread_id: str,
+    overrides: dict[str, Any] | None,
 ) -> Compaction | NewSend:
     """The run to send, or the result if there is nothing to compact."""
     thread = tx.threads.get(actor.organization_id, thread_id)
@@ -59,9 +63,12 @@ def _plan(
     # Replacing one message by one summary would leave as many messages as before.
     if compaction.evictable_count(rows) <= 1:
         raise CallerError(CANNOT_SHRINK)
-    handle = agent.model.handle
+    summariser = services.catalogue.summary_handle(agent.model.handle)
     settings = context.update_compaction_settings(
-        agent.compaction_settings, overrides, handle=handle, new_handle=handle
+        agent.compaction_settings,
+        overrides,
+        summary_handle=summariser,
+        new_summary_handle=summariser,
     )
     request = RunRequest(compaction=settings, include_compaction_messages=True)
     return NewSend(agent_id=agent.id, thread_id=thread_id, input=(), request=request, kind=RUN_KIND)

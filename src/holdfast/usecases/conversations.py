@@ -228,7 +228,7 @@ async def _check_model(services: Services, actor: Actor, fields: _ConversationFi
         return
     catalogue = await providers.catalogue_for(services, actor, fields.model)
     await catalogue.prepare(fields.model, settings=fields.settings is not None)
-    catalogue.find(fields.model)
+    catalogue.find(fields.model, must_be_listed=True)
 
 
 def _get_thread(tx: Transaction, actor: Actor, thread_id: str) -> Thread:

@@ -87,7 +87,7 @@ def _choose_context_window(catalogue: Catalogue, handle: str, requested: Request
         # A whole legacy config is complete, and V1 stored it unchecked. Whether its provider is configured is checked
         # when a message is sent.
         return requested.context_window
-    info = catalogue.find(handle)
+    info = catalogue.find(handle, must_be_listed=requested.handle is not None)
     return requested.context_window or min(info.context_window, DEFAULT_CONTEXT_WINDOW)
 
 

@@ -84,7 +84,7 @@ class AnnotationReader:
         self._enum_values = cache(lambda name: enum_values(module, name))
         self._parse_expression = cache(_parse_expression)
         self._generics: dict[str, Callable[[Sequence[ast.expr], Location], Schema]] = {
-            "Annotated": self._annotated,
+            "Annotated": self._annotated_schema,
             "Literal": self._literal,
             "Optional": lambda arguments, place: self._union(
                 [*arguments, ast.Constant(None)], place
@@ -185,7 +185,7 @@ class AnnotationReader:
             choices += [choice for choice in flat if choice not in choices]
         return choices[0] if len(choices) == 1 else {"anyOf": choices}
 
-    def _annotated(self, arguments: Sequence[ast.expr], place: Location) -> Schema:
+    def _annotated_schema(self, arguments: Sequence[ast.expr], place: Location) -> Schema:
         schema = self._first_argument(arguments, place)
         for extra in arguments[1:]:
             match extra:

@@ -3,8 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
-from holdfast.core.blocks import BlockQuery
-from holdfast.core.memory import Block
+from holdfast.core.blocks import Block, BlockQuery
 
 
 class Blocks(Protocol):
