@@ -1,4 +1,4 @@
-"""Every state of a run has an explanation that says what is so and what would help."""
+"""Every state of a run has an explanation: what it is doing and what can be done."""
 
 from datetime import timedelta
 from typing import Any
@@ -42,7 +42,7 @@ PAUSED = over(RunStatus.PAUSED, StopReason.REQUIRES_APPROVAL, completed_at=LONG_
 STOP_SECONDS = "It fails if it makes no progress for 900 seconds."
 WAITS_ON = "Nothing: it waits until somebody answers or cancels it."
 
-# The facts; then the phase, the sentence, since when, what happens by itself, and what somebody can do.
+# The facts; then the phase, the summary, what happens without any action, and the remedies.
 CASES: dict[str, tuple[dict[str, Any], Phase, str, str | None, list[Remedy]]] = {
     "running, and nobody here carries it": (
         {"run": run(RunStatus.RUNNING), "has_worker": False},
@@ -357,7 +357,7 @@ def test_every_status_and_every_phase_has_its_case() -> None:
     "status", [RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.ANSWERED]
 )
 def test_however_a_run_ends_the_words_say_it(status: RunStatus, reason: StopReason) -> None:
-    """Also with less on record than the engine writes."""
+    """Also for runs with fewer fields than the engine writes."""
     told = explain(
         Facts(run=over(status, reason), now=NOW, stall_seconds=1, tool_timeout_seconds=1)
     )
