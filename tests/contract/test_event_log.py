@@ -1,4 +1,4 @@
-"""What every event log does, whatever database is below it and however its readers are reached."""
+"""What every EventLog does, on each database and for each kind of reader."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -26,7 +26,7 @@ HERE, ELSEWHERE, REDIS = "here", "elsewhere", "redis"
 
 @pytest.fixture
 async def any_store(store_url: str, cipher: Cipher) -> AsyncIterator[Store]:
-    """Closed while readers may still be at it."""
+    """A log that is closed while readers may still follow it."""
     create_if_sqlite(store_url)
     opened = await open_store(store_url, cipher=cipher)
     yield opened
@@ -35,7 +35,7 @@ async def any_store(store_url: str, cipher: Cipher) -> AsyncIterator[Store]:
 
 @pytest.fixture
 async def make_log(any_store: Store, request: pytest.FixtureRequest) -> AsyncIterator[MakeLog]:
-    """Logs as processes have them; each is closed at the end."""
+    """Makes logs as separate processes would have them; each is closed at the end."""
     made: list[SqlEventLog] = []
 
     def new(kind: str) -> EventLog:
@@ -53,19 +53,19 @@ async def make_log(any_store: Store, request: pytest.FixtureRequest) -> AsyncIte
 
 @pytest.fixture(params=[HERE, ELSEWHERE, pytest.param(REDIS, marks=pytest.mark.slow)])
 def place(request: pytest.FixtureRequest) -> Any:
-    """Where the reader is: in the writer's process, in another, in another with Redis between."""
+    """The location of the reader: in the writer's process, in another one, or in another one connected by Redis."""
     return request.param
 
 
 @pytest.fixture
 def log(place: str, make_log: MakeLog) -> EventLog:
-    """The writer's."""
+    """The writer's log."""
     return make_log(place)
 
 
 @pytest.fixture
 def door(place: str, log: EventLog, make_log: MakeLog) -> EventLog:
-    """The reader's."""
+    """The reader's log."""
     return log if place == HERE else make_log(place)
 
 
@@ -156,7 +156,7 @@ async def test_a_crash_leaves_one_jump_that_no_reader_stumbles_over(
     told += await second.store_message() + await second.end()
     for reader in early:
         expected = [event for event in told if event.seq > reader.after]
-        # One that looks through Redis may still find what the store never got.
+        # A reader with Redis may still get events that were never stored.
         seen = [event for event in await reader.read_to_end() if event not in lost]
         assert seen == expected
         late = await read(door, writer.run.id, reader.after)

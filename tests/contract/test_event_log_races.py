@@ -1,4 +1,4 @@
-"""What happens while a reader looks into the store: it holds an old picture, and the run has gone on."""
+"""Races while a reader queries the store: its result is stale because the run has continued."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class PausedStore:
-    """Holds back the answer of a read, as a slow disk or thread would, until it is let go."""
+    """Delays the result of a read, as a slow disk or thread would, until the test releases it."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -52,7 +52,7 @@ def held(store: SqliteStore) -> PausedStore:
 
 
 async def start_reading(held: PausedStore, log: SqlEventLog, run_id: str, after: int = 0) -> Reader:
-    """A reader with a picture of the store that grows old."""
+    """A reader with a stale result from the store."""
     held.pause()
     reader = Reader(log, run_id, after)
     await asyncio.wait_for(held.looked.wait(), WAIT_SECONDS)
@@ -148,7 +148,7 @@ async def test_a_reader_that_waits_while_memory_forgets_its_place_goes_on_from_t
     told = writer.publish(1)
     reader = Reader(log, writer.run.id)
     await reader.wait_for(1)
-    # All in one turn of the loop: the reader is woken when its place is gone already.
+    # All in one iteration of the event loop: when the reader wakes up, its events have left the buffer already.
     told += writer.publish(5 * KEPT)
     live = log._local[writer.run.id]
     await writer.save()

@@ -1,4 +1,4 @@
-"""What can go wrong at a provider, and what it is called."""
+"""Failures of providers, and the errors that they become."""
 
 import google.auth
 import pytest
@@ -180,7 +180,7 @@ async def test_half_a_character_is_refused_not_a_crash(model: ModelRouter, handl
 async def test_a_machine_that_cannot_sign_in_may_do_so_later_if_nobody_refused(
     provider: ScriptedProvider, monkeypatch: pytest.MonkeyPatch, nobody_there: bool
 ) -> None:
-    """Vertex asks for a token before it asks the model."""
+    """Vertex requests a token before it calls the model."""
     async with ScriptedProvider() as gone:
         away = gone.url
     found = Credentials(  # type: ignore[no-untyped-call]  # the SDK has no types

@@ -1,4 +1,4 @@
-"""Servers and providers are asked what they have, and what context they really serve."""
+"""Model discovery: servers and providers are queried for their models and context windows."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ KEY = "a-secret-key"
 
 
 class Server:
-    """Says what it was given, path by path; a path that it was not given is not there."""
+    """A server with one response per path; other paths are not found."""
 
     def __init__(self, pages: dict[str, Any]) -> None:
         self.pages = pages
@@ -98,7 +98,7 @@ OLLAMA = {
 async def test_ollama_is_asked_what_it_serves() -> None:
     async with serving(OLLAMA) as server:
         catalogue = ProviderCatalogue(ProviderSettings({"ollama": {"base_url": server.url}}))
-        # Loaded: what it was loaded with. Else what its file says, else what Ollama takes by default.
+        # The context of the loaded model, else that of its file, else Ollama's default.
         assert await _windows(catalogue, "ollama") == {
             "loaded": 32_768,
             "unloaded:7b": 4_096,
@@ -259,7 +259,7 @@ async def test_who_cannot_say_what_a_key_opens_is_not_asked() -> None:
     assert server.requests == []
 
 
-# how they are asked
+# the requests
 
 
 async def _never(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -286,7 +286,7 @@ async def test_a_server_that_does_not_answer_is_left_out_after_a_while(
         silent.close()
     handles = [model.handle for model in models]
     assert "vllm/there" in handles
-    # What is published of a provider holds while it cannot be asked.
+    # While a provider cannot be reached, its published data is used.
     assert "anthropic/claude-opus-4-5" in handles
     assert not [handle for handle in handles if handle.startswith("ollama/")]
 
@@ -312,7 +312,7 @@ async def test_what_was_said_holds_for_a_while() -> None:
         server.pages["/v1/models"] = {"data": [{"id": "two"}]}
         now[0] = discovery.FRESH_SECONDS
         assert await _windows(catalogue, "vllm") == {"two": 128_000}
-        # A server that has just gone away is not forgotten at once.
+        # The models of a server that just stopped are kept for a while.
         del server.pages["/v1/models"]
         now[0] = 2 * discovery.FRESH_SECONDS
         assert await _windows(catalogue, "vllm") == {"two": 128_000}
@@ -327,7 +327,7 @@ async def test_whoever_asks_at_the_same_time_asks_once() -> None:
 
 
 async def test_what_is_said_of_eyes_is_heard() -> None:
-    """Each says it in its own way; others say nothing."""
+    """Each server reports image support in its own way; others do not report it."""
     rows = [
         {"id": "a", "capabilities": ["completion", "vision"]},
         {"id": "b", "capabilities": ["completion"]},

@@ -1,4 +1,4 @@
-"""What a model streams agrees, piece by piece, with the row that is stored of its answer."""
+"""The pieces that a model streams add up to the message that is stored."""
 
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
@@ -91,7 +91,7 @@ async def _events(model: ModelRouter, handle: str) -> list[ModelEvent]:
 
 
 def _told(events: list[ModelEvent]) -> list[tuple[PieceKind, object]]:
-    """What a client that joins the facts of each piece has in the end."""
+    """What a client has that joins the facts of all pieces."""
     facts = AnswerFacts("message-1", "step-1", Policy(max_steps=1, parallel=True))
     found: dict[int, tuple[PieceKind, object]] = {}
     for event in events:

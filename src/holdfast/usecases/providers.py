@@ -1,6 +1,5 @@
 """User providers, whose keys a user stored (BYOK). Stored keys are never returned (wire-v1 §2.10)."""
 
-import asyncio
 import re
 from collections.abc import Sequence
 
@@ -8,7 +7,6 @@ from msgspec import Struct, structs
 
 from holdfast.core.agents import Actor
 from holdfast.core.ids import Kind
-from holdfast.core.models import ModelInfo
 from holdfast.core.paging import Page
 from holdfast.core.providers import (
     NAME_PATTERN,
@@ -26,7 +24,7 @@ from holdfast.ports.store import Transaction
 # Per organization. Listing models sends a request to each of them.
 MAX_PROVIDERS = 50
 
-_ALL_PROVIDERS = ProviderQuery(page=Page(limit=MAX_PROVIDERS))
+ALL_PROVIDERS = ProviderQuery(page=Page(limit=MAX_PROVIDERS))
 
 
 class ProviderForm(Struct, frozen=True, kw_only=True):
@@ -47,7 +45,7 @@ async def create(services: Services, actor: Actor, form: ProviderForm) -> Provid
     services.catalogue.with_user_provider(provider)
 
     def work(tx: Transaction) -> None:
-        if len(tx.providers.list(actor.organization_id, _ALL_PROVIDERS)) >= MAX_PROVIDERS:
+        if len(tx.providers.list(actor.organization_id, ALL_PROVIDERS)) >= MAX_PROVIDERS:
             raise InvalidArgument(
                 f"There are {MAX_PROVIDERS} providers already, and no more than that. Delete one first."
             )
@@ -113,21 +111,6 @@ async def refresh(services: Services, actor: Actor, provider_id: str) -> Provide
         return seen
 
     return await services.store.write(work)
-
-
-async def list_models(services: Services, actor: Actor) -> list[ModelInfo]:
-    """The models of all user providers of the organization, which are queried concurrently."""
-    found = await list_page(services, actor, _ALL_PROVIDERS)
-    listed = await asyncio.gather(*(_list_models_of(services, provider) for provider in found))
-    return [info for infos in listed for info in infos]
-
-
-async def _list_models_of(services: Services, provider: Provider) -> Sequence[ModelInfo]:
-    try:
-        return await services.catalogue.with_user_provider(provider).list_models()
-    except InvalidArgument:
-        # The operator has restricted the allowed addresses since this provider was stored.
-        return ()
 
 
 async def catalogue_for(services: Services, actor: Actor, handle: str | None) -> Catalogue:
