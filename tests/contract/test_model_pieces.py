@@ -51,7 +51,7 @@ CALLED: tuple[tuple[testing.Part, ...], ...] = (
 
 @pytest.fixture
 async def provider() -> AsyncIterator[ScriptedProvider]:
-    async with ScriptedProvider() as running:
+    async with ScriptedProvider(default="Hello.", check_script=False) as running:
         yield running
 
 

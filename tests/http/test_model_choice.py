@@ -21,7 +21,9 @@ CONFIG = {"model": "gpt-4o", "model_endpoint_type": "openai", "context_window": 
 
 @pytest.fixture
 async def provider() -> AsyncIterator[ScriptedProvider]:
-    async with ScriptedProvider(models=("gpt-4o", "text-embedding-3-small")) as running:
+    async with ScriptedProvider(
+        models=("gpt-4o", "text-embedding-3-small"), default="Hello.", check_script=False
+    ) as running:
         yield running
 
 

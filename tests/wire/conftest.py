@@ -21,7 +21,9 @@ from holdfast.testing import ScriptedProvider
 @pytest.fixture(scope="session")
 def running_provider() -> Iterator[ScriptedProvider]:
     models = ("scripted-model", "text-embedding-3-small")
-    with ScriptedProvider.in_thread(models=models) as provider:
+    with ScriptedProvider.in_thread(
+        models=models, default="Hello.", check_script=False
+    ) as provider:
         yield provider
 
 
