@@ -18,6 +18,7 @@ from sqlalchemy import (
 )
 
 from holdfast.adapters.store import tables
+from holdfast.adapters.store.file_permissions import make_private_file
 from holdfast.errors import Bug, StoreIsNewer, StoreUnavailable
 
 # Every revision, oldest first. Alembic knows them too, but importing it at each start takes too long.
@@ -97,15 +98,15 @@ def run_migrations(connection: Connection) -> None:
 
 def read_file_revision(path: Path) -> str | None:
     """Read without a trace: a store of a newer version must stay as it is, byte by byte."""
-    if not path.exists() or path.stat().st_size == 0:
-        return None
     try:
+        if not path.exists() or path.stat().st_size == 0:
+            return None
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as file:
             known = file.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (VERSION_TABLE,))
             if known.fetchone() is None:
                 return None
             found = file.execute("SELECT version_num FROM alembic_version").fetchone()
-    except sqlite3.Error as error:
+    except (sqlite3.Error, OSError) as error:
         raise StoreUnavailable(f"{path} cannot be read as a store: {error}.") from error
     return None if found is None else str(found[0])
 
@@ -118,5 +119,6 @@ def read_revision(connection: Connection) -> str | None:
 
 
 def _back_up(path: Path, copy: Path) -> None:
+    make_private_file(copy)
     with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(copy)) as target:
         source.backup(target)

@@ -20,9 +20,14 @@ from holdfast.adapters.store.driver_errors import (
     unique_violation,
 )
 from holdfast.adapters.store.file_lock import FileLock
+from holdfast.adapters.store.file_permissions import (
+    make_private_file,
+    restrict_to_owner,
+    sqlite_files,
+)
 from holdfast.adapters.store.prepared_statement import run_on_cursor
 from holdfast.adapters.store.sql_store import SqlStore
-from holdfast.errors import Bug, HoldfastError, InvalidArgument, StoreUnavailable
+from holdfast.errors import Bug, HoldfastError, InvalidArgument, SettingInvalid, StoreUnavailable
 
 # Readers only wait for the disk: more threads than this fight over the interpreter.
 READERS: Final = 4
@@ -40,9 +45,12 @@ class SqliteStore(SqlStore):
 
     @classmethod
     def _open(cls, path: Path, cipher: Cipher) -> "SqliteStore":
-        path.parent.mkdir(parents=True, exist_ok=True)
         with ExitStack() as rest:
-            rest.callback(FileLock(path).release)
+            rest.callback(_lock_file(path).release)
+            # Created before SQLite does: the log files get the permissions of the database file.
+            make_private_file(path)
+            for file in sqlite_files(path):
+                restrict_to_owner(file)
             schema_upgrade.upgrade_sqlite_file(
                 path, partial(_create_engine, path, connections=1, pragmas=_UPGRADE_PRAGMAS)
             )
@@ -60,6 +68,15 @@ class SqliteStore(SqlStore):
                 cipher=cipher,
                 on_close=rest.pop_all().close,
             )
+
+
+def _lock_file(path: Path) -> FileLock:
+    try:
+        return FileLock(path)
+    except OSError as error:
+        raise SettingInvalid(
+            f"The folder {path.parent} of the database cannot be written: {error.strerror or error}."
+        ) from error
 
 
 @contextmanager
