@@ -26,9 +26,9 @@ def read_revision_at(url: str) -> tuple[str, str | None]:
     """Return the address without its password, and the schema revision there; None if the database is empty."""
     if (path := sqlite_path(url)) is not None:
         return str(path), schema_upgrade.read_file_revision(path)
-    from holdfast.adapters.store.postgres import read_revision_at  # noqa: PLC0415 - see below
+    from holdfast.adapters.store.postgres import read_revision  # noqa: PLC0415 - see below
 
-    return read_revision_at(url)
+    return read_revision(url)
 
 
 async def open_store(url: str, *, cipher: Cipher, home: Path | None = None) -> SqlStore:
