@@ -26,7 +26,7 @@ def read_revision_at(url: str) -> tuple[str, str | None]:
     """Return the address without its password, and the schema revision there; None if the database is empty."""
     if (path := sqlite_path(url)) is not None:
         return str(path), schema_upgrade.read_file_revision(path)
-    from holdfast.adapters.store.postgres import read_revision  # noqa: PLC0415 - see below
+    from holdfast.adapters.store.postgres import read_revision  # noqa: PLC0415 - see open_store
 
     return read_revision(url)
 
@@ -43,7 +43,7 @@ async def open_store(url: str, *, cipher: Cipher, home: Path | None = None) -> S
         return await SqliteStore.open(path, cipher=cipher)
     if url.startswith(_POSTGRES):
         # Imported here because the driver takes long to load and most servers use SQLite.
-        from holdfast.adapters.store.postgres import PostgresStore  # noqa: PLC0415
+        from holdfast.adapters.store.postgres import PostgresStore  # noqa: PLC0415 - only for those who use PostgreSQL
 
         return await PostgresStore.open(url, cipher=cipher)
     kind = url.partition(":")[0]

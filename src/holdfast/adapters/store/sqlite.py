@@ -116,19 +116,19 @@ def _create_engine(
         hide_parameters=True,
     )
 
-    def set_up(connection: sqlite3.Connection, _record: object) -> None:
-        # The driver must not start transactions by itself; ``start_transaction`` does.
+    def set_up_connection(connection: sqlite3.Connection, _record: object) -> None:
+        # The driver must not start transactions by itself; ``begin_transaction`` does.
         connection.isolation_level = None
         for pragma in pragmas:
             connection.execute(pragma).close()
         # SQLite's own function converts ASCII only.
         connection.create_function("lower", 1, _lower, deterministic=True)
 
-    def start_transaction(connection: Connection) -> None:
+    def begin_transaction(connection: Connection) -> None:
         run_on_cursor(connection, begin, lambda cursor: cursor.execute(begin))
 
-    event.listen(engine, "connect", set_up)
-    event.listen(engine, "begin", start_transaction)
+    event.listen(engine, "connect", set_up_connection)
+    event.listen(engine, "begin", begin_transaction)
     translate_errors(engine, _translate)
     return engine
 

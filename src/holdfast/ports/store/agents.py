@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Protocol
 
 from holdfast.core.agents import Agent, AgentQuery, Secret
-from holdfast.core.memory import Block
+from holdfast.core.blocks import Block
 from holdfast.core.runs import Run
 from holdfast.core.tools import Tool
 

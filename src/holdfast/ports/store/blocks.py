@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
-from holdfast.core.memory import Block, BlockQuery
+from holdfast.core.blocks import Block, BlockQuery
 
 
 class Blocks(Protocol):

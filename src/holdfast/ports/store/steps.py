@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from holdfast.core.prices import Costs
-from holdfast.core.runs import Step, StepQuery
+from holdfast.core.steps import Step, StepQuery
 
 
 class Steps(Protocol):

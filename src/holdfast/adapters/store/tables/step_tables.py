@@ -14,7 +14,7 @@ from sqlalchemy import (
 
 from holdfast.adapters.store.columns import EnumText, Instant, StringList
 from holdfast.adapters.store.tables.schema import metadata
-from holdfast.core.runs import StepStatus
+from holdfast.core.steps import StepStatus
 
 steps = Table(
     "steps",
