@@ -20,8 +20,8 @@ PATIENCE_SECONDS = 60
 SERVER = """
 import asyncio, sys
 from holdfast.adapters.store.cipher import FernetCipher
-from holdfast.adapters.store.opening import open_store
-from tests.values import Make
+from holdfast.adapters.store.factory import open_store
+from tests.support.values import Make
 
 async def main():
     store = await open_store(sys.argv[1], cipher=FernetCipher("a key for tests"))
