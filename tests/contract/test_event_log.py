@@ -6,7 +6,6 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
-from tests.support.blank_store import create_if_sqlite
 from tests.support.event_log_clients import WAIT_SECONDS, Reader, Writer, read
 from tests.support.values import Make
 
@@ -25,10 +24,9 @@ HERE, ELSEWHERE, REDIS = "here", "elsewhere", "redis"
 
 
 @pytest.fixture
-async def any_store(store_url: str, cipher: Cipher) -> AsyncIterator[Store]:
-    """A log that is closed while readers may still follow it."""
-    create_if_sqlite(store_url)
-    opened = await open_store(store_url, cipher=cipher)
+async def any_store(blank_store_url: str, cipher: Cipher) -> AsyncIterator[Store]:
+    """A store that is closed while readers may still follow its log."""
+    opened = await open_store(blank_store_url, cipher=cipher)
     yield opened
     await opened.close()
 
