@@ -11,7 +11,8 @@ from tests.support.rig import ACTOR, Rig
 from holdfast.adapters.store.sql_store import SqlStore
 from holdfast.core.agents import Agent
 from holdfast.core.messages import Role
-from holdfast.core.runs import Attempt, Run, RunStatus, Step, StepStatus, StopReason
+from holdfast.core.runs import Run, RunStatus, StopReason
+from holdfast.core.steps import Attempt, Step, StepStatus
 from holdfast.engine import worker
 from holdfast.errors import (
     ModelAuthFailed,

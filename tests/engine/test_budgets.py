@@ -21,7 +21,8 @@ from holdfast.core.messages import Outcome, Role
 from holdfast.core.models import ModelChoice
 from holdfast.core.money import NANOS_PER_DOLLAR
 from holdfast.core.prices import Price
-from holdfast.core.runs import Run, RunStatus, StepStatus, StopReason, Usage
+from holdfast.core.runs import Run, RunStatus, StopReason, Usage
+from holdfast.core.steps import StepStatus
 from holdfast.core.tool_rules import RequiresApproval
 from holdfast.errors import InvalidArgument, ModelOverloaded
 from holdfast.ports.model import Answer, TextDelta, ThinkingDelta, ToolCallDelta, UsageUpdate

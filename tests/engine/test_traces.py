@@ -12,7 +12,7 @@ from holdfast.adapters.store.sql_store import SqlStore
 from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.core.agents import Secret
 from holdfast.core.paging import Page
-from holdfast.core.runs import StepQuery
+from holdfast.core.steps import StepQuery
 from holdfast.core.traces import CallType, ProviderTrace, remove_secrets, truncate
 from holdfast.errors import ModelOverloaded
 from holdfast.ports.model import Exchange, ModelEvent, Question

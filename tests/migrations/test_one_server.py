@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.adapters.store.cipher import Cipher
 from holdfast.adapters.store.factory import open_store
+from holdfast.core.blocks import BlockQuery
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
-from holdfast.core.memory import BlockQuery
 from holdfast.core.paging import Page
 from holdfast.errors import HomeInUse
 

@@ -11,7 +11,7 @@ from holdfast.adapters.models.guide.arguments import parse_arguments
 from holdfast.adapters.models.guide.model import COUNT_SECONDS, Guide
 from holdfast.adapters.models.guide.plan import Call, CallTools, Count, Plan, Say, decide
 from holdfast.adapters.models.router import ModelRouter
-from holdfast.core.memory import Block, render_blocks
+from holdfast.core.blocks import Block, render_blocks
 from holdfast.core.messages import Message, Outcome, Role, Text, ToolCall, ToolReturn
 from holdfast.core.models import GUIDE_HANDLE, ModelChoice
 from holdfast.core.summaries import render_transcript

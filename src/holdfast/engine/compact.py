@@ -10,13 +10,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from holdfast.core import compaction, context, memory, prompts, summaries
+from holdfast.core import compaction, context, summaries
+from holdfast.core.blocks import visible_blocks
 from holdfast.core.compaction import CompactionStats, Eviction, Trigger
 from holdfast.core.ids import Kind
 from holdfast.core.messages import Message, Role, Text
 from holdfast.core.models import ModelChoice
 from holdfast.core.prices import Price
-from holdfast.core.runs import RunFailure, StepStatus, sum_known
+from holdfast.core.runs import RunFailure, sum_known
+from holdfast.core.steps import StepStatus
+from holdfast.core.system_prompt import compile_prompt, human_time
 from holdfast.core.traces import CallType
 from holdfast.core.turn import Compact
 from holdfast.engine.attempts import ask_with_retries, with_attempts
@@ -159,7 +162,7 @@ def _with_summary(
     text = summaries.pack(
         summary,
         len(planned.evicted),
-        prompts.human_time(now, state.agent.timezone),
+        human_time(now, state.agent.timezone),
         stats,
         some_stay=bool(planned.kept),
     )
@@ -199,11 +202,11 @@ def store_compaction(tx: Transaction, state: State, now: datetime) -> State:
 def _compile_system_message(tx: Transaction, state: State, now: datetime) -> str:
     agent, thread_id = state.agent, state.run.thread_id
     own = tx.blocks.thread_blocks([thread_id])[thread_id]
-    blocks = memory.visible_blocks(tx.agents.blocks([agent.id]).get(agent.id, ()), own)
+    blocks = visible_blocks(tx.agents.blocks([agent.id]).get(agent.id, ()), own)
     # One row of each thread is its system message, which nobody said.
     said = max(tx.messages.count(agent.id) - len(tx.threads.list_of_agent(agent.id)), 0)
-    stamp = prompts.human_time(now, agent.timezone)
-    return prompts.compile_prompt(agent, thread_id, blocks, said, stamp)
+    stamp = human_time(now, agent.timezone)
+    return compile_prompt(agent, thread_id, blocks, said, stamp)
 
 
 def _estimate_tokens(state: State, rows: Sequence[Message]) -> int:

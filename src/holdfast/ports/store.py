@@ -14,16 +14,17 @@ from typing import Any, Protocol, TypeVar
 
 from holdfast.core.agents import Agent, AgentQuery, Secret
 from holdfast.core.approvals import ApprovalQuery, OverdueRequest
+from holdfast.core.blocks import Block, BlockQuery
 from holdfast.core.callbacks import CallbackOutcome, ClaimedCallback, DueCallback
 from holdfast.core.deadlines import Deadline
 from holdfast.core.events import Event
 from holdfast.core.lifecycle import Signal
-from holdfast.core.memory import Block, BlockQuery
 from holdfast.core.messages import Message, OpenCall
 from holdfast.core.paging import Page
 from holdfast.core.prices import Costs
 from holdfast.core.providers import Provider, ProviderQuery
-from holdfast.core.runs import Run, RunQuery, Step, StepQuery
+from holdfast.core.runs import Run, RunQuery
+from holdfast.core.steps import Step, StepQuery
 from holdfast.core.threads import Thread, ThreadQuery
 from holdfast.core.tools import Tool, ToolQuery
 from holdfast.core.traces import ProviderTrace

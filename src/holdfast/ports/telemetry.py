@@ -8,7 +8,8 @@ from contextlib import AbstractContextManager
 from typing import Final, Protocol
 
 from holdfast.core.agents import Agent
-from holdfast.core.runs import Run, Step
+from holdfast.core.runs import Run
+from holdfast.core.steps import Step
 
 
 class Telemetry(Protocol):

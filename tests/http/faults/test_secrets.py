@@ -7,7 +7,7 @@ from tests.support.http_site import KEY, PATHS, WIRES, Site
 from tests.support.rig import ACTOR
 
 from holdfast.core.paging import Page
-from holdfast.core.runs import StepQuery
+from holdfast.core.steps import StepQuery
 from holdfast.testing import Answer, HttpError, MalformedJson, MalformedSse, Scripted
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

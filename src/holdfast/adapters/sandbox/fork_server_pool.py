@@ -184,5 +184,5 @@ def _environment_options(environment: Path) -> dict[str, Any]:
     return {
         "prefix": str(environment),
         "packages": list(dict.fromkeys(folders)),
-        "others": [*package_folders(), str(source_folder())],
+        "extra_paths": [*package_folders(), str(source_folder())],
     }

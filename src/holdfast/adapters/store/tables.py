@@ -24,7 +24,8 @@ from holdfast.adapters.store.columns import EnumText, Instant, Json, StringList
 from holdfast.core.deadlines import OnTimeout
 from holdfast.core.lifecycle import HOLDING, LIVE, UNSUCCESSFUL
 from holdfast.core.messages import CallState, Role
-from holdfast.core.runs import RunStatus, StepStatus, StopReason
+from holdfast.core.runs import RunStatus, StopReason
+from holdfast.core.steps import StepStatus
 from holdfast.core.tools import ToolKind
 
 metadata = MetaData(
