@@ -74,7 +74,7 @@ FAULTS = {
     "malformed SSE": Fault(MalformedSse("{TEST: no"), 500, words="{TEST: no"),
     "an odd event": Fault(MalformedSse('{"choices": 7, "type": [], "candidates": "TEST"}'), 500),
     "a truncated stream": Fault(TruncatedStream(3, ANSWER), 500, words="ended in the middle"),
-    "hung up": Fault(Answer("One ", HangUp()), 500, words="hung up"),
+    "hung up": Fault(Answer("One ", HangUp()), 500, words="closed the connection"),
     "fails in the middle": Fault(Answer("One ", HttpError(500, "TEST: oops")), 500, words="oops"),
     "falls silent": Fault(Answer("One ", Hang()), 504, "llm_timeout"),
     "no body": Fault(EmptyAnswer(), 500),
