@@ -45,7 +45,7 @@ from holdfast.engine.approval_expiry import ApprovalExpiry
 from holdfast.engine.callbacks import CallbackDelivery
 from holdfast.engine.worker import Worker
 from holdfast.errors import CannotStart
-from holdfast.http.app import HttpSettings, build_app
+from holdfast.http.app import WIRES, HttpSettings, build_app
 from holdfast.http.drain_gate import DrainGate
 from holdfast.http.letta_v1.to_wire.callbacks import callback_body
 from holdfast.ports.doctor_check import Check
@@ -97,7 +97,7 @@ async def _serve(
                 open_metrics=settings.metrics == "open",
             ),
         )
-        doorkeeper = DrainGate(app)
+        doorkeeper = DrainGate(app, WIRES)
         config = uvicorn.Config(
             doorkeeper,
             lifespan="off",

@@ -162,6 +162,10 @@ class OpenCall(Struct, frozen=True):
     deadline: Deadline | None = None
 
 
+# How callers and the system message name the default thread of an agent, which is no conversation.
+DEFAULT_CONVERSATION = "default"
+
+
 def default_thread_id(agent_id: str) -> str:
     """Each agent's default thread has the id of its agent, so no look-up is ever needed."""
     return agent_id

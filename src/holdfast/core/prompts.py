@@ -6,9 +6,7 @@ from zoneinfo import ZoneInfo
 from holdfast.core import memory
 from holdfast.core.agents import Agent
 from holdfast.core.memory import Block, SystemPromptParts
-from holdfast.core.messages import conversation_id
-
-DEFAULT_CONVERSATION = "default"
+from holdfast.core.messages import DEFAULT_CONVERSATION, conversation_id
 
 
 def human_time(moment: datetime, timezone: str) -> str:
