@@ -7,7 +7,8 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from holdfast.core.messages import CallState, Message, OpenCall, Role, ToolCall
-from holdfast.core.runs import StepStatus, sum_known
+from holdfast.core.runs import sum_known
+from holdfast.core.steps import StepStatus
 from holdfast.core.turn import AskModel
 from holdfast.engine.answer_facts import AnswerFacts
 from holdfast.engine.attempts import ask_with_retries, with_attempts

@@ -29,15 +29,8 @@ from holdfast.core.messages import (
     decisions_by_call,
 )
 from holdfast.core.pieces import pieces
-from holdfast.core.runs import (
-    COMPACTION,
-    Run,
-    RunFailure,
-    RunStatus,
-    Step,
-    StepStatus,
-    StopReason,
-)
+from holdfast.core.runs import Run, RunFailure, RunStatus, StopReason
+from holdfast.core.steps import COMPACTION, Step, StepStatus
 from holdfast.core.turn import (
     AskModel,
     Command,

@@ -15,7 +15,8 @@ from holdfast.core.ids import Kind
 from holdfast.core.lifecycle import Signal, ending_signal, is_over
 from holdfast.core.messages import CallState, Decision, OpenCall, Outcome, decisions_by_call
 from holdfast.core.open_calls import owns_calls, results_row, unfinished_result, unstored_answer
-from holdfast.core.runs import Run, RunFailure, RunStatus, Step, StepStatus, StopReason
+from holdfast.core.runs import Run, RunFailure, RunStatus, StopReason
+from holdfast.core.steps import Step, StepStatus
 from holdfast.engine.receipt import with_receipt
 from holdfast.ports.clock import Clock, Ids
 from holdfast.ports.store import Transaction

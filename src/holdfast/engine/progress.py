@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 from holdfast.core.messages import Part, Text, Thinking, ToolCall, ToolReturn
 from holdfast.core.models import ModelChoice
-from holdfast.core.runs import Attempt, Usage, sum_known
+from holdfast.core.runs import Usage, sum_known
+from holdfast.core.steps import Attempt
 from holdfast.ports.model import (
     Exchange,
     HiddenThinking,

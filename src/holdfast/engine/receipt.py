@@ -6,7 +6,8 @@ from msgspec.structs import replace
 
 from holdfast.core.cancellation import Action, forgotten_row_ids
 from holdfast.core.messages import Outcome
-from holdfast.core.runs import COMPACTION, Run, Step
+from holdfast.core.runs import Run
+from holdfast.core.steps import COMPACTION, Step
 from holdfast.ports.store import Transaction
 
 

@@ -7,7 +7,8 @@ not run again; a question that was under way is asked again.
 from msgspec.structs import replace
 
 from holdfast.core.events import Streamed
-from holdfast.core.runs import Run, RunFailure, RunStatus, Step, StepStatus, StopReason
+from holdfast.core.runs import Run, RunFailure, RunStatus, StopReason
+from holdfast.core.steps import Step, StepStatus
 from holdfast.engine.answer_facts import to_model_event
 from holdfast.engine.checkpoint import RESERVED_AHEAD, CheckpointResult, Checkpoints
 from holdfast.engine.progress import EffectProgress

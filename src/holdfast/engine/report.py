@@ -4,7 +4,7 @@ import logging
 
 from holdfast import logs
 from holdfast.core.endings import log_fields
-from holdfast.core.runs import Step, StepStatus
+from holdfast.core.steps import Step, StepStatus
 from holdfast.core.turn import AskModel, Compact, RunTools
 from holdfast.engine.checkpoint import CheckpointResult
 from holdfast.ports.services import Services
@@ -30,7 +30,7 @@ class RunReport:
         if run.progress.recoveries:
             log.info("run.resumed", extra={"recoveries": run.progress.recoveries})
         else:
-            log.debug("run.began")
+            log.debug("run.started")
         self.on_checkpoint(at)
 
     def on_checkpoint(self, at: CheckpointResult) -> None:
@@ -49,7 +49,7 @@ class RunReport:
         elif isinstance(at.command, AskModel | Compact) and step is not None:
             logs.bind(step_id=step.id)
             self._telemetry.step_started(step)
-            log.debug("step.began", extra={"model": step.model.handle})
+            log.debug("step.started", extra={"model": step.model.handle})
 
     def close(self) -> None:
         """This process carries the run no longer."""

@@ -52,7 +52,7 @@ class Runner:
         store = self._services.store
         at = await store.write(lambda tx: self._checkpoints.claim(tx, run_id))
         if at is None:
-            log.info("run.gone")
+            log.info("run.skipped")
             # Its log is closed here, and who cancelled it may not have told its end yet.
             self._services.events.publish(
                 await store.read(lambda tx: tx.events.list_after(run_id, 0, 1))
@@ -82,7 +82,7 @@ class Runner:
         run = given_up.run
         # Whoever gives a run up need not be the task that carried it.
         told = {"run_id": run.id, "agent_id": run.agent_id, **log_fields(run)}
-        log.error("run.given_up", extra=told)
+        log.error("run.retries_exhausted", extra=told)
         for step in given_up.steps:
             services.telemetry.step_ended(step)
         services.telemetry.run_ended(run)

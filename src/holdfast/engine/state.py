@@ -12,7 +12,8 @@ from holdfast.core.events import Event
 from holdfast.core.messages import Message, OpenCall, Text
 from holdfast.core.models import ModelChoice
 from holdfast.core.providers import Provider, names_user_provider
-from holdfast.core.runs import ClientTool, Run, Step
+from holdfast.core.runs import ClientTool, Run
+from holdfast.core.steps import Step
 from holdfast.core.threads import Thread
 from holdfast.core.tools import Tool
 from holdfast.core.traces import ProviderTrace

@@ -7,12 +7,12 @@ rebinding) nor with requests across origins.
 
 import hmac
 from collections.abc import Iterator, Mapping
-from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from holdfast.core.addresses import is_loopback
 from holdfast.errors import Unauthorized
 from holdfast.http.error_status import error_response
 from holdfast.http.json_response import json_response
@@ -95,23 +95,11 @@ def _is_allowed_origin(headers: Mapping[str, str], host: str) -> bool:
     return bool(site) and (site == host or is_loopback(_hostname(site)))
 
 
-def is_loopback(hostname: str | None) -> bool:
-    if hostname is None:
-        return False
-    name = hostname.removesuffix(".")
-    if name == "localhost" or name.endswith(".localhost"):
-        return True
+def _hostname(netloc: str) -> str:
     try:
-        return ip_address(name).is_loopback
+        return urlsplit(f"//{netloc}").hostname or ""
     except ValueError:
-        return False
-
-
-def _hostname(netloc: str) -> str | None:
-    try:
-        return urlsplit(f"//{netloc}").hostname
-    except ValueError:
-        return None
+        return ""
 
 
 def _is_path_in(paths: frozenset[str], scope: Scope) -> bool:

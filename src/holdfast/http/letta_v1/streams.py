@@ -108,7 +108,7 @@ class _RunReader:
                     if chunk := self._chunk(events):
                         yield chunk
         except HoldfastError:
-            log.exception("stream.broke", extra={"run_id": self._run.id})
+            log.exception("stream.failed", extra={"run_id": self._run.id})
         # If the log stops before the run has ended (the server stops, or cannot read on), the stream ends without a
         # stop reason: any would be wrong, and the client can resume from its last event.
 

@@ -5,7 +5,8 @@ from typing import Annotated
 from fastapi import Path
 
 from holdfast.core.ids import UUID4, Kind, is_id
-from holdfast.core.messages import DEFAULT_CONVERSATION, default_thread_id
+from holdfast.core.messages import default_thread_id
+from holdfast.core.threads import DEFAULT_CONVERSATION
 from holdfast.errors import InvalidArgument, NotFound
 from holdfast.http.letta_v1.schemas.names import EXAMPLE_UUID
 

@@ -6,9 +6,9 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Header, Query, Response
 
 from holdfast.core.agents import AgentQuery
-from holdfast.core.messages import DEFAULT_CONVERSATION
 from holdfast.core.paging import Page
 from holdfast.core.runs import StopReason
+from holdfast.core.threads import DEFAULT_CONVERSATION
 from holdfast.http.dependencies import ActorDep, ServicesDep
 from holdfast.http.json_body import JsonRoute
 from holdfast.http.json_response import describe_response, json_response

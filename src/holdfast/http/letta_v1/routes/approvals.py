@@ -5,8 +5,9 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Response
 
 from holdfast.core.approvals import ApprovalQuery
-from holdfast.core.messages import DEFAULT_CONVERSATION, default_thread_id
+from holdfast.core.messages import default_thread_id
 from holdfast.core.paging import Order, Page
+from holdfast.core.threads import DEFAULT_CONVERSATION
 from holdfast.errors import InvalidArgument
 from holdfast.http.dependencies import ActorDep, ServicesDep
 from holdfast.http.json_body import JsonRoute

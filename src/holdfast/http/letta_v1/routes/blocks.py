@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
 
-from holdfast.core.memory import LABEL_PATTERN, MAX_LABEL_CHARS, BlockQuery
+from holdfast.core.blocks import LABEL_PATTERN, MAX_LABEL_CHARS, BlockQuery
 from holdfast.core.paging import Order, Page
 from holdfast.http.dependencies import ActorDep, ServicesDep
 from holdfast.http.json_body import JsonRoute

@@ -6,7 +6,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from holdfast.core.agents import Agent, Secret
-from holdfast.core.memory import Block
+from holdfast.core.blocks import Block
 from holdfast.core.messages import Outcome, ToolReturn
 from holdfast.http.letta_v1.schemas.agents import (
     AgentEnvironmentVariable,

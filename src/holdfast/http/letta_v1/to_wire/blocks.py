@@ -1,6 +1,6 @@
 """Memory blocks as V1 shows them (wire-v1 §3.3)."""
 
-from holdfast.core.memory import Block
+from holdfast.core.blocks import Block
 from holdfast.http.letta_v1.schemas.blocks import BlockResponse
 
 

@@ -5,7 +5,8 @@ The ids are those of run and steps. Spans that were sent to a collector have oth
 
 from collections.abc import Iterator, Sequence
 
-from holdfast.core.runs import Run, RunStatus, Step, StepStatus
+from holdfast.core.runs import Run, RunStatus
+from holdfast.core.steps import Step, StepStatus
 from holdfast.http.letta_v1.schemas.traces import Span
 from holdfast.http.letta_v1.to_wire.runs import epoch_ns
 
