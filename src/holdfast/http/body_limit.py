@@ -29,7 +29,7 @@ class BodyLimit:
         """For bodies that do not announce their length, or lie."""
         received = 0
 
-        async def counted() -> Message:
+        async def receive_counted() -> Message:
             nonlocal received
             message = await receive()
             received += len(message.get("body", b""))
@@ -38,7 +38,7 @@ class BodyLimit:
                 raise HTTPException(413, self._refusal(), {"connection": "close"})
             return message
 
-        return counted
+        return receive_counted
 
     def _refusal(self) -> str:
         return (
