@@ -39,7 +39,7 @@ from holdfast.engine.approval_expiry import ApprovalExpiry
 from holdfast.engine.callbacks import CallbackDelivery
 from holdfast.engine.worker import Worker
 from holdfast.errors import CannotStart
-from holdfast.http.app import HttpSettings, build_app
+from holdfast.http.app import WIRES, HttpSettings, build_app
 from holdfast.http.drain_gate import DrainGate
 from holdfast.http.letta_v1.to_wire.callbacks import callback_body
 from holdfast.http.server import HttpServer, open_listener
@@ -76,7 +76,8 @@ async def _serve(
     settings: Settings, listener: socket.socket, on_ready: Callable[[str], None]
 ) -> None:
     async with running_server(settings) as running:
-        gate = DrainGate(build_app(running.services, _http_settings(settings, running.telemetry)))
+        app = build_app(running.services, _http_settings(settings, running.telemetry))
+        gate = DrainGate(app, WIRES)
 
         async def on_stop() -> None:
             gate.refuse_messages(settings.drain_seconds)
