@@ -62,11 +62,11 @@ async def test_a_run_is_told_from_its_sending_to_its_end(rig: Rig, lines: Lines)
         await rig.ended(run)
     assert lines.events(run.id) == [
         "run.queued",
-        "run.began",
-        "step.began",
+        "run.started",
+        "step.started",
         "model.answered",
         "tool.returned",
-        "step.began",
+        "step.started",
         "model.answered",
         "run.ended",
     ]

@@ -166,8 +166,8 @@ def test_a_turn_is_seen_in_the_log_the_figures_and_the_trace(
     told = [line for line in lines if line.get("run_id") == run.id]
     assert [line["event"] for line in told] == [
         "run.queued",
-        "run.began",
-        "step.began",
+        "run.started",
+        "step.started",
         "model.answered",
         "run.ended",
     ]
