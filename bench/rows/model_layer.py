@@ -17,7 +17,7 @@ from bench.floor import Work
 from bench.measurements import Measurement, median
 from bench.processes import open_client
 from bench.provider import words
-from holdfast.adapters.models.handles import ProviderSettings
+from holdfast.adapters.models.accounts import ProviderSettings
 from holdfast.adapters.models.router import ModelRouter
 from holdfast.core.messages import Message, Role, Text
 from holdfast.core.models import ModelChoice
@@ -115,9 +115,11 @@ def _request(wire: str, wish: str) -> tuple[str, Mapping[str, Any]]:
 
 def _settings(address: str) -> ProviderSettings:
     return ProviderSettings(
-        openai_base_url=f"{address}/v1",
-        anthropic_base_url=address,
-        google_base_url=address,
+        {
+            "openai": {"base_url": f"{address}/v1"},
+            "anthropic": {"base_url": address},
+            "google_ai": {"base_url": address},
+        }
     )
 
 

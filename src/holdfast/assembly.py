@@ -7,7 +7,7 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from ipaddress import ip_address
 from types import FrameType
@@ -22,9 +22,9 @@ from holdfast.adapters.clock import RandomIds, SystemClock
 from holdfast.adapters.dispatch.in_process import InProcessDispatch
 from holdfast.adapters.event_log.factory import open_event_log
 from holdfast.adapters.models import doctor_checks as model_checks
+from holdfast.adapters.models.accounts import ProviderSettings
 from holdfast.adapters.models.catalogue import ProviderCatalogue
 from holdfast.adapters.models.discovery.discovery import ModelDiscovery
-from holdfast.adapters.models.handles import ProviderSettings
 from holdfast.adapters.models.router import ModelRouter
 from holdfast.adapters.outgoing.guarded import GuardedOutgoing
 from holdfast.adapters.prices.genai import GenaiPrices
@@ -250,7 +250,9 @@ async def run_doctor_checks(settings: Settings, *, check_providers: bool) -> lis
 
 def _provider_settings(settings: Settings) -> ProviderSettings:
     return ProviderSettings(
-        **settings.select(fields(ProviderSettings)), silence_seconds=settings.model_silence_seconds
+        settings.providers,
+        allowed_model_endpoints=settings.allowed_model_endpoints,
+        silence_seconds=settings.model_silence_seconds,
     )
 
 

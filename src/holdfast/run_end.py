@@ -19,7 +19,8 @@ from holdfast.core.ids import Kind
 from holdfast.core.lifecycle import ending_signal
 from holdfast.core.messages import CallState, Decision, OpenCall, Outcome, decisions_by_call
 from holdfast.core.open_calls import closing_rows, owns_calls, unstored_answer
-from holdfast.core.runs import Run, RunFailure, RunStatus, Step, StopReason
+from holdfast.core.runs import Run, RunFailure, RunStatus, StopReason
+from holdfast.core.steps import Step
 from holdfast.ports.clock import Ids
 from holdfast.ports.store import Transaction
 from holdfast.ports.telemetry import Telemetry

@@ -362,6 +362,17 @@ def test_what_the_server_refuses_is_told_in_its_words(holdfast: Command, served:
         assert command[-1] in sentence
 
 
+def test_commands_find_the_server_by_its_port(served: Served, holdfast: Command) -> None:
+    run_id = served.ended(served.tell(served.agent(), "Hello"))
+    port = served.server.address.rpartition(":")[2]
+
+    listed = holdfast("runs", "list", HOLDFAST_PORT=port)
+    waiting = holdfast("approvals", "list", HOLDFAST_PORT=port)
+
+    assert run_id in listed.stdout, listed.stderr
+    assert waiting.returncode == 0, waiting.stderr
+
+
 def test_a_server_that_is_not_there_is_told_in_one_sentence(holdfast: Command) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))

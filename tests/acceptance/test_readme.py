@@ -17,15 +17,9 @@ ROOT = Path(__file__).parents[2]
 DEFAULT_ADDRESS = "http://127.0.0.1:8283"
 RUN_SECONDS = 100.0
 
-# Runs the blocks one after the other, as a reader does, with a line between what they print.
-DRIVER = """
-import sys
-blocks = sys.stdin.read().split("\\0")
-names = {}
-for block in blocks:
-    exec(compile(block, "page", "exec"), names)
-    print("\\0", end="", flush=True)
-"""
+# Typed after each block, so that the output can be split into what each block printed.
+MARK = 'print("\\0", end="")\n'
+PROMPTS = re.compile(r"^(>>> |\.\.\. )+", re.MULTILINE)
 
 
 def blocks(page: str, language: str) -> list[str]:
@@ -33,18 +27,25 @@ def blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
-def run_in_order(code: list[str], address: str) -> list[str]:
-    """What each block prints."""
-    ran = subprocess.run(
-        [sys.executable, "-c", DRIVER],
-        input="\0".join(code).replace(DEFAULT_ADDRESS, address),
+def paste_into_python(code: list[str], address: str) -> list[str]:
+    """Paste the blocks into an interactive Python, line by line; return what each block prints.
+
+    The interactive interpreter is stricter than a file: a blank line must end each indented block, and the value of
+    a bare expression is printed. It writes prompts and errors to stderr, so stdout holds only the output.
+    """
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONSTARTUP"}
+    session = subprocess.run(
+        [sys.executable, "-i", "-q"],
+        input="".join(block + MARK for block in code).replace(DEFAULT_ADDRESS, address),
+        env=environment | {"PYTHONIOENCODING": "utf-8"},
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         timeout=RUN_SECONDS,
         check=False,
     )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    return ran.stdout.split("\0")[:-1]
+    assert PROMPTS.sub("", session.stderr).strip() == ""
+    assert session.returncode == 0
+    return session.stdout.split("\0")[:-1]
 
 
 def test_the_example_that_the_server_prints_is_the_one_of_the_readme_and_works(
@@ -55,30 +56,32 @@ def test_the_example_that_the_server_prints_is_the_one_of_the_readme_and_works(
 
     assert server.greeting.endswith("\n\n" + example.replace(DEFAULT_ADDRESS, server.address))
 
-    (printed,) = run_in_order([example], server.address)
-    said, run = printed.splitlines()
-    rolled = re.search(r"\b(\d+)\b", said)
-    assert rolled is not None, said
+    (printed,) = paste_into_python([example], server.address)
+    text, run = printed.splitlines()
+    rolled = re.search(r"\b(\d+)\b", text)
+    assert rolled is not None, text
     assert 1 <= int(rolled.group(1)) <= 16
     assert re.fullmatch(r"run-[0-9a-f-]{36} completed end_turn", run)
 
 
-def test_the_tutorial_prints_what_it_says(start_server: StartServer) -> None:
+def test_the_tutorial_prints_what_it_shows_when_it_is_pasted_into_python(
+    start_server: StartServer,
+) -> None:
     page = "docs/tutorial.md"
     server = start_server()
 
-    assert run_in_order(blocks(page, "python"), server.address) == blocks(page, "text")
+    assert paste_into_python(blocks(page, "python"), server.address) == blocks(page, "text")
 
 
 def test_the_page_about_testing_is_a_test_file_that_passes(tmp_path: Path) -> None:
     code = blocks("docs/testing-agents.md", "python")
     (tmp_path / "test_agents.py").write_text("\n\n".join(code), encoding="utf-8")
-    scripts = str(Path(sys.executable).parent)
 
     with subprocess.Popen(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_agents.py"],
         cwd=tmp_path,
-        env=os.environ | {"PATH": scripts + os.pathsep + os.environ["PATH"]},
+        # As without an activated venv: no program of ours is on the path.
+        env=os.environ | {"PATH": os.defpath},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -138,13 +138,52 @@ def test_the_diagram_of_a_run_is_the_one_of_the_code() -> None:
     assert run_diagram() in (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
 
 
-def test_every_place_in_the_code_that_the_architecture_names_is_there() -> None:
-    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-    floors = "adapters|cli|core|engine|http|ports|testing|usecases"
-    named = set(re.findall(rf"`((?:{floors})/[\w/.]*|\w+\.py)`", text))
+PLACE = re.compile(
+    r"(?<![\w/.-])(?:(?:adapters|cli|config|core|engine|http|ports|testing|usecases|tests|docs)/[\w/]*(?:\.\w+)*"
+    r"|(?:assembly|errors|logs)\.py)"
+)
 
-    assert named
-    assert {place for place in named if not (ROOT / "src" / "holdfast" / place).exists()} == set()
+
+def places(page: Path) -> set[str]:
+    """What the page names of the code and of the tests, in its text and in its diagrams."""
+    text = LINK.sub("", page.read_text(encoding="utf-8"))
+    return {place.rstrip(".") for place in PLACE.findall(text)}
+
+
+def is_there(place: str) -> bool:
+    """A file, a folder, a module without its suffix, or a name in a module: ``core/turn.next_command``."""
+    root = ROOT if place.startswith(("tests/", "docs/")) else ROOT / "src" / "holdfast"
+    module, _, name = place.rpartition(".")
+    if (root / place).exists() or (root / f"{place}.py").exists():
+        return True
+    file = root / f"{module}.py"
+    return (
+        file.exists()
+        and re.search(
+            rf"^(?:async )?(?:def|class) {name}\b", file.read_text(encoding="utf-8"), re.MULTILINE
+        )
+        is not None
+    )
+
+
+# The wire is V1's: its paths look like ours.
+@pytest.mark.parametrize(
+    "page", [page for page in pages() if page.name != "wire-v1.md"], ids=name_of
+)
+def test_every_place_in_the_code_that_a_page_names_is_there(page: Path) -> None:
+    assert {place for place in places(page) if not is_there(place)} == set()
+
+
+def test_the_architecture_says_where_to_look() -> None:
+    assert len(places(ROOT / "ARCHITECTURE.md")) > 40
+
+
+def test_the_glossary_has_at_most_fifteen_words() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    _, glossary = text.split("## Glossary\n", 1)
+    words = re.findall(r"^\| \*\*(.+?)\*\* \|", glossary.split("\n## ")[0], re.MULTILINE)
+
+    assert 0 < len(words) <= 15
 
 
 def test_every_log_event_is_in_the_table() -> None:

@@ -24,13 +24,12 @@ from tests.support.model_questions import (
 )
 
 from holdfast import testing
-from holdfast.adapters.models.handles import GUIDE_HANDLE
 from holdfast.adapters.models.router import ModelRouter
 from holdfast.core.messages import (
     Role,
     Text,
 )
-from holdfast.core.models import ModelSettings
+from holdfast.core.models import GUIDE_HANDLE, ModelSettings
 from holdfast.core.runs import Usage
 from holdfast.core.turn import Finish
 from holdfast.ports.model import (

@@ -6,15 +6,16 @@ from collections.abc import Iterable
 
 import pytest
 
+from holdfast.adapters.models.accounts import Account, ProviderSettings
 from holdfast.adapters.models.catalogue import ProviderCatalogue
 from holdfast.adapters.models.discovery.discovery import ModelDiscovery
-from holdfast.adapters.models.handles import HOLDFAST, Account, ProviderSettings
 from holdfast.adapters.models.providers.table import PROVIDERS
+from holdfast.core.models import GUIDE_PROVIDER
 from holdfast.core.providers import RESERVED_NAMES
 from holdfast.errors import InvalidArgument, UnknownModel
 
 NOTHING = ProviderSettings()
-BOTH = ProviderSettings(openai_api_key="sk-one", anthropic_api_key="sk-two")
+BOTH = ProviderSettings({"openai": {"api_key": "sk-one"}, "anthropic": {"api_key": "sk-two"}})
 
 
 class Unasked(ModelDiscovery):
@@ -39,21 +40,23 @@ async def test_without_any_key_there_is_the_guide() -> None:
 
 
 async def test_a_key_brings_the_models_of_its_provider() -> None:
-    handles = await _handles(ProviderSettings(anthropic_api_key="sk-two"))
+    handles = await _handles(ProviderSettings({"anthropic": {"api_key": "sk-two"}}))
     assert "anthropic/claude-haiku-4-5" in handles
     assert not [handle for handle in handles if handle.startswith("openai/")]
     assert "openai/gpt-4o" in await _handles(BOTH)
-    assert "google_ai/gemini-2.5-flash" in await _handles(ProviderSettings(google_api_key="three"))
+    assert "google_ai/gemini-2.5-flash" in await _handles(
+        ProviderSettings({"google_ai": {"api_key": "three"}})
+    )
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]"])
 def test_a_server_on_this_machine_needs_no_key(host: str) -> None:
-    settings = ProviderSettings(openai_base_url=f"http://{host}:11434/v1")
+    settings = ProviderSettings({"openai": {"base_url": f"http://{host}:11434/v1"}})
     assert ProviderCatalogue(settings).find("openai/llama").name == "llama"
 
 
 def test_a_server_elsewhere_needs_a_key() -> None:
-    settings = ProviderSettings(openai_base_url="https://models.example/v1")
+    settings = ProviderSettings({"openai": {"base_url": "https://models.example/v1"}})
     assert "openai" not in settings.providers
 
 
@@ -138,4 +141,4 @@ def test_the_start_of_the_server_does_not_wait_for_the_sdks() -> None:
 
 
 def test_nobody_can_bring_a_provider_under_the_name_of_one_that_is_known() -> None:
-    assert {*PROVIDERS, HOLDFAST} == RESERVED_NAMES
+    assert {*PROVIDERS, GUIDE_PROVIDER} == RESERVED_NAMES

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from holdfast import errors, testing
-from holdfast.adapters.models.handles import ProviderSettings
+from holdfast.adapters.models.accounts import ProviderSettings
 from holdfast.adapters.models.pydantic_ai import exchange_recorder
 from holdfast.adapters.models.pydantic_ai.merged_stream import merge_stream
 from holdfast.adapters.models.router import ModelRouter
@@ -57,12 +57,11 @@ async def provider() -> AsyncIterator[ScriptedProvider]:
 @pytest.fixture
 async def model(provider: ScriptedProvider) -> AsyncIterator[ModelRouter]:
     settings = ProviderSettings(
-        openai_api_key=KEYS["openai"],
-        openai_base_url=provider.openai_url,
-        anthropic_api_key=KEYS["anthropic"],
-        anthropic_base_url=provider.url,
-        google_api_key=KEYS["google_ai"],
-        google_base_url=provider.url,
+        {
+            "openai": {"api_key": KEYS["openai"], "base_url": provider.openai_url},
+            "anthropic": {"api_key": KEYS["anthropic"], "base_url": provider.url},
+            "google_ai": {"api_key": KEYS["google_ai"], "base_url": provider.url},
+        }
     )
     router = ModelRouter(settings)
     yield router
@@ -161,7 +160,7 @@ async def test_an_answer_that_breaks_off_is_kept_as_far_as_it_came(
 
 
 async def test_a_provider_that_never_answers_leaves_the_request(model: ModelRouter) -> None:
-    settings = ProviderSettings(openai_base_url="http://127.0.0.1:1/v1")
+    settings = ProviderSettings({"openai": {"base_url": "http://127.0.0.1:1/v1"}})
     lost = ModelRouter(settings)
     question = asked("openai/gpt-4o")
     with pytest.raises(errors.ModelError):

@@ -16,7 +16,7 @@ from tests.support.model_questions import (
 )
 
 from holdfast import errors, testing
-from holdfast.adapters.models.handles import ProviderSettings
+from holdfast.adapters.models.accounts import ProviderSettings
 from holdfast.adapters.models.pydantic_ai.errors import translate_errors
 from holdfast.adapters.models.router import ModelRouter
 from holdfast.core.messages import (
@@ -183,7 +183,7 @@ async def test_a_machine_that_cannot_sign_in_may_do_so_later_if_nobody_refused(
     """Vertex asks for a token before it asks the model."""
     async with ScriptedProvider() as gone:
         away = gone.url
-    found = Credentials(  # type: ignore[no-untyped-call]
+    found = Credentials(  # type: ignore[no-untyped-call]  # the SDK has no types
         token=None,
         refresh_token="r",
         token_uri=f"{away if nobody_there else provider.url}/token",
@@ -192,7 +192,7 @@ async def test_a_machine_that_cannot_sign_in_may_do_so_later_if_nobody_refused(
     )
     monkeypatch.setattr(google.auth, "default", lambda **_: (found, "p"))
     router = ModelRouter(
-        ProviderSettings(google_cloud_project="p", google_vertex_base_url=provider.url)
+        ProviderSettings({"google_vertex": {"project": "p", "base_url": provider.url}})
     )
     with pytest.raises(errors.ModelError) as raised:
         await ask_for_answer(router, make_question("google_vertex/gemini-2.5-pro"))

@@ -17,8 +17,8 @@ from tests.support.model_questions import (
 )
 
 from holdfast import errors, testing
-from holdfast.adapters.models.handles import ProviderSettings
-from holdfast.adapters.models.providers import table
+from holdfast.adapters.models.accounts import ProviderSettings
+from holdfast.adapters.models.providers import row
 from holdfast.adapters.models.providers.table import PROVIDERS
 from holdfast.adapters.models.router import ModelRouter
 from holdfast.core.messages import Text
@@ -28,143 +28,136 @@ from holdfast.testing import ScriptedProvider
 
 KEY = "a-secret-key"
 
+
+def _compatible(handle: str) -> tuple[str, dict[str, str], str, tuple[str, str]]:
+    """A provider that speaks OpenAI's chat completions."""
+    given = {"api_key": KEY, "base_url": "{url}/v1"}
+    return handle, given, "/v1/chat/completions", ("authorization", f"Bearer {KEY}")
+
+
 # handle; the settings that open it, with {url} for the provider; the path, and the header with the key
 REACHED: list[tuple[str, dict[str, str], str, tuple[str, str]]] = [
     (
         "openai/gpt-4o",
-        {"openai_api_key": KEY, "openai_base_url": "{url}/v1"},
+        {"api_key": KEY, "base_url": "{url}/v1"},
         "/v1/chat/completions",
         ("authorization", f"Bearer {KEY}"),
     ),
     (
         "openai/o3",
-        {"openai_api_key": KEY, "openai_base_url": "{url}/v1"},
+        {"api_key": KEY, "base_url": "{url}/v1"},
         "/v1/responses",
         ("authorization", f"Bearer {KEY}"),
     ),
     (
         "openai-proxy/gpt-5",
-        {"openai_api_key": KEY, "openai_base_url": "{url}/v1"},
+        {"api_key": KEY, "base_url": "{url}/v1"},
         "/v1/chat/completions",
         ("authorization", f"Bearer {KEY}"),
     ),
     (
         "anthropic/claude-opus-4-5",
-        {"anthropic_api_key": KEY, "anthropic_base_url": "{url}"},
+        {"api_key": KEY, "base_url": "{url}"},
         "/v1/messages",
         ("authorization", f"Bearer {KEY}"),
     ),
     (
         "google_ai/gemini-2.5-pro",
-        {"google_api_key": KEY, "google_base_url": "{url}"},
+        {"api_key": KEY, "base_url": "{url}"},
         "/v1/models/gemini-2.5-pro:streamGenerateContent",
         ("x-goog-api-key", KEY),
     ),
     (
         "google_vertex/gemini-2.5-pro",
         {
-            "google_cloud_project": "my-project",
-            "google_cloud_location": "europe-west4",
-            "google_vertex_base_url": "{url}",
+            "project": "my-project",
+            "location": "europe-west4",
+            "base_url": "{url}",
         },
         "/v1beta1/projects/my-project/locations/europe-west4/publishers/google/models/gemini-2.5-pro:streamGenerateContent",
         ("authorization", "Bearer token-of-the-machine"),
     ),
     (
         "azure/my-deployment",
-        {"azure_api_key": KEY, "azure_base_url": "{url}/"},
+        {"api_key": KEY, "base_url": "{url}/"},
         "/openai/v1/chat/completions",
         ("api-key", KEY),
     ),
     (
         "azure/my deployment",
-        {"azure_api_key": KEY, "azure_base_url": "{url}", "azure_api_version": "2024-10-21"},
+        {"api_key": KEY, "base_url": "{url}", "api_version": "2024-10-21"},
         "/openai/deployments/my%20deployment/chat/completions",
         ("api-key", KEY),
     ),
     (
         "azure/gpt-5",
-        {"azure_api_key": KEY, "azure_base_url": "{url}/openai/v1"},
+        {"api_key": KEY, "base_url": "{url}/openai/v1"},
         "/openai/v1/responses",
         ("api-key", KEY),
     ),
     (
         "bedrock/anthropic.claude-haiku-4-5-20251001-v1:0",
         {
-            "aws_region": "eu-west-1",
-            "aws_access_key_id": "AKIDEXAMPLE",
-            "aws_secret_access_key": KEY,
-            "bedrock_base_url": "{url}",
+            "region": "eu-west-1",
+            "access_key": "AKIDEXAMPLE",
+            "secret_key": KEY,
+            "base_url": "{url}",
         },
         "/model/anthropic.claude-haiku-4-5-20251001-v1%3A0/converse-stream",
         ("content-type", "application/json"),
     ),
     (
         "groq/openai/gpt-oss-120b",
-        {"groq_api_key": KEY, "groq_base_url": "{url}/openai/v1"},
+        {"api_key": KEY, "base_url": "{url}/openai/v1"},
         "/openai/v1/chat/completions",
         ("authorization", f"Bearer {KEY}"),
     ),
     (
         "mistral/mistral-large-latest",
-        {"mistral_api_key": KEY, "mistral_base_url": "{url}"},
+        {"api_key": KEY, "base_url": "{url}"},
         "/v1/chat/completions",
         ("authorization", f"Bearer {KEY}"),
     ),
     (
         "openrouter/meta-llama/llama-4-scout",
-        {"openrouter_api_key": KEY, "openrouter_base_url": "{url}/api/v1"},
+        {"api_key": KEY, "base_url": "{url}/api/v1"},
         "/api/v1/chat/completions",
         ("authorization", f"Bearer {KEY}"),
     ),
-    (
-        "xai/grok-4.5",
-        {"xai_api_key": KEY, "xai_base_url": "{url}/v1"},
-        "/v1/chat/completions",
-        ("authorization", f"Bearer {KEY}"),
-    ),
+    _compatible("xai/grok-4.5"),
     (
         "deepseek/deepseek-chat",
-        {"deepseek_api_key": KEY, "deepseek_base_url": "{url}"},
+        {"api_key": KEY, "base_url": "{url}"},
         "/chat/completions",
         ("authorization", f"Bearer {KEY}"),
     ),
-    (
-        "together/moonshotai/Kimi-K2",
-        {"together_api_key": KEY, "together_base_url": "{url}/v1"},
-        "/v1/chat/completions",
-        ("authorization", f"Bearer {KEY}"),
-    ),
+    _compatible("together/moonshotai/Kimi-K2"),
     (
         "ollama/llama3.2:3b",
-        {"ollama_base_url": "{url}"},
+        {"base_url": "{url}"},
         "/v1/chat/completions",
         ("authorization", "Bearer no-key-needed"),
     ),
     (
         "ollama/llama3.2",
-        {"ollama_base_url": "{url}/v1/", "ollama_api_key": KEY},
+        {"base_url": "{url}/v1/", "api_key": KEY},
         "/v1/chat/completions",
         ("authorization", f"Bearer {KEY}"),
     ),
     (
         "lmstudio_openai/qwen2.5-7b-instruct",
-        {"lmstudio_base_url": "{url}"},
+        {"base_url": "{url}"},
         "/v1/chat/completions",
         ("authorization", "Bearer no-key-needed"),
     ),
-    (
-        "vllm/Qwen/Qwen3-8B",
-        {"vllm_base_url": "{url}", "vllm_api_key": KEY},
-        "/v1/chat/completions",
-        ("authorization", f"Bearer {KEY}"),
-    ),
+    _compatible("vllm/Qwen/Qwen3-8B"),
 ]
 
 
-def _settings(provider: ScriptedProvider, given: dict[str, str]) -> ProviderSettings:
-    filled: dict[str, Any] = {name: text.format(url=provider.url) for name, text in given.items()}
-    return ProviderSettings(**filled)
+def _settings(provider: ScriptedProvider, handle: str, given: dict[str, str]) -> ProviderSettings:
+    row = PROVIDERS[handle.partition("/")[0]]
+    filled = {name: text.format(url=provider.url) for name, text in given.items()}
+    return ProviderSettings({row.variables_of or row.name: filled})
 
 
 @asynccontextmanager
@@ -180,7 +173,7 @@ def _signed_in(monkeypatch: pytest.MonkeyPatch) -> None:
     import google.auth
     from google.oauth2.credentials import Credentials
 
-    found = Credentials(token="token-of-the-machine"), "my-project"  # type: ignore[no-untyped-call]
+    found = Credentials(token="token-of-the-machine"), "my-project"  # type: ignore[no-untyped-call]  # the SDK has no types
     monkeypatch.setattr(google.auth, "default", lambda **_: found)
 
 
@@ -194,7 +187,7 @@ async def test_every_handle_reaches_its_provider(
     header: tuple[str, str],
 ) -> None:
     provider.script(testing.Answer("It is I."))
-    async with _router(_settings(provider, given)) as router:
+    async with _router(_settings(provider, handle, given)) as router:
         answer = await ask_for_answer(router, make_question(handle))
     assert [part.text for part in answer.content if isinstance(part, Text)] == ["It is I."]
     (request,) = provider.requests
@@ -214,7 +207,7 @@ async def test_every_handle_can_call_tools_after_others_did(
     coins = ("dime",) if at_once else ("dime", "cent")
     calls = [testing.ToolCall("flip_coin", {"coin": coin}, at_once=at_once) for coin in coins]
     provider.script(testing.Answer("I do.", *calls))
-    async with _router(_settings(provider, given)) as router:
+    async with _router(_settings(provider, handle, given)) as router:
         rows = (HELLO, *call_rows("toolu_of_another_provider"), HELLO)
         answer = await ask_for_answer(router, make_question(handle, *rows, tools=(FLIP,)))
     assert provider.requests[0].refused is None
@@ -225,7 +218,7 @@ async def test_every_handle_can_call_tools_after_others_did(
 
 
 async def test_mistral_gets_ids_of_its_own_kind(provider: ScriptedProvider) -> None:
-    settings = ProviderSettings(mistral_api_key=KEY, mistral_base_url=provider.url)
+    settings = ProviderSettings({"mistral": {"api_key": KEY, "base_url": provider.url}})
     async with _router(settings) as router:
         rows = (HELLO, *call_rows("toolu_of_another_provider"), HELLO)
         await ask_for_answer(
@@ -243,7 +236,7 @@ async def test_leaving_closes_every_providers_socket(
     provider: ScriptedProvider, handle: str, given: dict[str, str]
 ) -> None:
     provider.script(testing.Answer("One", testing.Hang()))
-    async with _router(_settings(provider, given)) as router:
+    async with _router(_settings(provider, handle, given)) as router:
         async with router.ask(make_question(handle)) as events:
             await asyncio.wait_for(anext(events), 10)
         (request,) = provider.requests
@@ -274,9 +267,9 @@ async def _listening(heard: list[bytes]) -> AsyncIterator[str]:
 
 async def test_bedrock_is_reached_with_a_signature() -> None:
     heard: list[bytes] = []
-    keys = {"aws_access_key_id": "AKIDEXAMPLE", "aws_secret_access_key": KEY}
+    keys = {"access_key": "AKIDEXAMPLE", "secret_key": KEY}
     async with _listening(heard) as url:
-        settings = ProviderSettings(aws_region="eu-west-1", bedrock_base_url=url, **keys)  # type: ignore[arg-type]
+        settings = ProviderSettings({"bedrock": {"region": "eu-west-1", "base_url": url, **keys}})
         async with _router(settings) as router:
             with pytest.raises(errors.ModelAuthFailed, match="You may not") as raised:
                 await ask_for_answer(router, make_question("bedrock/amazon.nova-lite-v1:0"))
@@ -293,7 +286,7 @@ async def test_bedrocks_key_is_not_sent_in_the_clear() -> None:
     heard: list[bytes] = []
     async with _listening(heard) as url:
         settings = ProviderSettings(
-            aws_region="eu-west-1", bedrock_base_url=url, bedrock_api_key=KEY
+            {"bedrock": {"region": "eu-west-1", "base_url": url, "api_key": KEY}}
         )
         async with _router(settings) as router:
             with pytest.raises(errors.ModelError, match="requires an HTTPS endpoint"):
@@ -304,7 +297,7 @@ async def test_bedrocks_key_is_not_sent_in_the_clear() -> None:
 async def test_a_provider_that_cannot_be_set_up_does_not_stop_the_start(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    settings = ProviderSettings(aws_region="no region!", bedrock_api_key=KEY)
+    settings = ProviderSettings({"bedrock": {"region": "no region!", "api_key": KEY}})
     async with _router(settings) as router:
         await router.warm_up()
         with pytest.raises(errors.ModelError, match="no region!"):
@@ -345,24 +338,24 @@ async def test_a_provider_that_is_not_configured_names_its_variable(
 @pytest.mark.parametrize(
     ("handle", "given", "extra"),
     [
-        (GOOGLE, {"google_api_key": KEY}, "google"),
-        ("google_vertex/gemini-2.5-pro", {"google_cloud_project": "p"}, "google"),
-        ("mistral/mistral-large-latest", {"mistral_api_key": KEY}, "mistral"),
-        ("bedrock/x", {"bedrock_api_key": KEY, "aws_region": "us-east-1"}, "bedrock"),
+        (GOOGLE, {"api_key": KEY}, "google"),
+        ("google_vertex/gemini-2.5-pro", {"project": "p"}, "google"),
+        ("mistral/mistral-large-latest", {"api_key": KEY}, "mistral"),
+        ("bedrock/x", {"api_key": KEY, "region": "us-east-1"}, "bedrock"),
     ],
 )
 async def test_without_its_sdk_a_provider_names_the_extra(
     monkeypatch: pytest.MonkeyPatch, handle: str, given: dict[str, Any], extra: str
 ) -> None:
-    monkeypatch.setattr(table, "find_spec", lambda _name: None)
-    router = ModelRouter(ProviderSettings(**given))
+    monkeypatch.setattr(row, "find_spec", lambda _name: None)
+    router = ModelRouter(ProviderSettings({handle.partition("/")[0]: given}))
     await router.warm_up()
     with pytest.raises(errors.UnknownModel, match=rf"pip install 'holdfast\[{extra}\]'"):
         await ask_for_answer(router, make_question(handle))
 
 
 async def test_a_loopback_server_needs_no_key(provider: ScriptedProvider) -> None:
-    async with _router(ProviderSettings(openai_base_url=provider.openai_url)) as router:
+    async with _router(ProviderSettings({"openai": {"base_url": provider.openai_url}})) as router:
         assert (await ask_for_answer(router, make_question("openai/llama"))).content
 
 
@@ -393,9 +386,10 @@ def test_a_providers_own_address_means_the_provider_as_it_is_configured(
     provider_name: str, address: str | None
 ) -> None:
     settings = ProviderSettings(
-        openai_api_key=KEY,
-        openai_base_url="http://127.0.0.1:1/v1",
-        ollama_base_url="http://127.0.0.1:2",
+        {
+            "openai": {"api_key": KEY, "base_url": "http://127.0.0.1:1/v1"},
+            "ollama": {"base_url": "http://127.0.0.1:2"},
+        }
     )
     assert settings.resolve_endpoint(provider_name, address) is None
 
@@ -412,7 +406,7 @@ def test_a_providers_own_address_means_the_provider_as_it_is_configured(
 )
 def test_another_address_is_refused_with_the_setting_that_allows_it(address: str) -> None:
     settings = ProviderSettings(
-        openai_api_key=KEY, allowed_model_endpoints=("https://allowed.example/v1",)
+        {"openai": {"api_key": KEY}}, allowed_model_endpoints=("https://allowed.example/v1",)
     )
     with pytest.raises(errors.InvalidArgument, match="HOLDFAST_ALLOWED_MODEL_ENDPOINTS"):
         settings.resolve_endpoint("openai", address)
@@ -422,8 +416,7 @@ async def test_an_allowed_address_is_asked_with_the_providers_key(
     provider: ScriptedProvider,
 ) -> None:
     settings = ProviderSettings(
-        openai_api_key=KEY,
-        openai_base_url="http://127.0.0.1:1/v1",
+        {"openai": {"api_key": KEY, "base_url": "http://127.0.0.1:1/v1"}},
         allowed_model_endpoints=(provider.openai_url,),
     )
     async with _router(settings) as router:
@@ -445,7 +438,7 @@ async def test_an_allowed_server_of_a_provider_without_a_key_is_asked_without(
 async def test_an_address_that_is_no_longer_allowed_is_not_asked(
     provider: ScriptedProvider,
 ) -> None:
-    async with _router(ProviderSettings(openai_api_key=KEY)) as router:
+    async with _router(ProviderSettings({"openai": {"api_key": KEY}})) as router:
         with pytest.raises(errors.InvalidArgument):
             await ask_for_answer(router, _at("openai/gpt-4o", provider.openai_url))
     assert provider.requests == []

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from holdfast.adapters.models.accounts import Account, ProviderSettings
 from holdfast.adapters.models.catalogue import ProviderCatalogue
 from holdfast.adapters.models.discovery import discovery, listing
 from holdfast.adapters.models.discovery.discovery import ModelDiscovery
-from holdfast.adapters.models.handles import Account, ProviderSettings
 
 KEY = "a-secret-key"
 
@@ -97,7 +97,7 @@ OLLAMA = {
 
 async def test_ollama_is_asked_what_it_serves() -> None:
     async with serving(OLLAMA) as server:
-        catalogue = ProviderCatalogue(ProviderSettings(ollama_base_url=server.url))
+        catalogue = ProviderCatalogue(ProviderSettings({"ollama": {"base_url": server.url}}))
         # Loaded: what it was loaded with. Else what its file says, else what Ollama takes by default.
         assert await _windows(catalogue, "ollama") == {
             "loaded": 32_768,
@@ -120,7 +120,9 @@ async def test_lm_studio_is_asked_what_it_serves() -> None:
         {"id": "nomic", "type": "embeddings", "max_context_length": 2048},
     ]
     async with serving({"/api/v0/models": {"data": models}}) as server:
-        catalogue = ProviderCatalogue(ProviderSettings(lmstudio_base_url=f"{server.url}/v1"))
+        catalogue = ProviderCatalogue(
+            ProviderSettings({"lmstudio_openai": {"base_url": f"{server.url}/v1"}})
+        )
         found = await _windows(catalogue, "lmstudio_openai")
     assert found == {"loaded": 8192, "unloaded": 4096}
 
@@ -128,7 +130,7 @@ async def test_lm_studio_is_asked_what_it_serves() -> None:
 async def test_vllm_is_asked_what_it_serves() -> None:
     models = [{"id": "Qwen/Qwen3-8B", "object": "model", "max_model_len": 40_960}]
     async with serving({"/v1/models": {"data": models}}) as server:
-        settings = ProviderSettings(vllm_base_url=server.url, vllm_api_key=KEY)
+        settings = ProviderSettings({"vllm": {"base_url": server.url, "api_key": KEY}})
         found = await _windows(ProviderCatalogue(settings), "vllm")
     assert found == {"Qwen/Qwen3-8B": 40_960}
     assert server.requests[0][1]["authorization"] == f"Bearer {KEY}"
@@ -140,7 +142,7 @@ async def test_llama_cpp_is_asked_what_it_serves() -> None:
         "/props": {"default_generation_settings": {"n_ctx": 12_288}},
     }
     async with serving(pages) as server:
-        settings = ProviderSettings(openai_base_url=f"{server.url}/v1")
+        settings = ProviderSettings({"openai": {"base_url": f"{server.url}/v1"}})
         catalogue = ProviderCatalogue(settings)
         assert await _windows(catalogue, "openai-proxy") == {"gemma.gguf": 12_288}
         assert catalogue.find("openai-proxy/gemma.gguf").context_window == 12_288
@@ -148,13 +150,12 @@ async def test_llama_cpp_is_asked_what_it_serves() -> None:
 
 async def test_a_server_that_says_no_window_has_the_usual_one() -> None:
     async with serving({"/v1/models": {"data": [{"id": "mystery"}]}}) as server:
-        settings = ProviderSettings(vllm_base_url=server.url)
+        settings = ProviderSettings({"vllm": {"base_url": server.url}})
         assert await _windows(ProviderCatalogue(settings), "vllm") == {"mystery": 128_000}
 
 
-LISTS: list[tuple[str, str, str, Any, dict[str, int]]] = [
+LISTS: list[tuple[str, str, Any, dict[str, int]]] = [
     (
-        "groq",
         "groq",
         "/models",
         {"data": [{"id": "llama-3.3", "context_window": 131_072}, {"id": "whisper-3"}]},
@@ -162,13 +163,11 @@ LISTS: list[tuple[str, str, str, Any, dict[str, int]]] = [
     ),
     (
         "openrouter",
-        "openrouter",
         "/models",
         {"data": [{"id": "x/y", "context_length": 65_536}]},
         {"x/y": 65_536},
     ),
     (
-        "together",
         "together",
         "/models",
         [{"id": "x/z", "type": "chat", "context_length": 32_768}],
@@ -176,21 +175,18 @@ LISTS: list[tuple[str, str, str, Any, dict[str, int]]] = [
     ),
     (
         "mistral",
-        "mistral",
         "/v1/models",
         {"data": [{"id": "mistral-x", "max_context_length": 262_144}]},
         {"mistral-x": 262_144},
     ),
-    ("xai", "xai", "/models", {"data": [{"id": "grok-9"}]}, {"grok-9": 128_000}),
+    ("xai", "/models", {"data": [{"id": "grok-9"}]}, {"grok-9": 128_000}),
     (
-        "deepseek",
         "deepseek",
         "/models",
         {"data": [{"id": "deepseek-chat"}]},
         {"deepseek-chat": 128_000},
     ),
     (
-        "anthropic",
         "anthropic",
         "/v1/models",
         {
@@ -202,7 +198,6 @@ LISTS: list[tuple[str, str, str, Any, dict[str, int]]] = [
         {"claude-x": 500_000, "claude-opus-4-5-20251101": 200_000},
     ),
     (
-        "google",
         "google_ai",
         "/v1beta/models",
         {
@@ -220,15 +215,13 @@ LISTS: list[tuple[str, str, str, Any, dict[str, int]]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("field", "provider", "path", "page", "windows"), LISTS, ids=lambda value: None
-)
+@pytest.mark.parametrize(("provider", "path", "page", "windows"), LISTS, ids=lambda value: None)
 async def test_a_key_lists_what_it_can_reach(
-    field: str, provider: str, path: str, page: Any, windows: dict[str, int]
+    provider: str, path: str, page: Any, windows: dict[str, int]
 ) -> None:
     async with serving({path: page}) as server:
-        given: dict[str, Any] = {f"{field}_api_key": KEY, f"{field}_base_url": server.url}
-        found = await _windows(ProviderCatalogue(ProviderSettings(**given)), provider)
+        settings = ProviderSettings({provider: {"api_key": KEY, "base_url": server.url}})
+        found = await _windows(ProviderCatalogue(settings), provider)
     assert found == windows
     assert KEY in str(server.requests[0][1])
 
@@ -245,7 +238,7 @@ async def test_openai_lists_models_that_talk_and_models_that_embed() -> None:
     ]
     pages = {"/v1/models": {"data": [{"id": name} for name in names]}}
     async with serving(pages) as server:
-        settings = ProviderSettings(openai_api_key=KEY, openai_base_url=f"{server.url}/v1")
+        settings = ProviderSettings({"openai": {"api_key": KEY, "base_url": f"{server.url}/v1"}})
         catalogue = ProviderCatalogue(settings)
         assert await _windows(catalogue, "openai") == {"gpt-4o": 128_000, "o4-mini": 200_000}
         found = await _dimensions(catalogue)
@@ -255,13 +248,11 @@ async def test_openai_lists_models_that_talk_and_models_that_embed() -> None:
 async def test_who_cannot_say_what_a_key_opens_is_not_asked() -> None:
     async with serving({}) as server:
         settings = ProviderSettings(
-            azure_api_key=KEY,
-            azure_base_url=server.url,
-            google_cloud_project="p",
-            google_vertex_base_url=server.url,
-            aws_region="us-east-1",
-            bedrock_api_key=KEY,
-            bedrock_base_url=server.url,
+            {
+                "azure": {"api_key": KEY, "base_url": server.url},
+                "google_vertex": {"project": "p", "base_url": server.url},
+                "bedrock": {"region": "us-east-1", "api_key": KEY, "base_url": server.url},
+            }
         )
         handles = [model.handle for model in await ProviderCatalogue(settings).list_models()]
     assert handles == ["holdfast/guide"]
@@ -284,10 +275,11 @@ async def test_a_server_that_does_not_answer_is_left_out_after_a_while(
     async with serving({"/v1/models": {"data": [{"id": "there", "max_model_len": 7}]}}) as server:
         port = silent.sockets[0].getsockname()[1]
         settings = ProviderSettings(
-            vllm_base_url=server.url,
-            ollama_base_url=f"http://127.0.0.1:{port}",
-            anthropic_api_key=KEY,
-            anthropic_base_url=f"http://127.0.0.1:{port}",
+            {
+                "vllm": {"base_url": server.url},
+                "ollama": {"base_url": f"http://127.0.0.1:{port}"},
+                "anthropic": {"api_key": KEY, "base_url": f"http://127.0.0.1:{port}"},
+            }
         )
         async with asyncio.timeout(10):
             models = await ProviderCatalogue(settings).list_models()
@@ -304,14 +296,14 @@ async def test_a_server_that_does_not_answer_is_left_out_after_a_while(
 )
 async def test_an_answer_that_makes_no_sense_breaks_nothing(page: Any) -> None:
     async with serving({"/v1/models": page}) as server:
-        catalogue = ProviderCatalogue(ProviderSettings(vllm_base_url=server.url))
+        catalogue = ProviderCatalogue(ProviderSettings({"vllm": {"base_url": server.url}}))
         assert [model.handle for model in await catalogue.list_models()] == ["holdfast/guide"]
 
 
 async def test_what_was_said_holds_for_a_while() -> None:
     pages = {"/v1/models": {"data": [{"id": "one"}]}}
     async with serving(pages) as server:
-        settings = ProviderSettings(vllm_base_url=server.url)
+        settings = ProviderSettings({"vllm": {"base_url": server.url}})
         now = [0.0]
         catalogue = ProviderCatalogue(settings, discovery=ModelDiscovery(lambda: now[0]))
         for _ in range(3):
@@ -329,7 +321,7 @@ async def test_what_was_said_holds_for_a_while() -> None:
 
 async def test_whoever_asks_at_the_same_time_asks_once() -> None:
     async with serving({"/v1/models": {"data": [{"id": "m", "max_model_len": 9}]}}) as server:
-        catalogue = ProviderCatalogue(ProviderSettings(vllm_base_url=server.url))
+        catalogue = ProviderCatalogue(ProviderSettings({"vllm": {"base_url": server.url}}))
         await asyncio.gather(*(catalogue.list_models() for _ in range(5)))
     assert len(server.requests) == 1
 
@@ -348,7 +340,7 @@ async def test_what_is_said_of_eyes_is_heard() -> None:
         {"id": "i"},
     ]
     async with serving({"/v1/models": {"data": rows}}) as server:
-        settings = ProviderSettings(vllm_base_url=server.url)
+        settings = ProviderSettings({"vllm": {"base_url": server.url}})
         asked = ModelDiscovery()
         await asked.refresh(settings.accounts.values())
     listed = asked.last_list("vllm")
@@ -395,7 +387,9 @@ async def test_no_more_is_read_than_a_list_of_models_is_long() -> None:
 
 async def test_a_model_is_prepared_by_asking_its_server_alone() -> None:
     async with serving(OLLAMA) as server, serving({}) as other:
-        settings = ProviderSettings(ollama_base_url=server.url, vllm_base_url=other.url)
+        settings = ProviderSettings(
+            {"ollama": {"base_url": server.url}, "vllm": {"base_url": other.url}}
+        )
         catalogue = ProviderCatalogue(settings)
         assert catalogue.find("ollama/loaded").context_window == 128_000
         await catalogue.prepare("ollama/loaded")
@@ -405,6 +399,6 @@ async def test_a_model_is_prepared_by_asking_its_server_alone() -> None:
 
 async def test_a_model_whose_window_is_published_needs_no_asking() -> None:
     async with serving({}) as server:
-        settings = ProviderSettings(openai_api_key=KEY, openai_base_url=server.url)
+        settings = ProviderSettings({"openai": {"api_key": KEY, "base_url": server.url}})
         await ProviderCatalogue(settings).prepare("openai/gpt-4o-2024-11-20")
     assert server.requests == []

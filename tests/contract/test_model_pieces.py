@@ -8,7 +8,7 @@ import pytest
 from tests.support.model_questions import next_event
 
 from holdfast import testing
-from holdfast.adapters.models.handles import GUIDE_HANDLE, ProviderSettings
+from holdfast.adapters.models.accounts import ProviderSettings
 from holdfast.adapters.models.router import ModelRouter
 from holdfast.core.events import (
     CallStreamed,
@@ -18,7 +18,7 @@ from holdfast.core.events import (
     TextStreamed,
 )
 from holdfast.core.messages import Message, Role, Text, Thinking
-from holdfast.core.models import ModelChoice, ModelSettings
+from holdfast.core.models import GUIDE_HANDLE, ModelChoice, ModelSettings
 from holdfast.core.pieces import Piece, PieceKind, pieces
 from holdfast.core.turn import Policy
 from holdfast.engine.answer_facts import AnswerFacts
@@ -59,12 +59,11 @@ async def provider() -> AsyncIterator[ScriptedProvider]:
 async def model(provider: ScriptedProvider) -> AsyncIterator[ModelRouter]:
     router = ModelRouter(
         ProviderSettings(
-            openai_api_key="k",
-            openai_base_url=provider.openai_url,
-            anthropic_api_key="k",
-            anthropic_base_url=provider.url,
-            google_api_key="k",
-            google_base_url=provider.url,
+            {
+                "openai": {"api_key": "k", "base_url": provider.openai_url},
+                "anthropic": {"api_key": "k", "base_url": provider.url},
+                "google_ai": {"api_key": "k", "base_url": provider.url},
+            }
         )
     )
     yield router

@@ -17,10 +17,10 @@ from tests.support.model_questions import (
     row,
 )
 
+from holdfast.adapters.models.accounts import Account, ProviderSettings
 from holdfast.adapters.models.catalogue import ProviderCatalogue
 from holdfast.adapters.models.discovery.discovery import ModelDiscovery
 from holdfast.adapters.models.discovery.model_list import ListedModel, ModelList
-from holdfast.adapters.models.handles import Account, ProviderSettings
 from holdfast.adapters.models.image_support import supports_images
 from holdfast.adapters.models.router import ModelRouter
 from holdfast.core.messages import Image, Outcome, Role, Text, ToolCall, ToolReturn
@@ -248,7 +248,7 @@ CELLS = [(handle, asked, cell) for asked, cells in TABLE for handle, cell in cel
 
 
 def _settings(provider: ScriptedProvider) -> ProviderSettings:
-    return provider_settings(provider, vllm_base_url=provider.url, ollama_base_url=provider.url)
+    return provider_settings(provider)
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from openai.types.responses import ResponseTextDeltaEvent
 from pydantic_ai.messages import ModelResponse
 
-from holdfast.adapters.models.handles import Account, ProviderSettings, is_reasoning_model
+from holdfast.adapters.models.accounts import Account, ProviderSettings
+from holdfast.adapters.models.providers.known_models import is_reasoning_model
 from holdfast.adapters.models.pydantic_ai.answers import _refusal
 from holdfast.adapters.models.pydantic_ai.wires import (
     chat_stream,
@@ -183,7 +184,7 @@ def test_a_refusal_is_an_answer_in_words() -> None:
     [(None, False), ("https://x/v1", False), ("HTTPS://x/v1", False), ("http://x/v1", True)],
 )
 def test_only_plain_http_goes_unverified(base_url: str | None, plain: bool) -> None:
-    assert Account("key", base_url).is_plain_http is plain
+    assert Account("key", base_url, "openai").is_plain_http is plain
 
 
 @pytest.mark.parametrize(

@@ -363,6 +363,27 @@ async def test_a_tool_is_run_with_its_requirements_and_a_dict_comes_back_as_json
     assert "'--pre' in pip_requirements is not the name of a package" in str(refused.content)
 
 
+async def test_a_tool_that_imports_a_missing_package_is_pointed_to_pip_requirements(
+    make: Make,
+) -> None:
+    source = "def greet():\n    from greeting.words import hello\n    return hello"
+    sandbox = SubprocessSandbox()
+    router = ToolRouter(sandbox=sandbox, timeout_seconds=WAIT_SECONDS)
+    router.bind(cast("Services", None))  # which the tool does not ask for
+    planned = PlannedCall(ToolCall("call-1", "greet", "{}"), {})
+    context = ToolContext(agent_id="agent-1", organization_id="org-1", thread_id="thread-1")
+
+    called = await router.run(make.tool(name="greet", source_code=source), planned, context)
+    tried = await router.run_source(source, "greet", {}, {})
+    await sandbox.close()
+
+    error = (
+        "Error executing function greet: ModuleNotFoundError: No module named 'greeting'. "
+        "If this is a package, name it in the tool's pip_requirements."
+    )
+    assert called.content == tried.content == (Text(error),)
+
+
 def an_environment(folder: Path) -> Path:
     (folder / "bin").mkdir(parents=True)
     (folder / "bin" / "python").symlink_to(sys.executable)

@@ -22,7 +22,8 @@ from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
 from holdfast.core.lifecycle import Signal
 from holdfast.core.messages import CallState, OpenCall, ToolCall
 from holdfast.core.models import ModelChoice
-from holdfast.core.runs import RunRequest, Step
+from holdfast.core.runs import RunRequest
+from holdfast.core.steps import Step
 from holdfast.core.tools import Tool
 from holdfast.core.traces import CallType, ProviderTrace
 from holdfast.errors import (

@@ -9,8 +9,8 @@ import pytest
 from tests.support.values import Make, moment
 
 from holdfast.core.agents import Agent, AgentQuery, Secret
+from holdfast.core.blocks import Block, BlockQuery
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
-from holdfast.core.memory import Block, BlockQuery
 from holdfast.core.paging import Order, Page
 from holdfast.core.tool_rules import ConstrainChildTools, RunFirst
 from holdfast.core.tools import Tool, ToolKind, ToolQuery

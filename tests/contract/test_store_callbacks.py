@@ -81,7 +81,7 @@ async def test_a_run_is_told_of_once_though_it_may_end_twice(any_store: Store, m
     assert [item.run_id for item in await claim(any_store, later)] == [run.id for run in runs]
 
     for run, signal in zip(runs, (Signal.CANCEL, Signal.ANSWER), strict=True):
-        await any_store.write(lambda tx, run=run, signal=signal: tx.runs.transition(run, signal))  # type: ignore[misc]
+        await any_store.write(lambda tx, run=run, signal=signal: tx.runs.transition(run, signal))  # type: ignore[misc]  # mypy types no default of a lambda
 
     assert await claim(any_store, later) == []
 

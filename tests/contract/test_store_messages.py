@@ -164,12 +164,12 @@ async def test_who_hides_rows_and_who_stands_in_for_them_at_the_same_time_do_not
         ids = [row.id for row in rows]
         summary = make.message(thread, role=Role.SUMMARY)
         await asyncio.gather(
-            any_store.write(lambda tx: tx.messages.replace_in_context(summary, ids[:3])),  # noqa: B023 - awaited here
-            any_store.write(lambda tx: tx.messages.hide(thread.id, ids[1:])),  # noqa: B023
+            any_store.write(lambda tx: tx.messages.replace_in_context(summary, ids[:3])),  # noqa: B023 - it is called before the next round - awaited here
+            any_store.write(lambda tx: tx.messages.hide(thread.id, ids[1:])),  # noqa: B023 - it is called before the next round
         )
         shown = await any_store.read(lambda tx: tx.messages.context_ids([thread.id]))
         assert list(shown[thread.id]) == [system.id, summary.id]
-        await any_store.write(lambda tx: tx.messages.hide(thread.id, [summary.id]))  # noqa: B023
+        await any_store.write(lambda tx: tx.messages.hide(thread.id, [summary.id]))  # noqa: B023 - it is called before the next round
 
 
 async def test_answers_are_found_by_the_steps_that_asked(any_store: Store, make: Make) -> None:

@@ -6,10 +6,11 @@ import pytest
 from tests.support.values import Make, moment
 
 from holdfast.core.agents import AgentQuery
+from holdfast.core.blocks import BlockQuery
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
-from holdfast.core.memory import BlockQuery
 from holdfast.core.paging import Order, Page
-from holdfast.core.runs import RunQuery, StepQuery
+from holdfast.core.runs import RunQuery
+from holdfast.core.steps import StepQuery
 from holdfast.core.tools import ToolQuery
 from holdfast.errors import InvalidArgument, NotFound
 from holdfast.ports.store import Store, Transaction

@@ -22,7 +22,8 @@ from holdfast.adapters.store.steps import SqlSteps
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
 from holdfast.core.lifecycle import LIVE, Signal
 from holdfast.core.paging import Page
-from holdfast.core.runs import Bound, Comparison, RunQuery, RunStatus, StepQuery, StopReason
+from holdfast.core.runs import Bound, Comparison, RunQuery, RunStatus, StopReason
+from holdfast.core.steps import StepQuery
 
 ORG = DEFAULT_ORGANIZATION_ID
 EQ, GT, GTE = Comparison.EQ, Comparison.GT, Comparison.GTE

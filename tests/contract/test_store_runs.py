@@ -26,12 +26,10 @@ from holdfast.core.runs import (
     RunFailure,
     RunRequest,
     RunStatus,
-    Step,
-    StepQuery,
-    StepStatus,
     StopReason,
     Usage,
 )
+from holdfast.core.steps import Step, StepQuery, StepStatus
 from holdfast.errors import IllegalTransition, NotFound, StaleRun
 from holdfast.ports.store import Store, Transaction
 

@@ -19,7 +19,8 @@ class FixedCatalogue:
 
     async def prepare(self, handle: str, *, settings: bool = False) -> None: ...
 
-    def find(self, handle: str) -> ModelInfo:
+    def find(self, handle: str, *, must_be_listed: bool = False) -> ModelInfo:
+        del must_be_listed
         if "/" not in handle:
             raise InvalidArgument("The model handle should be in the format provider/model-name")
         for known, window in _MODELS:
@@ -41,6 +42,12 @@ class FixedCatalogue:
 
     async def verify(self, provider: Provider) -> None:
         raise AssertionError(provider)
+
+    def summary_handle(self, handle: str) -> str:
+        return handle
+
+    def is_reserved(self, name: str) -> bool:
+        return name in {"anthropic", "openai"}
 
     def default_handle(self) -> str | None:
         return "openai/gpt-x"

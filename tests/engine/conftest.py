@@ -1,3 +1,5 @@
+"""A rig for each engine test."""
+
 import pytest
 from tests.support.rig import Rig
 

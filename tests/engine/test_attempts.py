@@ -11,7 +11,8 @@ from tests.support.rig import ACTOR, Rig
 from holdfast.adapters.store.sql_store import SqlStore
 from holdfast.core.agents import Agent
 from holdfast.core.messages import Role
-from holdfast.core.runs import Attempt, Run, RunStatus, Step, StepStatus, StopReason
+from holdfast.core.runs import Run, RunStatus, StopReason
+from holdfast.core.steps import Attempt, Step, StepStatus
 from holdfast.engine import worker
 from holdfast.errors import (
     ModelAuthFailed,
@@ -257,7 +258,7 @@ async def test_a_store_that_cannot_note_an_attempt_does_not_stop_the_next(
     async def fails_once(work: object) -> object:
         if len(rig.model.questions) == 1 and not clock.sleeps:
             raise StoreUnavailable("TEST")
-        return await write(work)  # type: ignore[arg-type]
+        return await write(work)  # type: ignore[arg-type]  # passed on as it came
 
     monkeypatch.setattr(rig.services.store, "write", fails_once)
     async with rig.working():

@@ -13,15 +13,16 @@ from tests.support.engine_runs import steps_of, texts_in, use_model, wait_until_
 from tests.support.history import assert_calls_answered
 from tests.support.rig import ACTOR, Rig
 
+from holdfast.adapters.models.accounts import ProviderSettings
 from holdfast.adapters.models.catalogue import ProviderCatalogue
-from holdfast.adapters.models.handles import ProviderSettings
 from holdfast.core.agents import Agent
 from holdfast.core.budgets import Budget, Overrun
 from holdfast.core.messages import Outcome, Role
 from holdfast.core.models import ModelChoice
 from holdfast.core.money import NANOS_PER_DOLLAR
 from holdfast.core.prices import Price
-from holdfast.core.runs import Run, RunStatus, StepStatus, StopReason, Usage
+from holdfast.core.runs import Run, RunStatus, StopReason, Usage
+from holdfast.core.steps import StepStatus
 from holdfast.core.tool_rules import RequiresApproval
 from holdfast.errors import InvalidArgument, ModelOverloaded
 from holdfast.ports.model import Answer, TextDelta, ThinkingDelta, ToolCallDelta, UsageUpdate
@@ -439,7 +440,9 @@ async def test_a_summariser_without_a_price_is_not_asked_where_money_is_short(ri
         async def find(self, choice: ModelChoice) -> Price | None:
             return PRICE if choice.handle == "holdfast/guide" else None
 
-    settings = ProviderSettings(openai_api_key="sk-test", openai_base_url="http://127.0.0.1:1/v1")
+    settings = ProviderSettings(
+        {"openai": {"api_key": "sk-test", "base_url": "http://127.0.0.1:1/v1"}}
+    )
     catalogue = ProviderCatalogue(settings)
     rig.services = replace(rig.services, prices=Some(), catalogue=catalogue)
     async with rig.working():

@@ -23,7 +23,8 @@ from holdfast.core.cancellation import DENIED_ON_CANCEL, Action, Cancellation
 from holdfast.core.events import MessageStored, TextStreamed
 from holdfast.core.messages import Message, Outcome, Role, Text
 from holdfast.core.paging import Page
-from holdfast.core.runs import RunStatus, StepStatus
+from holdfast.core.runs import RunStatus
+from holdfast.core.steps import StepStatus
 from holdfast.ports.model import ModelEvent, Question, TextDelta, ThinkingDelta, ToolCallDelta
 from holdfast.ports.store import Transaction
 from holdfast.usecases import cancellation, runs

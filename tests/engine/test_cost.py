@@ -6,7 +6,7 @@ from tests.support.rig import ACTOR, Rig
 
 from holdfast.core.paging import Page
 from holdfast.core.prices import Costs
-from holdfast.core.runs import StepQuery
+from holdfast.core.steps import StepQuery
 
 
 async def test_a_step_and_its_run_know_what_they_cost(rig: Rig) -> None:

@@ -325,7 +325,7 @@ async def _without_clock(rig: Rig) -> AsyncIterator[None]:
         async with rig.working():
             yield
     finally:
-        rig._expire = plain  # type: ignore[method-assign]
+        rig._expire = plain  # type: ignore[method-assign]  # as it was
 
 
 async def test_of_two_answers_at_the_same_time_one_wins(any_rig: Rig) -> None:

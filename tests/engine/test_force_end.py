@@ -104,7 +104,7 @@ async def test_a_cancel_of_a_waiting_compaction_changes_nothing_of_the_agent(rig
     async with rig.working():
         agent = await make_talkative_agent(rig, tools=("ask",), rules=(ASK,))
         asked = await pause(rig, agent, ("c1", "ask"))
-    wish = await rig.read(lambda tx: compaction._plan(tx, ACTOR, agent.id, None))
+    wish = await rig.read(lambda tx: compaction._plan(tx, rig.services, ACTOR, agent.id, None))
     assert isinstance(wish, NewSend)
     run = await messages.send(rig.services, ACTOR, wish)
     assert (await runs.cancel(rig.services, ACTOR, run.id)).status is RunStatus.CANCELLED

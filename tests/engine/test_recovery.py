@@ -25,7 +25,8 @@ from holdfast.core.agents import Agent
 from holdfast.core.events import RunEnded
 from holdfast.core.lifecycle import Signal
 from holdfast.core.messages import Outcome, Role
-from holdfast.core.runs import Run, RunStatus, StepStatus, StopReason
+from holdfast.core.runs import Run, RunStatus, StopReason
+from holdfast.core.steps import StepStatus
 from holdfast.engine import recovery
 from holdfast.engine.checkpoint import Checkpoints
 from holdfast.ports.model import Answer, HiddenThinking, Question, TextDelta

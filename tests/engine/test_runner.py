@@ -14,7 +14,8 @@ from holdfast.core.agents import Agent
 from holdfast.core.events import Streamed
 from holdfast.core.messages import CallState, Outcome, Role, ToolReturn
 from holdfast.core.paging import Page
-from holdfast.core.runs import RunStatus, StepQuery, StepStatus, StopReason
+from holdfast.core.runs import RunStatus, StopReason
+from holdfast.core.steps import StepQuery, StepStatus
 from holdfast.core.tools import Tool
 from holdfast.core.turn import Finish, PlannedCall
 from holdfast.errors import ModelRateLimited, PendingApproval, ThreadBusy

@@ -10,8 +10,8 @@ import pytest
 from msgspec.structs import replace as changed
 from tests.support.rig import ACTOR, WAIT_SECONDS, Rig
 
+from holdfast.adapters.models.accounts import ProviderSettings
 from holdfast.adapters.models.catalogue import ProviderCatalogue
-from holdfast.adapters.models.handles import ProviderSettings
 from holdfast.adapters.models.router import ModelRouter
 from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.core import tool_rules as rules
@@ -38,12 +38,11 @@ async def provider() -> AsyncIterator[ScriptedProvider]:
 async def process(store: SqliteStore, provider: ScriptedProvider) -> AsyncIterator[Rig]:
     """A process of its own: nothing but the store is left when it ends."""
     settings = ProviderSettings(
-        openai_api_key="k",
-        openai_base_url=provider.openai_url,
-        anthropic_api_key="k",
-        anthropic_base_url=provider.url,
-        google_api_key="k",
-        google_base_url=provider.url,
+        {
+            "openai": {"api_key": "k", "base_url": provider.openai_url},
+            "anthropic": {"api_key": "k", "base_url": provider.url},
+            "google_ai": {"api_key": "k", "base_url": provider.url},
+        }
     )
     router = ModelRouter(settings)
     rig = Rig(store)

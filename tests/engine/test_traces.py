@@ -12,7 +12,7 @@ from holdfast.adapters.store.sql_store import SqlStore
 from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.core.agents import Secret
 from holdfast.core.paging import Page
-from holdfast.core.runs import StepQuery
+from holdfast.core.steps import StepQuery
 from holdfast.core.traces import CallType, ProviderTrace, remove_secrets, truncate
 from holdfast.errors import ModelOverloaded
 from holdfast.ports.model import Exchange, ModelEvent, Question
@@ -46,7 +46,7 @@ def exchange(number: int, **fields: object) -> Exchange:
         "error": None,
         "latency_ms": 7,
     }
-    return Exchange(**values | fields)  # type: ignore[arg-type]
+    return Exchange(**values | fields)  # type: ignore[arg-type]  # the caller names the fields
 
 
 def listening(store: SqlStore, **fields: object) -> Rig:
@@ -60,7 +60,7 @@ async def kept(rig: Rig) -> list[Sequence[ProviderTrace]]:
     page = Page(limit=50)
     steps = await rig.read(lambda tx: tx.steps.list(ACTOR.organization_id, StepQuery(page=page)))
     return [
-        await rig.read(lambda tx, id_=step.id: tx.traces.list_of_step(ACTOR.organization_id, id_))  # type: ignore[misc]
+        await rig.read(lambda tx, id_=step.id: tx.traces.list_of_step(ACTOR.organization_id, id_))  # type: ignore[misc]  # mypy types no default of a lambda
         for step in reversed(steps)
     ]
 

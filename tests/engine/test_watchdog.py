@@ -16,7 +16,8 @@ from tests.support.rig import ACTOR, WAIT_SECONDS, Rig
 from holdfast.core.agents import Agent
 from holdfast.core.cancellation import Cancellation
 from holdfast.core.messages import Outcome, Role, ToolReturn
-from holdfast.core.runs import Run, RunStatus, StepStatus, StopReason
+from holdfast.core.runs import Run, RunStatus, StopReason
+from holdfast.core.steps import StepStatus
 from holdfast.core.tool_rules import RequiresApproval
 from holdfast.core.tools import Tool
 from holdfast.core.turn import EndTurn, PlannedCall

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from httpx import AsyncClient
 
+from holdfast.core.blocks import DEFAULT_DESCRIPTIONS
 from holdfast.core.ids import Kind, id_pattern, is_id
-from holdfast.core.memory import DEFAULT_DESCRIPTIONS
 
 UNKNOWN = "123e4567-e89b-42d3-8456-426614174000"
 APPROVED = (
@@ -209,6 +209,18 @@ async def test_rules_of_every_kind_come_back(client: AsyncClient) -> None:
     ]
     agent = await make(client, tool_rules=rules)
     assert agent["tool_rules"] == [{"prompt_template": None, **rule} for rule in rules]
+
+
+async def test_a_tool_rule_that_is_sent_twice_is_stored_once(client: AsyncClient) -> None:
+    first = {"type": "exit_loop", "tool_name": "a", "prompt_template": None}
+    other = {"type": "max_count_per_step", "tool_name": "a", "max_count_limit": 1}
+    more = other | {"max_count_limit": 2}
+    agent = await make(client, tool_rules=[first, other, first, more, other])
+    full = [rule | {"prompt_template": None} for rule in (first, other, more)]
+    assert agent["tool_rules"] == full
+    await change(client, agent, tool_rules=[more, more, first])
+    after = await get(client, agent)
+    assert after["tool_rules"] == [full[2], full[0]]
 
 
 async def test_secrets_come_back_in_clear_and_twice(client: AsyncClient) -> None:

@@ -67,7 +67,7 @@ def test_a_busy_thread_names_its_run_and_may_be_tried_again() -> None:
         (errors.IllegalTransition("our secret"), 500, "An unknown error occurred", None),
     ],
 )
-def test_plain_errors(
+def test_plain_errors_have_a_detail_alone(
     error: errors.HoldfastError, status: int, text: str, retry: str | None
 ) -> None:
     assert _shown(error) == (status, {"detail": text}, retry)

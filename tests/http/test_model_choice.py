@@ -8,8 +8,8 @@ import pytest
 from fastapi import FastAPI
 from httpx import AsyncClient
 
+from holdfast.adapters.models.accounts import ProviderSettings
 from holdfast.adapters.models.catalogue import ProviderCatalogue
-from holdfast.adapters.models.handles import ProviderSettings
 from holdfast.http.app import HttpSettings, build_app
 from holdfast.ports.services import Services
 from holdfast.testing import ScriptedProvider
@@ -28,10 +28,10 @@ async def provider() -> AsyncIterator[ScriptedProvider]:
 @pytest.fixture
 async def app(services: Services, provider: ScriptedProvider) -> FastAPI:
     settings = ProviderSettings(
-        openai_api_key="k",
-        openai_base_url=provider.openai_url,
-        anthropic_api_key="k",
-        anthropic_base_url=provider.url,
+        {
+            "openai": {"api_key": "k", "base_url": provider.openai_url},
+            "anthropic": {"api_key": "k", "base_url": provider.url},
+        },
         allowed_model_endpoints=(ALLOWED,),
     )
     return build_app(replace(services, catalogue=ProviderCatalogue(settings)), HttpSettings())

@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.adapters.store.cipher import Cipher
 from holdfast.adapters.store.factory import open_store
+from holdfast.core.blocks import BlockQuery
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
-from holdfast.core.memory import BlockQuery
 from holdfast.core.paging import Page
 from holdfast.errors import HomeInUse
 
@@ -20,8 +20,8 @@ PATIENCE_SECONDS = 60
 SERVER = """
 import asyncio, sys
 from holdfast.adapters.store.cipher import FernetCipher
-from holdfast.adapters.store.opening import open_store
-from tests.values import Make
+from holdfast.adapters.store.factory import open_store
+from tests.support.values import Make
 
 async def main():
     store = await open_store(sys.argv[1], cipher=FernetCipher("a key for tests"))

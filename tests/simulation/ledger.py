@@ -24,7 +24,8 @@ from holdfast.core.messages import (
 )
 from holdfast.core.open_calls import owns_calls
 from holdfast.core.paging import Order, Page
-from holdfast.core.runs import Run, RunQuery, RunStatus, StepQuery, StepStatus, StopReason
+from holdfast.core.runs import Run, RunQuery, RunStatus, StopReason
+from holdfast.core.steps import StepQuery, StepStatus
 from holdfast.ports.store import Transaction
 
 _ALL_RUNS = RunQuery(page=Page(limit=1_000))

@@ -17,8 +17,8 @@ from tests.simulation.provider import Provider, Toolbox
 from holdfast.adapters.bell.local import LocalBell
 from holdfast.adapters.dispatch.in_process import InProcessDispatch
 from holdfast.adapters.event_log.sql import SqlEventLog
+from holdfast.adapters.models.accounts import ProviderSettings
 from holdfast.adapters.models.catalogue import ProviderCatalogue
-from holdfast.adapters.models.handles import ProviderSettings
 from holdfast.adapters.outgoing.guarded import GuardedOutgoing
 from holdfast.adapters.prices.genai import GenaiPrices
 from holdfast.core.addresses import AllowedAddresses

@@ -15,7 +15,8 @@ from holdfast.core.agents import Agent
 from holdfast.core.events import RunEnded
 from holdfast.core.messages import Role
 from holdfast.core.paging import Page
-from holdfast.core.runs import Run, RunFailure, RunStatus, Step, StepQuery, StopReason
+from holdfast.core.runs import Run, RunFailure, RunStatus, StopReason
+from holdfast.core.steps import Step, StepQuery
 from holdfast.usecases import compaction
 from holdfast.usecases.compaction import Compaction
 

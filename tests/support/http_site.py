@@ -10,8 +10,8 @@ from httpx import ASGITransport, AsyncClient
 from tests.support.rig import ACTOR, Rig
 from tests.support.stream_transcripts import items
 
+from holdfast.adapters.models.accounts import ProviderSettings
 from holdfast.adapters.models.catalogue import ProviderCatalogue
-from holdfast.adapters.models.handles import ProviderSettings
 from holdfast.adapters.models.router import ModelRouter
 from holdfast.adapters.store.sql_store import SqlStore
 from holdfast.core.runs import Run
@@ -128,12 +128,11 @@ async def open_site(
     """By itself it does not ask again: a test wants to see what becomes of the first failure."""
     async with ScriptedProvider() as provider:
         settings = ProviderSettings(
-            openai_api_key=KEY,
-            openai_base_url=provider.openai_url,
-            anthropic_api_key=KEY,
-            anthropic_base_url=provider.url,
-            google_api_key=KEY,
-            google_base_url=provider.url,
+            {
+                "openai": {"api_key": KEY, "base_url": provider.openai_url},
+                "anthropic": {"api_key": KEY, "base_url": provider.url},
+                "google_ai": {"api_key": KEY, "base_url": provider.url},
+            },
             silence_seconds=silence_seconds,
         )
         model = ModelRouter(settings)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.support.waiting import WAIT_SECONDS
 
-from holdfast.adapters.models.handles import ProviderSettings
+from holdfast.adapters.models.accounts import ProviderSettings
 from holdfast.adapters.models.router import ModelRouter
 from holdfast.core.messages import (
     Message,
@@ -54,24 +54,23 @@ PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAh
 
 def provider_settings(provider: ScriptedProvider, **more: Any) -> ProviderSettings:
     return ProviderSettings(
-        openai_api_key=KEYS[OPENAI],
-        openai_base_url=provider.openai_url,
-        anthropic_api_key=KEYS[ANTHROPIC],
-        anthropic_base_url=provider.url,
-        google_api_key=KEYS[GOOGLE],
-        google_base_url=provider.url,
-        aws_region="eu-west-1",
-        aws_access_key_id="AKIDEXAMPLE",
-        aws_secret_access_key="aws-secret-key",
-        bedrock_base_url=provider.url,
-        mistral_api_key="mistral-secret-key",
-        mistral_base_url=provider.url,
-        openrouter_api_key="openrouter-secret-key",
-        openrouter_base_url=provider.openai_url,
-        deepseek_api_key="deepseek-secret-key",
-        deepseek_base_url=provider.openai_url,
-        groq_api_key="groq-secret-key",
-        groq_base_url=provider.openai_url,
+        {
+            "openai": {"api_key": KEYS[OPENAI], "base_url": provider.openai_url},
+            "anthropic": {"api_key": KEYS[ANTHROPIC], "base_url": provider.url},
+            "google_ai": {"api_key": KEYS[GOOGLE], "base_url": provider.url},
+            "bedrock": {
+                "region": "eu-west-1",
+                "access_key": "AKIDEXAMPLE",
+                "secret_key": "aws-secret-key",
+                "base_url": provider.url,
+            },
+            "mistral": {"api_key": "mistral-secret-key", "base_url": provider.url},
+            "openrouter": {"api_key": "openrouter-secret-key", "base_url": provider.openai_url},
+            "deepseek": {"api_key": "deepseek-secret-key", "base_url": provider.openai_url},
+            "groq": {"api_key": "groq-secret-key", "base_url": provider.openai_url},
+            "vllm": {"base_url": provider.url},
+            "ollama": {"base_url": provider.url},
+        },
         **more,
     )
 

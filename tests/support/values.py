@@ -6,11 +6,12 @@ from typing import Any
 from uuid import UUID
 
 from holdfast.core.agents import Agent
+from holdfast.core.blocks import Block
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
-from holdfast.core.memory import Block
 from holdfast.core.messages import Message, Role, Text
 from holdfast.core.models import ModelChoice
-from holdfast.core.runs import Run, RunStatus, Step
+from holdfast.core.runs import Run, RunStatus
+from holdfast.core.steps import Step
 from holdfast.core.threads import Thread
 from holdfast.core.tools import Tool
 from holdfast.ports.store import Store, Transaction

@@ -11,16 +11,8 @@ from holdfast.core.cancellation import Action, Cancellation
 from holdfast.core.deadlines import Deadline, OnTimeout
 from holdfast.core.explanation import Cancel, Decide, Facts, Phase, Remedy, SendResults, explain
 from holdfast.core.messages import CallState, Decision, OpenCall, Outcome, ToolCall
-from holdfast.core.runs import (
-    COMPACTION,
-    Attempt,
-    ClientTool,
-    Run,
-    RunFailure,
-    RunRequest,
-    RunStatus,
-    StopReason,
-)
+from holdfast.core.runs import ClientTool, Run, RunFailure, RunRequest, RunStatus, StopReason
+from holdfast.core.steps import COMPACTION, Attempt
 
 make = Make()
 THREAD = make.thread(make.agent())

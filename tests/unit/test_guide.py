@@ -6,14 +6,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.adapters.models.accounts import ProviderSettings
 from holdfast.adapters.models.guide.arguments import parse_arguments
 from holdfast.adapters.models.guide.model import COUNT_SECONDS, Guide
 from holdfast.adapters.models.guide.plan import Call, CallTools, Count, Plan, Say, decide
-from holdfast.adapters.models.handles import GUIDE_HANDLE, ProviderSettings
 from holdfast.adapters.models.router import ModelRouter
-from holdfast.core.memory import Block, render_blocks
+from holdfast.core.blocks import Block, render_blocks
 from holdfast.core.messages import Message, Outcome, Role, Text, ToolCall, ToolReturn
-from holdfast.core.models import ModelChoice
+from holdfast.core.models import GUIDE_HANDLE, ModelChoice
 from holdfast.core.summaries import render_transcript
 from holdfast.core.traces import CallType
 from holdfast.core.turn import Finish
@@ -103,7 +103,7 @@ def test_it_shows_its_memory_blocks() -> None:
         ("count from 9 to 2", Count(9, 9)),
     ],
 )
-def test_it_counts(text: str, expected: Count) -> None:
+def test_it_counts_what_it_is_asked_to_count(text: str, expected: Count) -> None:
     assert decide(_question(text)) == expected
 
 

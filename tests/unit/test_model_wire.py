@@ -36,7 +36,8 @@ class OpenModels:
     def find_embedding(self, handle: str) -> None:
         del handle
 
-    def find(self, handle: str) -> ModelInfo:
+    def find(self, handle: str, *, must_be_listed: bool = False) -> ModelInfo:
+        del must_be_listed
         provider, _, name = handle.partition("/")
         if not name:
             raise InvalidArgument("The model handle should be in the format provider/model-name")
@@ -55,6 +56,12 @@ class OpenModels:
 
     async def verify(self, provider: Provider) -> None:
         raise AssertionError(provider)
+
+    def summary_handle(self, handle: str) -> str:
+        return handle
+
+    def is_reserved(self, name: str) -> bool:
+        return name in {"anthropic", "openai"}
 
     def default_handle(self) -> str | None:
         return self._default

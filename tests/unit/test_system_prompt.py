@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from holdfast.core.prompts import human_time, is_timezone
+from holdfast.core.system_prompt import human_time, is_timezone
 
 MOMENT = datetime(2026, 1, 29, 20, 44, 4, tzinfo=UTC)
 

@@ -30,16 +30,8 @@ from holdfast.core.messages import (
 )
 from holdfast.core.models import ModelChoice
 from holdfast.core.prices import Costs
-from holdfast.core.runs import (
-    Run,
-    RunFailure,
-    RunRequest,
-    RunStatus,
-    Step,
-    StepStatus,
-    StopReason,
-    Usage,
-)
+from holdfast.core.runs import Run, RunFailure, RunRequest, RunStatus, StopReason, Usage
+from holdfast.core.steps import Step, StepStatus
 from holdfast.http.letta_v1.schemas import messages as wire
 from holdfast.http.letta_v1.to_wire.messages import (
     AssistantMessageTool,

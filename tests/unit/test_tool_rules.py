@@ -136,3 +136,11 @@ def test_a_refusal_names_the_rule_that_was_broken() -> None:
 def test_rules_are_told_to_the_model_unless_they_concern_only_us() -> None:
     assert rules.render([rules.RequiresApproval(tool_name="a")]) == ""
     assert "a ends your turn when called" in rules.render([rules.ExitLoop(tool_name="a")])
+
+
+def test_only_exact_duplicates_of_a_rule_are_dropped() -> None:
+    once = rules.RunFirst(tool_name="a", args={"x": [1]})
+    other = rules.RunFirst(tool_name="a", args={"x": [2]})
+    exits = rules.ExitLoop(tool_name="a")
+    same = rules.RunFirst(tool_name="a", args={"x": [1]})
+    assert rules.without_duplicates([once, exits, same, other]) == (once, exits, other)

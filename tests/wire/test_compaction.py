@@ -247,9 +247,19 @@ def test_a_conversation_is_made_smaller_on_demand(
     assert (done.num_messages_before, done.num_messages_after) == (7, 5)
     shows = client.conversations.retrieve(conversation.id).in_context_message_ids
     assert len(shows or ()) == 5
-    # The agent's own thread has nothing to do with it.
-    direct = client.conversations.messages.compact("default", agent_id=agent.id)
-    assert (direct.summary, direct.num_messages_before, direct.num_messages_after) == ("", 1, 1)
+    # The agent's default thread is another one, and empty.
+    assert len(in_context(client, agent.id)) == 1
+
+
+def test_compacting_an_empty_conversation_is_a_400(client: Letta, agent: "AgentState") -> None:
+    conversation = client.conversations.create(agent_id=agent.id)
+    with pytest.raises(BadRequestError, match="no messages to compact"):
+        client.agents.messages.compact(agent.id)
+    with pytest.raises(BadRequestError, match="no messages to compact"):
+        client.conversations.messages.compact(conversation.id)
+    with pytest.raises(BadRequestError, match="no messages to compact"):
+        client.conversations.messages.compact("default", agent_id=agent.id)
+    assert client.runs.list(agent_id=agent.id).items == []
 
 
 def test_what_cannot_shrink_is_a_400(

@@ -57,7 +57,7 @@ def test_a_model_of_a_brought_provider_is_asked_with_its_own_key(
 
     reply = client.agents.messages.create(agent.id, input="Hi")
 
-    assert reply.messages[0].content == "Hello."  # type: ignore[union-attr]
+    assert reply.messages[0].content == "Hello."  # type: ignore[union-attr]  # it is the assistant's
     seen = as_dict(client.agents.retrieve(agent.id))
     assert seen["model"] == handle
     # Closed lists of V1 have no room for names that users give.

@@ -1,6 +1,6 @@
-"""A running server, for commands that ask it something: the public API over HTTP, and each failure as one sentence.
+"""HTTP client of a running server, for commands that ask it something. Each failure is one sentence.
 
-The standard library is enough for a few requests, and a command that starts at once is worth more than a client.
+It uses the standard library only: a few requests need no more, and importing an HTTP client would make commands slow.
 """
 
 import json
@@ -11,18 +11,38 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import OpenerDirector, ProxyHandler, Request, build_opener
 
-from holdfast.config import is_loopback
+from holdfast.config import URL_VARIABLE
+from holdfast.core.addresses import is_loopback
 from holdfast.errors import BackendError, CallerError, SettingInvalid
 
 # A cancel waits some seconds for its run to end; nothing else takes long.
 TIMEOUT_SECONDS = 30.0
 
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = "8283"
+_PORTS = range(1, 65536)
+# A server that listens on all addresses of its machine is reached by the loopback address.
+_WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
+
 _PASSWORD_VARIABLES = ("HOLDFAST_PASSWORD", "LETTA_API_KEY")
 
 
+def default_url(environ: Mapping[str, str]) -> str:
+    """The address at which a server with this environment listens (``HOLDFAST_HOST``, ``HOLDFAST_PORT``)."""
+    host = environ.get("HOLDFAST_HOST") or DEFAULT_HOST
+    port = environ.get("HOLDFAST_PORT") or DEFAULT_PORT
+    if not port.isdecimal() or int(port) not in _PORTS:
+        raise SettingInvalid(
+            f"HOLDFAST_PORT is {port!r}, which is no port to connect to: name the server's address with --url or "
+            f"{URL_VARIABLE}."
+        )
+    host = _WILDCARD_HOSTS.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
 class Api:
-    """SettingInvalid if the address cannot be one, BackendError if nobody answers there, CallerError with the
-    server's own words if it refuses."""
+    """Raises SettingInvalid if the URL is not one, BackendError if no server answers, and CallerError with the
+    server's message if it refuses the request."""
 
     def __init__(self, url: str, environ: Mapping[str, str]) -> None:
         self._url = url.rstrip("/")
@@ -63,12 +83,12 @@ class Api:
         why = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
         return (
             f"No Holdfast answers at {self._url} ({why}). Start it with `holdfast server`, or name another "
-            "address with --url or HOLDFAST_URL."
+            f"address with --url or {URL_VARIABLE}."
         )
 
 
 def _build_opener(url: str) -> OpenerDirector:
-    """Only for HTTP, and past any proxy to this machine: it would look for the server on its own."""
+    """An opener for HTTP only. It uses no proxy for loopback: a proxy would look for the server on its own machine."""
     try:
         parts = urlsplit(url)
         host, scheme = parts.hostname, parts.scheme
@@ -84,8 +104,8 @@ def _build_opener(url: str) -> OpenerDirector:
 def _to_error(error: HTTPError) -> BackendError | CallerError:
     if error.code == 401:
         return CallerError(f"The server wants its password: set {_PASSWORD_VARIABLES[0]}.")
-    words = _error_text(error)
-    return BackendError(words) if error.code >= 500 else CallerError(words)
+    text = _error_text(error)
+    return BackendError(text) if error.code >= 500 else CallerError(text)
 
 
 def _error_text(error: HTTPError) -> str:

@@ -1,30 +1,37 @@
-"""``holdfast approvals``: what waits for a person, and deciding it. Texts for people; ``as_json`` for scripts shows
-what the server says."""
+"""``holdfast approvals``: list, show and decide requests for approval. Returns text for people, or with ``as_json`` the
+server's JSON for scripts."""
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.api import Api
+if TYPE_CHECKING:
+    from holdfast.cli.api import Api
 
 Approval = Mapping[str, Any]
 
 
-def render_list(api: Api, *, agent: str | None, tool: str | None, limit: int, as_json: bool) -> str:
-    """What waits, the longest first."""
-    found = api.get("approvals", "", agent_id=agent, tool_name=tool, limit=limit)
+def render_list(
+    api: "Api", *, agent: str | None, tool: str | None, limit: int, as_json: bool
+) -> str:
+    """List the pending requests, the oldest first."""
+    approvals = api.get("approvals", "", agent_id=agent, tool_name=tool, limit=limit)
     if as_json:
-        return _json(found)
-    return "\n\n".join(map(_render_approval, found)) if found else "Nothing waits for a person."
+        return _json(approvals)
+    return (
+        "\n\n".join(map(_render_approval, approvals))
+        if approvals
+        else "Nothing waits for a person."
+    )
 
 
-def render_one(api: Api, request_id: str, *, as_json: bool) -> str:
-    found = api.get("approvals", request_id)
-    return _json(found) if as_json else _render_approval(found)
+def render_one(api: "Api", request_id: str, *, as_json: bool) -> str:
+    approval = api.get("approvals", request_id)
+    return _json(approval) if as_json else _render_approval(approval)
 
 
 def decide(
-    api: Api, request_id: str, *, approve: bool, reason: str | None, by: str | None, as_json: bool
+    api: "Api", request_id: str, *, approve: bool, reason: str | None, by: str | None, as_json: bool
 ) -> str:
     """Approve or deny every call of the request."""
     body = {"approve": approve, "reason": reason, "decided_by": by}
@@ -48,7 +55,7 @@ def _approval_lines(approval: Approval) -> Iterator[str]:
     for call in approval["tool_calls"]:
         yield f"call {call['tool_call_id']}: {call['name']} {call['arguments']}"
     for entry in approval["approvals"]:
-        who = entry.get("decided_by") or entry.get("decided_by_id") or "somebody"
+        who = entry.get("decided_by") or entry.get("decided_by_id") or "unknown"
         yield f"{_outcome(entry)} {entry['tool_call_id']} by {who}"
 
 

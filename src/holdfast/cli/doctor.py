@@ -1,4 +1,4 @@
-"""``holdfast doctor``: what the examination found, for people to read."""
+"""``holdfast doctor``: runs the checks and renders their results for people."""
 
 import asyncio
 import textwrap
@@ -18,14 +18,14 @@ _MARK_WIDTH: Final = max(map(len, _MARKS.values())) + 2
 def run_checks(
     environ: Mapping[str, str], options: Mapping[str, object], *, check_providers: bool
 ) -> list[Check]:
-    """The settings first; with bad ones nothing else can be examined."""
+    """Check the settings first; if they are invalid, nothing else can be checked."""
     unknown = find_unknown_variables(environ)
     notes = [
         Check(Verdict.NOTE, "settings", f"{name} is set, but there is no such setting.")
         for name in unknown
     ]
     if problems := Settings.find_problems(environ, **options):
-        return [*notes, *(Check(Verdict.PROBLEM, "settings", words) for words in problems)]
+        return [*notes, *(Check(Verdict.PROBLEM, "settings", problem) for problem in problems)]
     settings = Settings.read(environ, **options)
     good = Check(Verdict.GOOD, "settings", "All can be used.")
     return [
@@ -35,32 +35,32 @@ def run_checks(
     ]
 
 
-def render_report(found: Sequence[Check]) -> str:
-    subjects = max(len(finding.subject) for finding in found) + 2
-    lines = [_render_check(finding, subjects) for finding in found]
-    wrong = sum(finding.verdict is Verdict.PROBLEM for finding in found)
+def render_report(checks: Sequence[Check]) -> str:
+    subject_width = max(len(check.subject) for check in checks) + 2
+    lines = [_render_check(check, subject_width) for check in checks]
+    wrong = sum(check.verdict is Verdict.PROBLEM for check in checks)
     match wrong:
         case 0:
-            end = "Nothing is wrong."
+            summary = "Nothing is wrong."
         case 1:
-            end = "One thing is wrong."
+            summary = "One thing is wrong."
         case _:
-            end = f"{wrong} things are wrong."
-    return "\n".join([*lines, "", end])
+            summary = f"{wrong} things are wrong."
+    return "\n".join([*lines, "", summary])
 
 
-def exit_code(found: Sequence[Check]) -> int:
-    return int(any(finding.verdict is Verdict.PROBLEM for finding in found))
+def exit_code(checks: Sequence[Check]) -> int:
+    return int(any(check.verdict is Verdict.PROBLEM for check in checks))
 
 
-def _render_check(finding: Check, subjects: int) -> str:
-    mark = _MARKS[finding.verdict].ljust(_MARK_WIDTH)
-    begin = f"{mark}{finding.subject.ljust(subjects)}"
+def _render_check(check: Check, subject_width: int) -> str:
+    mark = _MARKS[check.verdict].ljust(_MARK_WIDTH)
+    prefix = f"{mark}{check.subject.ljust(subject_width)}"
     return textwrap.fill(
-        finding.message,
+        check.message,
         WIDTH,
-        initial_indent=begin,
-        subsequent_indent=" " * len(begin),
+        initial_indent=prefix,
+        subsequent_indent=" " * len(prefix),
         break_long_words=False,
         break_on_hyphens=False,
     )

@@ -1,15 +1,16 @@
-"""The command line: words only. A command imports what it does when it is called, so that ``--help``
-and ``--version`` answer at once."""
+"""The command line: options and help texts. A command imports what is slow to import when it is called, so that
+``--help`` and ``--version`` answer at once."""
 
 import inspect
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from holdfast import __version__
+from holdfast.cli import approvals, runs
 from holdfast.config import (
     SPECS,
     URL_VARIABLE,
@@ -21,6 +22,9 @@ from holdfast.config import (
 )
 from holdfast.errors import BackendError, CallerError, SettingInvalid
 
+if TYPE_CHECKING:
+    from holdfast.cli.api import Api
+
 app = typer.Typer(
     help="A self-hosted server for stateful LLM agents whose runs can be trusted.",
     add_completion=False,
@@ -30,7 +34,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-# What commands have in common that ask a server.
+# Common to all commands that ask a running server.
 _CLIENT_COMMAND_OPTIONS: Any = {
     "no_args_is_help": True,
     "rich_markup_mode": None,
@@ -50,8 +54,14 @@ _approvals = typer.Typer(
 app.add_typer(_approvals, name="approvals")
 
 Url = Annotated[
-    str,
-    typer.Option("--url", metavar="URL", envvar=URL_VARIABLE, help="The address of the server."),
+    str | None,
+    typer.Option(
+        "--url",
+        metavar="URL",
+        envvar=URL_VARIABLE,
+        help="The address of the server. Default: http://127.0.0.1:8283, or where HOLDFAST_HOST and HOLDFAST_PORT say.",
+        show_default=False,
+    ),
 ]
 RunId = Annotated[str, typer.Argument(metavar="ID", help="The run's id.", show_default=False)]
 RequestId = Annotated[
@@ -69,25 +79,23 @@ Agent = Annotated[
 Limit = Annotated[int, typer.Option(metavar="N", min=1, max=1_000, help="How many at most.")]
 Json = Annotated[bool, typer.Option("--json", help="Print what the server says, for scripts.")]
 
-DEFAULT_URL = "http://127.0.0.1:8283"
-
 _SECRETS = ", ".join(about.variables[0] for about in SPECS.values() if about.secret)
 
 
 def _setting_option(name: str) -> Any:
-    """The option of a setting. Its text is read in ``config``, so that each value has one reader."""
+    """The option of a setting. ``config`` parses its value, as it parses the environment variable."""
     about = SPECS[name]
-    words = f"{about.description} [{about.variables[0]}; default: {default_text(name)}]"
+    text = f"{about.description} [{about.variables[0]}; default: {default_text(name)}]"
     return typer.Option(
         option_name(name),
-        help=words.replace("`", ""),
+        help=text.replace("`", ""),
         metavar=None if is_switch(name) else name.rsplit("_", 1)[-1].upper(),
         show_default=False,
     )
 
 
 def _with_setting_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give the command an option for each setting that may have one; they come as keyword arguments."""
+    """Add an option for each setting that may have one; the command gets them as keyword arguments."""
     signature = inspect.signature(command)
     own = [item for item in signature.parameters.values() if item.kind is not item.VAR_KEYWORD]
     hints = {
@@ -99,7 +107,7 @@ def _with_setting_options(command: Callable[..., None]) -> Callable[..., None]:
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint)
         for name, hint in hints.items()
     ]
-    command.__signature__ = signature.replace(parameters=[*own, *options])  # type: ignore[attr-defined]
+    command.__signature__ = signature.replace(parameters=[*own, *options])  # type: ignore[attr-defined]  # read by typer, unknown to mypy
     command.__annotations__ = {**command.__annotations__, **hints}
     return command
 
@@ -149,11 +157,11 @@ def doctor(
     **given: str | bool | None,
 ) -> None:
     """Say whether the server would work here: settings, home, database, providers, sandbox. Changes nothing."""
-    from holdfast.cli import doctor as examination  # noqa: PLC0415 - a second's worth of imports
+    from holdfast.cli import doctor as doctor_command  # noqa: PLC0415 - a second's worth of imports
 
-    findings = examination.run_checks(os.environ, given, check_providers=check_providers)
-    typer.echo(examination.render_report(findings))
-    raise typer.Exit(examination.exit_code(findings))
+    checks = doctor_command.run_checks(os.environ, given, check_providers=check_providers)
+    typer.echo(doctor_command.render_report(checks))
+    raise typer.Exit(doctor_command.exit_code(checks))
 
 
 @_runs.command("list")
@@ -169,37 +177,30 @@ def list_runs(
         ),
     ] = None,
     limit: Limit = 20,
-    url: Url = DEFAULT_URL,
+    url: Url = None,
     as_json: Json = False,
 ) -> None:
     """List runs, the newest first."""
     with _exit_with_error_sentence():
-        from holdfast.cli import api, runs  # noqa: PLC0415 - --help need not know how to ask
-
-        server = api.Api(url, os.environ)
         typer.echo(
             runs.render_list(
-                server, agent=agent, statuses=status or (), limit=limit, as_json=as_json
+                _connect(url), agent=agent, statuses=status or (), limit=limit, as_json=as_json
             )
         )
 
 
 @_runs.command("show")
-def show_run(*, run_id: RunId, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+def show_run(*, run_id: RunId, url: Url = None, as_json: Json = False) -> None:
     """Show one run: how it stands or ended, what it waits for, what it cost, and who cancelled it."""
     with _exit_with_error_sentence():
-        from holdfast.cli import api, runs  # noqa: PLC0415 - as above
-
-        typer.echo(runs.render_one(api.Api(url, os.environ), run_id, as_json=as_json))
+        typer.echo(runs.render_one(_connect(url), run_id, as_json=as_json))
 
 
 @_runs.command("explain")
-def explain_run(*, run_id: RunId, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+def explain_run(*, run_id: RunId, url: Url = None, as_json: Json = False) -> None:
     """Say in a sentence what a run is doing or how it ended; what it waits for, and what would unblock it."""
     with _exit_with_error_sentence():
-        from holdfast.cli import api, runs  # noqa: PLC0415 - as above
-
-        typer.echo(runs.render_explanation(api.Api(url, os.environ), run_id, as_json=as_json))
+        typer.echo(runs.render_explanation(_connect(url), run_id, as_json=as_json))
 
 
 @_runs.command("cancel")
@@ -212,15 +213,14 @@ def cancel_run(
     rollback: Annotated[
         bool, typer.Option("--rollback", help="Let the conversation forget what the run said.")
     ] = False,
-    url: Url = DEFAULT_URL,
+    url: Url = None,
     as_json: Json = False,
 ) -> None:
     """Stop a run, whatever it is doing. One that has ended stays as it is."""
     with _exit_with_error_sentence():
-        from holdfast.cli import api, runs  # noqa: PLC0415 - as above
-
-        server = api.Api(url, os.environ)
-        typer.echo(runs.cancel(server, run_id, reason=reason, rollback=rollback, as_json=as_json))
+        typer.echo(
+            runs.cancel(_connect(url), run_id, reason=reason, rollback=rollback, as_json=as_json)
+        )
 
 
 @_approvals.command("list")
@@ -231,26 +231,23 @@ def list_approvals(
         str | None, typer.Option("--tool", metavar="NAME", help="Only calls of this tool.")
     ] = None,
     limit: Limit = 20,
-    url: Url = DEFAULT_URL,
+    url: Url = None,
     as_json: Json = False,
 ) -> None:
     """List what waits for a person, the longest first."""
     with _exit_with_error_sentence():
-        from holdfast.cli import api, approvals  # noqa: PLC0415 - as above
-
-        server = api.Api(url, os.environ)
         typer.echo(
-            approvals.render_list(server, agent=agent, tool=tool, limit=limit, as_json=as_json)
+            approvals.render_list(
+                _connect(url), agent=agent, tool=tool, limit=limit, as_json=as_json
+            )
         )
 
 
 @_approvals.command("show")
-def show_approval(*, request_id: RequestId, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+def show_approval(*, request_id: RequestId, url: Url = None, as_json: Json = False) -> None:
     """Show one request: its calls, and what was decided on them."""
     with _exit_with_error_sentence():
-        from holdfast.cli import api, approvals  # noqa: PLC0415 - as above
-
-        typer.echo(approvals.render_one(api.Api(url, os.environ), request_id, as_json=as_json))
+        typer.echo(approvals.render_one(_connect(url), request_id, as_json=as_json))
 
 
 @_approvals.command("approve")
@@ -258,7 +255,7 @@ def approve(
     *,
     request_id: RequestId,
     by: DecidedBy = None,
-    url: Url = DEFAULT_URL,
+    url: Url = None,
     as_json: Json = False,
 ) -> None:
     """Let every call of the request run; the agent goes on."""
@@ -271,7 +268,7 @@ def deny(
     request_id: RequestId,
     reason: Reason = None,
     by: DecidedBy = None,
-    url: Url = DEFAULT_URL,
+    url: Url = None,
     as_json: Json = False,
 ) -> None:
     """Refuse every call of the request; the agent is told, and goes on."""
@@ -280,7 +277,7 @@ def deny(
 
 def _decide(
     request_id: str,
-    url: str,
+    url: str | None,
     *,
     approve: bool,
     reason: str | None = None,
@@ -288,19 +285,22 @@ def _decide(
     as_json: bool,
 ) -> None:
     with _exit_with_error_sentence():
-        from holdfast.cli import api, approvals  # noqa: PLC0415 - as above
-
-        server = api.Api(url, os.environ)
         typer.echo(
             approvals.decide(
-                server, request_id, approve=approve, reason=reason, by=by, as_json=as_json
+                _connect(url), request_id, approve=approve, reason=reason, by=by, as_json=as_json
             )
         )
 
 
+def _connect(url: str | None) -> "Api":
+    from holdfast.cli.api import Api, default_url  # noqa: PLC0415 - --help needs no HTTP client
+
+    return Api(url or default_url(os.environ), os.environ)
+
+
 @contextmanager
 def _exit_with_error_sentence() -> Iterator[None]:
-    """For what the operator must act on, its sentence is enough: a traceback would hide it."""
+    """Print an error that the operator can mend as one sentence, without a traceback, and exit."""
     try:
         yield
     except (BackendError, CallerError) as error:

@@ -1,12 +1,13 @@
-"""``holdfast runs``: what runs there are, what became of one, and stopping it. Texts for people; ``as_json`` for
-scripts shows what the server says."""
+"""``holdfast runs``: list, show, explain and cancel runs. Returns text for people, or with ``as_json`` the server's
+JSON for scripts."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.api import Api
+if TYPE_CHECKING:
+    from holdfast.cli.api import Api
 
 Run = Mapping[str, Any]
 
@@ -15,17 +16,17 @@ _EMPTY_CELL = "-"
 
 
 def render_list(
-    api: Api, *, agent: str | None, statuses: Sequence[str], limit: int, as_json: bool
+    api: "Api", *, agent: str | None, statuses: Sequence[str], limit: int, as_json: bool
 ) -> str:
-    """The newest runs first."""
+    """List runs, the newest first."""
     runs = api.get("runs", "", agent_id=agent, statuses=statuses or None, limit=limit)
     if as_json:
         return _json(runs)
     return _align_columns([_HEADINGS, *map(_list_row, runs)]) if runs else "There are no such runs."
 
 
-def render_one(api: Api, run_id: str, *, as_json: bool) -> str:
-    """All that is known of one run."""
+def render_one(api: "Api", run_id: str, *, as_json: bool) -> str:
+    """Show a run with its usage and its steps."""
     run = api.get("runs", run_id)
     usage = api.get("runs", run_id, "usage")
     steps = api.get("runs", run_id, "steps", order="asc")
@@ -34,21 +35,21 @@ def render_one(api: Api, run_id: str, *, as_json: bool) -> str:
     return _align_columns([*_run_rows(api, run, usage), *_attempt_rows(steps)])
 
 
-def render_explanation(api: Api, run_id: str, *, as_json: bool) -> str:
-    """What the run is doing or how it ended, and what would help."""
-    told = api.get("runs", run_id, "explain")
+def render_explanation(api: "Api", run_id: str, *, as_json: bool) -> str:
+    """Explain what the run is doing or how it ended, and what would unblock it."""
+    explained = api.get("runs", run_id, "explain")
     if as_json:
-        return _json(told)
-    parts = [told["summary"], _align_columns(list(_explanation_rows(told)))]
-    if told["by_itself"]:
-        parts.append(f"By itself: {told['by_itself']}")
-    return "\n\n".join([*parts, *map(_render_request, told["unblock"])])
+        return _json(explained)
+    parts = [explained["summary"], _align_columns(list(_explanation_rows(explained)))]
+    if explained["by_itself"]:
+        parts.append(f"By itself: {explained['by_itself']}")
+    return "\n\n".join([*parts, *map(_render_request, explained["unblock"])])
 
 
-def cancel(api: Api, run_id: str, *, reason: str | None, rollback: bool, as_json: bool) -> str:
-    """Stop the run, and say what became of it."""
-    asked = {"reason": reason, "action": "rollback" if rollback else "keep"}
-    run = api.post("runs", run_id, "cancel", body=asked)
+def cancel(api: "Api", run_id: str, *, reason: str | None, rollback: bool, as_json: bool) -> str:
+    """Cancel the run, and describe the result."""
+    body = {"reason": reason, "action": "rollback" if rollback else "keep"}
+    run = api.post("runs", run_id, "cancel", body=body)
     if as_json:
         return _json(run)
     match run["status"]:
@@ -63,31 +64,31 @@ def cancel(api: Api, run_id: str, *, reason: str | None, rollback: bool, as_json
             )
 
 
-def _explanation_rows(told: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    known = {
-        "run": told["run_id"],
-        "agent": told["agent_id"],
-        "conversation": told["conversation_id"],
-        "phase": told["phase"].replace("_", " "),
-        "since": told["since"] and _format_time(told["since"]),
-        "status": told["status"],
-        "stop reason": told["stop_reason"],
-        "waits for": _describe_wait(told),
-        "steps": str(told["num_steps"]),
-        "tokens": "{prompt_tokens} in, {completion_tokens} out".format_map(told["usage"]),
-        "cost": _format_cost(told["usage"]),
-        "recoveries": told["recoveries"] and str(told["recoveries"]),
+def _explanation_rows(explained: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    values = {
+        "run": explained["run_id"],
+        "agent": explained["agent_id"],
+        "conversation": explained["conversation_id"],
+        "phase": explained["phase"].replace("_", " "),
+        "since": explained["since"] and _format_time(explained["since"]),
+        "status": explained["status"],
+        "stop reason": explained["stop_reason"],
+        "waits for": _describe_wait(explained),
+        "steps": str(explained["num_steps"]),
+        "tokens": "{prompt_tokens} in, {completion_tokens} out".format_map(explained["usage"]),
+        "cost": _format_cost(explained["usage"]),
+        "recoveries": explained["recoveries"] and str(explained["recoveries"]),
     }
-    yield from ((label, text) for label, text in known.items() if text)
-    for call in told["waits_for"]["tool_calls"]:
+    yield from ((label, text) for label, text in values.items() if text)
+    for call in explained["waits_for"]["tool_calls"]:
         if call["expires_at"]:
             yield (
                 "expires",
                 f"{_format_time(call['expires_at'])}: {call['name']}, {call['on_timeout']}",
             )
-    for attempt in told["failed_attempts"]:
-        words = filter(None, (attempt["error_type"], attempt["detail"]))
-        yield "failed try", f"{_format_time(attempt['at'])}: {' '.join(words)}"
+    for attempt in explained["failed_attempts"]:
+        text = filter(None, (attempt["error_type"], attempt["detail"]))
+        yield "failed try", f"{_format_time(attempt['at'])}: {' '.join(text)}"
 
 
 def _render_request(call: Mapping[str, Any]) -> str:
@@ -106,8 +107,8 @@ def _list_row(run: Run) -> tuple[str, ...]:
     )
 
 
-def _run_rows(api: Api, run: Run, usage: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    known = {
+def _run_rows(api: "Api", run: Run, usage: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    values = {
         "run": run["id"],
         "agent": run["agent_id"],
         "conversation": run["conversation_id"],
@@ -122,20 +123,20 @@ def _run_rows(api: Api, run: Run, usage: Mapping[str, Any]) -> Iterator[tuple[st
         "callback": _describe_callback(run),
         "error": _describe_error(run),
     }
-    yield from ((label, text) for label, text in known.items() if text)
+    yield from ((label, text) for label, text in values.items() if text)
     yield from _cancellation_rows(api, run)
 
 
 def _attempt_rows(steps: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
-    """Each time that the model was, or will be, asked again. What failed for good is the run's error."""
+    """Each retry of a model call. A failure that was not retried is the run's error."""
     for attempt in (attempt for step in steps for attempt in step["attempts"]):
         if (wait := attempt["wait_seconds"]) is not None:
-            words = f"{attempt['error_type']}: {attempt['detail'] or _EMPTY_CELL}"
-            yield "asked again", f"{wait:.1f} s after {_format_time(attempt['at'])}, {words}"
+            text = f"{attempt['error_type']}: {attempt['detail'] or _EMPTY_CELL}"
+            yield "asked again", f"{wait:.1f} s after {_format_time(attempt['at'])}, {text}"
 
 
-def _cancellation_rows(api: Api, run: Run) -> Iterator[tuple[str, str]]:
-    """Who stopped the run, when, why and where; and what became of each call that was open."""
+def _cancellation_rows(api: "Api", run: Run) -> Iterator[tuple[str, str]]:
+    """Who cancelled the run, when, why and in which phase; and the outcome of each call that was open."""
     receipt = run["metadata"].get("cancellation")
     if receipt is None:
         return
@@ -153,17 +154,21 @@ def _cancellation_rows(api: Api, run: Run) -> Iterator[tuple[str, str]]:
 
 
 def _describe_wait(explained: Mapping[str, Any]) -> str | None:
-    awaited = explained["waits_for"]
+    waits_for = explained["waits_for"]
     if explained["phase"] == "queued":
-        return f"its turn, after {', '.join(awaited['runs'])}" if awaited["runs"] else "its turn"
-    calls = ", ".join(f"{call['name']} ({call['tool_call_id']})" for call in awaited["tool_calls"])
+        return (
+            f"its turn, after {', '.join(waits_for['runs'])}" if waits_for["runs"] else "its turn"
+        )
+    calls = ", ".join(
+        f"{call['name']} ({call['tool_call_id']})" for call in waits_for["tool_calls"]
+    )
     match explained["phase"]:
         case "waiting_for_approval":
             return f"an approval of {calls}"
         case "running_tools":
             return f"the tools {calls}"
         case "asking_model":
-            return f"the model {awaited['model']}"
+            return f"the model {waits_for['model']}"
         case _:
             return None
 
@@ -180,8 +185,8 @@ def _describe_error(run: Run) -> str | None:
     error = run["metadata"].get("error")
     if error is None:
         return None
-    words = " ".join(filter(None, (error["message"], error.get("detail"))))
-    return f"{error['error_type']}: {words}"
+    text = " ".join(filter(None, (error["message"], error.get("detail"))))
+    return f"{error['error_type']}: {text}"
 
 
 def _describe_callback(run: Run) -> str | None:
@@ -195,12 +200,12 @@ def _describe_callback(run: Run) -> str | None:
 
 
 def _format_cost(usage: Mapping[str, Any]) -> str | None:
-    """None where nothing is known: a local model has no price."""
+    """None if no price is values, as of a local model."""
     if usage["cost"] is None:
         return None
     missing = usage["unpriced_steps"]
-    more = f", without {missing} of its steps, whose price is not known" if missing else ""
-    return f"${usage['cost']:.9f}".rstrip("0").rstrip(".") + more
+    missing_note = f", without {missing} of its steps, whose price is not values" if missing else ""
+    return f"${usage['cost']:.9f}".rstrip("0").rstrip(".") + missing_note
 
 
 def _format_duration(run: Run) -> str | None:
@@ -213,7 +218,7 @@ def _format_time(text: str) -> str:
 
 
 def _align_columns(rows: Sequence[Sequence[str]]) -> str:
-    """In columns. The last is as long as it likes, and each row stays one line whatever it says."""
+    """Align the cells in columns. Line breaks inside a cell become spaces, so that each row is one line."""
     plain = [[" ".join(cell.split()) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*plain, strict=True)]
     padded = ["  ".join(map(str.ljust, row, widths)) for row in plain]

@@ -1,4 +1,4 @@
-"""``holdfast server``: starts it and says where it is, with an example to paste."""
+"""``holdfast server``: starts the server and prints its address with an example to paste."""
 
 import errno
 from importlib.resources import files
@@ -21,7 +21,7 @@ _LISTEN_ERRORS = {
 
 
 def run(settings: Settings) -> None:
-    """Serve until stopped. BackendError, with a sentence for the operator, if it cannot start."""
+    """Serve until stopped. Raises BackendError, with a sentence for the operator, if it cannot start."""
     try:
         serve(settings, on_ready=lambda address: typer.echo(greeting(settings, address)))
     except OSError as error:
@@ -29,7 +29,7 @@ def run(settings: Settings) -> None:
 
 
 def _explain_os_error(settings: Settings, error: OSError) -> str:
-    # Trouble with a file names the file; trouble with a socket does not.
+    # An error about a file names the file; an error about a socket does not.
     if error.filename is not None:
         return f"Cannot use {error.filename}: {error.strerror}."
     reason = _LISTEN_ERRORS.get(error.errno or 0, f"{error.strerror or error}.")
@@ -37,7 +37,7 @@ def _explain_os_error(settings: Settings, error: OSError) -> str:
 
 
 def greeting(settings: Settings, address: str) -> str:
-    # A wildcard address is one to listen on, not one to call.
+    # A client cannot connect to a wildcard address.
     reachable = address.replace("//0.0.0.0", "//127.0.0.1").replace("//[::]", "//[::1]")
     password = (
         "The server has a password: put it into the SDK's variable LETTA_API_KEY first.\n"

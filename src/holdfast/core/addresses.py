@@ -1,8 +1,7 @@
-"""Which addresses that a caller names may be reached: public ones by HTTP(S), and what the operator allows.
+"""Which URLs from callers may be requested: public addresses by HTTP(S), and what the operator allows.
 
-Pure: a name's addresses are looked up in ``adapters/outgoing``, where the one that is really connected to is
-judged by ``may_reach``. What is written in an unusual way is refused rather than interpreted: whoever reads it
-later might interpret it otherwise.
+No I/O: ``adapters/outgoing`` resolves host names and checks the address of each connection with ``is_allowed``.
+A URL in an unusual notation is refused, because another parser might read it differently.
 """
 
 import re
@@ -30,10 +29,10 @@ IPNetwork = IPv4Network | IPv6Network
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _UNSAFE_CHARACTER: Final = re.compile(r"[^!-~]|\\")
 _LABEL: Final = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
-# What old resolvers take for a part of an address: 127, 0177, 0x7f.
+# What old resolvers accept as a part of an IPv4 address: 127, 0177, 0x7f.
 _NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
 
-# IANA's special-purpose registry, and the one service address of a cloud that lies in public space (Azure).
+# IANA's special-purpose registry, and Azure's service address, which lies in public address space.
 _NOT_PUBLIC_4: Final = tuple(
     IPv4Network(text)
     for text in (
@@ -66,14 +65,14 @@ _NAT64: Final = IPv6Network("64:ff9b::/96")
 
 
 class AllowedAddresses(Struct, frozen=True):
-    """What callers may name besides public addresses: the operator's choice."""
+    """The hosts and networks that the operator allows besides public addresses."""
 
     hosts: frozenset[str] = frozenset()
     networks: tuple[IPNetwork, ...] = ()
 
 
 class Destination(Struct, frozen=True):
-    """A URL taken apart once; a client that is given the parts cannot read it in another way."""
+    """A parsed URL. HTTP clients get the parts, so that they cannot parse the URL differently."""
 
     scheme: str
     host: str
@@ -82,8 +81,20 @@ class Destination(Struct, frozen=True):
     target: str
 
 
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the host. A name that is not known may lead anywhere."""
+    name = host.removesuffix(".")
+    # All names under localhost are reserved for loopback (RFC 6761).
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
 def parse_allowed(entries: Iterable[str]) -> AllowedAddresses:
-    """Names, addresses and networks (10.0.0.0/8). ValueError for what is none of these."""
+    """Parse host names, addresses and networks (10.0.0.0/8). ValueError for anything else."""
     hosts: set[str] = set()
     networks: list[IPNetwork] = []
     for entry in entries:
@@ -97,7 +108,7 @@ def parse_allowed(entries: Iterable[str]) -> AllowedAddresses:
 
 
 def parse_destination(url: str, allowed: AllowedAddresses) -> Destination:
-    """The parts of a URL that a caller gave. AddressForbidden where it is evident without a look-up."""
+    """Parse a caller's URL. Raises AddressForbidden if that can be decided without a DNS lookup."""
     if len(url) > MAX_URL_CHARACTERS:
         raise AddressForbidden(f"it is longer than {MAX_URL_CHARACTERS} characters")
     if _UNSAFE_CHARACTER.search(url):
@@ -120,7 +131,7 @@ def parse_destination(url: str, allowed: AllowedAddresses) -> Destination:
 
 
 def is_allowed(host: str, address: IPAddress, allowed: AllowedAddresses) -> bool:
-    """Whether a connection may be made to this address of the host."""
+    """Whether a connection to this address of the host is allowed."""
     meant = _unwrap_ipv4(address)
     return (
         host in allowed.hosts
@@ -148,7 +159,7 @@ def _parse_host(netloc: str, hostname: str) -> str:
 
 
 def _check_host_name(host: str) -> str:
-    """A name, or an IPv4 address in four decimal numbers. ValueError for anything else."""
+    """Accept a host name, or an IPv4 address of four decimal numbers. ValueError for anything else."""
     if _is_numeric(host):
         return str(IPv4Address(host))
     if len(host) > 253 or not all(_LABEL.fullmatch(label) for label in host.split(".")):
@@ -181,7 +192,7 @@ def _parse_ip(host: str) -> IPAddress | None:
 
 
 def _unwrap_ipv4(address: IPAddress) -> IPAddress:
-    """The IPv4 address that an IPv6 one stands for (mapped, NAT64, 6to4), else itself."""
+    """The IPv4 address inside an IPv6 address (mapped, NAT64, 6to4); any other address unchanged."""
     if isinstance(address, IPv4Address):
         return address
     if address in _NAT64:

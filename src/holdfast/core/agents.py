@@ -1,4 +1,4 @@
-"""What an agent is. What it remembers is in ``memory``, what it says in ``messages``."""
+"""Agents, and who acts. Memory blocks are in ``memory``, messages in ``messages``."""
 
 from datetime import datetime
 from typing import Any
@@ -13,14 +13,14 @@ AGENT_TYPE = "letta_v1_agent"
 
 
 class Actor(Struct, frozen=True):
-    """On whose behalf a use case runs."""
+    """The user on whose behalf a use case runs."""
 
     user_id: str
     organization_id: str
 
 
 class Secret(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A variable that the agent's tools see in their environment."""
+    """An environment variable of the agent's tools."""
 
     id: str
     key: str
@@ -61,7 +61,7 @@ class Agent(Struct, frozen=True, kw_only=True):
 
 
 class AgentQuery(Struct, frozen=True, kw_only=True):
-    """Which agents a list shows. Conditions combine with AND; None means any."""
+    """Filters of a list of agents. Conditions combine with AND; None means any."""
 
     page: Page
     name: str | None = None

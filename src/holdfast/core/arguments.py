@@ -1,6 +1,6 @@
-"""Whether a person's arguments for a call fit the tool's schema: what our own schemas say (``tool_source``).
+"""Checks whether arguments that a person gives for a call match the tool's JSON schema.
 
-Keywords that are not known here hold of everything; the tool itself has the last word.
+Only the keywords that ``tool_source`` generates are checked; others are ignored, and the tool checks the rest itself.
 """
 
 from collections.abc import Mapping
@@ -15,12 +15,12 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "object": (dict,),
     "null": (type(None),),
 }
-# Deeper than any schema that a person would fill in; a bound for those that refer to themselves.
+# Deeper than real schemas; a bound for recursive ones.
 _MAX_DEPTH = 32
 
 
 def find_fault(arguments: Mapping[str, Any], parameters: Mapping[str, Any]) -> str | None:
-    """What is wrong with the arguments; None if nothing is."""
+    """The first fault of the arguments; None if they match."""
     properties = parameters.get("properties") or {}
     unknown = sorted(arguments.keys() - properties.keys())
     if unknown:
@@ -66,7 +66,7 @@ def _has_type(value: object, wanted: object) -> bool:
     names = [wanted] if isinstance(wanted, str) else wanted
     if not isinstance(names, list):
         return True
-    # In Python a truth value is a number, in JSON it is not.
+    # In Python bool is a subclass of int; in JSON a boolean is not a number.
     if isinstance(value, bool):
         return "boolean" in names
     return any(isinstance(value, _TYPES.get(name, (object,))) for name in names)

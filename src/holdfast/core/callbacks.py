@@ -1,4 +1,4 @@
-"""Callbacks: who is told that a run has ended, what has come of it, and the proof that it was us (wire-v1 §5.6)."""
+"""Callbacks that report the end of a run: their state, and the signed headers of the request (wire-v1 §5.6)."""
 
 import base64
 import hashlib
@@ -8,13 +8,13 @@ from datetime import datetime
 
 from msgspec import Struct
 
-# Of the Standard Webhooks specification: a secret that begins so is base64, any other is text.
+# As in the Standard Webhooks specification: a secret with this prefix is base64, any other is text.
 _ENCODED_SECRET = "whsec_"  # noqa: S105 - a prefix
 
 
 class CallbackOutcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What has come of it until now. ``sent_at`` and ``status_code`` are of the last try that was answered;
-    ``error`` says why the last try did not do."""
+    """The result so far. ``sent_at`` and ``status_code`` are those of the last attempt that got a response; ``error``
+    says why the last attempt failed."""
 
     sent_at: datetime | None = None
     status_code: int | None = None
@@ -22,27 +22,27 @@ class CallbackOutcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class DueCallback(Struct, frozen=True, kw_only=True):
-    """A callback that may be tried, as it was seen: whoever claims it must find it so."""
+    """A callback that is due for an attempt. A claim succeeds only if the row still has these values."""
 
     run_id: str
     host: str
-    # How often it was tried.
+    # The number of attempts so far.
     attempts: int
     due_at: datetime
 
 
 class ClaimedCallback(Struct, frozen=True, kw_only=True):
-    """A callback that is being delivered: nobody else's until the time that its claim names."""
+    """A callback that is being delivered. No other worker takes it before the claim ends."""
 
     run_id: str
     host: str
-    # How often it was tried, this time included.
+    # The number of attempts, including this one.
     attempts: int
 
 
 def build_headers(run_id: str, body: bytes, at: datetime, secret: str | None) -> Mapping[str, str]:
-    """What a receiver needs to know a repetition (the key is the same for every try), and with a secret also
-    who sent it and when, as in the Standard Webhooks specification."""
+    """The request's headers. The idempotency key is the same for every attempt; with a secret there are also the
+    time and the signature of the Standard Webhooks specification."""
     key = f"callback-{run_id}"
     sent = {"Content-Type": "application/json", "Idempotency-Key": key}
     if secret is None:
@@ -58,7 +58,7 @@ def build_headers(run_id: str, body: bytes, at: datetime, secret: str | None) ->
 
 
 def _signing_key(secret: str) -> bytes:
-    """ValueError for one that says that it is base64 and is not."""
+    """The bytes of the secret. ValueError if it has the prefix and is not base64."""
     if secret.startswith(_ENCODED_SECRET):
         return base64.b64decode(secret.removeprefix(_ENCODED_SECRET), validate=True)
     return secret.encode()

@@ -1,7 +1,7 @@
-"""Making a context smaller: when it has to be, and which rows may leave it. Pure; ``engine/compact`` does it.
+"""Compaction: when a context must be reduced, and which messages are evicted. ``engine/compact`` carries it out.
 
-A context may only be cut where no tool call is open: so a result is never without its call, and calls that
-wait for a person are never hidden (wire-v1 §7.9).
+A context is only cut where no tool call is open. So a result is never separated from its call, and held calls stay in
+the context (wire-v1 §7.9).
 """
 
 import math
@@ -15,16 +15,16 @@ from msgspec import Struct
 from holdfast.core.context import SLIDING_WINDOW_MODES, estimate_tokens, message_tokens
 from holdfast.core.messages import Message, Role
 
-# A step that filled more of the window than this is followed by a compaction.
+# The share of the window above which a step is followed by a compaction.
 FULL_SHARE = 0.9
-# How often one question is made smaller and asked again before the provider's refusal stands.
+# How often a model call that overflowed the window is compacted and repeated before the run fails.
 MAX_OVERFLOW_RETRIES = 3
-# A sliding window lets go of this much more of the rows, again and again, until what stays fits.
+# A sliding window evicts this much more of the messages in each round until the rest fits.
 _STEP_SHARE = 0.1
 
 
 class Trigger(StrEnum):
-    """Why a context is made smaller; the words are part of the wire (wire-v1 §7.9)."""
+    """Why a context is compacted; the values are part of the wire (wire-v1 §7.9)."""
 
     OVERFLOW = "context_window_exceeded"
     FULL = "post_step_context_check"
@@ -41,15 +41,15 @@ class CompactionStats(Struct, frozen=True, kw_only=True):
 
 
 class Eviction(Struct, frozen=True):
-    """Which rows leave the context, and which stay behind the system message and the summary."""
+    """The messages that leave the context, and those that stay after the system message and the summary."""
 
     evicted: tuple[Message, ...]
     kept: tuple[Message, ...]
 
 
 def is_full(history: Sequence[Message], tokens: int, window: int, new_count: int = 0) -> bool:
-    """The window is nearly full, and not of the system message and what is ``new`` alone: that cannot be helped
-    here."""
+    """Whether the window is nearly full and compaction would help: not if the system message or the new messages
+    alone fill it."""
     limit = FULL_SHARE * window
     return (
         tokens > limit
@@ -63,13 +63,12 @@ def system_tokens(history: Sequence[Message]) -> int:
 
 
 def count_unanswered(history: Sequence[Message], input_ids: Collection[str]) -> int:
-    """How many rows at the end are of this input: nothing has been said to it yet."""
+    """How many messages at the end belong to this input, which the model has not answered yet."""
     return sum(1 for _ in takewhile(lambda row: row.id in input_ids, reversed(history)))
 
 
 def evictable_count(history: Sequence[Message], new_count: int = 0) -> int:
-    """How many rows after the system message may leave; 0 if nothing would be gained. The ``new`` ones at the
-    end have not been answered yet and stay."""
+    """How many messages after the system message may be evicted. The ``new_count`` unanswered ones at the end stay."""
     cuts = list(_cuts(history[1 : len(history) - new_count]))
     return cuts[-1] if cuts else 0
 
@@ -81,8 +80,8 @@ def choose_eviction(
     available_tokens: int,
     new_count: int = 0,
 ) -> Eviction | None:
-    """What to hide. A sliding window keeps as much of the end as fits ``room`` tokens, beginning with an answer;
-    every other mode, and a window in which nothing fits, hides all that may go. None: nothing may."""
+    """Choose what to evict; None if nothing may be evicted. A sliding window keeps as much of the end as fits
+    ``available_tokens``, starting with an answer. The other modes, and a window in which nothing fits, evict all they may."""
     said = history[1 : len(history) - new_count]
     cuts = list(_cuts(said))
     if not cuts:
@@ -102,7 +101,7 @@ def choose_eviction(
 
 
 def _sliding_cuts(cuts: Sequence[int], rows: int, share: float) -> Iterator[int]:
-    """The first cut of each step: 40 % of the rows by default, then 50 %, and so on."""
+    """The first possible cut of each round: after 40 % of the messages by default, then 50 %, and so on."""
     share += _STEP_SHARE
     while share < 1:
         least = math.ceil(round(share * rows, 6))
@@ -111,7 +110,7 @@ def _sliding_cuts(cuts: Sequence[int], rows: int, share: float) -> Iterator[int]
 
 
 def _cuts(said: Sequence[Message]) -> Iterator[int]:
-    """After how many rows no call is open; not before there is more than an old summary to hide."""
+    """The message counts after which no call is open. A cut that would evict only an old summary is left out."""
     waiting: set[str] = set()
     news = False
     for count, row in enumerate(said, 1):

@@ -1,4 +1,4 @@
-"""What fills the model's window, how it is counted, and how it is meant to be made smaller."""
+"""Estimating how full the model's window is, and the default compaction settings."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from holdfast.core.messages import Message, Role, Text, Thinking, VisiblePart
 
-# English text and JSON come to about four bytes per token with every current tokenizer.
+# English text and JSON take about four bytes per token with all current tokenizers.
 BYTES_PER_TOKEN = 4
 
-# Up to this window: so many files open at once, so many characters of each in view (wire-v1 §2.2.1).
+# (context window up to, number of open files, characters of each file) (wire-v1 §2.2.1).
 _FILE_LIMITS = (
     (8_000, 3, 5_000),
     (32_000, 5, 15_000),
@@ -21,18 +21,12 @@ _FILE_LIMITS = (
 )
 _LARGEST_FILE_LIMITS = (15, 40_000)
 
-# Of a tool's return the model sees so many characters for each token of its window, and never fewer than these.
+# A tool's return is cut to this many characters per token of the window, but never below the minimum.
 _RETURN_SHARE = 0.8
 _MIN_RETURN_CHARS = 5_000
 
-# A quick and cheap model of the same provider writes summaries unless another is chosen (wire-v1 §7.9).
-_SUMMARY_MODELS = {
-    "anthropic": "anthropic/claude-haiku-4-5",
-    "openai": "openai/gpt-5-mini",
-    "google_ai": "google_ai/gemini-2.5-flash",
-}
 SLIDING_WINDOW = "sliding_window"
-# Modes that keep the end of a conversation, and modes whose summary the agent's own model writes.
+# Modes that keep the end of a conversation, and modes in which the agent's own model writes the summary.
 SLIDING_WINDOW_MODES = (SLIDING_WINDOW, "self_compact_sliding_window")
 SELF_COMPACTING_MODES = ("self_compact_all", "self_compact_sliding_window")
 _SUMMARY_PROMPT = (
@@ -54,12 +48,12 @@ _PROMPTS = {
 
 
 def estimate_tokens(text: str) -> int:
-    """About how many tokens the text takes; the provider's own count comes after the fact."""
+    """An estimate of the text's tokens, since the provider's count is only known after the call."""
     return -(-len(text.encode("utf-8", "surrogatepass")) // BYTES_PER_TOKEN)
 
 
 def message_tokens(message: Message) -> int:
-    """About how many tokens a row takes."""
+    """An estimate of the tokens of a message."""
     words = [message.text, *(part.text for part in message.content if isinstance(part, Thinking))]
     for call in message.tool_calls:
         words += [call.name, call.arguments]
@@ -72,7 +66,7 @@ def schema_tokens(schemas: Sequence[Mapping[str, Any]]) -> int:
 
 
 def truncate_returns(rows: Sequence[Message], window: int) -> tuple[Message, ...]:
-    """The rows with no tool's return so long that it alone would fill the window (wire-v1 §7.4)."""
+    """Cut tool returns that are so long that one alone would fill the window (wire-v1 §7.4)."""
     limit = max(_MIN_RETURN_CHARS, int(_RETURN_SHARE * window))
     return tuple(_truncate_row(row, limit) if row.tool_returns else row for row in rows)
 
@@ -94,7 +88,7 @@ def _truncate_part(part: VisiblePart, limit: int) -> VisiblePart:
 
 
 def without_unfinished_end(rows: Sequence[Message]) -> Sequence[Message]:
-    """The rows without an unfinished end: calls that have no result yet, thoughts without an answer."""
+    """The messages without those at the end that are incomplete: calls without results, reasoning without an answer."""
     answered = {item.call_id for row in rows for item in row.tool_returns}
     end = len(rows)
     while end and _is_unfinished(rows[end - 1], answered):
@@ -116,23 +110,21 @@ def find_section(text: str, tag: str) -> str:
 
 
 def file_limits(context_window: int) -> tuple[int, int]:
-    """How many files an agent may have open, and how many characters of each it sees."""
+    """The maximum number of open files, and of characters shown of each."""
     for window, files, characters in _FILE_LIMITS:
         if context_window <= window:
             return files, characters
     return _LARGEST_FILE_LIMITS
 
 
-def summary_model(handle: str) -> str:
-    return _SUMMARY_MODELS.get(handle.split("/", 1)[0], handle)
-
-
-def compaction_settings(handle: str, chosen: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The caller's settings with everything that was left open filled in."""
+def compaction_settings(
+    summary_handle: str, chosen: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The caller's settings, with defaults for the missing ones. ``summary_handle``: the default summariser."""
     given = {key: value for key, value in (chosen or {}).items() if value is not None}
     mode = given.get("mode", SLIDING_WINDOW)
     return {
-        "model": summary_model(handle),
+        "model": summary_handle,
         "model_settings": None,
         "prompt": _PROMPTS.get(mode, _WINDOW_PROMPT),
         "prompt_acknowledgement": False,
@@ -146,14 +138,14 @@ def update_compaction_settings(
     current: Mapping[str, Any] | None,
     changes: Mapping[str, Any] | None,
     *,
-    handle: str,
-    new_handle: str,
+    summary_handle: str,
+    new_summary_handle: str,
 ) -> dict[str, Any]:
-    """The settings after an update: field by field, but a new mode or provider brings its own defaults."""
+    """The settings after an update, which applies field by field. A new mode or provider resets its defaults."""
     kept = dict(current or {})
     given = {key: value for key, value in (changes or {}).items() if value is not None}
     if given.get("mode", kept.get("mode")) != kept.get("mode"):
         kept.pop("prompt", None)
-    if kept.get("model") == summary_model(handle):
+    if kept.get("model") == summary_handle:
         kept.pop("model")
-    return compaction_settings(new_handle, kept | given)
+    return compaction_settings(new_summary_handle, kept | given)

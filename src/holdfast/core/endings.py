@@ -10,7 +10,8 @@ from holdfast.core import lifecycle
 from holdfast.core.events import RunEnded
 from holdfast.core.lifecycle import Signal
 from holdfast.core.messages import Outcome
-from holdfast.core.runs import COMPACTION, Run, RunStatus, Step, StopReason
+from holdfast.core.runs import Run, RunStatus, StopReason
+from holdfast.core.steps import COMPACTION, Step
 
 
 def with_end(run: Run, reason: StopReason, signal: Signal, now: datetime) -> Run:

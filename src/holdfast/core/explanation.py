@@ -15,7 +15,8 @@ from holdfast.core.cancellation import Action, Cancellation
 from holdfast.core.deadlines import Deadline, OnTimeout
 from holdfast.core.lifecycle import HOLDING
 from holdfast.core.messages import CallState, Decision, OpenCall
-from holdfast.core.runs import COMPACTION, Run, RunStatus, Step, StopReason
+from holdfast.core.runs import Run, RunStatus, StopReason
+from holdfast.core.steps import COMPACTION, Step
 
 
 class Phase(StrEnum):

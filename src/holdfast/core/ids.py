@@ -1,4 +1,4 @@
-"""What an id looks like, and what is derived from one. Minting needs chance: see ``ports.clock``."""
+"""The format of ids, and ids that are derived from others. New random ids come from ``ports.clock``."""
 
 import re
 from enum import StrEnum
@@ -6,7 +6,7 @@ from functools import cache
 
 UUID4 = "[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
 
-# The low bits of a row's UUID that hold the position of an API message within the row (wire-v1 §1.8).
+# The low bits of a message's UUID that hold the index of an API message within it (wire-v1 §1.8).
 OTID_INDEX_BITS = 7
 
 DEFAULT_USER_ID = "user-00000000-0000-4000-8000-000000000000"
@@ -14,7 +14,7 @@ DEFAULT_ORGANIZATION_ID = "org-00000000-0000-4000-8000-000000000000"
 
 
 class Kind(StrEnum):
-    """The prefix of each object's id (wire-v1 §1.8)."""
+    """The prefix of an id, by type of object (wire-v1 §1.8)."""
 
     AGENT = "agent"
     TOOL = "tool"
@@ -48,13 +48,13 @@ def is_id(kind: Kind, text: str) -> bool:
 
 
 def sibling_id(message_id: str) -> str:
-    """The id of the row that holds the held calls of an answer whose other row has this id (wire-v1 §1.8)."""
+    """The id of the second row of an answer, which has its held calls, from the id of the first (wire-v1 §1.8)."""
     prefix, digits = message_id.split("-", 1)
     return f"{prefix}-{_uuid(int(digits.replace('-', ''), 16) - 1)}"
 
 
 def derived_otid(message_id: str, index: int) -> str:
-    """The offline threading id of the ``index``-th API message of a row (wire-v1 §1.8)."""
+    """The offline threading id of the ``index``-th API message of a stored message (wire-v1 §1.8)."""
     if index < 0:
         return message_id
     digits = message_id.split("-", 1)[1].replace("-", "")

@@ -1,8 +1,8 @@
-"""What kind of picture some bytes are: by what they are rather than by what somebody says they are."""
+"""Detecting the media type of an image from its bytes; a declared media type is not trusted."""
 
 from typing import Final
 
-# How the files of the formats that models can see begin.
+# The first bytes of the image formats that models accept.
 _SIGNATURES: Final = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
@@ -15,7 +15,7 @@ NOT_AN_IMAGE = "it is no PNG, JPEG, GIF or WebP picture"
 
 
 def detect_media_type(data: bytes) -> str | None:
-    """Its media type; None if it is no picture that models can see."""
+    """The media type; None if this is not an image that models accept."""
     if (data[:4], data[8:12]) == _WEBP_SIGNATURE:
         return "image/webp"
     return next((kind for beginning, kind in _SIGNATURES if data.startswith(beginning)), None)

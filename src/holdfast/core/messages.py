@@ -1,7 +1,7 @@
-"""What is said in a thread: the rows of the history and their parts.
+"""The messages of a thread and their parts.
 
-A row is immutable once stored (the compiled system message alone is rewritten in place).
-How rows look on the V1 wire is ``http/letta_v1``'s affair, how a provider sees them is the model bridge's.
+A stored message does not change; only the compiled system message is rewritten in place. ``http/letta_v1`` converts
+messages to the V1 wire, the model adapters convert them for providers.
 """
 
 from collections.abc import Sequence
@@ -25,14 +25,14 @@ class Role(StrEnum):
 
 class Text(Struct, frozen=True, tag="text", omit_defaults=True):
     text: str
-    # What a provider wants back with its own text: item ids, signatures.
+    # What a provider needs back with its own text: item ids, signatures.
     id: str | None = None
     provider: str | None = None
     details: dict[str, Any] | None = None
 
 
 class Image(Struct, frozen=True, tag="image", omit_defaults=True):
-    """A picture, always by value: addresses are fetched when the request arrives."""
+    """An image as base64. Images given by URL are fetched when the request arrives."""
 
     media_type: str
     data: str
@@ -40,7 +40,7 @@ class Image(Struct, frozen=True, tag="image", omit_defaults=True):
 
 
 class Thinking(Struct, frozen=True, tag="thinking", omit_defaults=True):
-    """What the model thought. Redacted thinking has no text, only what must be sent back."""
+    """The model's reasoning. Redacted reasoning has no text, only data that the provider needs back."""
 
     text: str
     signature: str | None = None
@@ -55,7 +55,7 @@ VisiblePart = Text | Image
 
 
 class ToolCall(Struct, frozen=True, omit_defaults=True):
-    """``arguments`` is the JSON text exactly as the model produced it."""
+    """A tool call of the model. ``arguments`` is the JSON text exactly as the model produced it."""
 
     id: str
     name: str
@@ -66,7 +66,7 @@ class ToolCall(Struct, frozen=True, omit_defaults=True):
 
 
 class Outcome(StrEnum):
-    """What became of a tool call. Exactly one is true of each call before the model is asked again."""
+    """The result state of a tool call. Each call has exactly one before the model is called again."""
 
     NOT_STARTED = "not_started"
     FINISHED = "finished"
@@ -94,22 +94,22 @@ class ToolReturn(Struct, frozen=True, omit_defaults=True):
 
 
 class Decision(Struct, frozen=True, omit_defaults=True):
-    """A person's answer to one call that was held, or the result of a call that the client ran."""
+    """A person's answer to a held call, or the result of a call that the client ran."""
 
     call_id: str
     approve: bool
     reason: str | None = None
     returned: ToolReturn | None = None
-    # Who decided, as the server knows it and in the caller's own words, and when.
+    # Who decided: the user id that the server knows, and the name that the caller gave; and when.
     decided_by_id: str | None = None
     decided_by: str | None = None
     decided_at: datetime | None = None
-    # What an approved call gets instead of the model's own arguments.
+    # Arguments for an approved call that replace the model's.
     arguments: dict[str, Any] | None = None
 
 
 class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One row of a thread. ``position`` is given by the store and rises strictly."""
+    """One message of a thread. The store assigns ``position``, which increases strictly."""
 
     id: str
     agent_id: str
@@ -127,7 +127,7 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
     sender_id: str | None = None
     group_id: str | None = None
     model: str | None = None
-    # A note of ours to the model (a nudge): part of the history, never shown as the user's words.
+    # A note of the server to the model: part of the history, never shown as a message of the user.
     hidden: bool = False
     position: int = 0
 
@@ -137,10 +137,10 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class CallState(StrEnum):
-    """Where an open call stands.
+    """The state of an open call.
 
-    Fresh: the model has just asked for it. Held: waits for a person. Ready: waits for a held sibling.
-    Started: written ahead, may be running. Settled: has its result, the result row is not written yet.
+    Fresh: just requested by the model. Held: waits for a person or the client. Ready: waits for another call that is
+    held. Started: recorded before execution, may be running. Settled: has its result, which is not yet a message.
     """
 
     FRESH = "fresh"
@@ -151,29 +151,29 @@ class CallState(StrEnum):
 
 
 class OpenCall(Struct, frozen=True):
-    """A call of the last answer whose result row is not written yet."""
+    """A call of the last answer whose result is not stored as a message yet."""
 
     call: ToolCall
     message_id: str
     step_id: str
     state: CallState
     result: ToolReturn | None = None
-    # Until when it waits for its answer; None once it has one.
+    # The deadline for its answer; None once it has one.
     deadline: Deadline | None = None
 
 
 def default_thread_id(agent_id: str) -> str:
-    """Each agent's default thread has the id of its agent, so no look-up is ever needed."""
+    """The default thread of an agent has the agent's id, so it never has to be looked up."""
     return agent_id
 
 
 def conversation_id(thread_id: str, agent_id: str) -> str | None:
-    """The thread as a conversation; the default thread is none."""
+    """The thread's id if it is a conversation; None for the default thread."""
     return None if thread_id == default_thread_id(agent_id) else thread_id
 
 
 def decisions_by_call(history: Sequence[Message]) -> dict[str, Decision]:
-    """What was decided, by call, since the model's last answer; of a call that was decided twice the first."""
+    """The decisions since the model's last answer, by call id. The first decision on a call counts."""
     found: dict[str, Decision] = {}
     for row in reversed(history):
         if row.tool_calls or row.role is Role.ASSISTANT:
@@ -183,6 +183,6 @@ def decisions_by_call(history: Sequence[Message]) -> dict[str, Decision]:
 
 
 def unanswered_calls(history: Sequence[Message]) -> list[ToolCall]:
-    """The calls of the history that have no result, oldest first."""
+    """The calls in the history that have no result, oldest first."""
     answered = {item.call_id for row in history for item in row.tool_returns}
     return [call for row in history for call in row.tool_calls if call.id not in answered]

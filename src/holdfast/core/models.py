@@ -1,8 +1,12 @@
 """Which model answers, and how it is asked to."""
 
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
+
+# The scripted model that needs no key; no provider can have its name.
+GUIDE_PROVIDER: Final = "holdfast"
+GUIDE_HANDLE: Final = f"{GUIDE_PROVIDER}/guide"
 
 # An agent never plans with more than this unless told to: prompts grow dear long before they break.
 DEFAULT_CONTEXT_WINDOW = 128_000

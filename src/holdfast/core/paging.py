@@ -1,4 +1,4 @@
-"""How a caller walks through a list: a window of rows relative to a cursor (wire-v1 §1.10)."""
+"""Paging through lists: a page of rows relative to a cursor (wire-v1 §1.10)."""
 
 from enum import StrEnum
 

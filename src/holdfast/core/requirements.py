@@ -1,5 +1,4 @@
-"""The packages that a tool asks for: names and versions of an index, and nothing that pip would take for an option,
-a path or an address."""
+"""The pip packages that a tool requires: names and versions only. Options, paths and URLs for pip are refused."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -16,7 +15,7 @@ _CONDITION = re.compile(rf"(?:===|==|~=|!=|<=|>=|<|>)\s*{_VERSION.pattern}")
 
 
 def parse_pip_requirements(given: Sequence[Mapping[str, Any]] | None) -> tuple[str, ...]:
-    """One line per package, sorted and spelt the same however they were given; InvalidArgument if one cannot be used."""
+    """One normalized line per package, sorted; InvalidArgument if a requirement cannot be used."""
     wanted = given or ()
     if len(wanted) > MAX_REQUIREMENTS:
         raise InvalidArgument(f"A tool has at most {MAX_REQUIREMENTS} pip_requirements.")
@@ -46,7 +45,7 @@ def _normalize(package: str, version: object) -> str:
 
 
 def _normalize_version(package: str, version: object) -> str:
-    """A bare version means exactly that one, as in V1."""
+    """The version conditions without spaces. A bare version means exactly that version, as in V1."""
     text = "" if version is None else str(version).strip()
     if not text:
         return ""

@@ -1,4 +1,4 @@
-"""What a run and its steps are. How a run may change is in ``lifecycle``."""
+"""Runs and their steps. The allowed status changes of a run are in ``lifecycle``."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -18,7 +18,7 @@ DEFAULT_MAX_STEPS = 50
 
 
 class RunStatus(StrEnum):
-    """Where a run stands. The V1 wire knows fewer: see ``http/letta_v1/to_wire``."""
+    """The status of a run. The V1 wire has fewer values: see ``http/letta_v1/to_wire``."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -49,7 +49,7 @@ class StopReason(StrEnum):
 
 
 class Usage(Struct, frozen=True, omit_defaults=True):
-    """Tokens. None in the cache and reasoning fields means that the provider did not say."""
+    """Token counts. None in the cache and reasoning fields means that the provider did not report them."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -78,7 +78,7 @@ def sum_known(left: int | None, right: int | None) -> int | None:
 
 
 class ClientTool(Struct, frozen=True, omit_defaults=True):
-    """A tool that the caller runs itself; offered to the model for one request."""
+    """A tool that the client runs itself; offered to the model for one request."""
 
     name: str
     description: str | None = None
@@ -86,13 +86,13 @@ class ClientTool(Struct, frozen=True, omit_defaults=True):
 
 
 class RunRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the caller asked for besides the messages."""
+    """The options of a send, besides its messages."""
 
     max_steps: int = DEFAULT_MAX_STEPS
     override_model: ModelChoice | None = None
     override_system: str | None = None
     client_tools: tuple[ClientTool, ...] = ()
-    # Tell answers token by token rather than row by row.
+    # Stream answers token by token rather than message by message.
     stream_tokens: bool = False
     include_pings: bool = True
     include_return_message_types: tuple[str, ...] | None = None
@@ -102,16 +102,16 @@ class RunRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     assistant_message_tool_kwarg: str = "message"
     callback_url: str | None = None
     budget: Budget | None = None
-    # The agents that wait for this run's answer, the one that asked first of all first.
+    # The agents that wait for this run's answer, the first sender first.
     asked_by: tuple[str, ...] = ()
-    # Through how many agents the message came to this one.
+    # How many agents the message came through.
     relayed: int = 0
-    # How long a call waits for a person, and what becomes of it then: before what the agent's rules say.
+    # The timeout of held calls and what happens then; takes precedence over the agent's rules.
     approval_timeout_seconds: float | None = None
     approval_on_timeout: OnTimeout | None = None
-    # Where in a trace the request was, as W3C ``traceparent``, if anybody follows it.
+    # The W3C ``traceparent`` of the request, if it is traced.
     trace_parent: str | None = None
-    # Nothing is asked of the model: the run only makes its thread's context smaller, by these settings.
+    # Set if the run only compacts its thread's context, with these settings.
     compaction: dict[str, Any] | None = None
 
     @property
@@ -120,29 +120,29 @@ class RunRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Progress(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the loop must remember of a run that its rows do not say."""
+    """State of the loop that cannot be derived from the run's messages."""
 
     steps_taken: int = 0
     called: tuple[str, ...] = ()
     input_stored: bool = False
-    # How often a dead process left this run behind.
+    # How often the run was recovered after its process had died.
     recoveries: int = 0
-    # How full the window was after the last answer, or is by estimate since it was made smaller.
+    # The tokens in the window after the last answer, or an estimate since the last compaction.
     context_tokens: int = 0
-    # How the run ends once its context has been made smaller.
+    # The stop reason with which the run ends after its compaction.
     ending: StopReason | None = None
 
 
 class RunFailure(Struct, frozen=True, omit_defaults=True):
-    """Why a run failed, in words for the caller. ``detail`` holds the original text."""
+    """Why a run failed, in a message for the caller. ``detail`` holds the original error text."""
 
     kind: str
     message: str
     detail: str = ""
-    # Where a person's answer is missing: the row that asks for it, and id and tool of each call.
+    # If an approval is missing: the message that requests it, and id and tool name of each call.
     pending_request_id: str | None = None
     pending_calls: tuple[tuple[str, str], ...] = ()
-    # Where our own code broke: kept with the step for whoever looks into the database, and never on the wire.
+    # The traceback of an internal error: stored with the step, never sent over the wire.
     traceback: str = ""
 
 
@@ -158,52 +158,52 @@ class Run(Struct, frozen=True, kw_only=True):
     request: RunRequest = RunRequest()
     progress: Progress = Progress()
     usage: Usage = Usage()
-    # Of the steps whose price is known, in billionths of a US dollar (``money``).
+    # The sum over the steps whose price is known, in billionths of a US dollar (``money``).
     cost: int | None = None
     background: bool = False
-    # What a repetition of the same request has in common with it; one run of a thread has it.
+    # A key that is equal for retries of the same request; unique within a thread.
     request_key: str | None = None
     stop_reason: StopReason | None = None
     failure: RunFailure | None = None
     cancellation: Cancellation | None = None
-    # What a paused run waits for: the row that asks a person, since when, and its first deadline.
+    # For a paused run: the message that requests the approval, since when, and its first deadline.
     approval_id: str | None = None
     asked_at: datetime | None = None
     expires_at: datetime | None = None
-    # What of the request's budget has run out, if that is why it ended.
+    # The limit of the request's budget that was exceeded, if that ended the run.
     overrun: Overrun | None = None
-    # What has come of telling the ``callback_url``; the store fills it in for whoever reads runs.
+    # The state of the request to ``callback_url``; the store fills it in when it loads runs.
     callback: CallbackOutcome | None = None
-    # What callers attached to the run; the engine never writes it.
+    # Metadata from callers; the engine never writes it.
     metadata: dict[str, Any] = {}
-    # How many steps the run has, and the ids of the tools that it called.
+    # The number of steps, and the ids of the tools that were called.
     num_steps: int = 0
     tools_used: tuple[str, ...] = ()
     started_at: datetime | None = None
     completed_at: datetime | None = None
     total_duration_ns: int | None = None
-    # From its creation to the first token of its first answer.
+    # Time to first token, from the creation of the run.
     ttft_ns: int | None = None
     project_id: str | None = None
     base_template_id: str | None = None
     last_event_seq: int = 0
-    # Numbers up to here may have been shown to clients before they were durable: after a crash the
-    # writer goes on above them, so that none is given twice.
+    # Event numbers up to here may have been sent to clients before they were stored. After a crash the writer
+    # continues above them, so that no number is used twice.
     reserved_seq: int = 0
 
     @property
     def is_answer(self) -> bool:
-        """The run was sent to answer calls that were held."""
+        """Whether the run was sent to answer held calls."""
         return any(row.decisions for row in self.input)
 
     @property
     def highest_seq(self) -> int:
-        """The highest event number that anybody may have seen."""
+        """The highest event number that a client may have received."""
         return max(self.last_event_seq, self.reserved_seq)
 
 
 class Comparison(StrEnum):
-    """How a stored number relates to the one that is asked about."""
+    """How a stored number is compared with the number of a filter."""
 
     EQ = "eq"
     GT = "gt"
@@ -218,9 +218,9 @@ class Bound(Struct, frozen=True):
 
 
 class RunQuery(Struct, frozen=True, kw_only=True):
-    """Which runs a list shows. Conditions combine with AND; None or () means any.
+    """Filters of a list of runs. Conditions combine with AND; None or () means any.
 
-    A list that is sorted by duration, or asks for one, has only runs with a duration (wire-v1 §8.4).
+    A list that is sorted or filtered by duration has only runs with a duration (wire-v1 §8.4).
     """
 
     page: Page
@@ -232,78 +232,13 @@ class RunQuery(Struct, frozen=True, kw_only=True):
     background: bool | None = None
     project_id: str | None = None
     template_family: str | None = None
-    # Both ends are part of the range.
+    # Both ends are inclusive.
     start_date: datetime | None = None
     end_date: datetime | None = None
     step_count: Bound | None = None
-    # Ids of tools; a run that called any of them is shown.
+    # Ids of tools; matches runs that called any of them.
     tools_used: tuple[str, ...] = ()
     # In nanoseconds.
     duration: Bound | None = None
-    # 0 to 100: only runs at least as long as this share of the runs of the same project, agents and statuses.
+    # 0 to 100: only runs at least as long as this percentile of the runs of the same project, agents and statuses.
     duration_percentile: int | None = None
-
-
-class StepStatus(StrEnum):
-    PENDING = "pending"
-    SUCCESS = "success"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-
-
-class Attempt(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A try to get an answer from the model that came to nothing, and what its provider said."""
-
-    number: int
-    kind: str
-    at: datetime
-    detail: str = ""
-    # How long is waited after it before the next try; None: there is none.
-    wait_seconds: float | None = None
-
-
-# Where a step comes from that answers nobody: it wrote a summary.
-COMPACTION = "compaction"
-
-
-class Step(Struct, frozen=True, kw_only=True):
-    """One call of the model and the tools that its answer asked for."""
-
-    id: str
-    organization_id: str
-    agent_id: str
-    run_id: str
-    model: ModelChoice
-    created_at: datetime
-    status: StepStatus = StepStatus.PENDING
-    origin: str | None = None
-    usage: Usage = Usage()
-    # In billionths of a US dollar; None: not known.
-    cost: int | None = None
-    stop_reason: StopReason | None = None
-    failure: RunFailure | None = None
-    attempts: tuple[Attempt, ...] = ()
-    feedback: str | None = None
-    tags: tuple[str, ...] = ()
-    # What callers say it was booked under.
-    transaction_id: str | None = None
-    project_id: str | None = None
-    llm_request_ns: int | None = None
-    tool_execution_ns: int | None = None
-    step_ns: int | None = None
-    # The trace that the run's request was part of, if anybody followed it.
-    trace_id: str | None = None
-
-
-class StepQuery(Struct, frozen=True, kw_only=True):
-    page: Page
-    agent_id: str | None = None
-    run_id: str | None = None
-    model: str | None = None
-    start_date: datetime | None = None
-    end_date: datetime | None = None
-    feedback: str | None = None
-    has_feedback: bool | None = None
-    tags: tuple[str, ...] = ()
-    project_id: str | None = None
-    trace_ids: tuple[str, ...] = ()

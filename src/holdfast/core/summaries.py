@@ -1,4 +1,4 @@
-"""What a summary is made from, and the row that it becomes. Pure."""
+"""Summaries: the transcript that a summary is written from, and the message that stores it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -11,11 +11,11 @@ from holdfast.core.context import BYTES_PER_TOKEN
 from holdfast.core.messages import Image, Message, Role, ToolCall, ToolReturn
 from holdfast.core.models import ModelSettings
 
-# Where a transcript is too long, no single thing that was said keeps more than this.
+# In a transcript that is too long, each entry is cut to this length.
 _MAX_ENTRY_CHARS = 1_000
-# Of what is still too long the middle is left out; the end matters more than the beginning.
+# If it is still too long, its middle is left out. The beginning gets this share, since the end matters more.
 _HEAD_SHARE = 1 / 3
-# A summary cannot be made smaller by itself: it must leave room for a talk.
+# A summary cannot be compacted again by itself, so it must leave room for the conversation.
 _MAX_WINDOW_SHARE = 0.25
 TRANSCRIPT_START = "<transcript>"
 _TRANSCRIPT_END = "</transcript>"
@@ -26,7 +26,7 @@ _SOME_HIDDEN_NOTE = "Note: {count} messages from the beginning of the conversati
 
 
 class SummaryEnvelope(Struct, frozen=True, kw_only=True):
-    """The text of a summary row, as V1 packs it (wire-v1 §7.9)."""
+    """The JSON text of a summary message, as in V1 (wire-v1 §7.9)."""
 
     type: str
     message: str
@@ -35,7 +35,7 @@ class SummaryEnvelope(Struct, frozen=True, kw_only=True):
 
     @property
     def summary(self) -> str:
-        """The summary alone, without the note to the model."""
+        """The summary without the note to the model."""
         _, found, summary = self.message.partition(_SUMMARY_INTRO)
         return summary if found else self.message
 
@@ -52,7 +52,7 @@ def pack(summary: str, hidden: int, time: str, stats: CompactionStats, *, some_s
 
 
 def unpack(row: Message) -> SummaryEnvelope:
-    """What a summary row says; one that comes from elsewhere is its own text."""
+    """Parse a summary message. A text in another format is taken as the message itself."""
     try:
         return msgspec.json.decode(row.text, type=SummaryEnvelope)
     except msgspec.DecodeError:
@@ -60,14 +60,14 @@ def unpack(row: Message) -> SummaryEnvelope:
 
 
 def latest_summary(context: Sequence[Message]) -> str:
-    """The newest summary that the model is shown; empty if there is none."""
+    """The newest summary in the context; empty if there is none."""
     rows = [row for row in context if row.role is Role.SUMMARY]
     return unpack(rows[-1]).summary if rows else ""
 
 
 def clip_summary(summary: str, chars: int | None, window: int) -> str:
-    """No more of a summary than was asked for (None and 0 ask for all of it), and never so much that the window
-    is full of it. Half a character, which no store and no provider takes, is replaced."""
+    """Cut a summary to ``chars`` characters (None and 0 mean no limit) and to its share of the window. Lone surrogates,
+    which stores and providers refuse, are replaced."""
     summary = summary.strip().encode(errors="replace").decode()
     most = int(_MAX_WINDOW_SHARE * window) * BYTES_PER_TOKEN
     most = min(chars or most, most)
@@ -75,7 +75,7 @@ def clip_summary(summary: str, chars: int | None, window: int) -> str:
 
 
 def render_transcript(rows: Sequence[Message], max_chars: int) -> str:
-    """What was said, to be read by whoever summarises it; cut so that it fits."""
+    """The messages as text for the summarizing model, cut to ``max_chars``."""
     pieces = [piece for row in rows for piece in _transcript_entries(row)]
     if sum(map(len, pieces)) > max_chars:
         pieces = [_cut_middle(piece, _MAX_ENTRY_CHARS) for piece in pieces]
@@ -85,7 +85,7 @@ def render_transcript(rows: Sequence[Message], max_chars: int) -> str:
 
 def _transcript_entries(row: Message) -> Iterator[str]:
     if row.hidden or (row.role is Role.APPROVAL and not row.tool_calls):
-        # Our own notes, and who allowed what: neither is part of what was said.
+        # The server's own notes and the approvals are not part of the conversation.
         return
     if row.role is Role.SUMMARY:
         yield f"summary of what was said before: {unpack(row).summary}"
@@ -117,7 +117,7 @@ def _cut_middle(text: str, chars: int) -> str:
 
 
 def summary_settings(given: Mapping[str, Any] | None) -> ModelSettings:
-    """What a caller's model settings say that is of use for a summary."""
+    """The caller's model settings that apply to a summary."""
     given = given or {}
     reasoning = given.get("reasoning") or {}
     return ModelSettings(

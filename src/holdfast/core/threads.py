@@ -1,4 +1,4 @@
-"""A thread of messages: the agent's default one, or a conversation."""
+"""Threads of messages: an agent's default thread, or a conversation."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -11,6 +11,9 @@ from holdfast.core.messages import Message
 from holdfast.core.models import ModelChoice, ModelSettings
 from holdfast.core.paging import Page
 
+# The name of the default thread where others have a conversation id.
+DEFAULT_CONVERSATION = "default"
+
 
 class Thread(Struct, frozen=True, kw_only=True):
     """``id == agent_id`` is the agent's default thread; others are conversations."""
@@ -22,24 +25,24 @@ class Thread(Struct, frozen=True, kw_only=True):
     updated_at: datetime
     summary: str | None = None
     description: str | None = None
-    # What the conversation wants other than its agent; None follows the agent, also when that changes.
+    # Overrides of the agent's model and settings; None follows the agent, also when the agent changes.
     model: str | None = None
     settings: ModelSettings | None = None
     context_window_limit: int | None = None
-    # The caller's own words about the settings, echoed back as they came.
+    # The request's JSON of the settings, returned as it came.
     model_settings: dict[str, Any] | None = None
     hidden: bool | None = None
     archived_at: datetime | None = None
-    # When the last request came, not when it was answered.
+    # The time of the last request, not of its answer.
     last_message_at: datetime | None = None
     created_by_id: str | None = None
     last_updated_by_id: str | None = None
 
     def choose_model(self, agent_choice: ModelChoice) -> ModelChoice:
-        """The model that answers here, given the agent's own (wire-v1 §7.10)."""
+        """The model of this thread, given the agent's choice (wire-v1 §7.10)."""
         chosen = agent_choice
         if self.model is not None and self.model != agent_choice.handle:
-            # Neither the agent's address nor what was told of its model holds for another.
+            # The agent's endpoint and warnings belong to the agent's model.
             chosen = replace(
                 agent_choice,
                 handle=self.model,
@@ -49,7 +52,7 @@ class Thread(Struct, frozen=True, kw_only=True):
                 llm_config=None,
             )
             if chosen.provider != agent_choice.provider:
-                # What the agent asks of its provider may mean nothing to another.
+                # The agent's settings may be invalid for another provider.
                 parallel = agent_choice.settings.parallel_tool_calls
                 chosen = replace(chosen, settings=ModelSettings(parallel_tool_calls=parallel))
         if self.settings is not None:
@@ -60,7 +63,7 @@ class Thread(Struct, frozen=True, kw_only=True):
 
 
 class ThreadQuery(Struct, frozen=True, kw_only=True):
-    """Which conversations a list shows: never a default thread, nor a hidden one. None means any."""
+    """Filters of a list of conversations, which never has default or hidden threads. None means any."""
 
     page: Page
     agent_id: str | None = None
@@ -69,12 +72,12 @@ class ThreadQuery(Struct, frozen=True, kw_only=True):
 
 
 def shareable_messages(context: Sequence[Message], last_id: str | None = None) -> Sequence[Message]:
-    """What a fork may show of a context: all that was said, up to ``last_id`` if given, less an end whose
-    tool calls have no results yet: those are the business of the thread that made them."""
+    """The messages of a context that a fork may share: all after the system message, up to ``last_id`` if given,
+    without an end whose tool calls have no results yet, since those belong to the original thread."""
     said: list[Message] = []
     whole = 0
     waiting: set[str] = set()
-    # The first row is the compiled system message, which every thread has of its own.
+    # The first message is the system message, which each thread has for itself.
     for row in context[1:] if last_id != context[0].id else ():
         said.append(row)
         waiting |= {call.id for call in row.tool_calls}

@@ -1,6 +1,6 @@
-"""Which tools the model may call now: the rules an agent carries and their solver (wire-v1 §3.12, §7.6).
+"""The tool rules of an agent, and which tools they allow the model to call next (wire-v1 §3.12, §7.6).
 
-Rules look at the tools called in this request, in order, and at the last one's output; nothing else.
+Rules depend only on the tools called in this request, in order, and on the last one's output.
 """
 
 import json
@@ -74,7 +74,7 @@ class RequiredBeforeExit(
 class RequiresApproval(
     Struct, frozen=True, tag="requires_approval", tag_field="type", kw_only=True
 ):
-    """Without a timeout a call waits for ever. Left out rather than null: V1 has no such fields."""
+    """Without a timeout a call waits indefinitely. Unset timeout fields are left out of the JSON, since V1 lacks them."""
 
     tool_name: str
     prompt_template: str | None = None
@@ -94,12 +94,12 @@ ToolRule = (
     | RequiresApproval
 )
 
-# Rules that look at what was called just before.
+# Rules about what may follow the last call.
 _SEQUENCING = (ConstrainChildTools, ParentLastTool, Conditional)
 
 
 class AllowedTools(Struct, frozen=True):
-    """The tools on offer, and whether the model must call one of them."""
+    """The tools that may be called, and whether the model must call one of them."""
 
     names: tuple[str, ...]
     forced: bool = False
@@ -111,7 +111,7 @@ def allowed_tools(
     called: Sequence[str],
     last_output: str | None = None,
 ) -> AllowedTools:
-    """What may be called next. An impossible combination offers everything rather than nothing."""
+    """The tools that may be called next. If the rules exclude every tool, all are allowed."""
     first = {rule.tool_name for rule in rules if isinstance(rule, RunFirst)}
     if first and not called:
         names = tuple(name for name in attached if name in first)
@@ -154,7 +154,7 @@ def _choose_by_output(rule: Conditional, output: str | None, everything: set[str
 
 
 def _outputs_match(expected: str, output: str) -> bool:
-    """Equal as text or as JSON values, so that the key ``True`` meets the output ``true``."""
+    """Whether both are equal as text or as JSON values, so that the key ``True`` matches the output ``true``."""
     return expected.strip() == output.strip() or _as_value(expected) == _as_value(output)
 
 
@@ -180,8 +180,18 @@ def needs_approval(rules: Iterable[ToolRule], name: str) -> bool:
     return any(isinstance(rule, RequiresApproval) and rule.tool_name == name for rule in rules)
 
 
+def without_duplicates(rules: Iterable[ToolRule]) -> tuple[ToolRule, ...]:
+    """The rules in their order, each exact duplicate once."""
+    kept: list[ToolRule] = []
+    for rule in rules:
+        # Not a set or dict: rules contain dicts and cannot be hashed.
+        if rule not in kept:
+            kept.append(rule)
+    return tuple(kept)
+
+
 def with_approvals(rules: Sequence[ToolRule], names: Iterable[str]) -> tuple[ToolRule, ...]:
-    """The rules, and a new one for each tool that is not held for approval yet."""
+    """The rules, with an approval rule added for each named tool that has none."""
     added = [RequiresApproval(tool_name=name) for name in names if not needs_approval(rules, name)]
     return (*rules, *added)
 
@@ -197,7 +207,7 @@ def without_approval(rules: Iterable[ToolRule], name: str) -> tuple[ToolRule, ..
 def missing_required_tools(
     rules: Iterable[ToolRule], attached: Sequence[str], called: Sequence[str]
 ) -> tuple[str, ...]:
-    """Attached tools that must be called before the loop may end."""
+    """Attached tools that must still be called before the turn may end."""
     return tuple(
         rule.tool_name
         for rule in rules
@@ -208,14 +218,14 @@ def missing_required_tools(
 
 
 def allows_parallel(rules: Iterable[ToolRule]) -> bool:
-    """Several calls in one answer only make sense without rules about order (wire-v1 §7.7)."""
+    """Whether an answer may have several calls: only without rules about their order (wire-v1 §7.7)."""
     return all(isinstance(rule, RequiresApproval) for rule in rules)
 
 
 def prefilled_arguments(
     rules: Iterable[ToolRule], called: Sequence[str], name: str
 ) -> dict[str, Any]:
-    """Arguments that a rule fixes for the next call of ``name``; they win over the model's."""
+    """Arguments that a rule sets for the next call of ``name``; they override the model's."""
     fixed: dict[str, Any] = {}
     for rule in rules:
         if isinstance(rule, RunFirst) and not called and rule.tool_name == name:
@@ -228,7 +238,7 @@ def prefilled_arguments(
 
 
 def describe(rule: ToolRule) -> str | None:
-    """The rule in a sentence for the model; None if the model need not know."""
+    """The rule as a sentence for the model; None if the model does not need to know it."""
     match rule:
         case RunFirst():
             return f"{rule.tool_name} must be called first"
@@ -251,7 +261,7 @@ def describe(rule: ToolRule) -> str | None:
 
 
 def constraint_error(rules: Iterable[ToolRule], name: str, allowed: Sequence[str]) -> str:
-    """What the model is told when it calls a tool that is not allowed now (wire-v1 §7.6)."""
+    """The error for the model when it calls a tool that is not allowed now (wire-v1 §7.6)."""
     hints = [text for rule in rules if (text := describe(rule)) and _concerns(rule, name)]
     hint = f" Hint: {'; '.join(hints)}." if hints else ""
     return (
@@ -265,7 +275,7 @@ def _concerns(rule: ToolRule, name: str) -> bool:
 
 
 def render(rules: Iterable[ToolRule]) -> str:
-    """The rules as a section of the system prompt; empty if there is nothing to tell."""
+    """The rules as a section of the system prompt; empty if there is nothing to describe."""
     lines = [text for rule in rules if (text := describe(rule))]
     if not lines:
         return ""

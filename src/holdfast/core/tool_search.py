@@ -1,4 +1,4 @@
-"""Finding tools by words: the more, the rarer and the more telling the words that match, the higher the rank."""
+"""Text search over tools, ranked with BM25."""
 
 import math
 import re
@@ -9,11 +9,10 @@ from msgspec import Struct
 
 from holdfast.core.tools import Tool
 
-# How quickly a repeated word stops counting, and how much a long text is held against a tool (BM25's customary
-# values).
+# The usual BM25 parameters k1 (saturation of repeated words) and b (penalty for long texts).
 _SATURATION = 1.2
 _LENGTH_WEIGHT = 0.75
-# A word in the name says more than one in the description.
+# A word in the name counts as often as this.
 _NAME_WEIGHT = 3
 
 _WORD = re.compile(r"[^\W_]+")
@@ -21,15 +20,15 @@ _WORD = re.compile(r"[^\W_]+")
 
 class ToolMatch(Struct, frozen=True):
     tool: Tool
-    # What was searched.
+    # The text that was searched.
     text: str
-    # From 1; None if nothing was looked for.
+    # From 1; None without search words.
     rank: int | None
     score: float
 
 
 def search(tools: Sequence[Tool], query: str, limit: int) -> list[ToolMatch]:
-    """The best matches first. Without words every tool is found, in the order given."""
+    """The best matches first. Without search words, all tools in the given order."""
     wanted = set(_words(query))
     if not wanted:
         return [ToolMatch(tool, _text(tool), None, 0.0) for tool in tools[:limit]]
@@ -74,6 +73,6 @@ def _text(tool: Tool) -> str:
 
 
 def _words(text: str) -> list[str]:
-    # Words of a name such as getWeatherReport or get_weather_report.
+    # Also splits names such as getWeatherReport and get_weather_report into words.
     apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", text)
     return [word.casefold() for word in _WORD.findall(apart)]

@@ -1,4 +1,4 @@
-"""What a tool is. Running one is the toolbox's affair, deriving its schema ``tool_source``'s."""
+"""Tools. The toolbox runs them; ``tool_source`` derives their schemas."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -13,7 +13,7 @@ MAX_RETURN_CHARS = 1_000_000
 
 
 class ToolKind(StrEnum):
-    """Who carries the tool out (wire-v1 §3.1)."""
+    """The type of a tool, which decides what runs it (wire-v1 §3.1)."""
 
     CUSTOM = "custom"
     CORE = "letta_core"
@@ -50,7 +50,7 @@ class Tool(Struct, frozen=True, kw_only=True):
 
 
 def truncate_output(text: str, limit: int) -> str:
-    """A tool's text, cut with a note that says so (wire-v1 §7.4)."""
+    """Cut a tool's output to the limit, with a note that says so (wire-v1 §7.4)."""
     if len(text) <= limit:
         return text
     return (
@@ -60,7 +60,7 @@ def truncate_output(text: str, limit: int) -> str:
 
 
 class ToolQuery(Struct, frozen=True, kw_only=True):
-    """Which tools a list shows. Conditions combine with AND; None or () means any."""
+    """Filters of a list of tools. Conditions combine with AND; None or () means any."""
 
     page: Page
     name: str | None = None

@@ -63,10 +63,10 @@ class ApprovalExpiry:
         except CallerError as error:
             # Somebody was faster; anything else is for the operator to see.
             level = logging.INFO if isinstance(error, Conflict) else logging.WARNING
-            log.log(level, "approval.not_expired", extra=known | {"why": str(error)})
+            log.log(level, "approval.expiry_failed", extra=known | {"why": str(error)})
         except BackendError:
             raise
         except Exception:
-            log.exception("approval.not_expired", extra=known)
+            log.exception("approval.expiry_failed", extra=known)
         else:
             log.info("approval.expired", extra=known)

@@ -7,7 +7,7 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from holdfast.core.messages import Role, ToolCall
-from holdfast.core.runs import StepStatus
+from holdfast.core.steps import StepStatus
 from holdfast.core.turn import AskModel
 from holdfast.engine.answer_facts import AnswerFacts
 from holdfast.engine.attempts import ask_with_retries, with_attempts

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from msgspec.structs import replace
 
 from holdfast.core.retrying import retry_wait_seconds
-from holdfast.core.runs import Attempt, Step
+from holdfast.core.steps import Attempt, Step
 from holdfast.engine.progress import EffectProgress
 from holdfast.engine.save_now import save_now
 from holdfast.engine.state import State
@@ -92,5 +92,5 @@ async def _save_attempt(services: Services, step: Step) -> None:
         "error_type": last.kind,
         "wait_seconds": last.wait_seconds,
     }
-    log.warning("model.failed_for_now", extra=told)
+    log.warning("model.retrying", extra=told)
     await save_now(services, lambda tx: tx.steps.save(step), "noting an attempt")

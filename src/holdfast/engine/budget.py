@@ -110,13 +110,13 @@ def time_limit(run: Run, clock: Clock, interruption: Interruption) -> Iterator[N
         return
     seconds = budget.seconds
 
-    def used() -> float:
+    def used_seconds() -> float:
         return (clock.now() - started_at).total_seconds()
 
     def stop() -> None:
-        interruption.trigger(end_for_overrun(budgets.time_overrun(seconds, used())))
+        interruption.trigger(end_for_overrun(budgets.time_overrun(seconds, used_seconds())))
 
-    timer = asyncio.get_running_loop().call_later(max(seconds - used(), 0), stop)
+    timer = asyncio.get_running_loop().call_later(max(seconds - used_seconds(), 0), stop)
     try:
         yield
     finally:

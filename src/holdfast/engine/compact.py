@@ -10,13 +10,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from holdfast.core import compaction, context, memory, prompts, summaries
+from holdfast.core import compaction, context, summaries
+from holdfast.core.blocks import visible_blocks
 from holdfast.core.compaction import CompactionStats, Eviction, Trigger
 from holdfast.core.ids import Kind
 from holdfast.core.messages import Message, Role, Text
 from holdfast.core.models import ModelChoice
 from holdfast.core.prices import Price
-from holdfast.core.runs import RunFailure, StepStatus, sum_known
+from holdfast.core.runs import RunFailure, sum_known
+from holdfast.core.steps import StepStatus
+from holdfast.core.system_prompt import compile_prompt, human_time
 from holdfast.core.traces import CallType
 from holdfast.core.turn import Compact
 from holdfast.engine.attempts import ask_with_retries, with_attempts
@@ -83,7 +86,7 @@ async def compact(
 ) -> State:
     """The state with a summary in the place of its oldest rows. A window that is only nearly full stays as it is
     if no summary can be had; where there is no way on without one, the summariser's error ends the run."""
-    settings = _compaction_settings(state)
+    settings = _compaction_settings(services, state)
     planned = _plan_eviction(state, settings)
     writer = _Summariser(services, state, settings, progress)
     status, failure = StepStatus.SUCCESS, None
@@ -107,10 +110,11 @@ async def compact(
     return _with_summary(services, state, command.trigger, planned, summary)
 
 
-def _compaction_settings(state: State) -> dict[str, Any]:
+def _compaction_settings(services: Services, state: State) -> dict[str, Any]:
     """The request's settings, else the agent's; a question that was refused twice spares nothing."""
     given = state.run.request.compaction or state.agent.compaction_settings
-    settings = context.compaction_settings(state.agent.model.handle, given)
+    summariser = services.catalogue.summary_handle(state.agent.model.handle)
+    settings = context.compaction_settings(summariser, given)
     return settings | {"mode": "all"} if state.turn.overflows > 1 else settings
 
 
@@ -158,7 +162,7 @@ def _with_summary(
     text = summaries.pack(
         summary,
         len(planned.evicted),
-        prompts.human_time(now, state.agent.timezone),
+        human_time(now, state.agent.timezone),
         stats,
         some_stay=bool(planned.kept),
     )
@@ -198,11 +202,11 @@ def store_compaction(tx: Transaction, state: State, now: datetime) -> State:
 def _compile_system_message(tx: Transaction, state: State, now: datetime) -> str:
     agent, thread_id = state.agent, state.run.thread_id
     own = tx.blocks.thread_blocks([thread_id])[thread_id]
-    blocks = memory.visible_blocks(tx.agents.blocks([agent.id]).get(agent.id, ()), own)
+    blocks = visible_blocks(tx.agents.blocks([agent.id]).get(agent.id, ()), own)
     # One row of each thread is its system message, which nobody said.
     said = max(tx.messages.count(agent.id) - len(tx.threads.list_of_agent(agent.id)), 0)
-    stamp = prompts.human_time(now, agent.timezone)
-    return prompts.compile_prompt(agent, thread_id, blocks, said, stamp)
+    stamp = human_time(now, agent.timezone)
+    return compile_prompt(agent, thread_id, blocks, said, stamp)
 
 
 def _estimate_tokens(state: State, rows: Sequence[Message]) -> int:
@@ -273,7 +277,9 @@ class _Summariser:
         handle, given = self._settings["model"], self._settings.get("model_settings")
         is_own = handle == own.handle and not given
         # What is said to a server of somebody's own is not to be read elsewhere unless that was chosen.
-        is_private = own.endpoint is not None and handle == context.summary_model(own.handle)
+        is_private = own.endpoint is not None and handle == (
+            self._services.catalogue.summary_handle(own.handle)
+        )
         if is_own or is_private or self._settings["mode"] in context.SELF_COMPACTING_MODES:
             return [own]
         try:

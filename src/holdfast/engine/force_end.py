@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from holdfast.core.events import Event
 from holdfast.core.lifecycle import is_over
-from holdfast.core.runs import Run, RunFailure, RunStatus, Step, StepStatus, StopReason
+from holdfast.core.runs import Run, RunFailure, RunStatus, StopReason
+from holdfast.core.steps import Step, StepStatus
 from holdfast.ports.clock import Clock, Ids
 from holdfast.ports.store import Transaction
 from holdfast.run_end import RunEnd, end_without_worker

@@ -7,7 +7,8 @@ from msgspec import Struct
 
 from holdfast.core.messages import Part, Text, Thinking, ToolCall, ToolReturn
 from holdfast.core.models import ModelChoice
-from holdfast.core.runs import Attempt, Step, Usage, sum_known
+from holdfast.core.runs import Usage, sum_known
+from holdfast.core.steps import Attempt, Step
 from holdfast.core.turn import EndTurn
 from holdfast.engine.state import State
 from holdfast.ports.model import (

@@ -9,7 +9,8 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from holdfast.core.events import Streamed
-from holdfast.core.runs import Run, RunFailure, RunStatus, Step, StepStatus, StopReason
+from holdfast.core.runs import Run, RunFailure, RunStatus, StopReason
+from holdfast.core.steps import Step, StepStatus
 from holdfast.core.turn import EndTurn
 from holdfast.engine.answer_facts import to_model_event
 from holdfast.engine.claim import load_queued

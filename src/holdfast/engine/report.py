@@ -3,7 +3,7 @@
 import logging
 
 from holdfast import logs
-from holdfast.core.runs import Step, StepStatus
+from holdfast.core.steps import Step, StepStatus
 from holdfast.core.turn import AskModel, Compact, RunTools
 from holdfast.engine.checkpoint import CheckpointResult
 from holdfast.ports.services import Services

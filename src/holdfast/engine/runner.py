@@ -41,7 +41,7 @@ class Runner:
         store = self._services.store
         result = await store.write(lambda tx: self._claim(tx, run_id))
         if result is None:
-            log.info("run.gone")
+            log.info("run.skipped")
             # Whoever cancelled the run may not have published its end yet, and the worker closes its log now.
             self._services.events.publish(
                 await store.read(lambda tx: tx.events.list_after(run_id, 0, 1))
@@ -65,7 +65,7 @@ class Runner:
         run = forced.run
         # The caller need not be the task of the run, whose log lines have these fields by themselves.
         fields = {"run_id": run.id, "agent_id": run.agent_id, **log_fields(run)}
-        log.error("run.given_up", extra=fields)
+        log.error("run.retries_exhausted", extra=fields)
         for step in forced.steps:
             services.telemetry.step_ended(step)
         services.telemetry.run_ended(run)

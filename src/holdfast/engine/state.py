@@ -13,7 +13,8 @@ from holdfast.core.events import Event
 from holdfast.core.messages import CallState, Message, OpenCall, Part, Role, Text, ToolCall
 from holdfast.core.models import ModelChoice
 from holdfast.core.providers import Provider, names_user_provider
-from holdfast.core.runs import ClientTool, Run, Step, Usage, sum_known
+from holdfast.core.runs import ClientTool, Run, Usage, sum_known
+from holdfast.core.steps import Step
 from holdfast.core.threads import Thread
 from holdfast.core.tools import Tool
 from holdfast.core.traces import ProviderTrace

@@ -104,7 +104,7 @@ class Worker:
             self._tasks, timeout=self._drain_seconds, return_when=asyncio.FIRST_EXCEPTION
         )
         if left:
-            log.info("runs.left_to_the_next_start", extra={"count": len(left)})
+            log.info("runs.deferred", extra={"count": len(left)})
 
     async def _stop_runs(self) -> None:
         """The runs that are under way stay as they are, those that were left behind have ended without their task."""
@@ -130,7 +130,7 @@ class Worker:
         """Runs that hold their thread go before those that wait for it."""
         first = self._interrupted
         if runs:
-            log.info("runs.found", extra={"count": len(runs), "interrupted": len(first)})
+            log.info("runs.requeued", extra={"count": len(runs), "interrupted": len(first)})
         for run in sorted(runs, key=lambda run: (run.id not in first, run.created_at)):
             self._services.events.open(run.id, after=run.highest_seq)
             self._services.dispatch.submit(Ticket(run.id, run.thread_id))
@@ -167,7 +167,7 @@ class Worker:
             try:
                 return await begin(ticket.run_id, interruption)
             except (StaleRun, NotFound):
-                return log.info("run.taken_away")
+                return log.info("run.superseded")
             except BackendError:
                 log.exception("store.unreachable", extra={"while": "carrying the run"})
                 await asyncio.sleep(STORE_RETRY_SECONDS)
@@ -189,7 +189,7 @@ class Worker:
                 log.exception("store.unreachable", extra={"while": "giving a run up"})
                 await asyncio.sleep(STORE_RETRY_SECONDS)
             except Exception:
-                log.exception("run.lost")
+                log.exception("run.end_failed")
                 return None
 
     async def _abandon(self, run_id: str) -> None:

@@ -7,13 +7,13 @@ rebinding) nor by sending requests across origins.
 
 import hmac
 from collections.abc import Mapping
-from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from holdfast.core.addresses import is_loopback
 from holdfast.errors import Unauthorized
 from holdfast.http.error_status import error_response
 from holdfast.http.json_response import json_response
@@ -91,23 +91,11 @@ def _is_allowed_origin(headers: Mapping[str, str], host: str) -> bool:
     return bool(site) and (site == host or is_loopback(_hostname(site)))
 
 
-def is_loopback(hostname: str | None) -> bool:
-    if hostname is None:
-        return False
-    name = hostname.removesuffix(".")
-    if name == "localhost" or name.endswith(".localhost"):
-        return True
+def _hostname(netloc: str) -> str:
     try:
-        return ip_address(name).is_loopback
+        return urlsplit(f"//{netloc}").hostname or ""
     except ValueError:
-        return False
-
-
-def _hostname(netloc: str) -> str | None:
-    try:
-        return urlsplit(f"//{netloc}").hostname
-    except ValueError:
-        return None
+        return ""
 
 
 def _text_after_prefix(word: str, text: str) -> str:
@@ -138,7 +126,7 @@ class BodyLimit:
         """For bodies that do not announce their length, or lie."""
         received = 0
 
-        async def counted() -> Message:
+        async def receive_counted() -> Message:
             nonlocal received
             message = await receive()
             received += len(message.get("body", b""))
@@ -147,7 +135,7 @@ class BodyLimit:
                 raise HTTPException(413, self._refusal(), {"connection": "close"})
             return message
 
-        return counted
+        return receive_counted
 
     def _refusal(self) -> str:
         return (

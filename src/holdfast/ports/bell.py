@@ -1,21 +1,21 @@
-"""Waking up whoever waits. A bell carries no data: who is woken looks into the store."""
+"""Wake-ups between tasks. A bell carries no data: the task that is woken reads the store."""
 
 from typing import Protocol
 
-# Rung when a cancel was put on record.
+# Rung when a cancellation was stored.
 CANCELS = "cancels"
-# Rung when a run begins to wait for a person, but not for ever.
+# Rung when a run starts to wait for a person, with a deadline.
 DEADLINES = "deadlines"
-# Rung when a callback is due, or there is room to deliver one.
+# Rung when a callback is due, or when another one may be delivered.
 CALLBACKS = "callbacks"
 
 
 class Bell(Protocol):
     def ring(self, topic: str) -> None:
-        """Wake everybody who waits for the topic. A ring that nobody waits for is kept, once, for the
-        next who does, so that no wake-up falls between a look and a wait."""
+        """Wake all tasks that wait for the topic. If none waits, the next ``wait`` returns at once; several such rings
+        count as one. So no wake-up is lost between reading the store and waiting."""
         ...
 
     async def wait(self, topic: str) -> None:
-        """Return at the next ring, or at once if one was kept."""
+        """Return at the next ring, or at once after a ring for which no task waited."""
         ...

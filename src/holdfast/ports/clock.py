@@ -1,4 +1,4 @@
-"""Time and chance: the two things that the core may not reach for itself."""
+"""Time and random ids. The core gets both as arguments."""
 
 from datetime import datetime
 from typing import Protocol
@@ -8,23 +8,23 @@ from holdfast.core.ids import Kind
 
 class Clock(Protocol):
     def now(self) -> datetime:
-        """The present, aware and in UTC."""
+        """Return the current time, timezone-aware and in UTC."""
         ...
 
     def monotonic_ns(self) -> int:
-        """Nanoseconds that never go backwards; only differences mean anything."""
+        """Return nanoseconds that never go backwards. Only differences have a meaning."""
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Wait so long by this clock."""
+        """Wait for this many seconds of this clock."""
         ...
 
 
 class Ids(Protocol):
     def new_id(self, kind: Kind) -> str:
-        """A new id ``<prefix>-<uuid4>``, never given before."""
+        """Return a new unique id: ``<prefix>-<uuid4>``."""
         ...
 
     def new_otid(self) -> str:
-        """A bare UUID for a message whose sender chose no offline threading id."""
+        """Return a new UUID for a message whose sender gave no offline threading id."""
         ...

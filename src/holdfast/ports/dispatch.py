@@ -1,4 +1,4 @@
-"""Handing queued runs to workers. The store is the truth; a dispatch only says where to look."""
+"""The queue from which workers take runs. The store is authoritative; a dispatch only says which run to load next."""
 
 from typing import Protocol
 
@@ -6,7 +6,7 @@ from msgspec import Struct
 
 
 class Ticket(Struct, frozen=True):
-    """A queued run and the thread whose turn it waits for."""
+    """A queued run and its thread. Of the runs of one thread only one is executed at a time."""
 
     run_id: str
     thread_id: str
@@ -14,30 +14,31 @@ class Ticket(Struct, frozen=True):
 
 class Dispatch(Protocol):
     def submit(self, ticket: Ticket) -> None:
-        """Offer a queued run. Tickets of one thread are taken in the order of submission, one at a time. A run that is known already is
-        not offered twice."""
+        """Queue a run. Tickets of one thread are taken in the order of submission, one at a time. A run that is queued
+        or taken already is ignored."""
         ...
 
     async def take(self) -> Ticket:
-        """The next ticket whose thread is free; it holds the thread until ``release``."""
+        """Wait for a ticket whose thread is free and return it. It holds the thread until ``release``."""
         ...
 
     def release(self, ticket: Ticket) -> None:
-        """The run of this ticket no longer needs its thread."""
+        """Free the thread that this ticket holds."""
         ...
 
     def count_waiting(self) -> int:
-        """How many tickets were submitted here and not taken yet. May be asked from any thread."""
+        """Return how many tickets were submitted here and are not taken yet. May be called from any thread."""
         ...
 
     def run_holds_thread(self, run_id: str) -> bool:
-        """Whether the run has had its turn here and was not released yet."""
+        """Whether the run got its thread here and has not been released yet."""
         ...
 
     async def wait_for_turn(self, run_id: str) -> None:
-        """Return once the run no longer waits for its thread."""
+        """Return when the run no longer waits for its thread."""
         ...
 
     def withdraw(self, run_id: str) -> str | None:
-        """Forget a ticket that was not taken yet; the run that held it up, if that is known."""
+        """Remove a ticket that waits for its thread. Return the id of the run that holds the thread; None if there was
+        no such ticket."""
         ...

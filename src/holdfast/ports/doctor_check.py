@@ -1,4 +1,4 @@
-"""What an examination of the set-up found. Each adapter examines its own part and changes nothing."""
+"""The result of one check of ``holdfast doctor``. Each adapter checks its own part and changes nothing."""
 
 from enum import StrEnum
 
@@ -9,12 +9,12 @@ class Verdict(StrEnum):
     GOOD = "good"
     # Worth knowing; nothing has to be done.
     NOTE = "note"
-    # The server would not start, or not do what it was told to.
+    # The server would not start, or would not do what its settings say.
     PROBLEM = "problem"
 
 
 class Check(Struct, frozen=True):
-    """``words`` is a sentence that says what is the case and, if something is wrong, what to do."""
+    """``message`` is a sentence that says what was found and, if something is wrong, what to do."""
 
     verdict: Verdict
     subject: str

@@ -1,4 +1,4 @@
-"""Reading a run while it happens and afterwards."""
+"""The event log: reading a run's events while it runs and afterwards."""
 
 from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
@@ -7,14 +7,14 @@ from holdfast.core.events import Event
 
 
 class EventLog(Protocol):
-    """Live readers are served from memory, all others from the store's durable copy.
+    """Live readers are served from memory, all others from the durable copy in the store.
 
-    The writer commits the events of a checkpoint (``Transaction.events``) before it publishes them. What it
-    publishes first, it commits in the same order soon after, and says so by ``settle``.
+    The writer of a run commits the events of a checkpoint (``Transaction.events``) before it publishes them. Streamed
+    events it publishes first and commits soon after, in the same order; then it calls ``mark_durable``.
     """
 
     def open(self, run_id: str, after: int = 0) -> None:
-        """Keep the run's events in memory from now on; those up to ``after`` happened before."""
+        """Keep the run's events in memory from now on. Events up to ``after`` are in the past."""
         ...
 
     def publish(self, events: Sequence[Event]) -> None:
@@ -22,20 +22,21 @@ class EventLog(Protocol):
         ...
 
     def mark_durable(self, run_id: str, seq: int) -> None:
-        """Everything up to this number is durable by now, so it need not be kept in memory."""
+        """Events up to this number are in the store now and may be dropped from memory."""
         ...
 
     def close(self, run_id: str) -> None:
-        """No more events will come from this process: its readers are let go."""
+        """No more events of the run come from this process: its readers end."""
         ...
 
     def disconnect_readers(self) -> None:
-        """The process ends soon: all readers are let go, as if every run had been closed, and so are those who
-        still come and would have to wait."""
+        """The process stops soon: all readers end as if every run had been closed. Later readers get what is stored
+        and end instead of waiting."""
         ...
 
     def follow(self, run_id: str, after: int = 0) -> AsyncGenerator[Sequence[Event], None]:
-        """Each event with ``seq > after``, once and in order, in batches of what is there already, waiting
-        for those to come. A slow reader costs nothing but its place. Ends after
-        ``RunEnded``, or without it when this process lets go of the run. NotFound if there is no such run."""
+        """Yield each event with ``seq > after`` once and in order, in batches of what is available, and wait for more.
+
+        Ends after ``RunEnded``, or without it when this process closes the run. A slow reader does not slow the run.
+        NotFound if there is no such run."""
         ...

@@ -1,4 +1,4 @@
-"""Asking a language model. One call is one answer; the adapter knows every provider's ways."""
+"""Asking a language model. One call is one answer; the differences between providers are the adapter's."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -15,7 +15,7 @@ from holdfast.core.turn import Finish
 
 
 class ToolOffer(Struct, frozen=True):
-    """A tool as the model is told of it."""
+    """A tool as it is described to the model."""
 
     name: str
     description: str
@@ -23,8 +23,8 @@ class ToolOffer(Struct, frozen=True):
 
 
 class Exchange(Struct, frozen=True, kw_only=True):
-    """A request to a provider and what came back: the bodies as they were, no headers, no keys. ``status_code``
-    None means that no answer began; ``error`` says why it did not end well."""
+    """A request to a provider and its response: the bodies without headers and keys. ``status_code`` None means that
+    there was no response; ``error`` says why it failed."""
 
     request: dict[str, Any]
     response: dict[str, Any]
@@ -34,7 +34,7 @@ class Exchange(Struct, frozen=True, kw_only=True):
 
 
 class Question(Struct, frozen=True, kw_only=True):
-    """All that the model is given. The rows begin with the system message, and every call has its result."""
+    """Everything that the model is given. The history begins with the system message, and every call has its result."""
 
     choice: ModelChoice
     history: tuple[Message, ...]
@@ -43,9 +43,9 @@ class Question(Struct, frozen=True, kw_only=True):
     force_tool: bool = False
     parallel_tool_calls: bool = False
     call_type: CallType = CallType.AGENT_STEP
-    # The user's own account, for a model of a provider that a user brought.
+    # The user's account, for a model of a user provider.
     account: Provider | None = None
-    # Where each exchange with the provider is added when it is over, however it ended. None: nobody wants to know.
+    # A list to which each exchange with the provider is added when it has ended, however it ended. None: not recorded.
     exchanges: list[Exchange] | None = None
 
 
@@ -54,7 +54,7 @@ class ThinkingDelta(Struct, frozen=True):
 
 
 class HiddenThinking(Struct, frozen=True):
-    """The model thought something that it does not show; what it sent instead, if it was redacted."""
+    """Thinking that the provider does not show; ``data`` is what it sent instead, if it was redacted."""
 
     redacted: bool
     data: str | None = None
@@ -73,7 +73,7 @@ class ToolCallDelta(Struct, frozen=True):
 
 
 class UsageUpdate(Struct, frozen=True):
-    """What the provider says that it has counted so far. Some say it early, some only with the answer."""
+    """The tokens that the provider has reported so far. Some providers report early, some only with the answer."""
 
     usage: Usage
 
@@ -97,8 +97,8 @@ class Model(Protocol):
     def ask(self, question: Question) -> AbstractAsyncContextManager[AsyncIterator[ModelEvent]]:
         """Stream one answer. Leaving the context, or cancelling, closes the provider's socket at once.
 
-        Raises ModelError (see ``errors``) for whatever the provider does wrong, UnknownModel if no
-        provider of that handle is configured.
+        Raises ModelError (see ``errors``) for every failure of the provider, UnknownModel if the handle's
+        provider is not configured.
         """
         ...
 
@@ -107,9 +107,9 @@ class Catalogue(Protocol):
     """Which models there are."""
 
     async def list_models(self) -> Sequence[ModelInfo]:
-        """What the configured providers and servers have, by handle: as they say it, else as it is published.
+        """The models of the configured providers, by handle: from the provider's list, else as published.
 
-        They are asked side by side, for two seconds at most; what they say is kept for a minute.
+        The providers are asked in parallel, for two seconds at most; their answers are cached for a minute.
         """
         ...
 
@@ -118,22 +118,23 @@ class Catalogue(Protocol):
         ...
 
     async def prepare(self, handle: str, *, settings: bool = False) -> None:
-        """Learn what must be known of this model before it is chosen: above all what context its server
-        really serves; if ``settings`` will be judged, what is needed for that. Raises nothing."""
+        """Load what ``find`` and ``with_warnings`` need for this model: above all the context window that its server
+        really serves, and for ``settings`` what is known about the model's settings. Raises nothing."""
         ...
 
-    def find(self, handle: str) -> ModelInfo:
-        """The model of this handle. InvalidArgument if it is not ``provider/name``; UnknownModel if
-        its provider is not configured."""
+    def find(self, handle: str, *, must_be_listed: bool = False) -> ModelInfo:
+        """The model of this handle. InvalidArgument if it is not ``provider/name``; UnknownModel if its provider is
+        not configured. ``must_be_listed`` is for a handle that a caller has just chosen: UnknownModel also if the
+        provider's list of models is known and lacks it."""
         ...
 
     def check(self, choice: ModelChoice) -> None:
-        """Whether the choice can be asked now: raises as ``find`` does, and if its address is not allowed."""
+        """Check that the choice can be asked now. Raises as ``find`` does, and if its address is not allowed."""
         ...
 
     def with_warnings(self, choice: ModelChoice) -> ModelChoice:
-        """The choice with its address judged (InvalidArgument if the operator did not allow it; None if the
-        provider as configured is meant), and with a sentence for each setting that the model cannot heed."""
+        """The choice with its address checked (InvalidArgument if the operator did not allow it; None if the
+        provider as configured is meant), and with a sentence for each setting that has no effect on the model."""
         ...
 
     def find_embedding(self, handle: str) -> EmbeddingInfo | None:
@@ -142,15 +143,23 @@ class Catalogue(Protocol):
         ...
 
     def with_user_provider(self, provider: Provider) -> "Catalogue":
-        """The same, and the models of a provider that a user brought; ``models`` lists only those.
-        InvalidArgument if Holdfast cannot reach it, or may not."""
+        """The same catalogue with the models of a user provider; ``list_models`` lists only those.
+        InvalidArgument if the provider cannot be reached, or its address is not allowed."""
         ...
 
     async def verify(self, provider: Provider) -> None:
-        """See whether the provider takes the user's keys. ModelAuthFailed if it does not, another ModelError if
+        """Check that the provider accepts the user's keys. ModelAuthFailed if it does not, another ModelError if
         it does not answer, InvalidArgument if it cannot be asked."""
         ...
 
     def default_handle(self) -> str | None:
         """The model for agents that name none, if the operator chose one."""
+        ...
+
+    def summary_handle(self, handle: str) -> str:
+        """The model that writes summaries for agents with this model, unless another is chosen (wire-v1 §7.9)."""
+        ...
+
+    def is_reserved(self, name: str) -> bool:
+        """Whether this is the name of a provider that Holdfast knows. A user provider cannot have it."""
         ...

@@ -1,4 +1,4 @@
-"""Requests to addresses that a caller gave: a callback, a picture. Never elsewhere than a caller may send us."""
+"""HTTP requests to addresses that a caller gave: callbacks, pictures. Private addresses are refused unless allowed."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -7,19 +7,19 @@ from msgspec import Struct
 
 
 class OutgoingRequest(Struct, frozen=True, kw_only=True):
-    """One request. ``timeout_seconds`` is for all of it, the look-up of the name included."""
+    """One request. ``timeout_seconds`` covers all of it, including name resolution."""
 
     url: str
     method: str = "GET"
     headers: Mapping[str, str] = {}
     body: bytes = b""
     timeout_seconds: float
-    # An answer with a larger body is not read to its end: Undeliverable.
+    # A larger response body is not read to its end: Undeliverable.
     max_response_bytes: int
 
 
 class OutgoingResponse(Struct, frozen=True):
-    """What came back, whatever its status. Names of headers are in lower case."""
+    """The response, whatever its status. Header names are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -28,12 +28,14 @@ class OutgoingResponse(Struct, frozen=True):
 
 class Outgoing(Protocol):
     def check(self, url: str) -> None:
-        """AddressForbidden if it is evident from the text that the URL will not be reached. One that passes
-        may still be refused later: what its name means is known only when it is looked up."""
+        """Raise AddressForbidden if the text of the URL shows that ``send`` would refuse it. A URL that passes may still
+        be refused by ``send``, because its host name is resolved only then."""
         ...
 
     async def send(self, request: OutgoingRequest) -> OutgoingResponse:
-        """The answer to one request. The name is looked up once and the connection made to an address that
-        was judged; Host and TLS keep the name. Redirects are not followed, proxies not used, nothing is tried
-        twice. AddressForbidden, or Undeliverable if there is no answer in time."""
+        """Send one request and return the response.
+
+        The host name is resolved once, the address is checked, and the connection goes to that address; Host header
+        and TLS keep the name. Redirects are not followed, proxies are not used, and nothing is retried.
+        AddressForbidden if the address is refused, Undeliverable if there is no response in time."""
         ...

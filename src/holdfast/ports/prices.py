@@ -1,4 +1,4 @@
-"""What models cost."""
+"""The prices of models."""
 
 from typing import Protocol
 
@@ -8,6 +8,6 @@ from holdfast.core.prices import Price
 
 class Prices(Protocol):
     async def find(self, choice: ModelChoice) -> Price | None:
-        """What the model costs now. None if that is not known, and it is never guessed: a server that only
-        speaks a provider's API may charge anything."""
+        """The model's current price. None if it is not known. It is never guessed: a server that only speaks a
+        provider's API may charge anything."""
         ...

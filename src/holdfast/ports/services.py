@@ -1,4 +1,4 @@
-"""All ports together: what use cases and the engine may reach. ``assembly`` builds it once."""
+"""All ports together: what use cases and the engine may use. ``assembly`` builds it once."""
 
 from dataclasses import dataclass
 
@@ -16,23 +16,23 @@ from holdfast.ports.toolbox import Toolbox
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Bounds that the operator may set; each is a setting of the same name in ``config``."""
+    """Limits that the operator can set; each is a setting of the same name in ``config``."""
 
-    # How long a send waits for its turn on a thread before it is refused.
+    # How long a message waits for a free thread before it is refused.
     busy_wait_seconds: float = 30.0
     # How long one tool call may take.
     tool_timeout_seconds: float = 180.0
-    # How often a run that a dead process left behind is picked up again before it is ended as failed.
+    # How often an unfinished run of a dead process is continued before it is ended as failed.
     max_recoveries: int = 3
-    # How often the model is asked for one answer while its provider fails for a moment, the first time included.
+    # How often the model is asked for one answer when its provider fails temporarily, including the first time.
     model_attempts: int = 5
-    # How long after the first attempt another may begin.
+    # How long after the first attempt another one may start.
     model_retry_seconds: float = 60.0
-    # How long a run may make no progress in the middle of its work before it is ended as failed.
+    # How long a run may make no progress before it is ended as failed.
     run_stall_seconds: float = 900.0
-    # How much of a request to a provider, and of its answer, is kept to be looked at; 0: nothing.
+    # How many bytes of a request to a provider, and of its answer, are stored for inspection; 0: none.
     max_trace_bytes: int = 0
-    # How often a callback is tried before it is given up.
+    # How often a callback is attempted before it is given up.
     callback_attempts: int = 8
 
 

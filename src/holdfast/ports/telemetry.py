@@ -1,6 +1,6 @@
-"""Telling those who watch the server what it does, as it happens: spans and figures. Log lines are not its affair.
+"""Telemetry: spans and metrics of what the server does. Log lines are separate (``holdfast.logs``).
 
-Every call is a fact. None waits, fails or changes anything, and none may be made per token.
+Every call reports a fact. No call waits, fails or changes anything, and none is made per token.
 """
 
 from collections.abc import Mapping
@@ -8,58 +8,59 @@ from contextlib import AbstractContextManager
 from typing import Final, Protocol
 
 from holdfast.core.agents import Agent
-from holdfast.core.runs import Run, Step
+from holdfast.core.runs import Run
+from holdfast.core.steps import Step
 
 
 class Telemetry(Protocol):
     def trace_parent(self) -> str | None:
-        """Where in a trace this task is, as W3C ``traceparent``: for whoever goes on elsewhere, or later."""
+        """Return the current span of this task as W3C ``traceparent``, to continue the trace elsewhere or later."""
         ...
 
     def run_started(self, run: Run, agent: Agent) -> None:
-        """This task carries the run from now on, until ``run_ended`` or ``run_left``. One that was interrupted begins
-        again, in the trace in which it was sent."""
+        """This task executes the run from now on, until ``run_ended`` or ``run_released``. A run that was interrupted
+        starts again, in the trace of its request."""
         ...
 
     def step_started(self, step: Step) -> None:
-        """The run that this task carries has a new step."""
+        """The run of this task started a step."""
         ...
 
     def step_ended(self, step: Step) -> None:
-        """It is over, as its status says. A step that another process began may end here."""
+        """A step ended with its status. It may have been started by another process."""
         ...
 
     def run_ended(self, run: Run) -> None:
-        """A run is over, or waits for a person: that of this task, or one that nobody carried."""
+        """A run ended or waits for a person: the run of this task, or one that no task executes."""
         ...
 
     def run_released(self) -> None:
-        """This task carries its run no longer, and it is not over: somebody else has it, or the next start will."""
+        """This task no longer executes its run, which has not ended: another task or the next start continues it."""
         ...
 
 
 class RequestSpan(Protocol):
     def set_response(self, status: int, route: str | None) -> None:
-        """The answer begins. ``route`` is the pattern of the path, if there is one."""
+        """Record that the response starts. ``route`` is the pattern of the path, if one matched."""
         ...
 
 
 class RequestTelemetry(Protocol):
-    """For the door: who comes in, and what is answered."""
+    """Telemetry of HTTP requests to this server."""
 
     def trace_request(
         self, method: str, path: str, headers: Mapping[str, str]
     ) -> AbstractContextManager[RequestSpan]:
-        """Around all that is done for a request. It goes on in the trace that its ``traceparent`` names."""
+        """Open a span around the handling of a request. It continues the trace that the ``traceparent`` header names."""
         ...
 
     def render_metrics(self) -> tuple[bytes, str]:
-        """All figures as they are now in Prometheus' text form, and its media type. Blocks."""
+        """Return all metrics in the Prometheus text format, and its media type. Blocks."""
         ...
 
 
 class NullTelemetry:
-    """Nobody watches."""
+    """Telemetry that records nothing."""
 
     def trace_parent(self) -> str | None:
         return None

@@ -1,4 +1,4 @@
-"""Carrying out a tool call, wherever the tool lives."""
+"""The toolbox: executing tool calls, built-in and custom."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -11,7 +11,7 @@ from holdfast.core.turn import PlannedCall
 
 
 class ToolContext(Struct, frozen=True, kw_only=True):
-    """On whose behalf a tool runs and what it may see."""
+    """The agent and run for which a tool is executed, and the environment variables that it gets."""
 
     agent_id: str
     organization_id: str
@@ -22,7 +22,7 @@ class ToolContext(Struct, frozen=True, kw_only=True):
 
 
 class BuiltinSpec(Struct, frozen=True, kw_only=True):
-    """A tool that Holdfast brings along."""
+    """A tool that is part of Holdfast."""
 
     name: str
     description: str
@@ -33,12 +33,12 @@ class BuiltinSpec(Struct, frozen=True, kw_only=True):
 
 class Toolbox(Protocol):
     def builtin_tools(self) -> Sequence[BuiltinSpec]:
-        """The tools that need no source: every organisation has a row for each."""
+        """Return the tools that need no source. Every organisation has a stored tool for each."""
         ...
 
     async def run(self, tool: Tool, planned: PlannedCall, context: ToolContext) -> ToolReturn:
-        """The result of the call, cut to the tool's limit. Whatever the tool does wrong is a result with
-        the outcome ``failed``, never an exception. Cancelling kills the tool and all it started."""
+        """Execute the call and return its result, truncated to the tool's limit. A tool that fails gives a result with
+        the outcome ``failed``, never an exception. Cancelling kills the tool and all processes that it started."""
         ...
 
     async def run_source(
@@ -49,5 +49,5 @@ class Toolbox(Protocol):
         environment: Mapping[str, str],
         requirements: Sequence[str] = (),
     ) -> ToolReturn:
-        """Run a source that is not stored as a tool."""
+        """Execute a source that is not stored as a tool."""
         ...

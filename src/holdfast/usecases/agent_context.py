@@ -1,4 +1,4 @@
-"""What an agent's model is shown: how full the window is, and the ways to start it afresh."""
+"""An agent's context: how full the model's window is, recompiling the system message, and resetting the context."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,7 +19,7 @@ from holdfast.usecases import system_prompt
 
 
 class WindowPart(Struct, frozen=True):
-    """One part of what the model is shown, and about how many tokens it takes."""
+    """One part of the context and its estimated number of tokens."""
 
     text: str
     tokens: int
@@ -50,7 +50,7 @@ class Window(Struct, frozen=True, kw_only=True):
 async def load_window(
     services: Services, actor: Actor, agent_id: str, thread_id: str | None = None
 ) -> Window:
-    """The window of one of the agent's threads; of the default one if none is named."""
+    """Measure the window of one of the agent's threads, or of its default thread if none is given."""
 
     def work(tx: Transaction) -> Window:
         agent = tx.agents.get(actor.organization_id, agent_id)
@@ -69,7 +69,7 @@ async def load_window(
 async def recompile(
     services: Services, actor: Actor, agent_id: str, *, keep_stamp: bool, dry_run: bool
 ) -> str:
-    """The default thread's system message, compiled again; stored unless it is a dry run."""
+    """Compile the default thread's system message again and return its text. A dry run does not store it."""
 
     def work(tx: Transaction) -> str:
         agent = tx.agents.get(actor.organization_id, agent_id)
@@ -86,7 +86,7 @@ async def recompile(
 
 
 async def reset(services: Services, actor: Actor, agent_id: str) -> None:
-    """Show the model the recompiled system message alone. The rows stay in the history."""
+    """Reduce the context to the recompiled system message. The messages stay in the history."""
 
     def work(tx: Transaction) -> Run | None:
         agent = tx.agents.get(actor.organization_id, agent_id)
@@ -105,7 +105,7 @@ async def reset(services: Services, actor: Actor, agent_id: str) -> None:
 
 
 def set_context(tx: Transaction, agent: Agent, message_ids: Sequence[str]) -> None:
-    """Show these rows of the default thread from now on, if a model can be shown them."""
+    """Make these messages the context of the default thread, if they are a valid history for a model."""
     thread_id = default_thread_id(agent.id)
     current = tx.messages.context_ids([thread_id]).get(thread_id, ())
     if list(current) == list(message_ids):
@@ -123,7 +123,7 @@ def set_context(tx: Transaction, agent: Agent, message_ids: Sequence[str]) -> No
 
 
 def _find_context_problem(rows: Sequence[Message], thread_id: str) -> str | None:
-    """Why no provider would take these rows as a history, if so."""
+    """Why providers would refuse these messages as a history; None if they would not."""
     if not rows or rows[0].role is not Role.SYSTEM:
         return "the first message must be the system message."
     if any(row.thread_id != thread_id for row in rows):
@@ -142,7 +142,7 @@ def _find_context_problem(rows: Sequence[Message], thread_id: str) -> str | None
 
 
 def _refuse_while_running(tx: Transaction, agent: Agent) -> None:
-    """A run that goes on would add to a context that it does not know."""
+    """A live run would append to a context that it has not loaded."""
     query = RunQuery(
         page=Page(limit=1), thread_id=default_thread_id(agent.id), statuses=tuple(LIVE)
     )
@@ -153,12 +153,13 @@ def _refuse_while_running(tx: Transaction, agent: Agent) -> None:
 
 
 def _cancel_paused_run(tx: Transaction, services: Services, agent: Agent) -> Run | None:
-    """Nobody is asked any more: the run that waited is over, and the calls that it owned are closed."""
+    """End the run that waits for an approval and close its held calls; None if no run waits."""
     thread_id = default_thread_id(agent.id)
     run = tx.runs.find_paused(thread_id)
     if run is None:
         return None
-    # From here on nobody answers it. Who did so just before has a run that is live now, and owns the calls.
+    # The row is locked from here on, so the run cannot be answered any more. If it was answered just before, the
+    # answering run is live now and owns the calls.
     run = tx.runs.get_for_update(agent.organization_id, run.id)
     _refuse_while_running(tx, agent)
     if run.status is not RunStatus.PAUSED:

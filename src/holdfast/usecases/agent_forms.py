@@ -1,4 +1,4 @@
-"""What a caller gives to make or to change an agent, and what is checked without looking anything up."""
+"""The input for creating and updating an agent, and the checks that need no look into the store."""
 
 import re
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from holdfast.core import prompts
+from holdfast.core.system_prompt import is_timezone
 from holdfast.core.tool_rules import ToolRule
 from holdfast.errors import Unprocessable
 from holdfast.usecases.blocks import NewBlock
@@ -16,10 +16,10 @@ from holdfast.usecases.model_choice import NO_MODEL_REQUESTED, RequestedModel
 
 # Letters and digits of any script, space, hyphen, underscore, apostrophe (wire-v1 §2.2.1).
 NAME_PATTERN = r"[\w '\-]+"
-# A name is for people to read in a list.
+# Names are shown to people in lists.
 MAX_NAME_CHARS = 1_000
 
-# A refused value is repeated up to here: it may be megabytes.
+# An error message quotes at most this much of a refused value, which may be megabytes long.
 _MAX_QUOTED_CHARS = 100
 
 
@@ -54,7 +54,7 @@ class NewAgent(Struct, frozen=True, kw_only=True):
 
 
 class AgentChanges(Struct, frozen=True, kw_only=True):
-    """What an update sets; None leaves things as they are, a list replaces the whole relation."""
+    """The fields that an update sets. None leaves a field unchanged; a list replaces the whole relation."""
 
     name: str | None = None
     model: RequestedModel = NO_MODEL_REQUESTED
@@ -94,14 +94,14 @@ def check_name(name: str) -> None:
 
 
 def check_timezone(name: str) -> None:
-    if not prompts.is_timezone(name):
+    if not is_timezone(name):
         raise Unprocessable(
             f"Unknown timezone {name[:_MAX_QUOTED_CHARS]!r}: an IANA name such as 'Europe/Rome' is needed."
         )
 
 
 def check_secrets(values: Mapping[str, str]) -> None:
-    """No process can be given a variable with another name than these."""
+    """Refuse keys that cannot be the name of an environment variable."""
     for key in values:
         if not key or "=" in key or "\0" in key:
             raise Unprocessable(f"{key[:_MAX_QUOTED_CHARS]!r} cannot be the name of a variable.")

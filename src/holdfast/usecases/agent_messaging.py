@@ -1,8 +1,8 @@
-"""One agent speaks to another: it sends a message as any caller does, and may wait for the answer.
+"""Messages from one agent to another. An agent sends like any other caller, and may wait for the answer.
 
-Nobody waits in a circle. Who waits for whom is kept with each run, and an agent that waits for us is not asked;
-a thread that is busy for another reason is waited for only so long as any caller waits. Nor does a message go round for
-ever: through how many agents it came is kept too, and bounded.
+Agents cannot wait for each other in a cycle: each run stores which agents wait for it, and an agent in that chain
+is refused as a recipient. A thread that is busy for another reason is waited for as long as any caller waits. A message
+cannot be passed on without end: each run stores the number of agents it came through, and the number is bounded.
 """
 
 import asyncio
@@ -23,18 +23,18 @@ from holdfast.ports.store import Transaction
 from holdfast.usecases import messages, runs
 from holdfast.usecases.messages import MessageInput, NewSend, Reply
 
-# At most so many agents are asked by tags, and so many of them at once.
+# How many agents one request by tags may ask, and how many of them concurrently.
 MAX_RECIPIENTS = 50
 MAX_CONCURRENT = 8
 MAX_CANDIDATES = 1_000
-# A message is passed on at most so often.
+# How many times a message may be passed on from agent to agent.
 MAX_HOPS = 10
 
 _SEND_MESSAGE = "send_message"
 
 
 class Sender(Struct, frozen=True, kw_only=True):
-    """Who speaks, which agents wait for its answer, and through how many it was spoken to itself."""
+    """The sending agent, the agents that wait for its answer, and how many agents its own message came through."""
 
     actor: Actor
     agent_id: str
@@ -55,14 +55,14 @@ async def load_sender(
 
 
 async def send(services: Services, sender: Sender, agent_id: str, text: str) -> Run:
-    """Send without waiting."""
+    """Send without waiting for an answer."""
     return await _start_run(services, sender, agent_id, text, kind=messages.ASYNC_KIND)
 
 
 async def ask(
     services: Services, sender: Sender, agent_id: str, text: str, timeout_seconds: float
 ) -> str:
-    """The other agent's answer. If nobody waits for it any more, it stops working on it."""
+    """Send and return the other agent's answer. Its run is cancelled on timeout and when the caller is cancelled."""
     chain = (*sender.waiting_agent_ids, sender.agent_id)
     if agent_id in chain:
         raise Conflict(f"The agent {agent_id} waits for your answer and cannot be asked now.")
@@ -92,7 +92,7 @@ async def ask_matching(
     match_some: tuple[str, ...],
     timeout_seconds: float,
 ) -> dict[str, str]:
-    """What each agent with these tags answers, or why it does not. The time is for all of them."""
+    """Ask all agents with these tags. Each value is the answer or the error; the timeout is for all together."""
     places = asyncio.Semaphore(MAX_CONCURRENT)
     clock = asyncio.get_running_loop()
     until = clock.time() + timeout_seconds
@@ -172,7 +172,7 @@ def _with_introduction(sender: Sender, text: str) -> str:
 async def _cancel_run(
     services: Services, sender: Sender, sending: "asyncio.Future[Run]", reason: str
 ) -> None:
-    """Stop the run that was sent, or is just being sent; one that could not be sent need not be."""
+    """Cancel the run once it has been stored. A run that could not be stored needs no cancel."""
     with contextlib.suppress(HoldfastError):
         run = await sending
         await runs.cancel(services, sender.actor, run.id, reason=reason)
@@ -191,7 +191,7 @@ def _reply_text(reply: Reply) -> str:
 
 
 def _message_texts(row: Message) -> Iterator[str]:
-    """Its words; an agent of the old kind says them with a tool."""
+    """The texts of a message. Older agent types put their text into calls of the send_message tool."""
     if row.role is not Role.ASSISTANT:
         return
     yield row.text

@@ -1,4 +1,4 @@
-"""Names for agents that were given none."""
+"""Generated names for agents that are created without one."""
 
 _ADJECTIVES = (
     "Amber Brave Bright Calm Clear Coral Crisp Eager Early Fair Fleet Gentle Golden Green Hardy Honest Jolly Keen "
@@ -13,7 +13,7 @@ _NOUNS = (
 
 
 def make_name(number: int) -> str:
-    """A name from a random number."""
+    """Make a name of two words from a random number."""
     firsts, seconds = _ADJECTIVES.split(), _NOUNS.split()
     rest, first = divmod(number, len(firsts))
     return f"{firsts[first]} {seconds[rest % len(seconds)]}"

@@ -1,4 +1,4 @@
-"""The tools and blocks of an agent: list, attach, detach, hold for approval, run one directly."""
+"""The tools and blocks of an agent: list, attach, detach, require approval, run a tool directly."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from holdfast.core import tool_rules
 from holdfast.core.agents import Actor, Agent
-from holdfast.core.memory import Block, BlockQuery
+from holdfast.core.blocks import Block, BlockQuery
 from holdfast.core.messages import ToolCall, ToolReturn, default_thread_id
 from holdfast.core.paging import Page
 from holdfast.core.tools import Tool, ToolQuery
@@ -30,7 +30,7 @@ async def list_tools(services: Services, actor: Actor, agent_id: str, page: Page
 
 
 async def attach_tool(services: Services, actor: Actor, agent_id: str, tool_id: str) -> None:
-    """A tool that is held for approval by default brings its rule along."""
+    """Attach a tool. One that requires approval by default also adds its approval rule to the agent."""
 
     def work(tx: Transaction) -> None:
         agent = tx.agents.get(actor.organization_id, agent_id)
@@ -45,7 +45,7 @@ async def attach_tool(services: Services, actor: Actor, agent_id: str, tool_id: 
 
 
 async def detach_tool(services: Services, actor: Actor, agent_id: str, tool_id: str) -> None:
-    """No error if it was not attached."""
+    """Detach a tool. It is no error if the tool was not attached."""
 
     def work(tx: Transaction) -> None:
         tx.agents.get(actor.organization_id, agent_id)
@@ -57,7 +57,7 @@ async def detach_tool(services: Services, actor: Actor, agent_id: str, tool_id: 
 async def set_tool_approval(
     services: Services, actor: Actor, agent_id: str, tool_name: str, *, required: bool
 ) -> None:
-    """Whether calls of the tool wait for a person."""
+    """Set whether calls of the tool wait for a person's approval."""
 
     def work(tx: Transaction) -> None:
         agent = tx.agents.get(actor.organization_id, agent_id)
@@ -74,7 +74,7 @@ async def set_tool_approval(
 async def run_tool(
     services: Services, actor: Actor, agent_id: str, tool_name: str, arguments: Mapping[str, Any]
 ) -> ToolReturn:
-    """Run an attached tool as the agent would, without the agent."""
+    """Run an attached tool with the agent's environment, without asking the model."""
 
     def load(tx: Transaction) -> tuple[Tool, dict[str, str]]:
         tx.agents.get(actor.organization_id, agent_id)
@@ -111,7 +111,7 @@ async def list_blocks(
 
 
 async def list_all_blocks(services: Services, actor: Actor, agent_id: str) -> Sequence[Block]:
-    """All blocks of the agent, in the order in which its model sees them."""
+    """All blocks of the agent, in the order in which the system message shows them."""
 
     def work(tx: Transaction) -> Sequence[Block]:
         tx.agents.get(actor.organization_id, agent_id)
@@ -127,7 +127,7 @@ async def retrieve_block(services: Services, actor: Actor, agent_id: str, label:
 async def update_block(
     services: Services, actor: Actor, agent_id: str, label: str, changes: Mapping[str, object]
 ) -> Block:
-    """``changes`` holds new values of the block's fields."""
+    """Update the agent's block with this label; ``changes`` holds new values of ``Block`` fields."""
     now = services.clock.now()
     return await services.store.write(
         lambda tx: blocks.apply_update(

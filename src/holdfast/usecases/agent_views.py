@@ -1,4 +1,4 @@
-"""Agents with what belongs to them: each relation of a whole page of agents is one query."""
+"""Agents with their relations. Each relation is loaded by one query for a whole page of agents."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
@@ -8,15 +8,15 @@ from typing import Final
 from msgspec import Struct
 
 from holdfast.core.agents import Agent, Secret
+from holdfast.core.blocks import Block
 from holdfast.core.expiry import first_deadline
-from holdfast.core.memory import Block
 from holdfast.core.messages import CallState, Message, Role, default_thread_id
 from holdfast.core.tools import Tool
 from holdfast.ports.store import Transaction
 
 
 class Relation(StrEnum):
-    """What a caller may ask to see besides the agent itself."""
+    """A relation that a caller may request with an agent."""
 
     TOOLS = "tools"
     BLOCKS = "blocks"
@@ -25,21 +25,21 @@ class Relation(StrEnum):
     PENDING = "pending"
 
 
-# What a change of the agent answers with (wire-v1 §2.2).
+# The relations in the answer to an update of the agent (wire-v1 §2.2).
 DEFAULT_RELATIONS: Final = frozenset(
     {Relation.TOOLS, Relation.BLOCKS, Relation.TAGS, Relation.SECRETS}
 )
 
 
 class PendingApproval(Struct, frozen=True):
-    """The row that asks a person, and until when it does; None: for ever."""
+    """The message that requests an approval, and its deadline; None means no deadline."""
 
     row: Message
     deadline: datetime | None
 
 
 class AgentView(Struct, frozen=True, kw_only=True):
-    """An agent and those of its relations that were asked for."""
+    """An agent and the relations that were requested."""
 
     agent: Agent
     message_ids: tuple[str, ...]
@@ -47,7 +47,7 @@ class AgentView(Struct, frozen=True, kw_only=True):
     blocks: tuple[Block, ...] = ()
     tags: tuple[str, ...] = ()
     secrets: tuple[Secret, ...] = ()
-    # What the default thread waits for.
+    # The approval that the default thread waits for.
     pending: PendingApproval | None = None
 
 
@@ -91,7 +91,7 @@ def load_view(
 
 
 def _load_pending(tx: Transaction, agent: Agent) -> PendingApproval | None:
-    """The row that holds the open calls, if they wait for a person (wire-v1 §6.9)."""
+    """The message with the open calls, if they wait for a person (wire-v1 §6.9)."""
     calls = tx.calls.list_open(default_thread_id(agent.id))
     held = next((call for call in calls if call.state is CallState.HELD), None)
     if held is None:

@@ -1,15 +1,16 @@
-"""Agents: create, look up, list, change, delete. Their tools and blocks are in ``agent_relations``."""
+"""Agents: create, retrieve, list, update, delete. Their tools and blocks are in ``agent_relations``."""
 
 from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import structs
 
-from holdfast.core import context, memory, tool_rules
+from holdfast.core import context, tool_rules
 from holdfast.core.agents import Actor, Agent, AgentQuery, Secret
+from holdfast.core.blocks import Block
 from holdfast.core.ids import Kind
-from holdfast.core.memory import Block
 from holdfast.core.messages import Message, Role, Text, default_thread_id
 from holdfast.core.paging import Page
+from holdfast.core.system_prompt import DEFAULT_SYSTEM
 from holdfast.core.threads import Thread
 from holdfast.core.tools import Tool, ToolQuery
 from holdfast.errors import NotFound
@@ -43,7 +44,7 @@ from holdfast.usecases.messages import MessageInput
 
 BASE_TOOLS = ("conversation_search", "memory_insert", "memory_replace")
 
-# Fields that a new agent and an update hand on to the agent as they are.
+# Fields that are copied unchanged from the input of a create or an update to the agent.
 _COPIED_FIELDS = (
     "description",
     "metadata",
@@ -64,11 +65,11 @@ _COPIED_FIELDS = (
 
 
 class _BaseToolsMissing(Exception):
-    """The organisation has not been given its built-in tools yet."""
+    """The organization does not have its built-in tools yet."""
 
 
 async def create(services: Services, actor: Actor, new: NewAgent) -> AgentView:
-    """The agent, its default thread and the compiled system message, its blocks and links: all or nothing."""
+    """Store the agent with its default thread, system message, blocks and links in one transaction."""
     catalogue = await providers.catalogue_for(services, actor, new.model.handle)
     await model_choice.prepare(catalogue, new.model)
     agent = _build_agent(services, catalogue, actor, new)
@@ -108,7 +109,7 @@ async def list_with_block(
     page: Page,
     relations: Collection[Relation] = (),
 ) -> list[AgentView]:
-    """The agents that hold the block."""
+    """The agents that the block is attached to."""
 
     def work(tx: Transaction) -> list[AgentView]:
         tx.blocks.get(actor.organization_id, block_id)
@@ -123,14 +124,14 @@ async def count(services: Services, actor: Actor, query: AgentQuery) -> int:
 
 
 async def delete(services: Services, actor: Actor, agent_id: str) -> None:
-    """The agent with its threads and runs. Its blocks and tools stay: others may use them."""
+    """Delete the agent with its threads and runs. Its blocks and tools stay, since other agents may use them."""
     await services.store.write(lambda tx: tx.agents.delete(actor.organization_id, agent_id))
 
 
 async def update(
     services: Services, actor: Actor, agent_id: str, changes: AgentChanges
 ) -> AgentView:
-    """The stored system message is left alone: recompile or reset rewrites it (wire-v1 §2.2.2)."""
+    """Update the agent. The stored system message does not change; recompile or reset rewrites it (wire-v1 §2.2.2)."""
     if changes.name is not None:
         check_name(changes.name)
     if changes.timezone is not None:
@@ -164,7 +165,7 @@ def _build_agent(services: Services, catalogue: Catalogue, actor: Actor, new: Ne
         id=services.ids.new_id(Kind.AGENT),
         organization_id=actor.organization_id,
         name=name,
-        system=memory.DEFAULT_SYSTEM if new.system is None else new.system,
+        system=DEFAULT_SYSTEM if new.system is None else new.system,
         model=model,
         created_at=now,
         updated_at=now,
@@ -174,7 +175,10 @@ def _build_agent(services: Services, catalogue: Catalogue, actor: Actor, new: Ne
     )
     return structs.replace(
         agent,
-        compaction_settings=context.compaction_settings(model.handle, new.compaction_settings),
+        tool_rules=tool_rules.without_duplicates(new.tool_rules),
+        compaction_settings=context.compaction_settings(
+            catalogue.summary_handle(model.handle), new.compaction_settings
+        ),
         max_files_open=new.max_files_open or files,
         per_file_view_window_char_limit=new.per_file_view_window_char_limit or characters,
     )
@@ -229,7 +233,7 @@ def _store_agent(
 def _find_tools(
     tx: Transaction, organization_id: str, new: NewAgent, *, require_base_tools: bool
 ) -> list[Tool]:
-    """By name, then by id, each once."""
+    """The tools of a new agent: first those given by name, then those given by id, each once."""
     base = BASE_TOOLS if new.base_tools else ()
     names = tuple(dict.fromkeys((*base, *new.tool_names)))
     by_name = {tool.name: tool for tool in tx.tools.find(organization_id, names)} if names else {}
@@ -298,7 +302,7 @@ def _build_first_messages(
 def _build_secrets(
     services: Services, values: Mapping[str, str], known: Sequence[Secret]
 ) -> tuple[Secret, ...]:
-    """The variables as secrets; one that was there before keeps its id."""
+    """Build secrets from the variables; a variable that exists already keeps its id."""
     before = {secret.key: secret for secret in known}
     return tuple(
         structs.replace(before[key], value=value)
@@ -316,15 +320,17 @@ def _apply_changes(
         for field in ("name", "system", *_COPIED_FIELDS)
         if getattr(changes, field) is not None
     }
+    if changes.tool_rules is not None:
+        given["tool_rules"] = tool_rules.without_duplicates(changes.tool_rules)
     if changes.embedding not in (None, agent.embedding):
-        # The old configuration described another embedding model.
+        # The old configuration belongs to another embedding model.
         given.setdefault("embedding_config", None)
     model = model_choice.change(catalogue, agent.model, changes.model)
     compaction = context.update_compaction_settings(
         agent.compaction_settings,
         changes.compaction_settings,
-        handle=agent.model.handle,
-        new_handle=model.handle,
+        summary_handle=catalogue.summary_handle(agent.model.handle),
+        new_summary_handle=catalogue.summary_handle(model.handle),
     )
     return structs.replace(
         agent,
@@ -361,7 +367,7 @@ def _replace_relations(
 
 
 def _set_last_run(tx: Transaction, agent: Agent, changes: AgentChanges) -> Agent:
-    """The last-run fields are the engine's; a caller may correct them (wire-v1 §2.2.2)."""
+    """Apply a caller's correction to the last-run fields, which the engine writes (wire-v1 §2.2.2)."""
     given = {
         field: getattr(changes, field)
         for field in ("last_stop_reason", "last_run_completion", "last_run_duration_ms")

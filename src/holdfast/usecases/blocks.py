@@ -1,4 +1,4 @@
-"""Memory blocks. A change is shown at once in the stored system message of every agent that holds the block."""
+"""Memory blocks. A change rewrites the stored system message of every agent that the block is attached to."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -6,23 +6,22 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from holdfast.core import memory
 from holdfast.core.agents import Actor
+from holdfast.core.blocks import DEFAULT_BLOCK_LIMIT, DEFAULT_DESCRIPTIONS, Block, BlockQuery
 from holdfast.core.ids import Kind
-from holdfast.core.memory import Block, BlockQuery
 from holdfast.errors import AlreadyExists, Unprocessable
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
 from holdfast.usecases import system_prompt
 
-# What the compiled system message shows of a block.
+# The fields of a block that the compiled system message shows.
 _PROMPT_FIELDS = ("label", "value", "limit", "description", "read_only")
 
 
 class NewBlock(Struct, frozen=True, kw_only=True):
     label: str
     value: str
-    limit: int = memory.DEFAULT_BLOCK_LIMIT
+    limit: int = DEFAULT_BLOCK_LIMIT
     description: str | None = None
     read_only: bool = False
     metadata: dict[str, Any] = {}
@@ -40,7 +39,7 @@ async def create(services: Services, actor: Actor, new: NewBlock) -> Block:
 
 
 def build(services: Services, actor: Actor, new: NewBlock) -> Block:
-    """The block, not stored yet."""
+    """Build the block without storing it."""
     check_length(new.value, new.limit)
     now = services.clock.now()
     return Block(
@@ -51,7 +50,7 @@ def build(services: Services, actor: Actor, new: NewBlock) -> Block:
         created_by_id=actor.user_id,
         last_updated_by_id=actor.user_id,
         **structs.asdict(new)
-        | {"description": new.description or memory.DEFAULT_DESCRIPTIONS.get(new.label)},
+        | {"description": new.description or DEFAULT_DESCRIPTIONS.get(new.label)},
     )
 
 
@@ -70,7 +69,7 @@ async def count(services: Services, actor: Actor, query: BlockQuery) -> int:
 async def update(
     services: Services, actor: Actor, block_id: str, changes: Mapping[str, object]
 ) -> Block:
-    """``changes`` holds new values of ``Block``'s fields; those that change nothing are no change."""
+    """Update a block. ``changes`` holds new values of ``Block`` fields; equal values change nothing."""
     now = services.clock.now()
     return await services.store.write(
         lambda tx: apply_update(
@@ -82,7 +81,7 @@ async def update(
 def apply_update(
     tx: Transaction, actor: Actor, block: Block, changes: Mapping[str, object], now: datetime
 ) -> Block:
-    """The same within a transaction that does more."""
+    """The same as ``update``, within a transaction of the caller."""
     changed = structs.replace(block, **changes)
     if changed == block:
         return block
@@ -100,7 +99,7 @@ def apply_update(
 
 
 async def delete(services: Services, actor: Actor, block_id: str) -> None:
-    """Agents that held it lose it."""
+    """Delete the block and detach it from all agents."""
 
     def work(tx: Transaction) -> None:
         tx.blocks.get(actor.organization_id, block_id)
@@ -114,7 +113,7 @@ async def delete(services: Services, actor: Actor, block_id: str) -> None:
 
 
 def check_length(value: str, limit: int) -> None:
-    """Callers keep to the limit; an agent's own tools need not (wire-v1 §10)."""
+    """Refuse a value over the limit. This binds callers of the API, not the agent's memory tools (wire-v1 §10)."""
     if len(value) > limit:
         raise Unprocessable(
             f"Edit failed: Exceeds {limit} character limit (requested {len(value)})"

@@ -1,7 +1,7 @@
-"""Making a thread's context smaller because somebody asked for it. How is the engine's affair (``engine/compact``).
+"""Compacting a thread's context on request. The work itself is done by ``engine/compact``.
 
-It is a run like any other: it waits for its turn on the thread, can be read, cancelled and picked up after a
-crash, and shows what it took. So nothing else can touch the context meanwhile.
+A compaction is a run: it waits for its turn on the thread, can be read, cancelled and recovered after a crash, and
+reports its usage. No other run changes the context at the same time.
 """
 
 from typing import Any
@@ -19,6 +19,7 @@ from holdfast.usecases import messages
 from holdfast.usecases.messages import NewSend, Reply
 
 RUN_KIND = "compaction"
+NOTHING_TO_COMPACT = "The conversation is empty: there are no messages to compact."
 CANNOT_SHRINK = (
     "Summarization failed to reduce the number of messages. There is too little in the context that may leave it: "
     "calls that wait for approval stay, and one message is no more than its summary."
@@ -26,7 +27,7 @@ CANNOT_SHRINK = (
 
 
 class Compaction(Struct, frozen=True):
-    """What the model is told of what was said, and how many messages it was shown before and is shown now."""
+    """The summary, and the number of messages in the context before and after."""
 
     summary: str
     messages_before: int
@@ -36,8 +37,8 @@ class Compaction(Struct, frozen=True):
 async def compact(
     services: Services, actor: Actor, thread_id: str, overrides: dict[str, Any] | None = None
 ) -> Compaction | RunFailure:
-    """Hide the oldest messages of the thread behind a summary; ``wish`` goes over the agent's own settings."""
-    found = await services.store.read(lambda tx: _plan(tx, actor, thread_id, overrides))
+    """Replace the oldest messages of the context by a summary. ``overrides`` takes precedence over the agent's settings."""
+    found = await services.store.read(lambda tx: _plan(tx, services, actor, thread_id, overrides))
     if isinstance(found, Compaction):
         return found
     run = await messages.send(services, actor, found)
@@ -45,20 +46,29 @@ async def compact(
 
 
 def _plan(
-    tx: Transaction, actor: Actor, thread_id: str, overrides: dict[str, Any] | None
+    tx: Transaction,
+    services: Services,
+    actor: Actor,
+    thread_id: str,
+    overrides: dict[str, Any] | None,
 ) -> Compaction | NewSend:
-    """The run to be sent, or how things are if there is nothing to do."""
+    """The run to send, or the result if there is nothing to compact."""
     thread = tx.threads.get(actor.organization_id, thread_id)
     agent = tx.agents.get(actor.organization_id, thread.agent_id)
     rows = tx.messages.context(thread_id)
+    if len(rows) <= 1:
+        raise CallerError(NOTHING_TO_COMPACT)
     if all(row.role is Role.SUMMARY for row in rows[1:]):
         return Compaction(summaries.latest_summary(rows), len(rows), len(rows))
-    # One row less and one summary more is as much as before.
+    # Replacing one message by one summary would leave as many messages as before.
     if compaction.evictable_count(rows) <= 1:
         raise CallerError(CANNOT_SHRINK)
-    handle = agent.model.handle
+    summariser = services.catalogue.summary_handle(agent.model.handle)
     settings = context.update_compaction_settings(
-        agent.compaction_settings, overrides, handle=handle, new_handle=handle
+        agent.compaction_settings,
+        overrides,
+        summary_handle=summariser,
+        new_summary_handle=summariser,
     )
     request = RunRequest(compaction=settings, include_compaction_messages=True)
     return NewSend(agent_id=agent.id, thread_id=thread_id, input=(), request=request, kind=RUN_KIND)
@@ -76,6 +86,6 @@ async def _read_result(services: Services, reply: Reply) -> Compaction | RunFail
             return Compaction(
                 packed.summary, stats.messages_count_before, stats.messages_count_after
             )
-    # The thread was made smaller, or emptied, while this waited for its turn.
+    # Another run compacted or reset the context while this one waited for its turn.
     rows = await services.store.read(lambda tx: tx.messages.context(reply.run.thread_id))
     return Compaction(summaries.latest_summary(rows), len(rows), len(rows))

@@ -1,6 +1,6 @@
-"""Conversations: threads beside the agent's default one, with a context and a turn of their own (wire-v1 §7.11).
+"""Conversations: threads besides the agent's default one, each with its own context and queue of runs (wire-v1 §7.11).
 
-What is not about making or keeping them takes any thread: the default one goes by its agent's id.
+Functions with a ``thread_id`` parameter also accept the default thread, whose id is its agent's id.
 """
 
 import hashlib
@@ -12,9 +12,9 @@ from msgspec import Struct, json
 from msgspec.structs import replace
 
 from holdfast.core.agents import Actor, Agent
+from holdfast.core.blocks import Block
 from holdfast.core.ids import Kind, is_id
 from holdfast.core.lifecycle import LIVE
-from holdfast.core.memory import Block
 from holdfast.core.messages import Message, Role, Text
 from holdfast.core.models import ModelSettings
 from holdfast.core.paging import Order, Page
@@ -44,12 +44,12 @@ class NewConversation(Struct, frozen=True, kw_only=True):
     model_settings: dict[str, Any] | None = None
     context_window_limit: int | None = None
     hidden: bool | None = None
-    # Labels of the agent's blocks of which the conversation gets copies of its own.
+    # Labels of the agent's blocks that are copied for this conversation alone.
     isolated_block_labels: tuple[str, ...] = ()
 
 
 class ConversationChanges(Struct, frozen=True, kw_only=True):
-    """None leaves things as they are."""
+    """The fields that an update sets; None leaves a field unchanged."""
 
     summary: str | None = None
     description: str | None = None
@@ -62,12 +62,12 @@ class ConversationChanges(Struct, frozen=True, kw_only=True):
 
 
 class ConversationView(Struct, frozen=True):
-    """A conversation and what its model is shown."""
+    """A conversation with the ids of its context messages and its isolated blocks."""
 
     thread: Thread
     message_ids: tuple[str, ...] = ()
     isolated_block_ids: tuple[str, ...] = ()
-    # What the conversation asks of its model and has no effect, in sentences.
+    # One sentence for each model setting that has no effect.
     model_warnings: tuple[str, ...] = ()
 
 
@@ -77,7 +77,7 @@ async def create(
     if new.model is not None:
         catalogue = await providers.catalogue_for(services, actor, new.model)
         await catalogue.prepare(new.model, settings=new.settings is not None)
-        catalogue.find(new.model)
+        catalogue.find(new.model, must_be_listed=True)
 
     def work(tx: Transaction) -> ConversationView:
         agent = tx.agents.get(actor.organization_id, agent_id)
@@ -93,8 +93,8 @@ async def create(
 async def fork(
     services: Services, actor: Actor, thread_id: str, *, message_id: str | None, hidden: bool
 ) -> ConversationView:
-    """A new conversation that begins with what the thread shows now, up to a message if one is named.
-    The rows are shared; the system message is compiled afresh. Blocks of its own are copied."""
+    """Create a conversation that starts with the thread's current context, up to ``message_id`` if it is given.
+    The messages are shared; the system message is compiled anew and isolated blocks are copied."""
 
     def work(tx: Transaction) -> ConversationView:
         source = _get_thread(tx, actor, thread_id)
@@ -119,7 +119,7 @@ async def fork(
 
 
 async def list_page(services: Services, actor: Actor, query: ThreadQuery) -> list[ConversationView]:
-    """Without what is in their contexts (wire-v1 §9.2)."""
+    """List conversations without their context messages (wire-v1 §9.2)."""
 
     def load(tx: Transaction) -> list[ConversationView]:
         found = tx.threads.list(actor.organization_id, query)
@@ -146,7 +146,7 @@ async def update(
     if changes.model is not None:
         catalogue = await providers.catalogue_for(services, actor, changes.model)
         await catalogue.prepare(changes.model, settings=changes.settings is not None)
-        catalogue.find(changes.model)
+        catalogue.find(changes.model, must_be_listed=True)
 
     def work(tx: Transaction) -> ConversationView:
         now = services.clock.now()
@@ -159,9 +159,9 @@ async def update(
 
 
 async def delete(services: Services, actor: Actor, conversation_id: str) -> None:
-    """The conversation with its runs and messages; what a fork shares of them stays with the fork."""
+    """Delete the conversation with its runs and messages. Messages that a fork shares stay with the fork."""
     thread = await find(services, actor, conversation_id)
-    # So that their readers hear of an end; what cannot be stopped in time is taken away all the same.
+    # Cancelled first so that readers of their streams get the final events. A run that does not stop in time is deleted anyway.
     live = await runs.list_cancellable(
         services, actor, agent_id=thread.agent_id, thread_id=thread.id
     )
@@ -172,7 +172,7 @@ async def delete(services: Services, actor: Actor, conversation_id: str) -> None
 
 
 async def recompile(services: Services, actor: Actor, thread_id: str, *, dry_run: bool) -> str:
-    """The thread's system message, compiled again; stored unless it is a dry run."""
+    """Compile the thread's system message again and return its text. A dry run does not store it."""
 
     def work(tx: Transaction) -> str:
         thread = _get_thread(tx, actor, thread_id)
@@ -188,9 +188,9 @@ async def recompile(services: Services, actor: Actor, thread_id: str, *, dry_run
 async def list_messages(
     services: Services, actor: Actor, conversation_id: str, page: Page
 ) -> Sequence[Message]:
-    """Rows in sort order, whose next page is ``after`` the last of them (wire-v1 §1.10)."""
+    """A page of messages in sort order; the next page is ``after`` the last of them (wire-v1 §1.10)."""
     falling = page.order is Order.DESC
-    # Only ``before``: the rows nearest to the cursor are wanted, so the walk goes backwards.
+    # With ``before`` alone the rows nearest to the cursor are wanted, so the query runs in reverse order.
     backwards = page.before is not None and page.after is None
     newer, older = (page.before, page.after) if falling else (page.after, page.before)
     walk = Page(
@@ -211,7 +211,7 @@ async def list_messages(
 async def find_resumable_run(
     services: Services, actor: Actor, thread_id: str, otid: str | None = None
 ) -> Run:
-    """The run that was sent this otid; without one the newest that has not ended (wire-v1 §4.8)."""
+    """The run that was sent with this otid; without an otid the newest live run (wire-v1 §4.8)."""
 
     def load(tx: Transaction) -> Run:
         thread = _get_thread(tx, actor, thread_id)
@@ -231,14 +231,14 @@ async def find_resumable_run(
 
 
 def request_key(items: Iterable[Input]) -> str | None:
-    """What a request has in common with its repetition: the otids that its sender chose, if any."""
+    """A key that a request and its retry share, made from the otids that the sender chose; None without otids."""
     otids = sorted({item.otid for item in items if item.otid is not None})
     return hashlib.sha256(json.encode(otids)).hexdigest() if otids else None
 
 
 def _get_thread(tx: Transaction, actor: Actor, thread_id: str) -> Thread:
     if is_id(Kind.AGENT, thread_id):
-        # So that the caller hears of the agent, which is what the id was meant for.
+        # The id is an agent's, so a "not found" error must name the agent.
         tx.agents.get(actor.organization_id, thread_id)
     return tx.threads.get(actor.organization_id, thread_id)
 
@@ -264,7 +264,7 @@ def _block_ids(blocks: Sequence[Block]) -> tuple[str, ...]:
 
 
 def _find_blocks(tx: Transaction, agent: Agent, labels: Sequence[str]) -> list[Block]:
-    """The agent's blocks of these labels, each once."""
+    """The agent's blocks with these labels, each once."""
     if not labels:
         return []
     held = {block.label: block for block in tx.agents.blocks([agent.id]).get(agent.id, ())}
@@ -292,7 +292,7 @@ def _build_thread(services: Services, actor: Actor, agent: Agent) -> Thread:
 def _store_conversation(
     tx: Transaction, services: Services, agent: Agent, thread: Thread, isolated: Sequence[Block]
 ) -> ConversationView:
-    """Store the new thread with copies of these blocks and its compiled system message."""
+    """Store a new thread with copies of the isolated blocks and its compiled system message."""
     own = [_copy_block(services, thread, block) for block in isolated]
     text = system_prompt.compile_for_thread(tx, agent, thread.id, thread.created_at, own)
     system = Message(
@@ -325,7 +325,7 @@ def _copy_block(services: Services, thread: Thread, block: Block) -> Block:
 
 def _apply_changes(thread: Thread, changes: ConversationChanges, now: datetime) -> Thread:
     if changes.model not in (None, thread.model):
-        # What suited the old model may break the new one.
+        # Settings for the old model may be invalid for the new one.
         thread = replace(thread, settings=None, model_settings=None)
     given = {
         name: getattr(changes, name)

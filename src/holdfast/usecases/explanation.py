@@ -1,5 +1,4 @@
-"""Asking a run what it does and what it waits for: all facts from one moment. What they mean is in
-``core.explanation``."""
+"""Explaining a run: this module loads the facts in one transaction, ``core.explanation`` turns them into text."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -12,20 +11,21 @@ from holdfast.core.lifecycle import HOLDING, LIVE
 from holdfast.core.messages import OpenCall, decisions_by_call
 from holdfast.core.paging import Order, Page
 from holdfast.core.prices import Costs
-from holdfast.core.runs import Run, RunQuery, RunStatus, Step, StepQuery
+from holdfast.core.runs import Run, RunQuery, RunStatus
+from holdfast.core.steps import Step, StepQuery
 from holdfast.errors import NotFound
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
 
-# More than this are not named: only that there are more.
+# At most this many waiting runs are named.
 _MAX_RUNS_AHEAD = 100
-# The run that answers comes right after the one that asked, unless others were sent meanwhile.
+# The answering run usually comes right after the paused one; other runs may have been sent in between.
 _MAX_LATER_RUNS = 20
 
 
 class ExplainedRun(Struct, frozen=True):
-    """The run, what is to be said of it, its newest step, what all of them cost, and whether a worker of this
-    process holds it."""
+    """A run with its explanation, its newest step, the costs of all its steps, and whether a worker of this process
+    executes it."""
 
     run: Run
     explanation: Explanation
@@ -74,8 +74,8 @@ def _may_have_calls(run: Run) -> bool:
 
 
 def _list_runs_ahead(tx: Transaction, run: Run) -> tuple[str, ...]:
-    """Whoever holds the thread comes first, whenever it was sent; the others in the order in which they came. One
-    more than is named, if there are so many."""
+    """The live runs of the thread that come before this one: the running one first, then by time of creation. The
+    list is at most one longer than what is named, which shows that there are more."""
     query = RunQuery(
         page=Page(limit=_MAX_RUNS_AHEAD + 1, order=Order.ASC),
         thread_id=run.thread_id,
@@ -88,18 +88,18 @@ def _list_runs_ahead(tx: Transaction, run: Run) -> tuple[str, ...]:
 
 
 def _called_at(tx: Transaction, run: Run, calls: Sequence[OpenCall]) -> datetime | None:
-    """When the model asked for the calls."""
+    """When the model requested the calls."""
     if not calls:
         return None
     try:
         return tx.messages.get(run.organization_id, calls[0].message_id).created_at
     except NotFound:
-        # Asked for by an answer that is not stored before its calls have ended.
+        # The answer with these calls is stored only once its calls have ended.
         return None
 
 
 def _find_follower(tx: Transaction, run: Run) -> str | None:
-    """The run that was sent to answer this one's calls."""
+    """The run that answered this one's held calls."""
     query = RunQuery(
         page=Page(limit=_MAX_LATER_RUNS, order=Order.ASC, after=run.id), thread_id=run.thread_id
     )

@@ -1,5 +1,5 @@
-"""Pictures that a caller gives by their address. They are fetched once, when they are sent: what the model was
-shown is then part of the history, whatever becomes of the address."""
+"""Fetching images that a caller gives by URL. An image is fetched once, when it is sent, and stored in the history,
+so that the history does not depend on the URL any more."""
 
 from base64 import b64encode
 from typing import Final
@@ -11,15 +11,15 @@ from holdfast.errors import AddressForbidden, InvalidArgument, Undeliverable
 from holdfast.ports.outgoing import OutgoingRequest, OutgoingResponse
 from holdfast.ports.services import Services
 
-# Per try; a server that does not answer is asked once more.
+# Per attempt. A failed attempt is repeated once.
 FETCH_SECONDS = 5.0
 MAX_IMAGE_BYTES = 10 * 1024 * 1024
-# Of one request, and of them fetched at once.
+# Per request.
 MAX_IMAGES = 20
-# All of one request: what a body of 32 MiB holds of pictures that come by value.
+# All images of one request together: about what a body of 32 MiB can hold of base64 images.
 MAX_TOTAL_BYTES = 24 * 1024 * 1024
 MAX_CONCURRENT_FETCHES = 4
-# Each address is judged as the first was.
+# The target of each redirect is checked like the first URL.
 MAX_REDIRECTS = 3
 
 _REDIRECT_STATUSES: Final = frozenset({301, 302, 303, 307, 308})
@@ -27,7 +27,7 @@ _OK: Final = 200
 
 
 async def fetch(services: Services, url: str) -> Image:
-    """The picture at the address. InvalidArgument, which says why, if there is none."""
+    """Fetch the image at this URL. Raises InvalidArgument with the reason if that fails."""
     try:
         reply = await _follow_redirects(services, url)
     except (Undeliverable, AddressForbidden) as error:

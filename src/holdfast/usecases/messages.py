@@ -1,4 +1,4 @@
-"""Sending a message, waiting for its answer, reading what was said."""
+"""Sending messages, waiting for the reply, reading the history."""
 
 import asyncio
 import logging
@@ -33,12 +33,12 @@ from holdfast.usecases.approval_answers import AnswerOptions, apply_answer
 
 log = logging.getLogger(__name__)
 
-# A send that nobody waits for: whatever is wrong with it, its run says (wire-v1 §6.9).
+# The run kind of a send without a waiting caller: errors are reported by its run (wire-v1 §6.9).
 ASYNC_KIND = "send_message_async"
 
 
 class MessageInput(Struct, frozen=True, kw_only=True):
-    """Something said to the agent."""
+    """A message to the agent."""
 
     role: Role
     content: tuple[VisiblePart, ...]
@@ -49,7 +49,7 @@ class MessageInput(Struct, frozen=True, kw_only=True):
 
 
 class ApprovalInput(Struct, frozen=True, kw_only=True):
-    """Answers to calls that wait for a person or for the client."""
+    """Answers to held calls, which wait for a person's decision or for a result of the client."""
 
     decisions: tuple[Decision, ...]
     otid: str | None = None
@@ -68,12 +68,12 @@ class NewSend(Struct, frozen=True, kw_only=True):
     override_model: str | None = None
     kind: str = "send_message"
     background: bool = False
-    # A request that comes again with the same key gets the run that it already started.
+    # A retried request with the same key gets the run that the first one started.
     request_key: str | None = None
 
 
 class Reply(Struct, frozen=True):
-    """What a run said, without what was said to it."""
+    """The messages that a run produced, without its input."""
 
     run: Run
     messages: tuple[Message, ...]
@@ -81,8 +81,8 @@ class Reply(Struct, frozen=True):
 
 
 async def send(services: Services, actor: Actor, new: NewSend) -> Run:
-    """Put a run into the store and hand it to the engine. From here on the caller is only a reader: if it goes
-    away meanwhile, both are done or neither."""
+    """Store a run and submit it to the engine. If the caller is cancelled meanwhile, both happen or neither does.
+    Afterwards the caller only reads the run's events."""
     if new.request.callback_url is not None:
         services.outgoing.check(new.request.callback_url)
     if new.override_model is not None:
@@ -109,7 +109,7 @@ async def _submit(services: Services, run: Run, new: NewSend) -> Run:
 
 
 async def wait(services: Services, run: Run) -> Reply:
-    """Read the run to its end, once it has had its turn."""
+    """Wait for the run's turn, then read its events to the end."""
     await wait_for_turn(services, run)
     messages: dict[str, Message] = {}
     async with aclosing(services.events.follow(run.id)) as batches:
@@ -125,8 +125,7 @@ async def wait(services: Services, run: Run) -> Reply:
 
 
 async def wait_for_turn(services: Services, run: Run) -> None:
-    """Wait for the run's turn on its thread. If it does not come in time the run is taken back
-    (wire-v1 §7.11)."""
+    """Wait for the run's turn on its thread. If it does not come in time, withdraw the run (wire-v1 §7.11)."""
     try:
         async with asyncio.timeout(services.limits.busy_wait_seconds):
             await services.dispatch.wait_for_turn(run.id)
@@ -135,12 +134,12 @@ async def wait_for_turn(services: Services, run: Run) -> None:
 
 
 async def _withdraw(services: Services, run: Run) -> None:
-    """Undo a send that still waits for its turn; nothing to undo if it has just got it. An answer to held
-    calls cannot be undone: they would be nobody's. It waits on, for a compaction at most: nothing else runs before it."""
+    """Delete a run that still waits for its turn and raise ThreadBusy; do nothing if its turn has just come. An answer
+    to held calls is never withdrawn, since the calls belong to it. Only a compaction can run before it."""
     if run.is_answer:
         return
     if await services.store.write(lambda tx: tx.runs.delete_if_queued(run.id)):
-        # Only now: a ticket without a run does no harm, a run without a ticket would be lost.
+        # After the transaction: a ticket without a run is harmless, a run without a ticket would never start.
         holder = services.dispatch.withdraw(run.id)
         services.events.close(run.id)
         raise ThreadBusy(holder)
@@ -149,7 +148,7 @@ async def _withdraw(services: Services, run: Run) -> None:
 async def list_page(
     services: Services, actor: Actor, agent_id: str, page: Page, *, thread_id: str | None
 ) -> Sequence[Message]:
-    """Rows of an agent, of one of its threads, or of all of them."""
+    """A page of an agent's messages, in one of its threads or in all of them."""
 
     def load(tx: Transaction) -> Sequence[Message]:
         tx.agents.get(actor.organization_id, agent_id)
@@ -165,14 +164,14 @@ async def retrieve(services: Services, actor: Actor, message_id: str) -> Message
 async def list_all(
     services: Services, actor: Actor, page: Page, *, thread_id: str | None
 ) -> Sequence[Message]:
-    """Rows of all agents."""
+    """A page of the messages of all agents."""
     return await services.store.read(
         lambda tx: tx.messages.list(actor.organization_id, page, thread_id=thread_id)
     )
 
 
 async def _refuse_unpriced(services: Services, run: Run, new: NewSend) -> None:
-    """What cannot be measured cannot be kept within bounds."""
+    """Refuse a cost budget if the price of the model is not known."""
 
     handle = new.override_model
 
@@ -223,7 +222,7 @@ def _store_run(tx: Transaction, run: Run, services: Services, new: NewSend) -> R
 
 
 def _is_blocked_by_approval(run: Run) -> bool:
-    """Whoever only has the context made smaller says nothing, so it may be done while the thread waits."""
+    """Compactions and async sends may be queued while the thread waits for an approval; other sends may not."""
     return run.kind != ASYNC_KIND and run.request.compaction is None
 
 
@@ -244,7 +243,7 @@ def _get_thread(tx: Transaction, run: Run) -> Thread:
 def _override_choice(
     tx: Transaction, services: Services, current: ModelChoice, organization_id: str, handle: str
 ) -> ModelChoice:
-    """Another model for one request: the thread's own settings hold only for their provider."""
+    """The choice for a request with another model. The thread's settings are kept only for the same provider."""
     catalogue = providers.find_catalogue(tx, services, organization_id, handle)
     info = catalogue.find(handle)
     settings = current.settings
@@ -282,7 +281,7 @@ def _build_run(services: Services, actor: Actor, new: NewSend) -> Run:
 
 
 def _with_trace_parent(services: Services, request: RunRequest) -> RunRequest:
-    """The request with its place in a trace, if anybody follows it: its run is part of the same trace."""
+    """The request with the current trace context, if there is one, so that its run joins the trace."""
     parent = services.telemetry.trace_parent()
     return replace(request, trace_parent=parent) if parent else request
 

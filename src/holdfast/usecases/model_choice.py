@@ -1,4 +1,4 @@
-"""From what a caller asks of a model to the choice that an agent keeps."""
+"""Turning the model that a caller requests into the choice that an agent stores."""
 
 from typing import Any
 
@@ -10,20 +10,20 @@ from holdfast.ports.model import Catalogue
 
 
 class RequestedModel(Struct, frozen=True, kw_only=True):
-    """What the caller said about the model; None means that it was not mentioned."""
+    """What a request says about the model; None means that the field was not given."""
 
     handle: str | None = None
     context_window: int | None = None
-    # A whole set of settings: replaces what was set before.
+    # A whole set of settings, which replaces the current set.
     settings: ModelSettings | None = None
-    # Single settings: each replaces its own value only, and gives way to ``settings``.
+    # Single settings, each of which replaces one value; ``settings`` takes precedence.
     single_settings: ModelSettings = ModelSettings()
     clear_max_output_tokens: bool = False
-    # Where the model is to be asked, as a legacy config names it.
+    # The model's URL, from a legacy config.
     endpoint: str | None = None
-    # What the caller said and we do not know; it is told back.
+    # Warnings about settings that are not known here; they are returned to the caller.
     unknown_settings: tuple[str, ...] = ()
-    # The caller's own words, to be echoed.
+    # The request's own JSON, returned as it came.
     model_settings: dict[str, Any] | None = None
     llm_config: dict[str, Any] | None = None
 
@@ -32,7 +32,7 @@ NO_MODEL_REQUESTED = RequestedModel()
 
 
 def choose(catalogue: Catalogue, requested: RequestedModel) -> ModelChoice:
-    """The choice of somebody who has none yet."""
+    """The choice for a new agent."""
     handle = requested.handle or catalogue.default_handle()
     if handle is None:
         raise InvalidArgument("Must specify either model or llm_config in request")
@@ -48,7 +48,7 @@ def choose(catalogue: Catalogue, requested: RequestedModel) -> ModelChoice:
 
 
 async def prepare(catalogue: Catalogue, requested: RequestedModel) -> None:
-    """Learn what the choice will need."""
+    """Load what the catalogue must know about the requested model."""
     handle = requested.handle or catalogue.default_handle()
     if handle is not None and requested != NO_MODEL_REQUESTED:
         asked = requested.settings is not None or requested.single_settings != ModelSettings()
@@ -56,7 +56,7 @@ async def prepare(catalogue: Catalogue, requested: RequestedModel) -> None:
 
 
 def change(catalogue: Catalogue, current: ModelChoice, requested: RequestedModel) -> ModelChoice:
-    """The choice after an update. Another model starts afresh: what suited the old one may break the new."""
+    """The choice after an update. Another model starts from defaults: the old settings may be invalid for it."""
     if requested == NO_MODEL_REQUESTED:
         return current
     if requested.handle not in (None, current.handle):
@@ -82,10 +82,10 @@ def _with_warnings(
 
 def _choose_context_window(catalogue: Catalogue, handle: str, requested: RequestedModel) -> int:
     if requested.llm_config is not None and requested.context_window is not None:
-        # A whole legacy config says all there is to say, and V1 took it as it came. Whether its provider is
-        # configured is asked when a message is sent.
+        # A whole legacy config is complete, and V1 stored it unchecked. Whether its provider is configured is checked
+        # when a message is sent.
         return requested.context_window
-    info = catalogue.find(handle)
+    info = catalogue.find(handle, must_be_listed=requested.handle is not None)
     return requested.context_window or min(info.context_window, DEFAULT_CONTEXT_WINDOW)
 
 

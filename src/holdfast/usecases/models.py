@@ -1,4 +1,4 @@
-"""Which models there are."""
+"""Listing the available models."""
 
 from collections.abc import Sequence
 
@@ -9,12 +9,12 @@ from holdfast.usecases import providers
 
 
 async def list_models(services: Services) -> Sequence[ModelInfo]:
-    """What the operator's providers have."""
+    """The models of the providers that the operator configured."""
     return await services.catalogue.list_models()
 
 
 async def list_user_models(services: Services, actor: Actor) -> Sequence[ModelInfo]:
-    """What the providers have that users brought."""
+    """The models of the providers whose keys users stored."""
     return await providers.list_models(services, actor)
 
 

@@ -1,4 +1,4 @@
-"""Providers that users bring: their keys go in and never come out (wire-v1 §2.10)."""
+"""User providers, whose keys a user stored (BYOK). Stored keys are never returned (wire-v1 §2.10)."""
 
 import asyncio
 import re
@@ -23,14 +23,14 @@ from holdfast.ports.model import Catalogue
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
 
-# Of an organisation's own: a list of models asks them all.
+# Per organization. Listing models sends a request to each of them.
 MAX_PROVIDERS = 50
 
 _ALL_PROVIDERS = ProviderQuery(page=Page(limit=MAX_PROVIDERS))
 
 
 class ProviderForm(Struct, frozen=True, kw_only=True):
-    """What a caller says of a provider. None leaves what is stored as it is."""
+    """The input for creating or updating a provider. None leaves a stored value unchanged."""
 
     name: str | None = None
     provider_type: str | None = None
@@ -70,7 +70,7 @@ async def list_page(services: Services, actor: Actor, query: ProviderQuery) -> S
 async def update(
     services: Services, actor: Actor, provider_id: str, form: ProviderForm
 ) -> Provider:
-    """Its name and type stay: agents name its models by the one, and its keys belong to the other."""
+    """Update a provider. Its name and type cannot change: handles contain the name, and the keys belong to the type."""
     now = services.clock.now()
 
     def work(tx: Transaction) -> Provider:
@@ -84,7 +84,7 @@ async def update(
 
 
 async def delete(services: Services, actor: Actor, provider_id: str) -> None:
-    """Agents that use its models say so when they are next spoken to."""
+    """Delete a provider. The next message to an agent that uses one of its models fails."""
 
     def work(tx: Transaction) -> None:
         tx.providers.delete(actor.organization_id, provider_id)
@@ -93,14 +93,14 @@ async def delete(services: Services, actor: Actor, provider_id: str) -> None:
 
 
 async def check(services: Services, actor: Actor, form: ProviderForm) -> Provider:
-    """See whether keys work that are not stored."""
+    """Check keys against the provider without storing them."""
     provider = _build_provider(services, actor, form)
     await services.catalogue.verify(provider)
     return provider
 
 
 async def refresh(services: Services, actor: Actor, provider_id: str) -> Provider:
-    """See whether the stored keys work, and note when they did."""
+    """Check the stored keys against the provider, and store the time of the check."""
     provider = await retrieve(services, actor, provider_id)
     await services.catalogue.verify(provider)
     now = services.clock.now()
@@ -116,7 +116,7 @@ async def refresh(services: Services, actor: Actor, provider_id: str) -> Provide
 
 
 async def list_models(services: Services, actor: Actor) -> list[ModelInfo]:
-    """What all providers that the organisation brought have; they are asked side by side."""
+    """The models of all user providers of the organization, which are queried concurrently."""
     found = await list_page(services, actor, _ALL_PROVIDERS)
     listed = await asyncio.gather(*(_list_models_of(services, provider) for provider in found))
     return [info for infos in listed for info in infos]
@@ -126,12 +126,12 @@ async def _list_models_of(services: Services, provider: Provider) -> Sequence[Mo
     try:
         return await services.catalogue.with_user_provider(provider).list_models()
     except InvalidArgument:
-        # It could be reached when it was brought; the operator has changed what is allowed.
+        # The operator has restricted the allowed addresses since this provider was stored.
         return ()
 
 
 async def catalogue_for(services: Services, actor: Actor, handle: str | None) -> Catalogue:
-    """The catalogue in which the handle can be found: with the provider that a user brought, if it names one."""
+    """The catalogue that knows this handle, including the user provider that the handle names, if any."""
     if handle is None or not names_user_provider(handle):
         return services.catalogue
     return await services.store.read(
@@ -142,7 +142,7 @@ async def catalogue_for(services: Services, actor: Actor, handle: str | None) ->
 def find_catalogue(
     tx: Transaction, services: Services, organization_id: str, handle: str
 ) -> Catalogue:
-    """The same within a transaction."""
+    """The same as ``catalogue_for``, within a transaction."""
     if not names_user_provider(handle):
         return services.catalogue
     provider = tx.providers.find_by_name(organization_id, handle.partition("/")[0])

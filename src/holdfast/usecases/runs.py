@@ -13,7 +13,8 @@ from holdfast.core.lifecycle import FINAL, LIVE, is_over
 from holdfast.core.messages import Message
 from holdfast.core.paging import Page
 from holdfast.core.prices import Costs
-from holdfast.core.runs import Run, RunQuery, RunStatus, Step, StepQuery, Usage
+from holdfast.core.runs import Run, RunQuery, RunStatus, Usage
+from holdfast.core.steps import Step, StepQuery
 from holdfast.errors import CallerError, Conflict, NotFound, StaleRun
 from holdfast.ports.bell import CALLBACKS, CANCELS
 from holdfast.ports.services import Services

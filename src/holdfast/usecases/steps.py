@@ -1,4 +1,4 @@
-"""Reading steps, and what people think of them."""
+"""Steps: read them, and store feedback on them."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -7,7 +7,7 @@ from holdfast.core.agents import Actor
 from holdfast.core.messages import Message
 from holdfast.core.paging import Page
 from holdfast.core.prices import Costs
-from holdfast.core.runs import Step, StepQuery
+from holdfast.core.steps import Step, StepQuery
 from holdfast.core.traces import ProviderTrace
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
@@ -28,7 +28,7 @@ async def sum_costs(
     start_date: datetime | None,
     end_date: datetime | None,
 ) -> Costs:
-    """What the steps of an agent cost together."""
+    """The total costs of an agent's steps."""
     query = StepQuery(
         page=Page(limit=1), agent_id=agent_id, start_date=start_date, end_date=end_date
     )
@@ -53,7 +53,7 @@ async def list_messages(
 async def retrieve_trace(
     services: Services, actor: Actor, step_id: str
 ) -> tuple[ProviderTrace, Sequence[str]] | None:
-    """The last call of the step's provider, if such calls are kept, and the agent's tags."""
+    """The stored trace of the step's last provider call, if traces are kept, and the agent's tags."""
 
     def load(tx: Transaction) -> tuple[ProviderTrace, Sequence[str]] | None:
         agent_id = tx.steps.get(actor.organization_id, step_id).agent_id

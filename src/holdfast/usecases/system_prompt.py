@@ -1,6 +1,6 @@
-"""The stored system message of a thread: compiled once, rewritten in place, never per step (wire-v1 §7.1).
+"""The stored system message of a thread: compiled once and rewritten in place, not compiled per step (wire-v1 §7.1).
 
-The text itself is made by ``core.prompts``; here is what it is made from and where it is kept.
+``core.system_prompt`` renders the text; this module loads what it is made from and stores the result.
 """
 
 from collections.abc import Sequence
@@ -9,17 +9,17 @@ from datetime import datetime
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.core import memory, messages, prompts
+from holdfast.core import messages
 from holdfast.core.agents import Agent
-from holdfast.core.memory import Block
+from holdfast.core.blocks import Block, visible_blocks
 from holdfast.core.messages import Message, Text
-from holdfast.core.prompts import human_time
+from holdfast.core.system_prompt import compile_prompt, human_time, parse_compiled_at
 from holdfast.core.threads import Thread
 from holdfast.ports.store import Transaction
 
 
 def compile_first(agent: Agent, blocks: tuple[Block, ...], now: datetime) -> str:
-    """The text for an agent that has said nothing yet; needs no look into the store."""
+    """The text for a new agent without messages; needs no query."""
     return _compile(agent, agent.id, _SharedContent(blocks, 0), human_time(now, agent.timezone))
 
 
@@ -30,7 +30,7 @@ def compile_for_thread(
     now: datetime,
     isolated: Sequence[Block] | None = None,
 ) -> str:
-    """The text for a thread of the agent, as of now. ``own``: its own blocks, if they are not stored yet."""
+    """The text for a thread of the agent at the time ``now``. ``isolated``: the thread's own blocks, if not stored yet."""
     if isolated is None:
         isolated = tx.blocks.thread_blocks([thread_id])[thread_id]
     return _compile(
@@ -39,7 +39,7 @@ def compile_for_thread(
 
 
 def rewrite_all(tx: Transaction, agent_id: str, now: datetime) -> None:
-    """Rewrite the stored system message of every thread of the agent; the messages keep their ids."""
+    """Rewrite the stored system message of every thread of the agent. The messages keep their ids."""
     threads = tx.threads.list_of_agent(agent_id)
     if not threads:
         return
@@ -52,19 +52,19 @@ def rewrite_all(tx: Transaction, agent_id: str, now: datetime) -> None:
 
 
 def recompile(tx: Transaction, agent: Agent, now: datetime, *, keep_stamp: bool) -> Message | None:
-    """The default thread's system message with a fresh text, not stored yet; None if it has none."""
+    """The default thread's system message with a new text, not stored yet; None if the thread has none."""
     thread = tx.threads.get(agent.organization_id, messages.default_thread_id(agent.id))
     row = next(iter(load_stored(tx, [thread])), None)
     if row is None:
         return None
-    kept = memory.parse_compiled_at(row.text) if keep_stamp else None
+    kept = parse_compiled_at(row.text) if keep_stamp else None
     stamp = kept or human_time(now, agent.timezone)
     text = _compile(agent, row.thread_id, _load_shared_content(tx, agent), stamp)
     return replace(row, content=(Text(text),))
 
 
 def load_stored(tx: Transaction, threads: Sequence[Thread]) -> list[Message]:
-    """The system message at the head of each thread's context, where there is one."""
+    """The system message at the start of each thread's context, where there is one."""
     contexts = tx.messages.context_ids([thread.id for thread in threads])
     heads = [
         tx.messages.get(thread.organization_id, contexts[thread.id][0])
@@ -75,7 +75,7 @@ def load_stored(tx: Transaction, threads: Sequence[Thread]) -> list[Message]:
 
 
 class _SharedContent(Struct, frozen=True):
-    """What the text shows besides the agent itself; the same for all its threads, but for blocks of their own."""
+    """Content that is the same in the system messages of all threads of an agent."""
 
     blocks: tuple[Block, ...]
     recall_count: int
@@ -83,7 +83,7 @@ class _SharedContent(Struct, frozen=True):
 
 def _load_shared_content(tx: Transaction, agent: Agent) -> _SharedContent:
     blocks = tuple(tx.agents.blocks([agent.id]).get(agent.id, ()))
-    # One row of each thread is its system message, which nobody said.
+    # The system message of each thread does not count.
     said = tx.messages.count(agent.id) - len(tx.threads.list_of_agent(agent.id))
     return _SharedContent(blocks, max(said, 0))
 
@@ -91,5 +91,5 @@ def _load_shared_content(tx: Transaction, agent: Agent) -> _SharedContent:
 def _compile(
     agent: Agent, thread_id: str, shared: _SharedContent, stamp: str, isolated: Sequence[Block] = ()
 ) -> str:
-    blocks = memory.visible_blocks(shared.blocks, isolated)
-    return prompts.compile_prompt(agent, thread_id, blocks, shared.recall_count, stamp)
+    blocks = visible_blocks(shared.blocks, isolated)
+    return compile_prompt(agent, thread_id, blocks, shared.recall_count, stamp)

@@ -1,4 +1,4 @@
-"""The tags in use, on agents and blocks alike. A tag is its own cursor."""
+"""The tags in use on agents and blocks. The paging cursor is the tag itself."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ async def list_page(
     name: str | None = None,
     text: str | None = None,
 ) -> Sequence[str]:
-    """``name`` is the whole tag, ``text`` a part of it, whatever the case."""
+    """List tags. ``name`` matches the whole tag, ``text`` a part of it, ignoring case."""
     tags = await services.store.read(lambda tx: tx.agents.all_tags(actor.organization_id))
     wanted = [
         tag
@@ -29,7 +29,7 @@ def _select_page(tags: Sequence[str], page: Page) -> list[str]:
     low, high = (page.after, page.before) if page.order is Order.ASC else (page.before, page.after)
     between = [tag for tag in tags if (low is None or tag > low) and (high is None or tag < high)]
     ordered = sorted(between, reverse=page.order is Order.DESC)
-    # Without ``after``, ``before`` asks for what directly precedes it.
+    # ``before`` without ``after`` asks for the tags directly before it.
     if page.before is not None and page.after is None:
         return ordered[-page.limit :]
     return ordered[: page.limit]

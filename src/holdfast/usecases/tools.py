@@ -1,4 +1,4 @@
-"""Tools: a name is a tool's identity within its organisation. Running them is the toolbox's affair."""
+"""Tools: create, update, list, search. A tool's name is unique within its organization. The toolbox runs them."""
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
@@ -21,12 +21,12 @@ from holdfast.ports.store import Transaction
 from holdfast.ports.toolbox import BuiltinSpec
 
 LANGUAGE = "python"
-# A search looks through at most so many of an organisation's tools, the newest.
+# A search covers at most this many of an organization's tools, the newest ones.
 MAX_SEARCHED = 5_000
 
 
 class ToolForm(Struct, frozen=True, kw_only=True):
-    """What a caller says of a tool. None leaves a stored value as it is and a new one at its default."""
+    """The input for creating or updating a tool. None leaves a stored value unchanged, or a new one at its default."""
 
     source_code: str | None = None
     source_type: str | None = None
@@ -42,7 +42,7 @@ class ToolForm(Struct, frozen=True, kw_only=True):
     metadata: dict[str, Any] | None = None
 
 
-# What a form hands on to the tool as it is.
+# Fields that are copied unchanged from the form to the tool.
 _COPIED_FIELDS = (
     "source_code",
     "description",
@@ -57,7 +57,7 @@ _COPIED_FIELDS = (
 
 
 async def upsert(services: Services, actor: Actor, form: ToolForm) -> Tool:
-    """Make the tool, or change the one that has its name; that keeps its id (wire-v1 §2.5)."""
+    """Create the tool, or update the tool with the same name, which keeps its id (wire-v1 §2.5)."""
     schema = await _derive_schema(form, form.source_code or "")
     now = services.clock.now()
 
@@ -87,16 +87,16 @@ async def count(services: Services, actor: Actor, query: ToolQuery) -> int:
 async def search(
     services: Services, actor: Actor, query: ToolQuery, text: str, *, tags: Collection[str]
 ) -> list[ToolMatch]:
-    """The tools that the query allows, best match first; with tags, those that have any of them."""
+    """Search the tools that the query selects, best match first. With tags, only tools that have one of them."""
     everything = structs.replace(query, page=Page(limit=MAX_SEARCHED))
     tools = await list_page(services, actor, everything)
     matching = [tool for tool in tools if not tags or set(tags) & set(tool.tags)]
-    # Thousands of texts take a while to weigh; other requests go on meanwhile.
+    # In a thread, since ranking thousands of texts would block the event loop.
     return await asyncio.to_thread(tool_search.search, matching, text, query.page.limit)
 
 
 async def update(services: Services, actor: Actor, tool_id: str, form: ToolForm) -> Tool:
-    """A new source brings its own schema unless one is given with it."""
+    """Update a tool. The schema is derived from a new source unless it is given as well."""
     before = await retrieve(services, actor, tool_id)
     schema = (
         await _derive_schema(form, form.source_code or before.source_code or "")
@@ -113,7 +113,7 @@ async def update(services: Services, actor: Actor, tool_id: str, form: ToolForm)
 
 
 async def delete(services: Services, actor: Actor, tool_id: str) -> None:
-    """Agents that had it lose it."""
+    """Delete the tool and detach it from all agents."""
 
     def work(tx: Transaction) -> None:
         tx.tools.get(actor.organization_id, tool_id)
@@ -123,7 +123,7 @@ async def delete(services: Services, actor: Actor, tool_id: str) -> None:
 
 
 async def add_builtin(services: Services, actor: Actor) -> list[Tool]:
-    """Give the organisation a row of each built-in tool, as this version of Holdfast has it."""
+    """Add the built-in tools of this version to the organization, and update those that it has."""
     specs = services.toolbox.builtin_tools()
     now = services.clock.now()
 
@@ -155,7 +155,7 @@ async def run_source(
     function: str | None = None,
     environment: Mapping[str, str],
 ) -> ToolReturn:
-    """Run a source that is not stored."""
+    """Run a tool's source without storing it."""
     source = form.source_code or ""
     name = function or (await _derive_schema(form, source)).name
     needs = requirements.parse_pip_requirements(form.pip_requirements)
@@ -168,7 +168,7 @@ async def _derive_schema(form: ToolForm, source: str) -> ToolSchema:
         raise ToolSourceInvalid(
             f"Tools are written in Python; source_type '{form.source_type}' cannot be run here."
         )
-    # A long source takes a while to parse; other requests go on meanwhile.
+    # In a thread, since parsing a long source would block the event loop.
     if form.json_schema is not None:
         return await asyncio.to_thread(tool_source.with_schema, source, form.json_schema)
     if form.args_json_schema is not None:
@@ -228,7 +228,7 @@ def _apply_form(tool: Tool, form: ToolForm, schema: ToolSchema | None) -> Tool:
 
 def _with_builtin_spec(tool: Tool, spec: BuiltinSpec, schema: ToolSchema) -> Tool:
     if tool.kind is ToolKind.CUSTOM and tool.source_code is not None:
-        # The name was free when its owner took it.
+        # A custom tool that took this name before it became a built-in one stays as it is.
         return tool
     return structs.replace(
         tool,

@@ -7,7 +7,7 @@ from tests.support.http_site import KEY, PATHS, WIRES, Site
 from tests.support.rig import ACTOR
 
 from holdfast.core.paging import Page
-from holdfast.core.runs import StepQuery
+from holdfast.core.steps import StepQuery
 from holdfast.testing import Answer, HttpError, MalformedJson, MalformedSse, Scripted
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -43,7 +43,7 @@ async def test_a_key_that_the_provider_repeats_is_shown_nowhere(
         assert "failed" in shown[-1]
         assert not any(KEY in text for text in shown)
         kept = await site.services.store.read(
-            lambda tx, run_id=told.run_id: (  # type: ignore[misc]
+            lambda tx, run_id=told.run_id: (  # type: ignore[misc]  # mypy types no default of a lambda
                 tx.runs.get(ACTOR.organization_id, run_id),
                 tx.steps.list(ACTOR.organization_id, StepQuery(page=Page(limit=9), run_id=run_id)),
                 tx.events.list_after(run_id, 0, 1_000),

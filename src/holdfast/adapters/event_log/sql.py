@@ -112,7 +112,7 @@ class SqlEventLog:
         try:
             await self._fill(run_id, live)
         except (BackendError, NotFound) as error:
-            log.warning("events.watch_ended", extra={"run_id": run_id, "why": str(error)})
+            log.warning("events.notifications_stopped", extra={"run_id": run_id, "why": str(error)})
         finally:
             if self._remote.get(run_id) is live:
                 del self._remote[run_id]

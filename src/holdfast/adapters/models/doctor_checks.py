@@ -1,27 +1,28 @@
-"""Which providers are configured; and, if asked to, whether they answer."""
+"""Checks of the providers: which are configured, and on request whether they answer."""
 
 from urllib.parse import urlsplit
 
-from holdfast.adapters.models.discovery.discovery import WITHOUT_MODEL_LIST, ModelDiscovery
-from holdfast.adapters.models.handles import Account, ProviderSettings
-from holdfast.adapters.models.providers.table import PROVIDERS
+from holdfast.adapters.models.accounts import Account, ProviderSettings
+from holdfast.adapters.models.discovery.discovery import ModelDiscovery
+from holdfast.adapters.models.providers.table import SUGGESTED_VARIABLES
+from holdfast.core.models import GUIDE_HANDLE
 from holdfast.ports.doctor_check import Check, Verdict
 
 _NO_PROVIDER = (
-    "No provider is configured: agents can use holdfast/guide, which is a script. Set OPENAI_API_KEY, "
-    "ANTHROPIC_API_KEY or another (docs/configuration.md)."
+    f"No provider is configured: agents can use {GUIDE_HANDLE}, which is a script. Set "
+    f"{', '.join(SUGGESTED_VARIABLES)} or another (docs/configuration.md)."
 )
 
 
 async def check_providers(settings: ProviderSettings, *, ask: bool) -> list[Check]:
-    """Over the network only if asked to."""
+    """The network is used only if ``ask`` is set."""
     if not settings.configured:
         return [Check(Verdict.NOTE, "providers", _NO_PROVIDER)]
-    inquiry = ModelDiscovery()
+    discovery = ModelDiscovery()
     if ask:
-        await inquiry.refresh(settings.accounts.values())
+        await discovery.refresh(settings.accounts.values())
     return [
-        _check_listing(name, account, inquiry)
+        _check_listing(name, account, discovery)
         if ask and name in settings.accounts
         else _check_configured(name, account)
         for name, account in sorted(settings.configured.items())
@@ -29,29 +30,27 @@ async def check_providers(settings: ProviderSettings, *, ask: bool) -> list[Chec
 
 
 def _check_configured(name: str, account: Account) -> Check:
-    row = PROVIDERS[name]
+    row = account.row
     if not row.is_installed:
-        words = f"{name} is configured, but needs an extra: pip install 'holdfast[{row.extra}]'"
-        return Check(Verdict.PROBLEM, "providers", words)
+        message = f"{name} is configured, but needs an extra: pip install 'holdfast[{row.extra}]'"
+        return Check(Verdict.PROBLEM, "providers", message)
     return Check(Verdict.GOOD, "providers", f"{name} is configured{_location(account)}.")
 
 
-def _check_listing(name: str, account: Account, inquiry: ModelDiscovery) -> Check:
-    if name in WITHOUT_MODEL_LIST:
-        words = (
-            f"{name} is configured{_location(account)}; it does not tell which models there are."
-        )
-        return Check(Verdict.NOTE, "providers", words)
-    listed = inquiry.last_list(name)
+def _check_listing(name: str, account: Account, discovery: ModelDiscovery) -> Check:
+    if not account.row.has_model_list:
+        message = f"{name} is configured{_location(account)}; it does not list its models."
+        return Check(Verdict.NOTE, "providers", message)
+    listed = discovery.last_list(name)
     if listed is None:
-        words = f"{name} does not answer{_location(account)}, or refuses its key."
-        return Check(Verdict.PROBLEM, "providers", words)
-    words = f"{name} answers{_location(account)} and has {len(listed.models)} models."
-    return Check(Verdict.GOOD, "providers", words)
+        message = f"{name} does not answer{_location(account)}, or refuses its key."
+        return Check(Verdict.PROBLEM, "providers", message)
+    message = f"{name} answers{_location(account)} and has {len(listed.models)} models."
+    return Check(Verdict.GOOD, "providers", message)
 
 
 def _location(account: Account) -> str:
-    """Only the server: the rest of an address may hold what opens it."""
+    """Only scheme and host: the rest of an address may contain a key."""
     if not account.base_url:
         return ""
     parts = urlsplit(account.base_url)

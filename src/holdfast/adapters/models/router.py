@@ -1,4 +1,4 @@
-"""The model that the engine asks: the guide answers at once, everything else goes over the bridge.
+"""The model that the engine asks: the guide, or a provider over pydantic-ai.
 
 This module is cheap to import. pydantic-ai and the SDKs are loaded when first needed, in a thread.
 """
@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, TypeAlias
 from msgspec.structs import replace
 
 from holdfast.adapters.loading import load_in_thread
-from holdfast.adapters.models import handles, user_providers
+from holdfast.adapters.models import user_providers
+from holdfast.adapters.models.accounts import Account, ProviderSettings
 from holdfast.adapters.models.discovery.discovery import ModelDiscovery
 from holdfast.adapters.models.guide.model import Guide
-from holdfast.adapters.models.image_support import LISTS_IMAGE_SUPPORT, supports_images
+from holdfast.adapters.models.image_support import supports_images
 from holdfast.core.messages import Image
+from holdfast.core.models import GUIDE_HANDLE
 from holdfast.errors import ModelError
 from holdfast.ports.model import ModelEvent, Question
 
@@ -31,7 +33,7 @@ log = logging.getLogger(__name__)
 class ModelRouter:
     def __init__(
         self,
-        settings: handles.ProviderSettings,
+        settings: ProviderSettings,
         *,
         guide: Guide | None = None,
         discovery: ModelDiscovery | None = None,
@@ -45,29 +47,29 @@ class ModelRouter:
     @asynccontextmanager
     async def ask(self, question: Question) -> AsyncIterator[AsyncIterator[ModelEvent]]:
         choice = question.choice
-        if choice.handle == handles.GUIDE_HANDLE:
-            answering: _AnswerContext = self._guide.ask(question)
+        if choice.handle == GUIDE_HANDLE:
+            answer: _AnswerContext = self._guide.ask(question)
         elif question.account is not None:
             account = user_providers.build_account(question.account, self._settings)
-            known = replace(
+            typed = replace(
                 question, choice=user_providers.with_provider_type(choice, question.account)
             )
-            answering = await self._ask_provider(known, account)
+            answer = await self._ask_provider(typed, account)
         else:
             account = self._settings.find_account(choice)
-            answering = await self._ask_provider(question, account)
-        async with answering as events:
+            answer = await self._ask_provider(question, account)
+        async with answer as events:
             yield events
 
-    async def _ask_provider(self, question: Question, account: handles.Account) -> _AnswerContext:
+    async def _ask_provider(self, question: Question, account: Account) -> _AnswerContext:
         bridge = await self._load(account)
         return bridge.ask(
             question, account, supports_images=await self._supports_images(question, account)
         )
 
-    async def _supports_images(self, question: Question, account: handles.Account) -> bool:
+    async def _supports_images(self, question: Question, account: Account) -> bool:
         name = question.choice.name
-        if account.provider not in LISTS_IMAGE_SUPPORT:
+        if not account.row.lists_image_support:
             return supports_images(name, None)
         if not _has_images(question):
             return True
@@ -76,19 +78,19 @@ class ModelRouter:
         return supports_images(name, self._discovery.last_list(account.cache_key))
 
     async def warm_up(self) -> None:
-        """Load every configured provider, for a start in the background."""
+        """Load the SDKs of every configured provider."""
         for account in self._settings.accounts.values():
             try:
                 await self._load(account)
             except ModelError as error:
-                told = {"provider": account.provider, "error": str(error)}
-                log.warning("model.not_loaded", extra=told)
+                fields = {"provider": account.provider, "error": str(error)}
+                log.warning("model.not_loaded", extra=fields)
 
     async def aclose(self) -> None:
         if self._bridge is not None:
             await self._bridge.aclose()
 
-    async def _load(self, account: handles.Account) -> "PydanticAiBridge":
+    async def _load(self, account: Account) -> "PydanticAiBridge":
         if self._bridge is None or not self._bridge.is_loaded(account):
             async with self._loading:
                 self._bridge = await load_in_thread(
@@ -107,7 +109,7 @@ def _has_images(question: Question) -> bool:
 
 
 def _load_bridge(
-    bridge: "PydanticAiBridge | None", settings: handles.ProviderSettings, account: handles.Account
+    bridge: "PydanticAiBridge | None", settings: ProviderSettings, account: Account
 ) -> "PydanticAiBridge":
     if bridge is None:
         from holdfast.adapters.models.pydantic_ai.bridge import (  # noqa: PLC0415 - pydantic-ai takes 0.7 s to import

@@ -1,14 +1,16 @@
-"""Prices from pydantic-ai's own collection, genai-prices.
+"""Prices from genai-prices, the collection that pydantic-ai uses.
 
-Its calculation takes 0.2 ms, of which most is checking its tables. So each table is read once, as rates: what is left is
-a few multiplications. Its data takes 50 ms and 6 MB, so it is read when first needed, in a thread.
+Its own calculation takes 0.2 ms, mostly to check its tables. So each table is converted to rates once; a cost is then a
+few multiplications. Its data takes 50 ms and 6 MB to load, so that happens at the first use, in a thread.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 from holdfast.adapters.loading import load_in_thread
+from holdfast.adapters.models.providers.table import PROVIDERS
 from holdfast.core.models import ModelChoice
 from holdfast.core.prices import Price, Rates
 from holdfast.ports.clock import Clock
@@ -17,20 +19,13 @@ if TYPE_CHECKING:
     from genai_prices.data_snapshot import DataSnapshot
     from genai_prices.types import ModelPrice
 
-# Where the collection's name for a provider is another than ours.
-_NAMES: Final = {
-    "google_ai": "google",
-    "google_vertex": "google",
-    "bedrock": "aws",
-    "xai": "x-ai",
-}
 _MILLION: Final = 1_000_000
 
 
 class GenaiPrices:
     def __init__(self, base_urls: Mapping[str, str | None], clock: Clock) -> None:
-        """``base_urls``: where each configured provider is reached; None is its own address. Another address is
-        only priced if the collection knows it."""
+        """``base_urls``: the address of each configured provider; None is its own. Another address has prices only if
+        the collection has it."""
         self._base_urls = base_urls
         self._clock = clock
         self._snapshot: DataSnapshot | None = None
@@ -46,13 +41,14 @@ class GenaiPrices:
         if table is None:
             return None
         if (known := self._prices.get(id(table))) is None:
-            # With the table, so that its id stays its own.
+            # With the table, so that its id stays unique.
             known = self._prices[id(table)] = (table, _to_price(table))
         return known[1]
 
     def _find_table(self, snapshot: "DataSnapshot", choice: ModelChoice) -> "ModelPrice | None":
         base_url = choice.endpoint or self._base_urls[choice.provider]
-        name = None if base_url else _NAMES.get(choice.provider, choice.provider)
+        row = PROVIDERS[choice.provider]
+        name = None if base_url else row.price_name or row.name
         try:
             _, model = snapshot.find_provider_model(choice.name, None, name, base_url)
         except LookupError:
@@ -66,13 +62,15 @@ def _load_snapshot() -> "DataSnapshot":
     )
 
     snapshot = get_snapshot()
-    # The tables themselves are only read when something is looked for.
-    snapshot.find_provider_model("gpt-4o-mini", None, "openai", None)
+    # The tables themselves are only parsed at the first search.
+    first = next(iter(PROVIDERS.values()))
+    with suppress(LookupError):
+        snapshot.find_provider_model(first.summary_model or "", None, first.name, None)
     return snapshot
 
 
 def _to_price(table: "ModelPrice") -> Price:
-    from genai_prices.types import TieredPrices  # noqa: PLC0415 - see above
+    from genai_prices.types import TieredPrices  # noqa: PLC0415 - 1.5 MB of tables
 
     tiered = [value for value in vars(table).values() if isinstance(value, TieredPrices)]
     starts = {tier.start for value in tiered for tier in value.tiers}
@@ -81,8 +79,8 @@ def _to_price(table: "ModelPrice") -> Price:
 
 
 def _measure_rates(table: "ModelPrice", prompt: int) -> Rates:
-    """The rates for a prompt of this length, as the differences that single kinds of tokens make."""
-    # Without a prompt no band is reached; any small prompt is as good to see what its tokens cost.
+    """The rates for a prompt of this length, measured as the difference that each kind of token makes."""
+    # The lowest band has no minimum: any small prompt shows what its tokens cost.
     size = prompt or 1
     request, plain = _cost(table), _cost(table, prompt=size)
     rates = {
@@ -103,7 +101,7 @@ def _cost(
     cache_write: int = 0,
     output: int = 0,
 ) -> Decimal:
-    from genai_prices import Usage  # noqa: PLC0415 - see above
+    from genai_prices import Usage  # noqa: PLC0415 - 1.5 MB of tables
 
     used = Usage(
         input_tokens=prompt,

@@ -60,7 +60,7 @@ def answer_call(channel: socket.socket, folder: str, environment: Environment | 
             body = encode(
                 {"error": f"The tool called sys.exit({code}) instead of returning a value."}
             )
-        except BaseException as error:  # noqa: BLE001 -- whatever the tool raises is its result
+        except BaseException as error:  # noqa: BLE001 - whatever the tool raises is its result
             body = encode({"error": describe_error(error)})
             with IGNORE_STREAM_ERRORS:
                 traceback.print_exc(limit=-10)
@@ -73,7 +73,7 @@ def answer_call(channel: socket.socket, folder: str, environment: Environment | 
 def describe_error(error: BaseException) -> str:
     try:
         return f"{type(error).__name__}: {error}"[:MAX_ERROR_CHARS]
-    except Exception:  # noqa: BLE001 -- the tool's own class says so, and may do it wrong
+    except Exception:  # noqa: BLE001 - the tool's own class says so, and may do it wrong
         return type(error).__name__
 
 
@@ -101,7 +101,7 @@ def invoke(call: dict[str, Json]) -> object:
     # A real module, because dataclasses and pydantic look their annotations up in it.
     module = sys.modules["tool"] = types.ModuleType("tool")
     linecache.cache["<tool>"] = (len(source), None, source.splitlines(keepends=True), "<tool>")
-    exec(compile(source, "<tool>", "exec", dont_inherit=True), module.__dict__)  # noqa: S102 -- what this process is for
+    exec(compile(source, "<tool>", "exec", dont_inherit=True), module.__dict__)  # noqa: S102 - what this process is for
     function = getattr(module, call["function"])
     positional, named = [], dict(call["arguments"])
     for name, parameter in inspect.signature(function).parameters.items():

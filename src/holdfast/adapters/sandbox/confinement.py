@@ -131,7 +131,7 @@ def fork_in_namespaces(*, own_network: bool) -> int:
     """As `os.fork`, but the child is the first process of a pid space and has mounts and System V's and POSIX's
     shared objects of its own; if wanted also a network, in which it is alone.
 
-    It is to do nothing but `go_on_inside`: Python does not know that it was forked. OSError if it is not allowed.
+    It is to do nothing but `enter_namespaces`: Python does not know that it was forked. OSError if it is not allowed.
     """
     flags = _CLONE_NEWPID | _CLONE_NEWNS | _CLONE_NEWIPC | signal.SIGCHLD
     if own_network:

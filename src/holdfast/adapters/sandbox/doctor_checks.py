@@ -19,7 +19,7 @@ import ctypes, json, os, sys
 sys.path.append(sys.argv[1])
 from holdfast.adapters.sandbox import confinement, landlock
 namespaces = confinement.LINUX and ctypes.CDLL(None).unshare(0x10000000) == 0
-code = confinement.group_filter(())
+code = confinement.build_group_filter(())
 def tried(work):
     pid = os.fork()
     if pid == 0:
@@ -30,13 +30,13 @@ def tried(work):
             os._exit(1)
     return os.waitpid(pid, 0)[1] == 0
 def holds_group():
-    confinement.put_on(code)
+    confinement.install_filter(code)
     group = os.getpgrp()
     os.setsid()
     return os.getpgrp() == group
 group = code is not None and tried(holds_group)
-signals = tried(landlock.keep_signals_inside)
-files = landlock.can_hide()
+signals = tried(landlock.restrict_signals)
+files = landlock.is_supported()
 print(json.dumps({"group": group, "signals": signals, "files": files, "user_namespaces": namespaces}))
 """
 

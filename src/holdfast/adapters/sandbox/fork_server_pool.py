@@ -160,7 +160,7 @@ class ForkServerPool:
             # The interpreter and the settings of an environment are what its packages have made of them. And
             # without -S (no site) they could bring code that runs at the start.
             bare = [] if environment is None else ["-S"]
-            process = subprocess.Popen(  # noqa: S603 -- our own module, run by our own interpreter
+            process = subprocess.Popen(  # noqa: S603 - our own module, run by our own interpreter
                 [
                     *([] if self.isolation is None else self.isolation.bwrap_command(visible)),
                     *(sys.executable, "-I", *bare, "-X", "utf8", "-c", _START_CODE),
@@ -184,5 +184,5 @@ def _environment_options(environment: Path) -> dict[str, Any]:
     return {
         "prefix": str(environment),
         "packages": list(dict.fromkeys(folders)),
-        "others": [*package_folders(), str(source_folder())],
+        "extra_paths": [*package_folders(), str(source_folder())],
     }

@@ -20,10 +20,10 @@ import os, sys
 own_network = sys.argv[1] == "own"
 sys.path.append({str(_SOURCE_FOLDER)!r})
 from holdfast.adapters.sandbox import confinement
-pid = confinement.fork_apart(own_network=own_network)
+pid = confinement.fork_in_namespaces(own_network=own_network)
 if pid == 0:
     try:
-        confinement.go_on_inside(4096, own_network=own_network)
+        confinement.enter_namespaces(4096, own_network=own_network)
         os._exit(0)
     finally:
         os._exit(1)

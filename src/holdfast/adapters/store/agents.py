@@ -29,7 +29,7 @@ from holdfast.adapters.store.row_mapper import RowMapper, refuse_nul
 from holdfast.adapters.store.tag_filter import has_tags
 from holdfast.adapters.store.tools import TOOL
 from holdfast.core.agents import Agent, AgentQuery, Secret
-from holdfast.core.memory import Block
+from holdfast.core.blocks import Block
 from holdfast.core.runs import Run
 from holdfast.core.tools import Tool
 from holdfast.errors import AlreadyExists, NotFound

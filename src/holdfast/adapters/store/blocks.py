@@ -9,7 +9,7 @@ from holdfast.adapters.store import tables
 from holdfast.adapters.store.paging import PagedList
 from holdfast.adapters.store.row_mapper import RowMapper, refuse_nul
 from holdfast.adapters.store.tag_filter import has_tags
-from holdfast.core.memory import Block, BlockQuery
+from holdfast.core.blocks import Block, BlockQuery
 from holdfast.errors import NotFound
 
 _blocks = tables.blocks

@@ -21,7 +21,7 @@ def read_revision_at(url: str) -> tuple[str, str | None]:
     """The place without its password, and the revision of the store there: None if there is none yet."""
     if (path := sqlite_path(url)) is not None:
         return str(path), schema_upgrade.read_file_revision(path)
-    from holdfast.adapters.store.postgres import read_revision_at  # noqa: PLC0415 - see below
+    from holdfast.adapters.store.postgres import read_revision_at  # noqa: PLC0415 - only for those who use PostgreSQL - see below
 
     return read_revision_at(url)
 
@@ -32,7 +32,7 @@ async def open_store(url: str, *, cipher: Cipher) -> SqlStore:
         return await SqliteStore.open(path, cipher=cipher)
     if url.startswith(_POSTGRES):
         # Imported here because the driver takes long to load and most servers use SQLite.
-        from holdfast.adapters.store.postgres import PostgresStore  # noqa: PLC0415
+        from holdfast.adapters.store.postgres import PostgresStore  # noqa: PLC0415 - only for those who use PostgreSQL
 
         return await PostgresStore.open(url, cipher=cipher)
     kind = url.partition(":")[0]

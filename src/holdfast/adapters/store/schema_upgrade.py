@@ -86,8 +86,8 @@ def _create_or_upgrade(connection: Connection, revision: str | None) -> None:
 
 def run_migrations(connection: Connection) -> None:
     # Imported here because hardly a start needs it, and Alembic takes 0.2 s and 10 MB.
-    from alembic import command  # noqa: PLC0415
-    from alembic.config import Config  # noqa: PLC0415
+    from alembic import command  # noqa: PLC0415 - slow to import, and only needed for an upgrade
+    from alembic.config import Config  # noqa: PLC0415 - see above
 
     config = Config()
     config.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))

@@ -99,19 +99,19 @@ def _create_engine(
         hide_parameters=True,
     )
 
-    def connected(connection: sqlite3.Connection, _record: object) -> None:
-        # The driver would start transactions when it sees fit; ``begun`` does it instead.
+    def set_up_connection(connection: sqlite3.Connection, _record: object) -> None:
+        # The driver would start transactions when it sees fit; ``begin_transaction`` does it instead.
         connection.isolation_level = None
         for pragma in pragmas:
             connection.execute(pragma).close()
         # SQLite's own knows ASCII only.
         connection.create_function("lower", 1, _lower, deterministic=True)
 
-    def begun(connection: Connection) -> None:
+    def begin_transaction(connection: Connection) -> None:
         run_on_cursor(connection, begin, lambda cursor: cursor.execute(begin))
 
-    event.listen(engine, "connect", connected)
-    event.listen(engine, "begin", begun)
+    event.listen(engine, "connect", set_up_connection)
+    event.listen(engine, "begin", begin_transaction)
     translate_errors(engine, _translate)
     return engine
 

@@ -22,7 +22,7 @@ from holdfast.adapters.store.prepared_statement import PreparedStatement
 from holdfast.adapters.store.row_mapper import RowMapper, refuse_nul
 from holdfast.adapters.store.tag_filter import has_tags
 from holdfast.core.prices import Costs
-from holdfast.core.runs import Step, StepQuery, StepStatus
+from holdfast.core.steps import Step, StepQuery, StepStatus
 from holdfast.errors import NotFound
 
 _steps = tables.steps

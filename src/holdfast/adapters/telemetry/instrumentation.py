@@ -9,6 +9,7 @@ from typing import Any
 from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer
 from opentelemetry.util.types import AttributeValue
 
+from holdfast.adapters.models.providers.table import PROVIDERS
 from holdfast.adapters.telemetry import content, metrics
 from holdfast.adapters.telemetry.metrics import Metrics
 from holdfast.adapters.telemetry.spans import open_span, usage_attributes
@@ -18,9 +19,6 @@ from holdfast.core.tools import Tool
 from holdfast.core.turn import PlannedCall
 from holdfast.ports.model import Answer, Model, ModelEvent, Question
 from holdfast.ports.toolbox import BuiltinSpec, Toolbox, ToolContext
-
-# What the conventions call the providers.
-_PROVIDERS = {"google_ai": "gcp.gemini"}
 
 
 class InstrumentedModel:
@@ -167,4 +165,6 @@ def _answer_attributes(answer: Answer) -> dict[str, AttributeValue]:
 
 
 def _provider_name(choice: ModelChoice) -> str:
-    return _PROVIDERS.get(choice.provider, choice.provider)
+    """The provider's name in OpenTelemetry's conventions."""
+    row = PROVIDERS.get(choice.provider)
+    return (row and row.telemetry_name) or choice.provider

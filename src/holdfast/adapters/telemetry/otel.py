@@ -27,7 +27,8 @@ from holdfast.adapters.telemetry.instrumentation import InstrumentedModel, Instr
 from holdfast.adapters.telemetry.metrics import Metrics
 from holdfast.adapters.telemetry.spans import RunSpans
 from holdfast.core.agents import Agent
-from holdfast.core.runs import Run, RunStatus, Step
+from holdfast.core.runs import Run, RunStatus
+from holdfast.core.steps import Step
 from holdfast.ports.model import Model
 from holdfast.ports.toolbox import Toolbox
 

@@ -14,7 +14,8 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from opentelemetry.util.types import AttributeValue
 
 from holdfast.core.agents import Agent
-from holdfast.core.runs import Run, RunStatus, Step, StepStatus, Usage
+from holdfast.core.runs import Run, RunStatus, Usage
+from holdfast.core.steps import Step, StepStatus
 
 _propagator = TraceContextTextMapPropagator()
 

@@ -3,8 +3,7 @@ tool's environment and not here."""
 
 from typing import Any
 
-from holdfast.core import memory
-from holdfast.core.memory import Block
+from holdfast.core.blocks import Block, visible_blocks
 from holdfast.core.tools import Tool
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
@@ -26,7 +25,7 @@ def _agent_state(tx: Transaction, context: ToolContext) -> dict[str, Any]:
     agent = tx.agents.get(context.organization_id, context.agent_id)
     own = tx.blocks.thread_blocks([context.thread_id])[context.thread_id]
     held = tx.agents.blocks([agent.id]).get(agent.id, ())
-    blocks = [_block(block) for block in memory.visible_blocks(held, own)]
+    blocks = [_block(block) for block in visible_blocks(held, own)]
     return {
         "id": agent.id,
         "name": agent.name,

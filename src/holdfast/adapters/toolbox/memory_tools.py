@@ -16,9 +16,9 @@ from holdfast.adapters.toolbox.specs import (
     parameters,
     string_schema,
 )
-from holdfast.core import memory
+from holdfast.core import block_edits
+from holdfast.core.blocks import Block, visible_blocks
 from holdfast.core.ids import Kind
-from holdfast.core.memory import Block
 from holdfast.core.tools import ToolKind
 from holdfast.errors import ToolError
 from holdfast.ports.store import Transaction
@@ -36,15 +36,13 @@ def _find_editable_block(tx: Transaction, context: ToolContext, label: str) -> B
         known = ", ".join(sorted(item.label for item in blocks)) or "none"
         raise ToolError(f"Error: there is no memory block {label!r}. The blocks are: {known}.")
     if block.read_only:
-        raise ToolError(memory.READ_ONLY_ERROR)
+        raise ToolError(block_edits.READ_ONLY_ERROR)
     return block
 
 
 def _visible_blocks(tx: Transaction, context: ToolContext) -> Sequence[Block]:
     own = tx.blocks.thread_blocks([context.thread_id])[context.thread_id]
-    return memory.visible_blocks(
-        tx.agents.blocks([context.agent_id]).get(context.agent_id, ()), own
-    )
+    return visible_blocks(tx.agents.blocks([context.agent_id]).get(context.agent_id, ()), own)
 
 
 def _edit(tx: Transaction, context: ToolContext, label: str, now: datetime, change: Change) -> str:
@@ -64,12 +62,16 @@ def _save(tx: Transaction, block: Block, now: datetime) -> None:
 def _insert(tx: Transaction, context: ToolContext, given: Arguments, now: datetime) -> str:
     line = int(given.get("insert_line", -1))
     new = str(given["new_string"])
-    return _edit(tx, context, given["label"], now, lambda value: memory.insert(value, new, line))
+    return _edit(
+        tx, context, given["label"], now, lambda value: block_edits.insert(value, new, line)
+    )
 
 
 def _replace(tx: Transaction, context: ToolContext, given: Arguments, now: datetime) -> str:
     old, new = str(given["old_string"]), str(given["new_string"])
-    return _edit(tx, context, given["label"], now, lambda value: memory.replace(value, old, new))
+    return _edit(
+        tx, context, given["label"], now, lambda value: block_edits.replace(value, old, new)
+    )
 
 
 def _rethink(tx: Transaction, context: ToolContext, given: Arguments, now: datetime) -> str:
@@ -78,7 +80,9 @@ def _rethink(tx: Transaction, context: ToolContext, given: Arguments, now: datet
 
 def _apply_patch(tx: Transaction, context: ToolContext, given: Arguments, now: datetime) -> str:
     patch = str(given["patch"])
-    return _edit(tx, context, given["label"], now, lambda value: memory.apply_patch(value, patch))
+    return _edit(
+        tx, context, given["label"], now, lambda value: block_edits.apply_patch(value, patch)
+    )
 
 
 def _append(tx: Transaction, context: ToolContext, given: Arguments, now: datetime) -> str:
@@ -90,7 +94,9 @@ def _append(tx: Transaction, context: ToolContext, given: Arguments, now: dateti
 
 def _replace_content(tx: Transaction, context: ToolContext, given: Arguments, now: datetime) -> str:
     old, new = str(given["old_content"]), str(given["new_content"])
-    return _edit(tx, context, given["label"], now, lambda value: memory.replace(value, old, new))
+    return _edit(
+        tx, context, given["label"], now, lambda value: block_edits.replace(value, old, new)
+    )
 
 
 async def _run_memory_command(hands: ToolServices, context: ToolContext, given: Arguments) -> str:
@@ -156,14 +162,14 @@ def _rename(tx: Transaction, context: ToolContext, given: Arguments, now: dateti
 def _replace_at_path(tx: Transaction, context: ToolContext, given: Arguments, now: datetime) -> str:
     old, new = _required_text(given, "old_string"), str(given.get("new_string") or "")
     return _edit(
-        tx, context, _label(given, "path"), now, lambda value: memory.replace(value, old, new)
+        tx, context, _label(given, "path"), now, lambda value: block_edits.replace(value, old, new)
     )
 
 
 def _insert_at_path(tx: Transaction, context: ToolContext, given: Arguments, now: datetime) -> str:
     line = given.get("insert_line")
     change = partial(
-        memory.insert,
+        block_edits.insert,
         text=_required_text(given, "insert_text"),
         line=-1 if line is None else int(line),
     )
@@ -185,7 +191,7 @@ def _required_text(given: Arguments, name: str) -> str:
 
 
 def _label(given: Arguments, name: str) -> str:
-    return memory.label_from_path(_required_text(given, name))
+    return block_edits.label_from_path(_required_text(given, name))
 
 
 def _refuse_existing(tx: Transaction, context: ToolContext, label: str) -> None:

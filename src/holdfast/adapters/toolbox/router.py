@@ -1,4 +1,4 @@
-"""Where a tool lives decides who carries it out: Holdfast itself, or the sandbox."""
+"""Runs tool calls: built-in tools in this process, custom tools in the sandbox."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -18,13 +18,16 @@ from holdfast.ports.sandbox import Sandbox, SandboxCall, SandboxResult
 from holdfast.ports.services import Services
 from holdfast.ports.toolbox import BuiltinSpec, ToolContext
 
-# Search results are made to measure and never cut (wire-v1 §7.4).
+# Search results fit the limit already and are never truncated (wire-v1 §7.4).
 UNTRUNCATED_TOOLS = frozenset({"conversation_search", "archival_memory_search"})
 MAX_ERROR_CHARS = 1_000
+# What Python says of an import that fails, as the sandbox reports it.
+_MISSING_MODULE = "ModuleNotFoundError: "
+_PACKAGE_HINT = ". If this is a package, name it in the tool's pip_requirements."
 
 
 class ToolRouter:
-    # Set by ``move_in``.
+    # Set by ``bind``.
     _tool_services: ToolServices
 
     def __init__(self, *, sandbox: Sandbox, timeout_seconds: float) -> None:
@@ -32,7 +35,7 @@ class ToolRouter:
         self._timeout_seconds = timeout_seconds
 
     def bind(self, services: Services) -> None:
-        """Get to know the house that this is a part of: built-in tools do what its callers do."""
+        """Set the services, of which this router is one; built-in tools call use cases with them."""
         self._tool_services = ToolServices(
             services=services, sandbox=self._sandbox, timeout_seconds=self._timeout_seconds
         )
@@ -106,19 +109,24 @@ class ToolRouter:
 
 def _to_tool_return(call_id: str, name: str, result: SandboxResult) -> ToolReturn:
     finished = result.status == "finished"
-    error = f"Error executing function {name}: {result.error}"[:MAX_ERROR_CHARS]
     return ToolReturn(
         call_id=call_id,
         name=name,
         outcome=Outcome.FINISHED if finished else Outcome.FAILED,
-        content=(Text(_as_text(result.value) if finished else error),),
+        content=(Text(_as_text(result.value) if finished else _error_text(name, result)),),
         stdout=result.stdout,
         stderr=result.stderr,
     )
 
 
+def _error_text(name: str, result: SandboxResult) -> str:
+    error = str(result.error)
+    hint = _PACKAGE_HINT if error.startswith(_MISSING_MODULE) else ""
+    return f"Error executing function {name}: {error}{hint}"[:MAX_ERROR_CHARS]
+
+
 def _as_text(value: object) -> str:
-    """Text as it is, nothing as V1 wrote it, everything else as JSON."""
+    """Text unchanged, None as V1 wrote it, everything else as JSON."""
     if isinstance(value, str):
         return value
     return "None" if value is None else json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""What a custom tool's Python source says about itself: its name, description and parameters.
+"""Deriving a custom tool's schema (name, description, parameters) from its Python source.
 
 The source is parsed, never executed (wire-v1 §2.5).
 """

@@ -1,7 +1,7 @@
-"""Type annotations to JSON schema (wire-v1 §2.5).
+"""Converting type annotations to JSON schema (wire-v1 §2.5).
 
-Aliases and classes let a short source stand for a huge schema, so each reading is charged against
-MAX_SCHEMA_NODES, and what does not depend on the place is read once.
+With aliases and classes a short source can expand to a huge schema, so each schema value is counted against
+MAX_SCHEMA_NODES, and results that do not depend on the location are cached.
 """
 
 import ast
@@ -61,7 +61,7 @@ _JSON_TYPES: Final = {str: "string", int: "integer", float: "number", bool: "boo
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where an annotation stands: for the reader of an error, and for the depth limit."""
+    """The location of an annotation: its label for error messages, and its depth for the limit."""
 
     label: str
     depth: int = 0
@@ -71,7 +71,7 @@ class Location:
 
 
 class AnnotationReader:
-    """Reads the annotations of one module. `definitions` gathers the recursive classes met."""
+    """Reads the annotations of one module. `definitions` collects the schemas of recursive classes."""
 
     def __init__(self, module: Module) -> None:
         self.definitions: dict[str, Schema] = {}
@@ -84,7 +84,7 @@ class AnnotationReader:
         self._enum_values = cache(lambda name: enum_values(module, name))
         self._parse_expression = cache(_parse_expression)
         self._generics: dict[str, Callable[[Sequence[ast.expr], Location], Schema]] = {
-            "Annotated": self._annotated,
+            "Annotated": self._annotated_schema,
             "Literal": self._literal,
             "Optional": lambda arguments, place: self._union(
                 [*arguments, ast.Constant(None)], place
@@ -163,7 +163,7 @@ class AnnotationReader:
         }
 
     def _object(self, arguments: Sequence[ast.expr], place: Location) -> Schema:
-        # Keys of other types than str become strings in JSON all the same.
+        # Keys of types other than str also become strings in JSON.
         return {
             "type": "object",
             "additionalProperties": self.schema_of(arguments[-1], place.descend()),
@@ -185,7 +185,7 @@ class AnnotationReader:
             choices += [choice for choice in flat if choice not in choices]
         return choices[0] if len(choices) == 1 else {"anyOf": choices}
 
-    def _annotated(self, arguments: Sequence[ast.expr], place: Location) -> Schema:
+    def _annotated_schema(self, arguments: Sequence[ast.expr], place: Location) -> Schema:
         schema = self._first_argument(arguments, place)
         for extra in arguments[1:]:
             match extra:
@@ -263,7 +263,7 @@ class AnnotationReader:
 
 
 def without_null(schema: Schema) -> tuple[Schema, bool]:
-    """The schema without its `None` choice, and whether it had one: `Optional[T]` is shown as `T`."""
+    """The schema without its `None` choice, and whether it had one: `Optional[T]` becomes `T`."""
     choices = schema.get("anyOf", [])
     if NULL not in choices:
         return schema, False
@@ -279,7 +279,7 @@ def _enum(values: Sequence[object]) -> Schema:
 
 
 def _operands(annotation: ast.expr) -> list[ast.expr]:
-    """`a | b | c` as a list; a loop, because the chain may be as long as the source."""
+    """The operands of `a | b | c`. A loop, not recursion, because the chain may be as long as the source."""
     found: list[ast.expr] = []
     while isinstance(annotation, ast.BinOp) and isinstance(annotation.op, ast.BitOr):
         found.append(annotation.right)

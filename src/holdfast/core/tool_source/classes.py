@@ -1,4 +1,4 @@
-"""Classes that stand in a tool's source: the fields of models, dataclasses and TypedDicts, and Enums."""
+"""Classes defined in a tool's source: the fields of models, dataclasses and TypedDicts, and Enum values."""
 
 import ast
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ _CONSTRAINTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field: `key` is its name in JSON, `extras` what it adds to its type's schema."""
+    """One field. `key` is its name in JSON; `extras` are keywords added to the schema of its type."""
 
     name: str
     key: str
@@ -48,7 +48,7 @@ def is_record(module: Module, name: str) -> bool:
 
 
 def enum_values(module: Module, name: str) -> list[object]:
-    """The members' values; `auto()` counts as Enum does, and is the lower-case name in a StrEnum."""
+    """The members' values. `auto()` counts up, or is the lower-case name in a StrEnum."""
     values: list[object] = []
     for statement in module.classes[name].body:
         match statement:
@@ -74,7 +74,7 @@ def fields_of(module: Module, name: str) -> list[Field]:
 
 
 def field_keywords(call: ast.Call) -> dict[str, Any]:
-    """The description and the bounds that a pydantic `Field(...)` gives."""
+    """The description and the bounds of a pydantic `Field(...)`."""
     found: dict[str, Any] = {
         name: text for name, text in string_arguments(call) if name == "description"
     }
@@ -85,7 +85,7 @@ def field_keywords(call: ast.Call) -> dict[str, Any]:
 
 
 def default_keyword(default: ast.expr | None) -> dict[str, Any]:
-    """`{"default": …}` if it can be shown. None says only that the value may be left out."""
+    """`{"default": …}` if the default is a constant. A default of None only makes the value optional."""
     if default is None or (isinstance(default, ast.Constant) and default.value is None):
         return {}
     return _constant_keyword("default", default)

@@ -1,4 +1,4 @@
-"""What a docstring says: the description and a line for each parameter (Google, NumPy, Sphinx)."""
+"""Parsing docstrings: the description and that of each parameter (Google, NumPy, Sphinx)."""
 
 import ast
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ class Docs:
     @classmethod
     def from_node(cls, node: Function | ast.ClassDef) -> "Docs":
         text = ast.get_docstring(node) or ""
-        # No longer text could be kept, so the parser need not be tried on it.
+        # A longer text would exceed the schema's limit anyway.
         if len(text) > MAX_SCHEMA_CHARS:
             raise schema_error(
                 f"the docstring of '{node.name}' is longer than {MAX_SCHEMA_CHARS} characters"

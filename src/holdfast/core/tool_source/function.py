@@ -1,4 +1,4 @@
-"""A tool's schema from its function: the last one at the top level of the source (wire-v1 §2.5)."""
+"""Deriving a tool's schema from its function, the last one at the top level of the source (wire-v1 §2.5)."""
 
 import ast
 from collections.abc import Iterator
@@ -21,9 +21,9 @@ from holdfast.core.tool_source.schema import (
 from holdfast.errors import ToolSourceInvalid
 
 MAX_SOURCE_CHARS: Final = 1_000_000
-"""Parsing takes some seconds and 200 MB for a source of this length; no real tool comes near."""
+"""Parsing a source of this length takes some seconds and 200 MB; real tools are far shorter."""
 
-# Of a source's functions, in an error.
+# How many of the source's functions an error lists.
 _MAX_NAMES_SHOWN: Final = 10
 
 _INJECTED_PARAMETERS: Final = frozenset({"self", "agent_state"})
@@ -40,7 +40,7 @@ class _Parameter:
 
 
 def derive_schema(source: str) -> ToolSchema:
-    """The schema of the tool in this source. Raises ToolSourceInvalid with the place and the reason."""
+    """Derive the schema of the tool in this source. Raises ToolSourceInvalid with location and reason."""
     try:
         module = _parse_module(source)
         function = _find_tool_function(module)
@@ -56,7 +56,7 @@ def derive_schema(source: str) -> ToolSchema:
 
 
 def with_schema(source: str, json_schema: object) -> ToolSchema:
-    """The schema as the caller says it; what it names must be in the source, else the tool could not run."""
+    """Check the schema that the caller gives. The source must have the function that it names."""
     schema = check_json_schema(json_schema)
     functions = _parse_module(source).functions
     if all(function.name != schema.name for function in functions):
@@ -68,7 +68,7 @@ def with_schema(source: str, json_schema: object) -> ToolSchema:
 
 
 def with_parameters(source: str, args_json_schema: object) -> ToolSchema:
-    """The schema of a tool whose parameters the caller describes; the rest comes from the source."""
+    """The schema with the parameters that the caller gives; name and description come from the source."""
     parameters = check_parameters(args_json_schema)
     function = _find_tool_function(_parse_module(source))
     schema = ToolSchema(function.name, _read_docs(function).description, parameters)
@@ -90,7 +90,7 @@ def _parse_module(source: str) -> Module:
     except UnicodeEncodeError:
         raise schema_error("the source has a lone surrogate") from None
     except (RecursionError, MemoryError):
-        # The parser reports its own stack's end so; nothing is exhausted.
+        # The parser raises these at its own nesting limit; memory is not exhausted.
         raise schema_error("the source is nested too deeply") from None
 
 
@@ -154,7 +154,7 @@ def _list_parameters(function: Function) -> Iterator[_Parameter]:
                 f"parameter '{stars}{node.arg}' (line {node.lineno}) takes any number of values; a tool names its parameters"
             )
     positional = [*given.posonlyargs, *given.args]
-    # Python keeps only the defaults that exist: they belong to the last positional parameters.
+    # The list has only the defaults that exist; they belong to the last positional parameters.
     undefaulted = len(positional) - len(given.defaults)
     defaults = [*([None] * undefaulted), *given.defaults, *given.kw_defaults]
     for node, default in zip([*positional, *given.kwonlyargs], defaults, strict=True):

@@ -1,7 +1,4 @@
-"""The parts of a parsed source that types are made of: its classes, aliases and imports.
-
-Nothing here is evaluated beyond literals.
-"""
+"""The functions, classes, aliases and imports of a parsed source. Only literals are evaluated."""
 
 import ast
 from collections.abc import Iterator, Mapping
@@ -57,12 +54,12 @@ class Module:
             case ast.Attribute(attr=name):
                 return name
             case ast.Subscript(value=value) | ast.Call(func=value):
-                # Followed one step only: `f()()` and `a[0][1]` name no type.
+                # One level only: `f()()` and `a[0][1]` are not types.
                 return "" if isinstance(value, ast.Subscript | ast.Call) else self.name_of(value)
         return ""
 
     def lineage(self, name: str) -> list[ast.ClassDef]:
-        """The class and those of its bases that stand in the source, bases first."""
+        """The class and its bases that are defined in the source, bases first."""
         found: dict[str, ast.ClassDef] = {}
         waiting = [name]
         while waiting:

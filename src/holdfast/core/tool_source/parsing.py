@@ -1,4 +1,4 @@
-"""Parsing Python source, whatever else the interpreter does meanwhile."""
+"""Parsing Python source safely with regard to garbage collection."""
 
 import ast
 import gc
@@ -14,11 +14,11 @@ def parse(source: str, mode: Literal["eval"]) -> ast.Expression: ...
 
 
 def parse(source: str, mode: Literal["exec", "eval"] = "exec") -> ast.AST:
-    """The tree of `source`.
+    """Parse `source` with garbage collection switched off.
 
-    CPython 3.11 cannot parse within a parse: it ends in "AST constructor recursion depth mismatch". A garbage
-    collection in mid-parse does just that when a finaliser logs a traceback, whose markers are found by parsing
-    the lines shown. So nothing is collected until the tree stands.
+    CPython 3.11 cannot parse while it is parsing: it raises "AST constructor recursion depth mismatch". That happens
+    when a garbage collection during a parse runs a finalizer that logs a traceback, because formatting a traceback
+    parses its source lines.
     """
     collecting = gc.isenabled()
     gc.disable()

@@ -1,6 +1,6 @@
-"""A tool's JSON schema, and the bounds that every schema keeps, derived or supplied.
+"""A tool's JSON schema, and the limits for derived and supplied schemas.
 
-Past `check_json_schema` a schema is finite, encodable and small enough to send to a model.
+A schema that passed `check_json_schema` can be encoded as JSON and is small enough to send to a model.
 """
 
 import math
@@ -15,16 +15,16 @@ Schema: TypeAlias = dict[str, Any]
 """One JSON schema object."""
 
 MAX_NAME_CHARS = 48
-"""Providers take 64; the wire leaves room for a prefix (wire-v1 §2.5)."""
+"""Providers accept 64; the wire leaves room for a prefix (wire-v1 §2.5)."""
 
 MAX_SCHEMA_DEPTH = 40
-"""Levels of JSON nesting. Providers refuse far less; Python's own stack ends far later."""
+"""Levels of JSON nesting; far more than providers accept, far less than Python's recursion limit."""
 
 MAX_SCHEMA_NODES = 5_000
-"""Values of any kind. A schema travels with every model call."""
+"""The number of values of any type. Every model call sends the schema."""
 
 MAX_SCHEMA_CHARS = 200_000
-"""All text together, keys included."""
+"""The length of all strings together, including keys."""
 
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")  # no NUL in PostgreSQL, no lone surrogates in UTF-8
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
@@ -47,7 +47,7 @@ class ToolSchema:
 
 
 def check_json_schema(schema: object) -> ToolSchema:
-    """Accept a tool's whole schema, `{name, description, parameters}`, from a caller."""
+    """Check a caller's complete schema of a tool, `{name, description, parameters}`."""
     _check_bounds(schema)
     if not isinstance(schema, Mapping):
         raise _invalid_schema("it must be an object with name, description and parameters")
@@ -65,7 +65,7 @@ def check_json_schema(schema: object) -> ToolSchema:
 
 
 def check_parameters(schema: object) -> Schema:
-    """Accept the schema of a tool's arguments from a caller, its three keys filled in."""
+    """Check a caller's schema of a tool's arguments and add missing keys."""
     _check_bounds(schema)
     if not isinstance(schema, Mapping):
         raise _invalid_schema("the parameters must be an object")
@@ -83,7 +83,7 @@ def check_parameters(schema: object) -> Schema:
 
 
 def name_fault(name: str) -> str | None:
-    """Why providers would refuse this as a tool's name, if they would."""
+    """Why providers would refuse this name of a tool; None if they would not."""
     if len(name) > MAX_NAME_CHARS:
         return f"the name '{name[:MAX_NAME_CHARS]}…' has {len(name)} characters, more than {MAX_NAME_CHARS}"
     if not _NAME.fullmatch(name):
@@ -92,7 +92,7 @@ def name_fault(name: str) -> str | None:
 
 
 def bounds_fault(schema: object) -> str | None:
-    """Why this cannot be kept and sent as JSON, if it cannot."""
+    """Why this cannot be stored and sent as JSON; None if it can."""
     chars = 0
     for nodes, (value, depth) in enumerate(_walk_values(schema), start=1):
         chars += len(value) if isinstance(value, str) else 0
@@ -117,7 +117,7 @@ def _check_bounds(schema: object) -> None:
 
 
 def _walk_values(schema: object) -> Iterator[tuple[object, int]]:
-    """Each value and key with its depth; a stack, because the input may be nested to any depth."""
+    """Each value and key with its depth. A stack, not recursion, because the input may be nested to any depth."""
     stack: list[tuple[object, int]] = [(schema, 0)]
     while stack:
         value, depth = stack.pop()

@@ -1,4 +1,4 @@
-"""A program without a function, as a source that the sandbox can run."""
+"""Wrapping a script without a function into a source that the sandbox can run."""
 
 import ast
 from typing import Final
@@ -12,8 +12,8 @@ _VALUE_VARIABLE: Final = "_value_of_the_last_line"
 
 
 def as_module(program: str) -> str:
-    """The program, and a function that returns the value of its last line in Python's notation: None if that
-    is no expression or has no value. ToolSourceInvalid if it is no Python."""
+    """The program with a function added that returns the repr of the last line's value, or None if the last line is
+    not an expression or its value is None. ToolSourceInvalid if it cannot be parsed."""
     if len(program) > MAX_SOURCE_CHARS:
         raise schema_error(f"the program is longer than {MAX_SOURCE_CHARS} characters")
     try:
@@ -34,7 +34,7 @@ def _entry_function() -> str:
 
 def _split_last_expression(program: str, last: ast.Expr) -> tuple[str, str]:
     """The text before the last expression, and the expression."""
-    # Columns count bytes.
+    # AST column offsets count bytes.
     lines = program.encode().splitlines(keepends=True)
     at = sum(map(len, lines[: last.lineno - 1])) + last.col_offset
     end = sum(map(len, lines[: (last.end_lineno or last.lineno) - 1])) + (last.end_col_offset or 0)

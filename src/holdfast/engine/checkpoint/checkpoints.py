@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from holdfast.core.events import CompactionBegan, Event, Fact, number_facts
 from holdfast.core.lifecycle import Signal, ending_signal
 from holdfast.core.messages import Outcome
-from holdfast.core.runs import Run, RunStatus, Step, StopReason
+from holdfast.core.runs import Run, RunStatus, StopReason
+from holdfast.core.steps import Step
 from holdfast.core.turn import AskModel, Command, Compact, EndTurn, RequestApproval, RunTools
 from holdfast.engine.checkpoint.closing import close_state
 from holdfast.engine.checkpoint.intent import with_intent

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from holdfast.core.cancellation import closing_result
 from holdfast.core.ids import Kind
 from holdfast.core.messages import Outcome
-from holdfast.core.runs import StepStatus, StopReason
+from holdfast.core.runs import StopReason
+from holdfast.core.steps import StepStatus
 from holdfast.core.turn import EndTurn
 from holdfast.engine.progress import EffectProgress, EffectResult, PartialAnswer
 from holdfast.engine.run_tools import with_results

@@ -9,7 +9,7 @@ from holdfast.core.approvals import held_request_id, without_heartbeat
 from holdfast.core.expiry import call_deadline, first_deadline
 from holdfast.core.ids import Kind, sibling_id
 from holdfast.core.messages import CallState, Message, Role, Text, ToolCall
-from holdfast.core.runs import COMPACTION, Step
+from holdfast.core.steps import COMPACTION, Step
 from holdfast.core.turn import AskModel, Command, Compact, RequestApproval, RunTools
 from holdfast.engine.state import State, with_calls, with_progress, with_rows
 from holdfast.ports.clock import Ids

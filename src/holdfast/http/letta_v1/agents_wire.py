@@ -7,7 +7,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from holdfast.core.agents import Agent, Secret
-from holdfast.core.memory import Block
+from holdfast.core.blocks import Block
 from holdfast.core.messages import Outcome, ToolReturn
 from holdfast.core.tool_rules import ToolRule
 from holdfast.errors import Unprocessable

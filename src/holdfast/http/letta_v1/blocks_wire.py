@@ -1,6 +1,6 @@
 """Memory blocks between wire and core."""
 
-from holdfast.core.memory import Block
+from holdfast.core.blocks import Block
 from holdfast.http.letta_v1.schemas.blocks import BlockCreate, BlockResponse
 from holdfast.usecases.blocks import NewBlock
 

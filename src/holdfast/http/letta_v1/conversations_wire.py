@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from holdfast.core.ids import UUID4, Kind, is_id
 from holdfast.core.messages import conversation_id, default_thread_id
-from holdfast.core.threads import Thread
+from holdfast.core.threads import DEFAULT_CONVERSATION, Thread
 from holdfast.errors import InvalidArgument, NotFound
 from holdfast.http.letta_v1 import from_wire, model_wire
 from holdfast.http.letta_v1.ids import EXAMPLE_UUID
@@ -25,8 +25,6 @@ from holdfast.usecases.conversations import (
     request_key,
 )
 from holdfast.usecases.messages import NewSend
-
-DEFAULT_CONVERSATION = "default"
 
 ConversationName = Annotated[
     str,

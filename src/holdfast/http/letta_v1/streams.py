@@ -103,7 +103,7 @@ class _RunReader:
                     if chunk := self._chunk(events):
                         yield chunk
         except HoldfastError:
-            log.exception("stream.broke", extra={"run_id": self._run.id})
+            log.exception("stream.failed", extra={"run_id": self._run.id})
         # A log that ends without the run's end (the server stops, or cannot read on) ends the stream
         # without a word: any ending would be a lie, and the client can resume from its last number.
 

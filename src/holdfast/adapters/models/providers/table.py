@@ -1,166 +1,316 @@
-"""The providers that a handle can name, one row each. Nothing else in the house knows one from another.
+"""The providers that a handle can name, one row each. No other module tells one provider from another.
 
-A row names modules and imports none: the SDKs are loaded when a handle first needs them.
+A provider that speaks OpenAI's chat completions is one call of ``_compatible``.
 """
 
-from dataclasses import dataclass
-from importlib.util import find_spec
-from typing import Final
+from typing import Any, Final
 
-OPENAI = "openai"
-ANTHROPIC = "anthropic"
-GOOGLE = "google_ai"
-VERTEX = "google_vertex"
-AZURE = "azure"
-BEDROCK = "bedrock"
-GROQ = "groq"
-MISTRAL = "mistral"
-OPENROUTER = "openrouter"
-XAI = "xai"
-DEEPSEEK = "deepseek"
-TOGETHER = "together"
-OLLAMA = "ollama"
-LMSTUDIO = "lmstudio_openai"
-VLLM = "vllm"
-OPENAI_PROXY = "openai-proxy"
+from holdfast.adapters.models.providers.row import API_KEY, BASE_URL, Listing, ProviderRow, Variable
 
 _WIRES = "holdfast.adapters.models.pydantic_ai.wires"
 
-# What is spoken: where its wire is.
+# The name of a wire: its module and class.
 WIRES: Final[dict[str, tuple[str, str]]] = {
     "chat": (f"{_WIRES}.openai_chat", "OpenAiChatWire"),
     "responses": (f"{_WIRES}.openai_responses", "OpenAiResponsesWire"),
     "messages": (f"{_WIRES}.anthropic_messages", "AnthropicMessagesWire"),
     "content": (f"{_WIRES}.google_content", "GoogleContentWire"),
     "converse": (f"{_WIRES}.bedrock_converse", "BedrockConverseWire"),
-    "mistral": (f"{_WIRES}.mistral_chat", "MistralChatWire"),
-    "openrouter": (f"{_WIRES}.openrouter_chat", "OpenRouterWire"),
+    "mistral_chat": (f"{_WIRES}.mistral_chat", "MistralChatWire"),
+    "routed_chat": (f"{_WIRES}.openrouter_chat", "OpenRouterWire"),
 }
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProviderRow:
-    name: str
-    # The last is for models that think, if there are two.
-    wires: tuple[str, ...]
-    # What the operator must set, as it is told.
-    required_settings: str
-    # Its public address; requests that name it mean the provider as it is configured.
-    address: str | None = None
-    # Whether the model's plain thoughts go back to it. Others refuse the field, or have no use for it; what is
-    # signed goes back in any case.
-    resends_thinking: bool = False
-    # The module of an SDK that the default install has not, and the extra that brings it.
-    package: str | None = None
-    extra: str | None = None
-
-    @property
-    def is_installed(self) -> bool:
-        if self.package is None:
-            return True
-        try:
-            return find_spec(self.package) is not None
-        except ModuleNotFoundError:
-            return False
-
-    @property
-    def setup_hint(self) -> str:
-        """How an operator gets this provider's models."""
-        if not self.is_installed:
-            return f"For {self.name}/… models Holdfast needs an extra: pip install 'holdfast[{self.extra}]'."
-        return f"Set {self.required_settings} to use {self.name}/… models."
+_GOOGLE_PROFILE = "pydantic_ai.profiles.google:google_model_profile"
 
 
-def _chat_provider(
-    name: str, required_settings: str, address: str | None = None, *, resends_thinking: bool = False
-) -> ProviderRow:
-    return ProviderRow(
-        name=name,
-        wires=("chat",),
-        required_settings=required_settings,
-        address=address,
-        resends_thinking=resends_thinking,
+def _key(provider: str, *environment: str, extra: str | None = None, note: str = "") -> Variable:
+    needs = f", which need `pip install 'holdfast[{extra}]'`" if extra else ""
+    return Variable(
+        name=API_KEY,
+        environment=environment,
+        description=f"The key for `{provider}/…` models{needs}{note}.",
+        is_secret=True,
     )
 
 
-_ROWS = (
-    ProviderRow(
-        name=OPENAI,
-        wires=("chat", "responses"),
-        required_settings="OPENAI_API_KEY (and OPENAI_BASE_URL for a compatible server)",
-        address="https://api.openai.com/v1",
+def _base_url(api: str, variable: str, default: str) -> Variable:
+    return Variable(
+        name=BASE_URL,
+        environment=(variable,),
+        description=f"Another server that speaks {api}.",
+        default_text=default,
+    )
+
+
+def _key_and_address(
+    name: str, company: str, *, prefix: str | None = None, extra: str | None = None
+) -> tuple[Variable, ...]:
+    """The two variables that most providers have: ``X_API_KEY`` and ``X_BASE_URL``."""
+    prefix = prefix or name.upper()
+    return (
+        _key(name, f"{prefix}_API_KEY", extra=extra),
+        _base_url(f"{company}'s API", f"{prefix}_BASE_URL", f"{company}'s own"),
+    )
+
+
+def _compatible(name: str, company: str, address: str, **more: Any) -> ProviderRow:
+    """A provider that speaks OpenAI's chat completions, with ``NAME_API_KEY`` and ``NAME_BASE_URL``."""
+    return ProviderRow(
+        name=name,
+        wires=("chat",),
+        variables=_key_and_address(name, company),
+        address=address,
+        sends_any_effort=True,
+        **more,
+    )
+
+
+def _own_server(name: str, prefix: str, *more_urls: str, **more: Any) -> ProviderRow:
+    """A server of the operator that speaks OpenAI's chat completions."""
+    return ProviderRow(
+        name=name,
+        wires=("chat",),
+        variables=(
+            Variable(
+                name=BASE_URL,
+                environment=(f"{prefix}_BASE_URL", *more_urls),
+                description=f"Your own server for `{name}/…` models.",
+            ),
+            _key(name, f"{prefix}_API_KEY", note=", if its server asks for one"),
+        ),
+        required=((BASE_URL,),),
+        is_own_server=True,
+        sends_any_effort=True,
         resends_thinking=True,
-    ),
+        **more,
+    )
+
+
+_ROWS: Final = (
     ProviderRow(
-        name=ANTHROPIC,
-        wires=("messages",),
-        required_settings="ANTHROPIC_API_KEY",
-        address="https://api.anthropic.com/v1",
-    ),
-    ProviderRow(
-        name=GOOGLE,
-        wires=("content",),
-        required_settings="GEMINI_API_KEY",
-        address="https://generativelanguage.googleapis.com",
-        package="google.genai",
-        extra="google",
-    ),
-    ProviderRow(
-        name=VERTEX,
-        wires=("content",),
-        required_settings="GOOGLE_CLOUD_PROJECT (and sign in with application default credentials)",
-        package="google.genai",
-        extra="google",
-    ),
-    ProviderRow(
-        name=AZURE,
+        name="openai",
         wires=("chat", "responses"),
-        required_settings="AZURE_OPENAI_API_KEY and AZURE_OPENAI_ENDPOINT",
+        variables=_key_and_address("openai", "OpenAI"),
+        setup="OPENAI_API_KEY (and OPENAI_BASE_URL for a compatible server)",
+        address="https://api.openai.com/v1",
+        profile="pydantic_ai.profiles.openai:openai_model_profile",
+        resends_thinking=True,
+        summary_model="gpt-5-mini",
     ),
     ProviderRow(
-        name=BEDROCK,
+        name="anthropic",
+        wires=("messages",),
+        variables=_key_and_address("anthropic", "Anthropic"),
+        address="https://api.anthropic.com/v1",
+        other_addresses=("https://api.anthropic.com",),
+        listing=Listing.ANTHROPIC,
+        profile="pydantic_ai.profiles.anthropic:anthropic_model_profile",
+        lacks=("verbosity", "frequency_penalty"),
+        summary_model="claude-haiku-4-5",
+    ),
+    ProviderRow(
+        name="google_ai",
+        wires=("content",),
+        variables=(
+            _key("google_ai", "GEMINI_API_KEY", "GOOGLE_API_KEY", extra="google"),
+            _base_url("Google's Gemini API", "GOOGLE_GEMINI_BASE_URL", "Google's own"),
+        ),
+        address="https://generativelanguage.googleapis.com",
+        other_addresses=("https://generativelanguage.googleapis.com/v1beta",),
+        listing=Listing.GOOGLE,
+        profile=_GOOGLE_PROFILE,
+        lacks=("verbosity",),
+        summary_model="gemini-2.5-flash",
+        price_name="google",
+        telemetry_name="gcp.gemini",
+        package="google.genai",
+        extra="google",
+    ),
+    ProviderRow(
+        name="google_vertex",
+        wires=("content",),
+        variables=(
+            Variable(
+                name="project",
+                environment=("GOOGLE_CLOUD_PROJECT",),
+                description="The project for `google_vertex/…` models, which need `pip install 'holdfast[google]'` and Google's application default credentials.",
+            ),
+            Variable(
+                name="location",
+                environment=("GOOGLE_CLOUD_LOCATION",),
+                description="The region for `google_vertex/…` models.",
+                default="us-central1",
+            ),
+            _base_url("the Vertex AI API", "GOOGLE_VERTEX_BASE_URL", "the region's own"),
+        ),
+        required=(("project",),),
+        setup="GOOGLE_CLOUD_PROJECT (and sign in with application default credentials)",
+        keyless_on_loopback=False,
+        signs_requests=True,
+        has_regional_address=True,
+        listing=Listing.NONE,
+        profile=_GOOGLE_PROFILE,
+        lacks=("verbosity",),
+        price_name="google",
+        user_key_refusal="google_vertex signs in with the server's own credentials, so it takes no key of a user. Use google_ai.",
+        package="google.genai",
+        extra="google",
+    ),
+    ProviderRow(
+        name="azure",
+        wires=("chat", "responses"),
+        variables=(
+            _key("azure", "AZURE_OPENAI_API_KEY", "AZURE_API_KEY"),
+            Variable(
+                name=BASE_URL,
+                environment=("AZURE_OPENAI_ENDPOINT", "AZURE_BASE_URL"),
+                description="The Azure OpenAI resource for `azure/…` models, whose names are those of its deployments.",
+            ),
+            Variable(
+                name="api_version",
+                environment=("AZURE_API_VERSION", "OPENAI_API_VERSION"),
+                description="A dated version of Azure's API, for resources without the v1 API.",
+                default_text="the v1 API",
+            ),
+        ),
+        required=((API_KEY, BASE_URL),),
+        setup="AZURE_OPENAI_API_KEY and AZURE_OPENAI_ENDPOINT",
+        keyless_on_loopback=False,
+        listing=Listing.NONE,
+        profile="pydantic_ai.providers.azure:AzureProvider.model_profile",
+        sends_any_effort=True,
+    ),
+    ProviderRow(
+        name="bedrock",
         wires=("converse",),
-        required_settings="AWS_REGION and AWS_BEARER_TOKEN_BEDROCK (or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY)",
+        variables=(
+            _key("bedrock", "AWS_BEARER_TOKEN_BEDROCK", extra="bedrock"),
+            Variable(
+                name="access_key",
+                environment=("AWS_ACCESS_KEY_ID",),
+                description="The access key for `bedrock/…` models, instead of a Bedrock API key.",
+                is_secret=True,
+            ),
+            Variable(
+                name="secret_key",
+                environment=("AWS_SECRET_ACCESS_KEY",),
+                description="The secret of that access key.",
+                is_secret=True,
+            ),
+            Variable(
+                name="session_token",
+                environment=("AWS_SESSION_TOKEN",),
+                description="The session token of that access key, if it is a temporary one.",
+                is_secret=True,
+            ),
+            Variable(
+                name="region",
+                environment=("AWS_REGION", "AWS_DEFAULT_REGION"),
+                description="The region for `bedrock/…` models.",
+            ),
+            _base_url(
+                "Bedrock's runtime API", "AWS_ENDPOINT_URL_BEDROCK_RUNTIME", "the region's own"
+            ),
+        ),
+        required=(("region", API_KEY), ("region", "access_key", "secret_key")),
+        setup="AWS_REGION and AWS_BEARER_TOKEN_BEDROCK (or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY)",
+        keyless_on_loopback=False,
+        signs_requests=True,
+        has_regional_address=True,
+        listing=Listing.NONE,
+        profile="pydantic_ai.providers.bedrock:BedrockProvider.model_profile",
+        lacks=("verbosity", "frequency_penalty"),
+        price_name="aws",
+        key_pair=("access_key", "secret_key"),
         package="boto3",
         extra="bedrock",
     ),
-    _chat_provider(GROQ, "GROQ_API_KEY", "https://api.groq.com/openai/v1"),
+    _compatible(
+        "groq",
+        "Groq",
+        "https://api.groq.com/openai/v1",
+        profile="holdfast.adapters.models.providers.profiles:groq_profile",
+    ),
     ProviderRow(
-        name=MISTRAL,
-        wires=("mistral",),
-        required_settings="MISTRAL_API_KEY",
+        name="mistral",
+        wires=("mistral_chat",),
+        variables=_key_and_address("mistral", "Mistral", extra="mistral"),
         address="https://api.mistral.ai/v1",
+        other_addresses=("https://api.mistral.ai",),
+        listing=Listing.OPENAI_UNDER_V1,
+        lists_image_support=True,
+        profile="pydantic_ai.providers.mistral:MistralProvider.model_profile",
+        lacks=("strict", "verbosity", "thinking_budget", "response_format"),
         package="mistralai",
         extra="mistral",
     ),
     ProviderRow(
-        name=OPENROUTER,
-        wires=("openrouter",),
-        required_settings="OPENROUTER_API_KEY",
+        name="openrouter",
+        wires=("routed_chat",),
+        variables=_key_and_address("openrouter", "OpenRouter"),
         address="https://openrouter.ai/api/v1",
+        lists_image_support=True,
+        profile="pydantic_ai.providers.openrouter:OpenRouterProvider.model_profile",
+        sends_any_effort=True,
     ),
-    _chat_provider(XAI, "XAI_API_KEY", "https://api.x.ai/v1"),
-    _chat_provider(
-        DEEPSEEK, "DEEPSEEK_API_KEY", "https://api.deepseek.com/v1", resends_thinking=True
+    _compatible(
+        "xai",
+        "xAI",
+        "https://api.x.ai/v1",
+        profile="holdfast.adapters.models.providers.profiles:xai_profile",
+        price_name="x-ai",
     ),
-    _chat_provider(TOGETHER, "TOGETHER_API_KEY", "https://api.together.xyz/v1"),
-    _chat_provider(OLLAMA, "OLLAMA_BASE_URL", resends_thinking=True),
-    _chat_provider(LMSTUDIO, "LMSTUDIO_BASE_URL", resends_thinking=True),
-    _chat_provider(VLLM, "VLLM_BASE_URL", resends_thinking=True),
-    _chat_provider(
-        OPENAI_PROXY,
-        "OPENAI_BASE_URL (and OPENAI_API_KEY if the server asks for one)",
+    _compatible(
+        "deepseek",
+        "DeepSeek",
+        "https://api.deepseek.com/v1",
+        other_addresses=("https://api.deepseek.com",),
+        profile="pydantic_ai.providers.deepseek:DeepSeekProvider.model_profile",
+        has_old_token_limit=True,
+        resends_thinking=True,
+    ),
+    _compatible(
+        "together",
+        "Together",
+        "https://api.together.xyz/v1",
+        other_addresses=("https://api.together.xyz", "https://api.together.ai/v1"),
+        profile="pydantic_ai.providers.together:TogetherProvider.model_profile",
+        has_old_token_limit=True,
+    ),
+    _own_server(
+        "ollama",
+        "OLLAMA",
+        listing=Listing.OLLAMA,
+        lists_image_support=True,
+        profile="pydantic_ai.providers.ollama:OllamaProvider.model_profile",
+        has_old_token_limit=True,
+    ),
+    _own_server(
+        "lmstudio_openai",
+        "LMSTUDIO",
+        listing=Listing.LM_STUDIO,
+        lists_image_support=True,
+        has_old_token_limit=True,
+    ),
+    _own_server(
+        "vllm",
+        "VLLM",
+        "VLLM_API_BASE",
+        profile="pydantic_ai.providers.vllm:VLLMProvider.model_profile",
+    ),
+    ProviderRow(
+        name="openai-proxy",
+        wires=("chat",),
+        variables_of="openai",
+        required=((API_KEY, BASE_URL),),
+        setup="OPENAI_BASE_URL (and OPENAI_API_KEY if the server asks for one)",
+        sends_any_effort=True,
         resends_thinking=True,
     ),
 )
 
 PROVIDERS: Final[dict[str, ProviderRow]] = {row.name: row for row in _ROWS}
 
-# Other spellings of a provider's public address, as old configurations name it.
-PUBLIC_ADDRESSES: Final[dict[str, tuple[str, ...]]] = {
-    ANTHROPIC: ("https://api.anthropic.com",),
-    GOOGLE: ("https://generativelanguage.googleapis.com/v1beta",),
-    MISTRAL: ("https://api.mistral.ai",),
-    DEEPSEEK: ("https://api.deepseek.com",),
-    TOGETHER: ("https://api.together.xyz", "https://api.together.ai/v1"),
-}
+# What a newcomer is told to set, and what a handle looks like.
+SUGGESTED_VARIABLES: Final = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY")
+EXAMPLE_HANDLE: Final = "openai/gpt-4o-mini"

@@ -1,6 +1,6 @@
-"""The bridge to pydantic-ai: one for every provider, always streaming.
+"""Asks models through pydantic-ai, always streaming.
 
-Importing this module imports pydantic-ai (0.7 s), and the first model of a provider its SDK (another 0.3 to
+Importing this module imports pydantic-ai (0.7 s), and the first model of a provider imports its SDK (another 0.3 to
 0.9 s): the router does both in a thread.
 """
 
@@ -19,8 +19,9 @@ from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.tools import ToolDefinition
 
-from holdfast.adapters.models.handles import Account, ProviderSettings, wire_name
-from holdfast.adapters.models.providers.table import PROVIDERS, WIRES
+from holdfast.adapters.models.accounts import Account, ProviderSettings
+from holdfast.adapters.models.handles import wire_name
+from holdfast.adapters.models.providers.table import WIRES
 from holdfast.adapters.models.pydantic_ai.answers import answer_events
 from holdfast.adapters.models.pydantic_ai.errors import translate_errors
 from holdfast.adapters.models.pydantic_ai.exchange_recorder import (
@@ -33,21 +34,21 @@ from holdfast.adapters.models.pydantic_ai.wires.wire import Wire
 from holdfast.adapters.models.transport import StreamTransport
 from holdfast.ports.model import ModelEvent, Question, ToolOffer
 
-# Who is spoken to, where, in whose name, and in which language.
+# Provider, base URL, owner of the account, and the name of the wire.
 _WireKey: TypeAlias = tuple[str, str | None, str, str]
 
-# Callers name any model they like; this many are kept ready.
+# Callers may name any model; this many are cached.
 _MAX_MODELS = 256
-# Ways to ask the accounts that users brought.
+# The wires of user providers that are cached.
 _MAX_USER_WIRES = 512
 
 _CONNECT_SECONDS = 10.0
 
-# V1 clients always send a temperature; that reasoning models ignore it is not news.
+# V1 clients always send a temperature. That reasoning models ignore it is no reason for a warning.
 warnings.filterwarnings("ignore", message="Sampling parameters", category=UserWarning)
 
 
-# What the task's question has opened, so that it is closed at once: some SDKs leave that to the garbage collector.
+# The responses that the task's question opened, to close them at once: some SDKs leave that to the garbage collector.
 _open_responses: ContextVar[list[httpx2.Response]] = ContextVar("opened")
 
 
@@ -62,44 +63,44 @@ class PydanticAiBridge:
         self._model = lru_cache(maxsize=_MAX_MODELS)(self._make_model)
 
     def is_loaded(self, account: Account) -> bool:
-        """Whether the account can be asked at once."""
-        return all(line in self._wires for line in _wire_keys(account))
+        """Whether the account can be asked without loading anything."""
+        return all(key in self._wires for key in _wire_keys(account))
 
     def load(self, account: Account) -> None:
-        """Import the provider's SDK and make its clients; blocks."""
+        """Import the provider's SDK and build its clients. It blocks."""
         if account.owner:
             self._drop_old_user_wires()
-        for line in _wire_keys(account):
-            if line not in self._wires:
-                *_, spoken = line
-                module, name = WIRES[spoken]
-                kind = getattr(import_module(module), name)
-                make = cast("Callable[[Account, httpx2.AsyncClient], Wire]", kind)
-                with translate_errors(account.secrets, kind.failures):
-                    self._wires[line] = make(account, self._client(account))
+        for key in _wire_keys(account):
+            if key not in self._wires:
+                *_, wire = key
+                module, name = WIRES[wire]
+                wire_class = getattr(import_module(module), name)
+                build = cast("Callable[[Account, httpx2.AsyncClient], Wire]", wire_class)
+                with translate_errors(account.secrets, wire_class.failures):
+                    self._wires[key] = build(account, self._client(account))
 
     def _drop_old_user_wires(self) -> None:
-        """Users come and go, and each new key is another account; those that were made first go first."""
-        brought = [line for line in self._wires if line[2]]
-        for line in brought[:-_MAX_USER_WIRES]:
-            self._wires.pop(line, None)
+        """Each key that a user stores is another account: the oldest are dropped."""
+        owned = [key for key in self._wires if key[2]]
+        for key in owned[:-_MAX_USER_WIRES]:
+            self._wires.pop(key, None)
 
     @asynccontextmanager
     async def ask(
         self, question: Question, account: Account, *, supports_images: bool = True
     ) -> AsyncIterator[AsyncIterator[ModelEvent]]:
-        """``sees``: whether the model can be shown pictures."""
+        """``supports_images``: whether the model accepts images."""
         choice = question.choice
-        line = (
+        key = (
             account.provider,
             account.base_url,
             account.owner,
             wire_name(account.provider, choice.name),
         )
         secrets = (*self._secrets, *account.secrets) if account.owner else self._secrets
-        wire = self._wires[line]
-        rewritten = bool(choice.settings.strict or choice.settings.response_format)
-        model = self._model(line, choice.name, rewritten)
+        wire = self._wires[key]
+        rewrites_schemas = bool(choice.settings.strict or choice.settings.response_format)
+        model = self._model(key, choice.name, rewrites_schemas)
         async with AsyncExitStack() as stack:
             stack.enter_context(record_exchanges(question.exchanges, secrets))
             opened: list[httpx2.Response] = []
@@ -107,10 +108,10 @@ class PydanticAiBridge:
             stack.push_async_callback(_close_responses, opened)
             with translate_errors(secrets, wire.failures):
                 parameters = _parameters(question, wire.output_definition(model, question))
-                said = to_messages(
+                messages = to_messages(
                     question.history, wire.owns_thinking, supports_images=supports_images
                 )
-                history = _prepare_history(model, said, parameters)
+                history = _prepare_history(model, messages, parameters)
                 settings = wire.settings(model, question, history)
                 request = model.request_stream(history, settings, parameters)
                 stream = await stack.enter_async_context(request)
@@ -150,35 +151,37 @@ async def _close_responses(responses: list[httpx2.Response]) -> None:
 
 
 def _wire_keys(account: Account) -> list[_WireKey]:
-    speaks = PROVIDERS[account.provider].wires
-    return [(account.provider, account.base_url, account.owner, spoken) for spoken in speaks]
+    wires = account.row.wires
+    return [(account.provider, account.base_url, account.owner, wire) for wire in wires]
 
 
 def _prepare_history(
     model: Model, history: list[ModelMessage], parameters: ModelRequestParameters
 ) -> list[ModelMessage]:
-    """The history as this model can take it."""
+    """The history with tool call ids that this model accepts."""
     if model.profile.get("tool_call_id_length"):
-        # Mistral's models accept no ids but their own kind's.
+        # Mistral's models accept only ids of nine characters.
         return model.prepare_messages(history, parameters)
     return history
 
 
 def _transport(account: Account) -> httpx2.AsyncBaseTransport | None:
-    """Ours, which makes little work of a token; httpx's own where a proxy leads out."""
-    # A proxy from the environment is for the world outside, not for this machine.
+    """Our own transport, which costs less per token; None, so httpx's, where a proxy is used."""
+    # A proxy from the environment is for other machines, not for this one.
     if getproxies() and not account.is_loopback:
         return None
     # Plain HTTP has nothing to verify, and redirects are not followed.
     return StreamTransport(None if account.is_plain_http else httpx2.create_ssl_context())
 
 
-def _parameters(question: Question, form: OutputObjectDefinition | None) -> ModelRequestParameters:
+def _parameters(
+    question: Question, output: OutputObjectDefinition | None
+) -> ModelRequestParameters:
     strict = bool(question.choice.settings.strict)
-    formed = form is not None and not question.force_tool
+    has_format = output is not None and not question.force_tool
     return ModelRequestParameters(
-        output_mode="native" if formed else "text",
-        output_object=form if formed else None,
+        output_mode="native" if has_format else "text",
+        output_object=output if has_format else None,
         function_tools=[_definition(tool, strict=strict) for tool in question.tools],
         # Where a provider cannot be forced (Anthropic while it thinks), pydantic-ai then lets it choose.
         allow_text_output=not (question.force_tool and question.tools),

@@ -30,11 +30,11 @@ def merge_stream(body: bytes) -> Json:
 
 def _merge_events(events: list[Json]) -> Json:
     if any(event.get("type") == "message_start" for event in events):
-        return _merge_anthropic_message(events)
+        return _merge_message(events)
     if any(str(event.get("type")).startswith("response.") for event in events):
-        return _merge_openai_response(events)
+        return _merge_response(events)
     if any("candidates" in event for event in events):
-        return _merge_google_content(events)
+        return _merge_content(events)
     if any("choices" in event for event in events):
         return _merge_chat_completion(events)
     return {"events": events}
@@ -69,7 +69,7 @@ def _merge_chat_completion(events: list[Json]) -> Json:
     return whole | {"object": "chat.completion", "choices": list(choices.values())}
 
 
-def _merge_anthropic_message(events: list[Json]) -> Json:
+def _merge_message(events: list[Json]) -> Json:
     """Anthropic's messages."""
     whole: Json = {}
     blocks: dict[Any, Json] = {}
@@ -99,7 +99,7 @@ def _with_input(block: Json) -> Json:
     return block | {"input": _decode_object(pieces.encode()) or pieces}
 
 
-def _merge_openai_response(events: list[Json]) -> Json:
+def _merge_response(events: list[Json]) -> Json:
     """OpenAI's responses: the last event tells it all, unless the stream broke off."""
     whole: Json = {}
     items: dict[Any, Json] = {}
@@ -116,7 +116,7 @@ def _merge_openai_response(events: list[Json]) -> Json:
     return whole if whole.get("output") else whole | {"output": list(items.values())}
 
 
-def _merge_google_content(events: list[Json]) -> Json:
+def _merge_content(events: list[Json]) -> Json:
     """Google's content: each event has some more parts."""
     whole: Json = {}
     candidates: dict[Any, Json] = {}

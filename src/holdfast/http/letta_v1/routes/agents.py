@@ -9,6 +9,7 @@ from holdfast.core.agents import AgentQuery
 from holdfast.core.messages import default_thread_id
 from holdfast.core.paging import Page
 from holdfast.core.runs import StopReason
+from holdfast.core.threads import DEFAULT_CONVERSATION
 from holdfast.http.dependencies import ActorDep, ServicesDep
 from holdfast.http.json_body import JsonRoute
 from holdfast.http.json_response import describe_response, json_response
@@ -40,7 +41,6 @@ from holdfast.usecases.agent_views import Relation
 
 router = APIRouter(prefix="/v1", tags=["agents"], route_class=JsonRoute)
 
-_DEFAULT_CONVERSATION = "default"
 _SORT_COLUMNS = ("created_at", "updated_at", "last_run_completion")
 
 
@@ -168,7 +168,7 @@ async def retrieve_context(
     agent_id: AgentId, services: ServicesDep, actor: ActorDep, conversation_id: str | None = None
 ) -> Response:
     """How full the window is; token counts are estimates."""
-    is_default = conversation_id in (None, _DEFAULT_CONVERSATION)
+    is_default = conversation_id in (None, DEFAULT_CONVERSATION)
     thread_id = default_thread_id(agent_id) if is_default else conversation_id
     return json_response(
         context_overview(await agent_context.load_window(services, actor, agent_id, thread_id))

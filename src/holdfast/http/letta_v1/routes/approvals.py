@@ -9,6 +9,7 @@ from holdfast.core.approvals import ApprovalQuery
 from holdfast.core.deadlines import Deadline
 from holdfast.core.messages import Decision, Message, conversation_id, default_thread_id
 from holdfast.core.paging import Order, Page
+from holdfast.core.threads import DEFAULT_CONVERSATION
 from holdfast.errors import InvalidArgument
 from holdfast.http.dependencies import ActorDep, ServicesDep
 from holdfast.http.json_body import JsonRoute
@@ -27,7 +28,6 @@ router = APIRouter(prefix="/v1/approvals", route_class=JsonRoute, tags=["approva
 
 TOTAL_COUNT_HEADER = "x-total-count"
 
-_DEFAULT_CONVERSATION = "default"
 _SORT_COLUMNS = ("created_at", "expires_at")
 
 
@@ -96,7 +96,7 @@ async def decide_approval(
 
 
 def _thread_id(conversation: str | None, agent_id: str | None) -> str | None:
-    if conversation != _DEFAULT_CONVERSATION:
+    if conversation != DEFAULT_CONVERSATION:
         return conversation
     if agent_id is None:
         raise InvalidArgument("conversation_id=default needs the agent_id whose default it is.")

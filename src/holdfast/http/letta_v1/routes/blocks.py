@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
 
-from holdfast.core.memory import LABEL_PATTERN, MAX_LABEL_CHARS, BlockQuery
+from holdfast.core.blocks import LABEL_PATTERN, MAX_LABEL_CHARS, BlockQuery
 from holdfast.core.paging import Order, Page
 from holdfast.http.dependencies import ActorDep, ServicesDep
 from holdfast.http.json_body import JsonRoute
@@ -102,7 +102,7 @@ async def delete_block(block_id: BlockId, services: ServicesDep, actor: ActorDep
 
 
 def block_changes(body: BlockUpdate) -> dict[str, object]:
-    """The fields that an update changes, by their names in ``core.memory.Block``."""
+    """The fields that an update changes, by their names in ``core.blocks.Block``."""
     given = body.model_dump(exclude_unset=True)
     changes = {
         name: value for name, value in given.items() if value is not None or name in _CLEARABLE

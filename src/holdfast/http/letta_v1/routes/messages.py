@@ -8,6 +8,7 @@ from fastapi import APIRouter, Depends, Query, Response
 from holdfast.core import runs as core
 from holdfast.core.messages import Message, default_thread_id
 from holdfast.core.paging import Order, Page
+from holdfast.core.threads import DEFAULT_CONVERSATION
 from holdfast.errors import MethodRetired, PendingApproval
 from holdfast.http.dependencies import ActorDep, ServicesDep
 from holdfast.http.error_status import failure_response
@@ -34,7 +35,6 @@ MessageTypes = Annotated[
     list[MessageType] | None, Query(description="Only these message types; all if not given.")
 ]
 
-_DEFAULT_CONVERSATION = "default"
 _PENDING_APPROVAL = "pending_approval"
 
 
@@ -81,7 +81,7 @@ async def list_messages(
     assistant_message_tool_kwarg: str = "message",
 ) -> Response:
     default = default_thread_id(agent_id)
-    thread_id = default if conversation_id == _DEFAULT_CONVERSATION else conversation_id
+    thread_id = default if conversation_id == DEFAULT_CONVERSATION else conversation_id
     rows = await messages.list_page(services, actor, agent_id, page, thread_id=thread_id)
     if group_id is not None:
         rows = [row for row in rows if row.group_id == group_id]

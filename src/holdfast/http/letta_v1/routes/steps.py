@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Response
 
 from holdfast.core.paging import Order, Page
-from holdfast.core.runs import StepQuery
+from holdfast.core.steps import StepQuery
 from holdfast.http.dependencies import ActorDep, ServicesDep
 from holdfast.http.json_body import JsonRoute
 from holdfast.http.json_response import describe_response, json_response

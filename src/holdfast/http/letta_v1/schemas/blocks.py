@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from msgspec import Struct
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from holdfast.core.memory import DEFAULT_BLOCK_LIMIT, LABEL_PATTERN, MAX_LABEL_CHARS
+from holdfast.core.blocks import DEFAULT_BLOCK_LIMIT, LABEL_PATTERN, MAX_LABEL_CHARS
 from holdfast.http.letta_v1.schemas.names import Tag
 
 # What a PostgreSQL integer holds.

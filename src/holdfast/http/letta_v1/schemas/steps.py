@@ -6,7 +6,7 @@ from typing import Any, Literal
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict
 
-from holdfast.core.runs import StepStatus
+from holdfast.core.steps import StepStatus
 from holdfast.core.traces import CallType
 from holdfast.http.letta_v1.schemas.messages import StopReasonName
 from holdfast.http.letta_v1.schemas.models import LlmConfig

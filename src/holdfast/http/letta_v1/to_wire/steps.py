@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.core.runs import Attempt, Step
+from holdfast.core.steps import Attempt, Step
 from holdfast.core.traces import ProviderTrace
 from holdfast.http.letta_v1.model_wire import llm_config
 from holdfast.http.letta_v1.schemas import steps as wire

@@ -8,7 +8,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from holdfast.core.runs import Run, RunStatus, Step, StepStatus
+from holdfast.core.runs import Run, RunStatus
+from holdfast.core.steps import Step, StepStatus
 from holdfast.http.letta_v1.to_wire.runs import epoch_ns
 
 

@@ -1,0 +1,1 @@
+"""The wires: one module for each API over which models are asked, and the readers of their streams."""

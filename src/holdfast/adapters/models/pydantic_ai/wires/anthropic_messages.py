@@ -1,4 +1,4 @@
-"""Anthropic's messages, with thinking."""
+"""The wire of Anthropic's messages API."""
 
 from typing import ClassVar, cast
 
@@ -20,7 +20,7 @@ from pydantic_ai.profiles.anthropic import (
 from pydantic_ai.providers.anthropic import AnthropicProvider
 from pydantic_ai.settings import ModelSettings
 
-from holdfast.adapters.models.handles import Account
+from holdfast.adapters.models.accounts import Account
 from holdfast.adapters.models.pydantic_ai.errors import SdkFailures
 from holdfast.adapters.models.pydantic_ai.wires.messages_stream import DirectAnthropic
 from holdfast.adapters.models.pydantic_ai.wires.response_format import to_output_definition
@@ -29,7 +29,7 @@ from holdfast.core.messages import Thinking
 from holdfast.core.models import ModelSettings as Asked
 from holdfast.ports.model import Question
 
-# Anthropic refuses less.
+# Anthropic refuses a smaller budget.
 _MIN_BUDGET_TOKENS = 1024
 
 
@@ -39,9 +39,9 @@ class AnthropicMessagesWire:
     def __init__(self, account: Account, http: httpx2.AsyncClient) -> None:
         client = DirectAnthropic(
             api_key=account.api_key,
-            base_url=account.base_url or "https://api.anthropic.com",
+            base_url=account.base_url or (account.row.address or "").removesuffix("/v1"),
             http_client=http,
-            # The engine retries; twice three tries would be nine.
+            # The engine retries.
             max_retries=0,
         )
         self._provider = AnthropicProvider(anthropic_client=client)
@@ -63,7 +63,7 @@ class AnthropicMessagesWire:
         self, model: Model, question: Question, history: list[ModelMessage]
     ) -> ModelSettings:
         asked = question.choice.settings
-        # The end of the tools, of the system message and of the conversation: what stays is read from the cache.
+        # Cache points at the end of the tools, of the system message and of the conversation.
         settings = AnthropicModelSettings(
             anthropic_cache_tool_definitions=True,
             anthropic_cache_instructions=True,
@@ -75,7 +75,7 @@ class AnthropicMessagesWire:
             settings["max_tokens"] = asked.max_output_tokens
         thinks = _set_thinking(settings, _profile(model), asked, history)
         if asked.temperature is not None and not thinks:
-            # While it thinks, Anthropic accepts no temperature but 1.
+            # With thinking, Anthropic accepts no temperature but 1.
             settings["temperature"] = asked.temperature
         return settings
 
@@ -86,7 +86,7 @@ def _set_thinking(
     asked: Asked,
     history: list[ModelMessage],
 ) -> bool:
-    """Switch thinking on or off as asked; say whether it is on."""
+    """Switch thinking on or off as asked. Returns whether it is on."""
     level = thinking_level(asked)
     if level is None:
         return False
@@ -117,7 +117,7 @@ def _set_budget(settings: AnthropicModelSettings, budget: int) -> None:
 
 
 def _may_think(history: list[ModelMessage]) -> bool:
-    """A tool loop that another model began, or this one without thinking, must end without."""
+    """Not in a tool loop that another model began, or this one without thinking: Anthropic refuses that."""
     began: ModelResponse | None = None
     for message in reversed(history):
         if isinstance(message, ModelResponse):

@@ -1,4 +1,4 @@
-"""Bedrock's Converse. Its SDK is an extra, waits in threads, and has a connection pool of its own."""
+"""The wire of Bedrock's Converse API. Its SDK is an extra, waits in threads and has its own connection pool."""
 
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -18,15 +18,15 @@ from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.providers.bedrock import BedrockProvider
 from pydantic_ai.settings import ModelSettings
 
-from holdfast.adapters.models.handles import Account
+from holdfast.adapters.models.accounts import Account
 from holdfast.adapters.models.pydantic_ai.errors import SdkFailures
-from holdfast.adapters.models.pydantic_ai.wires.common_settings import with_common_settings
+from holdfast.adapters.models.pydantic_ai.wires.basic_settings import with_basic_settings
 from holdfast.adapters.models.pydantic_ai.wires.response_format import to_output_definition
 from holdfast.adapters.models.pydantic_ai.wires.thinking import thinking_level
 from holdfast.core.messages import Thinking
 from holdfast.ports.model import Question
 
-# One for each answer that is under way.
+# One for each answer in progress.
 _CONNECTIONS = 200
 
 
@@ -39,7 +39,7 @@ class BedrockConverseWire:
     def owns_thinking(self, thinking: Thinking) -> bool:
         return thinking.provider == "bedrock"
 
-    def model(self, name: str, *, strict: bool) -> Model:  # noqa: ARG002 - said with the tools
+    def model(self, name: str, *, strict: bool) -> Model:  # noqa: ARG002 - set on the tools
         return BedrockConverseModel(name, provider=self._provider)
 
     def output_definition(self, model: Model, question: Question) -> OutputObjectDefinition | None:
@@ -54,7 +54,7 @@ class BedrockConverseWire:
         history: list[ModelMessage],  # noqa: ARG002 - other wires need it
     ) -> ModelSettings:
         asked = question.choice.settings
-        settings = with_common_settings(BedrockModelSettings(cache=True), asked)
+        settings = with_basic_settings(BedrockModelSettings(cache=True), asked)
         level = thinking_level(asked)
         if level is not None:
             settings["thinking"] = level
@@ -63,12 +63,12 @@ class BedrockConverseWire:
 
 @lru_cache(maxsize=1)
 def _shared_loader() -> Loader:
-    """botocore's descriptions of services: reading them takes longer than anything else here."""
+    """botocore's descriptions of services. Reading them takes most of the time that a client takes to build."""
     return create_loader()
 
 
-class _ApiKeySession(Session):  # type: ignore[misc]  # botocore brings no types
-    """With a key of Bedrock's own there is no need to sign."""
+class _ApiKeySession(Session):  # type: ignore[misc]  # botocore has no types
+    """A session that sends a Bedrock API key instead of signing requests."""
 
     def __init__(self, api_key: str) -> None:
         super().__init__()
@@ -97,9 +97,9 @@ def _build_client(account: Account, timeout: httpx2.Timeout) -> BaseClient:
     else:
         session = boto3.Session(
             botocore_session=inner,
-            aws_access_key_id=account.options["access"],
-            aws_secret_access_key=account.options["secret"],
-            aws_session_token=account.options["session"],
+            aws_access_key_id=account.options["access_key"],
+            aws_secret_access_key=account.options["secret_key"],
+            aws_session_token=account.options["session_token"],
         )
     region = account.options["region"]
     return session.client(

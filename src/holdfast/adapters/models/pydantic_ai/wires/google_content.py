@@ -1,4 +1,4 @@
-"""Google's generateContent. Its SDK is an extra, and reads the stream: Google sends sentences, not tokens."""
+"""The wire of Google's generateContent API. Its SDK is an extra and reads the stream: Google sends sentences, not tokens."""
 
 from typing import ClassVar
 
@@ -14,10 +14,9 @@ from pydantic_ai.providers.google import GoogleProvider
 from pydantic_ai.providers.google_cloud import GoogleCloudProvider
 from pydantic_ai.settings import ModelSettings
 
-from holdfast.adapters.models.handles import Account
-from holdfast.adapters.models.providers.table import GOOGLE, PROVIDERS, VERTEX
+from holdfast.adapters.models.accounts import Account
 from holdfast.adapters.models.pydantic_ai.errors import SdkFailures
-from holdfast.adapters.models.pydantic_ai.wires.common_settings import with_common_settings
+from holdfast.adapters.models.pydantic_ai.wires.basic_settings import with_basic_settings
 from holdfast.adapters.models.pydantic_ai.wires.response_format import to_output_definition
 from holdfast.adapters.models.pydantic_ai.wires.thinking import thinking_level
 from holdfast.core.messages import Thinking
@@ -30,7 +29,7 @@ class GoogleContentWire:
     )
 
     def __init__(self, account: Account, http: httpx2.AsyncClient) -> None:
-        if account.provider == VERTEX:
+        if account.provider == "google_vertex":
             self._provider: Provider[Client] = GoogleCloudProvider(
                 project=account.options["project"],
                 location=account.options["location"],
@@ -40,19 +39,19 @@ class GoogleContentWire:
         else:
             self._provider = GoogleProvider(
                 api_key=account.api_key,
-                base_url=account.base_url or PROVIDERS[GOOGLE].address,
+                base_url=account.base_url or account.row.address,
                 http_client=http,
             )
 
     def owns_thinking(self, thinking: Thinking) -> bool:
         return thinking.provider == self._provider.name
 
-    def model(self, name: str, *, strict: bool) -> Model:  # noqa: ARG002 - Google knows no strict schemas
+    def model(self, name: str, *, strict: bool) -> Model:  # noqa: ARG002 - Google has no strict schemas
         return GoogleModel(name, provider=self._provider)
 
     def output_definition(self, model: Model, question: Question) -> OutputObjectDefinition | None:
         if question.tools and not model.profile.get("google_supports_tool_combination", False):
-            # The older ones refuse a form beside tools.
+            # Older models refuse a response format together with tools.
             return None
         return to_output_definition(question.choice.settings, any_object={"type": "object"})
 
@@ -63,7 +62,7 @@ class GoogleContentWire:
         history: list[ModelMessage],  # noqa: ARG002 - other wires need it
     ) -> ModelSettings:
         asked = question.choice.settings
-        settings = with_common_settings(GoogleModelSettings(), asked)
+        settings = with_basic_settings(GoogleModelSettings(), asked)
         level = thinking_level(asked)
         if level and asked.thinking_budget:
             settings["google_thinking_config"] = {

@@ -1,4 +1,4 @@
-"""OpenAI and every server that speaks its chat completions. OpenAI's responses are a wire of their own."""
+"""The wire of OpenAI's chat completions API, which every compatible server speaks."""
 
 import re
 from typing import ClassVar, Literal, TypeAlias, cast
@@ -17,11 +17,10 @@ from pydantic_ai.profiles.openai import OpenAIModelProfile
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
-from holdfast.adapters.models.handles import Account
-from holdfast.adapters.models.providers.table import OPENAI, PROVIDERS
+from holdfast.adapters.models.accounts import Account
 from holdfast.adapters.models.pydantic_ai.errors import SdkFailures
+from holdfast.adapters.models.pydantic_ai.wires.basic_settings import with_basic_settings
 from holdfast.adapters.models.pydantic_ai.wires.chat_stream import Chunk
-from holdfast.adapters.models.pydantic_ai.wires.common_settings import with_common_settings
 from holdfast.adapters.models.pydantic_ai.wires.openai_provider import build_openai_provider
 from holdfast.adapters.models.pydantic_ai.wires.thinking import thinking_level
 from holdfast.core.messages import Thinking
@@ -30,7 +29,7 @@ from holdfast.ports.model import Question
 
 _Verbosity: TypeAlias = Literal["low", "medium", "high"]
 
-# The o-series refuses to be told about parallel calls.
+# The o-series refuses the parallel_tool_calls field.
 _O_SERIES = re.compile(r"o\d")
 
 
@@ -38,13 +37,13 @@ class OpenAiChatWire:
     failures: ClassVar[SdkFailures] = SdkFailures()
 
     def __init__(self, account: Account, http: httpx2.AsyncClient) -> None:
-        self._name = account.provider
+        self._row = account.row
         self._provider = build_openai_provider(account, http)
 
     def owns_thinking(self, thinking: Thinking) -> bool:
-        # What was encrypted was thought over the responses wire.
-        own = thinking.provider == self._name and not thinking.signature
-        return own and PROVIDERS[self._name].resends_thinking
+        # Encrypted thinking came over the responses wire.
+        own = thinking.provider == self._row.name and not thinking.signature
+        return own and self._row.resends_thinking
 
     def model(self, name: str, *, strict: bool) -> Model:
         # Only strict schemas need rewriting, and rewriting costs 0.1 ms per tool and request.
@@ -61,7 +60,7 @@ class OpenAiChatWire:
         history: list[ModelMessage],  # noqa: ARG002 - other wires need it
     ) -> ModelSettings:
         asked = question.choice.settings
-        settings = with_common_settings(OpenAIChatModelSettings(), asked)
+        settings = with_basic_settings(OpenAIChatModelSettings(), asked)
         if asked.verbosity in ("low", "medium", "high"):
             settings["openai_text_verbosity"] = cast("_Verbosity", asked.verbosity)
         if asked.response_format is not None:
@@ -71,8 +70,7 @@ class OpenAiChatWire:
         level = thinking_level(asked)
         if level is not None:
             settings["thinking"] = level
-        if self._name != OPENAI and not model.profile.get("supports_thinking", False):
-            # Nobody knows what a server of somebody's own has loaded: it is asked as it was said.
+        if self._row.sends_any_effort and not model.profile.get("supports_thinking", False):
             _set_effort(settings, asked)
         return settings
 
@@ -83,24 +81,24 @@ def _set_effort(settings: OpenAIChatModelSettings, asked: Asked) -> None:
 
 
 class _StreamedChat(OpenAIStreamedResponse):
-    """Counts tokens without looking up prices, and only where the provider reported them."""
+    """Counts tokens without looking up prices, and only those that the provider reported."""
 
     def _add_usage(self, usage: RequestUsage, *, reported: bool, cumulative: bool = False) -> None:
         if reported:
             super()._add_usage(usage, reported=True, cumulative=cumulative)
 
-    def _map_usage(self, response: Chunk) -> RequestUsage:  # type: ignore[override]  # our chunks stand in for the SDK's
-        told = response.usage
-        if told is None:
+    def _map_usage(self, response: Chunk) -> RequestUsage:  # type: ignore[override]  # our chunks replace the SDK's
+        counts = response.usage
+        if counts is None:
             return _NO_USAGE
-        read = told.prompt_tokens_details or {}
-        written = told.completion_tokens_details or {}
+        read = counts.prompt_tokens_details or {}
+        written = counts.completion_tokens_details or {}
         details = {
             name: value for name, value in {**read, **written}.items() if isinstance(value, int)
         }
         return RequestUsage(
-            input_tokens=told.prompt_tokens or 0,
-            output_tokens=told.completion_tokens or 0,
+            input_tokens=counts.prompt_tokens or 0,
+            output_tokens=counts.completion_tokens or 0,
             cache_read_tokens=details.get("cached_tokens", 0),
             cache_write_tokens=details.get("cache_write_tokens", 0),
             details=details,

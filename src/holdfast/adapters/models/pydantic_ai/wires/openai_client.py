@@ -1,7 +1,7 @@
-"""An OpenAI client that streams, and only streams, with little work per message and token.
+"""An OpenAI client that only streams, with little work per message and token.
 
-The SDK walks every message with its type annotations before it sends (0.2 ms a message), and prepares for much
-that never happens here (0.5 ms a request). What pydantic-ai hands over is JSON already, so it goes out as it is.
+The SDK transforms every message by its type annotations before it sends it (0.2 ms a message) and prepares for cases
+that do not occur here (0.5 ms a request). What pydantic-ai passes in is JSON already, so it is sent as it is.
 Headers, errors and authentication stay the SDK's.
 """
 
@@ -16,21 +16,20 @@ from openai import APIConnectionError, APITimeoutError, AsyncOpenAI, NotGiven, O
 from openai.resources.chat import AsyncChat, AsyncCompletions
 from openai.resources.responses import AsyncResponses
 
-from holdfast.adapters.models.handles import Account
-from holdfast.adapters.models.providers.table import AZURE, PROVIDERS
+from holdfast.adapters.models.accounts import Account
 from holdfast.adapters.models.pydantic_ai.wires.chat_stream import ChunkStream
 from holdfast.adapters.models.pydantic_ai.wires.responses_stream import ResponseStream
 
 
 def build_direct_client(account: Account, http: httpx2.AsyncClient) -> "DirectOpenAI":
-    if account.provider == AZURE:
+    if account.provider == "azure":
         return _DirectAzure(account, http)
-    base_url = account.base_url or PROVIDERS[account.provider].address or ""
+    base_url = account.base_url or account.row.address or ""
     return DirectOpenAI(api_key=account.api_key, base_url=base_url, http_client=http)
 
 
 class DirectOpenAI(AsyncOpenAI):
-    """It never tries again: the engine does, and twice three tries would be nine."""
+    """It does not retry: the engine does."""
 
     def __init__(self, *, api_key: str, base_url: str, http_client: httpx2.AsyncClient) -> None:
         super().__init__(api_key=api_key, base_url=base_url, http_client=http_client, max_retries=0)
@@ -53,11 +52,11 @@ class DirectOpenAI(AsyncOpenAI):
         return self.base_url.join(path)
 
     async def send(self, path: str, fields: Mapping[str, Any]) -> httpx2.Response:
-        """The response, its body still to come; the SDK's errors where there is none."""
+        """The response with its body unread. Raises the SDK's errors."""
         body = {
             name: value for name, value in fields.items() if not isinstance(value, Omit | NotGiven)
         }
-        # The client's own timeout holds.
+        # The HTTP client has its own timeout.
         body.pop("timeout", None)
         headers = body.pop("extra_headers", None) or {}
         body |= body.pop("extra_body", None) or {}
@@ -80,10 +79,10 @@ class DirectOpenAI(AsyncOpenAI):
 
 
 class _DirectAzure(DirectOpenAI):
-    """Azure's OpenAI: another header for the key, and another path if a dated version of its API is wanted."""
+    """Azure OpenAI: another header for the key, and another path for a dated version of its API."""
 
     def __init__(self, account: Account, http_client: httpx2.AsyncClient) -> None:
-        self._root = (account.base_url or "").removesuffix("/openai/v1")
+        self._root = (account.base_url or "").rstrip("/").removesuffix("/openai/v1")
         self._api_version = account.options.get("api_version")
         super().__init__(
             api_key=account.api_key, base_url=f"{self._root}/openai/v1", http_client=http_client
@@ -96,10 +95,10 @@ class _DirectAzure(DirectOpenAI):
     def url_for(self, path: str, body: Mapping[str, Any]) -> httpx2.URL | str:
         if not self._api_version:
             return super().url_for(path, body)
-        where = path
+        resource = path
         if path == "chat/completions":
-            where = f"deployments/{quote(str(body['model']), safe='')}/{path}"
-        return f"{self._root}/openai/{where}?api-version={quote(self._api_version, safe='')}"
+            resource = f"deployments/{quote(str(body['model']), safe='')}/{path}"
+        return f"{self._root}/openai/{resource}?api-version={quote(self._api_version, safe='')}"
 
 
 class _DirectChat(AsyncChat):
@@ -118,7 +117,7 @@ class _DirectCompletions(AsyncCompletions):
         self._direct = client
 
     async def create(self, **fields: Any) -> Any:
-        """Send all that pydantic-ai names; the SDK's list of fields is not repeated."""
+        """Send all fields that pydantic-ai gives, without repeating the SDK's list of them."""
         response = await self._direct.send("chat/completions", fields)
         return ChunkStream(cast_to=object, response=response, client=self._direct)
 
@@ -129,6 +128,6 @@ class _DirectResponses(AsyncResponses):
         self._direct = client
 
     async def create(self, **fields: Any) -> Any:
-        """Send all that pydantic-ai names; the SDK's list of fields is not repeated."""
+        """Send all fields that pydantic-ai gives, without repeating the SDK's list of them."""
         response = await self._direct.send("responses", fields)
         return ResponseStream.from_response(response, self._direct)

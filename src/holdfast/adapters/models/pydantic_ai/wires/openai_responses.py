@@ -1,4 +1,5 @@
-"""OpenAI's responses, for its models that think. Nothing is kept there: thoughts come encrypted and go back so."""
+"""The wire of OpenAI's responses API, for its reasoning models. Nothing is stored at OpenAI: thinking is received
+encrypted and sent back encrypted."""
 
 import re
 from typing import Any, ClassVar
@@ -11,16 +12,16 @@ from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.profiles.openai import OpenAIModelProfile
 from pydantic_ai.settings import ModelSettings
 
-from holdfast.adapters.models.handles import Account
+from holdfast.adapters.models.accounts import Account
 from holdfast.adapters.models.pydantic_ai.errors import SdkFailures
-from holdfast.adapters.models.pydantic_ai.wires.common_settings import with_common_settings
+from holdfast.adapters.models.pydantic_ai.wires.basic_settings import with_basic_settings
 from holdfast.adapters.models.pydantic_ai.wires.openai_provider import build_openai_provider
 from holdfast.adapters.models.pydantic_ai.wires.thinking import thinking_level
 from holdfast.core.messages import Thinking
 from holdfast.core.models import ModelSettings as Asked
 from holdfast.ports.model import Question
 
-# The o-series refuses to be told about parallel calls, and its first edition to sum its thoughts up.
+# The o-series refuses the parallel_tool_calls field, and o1 has no summaries of its thinking.
 _O_SERIES = re.compile(r"(ft:)?o\d")
 _WITHOUT_SUMMARIES = re.compile(r"(ft:)?o1")
 
@@ -50,7 +51,7 @@ class OpenAiResponsesWire:
         history: list[ModelMessage],  # noqa: ARG002 - other wires need it
     ) -> ModelSettings:
         asked = question.choice.settings
-        settings = with_common_settings(OpenAIResponsesModelSettings(openai_store=False), asked)
+        settings = with_basic_settings(OpenAIResponsesModelSettings(openai_store=False), asked)
         if question.tools and not _O_SERIES.match(model.model_name):
             settings["parallel_tool_calls"] = question.parallel_tool_calls
         text = _text_options(asked)
@@ -65,7 +66,7 @@ class OpenAiResponsesWire:
 
 
 def _text_options(asked: Asked) -> dict[str, Any]:
-    """How the text is to be: chat completions' form of a format has its schema one level deeper."""
+    """The ``text`` field. Callers write a format as in chat completions, whose schema is one level deeper."""
     text: dict[str, Any] = {}
     if asked.verbosity in ("low", "medium", "high"):
         text["verbosity"] = asked.verbosity

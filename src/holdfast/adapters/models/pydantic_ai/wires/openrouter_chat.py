@@ -1,4 +1,4 @@
-"""OpenRouter: chat completions with thoughts in a form of its own, which its SDK objects carry."""
+"""The wire of OpenRouter: chat completions with its own fields for thinking."""
 
 import httpx2
 from openai import AsyncOpenAI
@@ -8,8 +8,7 @@ from pydantic_ai.models.openrouter import OpenRouterModel
 from pydantic_ai.providers.openrouter import OpenRouterProvider
 from pydantic_ai.settings import ModelSettings
 
-from holdfast.adapters.models.handles import Account
-from holdfast.adapters.models.providers.table import OPENROUTER, PROVIDERS
+from holdfast.adapters.models.accounts import Account
 from holdfast.adapters.models.pydantic_ai.wires.openai_chat import OpenAiChatWire
 from holdfast.core.messages import Thinking
 from holdfast.ports.model import Question
@@ -20,7 +19,7 @@ class OpenRouterWire(OpenAiChatWire):
         super().__init__(account, http)
         client = AsyncOpenAI(
             api_key=account.api_key,
-            base_url=account.base_url or PROVIDERS[OPENROUTER].address,
+            base_url=account.base_url or account.row.address,
             http_client=http,
             # The engine retries.
             max_retries=0,
@@ -28,7 +27,7 @@ class OpenRouterWire(OpenAiChatWire):
         self._router = OpenRouterProvider(openai_client=client)
 
     def owns_thinking(self, thinking: Thinking) -> bool:
-        return thinking.provider == OPENROUTER
+        return thinking.provider == self._row.name
 
     def model(self, name: str, *, strict: bool) -> Model:
         del strict
@@ -38,6 +37,6 @@ class OpenRouterWire(OpenAiChatWire):
         self, model: Model, question: Question, history: list[ModelMessage]
     ) -> ModelSettings:
         settings = super().settings(model, question, history)
-        # Where the provider behind it wants to be told what to keep.
+        # Some of the providers behind it cache only on request.
         settings["cache"] = True
         return settings

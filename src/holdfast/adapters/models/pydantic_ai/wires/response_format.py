@@ -1,4 +1,4 @@
-"""The form of an answer, as callers ask for it and as pydantic-ai passes it on."""
+"""The response format, from what callers send to pydantic-ai's definition."""
 
 from typing import Any
 
@@ -11,10 +11,10 @@ def to_output_definition(
     asked: Asked, any_object: dict[str, Any] | None = None
 ) -> OutputObjectDefinition | None:
     """The schema that was asked for; ``anything`` is what says "any JSON object", where that can be said."""
-    form = asked.response_format or {}
-    match form.get("type"):
+    wanted = asked.response_format or {}
+    match wanted.get("type"):
         case "json_schema":
-            given = form.get("json_schema") or {}
+            given = wanted.get("json_schema") or {}
             schema = given.get("schema") or given
             return OutputObjectDefinition(
                 schema, given.get("name"), given.get("description"), given.get("strict")

@@ -1,4 +1,4 @@
-"""Events of an SDK's own classes, made without its checks: for the events that come once per token."""
+"""Builds events of an SDK's classes without validation, for those that come once per token."""
 
 from typing import Any, TypeVar
 
@@ -8,7 +8,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def build_unchecked(kind: type[M], **fields: Any) -> M:
-    """An object that has just these attributes. Nothing is checked, nothing else is set."""
+    """An object with just these attributes, without validation and defaults."""
     event = kind.__new__(kind)
     object.__setattr__(event, "__dict__", fields)
     return event

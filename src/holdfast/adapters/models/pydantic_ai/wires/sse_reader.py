@@ -1,6 +1,6 @@
-"""Server-sent events as they arrive: what came together is handed on together, and its words as one.
+"""Reads server-sent events in the batches in which they arrive, and merges deltas of one batch.
 
-So a token costs less the more of them there are. Nothing waits: what is merged was there already.
+So a token costs less the more arrive at once. Nothing is delayed: only what has arrived already is merged.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable, Iterator, Sequence
@@ -11,18 +11,18 @@ import msgspec
 
 E = TypeVar("E")
 
-# So much of an answer that makes no sense is told to the operator.
+# An unreadable answer is shown to the operator up to this length.
 _EXCERPT_BYTES = 500
 
-# To what an event adds, and what it adds. None: it is more than words, and stays as it is.
+# What an event adds text to, and the text. None: the event is more than a text delta and is not merged.
 Addition: TypeAlias = tuple[Hashable, str] | None
 
 
 async def read_events(response: httpx2.Response) -> AsyncGenerator[list[bytes], None]:
-    """The data of the events of each read; comments and event names are of no use here."""
+    """The data of the events of each read. Comments and event names are skipped."""
     rest = b""
     lines: list[bytes] = []
-    # What came before the first event: if there is none, the provider said something else.
+    # What came before the first event, to show it if there is no event at all.
     before: bytes | None = b""
     async for received in _byte_stream(response):
         if before is not None and len(before) < _EXCERPT_BYTES:
@@ -39,11 +39,13 @@ async def read_events(response: httpx2.Response) -> AsyncGenerator[list[bytes], 
             before = None
             yield events
     if before:
-        raise msgspec.DecodeError(f"The provider's answer is no event stream: {_excerpt(before)}")
+        raise msgspec.DecodeError(
+            f"The provider's answer is not an event stream: {_excerpt(before)}"
+        )
 
 
 def with_excerpt(events: Sequence[bytes], error: msgspec.DecodeError) -> msgspec.DecodeError:
-    """The error with what could not be read."""
+    """The error with the beginning of the data that could not be decoded."""
     return msgspec.DecodeError(f"{error}: {_excerpt(b' '.join(events))}")
 
 
@@ -56,7 +58,7 @@ def _byte_stream(response: httpx2.Response) -> AsyncIterator[bytes]:
         response.stream, httpx2.AsyncByteStream
     ):
         return response.aiter_bytes()
-    # Nothing to decode: two generators less on the way of each token.
+    # There is nothing to decode: two generators less per token.
     return aiter(response.stream)
 
 

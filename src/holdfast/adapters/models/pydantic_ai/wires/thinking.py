@@ -1,4 +1,4 @@
-"""How much the model is to think, in pydantic-ai's words."""
+"""The thinking level that was asked for, as pydantic-ai takes it."""
 
 from typing import cast
 
@@ -10,7 +10,7 @@ _EFFORTS = ("minimal", "low", "medium", "high", "xhigh", "max")
 
 
 def thinking_level(asked: Asked) -> bool | ThinkingEffort | None:
-    """None leaves it to the provider. pydantic-ai sends a level only to models that think."""
+    """None leaves it to the provider. pydantic-ai sends a level only to reasoning models."""
     if asked.thinking is False or asked.reasoning_effort == "none":
         return False
     if asked.reasoning_effort in _EFFORTS:

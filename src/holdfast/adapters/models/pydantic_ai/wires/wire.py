@@ -1,4 +1,4 @@
-"""What the bridge must know of a provider besides pydantic-ai's own model class."""
+"""A wire: one API over which models are asked. It builds pydantic-ai's model and settings."""
 
 from typing import ClassVar, Protocol
 
@@ -13,24 +13,23 @@ from holdfast.ports.model import Question
 
 
 class Wire(Protocol):
-    # What its SDK raises that pydantic-ai does not translate.
+    # The exceptions of its SDK that pydantic-ai does not translate.
     failures: ClassVar[SdkFailures]
 
     def owns_thinking(self, thinking: Thinking) -> bool:
-        """Whether this thinking came over this wire: nobody else can read it."""
+        """Whether this thinking came over this wire: no other wire can use it."""
         ...
 
     def model(self, name: str, *, strict: bool) -> Model:
-        """A model to ask; the bridge keeps it."""
+        """A model to ask; the bridge caches it."""
         ...
 
     def output_definition(self, model: Model, question: Question) -> OutputObjectDefinition | None:
-        """The form that the answer must have, where pydantic-ai tells the provider; None where
-        ``settings`` does."""
+        """The response format, where pydantic-ai sends it; None where ``settings`` does."""
         ...
 
     def settings(
         self, model: Model, question: Question, history: list[ModelMessage]
     ) -> ModelSettings:
-        """What was asked of the model, as far as this model can do it."""
+        """The settings that were asked for, as far as this model has them."""
         ...

@@ -24,7 +24,7 @@ def upgrade() -> None:
     _messages()
     _runs()
     _context()
-    _shared()
+    _shared_messages()
     _events()
     _run_requests()
     _callbacks()
@@ -445,7 +445,7 @@ def _context() -> None:
     op.create_index(op.f("ix_context_message_id"), "context", ["message_id"])
 
 
-def _shared() -> None:
+def _shared_messages() -> None:
     op.create_table(
         "shared",
         sa.Column("thread_id", sa.Text(), nullable=False),

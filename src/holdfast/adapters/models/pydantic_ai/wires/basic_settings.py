@@ -1,4 +1,4 @@
-"""What every provider can be asked in pydantic-ai's words."""
+"""The settings that every provider has, under pydantic-ai's names."""
 
 from typing import TypeVar
 
@@ -9,7 +9,7 @@ from holdfast.core.models import ModelSettings as Asked
 S = TypeVar("S", bound=ModelSettings)
 
 
-def with_common_settings(settings: S, asked: Asked) -> S:
+def with_basic_settings(settings: S, asked: Asked) -> S:
     if asked.max_output_tokens is not None:
         settings["max_tokens"] = asked.max_output_tokens
     if asked.temperature is not None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.adapters.models.accounts import ProviderSettings
 from holdfast.adapters.models.doctor_checks import check_providers
-from holdfast.adapters.models.handles import ProviderSettings
 from holdfast.adapters.models.providers.table import PROVIDERS
 from holdfast.adapters.sandbox.doctor_checks import check_sandbox
 from holdfast.adapters.sandbox.isolation import Isolation
@@ -109,8 +109,12 @@ async def test_a_database_that_does_not_answer_is_wrong_and_its_password_stays_s
 
 async def test_providers_are_named_without_their_keys_and_passwords() -> None:
     settings = ProviderSettings(
-        anthropic_api_key="the-key",
-        anthropic_base_url="http://me:the-password@127.0.0.1:9/v1?k=the-key",
+        {
+            "anthropic": {
+                "api_key": "the-key",
+                "base_url": "http://me:the-password@127.0.0.1:9/v1?k=the-key",
+            }
+        }
     )
     (found,) = await check_providers(settings, ask=False)
     assert found == Check(
@@ -121,14 +125,14 @@ async def test_providers_are_named_without_their_keys_and_passwords() -> None:
 async def test_a_provider_whose_extra_is_missing_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     missing = replace(PROVIDERS["groq"], package="no_such_package", extra="groq")
     monkeypatch.setitem(PROVIDERS, "groq", missing)
-    (found,) = await check_providers(ProviderSettings(groq_api_key="the-key"), ask=True)
+    (found,) = await check_providers(ProviderSettings({"groq": {"api_key": "the-key"}}), ask=True)
     assert found.verdict is Verdict.PROBLEM
     assert "pip install 'holdfast[groq]'" in found.message
 
 
 async def test_providers_are_asked_if_the_operator_wants_it() -> None:
     async with ScriptedProvider() as provider:
-        settings = ProviderSettings(anthropic_api_key="key", anthropic_base_url=provider.url)
+        settings = ProviderSettings({"anthropic": {"api_key": "key", "base_url": provider.url}})
         (well,) = await check_providers(settings, ask=True)
         (unasked,) = await check_providers(settings, ask=False)
     (gone,) = await check_providers(settings, ask=True)

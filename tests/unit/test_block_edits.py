@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.memory import apply_patch, label_from_path
+from holdfast.core.block_edits import apply_patch, label_from_path
 from holdfast.errors import ToolError
 
 lines = st.lists(st.sampled_from(["a", "b", "-c", "+d", " e", ""]), min_size=1, max_size=12)

@@ -1,0 +1,383 @@
+"""The settings of the server itself, one field each. A field's annotation says how it is set and described.
+
+The settings of model providers are declared in their rows (``adapters/models/providers``).
+"""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Final
+
+from holdfast.adapters.models.providers.table import EXAMPLE_HANDLE
+from holdfast.config.parsing import (
+    HTTP_URL_TEXT,
+    integer_between,
+    one_of,
+    parse_callback_secret,
+    parse_hosts,
+    parse_http_url,
+    parse_http_urls,
+    parse_path,
+    parse_positive_seconds,
+    parse_seconds,
+    parse_switch,
+    text_matching,
+)
+from holdfast.config.spec import SettingSpec
+from holdfast.core.addresses import AllowedAddresses
+from holdfast.core.models import GUIDE_HANDLE
+from holdfast.logs import FORMATS, TEXT
+from holdfast.ports.sandbox import SandboxLimits
+from holdfast.ports.services import Limits
+
+SANDBOX_LEVELS: Final = ("plain", "isolated")
+METRICS: Final = ("off", "on", "open")
+LOG_LEVELS: Final = ("critical", "error", "warning", "info", "debug")
+
+_LIMITS = Limits()
+_NO_PRIVATE_HOSTS = AllowedAddresses()
+_TOOL_LIMITS = SandboxLimits()
+_DATABASE_URL = re.compile(r"sqlite:///(?!:memory:).+|postgres(?:ql)?(?:\+psycopg)?://.+")
+_REDIS_URL = re.compile(r"(?:rediss?|unix)://\S+")
+_HANDLE = re.compile(r"[^/\s]+/\S+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingFields:
+    home: Annotated[
+        Path,
+        SettingSpec(
+            description="The folder for all files of the server.",
+            variables=("HOLDFAST_HOME",),
+            parse=parse_path,
+            accepts="a path",
+            default="~/.holdfast",
+        ),
+    ]
+    database_url: Annotated[
+        str,
+        SettingSpec(
+            description="The database: `sqlite:///<path>` or `postgresql://<user>:<password>@<host>/<name>`.",
+            variables=("HOLDFAST_DATABASE_URL",),
+            parse=text_matching(_DATABASE_URL),
+            accepts="sqlite:///<path> or postgresql://…",
+            default="the SQLite file `holdfast.db` in the home folder",
+        ),
+    ] = field(repr=False)
+    redis_url: Annotated[
+        str | None,
+        SettingSpec(
+            description="A Redis (6.2 or newer) that receives the events of live runs, for readers in other processes: `redis://<host>:<port>`; needs `pip install 'holdfast[redis]'`.",
+            variables=("HOLDFAST_REDIS_URL",),
+            parse=text_matching(_REDIS_URL),
+            accepts="redis://…, rediss://… or unix://<path>",
+        ),
+    ] = field(default=None, repr=False)
+    host: Annotated[
+        str,
+        SettingSpec(
+            description="The address to listen on. Other than loopback needs a password.",
+            variables=("HOLDFAST_HOST",),
+            accepts="an address or a name of this machine",
+        ),
+    ] = "127.0.0.1"
+    port: Annotated[
+        int,
+        SettingSpec(
+            description="The port to listen on; 0 takes a free one.",
+            variables=("HOLDFAST_PORT",),
+            parse=integer_between(0, 65535),
+            accepts="a number from 0 to 65535",
+        ),
+    ] = 8283
+    password: Annotated[
+        str | None,
+        SettingSpec(
+            description="Every request but health must send it as its bearer token (the SDK's `api_key`).",
+            variables=("HOLDFAST_PASSWORD", "LETTA_SERVER_PASSWORD"),
+            secret=True,
+        ),
+    ] = field(default=None, repr=False)
+    insecure: Annotated[
+        bool,
+        SettingSpec(
+            description="Listen on any address without a password: something else guards the port.",
+            variables=("HOLDFAST_INSECURE",),
+            parse=parse_switch,
+            accepts="true or false",
+        ),
+    ] = False
+    default_model: Annotated[
+        str | None,
+        SettingSpec(
+            description="The model of agents that are created without one.",
+            variables=("HOLDFAST_DEFAULT_MODEL",),
+            parse=text_matching(_HANDLE),
+            accepts=f"a handle such as {EXAMPLE_HANDLE}",
+            default=f"`{GUIDE_HANDLE}` if no provider has a key, else none",
+        ),
+    ] = None
+    busy_wait_seconds: Annotated[
+        float,
+        SettingSpec(
+            description="How long a message waits for its turn in a busy conversation before it is refused (409).",
+            variables=("HOLDFAST_BUSY_WAIT_SECONDS",),
+            parse=parse_seconds,
+            accepts="a number of seconds, 0 or more",
+        ),
+    ] = _LIMITS.busy_wait_seconds
+    tool_timeout_seconds: Annotated[
+        float,
+        SettingSpec(
+            description="How long one tool call may take.",
+            variables=("HOLDFAST_TOOL_TIMEOUT_SECONDS",),
+            parse=parse_seconds,
+            accepts="a number of seconds, 0 or more",
+        ),
+    ] = _LIMITS.tool_timeout_seconds
+    sandbox: Annotated[
+        str,
+        SettingSpec(
+            description="How tools are isolated from this machine: `plain`, or `isolated`, which needs Linux and bubblewrap.",
+            variables=("HOLDFAST_SANDBOX",),
+            parse=one_of(SANDBOX_LEVELS),
+            accepts=f"one of {', '.join(SANDBOX_LEVELS)}",
+        ),
+    ] = "plain"
+    sandbox_network: Annotated[
+        bool,
+        SettingSpec(
+            description="Let isolated tools use the network. Plain ones always can.",
+            variables=("HOLDFAST_SANDBOX_NETWORK",),
+            parse=parse_switch,
+            accepts="true or false",
+        ),
+    ] = False
+    tool_memory_bytes: Annotated[
+        int,
+        SettingSpec(
+            description="How much memory the processes of one tool call may use.",
+            variables=("HOLDFAST_TOOL_MEMORY_BYTES",),
+            parse=integer_between(64 * 1024**2, 2**50),
+            accepts="a number of bytes, 67108864 or more",
+        ),
+    ] = _TOOL_LIMITS.memory_bytes
+    tool_processes: Annotated[
+        int,
+        SettingSpec(
+            description="How many processes one tool call may have at once.",
+            variables=("HOLDFAST_TOOL_PROCESSES",),
+            parse=integer_between(1, 10_000),
+            accepts="a number from 1 to 10000",
+        ),
+    ] = _TOOL_LIMITS.processes
+    tool_open_files: Annotated[
+        int,
+        SettingSpec(
+            description="How many files and sockets a process of a tool may have open.",
+            variables=("HOLDFAST_TOOL_OPEN_FILES",),
+            parse=integer_between(16, 2**20),
+            accepts="a number from 16 to 1048576",
+        ),
+    ] = _TOOL_LIMITS.open_files
+    tool_file_bytes: Annotated[
+        int,
+        SettingSpec(
+            description="How large a file that a tool writes may be; in an isolated tool's `/tmp`, all files together.",
+            variables=("HOLDFAST_TOOL_FILE_BYTES",),
+            parse=integer_between(0, 2**50),
+            accepts="a number of bytes, 0 or more",
+        ),
+    ] = _TOOL_LIMITS.file_bytes
+    tool_output_bytes: Annotated[
+        int,
+        SettingSpec(
+            description="How much a tool call may print before it is ended. The first 1 MiB of each stream is stored.",
+            variables=("HOLDFAST_TOOL_OUTPUT_BYTES",),
+            parse=integer_between(0, 2**50),
+            accepts="a number of bytes, 0 or more",
+        ),
+    ] = _TOOL_LIMITS.output_bytes
+    tool_install_seconds: Annotated[
+        float,
+        SettingSpec(
+            description="How long the installation of a tool's packages may take.",
+            variables=("HOLDFAST_TOOL_INSTALL_SECONDS",),
+            parse=parse_seconds,
+            accepts="a number of seconds, 0 or more",
+        ),
+    ] = 600.0
+    max_recoveries: Annotated[
+        int,
+        SettingSpec(
+            description="How often a run that a dead server did not finish is resumed before it is ended as failed.",
+            variables=("HOLDFAST_MAX_RECOVERIES",),
+            parse=integer_between(0, 1000),
+            accepts="a number from 0 to 1000",
+        ),
+    ] = _LIMITS.max_recoveries
+    run_stall_seconds: Annotated[
+        float,
+        SettingSpec(
+            description="How long a run may make no progress before it is ended as failed: nothing new from the model, or no result of a tool beyond the tool's own time. Waiting for a person or for its turn does not count.",
+            variables=("HOLDFAST_RUN_STALL_SECONDS",),
+            parse=parse_positive_seconds,
+            accepts="a number of seconds, more than 0",
+        ),
+    ] = _LIMITS.run_stall_seconds
+    model_attempts: Annotated[
+        int,
+        SettingSpec(
+            description="How often a model is asked for one answer while its provider has a temporary failure (overloaded, rate limit, server error, connection); 1 asks once.",
+            variables=("HOLDFAST_MODEL_ATTEMPTS",),
+            parse=integer_between(1, 100),
+            accepts="a number from 1 to 100",
+        ),
+    ] = _LIMITS.model_attempts
+    model_retry_seconds: Annotated[
+        float,
+        SettingSpec(
+            description="How long after the first attempt the model may be asked again. If the provider asks for a longer wait, the call fails.",
+            variables=("HOLDFAST_MODEL_RETRY_SECONDS",),
+            parse=parse_seconds,
+            accepts="a number of seconds, 0 or more",
+        ),
+    ] = _LIMITS.model_retry_seconds
+    model_silence_seconds: Annotated[
+        float,
+        SettingSpec(
+            description="How long a model provider's connection may be silent before the call counts as timed out. Reasoning models are silent for minutes.",
+            variables=("HOLDFAST_MODEL_SILENCE_SECONDS",),
+            parse=parse_positive_seconds,
+            accepts="a number of seconds, more than 0",
+        ),
+    ] = 600.0
+    callback_secret: Annotated[
+        str | None,
+        SettingSpec(
+            description="The secret that signs every callback, so that its receiver can check who sent it; text, or `whsec_` and base64.",
+            variables=("HOLDFAST_CALLBACK_SECRET",),
+            parse=parse_callback_secret,
+            accepts="text, or whsec_ and base64",
+            secret=True,
+        ),
+    ] = field(default=None, repr=False)
+    callback_attempts: Annotated[
+        int,
+        SettingSpec(
+            description="How often a callback is sent before it counts as failed.",
+            variables=("HOLDFAST_CALLBACK_ATTEMPTS",),
+            parse=integer_between(1, 100),
+            accepts="a number from 1 to 100",
+        ),
+    ] = _LIMITS.callback_attempts
+    drain_seconds: Annotated[
+        float,
+        SettingSpec(
+            description="How long a server that is stopping lets its runs continue; the next start resumes those that are not finished by then.",
+            variables=("HOLDFAST_DRAIN_SECONDS",),
+            parse=parse_seconds,
+            accepts="a number of seconds, 0 or more",
+        ),
+    ] = 10.0
+    max_body_bytes: Annotated[
+        int,
+        SettingSpec(
+            description="The largest request body; a larger one is refused (413).",
+            variables=("HOLDFAST_MAX_BODY_BYTES",),
+            parse=integer_between(1, 2**40),
+            accepts="a number of bytes, 1 or more",
+        ),
+    ] = 32 * 1024 * 1024
+    allowed_private_hosts: Annotated[
+        AllowedAddresses,
+        SettingSpec(
+            description="Hosts besides public addresses that callers may name in URLs (callbacks and images): names, addresses and networks, separated by commas.",
+            variables=("HOLDFAST_ALLOWED_PRIVATE_HOSTS",),
+            parse=parse_hosts,
+            accepts="names, addresses and networks such as hooks.internal,10.1.0.0/16",
+            default="none",
+        ),
+    ] = _NO_PRIVATE_HOSTS
+    provider_traces: Annotated[
+        bool,
+        SettingSpec(
+            description="Store what each step sent to its provider and received, without keys and agents' secrets: `GET /v1/steps/{id}/trace`.",
+            variables=("HOLDFAST_PROVIDER_TRACES",),
+            parse=parse_switch,
+            accepts="true or false",
+        ),
+    ] = False
+    max_trace_bytes: Annotated[
+        int,
+        SettingSpec(
+            description="The length of a request or answer in a trace; of a longer one only the beginning is stored.",
+            variables=("HOLDFAST_MAX_TRACE_BYTES",),
+            parse=integer_between(1, 2**30),
+            accepts="a number of bytes, 1 or more",
+        ),
+    ] = 256 * 1024
+    log_level: Annotated[
+        str,
+        SettingSpec(
+            description=f"How much is logged: {', '.join(LOG_LEVELS)}.",
+            variables=("HOLDFAST_LOG_LEVEL",),
+            parse=one_of(LOG_LEVELS),
+            accepts=f"one of {', '.join(LOG_LEVELS)}",
+        ),
+    ] = "info"
+    log_format: Annotated[
+        str,
+        SettingSpec(
+            description="The format of log lines: text for people, json for machines.",
+            variables=("HOLDFAST_LOG_FORMAT",),
+            parse=one_of(FORMATS),
+            accepts=f"one of {', '.join(FORMATS)}",
+        ),
+    ] = TEXT
+    otlp_endpoint: Annotated[
+        str | None,
+        SettingSpec(
+            description="An OpenTelemetry collector that receives traces and metrics over OTLP/HTTP; needs `pip install 'holdfast[otel]'`.",
+            variables=("HOLDFAST_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"),
+            parse=parse_http_url,
+            accepts=HTTP_URL_TEXT,
+        ),
+    ] = field(default=None, repr=False)
+    metrics: Annotated[
+        str,
+        SettingSpec(
+            description="Metrics for Prometheus at `/metrics`: off, on (with the API's password) or open (without a password); needs `pip install 'holdfast[otel]'`.",
+            variables=("HOLDFAST_METRICS",),
+            parse=one_of(METRICS),
+            accepts=f"one of {', '.join(METRICS)}",
+        ),
+    ] = "off"
+    telemetry_content: Annotated[
+        bool,
+        SettingSpec(
+            description="Put the texts of users, models and tools into the traces.",
+            variables=("HOLDFAST_TELEMETRY_CONTENT",),
+            parse=parse_switch,
+            accepts="true or false",
+        ),
+    ] = False
+    secret_key: Annotated[
+        str | None,
+        SettingSpec(
+            description="The key that encrypts agents' secrets in the database.",
+            variables=("HOLDFAST_SECRET_KEY",),
+            default="made at the first start, in `secret.key` in the home folder",
+            secret=True,
+        ),
+    ] = field(default=None, repr=False)
+    allowed_model_endpoints: Annotated[
+        tuple[str, ...],
+        SettingSpec(
+            description="Addresses that a request's `llm_config.model_endpoint` may name besides its provider's own, separated by commas. They receive the provider's key.",
+            variables=("HOLDFAST_ALLOWED_MODEL_ENDPOINTS",),
+            parse=parse_http_urls,
+            accepts="addresses that begin with http:// or https://, separated by commas",
+            default="none",
+        ),
+    ] = ()

@@ -1,0 +1,69 @@
+"""The store and its transactions."""
+
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from holdfast.ports.store.agents import Agents
+from holdfast.ports.store.blocks import Blocks
+from holdfast.ports.store.callbacks import Callbacks
+from holdfast.ports.store.calls import Calls
+from holdfast.ports.store.events import Events
+from holdfast.ports.store.messages import Messages
+from holdfast.ports.store.providers import Providers
+from holdfast.ports.store.runs import Runs
+from holdfast.ports.store.steps import Steps
+from holdfast.ports.store.threads import Threads
+from holdfast.ports.store.tools import Tools
+from holdfast.ports.store.traces import Traces
+
+T = TypeVar("T")
+
+
+class Transaction(Protocol):
+    """The repositories, all in one transaction."""
+
+    @property
+    def agents(self) -> Agents: ...
+    @property
+    def tools(self) -> Tools: ...
+    @property
+    def blocks(self) -> Blocks: ...
+    @property
+    def providers(self) -> Providers: ...
+    @property
+    def threads(self) -> Threads: ...
+    @property
+    def messages(self) -> Messages: ...
+    @property
+    def calls(self) -> Calls: ...
+    @property
+    def runs(self) -> Runs: ...
+    @property
+    def callbacks(self) -> Callbacks: ...
+    @property
+    def steps(self) -> Steps: ...
+    @property
+    def traces(self) -> Traces: ...
+    @property
+    def events(self) -> Events: ...
+
+
+class Store(Protocol):
+    async def write(self, work: Callable[[Transaction], T]) -> T:
+        """Run ``work`` in one read-write transaction and return its result. Everything is committed when ``work``
+        returns, and nothing if it raises.
+
+        ``work`` runs on a thread of the store. It must not await and must not keep the transaction. It is run again
+        if transactions conflict, so it must have no other effects. An error of the store ends the transaction, so
+        ``work`` must not catch it (RunMoved and NotFound excepted).
+
+        Cancelling the caller does not undo the work. StoreUnavailable if the database cannot be reached."""
+        ...
+
+    async def read(self, work: Callable[[Transaction], T]) -> T:
+        """Run ``work`` on one consistent snapshot and return its result. ``work`` must not write."""
+        ...
+
+    async def close(self) -> None:
+        """Finish the work that was accepted, and release all connections and locks."""
+        ...

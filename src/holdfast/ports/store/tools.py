@@ -1,0 +1,36 @@
+"""Tools. Which agents use them is in ``agents``."""
+
+from collections.abc import Collection, Sequence
+from typing import Protocol
+
+from holdfast.core.tools import Tool, ToolQuery
+
+
+class Tools(Protocol):
+    def add(self, tool: Tool) -> None:
+        """Store a new tool. AlreadyExists if the organisation has a tool of that name."""
+        ...
+
+    def get(self, organization_id: str, tool_id: str) -> Tool:
+        """Return the tool. NotFound: ``Tool with ID <id> not found``."""
+        ...
+
+    def find(self, organization_id: str, names: Collection[str]) -> Sequence[Tool]:
+        """Return the tools of these names, sorted by name. Unknown names are left out."""
+        ...
+
+    def save(self, tool: Tool) -> None:
+        """Replace the tool."""
+        ...
+
+    def delete(self, organization_id: str, tool_id: str) -> None:
+        """Delete the tool and detach it from every agent."""
+        ...
+
+    def list(self, organization_id: str, query: ToolQuery) -> Sequence[Tool]:
+        """Return one page of the tools that match."""
+        ...
+
+    def count(self, organization_id: str, query: ToolQuery) -> int:
+        """Count the tools that match, on all pages."""
+        ...
