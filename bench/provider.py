@@ -136,7 +136,9 @@ async def _serve() -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, ended.set)
-    async with ScriptedProvider(record=False) as provider:
+    async with ScriptedProvider(
+        record=False, default="Hello from the scripted provider."
+    ) as provider:
         provider.respond_with(_respond)
         print(provider.url, flush=True)
         await ended.wait()

@@ -33,7 +33,7 @@ def redis_server() -> Iterator[RedisServer]:
 
 @pytest.fixture
 async def provider() -> AsyncIterator[ScriptedProvider]:
-    async with ScriptedProvider() as running:
+    async with ScriptedProvider(default="Hello.", check_script=False) as running:
         yield running
 
 

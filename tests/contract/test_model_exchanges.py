@@ -50,7 +50,7 @@ ANSWER = testing.Answer(
 
 @pytest.fixture
 async def provider() -> AsyncIterator[ScriptedProvider]:
-    async with ScriptedProvider() as running:
+    async with ScriptedProvider(default="Hello.", check_script=False) as running:
         yield running
 
 
