@@ -28,7 +28,7 @@ from holdfast.adapters.sandbox.environments import Environments
 from holdfast.adapters.sandbox.isolation import Isolation, isolation_problem
 from holdfast.adapters.sandbox.subprocess import SubprocessSandbox
 from holdfast.adapters.store.cipher import FernetCipher, load_home_cipher
-from holdfast.adapters.store.doctor_checks import check_home, check_store
+from holdfast.adapters.store.doctor_checks import check_database_files, check_home, check_store
 from holdfast.adapters.store.factory import open_store
 from holdfast.adapters.telemetry.factory import open_telemetry
 from holdfast.adapters.toolbox.router import ToolRouter
@@ -39,7 +39,7 @@ from holdfast.engine.approval_expiry import ApprovalExpiry
 from holdfast.engine.callbacks import CallbackDelivery
 from holdfast.engine.worker import Worker
 from holdfast.errors import CannotStart
-from holdfast.http.app import HttpSettings, build_app
+from holdfast.http.app import WIRES, HttpSettings, build_app
 from holdfast.http.drain_gate import DrainGate
 from holdfast.http.letta_v1.to_wire.callbacks import callback_body
 from holdfast.http.server import HttpServer, open_listener
@@ -76,7 +76,8 @@ async def _serve(
     settings: Settings, listener: socket.socket, on_ready: Callable[[str], None]
 ) -> None:
     async with running_server(settings) as running:
-        gate = DrainGate(build_app(running.services, _http_settings(settings, running.telemetry)))
+        app = build_app(running.services, _http_settings(settings, running.telemetry))
+        gate = DrainGate(app, WIRES)
 
         async def on_stop() -> None:
             gate.refuse_messages(settings.drain_seconds)
@@ -152,7 +153,7 @@ async def _build_services(
 ) -> tuple[Services, ModelRouter]:
     """The services, each of which ``stack`` closes at its end; and the model without telemetry."""
     clock = SystemClock()
-    store = await open_store(settings.database_url, cipher=_cipher(settings))
+    store = await open_store(settings.database_url, cipher=_cipher(settings), home=settings.home)
     stack.push_async_callback(store.close)
     sandbox = await _open_sandbox(settings, stack)
     providers = _provider_settings(settings)
@@ -270,7 +271,8 @@ async def run_doctor_checks(settings: Settings, *, check_providers: bool) -> lis
 
     return [
         *check_home(settings.home),
-        await check_store(settings.database_url),
+        await check_store(settings.database_url, home=settings.home),
+        *check_database_files(settings.database_url),
         *await model_checks.check_providers(_provider_settings(settings), ask=check_providers),
         *await asyncio.to_thread(sandbox_checks),
     ]

@@ -29,7 +29,7 @@ BROAD_EXCEPTS = {
     "adapters/sandbox/child.py": 2,
     "engine/approval_expiry.py": 1,
     "engine/callbacks.py": 1,
-    "engine/runner.py": 1,
+    "engine/effects.py": 1,
     "engine/worker.py": 2,
 }
 # It raises the cancellation again, once its work is done.

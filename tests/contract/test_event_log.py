@@ -6,11 +6,10 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
-from tests.support.blank_store import create_if_sqlite
 from tests.support.event_log_clients import WAIT_SECONDS, Reader, Writer, read
 from tests.support.values import Make
 
-from holdfast.adapters.event_log.event_buffer import BATCH, FEW, KEPT
+from holdfast.adapters.event_log.event_buffer import BATCH_EVENTS, FEW_READERS, KEPT_EVENTS
 from holdfast.adapters.event_log.redis import RedisEventLog
 from holdfast.adapters.event_log.sql import SqlEventLog
 from holdfast.adapters.store.cipher import Cipher
@@ -25,10 +24,9 @@ HERE, ELSEWHERE, REDIS = "here", "elsewhere", "redis"
 
 
 @pytest.fixture
-async def any_store(store_url: str, cipher: Cipher) -> AsyncIterator[Store]:
-    """A log that is closed while readers may still follow it."""
-    create_if_sqlite(store_url)
-    opened = await open_store(store_url, cipher=cipher)
+async def any_store(blank_store_url: str, cipher: Cipher) -> AsyncIterator[Store]:
+    """A store that is closed while readers may still follow its log."""
+    opened = await open_store(blank_store_url, cipher=cipher)
     yield opened
     await opened.close()
 
@@ -211,13 +209,13 @@ async def test_a_reader_that_stops_reading_holds_up_nobody_and_misses_nothing(
     async with aclosing(door.follow(writer.run.id)) as stopped:
         seen = [*await asyncio.wait_for(anext(stopped), WAIT_SECONDS)]
         for _ in range(30):
-            told += writer.publish(BATCH)
-            await writer.save(ahead=BATCH)
+            told += writer.publish(BATCH_EVENTS)
+            await writer.save(ahead=BATCH_EVENTS)
         told += await writer.end()
         assert await read(door, writer.run.id) == told
         async with asyncio.timeout(WAIT_SECONDS):
             async for events in stopped:
-                assert len(events) <= BATCH
+                assert len(events) <= BATCH_EVENTS
                 seen += events
     assert seen == told
 
@@ -230,12 +228,12 @@ async def test_a_long_run_keeps_only_its_newest_durable_events_in_memory(
     reader = Reader(log, writer.run.id)
     told = []
     for _ in range(10):
-        told += writer.publish(KEPT)
-        await writer.save(ahead=KEPT)
+        told += writer.publish(KEPT_EVENTS)
+        await writer.save(ahead=KEPT_EVENTS)
     live = log._local[writer.run.id]
-    assert len(live._events) <= 2 * KEPT
-    told += writer.publish(5 * KEPT)
-    assert len(live._events) >= 5 * KEPT, "what is not durable is in memory or nowhere"
+    assert len(live._events) <= 2 * KEPT_EVENTS
+    told += writer.publish(5 * KEPT_EVENTS)
+    assert len(live._events) >= 5 * KEPT_EVENTS, "what is not durable is in memory or nowhere"
     late = Reader(log, writer.run.id, 17)
     told += await writer.end()
     assert await reader.read_to_end() == told
@@ -331,4 +329,4 @@ async def test_a_crowd_is_woken_for_many_events_at_once(
     for reader in crowd:
         assert await reader.read_to_end() == told
         assert reader.batches - woken < 10
-    assert len(crowd) > FEW
+    assert len(crowd) > FEW_READERS

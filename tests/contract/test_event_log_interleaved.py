@@ -168,10 +168,10 @@ async def make_log(request: pytest.FixtureRequest, store: SqliteStore) -> AsyncI
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small limits, so that a few dozen events count as a long run and polling is fast."""
-    monkeypatch.setattr(event_buffer, "KEPT", 4)
-    monkeypatch.setattr(event_buffer, "BATCH", 3)
-    monkeypatch.setattr(event_buffer, "FEW", 1)
-    monkeypatch.setattr(sql, "BATCH", 3)
+    monkeypatch.setattr(event_buffer, "KEPT_EVENTS", 4)
+    monkeypatch.setattr(event_buffer, "BATCH_EVENTS", 3)
+    monkeypatch.setattr(event_buffer, "FEW_READERS", 1)
+    monkeypatch.setattr(sql, "BATCH_EVENTS", 3)
     for module in (sql, redis_adapter):
         monkeypatch.setattr(module, "POLL_SECONDS", 0.001)
     monkeypatch.setattr(redis_adapter, "BLOCK_SECONDS", 0.005)

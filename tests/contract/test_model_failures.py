@@ -1,5 +1,7 @@
 """Failures of providers, and the errors that they become."""
 
+from urllib.parse import urlsplit
+
 import google.auth
 import pytest
 from google.oauth2.credentials import Credentials
@@ -160,6 +162,29 @@ async def test_a_provider_that_is_not_there_is_a_model_error(handle: str) -> Non
     with pytest.raises(errors.ModelError) as raised:
         await ask_for_answer(router, make_question(handle))
     assert raised.value.detail
+    assert raised.value.transient
+    await router.aclose()
+
+
+@pytest.mark.parametrize(
+    "handle",
+    [
+        "openai/gpt-4o",
+        "openai/o3",
+        "anthropic/claude-haiku-4-5",
+        "google_ai/gemini-2.5-flash",
+        "mistral/mistral-large-latest",
+        "openrouter/x/y",
+        "groq/x",
+        "bedrock/amazon.nova-lite-v1:0",
+    ],
+)
+async def test_a_connection_error_names_the_host(handle: str) -> None:
+    async with ScriptedProvider() as gone:
+        settings = provider_settings(gone)
+    router = ModelRouter(settings)
+    with pytest.raises(errors.ModelError, match=f"127.0.0.1:{urlsplit(gone.url).port}"):
+        await ask_for_answer(router, make_question(handle))
     await router.aclose()
 
 

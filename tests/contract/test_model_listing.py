@@ -12,6 +12,7 @@ from holdfast.adapters.models.accounts import Account, ProviderSettings
 from holdfast.adapters.models.catalogue import ProviderCatalogue
 from holdfast.adapters.models.discovery import discovery, listing
 from holdfast.adapters.models.discovery.discovery import ModelDiscovery
+from holdfast.errors import UnknownModel
 
 KEY = "a-secret-key"
 
@@ -257,6 +258,59 @@ async def test_who_cannot_say_what_a_key_opens_is_not_asked() -> None:
         handles = [model.handle for model in await ProviderCatalogue(settings).list_models()]
     assert handles == ["holdfast/guide"]
     assert server.requests == []
+
+
+# what a caller may choose
+
+
+@pytest.mark.parametrize(
+    ("name", "is_offered"),
+    [
+        ("served", True),
+        ("gpt-9", False),
+        # Aliases and variants of what is listed.
+        ("grok-4", True),
+        ("grok-4-latest", True),
+        ("grok-4-mini", False),
+        ("llama:free", True),
+        ("team/anything", True),
+        # Listed, though not for chat as far as its name says.
+        ("whisper-3", True),
+        ("text-embedding-x", True),
+        # Published by the provider: no list is needed to accept it.
+        ("gpt-4o", True),
+    ],
+)
+async def test_a_model_that_the_known_list_lacks_is_refused(name: str, is_offered: bool) -> None:
+    listed = ["served", "grok-4-0709", "llama", "team/*", "whisper-3", "text-embedding-x"]
+    page = {"data": [{"id": one, "max_model_len": 9} for one in listed]}
+    async with serving({"/v1/models": page}) as server:
+        settings = ProviderSettings({"openai": {"base_url": f"{server.url}/v1"}})
+        catalogue = ProviderCatalogue(settings)
+        handle = f"openai/{name}"
+        await catalogue.prepare(handle)
+        # Whoever uses the model already is not asked whether it is listed.
+        assert catalogue.find(handle).handle == handle
+        if is_offered:
+            assert catalogue.find(handle, must_be_listed=True).handle == handle
+            return
+        with pytest.raises(UnknownModel, match=f"Handle {handle} not found.*does not list {name}"):
+            catalogue.find(handle, must_be_listed=True)
+
+
+@pytest.mark.parametrize("pages", [{}, {"/v1/models": {"data": []}}], ids=["none", "empty"])
+async def test_without_a_list_every_model_is_accepted(pages: dict[str, Any]) -> None:
+    async with serving(pages) as server:
+        catalogue = ProviderCatalogue(ProviderSettings({"vllm": {"base_url": server.url}}))
+        await catalogue.prepare("vllm/anything")
+        assert catalogue.find("vllm/anything", must_be_listed=True).name == "anything"
+
+
+async def test_a_provider_that_cannot_list_its_models_accepts_every_name() -> None:
+    settings = ProviderSettings({"azure": {"api_key": KEY, "base_url": "http://127.0.0.1:1"}})
+    catalogue = ProviderCatalogue(settings)
+    await catalogue.prepare("azure/my-deployment")
+    assert catalogue.find("azure/my-deployment", must_be_listed=True).name == "my-deployment"
 
 
 # the requests

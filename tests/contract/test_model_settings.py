@@ -26,7 +26,7 @@ from holdfast.adapters.models.router import ModelRouter
 from holdfast.core.messages import Image, Outcome, Role, Text, ToolCall, ToolReturn
 from holdfast.core.models import ModelChoice
 from holdfast.core.models import ModelSettings as Asked
-from holdfast.http.letta_v1.model_wire import core_settings
+from holdfast.http.letta_v1.from_wire.model_settings import core_settings
 from holdfast.http.letta_v1.schemas.model_settings import ModelSettingsInput, ThinkingInput
 from holdfast.testing import ScriptedProvider
 

@@ -209,7 +209,7 @@ async def test_a_run_that_is_given_up_is_counted_and_so_are_its_steps(
     async with rig.working():
         run = await rig.submit(await rig.make_agent("slow"))
         await (rig.model.asked if while_asking else rig.toolbox.running).wait()
-        monkeypatch.setattr(Checkpoints, "advance", broken)
+        monkeypatch.setattr(Checkpoints, "save", broken)
         monkeypatch.setattr(recovery, "load_state", broken)
         rig.model.gate.set()
         rig.toolbox.gate.set()

@@ -9,9 +9,9 @@ from pydantic import ValidationError
 from holdfast.core.messages import Decision, Image, Outcome, Role, Text, ToolReturn
 from holdfast.core.runs import ClientTool, RunRequest, RunStatus
 from holdfast.errors import CallerError, InvalidArgument, Unprocessable
-from holdfast.http.letta_v1.from_wire import (
+from holdfast.http.letta_v1.from_wire.runs import parse_statuses
+from holdfast.http.letta_v1.from_wire.send import (
     new_send,
-    parse_statuses,
     refuse_streaming_options,
     run_request,
     send_inputs,

@@ -68,12 +68,12 @@ async def served(stream: EventStream, client: Client) -> None:
 def test_only_an_error_has_a_name() -> None:
     stop = wire.StopReasonItem(StopReason.ERROR)
     error = wire.ErrorMessage(run_id="run-1", error_type="llm_error", message="a\nb", detail="ü")
-    assert encode_frames([stop, error]).decode() == (
+    assert encode_frames([stop, error], wire.ErrorMessage).decode() == (
         'data: {"message_type":"stop_reason","stop_reason":"error"}\n\n'
         'event: error\ndata: {"message_type":"error_message","run_id":"run-1",'
         '"error_type":"llm_error","message":"a\\nb","detail":"ü","seq_id":null}\n\n'
     )
-    assert encode_frames([]) == b""
+    assert encode_frames([], wire.ErrorMessage) == b""
 
 
 async def test_each_chunk_is_one_message_and_the_last_is_empty() -> None:

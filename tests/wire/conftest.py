@@ -7,11 +7,10 @@ from contextlib import suppress
 from typing import Any
 
 import httpx
-import psycopg
 import pytest
 from letta_client import Letta, NotFoundError
 from letta_client.types import AgentState, Tool
-from sqlalchemy import make_url
+from tests.support.postgres_server import PostgresServer
 from tests.support.server_process import ServerProcess
 from tests.support.wire_server import MODELS, MakeAgent, MakeTool, variables
 
@@ -38,15 +37,14 @@ def server_on_sqlite(
 
 @pytest.fixture(scope="session")
 def server_on_postgresql(
-    postgres_server: str,
+    postgres_server: PostgresServer,
     running_provider: ScriptedProvider,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[ServerProcess]:
-    with psycopg.connect(postgres_server, autocommit=True) as connection:
-        connection.execute("CREATE DATABASE wire")
-    url = make_url(postgres_server).set(database="wire").render_as_string(hide_password=False)
     started = ServerProcess.start(
-        tmp_path_factory.mktemp("home"), **variables(running_provider), HOLDFAST_DATABASE_URL=url
+        tmp_path_factory.mktemp("home"),
+        **variables(running_provider),
+        HOLDFAST_DATABASE_URL=postgres_server.create_empty(),
     )
     yield started
     started.stop()

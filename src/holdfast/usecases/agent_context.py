@@ -4,18 +4,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from holdfast.core import context
 from holdfast.core.agents import Actor, Agent
-from holdfast.core.lifecycle import LIVE, Signal
+from holdfast.core.lifecycle import LIVE
 from holdfast.core.messages import Message, Role, default_thread_id, unanswered_calls
 from holdfast.core.paging import Page
 from holdfast.core.runs import Run, RunQuery, RunStatus, StopReason
 from holdfast.errors import Conflict, InvalidArgument, NotFound
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
-from holdfast.usecases import run_ends, system_prompt
+from holdfast.run_end import RunEnd, end_run, report_run_end
+from holdfast.usecases import system_prompt
 
 
 class WindowPart(Struct, frozen=True):
@@ -101,7 +101,7 @@ async def reset(services: Services, actor: Actor, agent_id: str) -> None:
 
     cancelled_run = await services.store.write(work)
     if cancelled_run is not None:
-        run_ends.report_end(services, cancelled_run)
+        report_run_end(services.telemetry, cancelled_run)
 
 
 def set_context(tx: Transaction, agent: Agent, message_ids: Sequence[str]) -> None:
@@ -165,8 +165,8 @@ def _cancel_paused_run(tx: Transaction, services: Services, agent: Agent) -> Run
     if run.status is not RunStatus.PAUSED:
         raise Conflict(f"The run {run.id} was just answered or cancelled. Try again.")
     tx.calls.close(thread_id)
-    ended = replace(run, stop_reason=StopReason.CANCELLED, completed_at=services.clock.now())
-    return tx.runs.transition(ended, Signal.CANCEL)
+    run, _ = end_run(tx, run, RunEnd(reason=StopReason.CANCELLED, now=services.clock.now()))
+    return run
 
 
 def _build_window(

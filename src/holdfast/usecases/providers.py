@@ -10,11 +10,9 @@ from holdfast.core.ids import Kind
 from holdfast.core.paging import Page
 from holdfast.core.providers import (
     NAME_PATTERN,
-    RESERVED_NAMES,
     Keys,
     Provider,
     ProviderQuery,
-    names_user_provider,
 )
 from holdfast.errors import AlreadyExists, InvalidArgument
 from holdfast.ports.model import Catalogue
@@ -41,7 +39,7 @@ class ProviderForm(Struct, frozen=True, kw_only=True):
 
 async def create(services: Services, actor: Actor, form: ProviderForm) -> Provider:
     provider = _build_provider(services, actor, form)
-    _check_name(provider.name)
+    _check_name(services, provider.name)
     services.catalogue.with_user_provider(provider)
 
     def work(tx: Transaction) -> None:
@@ -115,7 +113,7 @@ async def refresh(services: Services, actor: Actor, provider_id: str) -> Provide
 
 async def catalogue_for(services: Services, actor: Actor, handle: str | None) -> Catalogue:
     """The catalogue that knows this handle, including the user provider that the handle names, if any."""
-    if handle is None or not names_user_provider(handle):
+    if handle is None or not _may_be_user_provider(services, handle):
         return services.catalogue
     return await services.store.read(
         lambda tx: find_catalogue(tx, services, actor.organization_id, handle)
@@ -126,12 +124,16 @@ def find_catalogue(
     tx: Transaction, services: Services, organization_id: str, handle: str
 ) -> Catalogue:
     """The same as ``catalogue_for``, within a transaction."""
-    if not names_user_provider(handle):
+    if not _may_be_user_provider(services, handle):
         return services.catalogue
     provider = tx.providers.find_by_name(organization_id, handle.partition("/")[0])
     return (
         services.catalogue if provider is None else services.catalogue.with_user_provider(provider)
     )
+
+
+def _may_be_user_provider(services: Services, handle: str) -> bool:
+    return not services.catalogue.is_reserved(handle.partition("/")[0])
 
 
 def _build_provider(services: Services, actor: Actor, form: ProviderForm) -> Provider:
@@ -166,8 +168,8 @@ def _apply_form(provider: Provider, form: ProviderForm) -> Provider:
     )
 
 
-def _check_name(name: str) -> None:
-    if name in RESERVED_NAMES:
+def _check_name(services: Services, name: str) -> None:
+    if services.catalogue.is_reserved(name):
         raise AlreadyExists(
             f"'{name}' is the name of a provider that the server has. Give yours another name."
         )

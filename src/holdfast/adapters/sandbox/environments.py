@@ -16,6 +16,7 @@ import os
 import platform
 import shutil
 import signal
+import stat
 import sys
 import time
 from collections import deque
@@ -104,7 +105,9 @@ class Environments:
 
     @contextlib.asynccontextmanager
     async def _hold_lock(self, path: Path) -> AsyncIterator[None]:
-        self._folder.mkdir(parents=True, exist_ok=True)
+        # The parent is the home folder, which only its owner may read.
+        self._folder.parent.mkdir(mode=stat.S_IRWXU, parents=True, exist_ok=True)
+        self._folder.mkdir(exist_ok=True)
         descriptor = _open_lock(path)
         try:
             while not _try_lock(descriptor):  # noqa: ASYNC110 - the kernel rings no bell of ours
