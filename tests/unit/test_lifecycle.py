@@ -1,4 +1,4 @@
-"""The one table of a run's changes."""
+"""The table of a run's status transitions."""
 
 from itertools import pairwise
 
@@ -22,7 +22,7 @@ signals = st.lists(st.sampled_from(Signal), max_size=12)
 
 
 def walked(start: RunStatus, given: list[Signal]) -> list[RunStatus]:
-    """Every status that the signals lead through; illegal ones are refused and change nothing."""
+    """Every status on the way through the signals; illegal signals are refused and change nothing."""
     path = [start]
     for signal in given:
         try:

@@ -1,4 +1,4 @@
-"""What happens next: the decision on its own, and a whole turn played against random models."""
+"""The decision what to do next, alone and in whole turns with random models."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -258,7 +258,7 @@ def test_a_tool_outside_the_rules_is_refused_and_the_turn_goes_on() -> None:
 
 
 class Play:
-    """A driver without effects: it does what the engine does, on lists, and checks as it goes."""
+    """A driver that does what the engine does on in-memory lists, and checks the invariants at each step."""
 
     def __init__(self, policy: Policy, data: st.DataObject) -> None:
         self.policy = policy

@@ -92,16 +92,16 @@ async def reset(services: Services, actor: Actor, agent_id: str) -> None:
         agent = tx.agents.get(actor.organization_id, agent_id)
         thread_id = default_thread_id(agent.id)
         _refuse_while_running(tx, agent)
-        dropped = _cancel_paused_run(tx, services, agent)
+        cancelled_run = _cancel_paused_run(tx, services, agent)
         row = system_prompt.recompile(tx, agent, services.clock.now(), keep_stamp=False)
         if row is not None:
             tx.messages.rewrite(row)
             tx.messages.set_context(thread_id, [row.id])
-        return dropped
+        return cancelled_run
 
-    dropped = await services.store.write(work)
-    if dropped is not None:
-        report_run_end(services.telemetry, dropped)
+    cancelled_run = await services.store.write(work)
+    if cancelled_run is not None:
+        report_run_end(services.telemetry, cancelled_run)
 
 
 def set_context(tx: Transaction, agent: Agent, message_ids: Sequence[str]) -> None:
@@ -173,8 +173,8 @@ def _build_window(
     size: int, rows: Sequence[Message], schemas: tuple[dict[str, Any], ...], recall_count: int
 ) -> Window:
     system = rows[0].text if rows else ""
-    said = tuple(rows[1:])
-    summaries = [row for row in said if row.role is Role.SUMMARY]
+    messages = tuple(rows[1:])
+    summaries = [row for row in messages if row.role is Role.SUMMARY]
     sections = {
         tag: context.find_section(system, tag)
         for tag in ("memory_blocks", "tool_usage_rules", "memory_metadata")
@@ -182,7 +182,9 @@ def _build_window(
     base = system
     for text in sections.values():
         base = base.replace(text, "") if text else base
-    counted = context.without_unfinished_end([row for row in said if row.role is not Role.SUMMARY])
+    counted = context.without_unfinished_end(
+        [row for row in messages if row.role is not Role.SUMMARY]
+    )
     memory = sections["memory_blocks"]
     return Window(
         size=size,
@@ -195,7 +197,7 @@ def _build_window(
         summary=_measure_part("\n".join(row.text for row in summaries)),
         schemas=schemas,
         schema_tokens=context.schema_tokens(schemas),
-        messages=said,
+        messages=messages,
         message_tokens=sum(map(context.message_tokens, counted)),
         context_count=len(rows),
         recall_count=recall_count,
