@@ -73,12 +73,11 @@ class Runner:
         services.bell.ring(CALLBACKS)
 
     def _claim(self, tx: Transaction, run_id: str) -> CheckpointResult | None:
-        loaded = load_queued(tx, run_id, self._services.clock.now())
+        loaded = load_queued(tx, self._services, run_id)
         return None if loaded is None else self._checkpoints.save(tx, loaded, decide(loaded))
 
     def _recover(self, tx: Transaction, run_id: str) -> CheckpointResult | None:
-        limit = self._services.limits.max_recoveries
-        loaded = load_unfinished(tx, run_id, self._services.clock.now(), limit)
+        loaded = load_unfinished(tx, self._services, run_id)
         return None if loaded is None else self._checkpoints.save(tx, loaded, decide(loaded))
 
     async def _loop(self, result: CheckpointResult, interruption: Interruption) -> None:
