@@ -5,12 +5,14 @@ Every router that takes a body says ``APIRouter(route_class=JsonRoute)``.
 
 import json
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import msgspec
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
+
+from holdfast.http.body_warnings import add_warnings, find_misspellings
 
 # Python's stack and the databases end far later, people far earlier.
 MAX_DEPTH = 100
@@ -22,18 +24,31 @@ _decoder = msgspec.json.Decoder()
 
 
 class JsonRoute(APIRoute):
+    """Decodes the body, and adds a warning to the answer for each field of it that looks misspelled."""
+
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handler = super().get_route_handler()
+        body_type = self.body_field.field_info.annotation if self.body_field else None
 
         async def handle(request: Request) -> Response:
-            return await handler(_JsonRequest(request.scope, request.receive))
+            json_request = _JsonRequest(request.scope, request.receive)
+            json_request.body_type = body_type
+            response = await handler(json_request)
+            if json_request.warnings and response.status_code < 400:
+                add_warnings(response, json_request.warnings)
+            return response
 
         return handle
 
 
 class _JsonRequest(Request):
+    body_type: object = None
+    warnings: Sequence[str] = ()
+
     async def json(self) -> Any:
-        return decode(await self.body())
+        value = decode(await self.body())
+        self.warnings = find_misspellings(value, self.body_type)
+        return value
 
 
 def decode(raw: bytes) -> Any:

@@ -1,4 +1,4 @@
-"""Answers as bytes: a Struct is encoded once, never validated again, and described to OpenAPI by its type."""
+"""JSON answers. A Struct is encoded without another validation, and OpenAPI gets its description from its type."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,22 +9,33 @@ from fastapi import Response
 _REF_TEMPLATE = "#/components/schemas/{name}"
 _PLACEHOLDER = "x-documented-type"
 
-# Types in the order of `documented`. Their schemas are only made when somebody asks for OpenAPI:
-# making them all at import would delay every start.
+# The types of ``describe_response``, in order. Their schemas are only built when OpenAPI is requested: building
+# them all at import would delay every start.
 _described_types: list[object] = []
 
 _encoder = msgspec.json.Encoder()
 
 
+class JsonResponse(Response):
+    """``has_fixed_fields``: the body is an object whose fields are declared, not a map from ids to values."""
+
+    media_type = "application/json"
+    has_fixed_fields = False
+
+    def add_field(self, name: str, value: object) -> None:
+        """Add a field to the body, which must be an object. This decodes and encodes it: not for hot paths."""
+        self.body = _encoder.encode(msgspec.json.decode(self.body) | {name: value})
+        self.headers["content-length"] = str(len(self.body))
+
+
 def json_response(
     value: object, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
-    return Response(
-        _encoder.encode(value),
-        status_code=status,
-        headers=dict(headers) if headers else None,
-        media_type="application/json",
+    response = JsonResponse(
+        _encoder.encode(value), status_code=status, headers=dict(headers) if headers else None
     )
+    response.has_fixed_fields = isinstance(value, msgspec.Struct)
+    return response
 
 
 def describe_response(

@@ -1,7 +1,7 @@
 """Agents on the wire (wire-v1 §2.2, §3.2). What model settings look like is in ``schemas.model_settings``."""
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field
@@ -129,6 +129,9 @@ class AgentFields(BaseModel):
 
 
 class AgentCreate(AgentFields):
+    # V1 has these too. They have no effect here, and are no misspellings of other fields.
+    ignored_fields: ClassVar = frozenset({"project", "template"})
+
     agent_type: AgentType | None = None
     memory_blocks: list[BlockCreate] | None = None
     tools: Annotated[NameList | None, Field(description="Tools by name.")] = None

@@ -1,12 +1,15 @@
 """Memory blocks on the wire (wire-v1 §2.6, §3.3)."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from msgspec import Struct
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from holdfast.core.blocks import DEFAULT_BLOCK_LIMIT, LABEL_PATTERN, MAX_LABEL_CHARS
 from holdfast.http.letta_v1.schemas.names import Tag
+
+# V1 has these too. They have no effect here, and are no misspellings of other fields.
+_IGNORED_FIELDS = frozenset({"template_id", "base_template_id"})
 
 # What a PostgreSQL integer holds.
 _MAX_INTEGER = 2**31 - 1
@@ -22,6 +25,7 @@ def _null_to_empty(value: object) -> object:
 
 class BlockCreate(BaseModel):
     model_config = ConfigDict(extra="ignore")
+    ignored_fields: ClassVar = _IGNORED_FIELDS
 
     label: Label
     value: Annotated[str, BeforeValidator(_null_to_empty)]
@@ -40,6 +44,7 @@ class BlockUpdate(BaseModel):
     """Any subset; null clears what may be empty and is ignored elsewhere."""
 
     model_config = ConfigDict(extra="ignore")
+    ignored_fields: ClassVar = _IGNORED_FIELDS
 
     label: Label | None = None
     value: str | None = None
