@@ -80,8 +80,39 @@ def test_a_home_that_cannot_be_used_is_told_in_one_sentence(
     refused = holdfast("server", "--port", "0", "--home", str(tmp_path / "file" / "home"))
 
     assert refused.returncode == 1
-    assert refused.stderr.startswith(f"holdfast: Cannot use {tmp_path}/file")
+    assert refused.stderr.startswith(
+        f"holdfast: Cannot use {tmp_path}/file/home as the home folder: "
+    )
     assert refused.stderr.count("\n") == 1
+
+
+def test_a_database_folder_outside_the_home_is_not_created(
+    holdfast: Command, tmp_path: Path
+) -> None:
+    folder = tmp_path / "nope" / "dir"
+
+    refused = holdfast("server", "--port", "0", "--database-url", f"sqlite:///{folder}/x.db")
+
+    assert refused.returncode == 2
+    assert refused.stderr == (
+        f"holdfast: The folder {folder} of the database does not exist. Create it (mkdir -p {folder}), or choose "
+        "another place with HOLDFAST_DATABASE_URL.\n"
+    )
+    assert not folder.parent.exists()
+
+
+def test_other_users_cannot_read_the_home_of_a_server(
+    start_server: StartServer, tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o755)
+
+    start_server("--home", str(home))
+
+    assert not home.stat().st_mode & 0o077
+    assert {
+        path.name for path in home.iterdir() if path.is_file() and path.stat().st_mode & 0o077
+    } == set()
 
 
 def test_a_database_that_is_not_there_is_told_in_one_sentence(
@@ -169,7 +200,7 @@ class Served:
 
 @pytest.fixture(scope="module")
 def provider() -> Iterator[ScriptedProvider]:
-    with ScriptedProvider.in_thread() as running:
+    with ScriptedProvider.in_thread(default="Hello.", check_script=False) as running:
         yield running
 
 

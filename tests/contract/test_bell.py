@@ -1,4 +1,4 @@
-"""What every bell does: wake, keep one ring for whoever comes next, carry nothing."""
+"""What every Bell does: it wakes waiters, keeps one ring for the next waiter, and carries no data."""
 
 import asyncio
 
@@ -20,7 +20,7 @@ async def expect_ring(bell: Bell, topic: str) -> None:
 
 
 async def start_waiting(bell: Bell, topic: str) -> asyncio.Task[None]:
-    """Somebody who waits already."""
+    """A task that waits already."""
     task = asyncio.create_task(bell.wait(topic))
     for _ in range(5):
         await asyncio.sleep(0)

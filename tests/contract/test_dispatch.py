@@ -1,4 +1,4 @@
-"""What every dispatch does: one run per thread at a time, in order, and no thread waits for another."""
+"""What every Dispatch does: one run per thread at a time, in order, and threads do not wait for each other."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -28,7 +28,7 @@ async def take(dispatch: Dispatch) -> Ticket:
 
 
 async def start_waiting(coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """Somebody who waits already."""
+    """A task that waits already."""
     task = asyncio.create_task(coroutine)
     for _ in range(5):
         await asyncio.sleep(0)

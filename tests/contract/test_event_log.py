@@ -1,4 +1,4 @@
-"""What every event log does, whatever database is below it and however its readers are reached."""
+"""What every EventLog does, on each database and for each kind of reader."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -6,11 +6,10 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
-from tests.support.blank_store import create_if_sqlite
 from tests.support.event_log_clients import WAIT_SECONDS, Reader, Writer, read
 from tests.support.values import Make
 
-from holdfast.adapters.event_log.event_buffer import BATCH, FEW, KEPT
+from holdfast.adapters.event_log.event_buffer import BATCH_EVENTS, FEW_READERS, KEPT_EVENTS
 from holdfast.adapters.event_log.redis import RedisEventLog
 from holdfast.adapters.event_log.sql import SqlEventLog
 from holdfast.adapters.store.cipher import Cipher
@@ -25,17 +24,16 @@ HERE, ELSEWHERE, REDIS = "here", "elsewhere", "redis"
 
 
 @pytest.fixture
-async def any_store(store_url: str, cipher: Cipher) -> AsyncIterator[Store]:
-    """Closed while readers may still be at it."""
-    create_if_sqlite(store_url)
-    opened = await open_store(store_url, cipher=cipher)
+async def any_store(blank_store_url: str, cipher: Cipher) -> AsyncIterator[Store]:
+    """A store that is closed while readers may still follow its log."""
+    opened = await open_store(blank_store_url, cipher=cipher)
     yield opened
     await opened.close()
 
 
 @pytest.fixture
 async def make_log(any_store: Store, request: pytest.FixtureRequest) -> AsyncIterator[MakeLog]:
-    """Logs as processes have them; each is closed at the end."""
+    """Makes logs as separate processes would have them; each is closed at the end."""
     made: list[SqlEventLog] = []
 
     def new(kind: str) -> EventLog:
@@ -53,19 +51,19 @@ async def make_log(any_store: Store, request: pytest.FixtureRequest) -> AsyncIte
 
 @pytest.fixture(params=[HERE, ELSEWHERE, pytest.param(REDIS, marks=pytest.mark.slow)])
 def place(request: pytest.FixtureRequest) -> Any:
-    """Where the reader is: in the writer's process, in another, in another with Redis between."""
+    """The location of the reader: in the writer's process, in another one, or in another one connected by Redis."""
     return request.param
 
 
 @pytest.fixture
 def log(place: str, make_log: MakeLog) -> EventLog:
-    """The writer's."""
+    """The writer's log."""
     return make_log(place)
 
 
 @pytest.fixture
 def door(place: str, log: EventLog, make_log: MakeLog) -> EventLog:
-    """The reader's."""
+    """The reader's log."""
     return log if place == HERE else make_log(place)
 
 
@@ -156,7 +154,7 @@ async def test_a_crash_leaves_one_jump_that_no_reader_stumbles_over(
     told += await second.store_message() + await second.end()
     for reader in early:
         expected = [event for event in told if event.seq > reader.after]
-        # One that looks through Redis may still find what the store never got.
+        # A reader with Redis may still get events that were never stored.
         seen = [event for event in await reader.read_to_end() if event not in lost]
         assert seen == expected
         late = await read(door, writer.run.id, reader.after)
@@ -211,13 +209,13 @@ async def test_a_reader_that_stops_reading_holds_up_nobody_and_misses_nothing(
     async with aclosing(door.follow(writer.run.id)) as stopped:
         seen = [*await asyncio.wait_for(anext(stopped), WAIT_SECONDS)]
         for _ in range(30):
-            told += writer.publish(BATCH)
-            await writer.save(ahead=BATCH)
+            told += writer.publish(BATCH_EVENTS)
+            await writer.save(ahead=BATCH_EVENTS)
         told += await writer.end()
         assert await read(door, writer.run.id) == told
         async with asyncio.timeout(WAIT_SECONDS):
             async for events in stopped:
-                assert len(events) <= BATCH
+                assert len(events) <= BATCH_EVENTS
                 seen += events
     assert seen == told
 
@@ -230,12 +228,12 @@ async def test_a_long_run_keeps_only_its_newest_durable_events_in_memory(
     reader = Reader(log, writer.run.id)
     told = []
     for _ in range(10):
-        told += writer.publish(KEPT)
-        await writer.save(ahead=KEPT)
+        told += writer.publish(KEPT_EVENTS)
+        await writer.save(ahead=KEPT_EVENTS)
     live = log._local[writer.run.id]
-    assert len(live._events) <= 2 * KEPT
-    told += writer.publish(5 * KEPT)
-    assert len(live._events) >= 5 * KEPT, "what is not durable is in memory or nowhere"
+    assert len(live._events) <= 2 * KEPT_EVENTS
+    told += writer.publish(5 * KEPT_EVENTS)
+    assert len(live._events) >= 5 * KEPT_EVENTS, "what is not durable is in memory or nowhere"
     late = Reader(log, writer.run.id, 17)
     told += await writer.end()
     assert await reader.read_to_end() == told
@@ -331,4 +329,4 @@ async def test_a_crowd_is_woken_for_many_events_at_once(
     for reader in crowd:
         assert await reader.read_to_end() == told
         assert reader.batches - woken < 10
-    assert len(crowd) > FEW
+    assert len(crowd) > FEW_READERS

@@ -1,4 +1,4 @@
-"""Any order of telling, keeping, reading, leaving, crashing and coming back: no reader misses or repeats."""
+"""Any order of writing, storing, reading, disconnecting, crashing and reconnecting: no reader misses or repeats an event."""
 
 import asyncio
 import random
@@ -25,7 +25,7 @@ MakeLog = Callable[[], SqlEventLog]
 
 
 class Client:
-    """Somebody who wants everything after ``start``, whatever happens to connections and servers."""
+    """A client that wants every event after ``start``, across reconnects and restarts."""
 
     def __init__(self, start: int) -> None:
         self.start = start
@@ -50,7 +50,7 @@ class Client:
 
 
 class Scenario:
-    """One run and its clients. ``told`` is all that was ever shown, ``durable`` what no crash can take."""
+    """One run and its clients. ``told`` are all events that were ever written, ``durable`` those that survive a crash."""
 
     def __init__(self, store: Store, writer: Writer, make_log: MakeLog, log: SqlEventLog) -> None:
         self._store = store
@@ -113,7 +113,7 @@ class Scenario:
         assert all(event.seq > client.start for event in client.seen)
         assert all(self._told[event.seq] == event for event in client.seen), "as it was told"
         expected = [event for event in self._durable if event.seq > client.start]
-        # What a crash took may have been seen by those who were there.
+        # Events lost in a crash may have been received by readers of that time.
         assert [event for event in client.seen if event in self._durable] == expected
 
     def _publish(self, events: list[Event]) -> None:
@@ -122,7 +122,7 @@ class Scenario:
             self._told[event.seq] = event
 
     def _mark_all_durable(self) -> None:
-        """Everything since the last crash that is not below a durable event is so now."""
+        """Store all events since the last crash that are not stored yet."""
         known = {event.seq for event in self._durable}
         floor = self._writer.born
         self._durable += [
@@ -167,11 +167,11 @@ async def make_log(request: pytest.FixtureRequest, store: SqliteStore) -> AsyncI
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a few dozen events are a long run, and nobody waits long for what is elsewhere."""
-    monkeypatch.setattr(event_buffer, "KEPT", 4)
-    monkeypatch.setattr(event_buffer, "BATCH", 3)
-    monkeypatch.setattr(event_buffer, "FEW", 1)
-    monkeypatch.setattr(sql, "BATCH", 3)
+    """Small limits, so that a few dozen events count as a long run and polling is fast."""
+    monkeypatch.setattr(event_buffer, "KEPT_EVENTS", 4)
+    monkeypatch.setattr(event_buffer, "BATCH_EVENTS", 3)
+    monkeypatch.setattr(event_buffer, "FEW_READERS", 1)
+    monkeypatch.setattr(sql, "BATCH_EVENTS", 3)
     for module in (sql, redis_adapter):
         monkeypatch.setattr(module, "POLL_SECONDS", 0.001)
     monkeypatch.setattr(redis_adapter, "BLOCK_SECONDS", 0.005)
@@ -200,7 +200,7 @@ any_acts = st.lists(
 @settings(
     max_examples=60,
     deadline=None,
-    # The store is shared by all examples; each has a run of its own.
+    # All examples share the store; each has its own run.
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 async def test_each_client_gets_what_follows_its_cursor_once_and_in_order(

@@ -1,4 +1,4 @@
-"""What happens while a reader looks into the store: it holds an old picture, and the run has gone on."""
+"""Races while a reader queries the store: its result is stale because the run has continued."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,7 +8,7 @@ import pytest
 from tests.support.event_log_clients import WAIT_SECONDS, Reader, Writer, read
 from tests.support.values import Make
 
-from holdfast.adapters.event_log.event_buffer import KEPT
+from holdfast.adapters.event_log.event_buffer import KEPT_EVENTS
 from holdfast.adapters.event_log.sql import SqlEventLog
 from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.core.events import RunEnded
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class PausedStore:
-    """Holds back the answer of a read, as a slow disk or thread would, until it is let go."""
+    """Delays the result of a read, as a slow disk or thread would, until the test releases it."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -52,7 +52,7 @@ def held(store: SqliteStore) -> PausedStore:
 
 
 async def start_reading(held: PausedStore, log: SqlEventLog, run_id: str, after: int = 0) -> Reader:
-    """A reader with a picture of the store that grows old."""
+    """A reader with a stale result from the store."""
     held.pause()
     reader = Reader(log, run_id, after)
     await asyncio.wait_for(held.looked.wait(), WAIT_SECONDS)
@@ -95,12 +95,12 @@ async def test_what_memory_forgets_meanwhile_is_not_skipped(
 ) -> None:
     log = SqlEventLog(held)
     writer = await Writer.begin(store, log, make)
-    told = writer.publish(3 * KEPT)
+    told = writer.publish(3 * KEPT_EVENTS)
     await writer.save()
     assert log._local[writer.run.id].floor > 0
     at = log._local[writer.run.id].floor - 1
     reader = await start_reading(held, log, writer.run.id, at)
-    told += writer.publish(4 * KEPT)
+    told += writer.publish(4 * KEPT_EVENTS)
     await writer.save()
     held.resume()
     told += await writer.end()
@@ -115,7 +115,7 @@ async def test_nor_is_what_memory_forgets_while_a_reader_looks_for_the_rest_of_a
     log = SqlEventLog(held)
     second = await first.restart(log)
     reader = await start_reading(held, log, first.run.id)
-    told = second.publish(3 * KEPT)
+    told = second.publish(3 * KEPT_EVENTS)
     await second.save()
     assert log._local[first.run.id].floor > 5
     held.resume()
@@ -148,8 +148,8 @@ async def test_a_reader_that_waits_while_memory_forgets_its_place_goes_on_from_t
     told = writer.publish(1)
     reader = Reader(log, writer.run.id)
     await reader.wait_for(1)
-    # All in one turn of the loop: the reader is woken when its place is gone already.
-    told += writer.publish(5 * KEPT)
+    # All in one iteration of the event loop: when the reader wakes up, its events have left the buffer already.
+    told += writer.publish(5 * KEPT_EVENTS)
     live = log._local[writer.run.id]
     await writer.save()
     assert live.floor > 1

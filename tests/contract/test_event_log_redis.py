@@ -1,4 +1,4 @@
-"""Redis as the quick way beside the store: it may fail, forget or lie, and no reader misses anything."""
+"""Redis as the fast path besides the store: if it fails, loses or repeats events, no reader misses anything."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -103,7 +103,7 @@ async def test_what_is_missing_in_redis_is_waited_for_and_not_skipped(
     told += writer.publish(2)
     await wait_until_sent(redis, told[-1])
     reader = Reader(door, writer.run.id)
-    # It has seen the gap by the time that it looks for what follows; nothing is durable so far.
+    # It has seen the gap when it asks for the next events; nothing is stored yet.
     await eventually(lambda: bool(door._watch_tasks))
     await writer.save(ahead=50)
     await reader.wait_for(5)

@@ -1,4 +1,4 @@
-"""What every Store promises of its transactions, whatever the database."""
+"""What every Store guarantees for transactions, on each database."""
 
 import asyncio
 import threading
@@ -146,7 +146,7 @@ async def test_cancelling_the_caller_does_not_undo_its_write(
 
     running = asyncio.create_task(store.write(slow))
     assert await asyncio.to_thread(started.wait, PATIENCE_SECONDS)
-    # On SQLite this one has not even begun when its caller goes away.
+    # On SQLite this one has not started yet when its caller is cancelled.
     waiting = asyncio.create_task(store.write(lambda tx: tx.agents.add(second)))
     await asyncio.sleep(0)
     for task in (running, waiting):
@@ -269,7 +269,7 @@ async def test_deleting_an_agent_leaves_no_row_of_it(any_store: SqlStore, make: 
 
     await any_store.write(fill)
     counts = await row_counts(any_store)
-    # What a user brought is nobody's but the organisation's.
+    # A user provider belongs to its organization only.
     assert {name for name, count in counts.items() if not count} == {"providers"}, counts
     await any_store.write(lambda tx: tx.agents.delete(ORG, agent.id))
     left = {name: count for name, count in (await row_counts(any_store)).items() if count}

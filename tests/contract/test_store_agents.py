@@ -1,4 +1,4 @@
-"""Agents, tools and blocks, and what ties them together."""
+"""Agents, tools and blocks, and the links between them."""
 
 from collections.abc import Sequence
 from functools import partial

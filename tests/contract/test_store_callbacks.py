@@ -1,4 +1,4 @@
-"""The outbox: an end is owed exactly once, and one process at a time delivers it."""
+"""The callback outbox: each end of a run is added once, and one process at a time delivers it."""
 
 import asyncio
 from collections import Counter
@@ -21,7 +21,7 @@ MINUTE = timedelta(minutes=1)
 
 
 async def store_runs(store: Store, make: Make, *urls: str | None, **fields: Any) -> list[Run]:
-    """A running run for each URL, each on a thread of its own."""
+    """A running run for each URL, each in its own thread."""
 
     def work(tx: Transaction) -> list[Run]:
         made = []
@@ -72,7 +72,7 @@ async def test_an_end_is_owed_to_whoever_asked_for_it(any_store: Store, make: Ma
 
 
 async def test_a_run_is_told_of_once_though_it_may_end_twice(any_store: Store, make: Make) -> None:
-    """One that waits for a person has ended for V1; its cancel or its answer is not told again."""
+    """For V1 a run that waits for a person has ended; its cancel or answer causes no second callback."""
     urls = ["http://hooks.example/"] * 2
     runs = [
         await end(any_store, run, Signal.PAUSE) for run in await store_runs(any_store, make, *urls)
@@ -106,7 +106,7 @@ async def test_what_is_taken_is_nobody_elses_until_its_claim_ends(
 
     assert [item.attempts for item in await claim(any_store, now)] == [1]
     assert await claim(any_store, now + MINUTE / 2) == []
-    # Whoever had it died.
+    # The process that had claimed it died.
     (second,) = await claim(any_store, now + MINUTE)
     assert second.attempts == 2
 
@@ -200,7 +200,7 @@ async def test_a_callback_goes_with_its_run(any_store: Store, make: Make) -> Non
 
 
 def test_a_backlog_is_walked_once_and_by_no_writer() -> None:
-    """Thousands may be due for a receiver that hangs: the others must not wait for it, least of all the writer."""
+    """Thousands may be due for a receiver that hangs; other receivers and the writer must not wait for it."""
     looking, taking = work_of_a_claim(hanging=2_000, others=20)
     looking_for_one, _ = work_of_a_claim(hanging=2_000, others=1)
     _, taking_alone = work_of_a_claim(hanging=0, others=20)
@@ -210,7 +210,7 @@ def test_a_backlog_is_walked_once_and_by_no_writer() -> None:
 
 
 def work_of_a_claim(*, hanging: int, others: int) -> tuple[int, int]:
-    """What it costs to find and to take what is due for others, behind all that is due for one that hangs."""
+    """The cost of finding and claiming the other callbacks behind all those of a receiver that hangs."""
     engine = create_engine("sqlite://")
     tables.metadata.create_all(engine)
     hosts = ["hangs.example"] * hanging + [f"{number}.example" for number in range(others)]

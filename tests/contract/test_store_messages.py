@@ -1,4 +1,4 @@
-"""Threads, their history, the context that shows part of it, and the calls that are still open."""
+"""Threads: their history, their context, and their open calls."""
 
 import asyncio
 from collections.abc import Sequence
@@ -116,7 +116,7 @@ async def test_a_row_stands_in_for_its_neighbours(any_store: Store, make: Make) 
     page = Page(limit=10, order=Order.ASC)
     history = await any_store.read(lambda tx: tx.messages.list(ORG, page, thread_id=thread.id))
     assert [row.id for row in history] == [row.id for row in (system, *rows, stored, new)]
-    # Once more, the row itself among those that leave, and after a context that was set.
+    # Again, with the summary itself among the evicted messages, and after a context that was set.
     await any_store.write(
         lambda tx: tx.messages.set_context(thread.id, [system.id, summary.id, rows[3].id])
     )
@@ -145,11 +145,11 @@ async def test_a_row_stands_in_for_what_others_left_of_its_neighbours(
     assert await shown() == [system.id, rows[1].id, rows[3].id]
     await any_store.write(lambda tx: tx.messages.replace_in_context(summary, leaving))
     assert await shown() == [system.id, summary.id, rows[3].id]
-    # Nothing is left that it could stand for.
+    # No message is left that it could replace.
     stored = await any_store.write(lambda tx: tx.messages.replace_in_context(lost, leaving))
     assert await shown() == [system.id, summary.id, rows[3].id]
     assert await any_store.read(lambda tx: tx.messages.get(ORG, lost.id)) == stored
-    # Who hides what is hidden already changes nothing.
+    # Hiding what is hidden already changes nothing.
     await any_store.write(lambda tx: tx.messages.hide(thread.id, leaving))
     assert await shown() == [system.id, summary.id, rows[3].id]
 
@@ -311,7 +311,7 @@ async def test_search_finds_what_was_said(any_store: Store, make: Make) -> None:
     assert await places("100% sure", roles=["user"]) == [0]
     assert await places('said "100') == [0]
     assert await places("über\nALL") == [2]
-    # Keys of the stored form and names of escapes are not part of what was said.
+    # JSON keys and escape sequences of the stored form are not part of the text.
     assert await places("outcome") == []
     assert await places("nall") == []
     assert await places("text") == [1]

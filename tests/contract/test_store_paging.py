@@ -1,4 +1,4 @@
-"""How lists are walked: the same rule for every list but the history of messages (wire-v1 §1.10)."""
+"""Paging: the same rule for every list except the message history (wire-v1 §1.10)."""
 
 from collections.abc import Callable, Sequence
 
@@ -36,7 +36,7 @@ every_list = pytest.mark.parametrize("walk", LISTS.values(), ids=LISTS.keys())
 
 
 async def fill(store: Store, make: Make) -> None:
-    """Five of each kind. The second to the fourth are of one moment, so that only their ids differ."""
+    """Five of each kind. The second to the fourth have the same time, so that only their ids differ."""
 
     def work(tx: Transaction) -> None:
         for number in range(5):

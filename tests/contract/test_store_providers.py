@@ -1,4 +1,4 @@
-"""Providers that users brought, in the store: one per name, keys that only the server can read."""
+"""User providers in the store: one per name, with encrypted keys."""
 
 from datetime import timedelta
 from typing import Any

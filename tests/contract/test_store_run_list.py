@@ -1,4 +1,4 @@
-"""Asking for runs: each condition, and any of them together. By which index is in ``test_store_run_plans``."""
+"""Filters of the list of runs, each alone and combined. Which index they use is in ``test_store_run_plans``."""
 
 from typing import Any
 
@@ -153,14 +153,14 @@ async def test_a_percentile_is_that_of_the_same_project_agents_and_statuses(
     assert await list_runs(any_store, agent_ids=agent, duration_percentile=100) == runs[9:]
     assert await list_runs(any_store, statuses=ENDED, duration_percentile=100) == [foreign]
     assert await list_runs(any_store, project_id="p", duration_percentile=100) == [foreign]
-    # Any other condition narrows the list, not what the percentile is of.
+    # Any other filter narrows the list, not the set that the percentile is computed of.
     few = Bound(LTE, 6)
     found = await list_runs(any_store, agent_ids=agent, step_count=few, duration_percentile=50)
     assert found == runs[5:6]
 
 
 def matches(run: Run, query: RunQuery) -> bool:
-    """The conditions without a percentile, in plain words."""
+    """The filters without the percentile, implemented in plain Python."""
     compare = {
         EQ: int.__eq__,
         GT: int.__gt__,
@@ -208,7 +208,7 @@ def as_query(fields: dict[str, Any]) -> RunQuery:
 
 
 def make_assorted_runs(make: Make, threads: list[Thread]) -> list[Run]:
-    """Thirty runs that differ in everything, some of them of one moment."""
+    """Thirty runs that differ in all fields, some with the same time."""
     statuses = list(RunStatus)
     runs = []
     for number in range(30):
@@ -268,7 +268,7 @@ async def test_any_conditions_combine_in_any_order(any_store: SqlStore, make: Ma
     @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.lists(queries, min_size=5, max_size=5))
     def check(asked: list[RunQuery]) -> None:
-        # Straight on a connection: a thread hop per query would cost more than the query.
+        # Directly on a connection: a thread switch per query would cost more than the query.
         with any_store._reader.connect() as connection:
             connection.begin()
             for query in asked:

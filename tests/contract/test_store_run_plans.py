@@ -1,5 +1,5 @@
-"""By which index runs are found, whatever is asked: on PostgreSQL with enough rows for it to choose as it would with a
-million, on SQLite by its own rules, which know nothing of what is in a table."""
+"""Which index each list of runs uses: on PostgreSQL with enough rows to plan as with a million, on SQLite by its rules,
+which do not depend on the data."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,7 +33,7 @@ BY_DURATION = Page(limit=100, order_by="duration")
 COMPLETED = (RunStatus.COMPLETED, RunStatus.PAUSED, RunStatus.ANSWERED)
 NEVER = Bound(EQ, 99)
 
-# What is asked, and the index by which SQLite answers. PostgreSQL may know a better one.
+# The query, and the index that SQLite uses. PostgreSQL may use a better one.
 QUESTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "all": ({}, "ix_runs_page"),
     "further on": ({"page": Page(limit=100, after="CURSOR")}, "ix_runs_page"),
@@ -65,7 +65,7 @@ QUESTIONS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "an agent's paused": (
         {"statuses": (RunStatus.PAUSED,), "agent_ids": (BUSY_AGENT,)},
-        # Both hold what waits and nothing else, and SQLite has no reason to prefer one.
+        # Both indexes contain only waiting runs, and SQLite has no reason to prefer one.
         "ix_runs_asked or uq_runs_paused",
     ),
     "a thread's paused": (
@@ -131,12 +131,12 @@ QUESTIONS: dict[str, tuple[dict[str, Any], str]] = {
     ),
 }
 MANY = 20_000
-# So many may be sorted by themselves: the runs of a rare tool, or of one agent.
+# At most this many rows may be sorted: the runs of a rare tool, or of one agent.
 FEW = MANY // 20
 
 
 def collect_statements(engine: Engine, name: str, cursor: str) -> Iterator[tuple[str, Any]]:
-    """The queries by which the page is found; that its rows are then read by their ids is plain."""
+    """The queries that find the page, without those that load its rows by id."""
     fields, _ = QUESTIONS[name]
     query = RunQuery(**{"page": NEWEST, **fields})
     page = query.page
@@ -148,7 +148,7 @@ def collect_statements(engine: Engine, name: str, cursor: str) -> Iterator[tuple
 
 @contextmanager
 def record_statements(engine: Engine) -> Iterator[list[tuple[str, Any]]]:
-    """What is asked of the database meanwhile."""
+    """The statements sent to the database meanwhile."""
     heard: list[tuple[str, Any]] = []
 
     def hear(_c: Connection, _cursor: object, statement: str, given: Any, *_: object) -> None:
@@ -176,7 +176,7 @@ def filled_database(url: str, count: int) -> Iterator[tuple[Engine, str]]:
 
 @pytest.mark.slow
 def test_sqlite_walks_one_index_in_the_order_of_the_list(tmp_path: Path) -> None:
-    """Nothing is sorted but a few runs, and all that is asked for stands in the index."""
+    """Only a few runs are sorted, and the index contains all columns of the filter."""
     with filled_database(f"sqlite:///{tmp_path}/many.db", 4_000) as (engine, cursor):
         for name, (_, index) in QUESTIONS.items():
             statements = collect_statements(engine, name, cursor)
@@ -240,7 +240,7 @@ def test_an_agents_cost_stands_in_one_index(since: dict[str, Any]) -> None:
     assert "COVERING INDEX ix_steps_agent " in how
 
 
-# Few runs are met there, and each is looked at.
+# The index has few entries there, and each is checked.
 NOT_COVERING = {
     "sqlite_autoindex_runs_1",
     "ix_runs_live",

@@ -181,13 +181,13 @@ async def test_an_upgrade_that_fails_changes_nothing(
     await store.close()
 
 
-async def test_an_upgrade_that_leaves_rows_pointing_nowhere_is_undone(
+async def test_an_upgrade_that_leaves_dangling_references_is_undone(
     tmp_path: Path, cipher: Cipher, make: Make, next_revision: NextRevision
 ) -> None:
     path = tmp_path / "holdfast.db"
     agent_id = await fill_store(f"sqlite:///{path}", cipher, make)
     next_revision(LEAVE_ORPHANS)
-    with pytest.raises(Bug, match="point nowhere"):
+    with pytest.raises(Bug, match="dangling references"):
         await SqliteStore.open(path, cipher=cipher)
     with closing(sqlite3.connect(path)) as file:
         assert file.execute("SELECT id FROM agents").fetchall() == [(agent_id,)]

@@ -1,4 +1,4 @@
-"""What callers send, as the core understands it; refusals in V1's words (wire-v1 §1.11, §2.3.1, §6.3)."""
+"""Converting requests to core types; refusals have V1's texts (wire-v1 §1.11, §2.3.1, §6.3)."""
 
 from base64 import b64encode
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a caller says about a model, and how the choice is shown again (wire-v1 §3.11)."""
+"""The model in requests, and how the stored choice is returned (wire-v1 §3.11)."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ from holdfast.usecases import model_choice
 
 
 class OpenModels:
-    """Every model of two providers; the default one is the operator's choice."""
+    """A catalogue with every model of two providers, and the operator's default model."""
 
     def __init__(self, default: str | None = None) -> None:
         self._default = default
@@ -202,7 +202,7 @@ def test_thinking_can_be_switched_off() -> None:
     [
         ({"thinking": {"budget_tokens": 3000}}, True, 3000),
         ({"thinking_config": {"thinking_budget": 3000}}, True, 3000),
-        # Google's word for not at all.
+        # Google's value for no thinking.
         ({"thinking_config": {"thinking_budget": 0}}, False, 0),
         ({"thinking": {"type": "disabled", "budget_tokens": 1024}}, False, 1024),
         ({"thinking": {}}, None, None),

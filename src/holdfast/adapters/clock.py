@@ -1,4 +1,4 @@
-"""The machine's own clock and chance."""
+"""The system clock and random ids."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""Queued runs of one process: a line per thread, served in order of arrival."""
+"""A dispatch inside one process: a first-in, first-out queue per thread."""
 
 import asyncio
 from collections import deque
@@ -36,11 +36,11 @@ class InProcessDispatch:
         if self._holders.get(ticket.thread_id) != ticket:
             return
         del self._holders[ticket.thread_id]
-        line = self._queues.get(ticket.thread_id)
-        if not line:
+        queue = self._queues.get(ticket.thread_id)
+        if not queue:
             return
-        self._give_turn(line.popleft())
-        if not line:
+        self._give_turn(queue.popleft())
+        if not queue:
             del self._queues[ticket.thread_id]
 
     def count_waiting(self) -> int:
@@ -50,23 +50,23 @@ class InProcessDispatch:
         return any(ticket.run_id == run_id for ticket in self._holders.values())
 
     async def wait_for_turn(self, run_id: str) -> None:
-        waiting = self._turn_events.get(run_id)
-        if waiting is not None:
-            await waiting.wait()
+        turn = self._turn_events.get(run_id)
+        if turn is not None:
+            await turn.wait()
 
     def withdraw(self, run_id: str) -> str | None:
-        for thread_id, line in self._queues.items():
-            for ticket in line:
+        for thread_id, queue in self._queues.items():
+            for ticket in queue:
                 if ticket.run_id == run_id:
-                    line.remove(ticket)
-                    # Whoever waits for its turn need not wait any longer.
+                    queue.remove(ticket)
+                    # Ends ``wait_for_turn`` for this run.
                     self._turn_events.pop(run_id).set()
                     return self._holders[thread_id].run_id
         return None
 
     def _give_turn(self, ticket: Ticket) -> None:
-        if (waiting := self._turn_events.pop(ticket.run_id, None)) is not None:
-            waiting.set()
+        if (turn := self._turn_events.pop(ticket.run_id, None)) is not None:
+            turn.set()
         self._holders[ticket.thread_id] = ticket
         self._ready.append(ticket)
         self._bell.ring(TOPIC)

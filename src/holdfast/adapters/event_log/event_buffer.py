@@ -1,4 +1,4 @@
-"""The newest events of one run in memory, and the readers that wait for more. What is older is in the store."""
+"""The newest events of one run in memory, and the readers that wait for more. Older events are in the store."""
 
 import asyncio
 from bisect import bisect_right
@@ -7,21 +7,21 @@ from typing import Final
 
 from holdfast.core.events import Event, RunEnded
 
-# So many durable events stay for readers that are a little behind. Twice as many are let go by at a time.
-KEPT: Final = 1_000
-# What a reader gets at once. A slow one holds no more than this.
-BATCH: Final = 200
-# So many readers are woken by each event.
-FEW: Final = 10
-# A larger crowd is woken together, later by this much per reader. To wake one and to send it a line takes about
-# 16 µs, so a crowd of any size has a sixth of the process; a thousand readers see a token 0.1 s late.
+# How many durable events stay in memory for readers that are a little behind. They are trimmed at twice that number.
+KEPT_EVENTS: Final = 1_000
+# How many events a reader gets at once, at most.
+BATCH_EVENTS: Final = 200
+# Up to this number, readers are woken by each event.
+FEW_READERS: Final = 10
+# More readers are woken together, with a delay of this much per reader. Waking a reader and sending it a line takes about
+# 16 µs, so readers use at most a sixth of the process, however many there are; a thousand readers see a token 0.1 s late.
 WAKE_DELAY_PER_READER_SECONDS: Final = 0.0001
 
 
 class EventBuffer:
-    """Each event after ``floor``. Up to there events are in the store, or they were lost in a crash.
+    """The events with a number above ``floor``. Events up to there are in the store, or were lost in a crash.
 
-    ``own``: this process carries the run, so nothing comes from anywhere else once it is closed.
+    ``is_local``: this process executes the run, so no event comes from another one after ``close``.
     """
 
     def __init__(self, floor: int, *, is_local: bool) -> None:
@@ -44,7 +44,6 @@ class EventBuffer:
 
     @property
     def has_waiting_readers(self) -> bool:
-        """Somebody waits for news."""
         return self._waiting > 0
 
     def add(self, events: Sequence[Event]) -> None:
@@ -53,7 +52,7 @@ class EventBuffer:
         self._notify()
 
     def mark_durable(self, seq: int) -> None:
-        """Everything up to this number is in the store: it may be let go."""
+        """Events up to this number are in the store and may be dropped."""
         self.durable_seq = max(self.durable_seq, seq)
         self._trim()
 
@@ -62,11 +61,11 @@ class EventBuffer:
         self._notify()
 
     def events_after(self, seq: int) -> Sequence[Event]:
-        """Some of what follows; only for a cursor that is not below ``floor``."""
+        """Return the next batch of events with a higher number. ``seq`` must not be below ``floor``."""
         if self.last_seq <= seq:
             return ()
         start = bisect_right(self._events, seq, key=_seq)
-        return self._events[start : start + BATCH]
+        return self._events[start : start + BATCH_EVENTS]
 
     async def wait_for_events(self) -> None:
         """Wait until there may be more to read."""
@@ -77,16 +76,16 @@ class EventBuffer:
             self._waiting -= 1
 
     def _trim(self) -> None:
-        if len(self._events) < 2 * KEPT:
+        if len(self._events) < 2 * KEPT_EVENTS:
             return
-        seq = min(self.durable_seq, self._events[-KEPT - 1].seq)
+        seq = min(self.durable_seq, self._events[-KEPT_EVENTS - 1].seq)
         end = bisect_right(self._events, seq, key=_seq)
         if end:
             self.floor = self._events[end - 1].seq
             del self._events[:end]
 
     def _notify(self) -> None:
-        if self._waiting <= FEW:
+        if self._waiting <= FEW_READERS:
             self._wake_readers()
         elif self._wake_timer is None:
             delay = self._waiting * WAKE_DELAY_PER_READER_SECONDS

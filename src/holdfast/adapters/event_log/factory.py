@@ -1,4 +1,4 @@
-"""Which event log the settings mean."""
+"""Opening the event log that the settings ask for."""
 
 from holdfast.adapters.event_log.sql import SqlEventLog
 from holdfast.errors import SettingInvalid
@@ -6,11 +6,11 @@ from holdfast.ports.store import Store
 
 
 def open_event_log(store: Store, redis_url: str | None) -> SqlEventLog:
-    """Over the store alone, or with Redis beside it."""
+    """Open the event log on the store, with Redis if there is a URL for it."""
     if redis_url is None:
         return SqlEventLog(store)
     try:
-        # Imported here because Redis is an extra that most servers do without.
+        # Imported here because Redis is an optional extra.
         from holdfast.adapters.event_log.redis import RedisEventLog  # noqa: PLC0415 - see above
     except ModuleNotFoundError as error:
         raise SettingInvalid(

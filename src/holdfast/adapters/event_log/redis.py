@@ -1,7 +1,7 @@
-"""The event log with Redis Streams beside the store, so that other processes can read a run as it happens.
+"""The event log with Redis Streams in addition to the store, so that other processes can read a run while it runs.
 
-Redis is only the quick way: the store has everything a moment later. So nothing waits for Redis, and whatever
-is missing there, a gap, a lost key or all of it, is read from the store.
+Redis is only faster: the store has every event a moment later. So nothing waits for Redis, and whatever is missing there
+is read from the store.
 """
 
 import asyncio
@@ -23,17 +23,16 @@ from holdfast.ports.store import Store
 
 log = logging.getLogger(__name__)
 
-# How long a reader waits for Redis alone. In a silence of this length it looks into the store too, in case
-# that the writer has lost its way to Redis.
+# How long a reader waits for Redis before it also reads the store, because the writer may have lost its connection.
 BLOCK_SECONDS: Final = 1.0
 # Longer than a read may block.
 _SOCKET_TIMEOUT_SECONDS: Final = 5.0
-# Redis is left alone for so long when it cannot be reached.
+# How long to wait before the next attempt when Redis cannot be reached.
 RETRY_SECONDS: Final = 1.0
-# For readers that are still under way at the end; all others find the run in the store.
+# How long the stream of an ended run stays for readers that are still reading; others read the store.
 ENDED_TTL_SECONDS: Final = 60
-# The key of a run whose process has died goes away by itself. A silent run may outlast it: its next event makes
-# a new key.
+# How long the stream of a run stays after its last event, so that streams of dead processes are deleted. A run that is
+# silent for longer gets a new stream with its next event.
 SILENT_TTL_SECONDS: Final = 3_600
 
 _decoder = msgspec.json.Decoder(list[Event])
@@ -51,13 +50,13 @@ class RedisEventLog(SqlEventLog):
 
     @classmethod
     def connect(cls, store: Store, url: str) -> "RedisEventLog":
-        """Nothing is connected before the first event. SettingInvalid if the address cannot be read."""
+        """Create the log; the connection is opened with the first event. SettingInvalid if the URL is malformed."""
         try:
             redis = Redis.from_url(
                 url,
                 socket_connect_timeout=_SOCKET_TIMEOUT_SECONDS,
                 socket_timeout=_SOCKET_TIMEOUT_SECONDS,
-                # There is always something better to do than to try again: to look into the store.
+                # No retries: reading the store is better.
                 retry=Retry(NoBackoff(), 0),
             )
         except ValueError as error:
@@ -65,47 +64,47 @@ class RedisEventLog(SqlEventLog):
         return cls(store, redis)
 
     def publish(self, events: Sequence[Event]) -> None:
-        live = self._local.get(events[0].run_id) if events else None
+        buffer = self._local.get(events[0].run_id) if events else None
         super().publish(events)
-        if live is not None:
-            self._outbox.put(events[0].run_id, live)
+        if buffer is not None:
+            self._outbox.put(events[0].run_id, buffer)
 
     async def aclose(self) -> None:
         await super().aclose()
         await self._outbox.aclose()
         await self._redis.aclose()
 
-    async def _fill(self, run_id: str, live: EventBuffer) -> None:
-        while not live.is_closed:
+    async def _fill(self, run_id: str, buffer: EventBuffer) -> None:
+        while not buffer.is_closed:
             try:
-                entries = await self._read_entries(run_id, live.last_seq)
+                entries = await self._read_entries(run_id, buffer.last_seq)
             except RedisError as error:
                 log.warning("redis.unreachable", extra={"run_id": run_id, "why": str(error)})
                 entries, gap = (), True
             else:
-                gap = not _append_entries(live, entries)
+                gap = not _append_entries(buffer, entries)
             if entries and not gap:
-                if live.has_ended:
+                if buffer.has_ended:
                     return
                 continue
-            known = live.last_seq
-            if not await self._catch_up(run_id, live):
+            known = buffer.last_seq
+            if not await self._catch_up(run_id, buffer):
                 return
-            if gap and live.last_seq == known:
+            if gap and buffer.last_seq == known:
                 await asyncio.sleep(POLL_SECONDS)
 
     async def _read_entries(self, run_id: str, after: int) -> Sequence[Mapping[bytes, bytes]]:
-        """Entries with an event of a higher number; none after a silence."""
+        """Wait for entries with events of a higher number and return them; none after ``BLOCK_SECONDS``."""
         key = stream_key(run_id)
         block = int(BLOCK_SECONDS * 1_000)
-        # redis-py types the answer for both of its protocols at once.
+        # The type of redis-py covers both of its protocols.
         answer: Any = await self._redis.xread({key: f"{after}-0"}, block=block)
         return [fields for _, fields in answer[0][1]] if answer else ()
 
 
 class _Outbox:
-    """Sends each run's events to its stream, many at a time. An entry's id is the number of its last event,
-    so one that is sent twice is there once."""
+    """Sends the events of each run to its stream, in batches. The id of an entry is the number of its last event, so an
+    entry that is sent twice is stored once."""
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
@@ -113,9 +112,9 @@ class _Outbox:
         self._sent_seqs: dict[str, int] = {}
         self._send_task: asyncio.Task[None] | None = None
 
-    def put(self, run_id: str, live: EventBuffer) -> None:
-        """There are new events to send. What Redis does not get in time is forgotten with ``live``."""
-        self._pending[run_id] = live
+    def put(self, run_id: str, buffer: EventBuffer) -> None:
+        """Send the new events of the run. Events that the buffer has dropped by then are not sent."""
+        self._pending[run_id] = buffer
         if self._send_task is None or self._send_task.done():
             self._send_task = asyncio.create_task(self._send_all(), name="redis-outbox")
 
@@ -135,15 +134,15 @@ class _Outbox:
                 await asyncio.sleep(RETRY_SECONDS)
 
     def _requeue(self, due: Mapping[str, EventBuffer]) -> None:
-        """Readers find the end of a run in the store, so that nothing piles up here."""
-        for run_id, live in due.items():
-            if live.is_closed:
+        """Send these again later, except runs that are closed: their readers find the end in the store."""
+        for run_id, buffer in due.items():
+            if buffer.is_closed:
                 self._sent_seqs.pop(run_id, None)
             else:
-                self._pending.setdefault(run_id, live)
+                self._pending.setdefault(run_id, buffer)
 
     async def _send(self, due: Mapping[str, EventBuffer]) -> None:
-        batches = {run_id: self._unsent_events(run_id, live) for run_id, live in due.items()}
+        batches = {run_id: self._unsent_events(run_id, buffer) for run_id, buffer in due.items()}
         pipeline = self._redis.pipeline(transaction=False)
         for run_id, events in batches.items():
             if events:
@@ -154,23 +153,23 @@ class _Outbox:
         for run_id, events in batches.items():
             self._mark_sent(run_id, events, due[run_id])
 
-    def _unsent_events(self, run_id: str, live: EventBuffer) -> Sequence[Event]:
-        return live.events_after(max(self._sent_seqs.get(run_id, 0), live.floor))
+    def _unsent_events(self, run_id: str, buffer: EventBuffer) -> Sequence[Event]:
+        return buffer.events_after(max(self._sent_seqs.get(run_id, 0), buffer.floor))
 
-    def _mark_sent(self, run_id: str, events: Sequence[Event], live: EventBuffer) -> None:
+    def _mark_sent(self, run_id: str, events: Sequence[Event], buffer: EventBuffer) -> None:
         if events:
             self._sent_seqs[run_id] = events[-1].seq
-        if self._unsent_events(run_id, live):
-            self._pending.setdefault(run_id, live)
-        elif live.is_closed:
+        if self._unsent_events(run_id, buffer):
+            self._pending.setdefault(run_id, buffer)
+        elif buffer.is_closed:
             self._sent_seqs.pop(run_id, None)
 
 
-def _add_entry(pipeline: Any, run_id: str, events: Sequence[Event], live: EventBuffer) -> None:
+def _add_entry(pipeline: Any, run_id: str, events: Sequence[Event], buffer: EventBuffer) -> None:
     ended = isinstance(events[-1].fact, RunEnded)
-    entry = {"events": msgspec.json.encode(events), "durable": live.durable_seq}
-    # Readers that are behind what memory keeps go to the store here too.
-    pipeline.xadd(stream_key(run_id), entry, id=f"{events[-1].seq}-0", minid=live.floor)
+    entry = {"events": msgspec.json.encode(events), "durable": buffer.durable_seq}
+    # Readers that are behind the buffer read the store, so the stream is trimmed like the buffer.
+    pipeline.xadd(stream_key(run_id), entry, id=f"{events[-1].seq}-0", minid=buffer.floor)
     pipeline.expire(stream_key(run_id), ENDED_TTL_SECONDS if ended else SILENT_TTL_SECONDS)
 
 
@@ -178,17 +177,18 @@ def _is_duplicate(answer: Exception) -> bool:
     return isinstance(answer, ResponseError) and "equal or smaller" in str(answer)
 
 
-def _append_entries(live: EventBuffer, entries: Sequence[Mapping[bytes, bytes]]) -> bool:
-    """Add what follows without a gap. Only the store knows whether a crash has left the gap."""
+def _append_entries(buffer: EventBuffer, entries: Sequence[Mapping[bytes, bytes]]) -> bool:
+    """Add the events that follow without a gap; return whether there was none. The store shows whether a gap is due to a
+    crash."""
     for entry in entries:
         try:
-            told, durable = _decoder.decode(entry[b"events"]), int(entry[b"durable"])
+            received, durable = _decoder.decode(entry[b"events"]), int(entry[b"durable"])
         except (KeyError, ValueError):
-            # Another version of Holdfast, or somebody else, has written this.
+            # Written by another version of Holdfast, or by another program.
             return False
-        events = [event for event in told if event.seq > live.last_seq]
-        if events and events[0].seq != live.last_seq + 1:
+        events = [event for event in received if event.seq > buffer.last_seq]
+        if events and events[0].seq != buffer.last_seq + 1:
             return False
-        live.add(events)
-        live.mark_durable(durable)
+        buffer.add(events)
+        buffer.mark_durable(durable)
     return True

@@ -1,11 +1,11 @@
-"""The event log over the store: runs of this process are read from memory, all others from their durable copy."""
+"""The event log on the store: runs of this process are read from memory, all others from their durable copy."""
 
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Sequence
 from typing import Final
 
-from holdfast.adapters.event_log.event_buffer import BATCH, EventBuffer
+from holdfast.adapters.event_log.event_buffer import BATCH_EVENTS, EventBuffer
 from holdfast.core.events import Event, RunEnded
 from holdfast.core.lifecycle import LIVE
 from holdfast.core.runs import Run
@@ -14,7 +14,7 @@ from holdfast.ports.store import Store, Transaction
 
 log = logging.getLogger(__name__)
 
-# How often the store is asked about a run that this process does not carry.
+# How often the store is polled for a run that this process does not execute.
 POLL_SECONDS: Final = 0.25
 
 
@@ -22,36 +22,36 @@ class SqlEventLog:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._local: dict[str, EventBuffer] = {}
-        # Runs that are carried elsewhere, or by nobody yet. All readers of one share one watch.
+        # Runs that another process executes, or none yet. All readers of a run share one watch task.
         self._remote: dict[str, EventBuffer] = {}
         self._watch_tasks: set[asyncio.Task[None]] = set()
         self._is_disconnecting = False
 
     def open(self, run_id: str, after: int = 0) -> None:
         self._local.setdefault(run_id, EventBuffer(after, is_local=True))
-        if (watched := self._remote.pop(run_id, None)) is not None:
-            watched.close()
+        if (remote := self._remote.pop(run_id, None)) is not None:
+            remote.close()
 
     def publish(self, events: Sequence[Event]) -> None:
-        live = self._local.get(events[0].run_id) if events else None
-        if live is None:
+        buffer = self._local.get(events[0].run_id) if events else None
+        if buffer is None:
             return
-        live.add(events)
+        buffer.add(events)
         if isinstance(events[-1].fact, RunEnded):
             self.close(events[-1].run_id)
 
     def mark_durable(self, run_id: str, seq: int) -> None:
-        if (live := self._local.get(run_id)) is not None:
-            live.mark_durable(seq)
+        if (buffer := self._local.get(run_id)) is not None:
+            buffer.mark_durable(seq)
 
     def close(self, run_id: str) -> None:
-        if (live := self._local.pop(run_id, None)) is not None:
-            live.close()
+        if (buffer := self._local.pop(run_id, None)) is not None:
+            buffer.close()
 
     def disconnect_readers(self) -> None:
         self._is_disconnecting = True
-        for live in (*self._local.values(), *self._remote.values()):
-            live.close()
+        for buffer in (*self._local.values(), *self._remote.values()):
+            buffer.close()
         self._local.clear()
         self._remote.clear()
 
@@ -61,26 +61,26 @@ class SqlEventLog:
         await asyncio.gather(*self._watch_tasks, return_exceptions=True)
 
     async def follow(self, run_id: str, after: int = 0) -> AsyncGenerator[Sequence[Event], None]:
-        live = self._local.get(run_id)
+        buffer = self._local.get(run_id)
         while True:
-            if live is not None and after >= live.floor:
-                events = live.events_after(after)
+            if buffer is not None and after >= buffer.floor:
+                events = buffer.events_after(after)
                 if not events:
-                    if not live.is_closed:
-                        await live.wait_for_events()
-                    elif live.is_local:
+                    if not buffer.is_closed:
+                        await buffer.wait_for_events()
+                    elif buffer.is_local:
                         return
                     else:
-                        live = None
+                        buffer = None
                     continue
             else:
-                # Taken before the look into the store: what is below by then is there, or never was.
-                floor = after if live is None else live.floor
+                # Read before the store is: events up to this number are in the store by then, or were lost.
+                floor = after if buffer is None else buffer.floor
                 run, events = await self._load_after(run_id, after)
                 if not events:
                     if run.status not in LIVE or self._is_disconnecting:
                         return
-                    live = live or self._find_or_watch(run)
+                    buffer = buffer or self._find_or_watch(run)
                     after = max(after, floor)
                     continue
             yield events
@@ -90,7 +90,7 @@ class SqlEventLog:
 
     async def _load_after(self, run_id: str, after: int) -> tuple[Run, Sequence[Event]]:
         def load(tx: Transaction) -> tuple[Run | None, Sequence[Event]]:
-            return tx.runs.find(run_id), tx.events.list_after(run_id, after, BATCH)
+            return tx.runs.find(run_id), tx.events.list_after(run_id, after, BATCH_EVENTS)
 
         run, events = await self._store.read(load)
         if run is None:
@@ -98,37 +98,37 @@ class SqlEventLog:
         return run, events
 
     def _find_or_watch(self, run: Run) -> EventBuffer:
-        live = self._local.get(run.id) or self._remote.get(run.id)
-        if live is None:
-            live = self._remote[run.id] = EventBuffer(run.last_event_seq, is_local=False)
-            task = asyncio.create_task(self._watch(run.id, live), name=f"watch-{run.id}")
+        buffer = self._local.get(run.id) or self._remote.get(run.id)
+        if buffer is None:
+            buffer = self._remote[run.id] = EventBuffer(run.last_event_seq, is_local=False)
+            task = asyncio.create_task(self._watch(run.id, buffer), name=f"watch-{run.id}")
             self._watch_tasks.add(task)
             task.add_done_callback(self._watch_tasks.discard)
-        return live
+        return buffer
 
-    async def _watch(self, run_id: str, live: EventBuffer) -> None:
-        """Fill in what happens elsewhere, as long as anybody waits for it. A reader that finds this closed
-        looks into the store for itself, and learns there what went wrong."""
+    async def _watch(self, run_id: str, buffer: EventBuffer) -> None:
+        """Add the events of another process while readers wait for them. When the buffer is closed, each reader reads the
+        store itself and gets the error, if there is one."""
         try:
-            await self._fill(run_id, live)
+            await self._fill(run_id, buffer)
         except (BackendError, NotFound) as error:
             log.warning("events.notifications_stopped", extra={"run_id": run_id, "why": str(error)})
         finally:
-            if self._remote.get(run_id) is live:
+            if self._remote.get(run_id) is buffer:
                 del self._remote[run_id]
-            live.close()
+            buffer.close()
 
-    async def _fill(self, run_id: str, live: EventBuffer) -> None:
-        while await self._catch_up(run_id, live):  # noqa: ASYNC110 - another process sets no event here
+    async def _fill(self, run_id: str, buffer: EventBuffer) -> None:
+        while await self._catch_up(run_id, buffer):  # noqa: ASYNC110 - another process cannot set an event here
             await asyncio.sleep(POLL_SECONDS)
 
-    async def _catch_up(self, run_id: str, live: EventBuffer) -> bool:
-        """Add what the store has by now; whether it is worth while to wait for more."""
+    async def _catch_up(self, run_id: str, buffer: EventBuffer) -> bool:
+        """Add the events that the store has by now; return whether to wait for more."""
         while True:
-            run, events = await self._load_after(run_id, live.last_seq)
+            run, events = await self._load_after(run_id, buffer.last_seq)
             if not events:
-                return run.status in LIVE and live.has_waiting_readers and not live.is_closed
-            live.add(events)
-            live.mark_durable(events[-1].seq)
-            if live.has_ended:
+                return run.status in LIVE and buffer.has_waiting_readers and not buffer.is_closed
+            buffer.add(events)
+            buffer.mark_durable(events[-1].seq)
+            if buffer.has_ended:
                 return False

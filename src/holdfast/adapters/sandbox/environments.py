@@ -16,14 +16,14 @@ import os
 import platform
 import shutil
 import signal
+import stat
 import sys
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from holdfast.adapters.sandbox.uninterrupted import finish_despite_cancel
 from holdfast.errors import ToolError
 
 log = logging.getLogger(__name__)
@@ -105,7 +105,9 @@ class Environments:
 
     @contextlib.asynccontextmanager
     async def _hold_lock(self, path: Path) -> AsyncIterator[None]:
-        self._folder.mkdir(parents=True, exist_ok=True)
+        # The parent is the home folder, which only its owner may read.
+        self._folder.parent.mkdir(mode=stat.S_IRWXU, parents=True, exist_ok=True)
+        self._folder.mkdir(exist_ok=True)
         descriptor = _open_lock(path)
         try:
             while not _try_lock(descriptor):  # noqa: ASYNC110 - the kernel rings no bell of ours
@@ -285,3 +287,16 @@ def _pip_environment() -> dict[str, str]:
         or name.startswith(("PIP_", "LC_"))
     }
     return {"PIP_ONLY_BINARY": ":all:", **taken}
+
+
+async def finish_despite_cancel(work: Coroutine[Any, Any, None]) -> None:
+    """Await the work to its end even if this task is cancelled; raise the cancellation afterwards."""
+    task = asyncio.create_task(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled

@@ -40,7 +40,7 @@ _block_links = tables.agent_blocks
 _secrets = tables.agent_secrets
 
 AGENT = RowMapper(Agent, _agents)
-# Written by ``set_last_run`` alone, so that a run's end and an edit of the agent never undo each other.
+# Written only by ``set_last_run``, so that the end of a run and an edit of the agent never overwrite each other.
 _LAST_RUN_COLUMNS = ("last_stop_reason", "last_run_completion", "last_run_duration_ms")
 
 _paged_list = PagedList(
@@ -69,7 +69,8 @@ _set_last_run = PreparedStatement(
 
 
 class _AgentRows:
-    """Rows that agents hold, each with its agent's id at the end. A turn asks for those of one agent."""
+    """Rows that belong to agents, each with the agent's id as last column. The query for one agent is prepared, because
+    every turn uses it."""
 
     def __init__(self, rows: Select[Any], agent_id: ColumnElement[str]) -> None:
         rows = rows.add_columns(agent_id)
@@ -124,35 +125,35 @@ class SqlAgents:
             for name, value in AGENT.to_row(agent).items()
             if name not in _LAST_RUN_COLUMNS
         }
-        who = {"this_id": agent.id, "organization": agent.organization_id}
-        if self._connection.execute(_save, row | who).rowcount == 0:
+        key = {"this_id": agent.id, "organization": agent.organization_id}
+        if self._connection.execute(_save, row | key).rowcount == 0:
             raise _not_found(agent.id)
 
     def delete(self, organization_id: str, agent_id: str) -> None:
-        gone = self._connection.execute(
+        deleted = self._connection.execute(
             delete(_agents).where(
                 _agents.c.id == agent_id, _agents.c.organization_id == organization_id
             )
         )
-        if gone.rowcount == 0:
+        if deleted.rowcount == 0:
             raise _not_found(agent_id)
 
     def list(self, organization_id: str, query: AgentQuery) -> Sequence[Agent]:
-        wanted = select(*AGENT.columns).where(*_conditions(query))
-        rows = _paged_list.select_page(self._connection, wanted, organization_id, query.page)
+        selected = select(*AGENT.columns).where(*_conditions(query))
+        rows = _paged_list.select_page(self._connection, selected, organization_id, query.page)
         return [AGENT.from_row(row) for row in rows]
 
     def count(self, organization_id: str, query: AgentQuery) -> int:
-        wanted = (
+        selected = (
             select(func.count())
             .select_from(_agents)
             .where(_agents.c.organization_id == organization_id, *_conditions(query))
         )
-        return self._connection.execute(wanted).scalar_one()
+        return self._connection.execute(selected).scalar_one()
 
     def record_run_end(self, run: Run) -> None:
         if run.request.compaction is not None:
-            # Housekeeping has no last words, and a thread that waits goes on waiting.
+            # A compaction is not an answer, and a thread that waits for a person goes on waiting.
             return
         self.set_last_run(
             run.agent_id,
@@ -220,9 +221,9 @@ class SqlAgents:
     def attach_tools(self, agent_id: str, tool_ids: Sequence[str]) -> None:
         links = _tool_links
         self._lock(agent_id)
-        held = self._select_map(links.c.tool_id, links.c.ordinal, links.c.agent_id == agent_id)
-        new = [tool_id for tool_id in dict.fromkeys(tool_ids) if tool_id not in held]
-        first = max(held.values(), default=0) + 1
+        ordinals = self._select_map(links.c.tool_id, links.c.ordinal, links.c.agent_id == agent_id)
+        new = [tool_id for tool_id in dict.fromkeys(tool_ids) if tool_id not in ordinals]
+        first = max(ordinals.values(), default=0) + 1
         rows = [
             {"agent_id": agent_id, "tool_id": tool_id, "ordinal": ordinal}
             for ordinal, tool_id in enumerate(new, first)
@@ -250,22 +251,22 @@ class SqlAgents:
         if label is None:
             raise NotFound(f"Block with ID {block_id} not found")
         self._lock(agent_id)
-        held = self._select_map(links.c.block_id, links.c.ordinal, links.c.agent_id == agent_id)
-        if block_id in held:
+        ordinals = self._select_map(links.c.block_id, links.c.ordinal, links.c.agent_id == agent_id)
+        if block_id in ordinals:
             return
         labels = self._select_map(links.c.label, links.c.block_id, links.c.agent_id == agent_id)
         if label in labels:
             raise AlreadyExists(f"Agent {agent_id} already has a block with the label {label}.")
-        ordinal = max(held.values(), default=0) + 1
+        ordinal = max(ordinals.values(), default=0) + 1
         row = {"agent_id": agent_id, "block_id": block_id, "label": label, "ordinal": ordinal}
         self._connection.execute(insert(links), row)
 
     def detach_block(self, agent_id: str, block_id: str) -> bool:
         links = _block_links
-        gone = self._connection.execute(
+        deleted = self._connection.execute(
             delete(links).where(links.c.agent_id == agent_id, links.c.block_id == block_id)
         )
-        return gone.rowcount > 0
+        return deleted.rowcount > 0
 
     def secrets(self, agent_ids: Collection[str]) -> Mapping[str, Sequence[Secret]]:
         found: dict[str, list[Secret]] = {agent_id: [] for agent_id in agent_ids}
@@ -297,15 +298,16 @@ class SqlAgents:
             self._connection.execute(insert(_secrets), rows)
 
     def _lock(self, agent_id: str) -> None:
-        """Whoever changes what the agent holds comes one after the other; SQLite has one writer anyway."""
-        wanted = select(_agents.c.id).where(_agents.c.id == agent_id).with_for_update()
-        if self._connection.execute(wanted).first() is None:
+        """Lock the agent, so that changes of its links happen one after the other. SQLite has one writer anyway."""
+        selected = select(_agents.c.id).where(_agents.c.id == agent_id).with_for_update()
+        if self._connection.execute(selected).first() is None:
             raise _not_found(agent_id)
 
     def _select_map(
-        self, what: ColumnElement[Any], by: ColumnElement[Any], where: ColumnElement[bool]
+        self, key: ColumnElement[Any], value: ColumnElement[Any], where: ColumnElement[bool]
     ) -> dict[Any, Any]:
-        return {row[0]: row[1] for row in self._connection.execute(select(what, by).where(where))}
+        rows = self._connection.execute(select(key, value).where(where))
+        return {row[0]: row[1] for row in rows}
 
 
 def _not_found(agent_id: str) -> NotFound:
@@ -336,7 +338,7 @@ def _conditions(query: AgentQuery) -> list[ColumnElement[bool]]:
             exists().where(links.c.agent_id == _agents.c.id, links.c.block_id == query.block_id)
         )
     if query.identity_id is not None or query.identifier_keys:
-        # No agent has an identity: there are none in this store.
+        # There are no identities yet, so no agent matches.
         conditions.append(false())
     if not query.show_hidden:
         conditions.append(_agents.c.hidden.is_not(True))

@@ -1,4 +1,4 @@
-"""Memory blocks. Which agents hold them is in ``agents``."""
+"""Memory blocks. Which agents they are attached to is in ``agents``."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -58,32 +58,34 @@ class SqlBlocks:
         self._index_tags(block)
 
     def delete(self, organization_id: str, block_id: str) -> None:
-        gone = self._connection.execute(delete(_blocks).where(*_has_id(organization_id, block_id)))
-        if gone.rowcount == 0:
+        deleted = self._connection.execute(
+            delete(_blocks).where(*_has_id(organization_id, block_id))
+        )
+        if deleted.rowcount == 0:
             raise _not_found(block_id)
 
     def list(self, organization_id: str, query: BlockQuery) -> Sequence[Block]:
-        wanted = select(*BLOCK.columns).where(*_conditions(query))
-        rows = _paged_list.select_page(self._connection, wanted, organization_id, query.page)
+        selected = select(*BLOCK.columns).where(*_conditions(query))
+        rows = _paged_list.select_page(self._connection, selected, organization_id, query.page)
         return [BLOCK.from_row(row) for row in rows]
 
     def count(self, organization_id: str, query: BlockQuery) -> int:
-        wanted = (
+        selected = (
             select(func.count())
             .select_from(_blocks)
             .where(_blocks.c.organization_id == organization_id, *_conditions(query))
         )
-        return self._connection.execute(wanted).scalar_one()
+        return self._connection.execute(selected).scalar_one()
 
     def holder_ids(self, block_id: str) -> Sequence[str]:
         attached = select(_links.c.agent_id).where(_links.c.block_id == block_id)
-        conversing = (
+        owned = (
             select(tables.threads.c.agent_id)
             .join(_blocks, _blocks.c.thread_id == tables.threads.c.id)
             .where(_blocks.c.id == block_id)
         )
-        found = self._connection.execute(attached.union(conversing)).scalars()
-        return sorted(found)
+        agent_ids = self._connection.execute(attached.union(owned)).scalars()
+        return sorted(agent_ids)
 
     def thread_blocks(self, thread_ids: Collection[str]) -> Mapping[str, Sequence[Block]]:
         found: dict[str, list[Block]] = {thread_id: [] for thread_id in thread_ids}
@@ -106,7 +108,7 @@ class SqlBlocks:
 
 
 def _without_nul(block: Block) -> Block:
-    """Wire-v1 §1.7."""
+    """Remove NUL characters from the value (wire-v1 §1.7)."""
     if "\x00" not in block.value:
         return block
     return msgspec.structs.replace(block, value=block.value.replace("\x00", ""))

@@ -1,4 +1,4 @@
-"""The outbox of callbacks. A row has a time at which it may be tried next; claiming it moves that time."""
+"""Callbacks that are due. A row has the time of its next attempt; a claim moves that time."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -48,7 +48,7 @@ class SqlCallbacks:
         found: list[DueCallback] = []
         hosts = Counter(in_flight)
         seen: DueCallback | None = None
-        # Whoever gets enough on the way is left out from there on: nothing is met twice.
+        # A host that has enough is excluded from the next batch, and each batch starts where the last one ended.
         while len(found) < limit:
             full = [host for host, count in hosts.items() if count >= per_host]
             batch = self._next_due_batch(seen, now, full, limit)
@@ -87,16 +87,19 @@ class SqlCallbacks:
         _release.execute(self._connection, which)
 
     def _next_due_batch(
-        self, place: DueCallback | None, now: datetime, full: Sequence[str], limit: int
+        self, position: DueCallback | None, now: datetime, full: Sequence[str], limit: int
     ) -> Sequence[DueCallback]:
-        """The next that are due, but for those hosts."""
+        """Return the next callbacks that are due after ``position``, without those of the full hosts."""
         c = _callbacks.c
         query = select(c.run_id, c.host, c.attempts, c.due_at).where(
             c.due_at <= now, c.host.not_in(full)
         )
-        if place is not None:
-            there = literal(place.due_at, c.due_at.type), literal(place.run_id, c.run_id.type)
-            query = query.where(tuple_(c.due_at, c.run_id) > tuple_(*there))
+        if position is not None:
+            last = (
+                literal(position.due_at, c.due_at.type),
+                literal(position.run_id, c.run_id.type),
+            )
+            query = query.where(tuple_(c.due_at, c.run_id) > tuple_(*last))
         rows = self._connection.execute(query.order_by(c.due_at, c.run_id).limit(limit))
         return [
             DueCallback(run_id=run_id, host=host, attempts=attempts, due_at=due_at)
@@ -104,7 +107,7 @@ class SqlCallbacks:
         ]
 
     def _try_claim(self, seen: DueCallback, until: datetime) -> bool:
-        """Compare-and-set: of two who want it one gets it."""
+        """Claim the callback by compare-and-set: of two processes only one succeeds."""
         row = {
             "this_run": seen.run_id,
             "seen": seen.attempts,
@@ -116,7 +119,7 @@ class SqlCallbacks:
 
 
 def add_due(connection: Connection, run: Run) -> None:
-    """The run has just ended: whoever asked for it is to be told."""
+    """Make the callback of a run that has just ended due, if the run has one."""
     if run.request.callback_url is None:
         return
     _insert.execute(

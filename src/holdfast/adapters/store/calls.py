@@ -1,4 +1,4 @@
-"""Open tool calls: rows that exist from the model's answer until the result row is written."""
+"""Open tool calls: rows that exist from the model's answer until the result message is stored."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
@@ -34,8 +34,8 @@ _calls = tables.calls
 _messages = tables.messages
 _runs = tables.runs
 
-# Found by the run that waits (which need not be the one that asked: a partial answer's run waits on), so that
-# what was said before, and how much, costs nothing.
+# Requests are found by the run that waits, so that the length of the history does not matter. That run need not be the
+# one that asked: after a partial answer, the run of the answer waits.
 _paged_list = PagedList(
     "Approval",
     _runs.c.approval_id,
@@ -68,7 +68,7 @@ _update = PreparedStatement(
     columns=("state", "result", "expires_at", "on_timeout"),
 )
 _delete_all = PreparedStatement(delete(_calls).where(_calls.c.thread_id == bindparam("thread")))
-# In the words of the index of waiting runs, as for live ones.
+# Literal SQL, as in the partial index of paused runs: see ``run_list.status_condition``.
 _is_paused = text(f"runs.status = '{RunStatus.PAUSED}'")
 _select_overdue = PreparedStatement(
     select(_runs.c.organization_id, _runs.c.approval_id)
@@ -94,45 +94,45 @@ class SqlCalls:
         known = {item.call.id for item in self.list_open(thread_id)}
         new: list[dict[str, object]] = []
         for item in calls:
-            changing = _mutable_columns(item)
+            mutable = _mutable_columns(item)
             if item.call.id in known:
                 which = {"thread": thread_id, "this_call": item.call.id}
-                _update.execute(self._connection, changing | which)
+                _update.execute(self._connection, mutable | which)
             else:
                 ordinal = len(known) + len(new)
-                new.append(_constant_columns(thread_id, item) | changing | {"ordinal": ordinal})
+                new.append(_constant_columns(thread_id, item) | mutable | {"ordinal": ordinal})
         _insert.execute_many(self._connection, new)
 
     def close(self, thread_id: str) -> None:
         _delete_all.execute(self._connection, {"thread": thread_id})
 
     def list_requests(self, organization_id: str, query: ApprovalQuery) -> Sequence[Message]:
-        # The page first, by the index alone: however it is sorted, only its own rows are read.
+        # The page is selected by the index alone; then only its own messages are read.
         page = select(_runs.c.approval_id).where(*_conditions(query))
         found = _paged_list.select_page(self._connection, page, organization_id, query.page)
         ids = [approval_id for (approval_id,) in found]
-        wanted = select(*MESSAGE.columns).where(_messages.c.id.in_(ids))
-        rows = {row.id: row for row in map(MESSAGE.from_row, self._connection.execute(wanted))}
+        selected = select(*MESSAGE.columns).where(_messages.c.id.in_(ids))
+        rows = {row.id: row for row in map(MESSAGE.from_row, self._connection.execute(selected))}
         return [rows[approval_id] for approval_id in ids]
 
     def count_requests(self, organization_id: str, query: ApprovalQuery) -> int:
-        wanted = (
+        selected = (
             select(func.count())
             .select_from(_runs)
             .where(_runs.c.organization_id == organization_id, *_conditions(query))
         )
-        return self._connection.execute(wanted).scalar_one()
+        return self._connection.execute(selected).scalar_one()
 
     def deadlines(self, thread_ids: Collection[str]) -> Mapping[str, Mapping[str, Deadline]]:
         found: dict[str, dict[str, Deadline]] = {}
         if not thread_ids:
             return found
-        wanted = (
+        selected = (
             select(_calls.c.thread_id, _calls.c.call_id, _calls.c.expires_at, _calls.c.on_timeout)
             .where(_calls.c.thread_id.in_(thread_ids), _calls.c.expires_at.is_not(None))
             .order_by(_calls.c.thread_id, _calls.c.ordinal)
         )
-        for thread_id, call_id, *deadline in self._connection.execute(wanted):
+        for thread_id, call_id, *deadline in self._connection.execute(selected):
             found.setdefault(thread_id, {})[call_id] = Deadline(*deadline)
         return found
 
@@ -148,15 +148,15 @@ class SqlCalls:
 
 
 def _conditions(query: ApprovalQuery) -> list[ColumnElement[bool] | TextClause]:
-    # The second is true of all of them, and says to SQLite which index has what is asked for.
+    # The second condition is true of every paused run. It makes SQLite use the index of the requests.
     conditions: list[ColumnElement[bool] | TextClause] = [_is_paused, _runs.c.asked_at.is_not(None)]
     if query.tool is not None:
-        # The call's own key: quotes within its arguments are escaped.
-        named = _calls.c.call.contains(f'"name":{to_json(query.tool)},', autoescape=True)
-        of_it = (_calls.c.thread_id == _runs.c.thread_id, _calls.c.state == CallState.HELD)
-        conditions.append(exists().where(*of_it, named))
+        # Matches only the call's own name: quotes within its arguments are escaped.
+        has_name = _calls.c.call.contains(f'"name":{to_json(query.tool)},', autoescape=True)
+        is_held = (_calls.c.thread_id == _runs.c.thread_id, _calls.c.state == CallState.HELD)
+        conditions.append(exists().where(*is_held, has_name))
     if query.agent_id is not None:
-        # An agent may have many runs; few of them wait.
+        # An agent may have many runs, and few of them wait.
         conditions.append(without_index(_runs.c.agent_id) == query.agent_id)
     if query.thread_id is not None:
         conditions.append(_runs.c.thread_id == query.thread_id)

@@ -1,4 +1,4 @@
-"""Secrets at rest: what encrypts them, and where its key comes from."""
+"""Encryption of secrets at rest, and the key for it."""
 
 import base64
 import hashlib
@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from holdfast.adapters.store.file_permissions import is_visible, make_home, restrict_to_owner
 from holdfast.errors import InvalidArgument, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 KEY_FILE = "secret.key"
 
-# Fixed: it only keeps our derivation apart from others'. The key itself must be hard to guess.
+# Constant: it only separates this key derivation from those of other programs. The key itself must be hard to guess.
 _SALT = b"holdfast agent secrets"
 
 
@@ -63,16 +64,17 @@ class FernetCipher:
 
 
 def load_home_cipher(home: Path) -> FernetCipher:
-    """The cipher with the key that the home keeps; the first call makes the key."""
+    """Return the cipher with the key of the home folder. The first call creates the folder and the key."""
     path = home / KEY_FILE
-    if not path.exists():
-        home.mkdir(parents=True, exist_ok=True)
+    if not is_visible(path):
+        make_home(home)
         _write_key(path)
+    restrict_to_owner(path)
     return FernetCipher(path.read_text().strip())
 
 
 def _write_key(path: Path) -> None:
-    """The file appears whole or not at all, and never replaces one."""
+    """Create the file with its whole content at once. A file that exists already is not replaced."""
     descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=path.name)
     try:
         with os.fdopen(descriptor, "w") as file:

@@ -1,4 +1,4 @@
-"""How single values are kept in a column, the same on SQLite and PostgreSQL."""
+"""Column types that are stored in the same way on SQLite and PostgreSQL."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -23,7 +23,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 class Instant(TypeDecorator[datetime]):
-    """An aware datetime as microseconds since 1970: sorts as a number and comes back exactly, in UTC."""
+    """A timezone-aware datetime, stored as microseconds since 1970. It is read back exactly, in UTC."""
 
     impl = BigInteger
     cache_ok = True
@@ -38,14 +38,14 @@ class Instant(TypeDecorator[datetime]):
 
 
 class EnumText(TypeDecorator[E], Generic[E]):
-    """A member of a closed set, by its value."""
+    """A member of an enum, stored as its value."""
 
     impl = Text
     cache_ok = True
 
-    def __init__(self, names: type[E]) -> None:
-        self.enum = names
-        self._members = {None: None} | {member.value: member for member in names}
+    def __init__(self, enum: type[E]) -> None:
+        self.enum = enum
+        self._members = {None: None} | {member.value: member for member in enum}
         super().__init__()
 
     def process_bind_param(self, value: E | str | None, _dialect: Dialect) -> str | None:
@@ -58,7 +58,7 @@ class EnumText(TypeDecorator[E], Generic[E]):
 
 
 class Json(TypeDecorator[dict[str, Any]]):
-    """An object as JSON text."""
+    """A JSON object, stored as text."""
 
     impl = Text
     cache_ok = True
@@ -73,7 +73,7 @@ class Json(TypeDecorator[dict[str, Any]]):
 
 
 class StringList(TypeDecorator[tuple[str, ...]]):
-    """Words in their order, as JSON text."""
+    """A list of strings, stored as JSON text."""
 
     impl = Text
     cache_ok = True
@@ -88,7 +88,7 @@ class StringList(TypeDecorator[tuple[str, ...]]):
 
 
 def to_json(value: object) -> str:
-    """JSON text. What JSON cannot hold is the caller's error."""
+    """Encode the value as JSON text. InvalidArgument if JSON cannot represent it."""
     try:
         return _encoder.encode(value).decode()
     except UnicodeEncodeError as error:
@@ -110,5 +110,5 @@ def _from_micros(value: int | None) -> datetime | None:
 
 
 def to_micros(moment: datetime) -> int:
-    """Exact, unlike ``timestamp()``, which passes through a float."""
+    """Convert to microseconds since 1970. Exact, unlike ``timestamp()``, which returns a float."""
     return (moment - _EPOCH) // _MICROSECOND

@@ -1,4 +1,4 @@
-"""How the store and the home stand, without opening or changing either."""
+"""What ``holdfast doctor`` finds out about the home folder and the database. Nothing is opened for writing or changed."""
 
 import asyncio
 import os
@@ -8,31 +8,53 @@ from pathlib import Path
 
 from holdfast.adapters.store import schema_upgrade
 from holdfast.adapters.store.cipher import KEY_FILE
-from holdfast.adapters.store.factory import read_revision_at, sqlite_path
+from holdfast.adapters.store.factory import (
+    is_inside,
+    read_revision_at,
+    require_folder,
+    sqlite_path,
+)
 from holdfast.adapters.store.file_lock import lock_owner
+from holdfast.adapters.store.file_permissions import (
+    can_restrict,
+    is_exposed,
+    is_shared_folder,
+    is_visible,
+    sqlite_files,
+)
 from holdfast.errors import BackendError
 from holdfast.ports.doctor_check import Check, Verdict
 
-_READABLE_BY_OTHERS = 0o077
-
 
 def check_home(home: Path) -> Iterator[Check]:
-    yield _check_writable("home", home)
+    writable = _check_writable("home", home)
+    yield writable
+    if writable.verdict is Verdict.GOOD:
+        yield from _check_permissions("home", home)
     key = home / KEY_FILE
-    if key.exists() and key.stat().st_mode & _READABLE_BY_OTHERS:
-        words = f"Others can read {key}, which opens the agents' secrets: chmod 600 {key}"
-        yield Check(Verdict.PROBLEM, "secret key", words)
+    if is_exposed(key):
+        message = f"Other users of this machine can read {key}, which decrypts the agents' secrets: chmod 600 {key}"
+        yield Check(Verdict.PROBLEM, "secret key", message)
 
 
-async def check_store(url: str) -> Check:
-    return await asyncio.to_thread(_check_store, url)
+async def check_store(url: str, *, home: Path | None = None) -> Check:
+    return await asyncio.to_thread(_check_store, url, home)
 
 
-def _check_store(url: str) -> Check:
+def check_database_files(url: str) -> Iterator[Check]:
+    """Report each file of a SQLite store that other users can read."""
+    path = sqlite_path(url)
+    for file in () if path is None else sqlite_files(path):
+        yield from _check_permissions("database", file)
+
+
+def _check_store(url: str, home: Path | None) -> Check:
     path = sqlite_path(url)
     try:
-        where, found = read_revision_at(url)
-        schema_upgrade.needs_upgrade(found, where)
+        if path is not None and not (home is not None and is_inside(path, home)):
+            require_folder(path)
+        where, revision = read_revision_at(url)
+        schema_upgrade.needs_upgrade(revision, where)
     except BackendError as error:
         return Check(Verdict.PROBLEM, "database", str(error))
     if path is not None and not path.exists():
@@ -40,7 +62,7 @@ def _check_store(url: str) -> Check:
     if path is not None and not os.access(path, os.W_OK):
         return Check(Verdict.PROBLEM, "database", f"{where} cannot be written.")
     return Check(
-        Verdict.GOOD, "database", f"{where} {_describe_revision(found)}{_describe_owner(path)}."
+        Verdict.GOOD, "database", f"{where} {_describe_revision(revision)}{_describe_owner(path)}."
     )
 
 
@@ -58,13 +80,28 @@ def _describe_owner(path: Path | None) -> str:
 
 
 def _check_writable(subject: str, path: Path) -> Check:
-    """Asked by writing: permissions do not know of full disks and read-only mounts."""
-    place = next(place for place in (path, *path.parents) if place.exists())
+    """Try to write: permission bits do not show full disks and read-only file systems."""
+    existing = next(place for place in (path, *path.parents) if is_visible(place))
     try:
-        with tempfile.TemporaryFile(dir=place) as file:
+        with tempfile.TemporaryFile(dir=existing) as file:
             file.write(b"x")
     except OSError as error:
-        words = f"{path} cannot be written: {error.strerror or error}."
-        return Check(Verdict.PROBLEM, subject, words)
-    words = "can be written" if place == path else "does not exist yet; the first start makes it"
-    return Check(Verdict.GOOD, subject, f"{path} {words}.")
+        message = f"{path} cannot be written: {error.strerror or error}."
+        return Check(Verdict.PROBLEM, subject, message)
+    state = "can be written" if existing == path else "does not exist yet; the first start makes it"
+    return Check(Verdict.GOOD, subject, f"{path} {state}.")
+
+
+def _check_permissions(subject: str, path: Path) -> Iterator[Check]:
+    if not is_exposed(path):
+        return
+    exposed = f"Other users of this machine can read {path}"
+    if can_restrict(path):
+        message = f"{exposed}; the next start of the server restricts it to its owner."
+        yield Check(Verdict.NOTE, subject, message)
+    elif is_shared_folder(path):
+        message = f"{exposed}, a folder that all users share: choose another with HOLDFAST_HOME."
+        yield Check(Verdict.PROBLEM, subject, message)
+    else:
+        message = f"{exposed}, which belongs to another user: chmod go= {path}"
+        yield Check(Verdict.PROBLEM, subject, message)

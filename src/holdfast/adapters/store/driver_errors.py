@@ -1,6 +1,6 @@
-"""What the drivers' errors mean to us, by table. Whatever no table knows stays as it is: a bug of ours.
+"""Translation of database errors to errors of Holdfast. An error that is not listed here is a bug and stays as it is.
 
-An error of the database ends its transaction: work that meets one lets it pass.
+A database error ends its transaction, so the work in a transaction must not catch it.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ Translate = Callable[[BaseException], HoldfastError | None]
 
 
 class TransactionConflict(StoreUnavailable):
-    """Two transactions met, or the connection broke, before the commit: the work may be tried again."""
+    """Two transactions conflicted, or the connection broke before the commit: the work can be run again."""
 
 
 _UNIQUE_CONSTRAINTS: Final[dict[str, tuple[type[HoldfastError], str]]] = {
@@ -42,7 +42,7 @@ _UNIQUE_CONSTRAINTS: Final[dict[str, tuple[type[HoldfastError], str]]] = {
     ),
     "uq_runs_holder": (StaleRun, "Another run holds the thread."),
     "uq_runs_paused": (StaleRun, "Another run waits for a person on the thread."),
-    # These are looked for or cleared away first, so only a race gets here: the second try finds them.
+    # The writer has checked that these do not exist, so this is a race; the second attempt sees the other's row.
     "uq_runs_request": (TransactionConflict, "A request was sent twice at the same moment."),
     "pk_calls": (TransactionConflict, "A call was written twice at the same moment."),
     "pk_context": (TransactionConflict, "A context was written twice at the same moment."),
@@ -51,20 +51,20 @@ _UNIQUE_CONSTRAINTS: Final[dict[str, tuple[type[HoldfastError], str]]] = {
 }
 
 
-def translate_errors(engine: Engine, meaning: Translate) -> None:
-    """From now on the engine raises errors of ours wherever a table knows one."""
+def translate_errors(engine: Engine, translate_driver_error: Translate) -> None:
+    """Make the engine raise errors of Holdfast instead of database errors."""
 
     def translate(context: ExceptionContext) -> HoldfastError | None:
         error = context.original_exception
         if context.is_disconnect:
             return TransactionConflict(f"The connection to the database is lost: {error}")
-        return _translate_python_error(error) or meaning(error)
+        return _translate_python_error(error) or translate_driver_error(error)
 
     event.listen(engine, "handle_error", translate)
 
 
 def unique_violation(constraint: str | None) -> HoldfastError:
-    """A unique constraint refused the row."""
+    """Return the error for a row that a unique constraint refused."""
     kind, text = _UNIQUE_CONSTRAINTS.get(
         constraint or "", (AlreadyExists, "An object with this id already exists.")
     )
@@ -72,12 +72,12 @@ def unique_violation(constraint: str | None) -> HoldfastError:
 
 
 def foreign_key_violation() -> HoldfastError:
-    """A foreign key refused the row."""
+    """Return the error for a row that a foreign key refused."""
     return NotFound("An object that this one refers to does not exist.")
 
 
 def _translate_python_error(error: BaseException) -> HoldfastError | None:
-    """The drivers leave it to Python to say that a value has no form in the database."""
+    """Python raises these itself for values that the database cannot store."""
     if isinstance(error, UnicodeEncodeError):
         return InvalidArgument("The text holds a lone surrogate, which is not a character.")
     if isinstance(error, OverflowError):
@@ -86,13 +86,17 @@ def _translate_python_error(error: BaseException) -> HoldfastError | None:
 
 
 def constraint_names_by_columns() -> dict[str, str]:
-    """The names of unique constraints by their columns, which is how SQLite speaks of them."""
-    found: dict[str, str] = {}
+    """Return the names of all unique constraints by their columns: SQLite reports only the columns."""
+    names: dict[str, str] = {}
     for table in tables.metadata.tables.values():
-        rules: list[Index | PrimaryKeyConstraint | UniqueConstraint] = [table.primary_key]
-        rules += [index for index in table.indexes if index.unique]
-        rules += [rule for rule in table.constraints if isinstance(rule, UniqueConstraint)]
-        for rule in rules:
-            columns = ", ".join(f"{table.name}.{column.name}" for column in rule.columns)
-            found[columns] = str(rule.name)
-    return found
+        constraints: list[Index | PrimaryKeyConstraint | UniqueConstraint] = [table.primary_key]
+        constraints += [index for index in table.indexes if index.unique]
+        constraints += [
+            constraint
+            for constraint in table.constraints
+            if isinstance(constraint, UniqueConstraint)
+        ]
+        for constraint in constraints:
+            columns = ", ".join(f"{table.name}.{column.name}" for column in constraint.columns)
+            names[columns] = str(constraint.name)
+    return names

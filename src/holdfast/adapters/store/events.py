@@ -1,4 +1,4 @@
-"""The durable events of runs, neighbours together. A stored message is not kept twice: its events point at it."""
+"""The durable events of runs. Consecutive events share a row; events of a stored message refer to it by id."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby, islice
@@ -40,24 +40,24 @@ class SqlEvents:
         rows = _select_after.fetch_all(
             self._connection, {"run": run_id, "start": seq, "most": limit}
         )
-        # A row of a quick stream holds many events: no more of them are read than are wanted.
-        found = (event for row in rows for event in _unpack(run_id, row) if event.seq > seq)
-        return list(islice(found, limit))
+        # A row of a fast stream contains many events; decoding stops at the limit.
+        events = (event for row in rows for event in _unpack(run_id, row) if event.seq > seq)
+        return list(islice(events, limit))
 
 
 def _message_id(event: Event) -> str | None:
-    """Events of one message make a row, and so do streamed ones."""
+    """Return the id of the event's stored message. Consecutive events with the same id, or with none, share a row."""
     return event.fact.message.id if isinstance(event.fact, MessageStored) else None
 
 
 def _to_row(events: list[Event]) -> dict[str, object]:
-    stored = _message_id(events[0])
+    message_id = _message_id(events[0])
     return {
         "run_id": events[0].run_id,
         "seq": events[0].seq,
         "last_seq": events[-1].seq,
-        "message_id": stored,
-        "body": None if stored else to_json([event.fact for event in events]),
+        "message_id": message_id,
+        "body": None if message_id else to_json([event.fact for event in events]),
     }
 
 

@@ -1,9 +1,14 @@
-"""Which store a URL means."""
+"""Opening the store that a URL names."""
 
 from pathlib import Path
 
 from holdfast.adapters.store import schema_upgrade
 from holdfast.adapters.store.cipher import Cipher
+from holdfast.adapters.store.file_permissions import (
+    make_home,
+    make_private_folder,
+    restrict_to_owner,
+)
 from holdfast.adapters.store.sql_store import SqlStore
 from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.errors import SettingInvalid
@@ -13,22 +18,28 @@ _POSTGRES = ("postgresql://", "postgres://", "postgresql+psycopg://")
 
 
 def sqlite_path(url: str) -> Path | None:
-    """The file that the address means; None if it means another kind of database."""
+    """Return the file that the URL names; None if it names another kind of database."""
     return Path(url.removeprefix(_SQLITE)) if url.startswith(_SQLITE) else None
 
 
 def read_revision_at(url: str) -> tuple[str, str | None]:
-    """The place without its password, and the revision of the store there: None if there is none yet."""
+    """Return the address without its password, and the schema revision there; None if the database is empty."""
     if (path := sqlite_path(url)) is not None:
         return str(path), schema_upgrade.read_file_revision(path)
-    from holdfast.adapters.store.postgres import read_revision_at  # noqa: PLC0415 - only for those who use PostgreSQL - see below
+    from holdfast.adapters.store.postgres import read_revision  # noqa: PLC0415 - see open_store
 
-    return read_revision_at(url)
+    return read_revision(url)
 
 
-async def open_store(url: str, *, cipher: Cipher) -> SqlStore:
-    """``sqlite:///relative``, ``sqlite:////absolute`` or ``postgresql://user:password@host/name``."""
+async def open_store(url: str, *, cipher: Cipher, home: Path | None = None) -> SqlStore:
+    """Open ``sqlite:///relative``, ``sqlite:////absolute`` or ``postgresql://user:password@host/name``.
+
+    SettingInvalid if the URL cannot be used. A database file inside ``home`` gets its folder created.
+    """
+    if home is not None:
+        restrict_to_owner(home)
     if (path := sqlite_path(url)) is not None:
+        _prepare_folder(path, home)
         return await SqliteStore.open(path, cipher=cipher)
     if url.startswith(_POSTGRES):
         # Imported here because the driver takes long to load and most servers use SQLite.
@@ -39,3 +50,25 @@ async def open_store(url: str, *, cipher: Cipher) -> SqlStore:
     raise SettingInvalid(
         f"A database of the kind {kind!r} is not known. Use sqlite:///path or postgresql://…"
     )
+
+
+def _prepare_folder(path: Path, home: Path | None) -> None:
+    if home is not None and is_inside(path, home):
+        make_home(home)
+        make_private_folder(path.parent)
+    else:
+        require_folder(path)
+
+
+def is_inside(path: Path, home: Path) -> bool:
+    return path.absolute().is_relative_to(home.absolute())
+
+
+def require_folder(path: Path) -> None:
+    """Raise SettingInvalid if the folder of the database does not exist: outside the home none is created."""
+    if not path.parent.is_dir():
+        folder = path.parent.absolute()
+        raise SettingInvalid(
+            f"The folder {folder} of the database does not exist. Create it (mkdir -p {folder}), or choose another "
+            "place with HOLDFAST_DATABASE_URL."
+        )

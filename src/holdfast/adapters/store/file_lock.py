@@ -1,4 +1,4 @@
-"""At most one server per SQLite file. The lock is the kernel's: it dies with the process, however that ends."""
+"""A lock that allows one server per SQLite file. The kernel releases it when the process ends, however that happens."""
 
 import fcntl
 import os
@@ -8,7 +8,8 @@ from holdfast.errors import HomeInUse
 
 
 def lock_owner(store: Path) -> str | None:
-    """The process that uses the store now, if any. Asking holds the lock for an instant, and changes nothing."""
+    """Return the id of the process that uses the store now; None if there is none. Takes the lock for an instant and
+    changes nothing."""
     path = _lock_path(store)
     if not path.exists():
         return None
@@ -25,9 +26,11 @@ def _lock_path(store: Path) -> Path:
 
 
 class FileLock:
+    """Held from construction until ``release``. HomeInUse if another process holds it."""
+
     def __init__(self, store: Path) -> None:
         path = _lock_path(store)
-        # Opened without truncating: the number inside is for the message below, only the lock counts.
+        # Opened without truncating: the process id in it is needed for the message below.
         self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+")
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -43,5 +46,5 @@ class FileLock:
         self._file.flush()
 
     def release(self) -> None:
-        """The file stays: if it were deleted, two servers could each lock a file of that name."""
+        """Release the lock. The file stays: if it were deleted, two servers could each lock a file of that name."""
         self._file.close()

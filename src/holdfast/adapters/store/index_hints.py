@@ -1,5 +1,5 @@
-"""Which index a query takes. PostgreSQL knows what is in its tables and chooses well, once it may not read a whole
-table; SQLite guesses from the number of conditions, so it is told."""
+"""Hints that make a query use the right index. PostgreSQL has statistics and chooses well if sequential scans are off.
+SQLite guesses from the number of conditions, so the other columns are excluded explicitly."""
 
 from typing import Any
 
@@ -12,14 +12,14 @@ _DISABLE_SEQUENTIAL_SCANS = text("SET LOCAL enable_seqscan = off")
 
 
 def prefer_indexes(connection: Connection) -> None:
-    """For the rest of the transaction: a table is read as a whole only if it has no index that would do. PostgreSQL
-    would rather read a large one than walk its index, since it takes every page of that for a move of a disk's arm."""
+    """Make PostgreSQL scan a whole table only if no index can be used, for the rest of the transaction. By default it
+    avoids large index scans because it assumes slow random access."""
     if connection.dialect.name == "postgresql":
         connection.execute(_DISABLE_SEQUENTIAL_SCANS)
 
 
-class without_index(ReturnTypeFromArgs[Any]):  # noqa: N801 - it is used as a function
-    """A column that is compared, but by which SQLite looks up no index."""
+class without_index(ReturnTypeFromArgs[Any]):  # noqa: N801 - used as a function
+    """A column in a condition for which SQLite must not use an index."""
 
     inherit_cache = True
 

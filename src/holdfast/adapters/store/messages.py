@@ -1,4 +1,4 @@
-"""The history and the contexts that show parts of it."""
+"""Messages and the contexts that show them."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -11,7 +11,7 @@ from holdfast.adapters.store import tables
 from holdfast.adapters.store.columns import to_json
 from holdfast.adapters.store.prepared_statement import PreparedStatement
 from holdfast.adapters.store.row_mapper import RowMapper
-from holdfast.adapters.store.threads import thread_not_found as thread_missing
+from holdfast.adapters.store.threads import thread_not_found
 from holdfast.core.messages import Message, Role
 from holdfast.core.paging import Order, Page
 from holdfast.errors import NotFound
@@ -21,13 +21,13 @@ _context = tables.context
 _shared = tables.shared
 
 MESSAGE = RowMapper(Message, _messages)
-# Rows of a search that are fetched at once: most searches end within the first few.
+# How many rows of a search are fetched at once: most searches end within the first few.
 _SEARCH_CHUNK = 100
 
 _select_organization = PreparedStatement(
     select(tables.threads.c.organization_id).where(tables.threads.c.id == bindparam("thread"))
 )
-# Keeps the thread from being deleted before this transaction is over.
+# Prevents that the thread is deleted before this transaction ends.
 _lock_thread = (
     select(tables.threads.c.id)
     .where(tables.threads.c.id == bindparam("thread"), tables.threads.c.deleted_at.is_(None))
@@ -111,8 +111,8 @@ class SqlMessages:
 
     def set_context(self, thread_id: str, message_ids: Sequence[str]) -> None:
         self._connection.execute(delete(_context).where(_context.c.thread_id == thread_id))
-        # Places count from 0 here and rows appended later take their position, which is always higher:
-        # there are at least as many positions given out as there are rows to show.
+        # Places start at 0 here. Messages that are appended later use their position as place, which is always higher:
+        # at least as many positions were assigned as there are messages in the context.
         rows = [
             {"thread_id": thread_id, "place": place, "message_id": message_id}
             for place, message_id in enumerate(message_ids)
@@ -122,20 +122,20 @@ class SqlMessages:
     def replace_in_context(self, message: Message, message_ids: Sequence[str]) -> Message:
         thread_id = message.thread_id
         stored = self._insert_message(message, self._organization_id(thread_id))
-        left = self._remove_from_context(thread_id, set(message_ids))
-        if left:
-            shown = {"thread_id": thread_id, "place": max(left), "message_id": stored.id}
+        places = self._remove_from_context(thread_id, set(message_ids))
+        if places:
+            shown = {"thread_id": thread_id, "place": max(places), "message_id": stored.id}
             _insert_into_context.execute_many(self._connection, [shown])
         return stored
 
     def hide(self, thread_id: str, message_ids: Sequence[str]) -> None:
-        # By their ids, so that of two who hide rows at the same time neither shows again what the other hid.
+        # Deleted by id, so that two transactions that hide messages at the same time do not undo each other.
         rows = [{"thread": thread_id, "message": message_id} for message_id in message_ids]
         _delete_from_context.execute_many(self._connection, rows)
 
     def share(self, source_id: str, thread_id: str, message_ids: Sequence[str]) -> None:
         if self._connection.execute(_lock_thread, {"thread": source_id}).first() is None:
-            raise thread_missing(source_id)
+            raise thread_not_found(source_id)
         rows = [{"thread_id": thread_id, "message_id": message_id} for message_id in message_ids]
         if rows:
             self._connection.execute(insert(_shared), rows)
@@ -171,12 +171,12 @@ class SqlMessages:
         return [MESSAGE.from_row(row) for row in rows]
 
     def list_approval_messages(self, step_ids: Collection[str]) -> Sequence[Message]:
-        wanted = (
+        selected = (
             select(*MESSAGE.columns)
             .where(_messages.c.step_id.in_(step_ids), _messages.c.role == Role.APPROVAL)
             .order_by(_messages.c.position)
         )
-        return [MESSAGE.from_row(row) for row in self._connection.execute(wanted)]
+        return [MESSAGE.from_row(row) for row in self._connection.execute(selected)]
 
     def count(self, agent_id: str, thread_id: str | None = None) -> int:
         query = select(func.count()).where(_messages.c.agent_id == agent_id)
@@ -223,7 +223,7 @@ class SqlMessages:
     def _in_history(self, thread_id: str) -> ColumnElement[bool]:
         own = _messages.c.thread_id == thread_id
         shared = select(_shared.c.message_id).where(_shared.c.thread_id == thread_id)
-        # Few threads are forks, and the question is a costly one to ask of all.
+        # Few threads are forks, and the condition is expensive.
         if self._connection.execute(shared.limit(1)).first() is None:
             return own
         return or_(own, _messages.c.id.in_(shared))
@@ -231,7 +231,7 @@ class SqlMessages:
     def _organization_id(self, thread_id: str) -> str:
         found = _select_organization.fetch_first(self._connection, {"thread": thread_id})
         if found is None:
-            raise thread_missing(thread_id)
+            raise thread_not_found(thread_id)
         return str(found[0])
 
     def _insert_message(self, message: Message, organization_id: str) -> Message:
@@ -240,8 +240,8 @@ class SqlMessages:
         return msgspec.structs.replace(message, position=position)
 
     def _remove_from_context(self, thread_id: str, message_ids: set[str]) -> Sequence[int]:
-        """The places of these neighbours, which are free now. One that somebody else hides meanwhile is not among
-        them."""
+        """Remove these neighbours from the context and return their places. A message that another transaction hides at the
+        same time is not among them."""
         shown = self._connection.execute(_select_places, {"thread": thread_id}).all()
         places = [place for place, message_id in shown if message_id in message_ids]
         if not places:
@@ -269,8 +269,8 @@ def _searchable_text(message: Message) -> str:
 
 
 def _may_contain(text: str) -> ColumnElement[bool]:
-    """True of every row that says the text, and of few others: JSON keeps the order of characters, so the
-    text as JSON is part of the body as JSON."""
+    """Return a condition that is true of every message with the text, and of few others: JSON keeps the order of
+    characters, so the text as JSON is part of the body as JSON."""
     return _messages.c.body.icontains(to_json(text)[1:-1], autoescape=True)
 
 

@@ -1,4 +1,4 @@
-"""A window of a sorted list around cursors (wire-v1 §1.10). The history of messages has its own rule."""
+"""Pages of sorted lists, with cursors (wire-v1 §1.10). Lists of messages have their own rule, see ``messages``."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -21,15 +21,15 @@ from holdfast.adapters.store.index_hints import without_index
 from holdfast.core.paging import Order, Page
 from holdfast.errors import InvalidArgument, NotFound
 
-# Sorts after every number that is really stored, so that rows without a value come last.
+# Larger than every stored number, so that rows without a value come last.
 _SORTS_LAST = 2**63 - 1
 
 CursorPosition = tuple[Any, str]
 
 
 class PagedList:
-    """One list of objects: what it can be sorted by, and what an unknown cursor means. Objects that lack the value
-    come last, unless the order is among ``only_with_value``: then they are not in the list."""
+    """A list of one kind of objects. ``orders`` are the keys that it can be sorted by. Objects without the sort key's
+    value come last, or are left out if the key is in ``only_with_value``."""
 
     def __init__(
         self,
@@ -57,10 +57,10 @@ class PagedList:
         *,
         has_narrower_condition: bool = False,
     ) -> Sequence[Row[Any]]:
-        """The rows of ``query`` on this page, in sort order. ``found_otherwise``: a condition of the query leads to
-        fewer of them than the organisation does."""
+        """Return the rows of ``query`` on this page, in sort order. ``has_narrower_condition``: the query has a condition
+        that selects fewer rows than the organisation, so its index is used."""
         key = self._sort_key(page)
-        falling = page.order is Order.DESC
+        descending = page.order is Order.DESC
         owner = (
             without_index(self._organization_id)
             if has_narrower_condition
@@ -72,12 +72,12 @@ class PagedList:
         after = self._find_cursor(connection, organization_id, key, page.after)
         before = self._find_cursor(connection, organization_id, key, page.before)
         if after is not None:
-            query = query.where(self._is_past(key, after, falling=falling))
+            query = query.where(self._is_past(key, after, descending=descending))
         if before is not None:
-            query = query.where(self._is_past(key, before, falling=not falling))
-        # Only ``before``: the rows nearest to the cursor are wanted, so the walk goes backwards.
+            query = query.where(self._is_past(key, before, descending=not descending))
+        # With ``before`` alone the page ends at the cursor, so it is read backwards from there.
         backwards = before is not None and after is None
-        if falling is not backwards:
+        if descending is not backwards:
             query = query.order_by(key.desc(), self._id.desc())
         else:
             query = query.order_by(key.asc(), self._id.asc())
@@ -117,10 +117,10 @@ class PagedList:
         raise NotFound(f"No {self._kind} found with id {cursor}")
 
     def _is_past(
-        self, key: ColumnElement[Any], place: CursorPosition, *, falling: bool
+        self, key: ColumnElement[Any], position: CursorPosition, *, descending: bool
     ) -> ColumnElement[bool]:
-        here = tuple_(key, self._id)
-        # As one comparison of two columns, an index begins right there.
-        value, identity = place
-        there = tuple_(literal(value, key.type), literal(identity, self._id.type))
-        return here < there if falling else here > there
+        # Compared as one pair, so that an index scan starts right at the cursor.
+        value, identity = position
+        cursor = tuple_(literal(value, key.type), literal(identity, self._id.type))
+        row = tuple_(key, self._id)
+        return row < cursor if descending else row > cursor

@@ -1,4 +1,4 @@
-"""The Store on PostgreSQL: a pool of connections, as many threads, and one lock against a second server."""
+"""The store on PostgreSQL: a pool of connections, as many threads, and a lock that excludes a second server."""
 
 import asyncio
 from collections.abc import Callable
@@ -28,9 +28,9 @@ from holdfast.errors import (
 )
 
 CONNECTIONS: Final = 8
-# How long one statement may take: far more than any of ours does. One that waits longer waits for a lock or a disk.
+# How long one statement may take: far longer than any normal one. Beyond this it waits for a lock or a disk.
 STATEMENT_SECONDS: Final = 60
-# A database that was cut off is given up after about half a minute. Whatever the address says itself, holds.
+# A connection that was cut off is given up after about half a minute. Options in the URL take precedence.
 _CONNECT_OPTIONS: Final = {
     "connect_timeout": 10,
     "keepalives_idle": 10,
@@ -46,7 +46,7 @@ class PostgresStore(SqlStore):
     async def open(
         cls, url: str, *, cipher: Cipher, statement_seconds: float = STATEMENT_SECONDS
     ) -> "PostgresStore":
-        """Open the store in this database, up to date and locked for this process."""
+        """Open the store in this database: upgraded to the newest revision and locked for this process."""
         return await asyncio.to_thread(cls._open, url, cipher, statement_seconds)
 
     @classmethod
@@ -56,13 +56,13 @@ class PostgresStore(SqlStore):
         lock = ServerLock(_create_engine(address, unpooled=True))
         try:
             lock.acquire()
-            # A new connection may mean that all were lost, the one with the lock among them.
+            # A new connection may mean that all connections were lost, including the one with the lock.
             event.listen(engine, "connect", lambda *_: lock.acquire())
             with engine.connect() as connection:
                 schema_upgrade.upgrade_database(
                     connection, address.render_as_string(hide_password=True)
                 )
-            # A migration takes the time that it takes; from here on nobody waits for ever.
+            # Migrations have no time limit; the statement timeout is set afterwards.
             engine.dispose()
             event.listen(engine, "connect", _limit_statements(statement_seconds))
         except BaseException:
@@ -83,8 +83,8 @@ class PostgresStore(SqlStore):
         )
 
 
-def read_revision_at(url: str) -> tuple[str, str | None]:
-    """The database's address without its password, and the revision of the store in it."""
+def read_revision(url: str) -> tuple[str, str | None]:
+    """Return the address without its password, and the schema revision there; None if the database is empty."""
     address = _parse_url(url)
     engine = _create_engine(address, unpooled=True)
     try:
@@ -104,15 +104,15 @@ def _parse_url(url: str) -> URL:
 
 
 def _limit_statements(seconds: float) -> Callable[[psycopg.Connection[Any], object], None]:
-    """For each connection that is made: no statement takes longer."""
+    """Return a handler that sets the statement timeout of each new connection."""
 
-    def bound(connection: psycopg.Connection[Any], _: object) -> None:
+    def set_timeout(connection: psycopg.Connection[Any], _: object) -> None:
         with connection.cursor() as cursor:
             cursor.execute(f"SET statement_timeout = {int(seconds * 1000)}".encode())
-        # Else it would end with the transaction, should that be rolled back.
+        # Without a commit a rollback would reset it.
         connection.commit()
 
-    return bound
+    return set_timeout
 
 
 def _create_engine(address: URL, *, unpooled: bool = False) -> Engine:

@@ -1,6 +1,6 @@
-"""Statements that every turn runs: SQLAlchemy says once what they are, from then on the driver runs them.
+"""Prepared statements for what every turn executes: SQLAlchemy compiles them once, then the driver executes them directly.
 
-Not for statements that are built anew each time or hold a list (``IN``): those go through the connection.
+Not for statements that are built anew each time or contain a list (``IN``): those are executed by the connection.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ _Converter: TypeAlias = Callable[[Any], Any]
 
 
 class PreparedStatement:
-    """A statement, its parameters given by name. It writes whole rows unless ``columns`` names some."""
+    """A statement with parameters by name. An insert or update writes all columns unless ``columns`` names some."""
 
     def __init__(self, statement: Statement, columns: Collection[str] | None = None) -> None:
         self._statement = statement
@@ -28,7 +28,7 @@ class PreparedStatement:
         self._compiled: dict[str, _Compiled] = {}
 
     def fetch_all(self, connection: Connection, values: Values) -> Iterator[Row]:
-        """What it selects or returns, in the order of its columns."""
+        """Execute and return all rows, in the order of the statement's columns."""
         plan = self._compile(connection)
         parameters = plan.parameters(values)
 
@@ -39,11 +39,11 @@ class PreparedStatement:
         return plan.convert_rows(run_on_cursor(connection, plan.text, work))
 
     def fetch_first(self, connection: Connection, values: Values) -> Row | None:
-        """The first of its rows."""
+        """Execute and return the first row; None if there is none."""
         return next(self.fetch_all(connection, values), None)
 
     def execute(self, connection: Connection, values: Values) -> int:
-        """How many rows it wrote."""
+        """Execute and return how many rows were written."""
         plan = self._compile(connection)
         parameters = plan.parameters(values)
 
@@ -62,7 +62,7 @@ class PreparedStatement:
             )
 
     def _compile(self, connection: Connection) -> "_Compiled":
-        # By name: every connection of this process to one kind of database speaks the same SQL.
+        # By name: all connections to one kind of database use the same SQL.
         plan = self._compiled.get(connection.dialect.name)
         if plan is None:
             plan = _compile_statement(self._statement, self._columns, connection.dialect)
@@ -71,24 +71,24 @@ class PreparedStatement:
 
 
 def run_on_cursor(connection: Connection, text: str, work: Callable[[DBAPICursor], T]) -> T:
-    """Work on a cursor of the driver; its errors mean what they mean everywhere (``driver_errors``)."""
+    """Run ``work`` with a cursor of the driver. Its errors are translated as everywhere (``driver_errors``)."""
     cursor = connection.connection.cursor()
     try:
         return work(cursor)
     except (connection.dialect.loaded_dbapi.Error, ValueError, OverflowError) as error:
-        connection._handle_dbapi_exception(error, text, None, cursor, None)  # noqa: SLF001 - SQLAlchemy has no public door to its own handling
+        connection._handle_dbapi_exception(error, text, None, cursor, None)  # noqa: SLF001 - SQLAlchemy has no public function for this
 
 
 @dataclass(frozen=True, slots=True)
 class _Compiled:
-    """A statement as one driver takes it."""
+    """A statement in the form that one driver takes."""
 
     text: str
     positional: bool
-    # Each place in the text: the parameter's name and what the driver needs done to its value.
+    # For each parameter in the text: its name, and the conversion of its value for the driver.
     binds: tuple[tuple[str, _Converter | None], ...]
     constants: Values
-    # The columns of a result whose values are not what the driver gives.
+    # The result columns whose values need a conversion, by index.
     converted_columns: tuple[tuple[int, _Converter], ...]
 
     def parameters(self, values: Values) -> Any:

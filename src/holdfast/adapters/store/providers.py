@@ -1,4 +1,4 @@
-"""Providers that users brought. Their keys are in the table as ``cipher`` wrote them."""
+"""User providers. Their keys are encrypted by ``cipher``."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -61,24 +61,24 @@ class SqlProviders:
             raise _not_found(provider.id)
 
     def delete(self, organization_id: str, provider_id: str) -> None:
-        gone = self._connection.execute(
+        deleted = self._connection.execute(
             delete(_providers).where(*_has_id(organization_id, provider_id))
         )
-        if gone.rowcount == 0:
+        if deleted.rowcount == 0:
             raise _not_found(provider_id)
 
     def list(self, organization_id: str, query: ProviderQuery) -> Sequence[Provider]:
-        wanted = select(*_columns)
+        selected = select(*_columns)
         if query.name is not None:
-            wanted = wanted.where(_providers.c.name == query.name)
+            selected = selected.where(_providers.c.name == query.name)
         if query.provider_type is not None:
-            wanted = wanted.where(_providers.c.provider_type == query.provider_type)
-        rows = _paged_list.select_page(self._connection, wanted, organization_id, query.page)
+            selected = selected.where(_providers.c.provider_type == query.provider_type)
+        rows = _paged_list.select_page(self._connection, selected, organization_id, query.page)
         return [self._from_row(row) for row in rows]
 
     def _to_row(self, provider: Provider) -> dict[str, Any]:
-        hidden = self._cipher.encrypt(to_json(provider.keys))
-        return PROVIDER.to_row(provider) | {"encrypted_keys": hidden}
+        encrypted = self._cipher.encrypt(to_json(provider.keys))
+        return PROVIDER.to_row(provider) | {"encrypted_keys": encrypted}
 
     def _from_row(self, row: Sequence[Any]) -> Provider:
         keys = msgspec.json.decode(self._cipher.decrypt(row[-1]), type=Keys)

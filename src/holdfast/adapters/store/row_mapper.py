@@ -1,6 +1,7 @@
-"""Core values as rows and back: a field with a column of its name goes there, all others into ``body``.
+"""Conversion of core values to rows and back. A field with a column of its name is stored there, all other fields in
+``body``.
 
-Nothing is listed by hand, so a new field of a value is kept without a change here.
+Fields are not listed by hand, so a new field of a value is stored without a change here.
 """
 
 from collections.abc import Collection, Sequence
@@ -22,10 +23,10 @@ _IMMUTABLE_COLUMNS = frozenset(
 
 
 class JsonBody(Generic[T]):
-    """Some fields of a value as one JSON text."""
+    """Some fields of a value, encoded as one JSON text."""
 
     def __init__(self, kind: type[T], names: Collection[str]) -> None:
-        # A struct wants the fields without a default first.
+        # A struct needs the fields without a default first.
         fields = sorted(
             (field for field in msgspec.structs.fields(kind) if field.name in names),
             key=lambda field: not field.required,
@@ -34,11 +35,11 @@ class JsonBody(Generic[T]):
             f"{kind.__name__}Body", [_struct_field(field) for field in fields], omit_defaults=True
         )
         self._values = attrgetter(*(field.name for field in fields))
-        # A dict of just what the text holds: the value itself knows its defaults.
+        # Decoded to a dict with only the fields in the text: the value's class has the defaults.
         decoder: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder(
             TypedDict(
                 f"{kind.__name__}Fields", {field.name: _typed_dict_field(field) for field in fields}
-            )  # type: ignore[operator] # mypy knows only those that are written out
+            )  # type: ignore[operator] # mypy accepts only literal fields
         )
         self.decode = decoder.decode
 
@@ -47,8 +48,8 @@ class JsonBody(Generic[T]):
 
 
 class RowMapper(Generic[T]):
-    """One kind of value and its table. ``apart`` names fields that are kept elsewhere, ``kept`` those that saving
-    leaves alone."""
+    """Maps one kind of value to its table. Fields in ``stored_elsewhere`` are not part of the row; columns in
+    ``skipped_by_save`` are written when the row is added and not when it is saved."""
 
     def __init__(
         self,
@@ -67,11 +68,11 @@ class RowMapper(Generic[T]):
         self._body = JsonBody(
             kind, [n for n in names if n not in self._names and n not in stored_elsewhere]
         )
-        # What saving writes: not what a thing keeps for life, whose indices would be written anew each time.
+        # The columns that saving writes. Writing the immutable ones would update their indexes each time.
         self.mutable_columns = tuple(
             c.name for c in table.c if c.name not in {*_IMMUTABLE_COLUMNS, *skipped_by_save}
         )
-        # What a query selects, in the order in which ``value`` reads it.
+        # The columns that a query selects, in the order in which ``from_row`` reads them.
         self.columns = (*(table.c[name] for name in self._names), table.c.body)
 
     def to_row(self, value: T) -> dict[str, Any]:
@@ -81,11 +82,11 @@ class RowMapper(Generic[T]):
         row["body"] = self._body.encode(value)
         return row
 
-    def from_row(self, row: Sequence[Any], **apart: Any) -> T:
-        """The value whose ``columns`` come first in the row."""
+    def from_row(self, row: Sequence[Any], **stored_elsewhere: Any) -> T:
+        """Return the value. ``columns`` come first in the row; the fields that are stored elsewhere are arguments."""
         fields = self._body.decode(row[len(self._names)])
         fields.update(self._pair_with_names(row))
-        return self._kind(**fields, **apart)
+        return self._kind(**fields, **stored_elsewhere)
 
 
 def _typed_dict_field(field: msgspec.structs.FieldInfo) -> Any:
@@ -93,7 +94,7 @@ def _typed_dict_field(field: msgspec.structs.FieldInfo) -> Any:
 
 
 def _struct_field(field: msgspec.structs.FieldInfo) -> tuple[Any, ...]:
-    """The field as ``defstruct`` takes it."""
+    """Return the field in the form that ``defstruct`` takes."""
     if field.default_factory is not msgspec.NODEFAULT:
         return field.name, field.type, msgspec.field(default_factory=field.default_factory)
     if field.default is not msgspec.NODEFAULT:
@@ -101,7 +102,7 @@ def _struct_field(field: msgspec.structs.FieldInfo) -> tuple[Any, ...]:
     return field.name, field.type
 
 
-def refuse_nul(what: str, text: str | None) -> None:
-    """PostgreSQL cannot keep NUL in a text column."""
+def refuse_nul(name: str, text: str | None) -> None:
+    """Raise InvalidArgument if the text contains NUL, which PostgreSQL cannot store in a text column."""
     if text is not None and "\x00" in text:
-        raise InvalidArgument(f"{what} must not contain NUL characters.")
+        raise InvalidArgument(f"{name} must not contain NUL characters.")

@@ -1,5 +1,6 @@
-"""Which runs are on a page. Any conditions may meet, and there may be a million runs: so at most one index is walked,
-in the order of the list; all conditions are in it, and only the rows of the page itself are read afterwards."""
+"""Selecting a page of runs. Filters can be combined freely, and there may be a million runs. So a query scans one
+index at most, in the order of the list. That index contains all columns of the filters, and only the rows of the page
+are read from the table."""
 
 import math
 import operator
@@ -17,10 +18,10 @@ from holdfast.core.runs import Bound, Comparison, RunQuery, RunStatus
 _runs = tables.runs
 _tools = tables.run_tools
 
-# Runs that called a tool: up to so many are looked up one by one, more are met soon enough on the way.
+# If at most this many runs called a tool, they are selected by id; more are found soon enough by scanning an index.
 FEW_RUNS: Final = 1_000
 BY_DURATION: Final = "duration"
-# So many runs of an agent are sorted sooner than they are met among all others.
+# Up to this many runs of one agent, sorting them is faster than finding them in the index of all durations.
 _MAX_SORTED_RUNS: Final = 20_000
 
 _COMPARE: Final[dict[Comparison, Callable[[Any, Any], Any]]] = {
@@ -41,16 +42,16 @@ _paged_list = PagedList(
 
 
 def status_condition(statuses: Collection[RunStatus], table: str = "runs") -> ColumnElement[bool]:
-    """In the words of an index: with parameters in their place no database would think of it, and would read all
-    runs instead."""
+    """Return the condition as literal SQL, exactly as the partial index has it. With bound parameters the database would
+    not use the index and would read all runs."""
     names = [f"'{status}'" for status in sorted(statuses)]
-    words = f"IN ({', '.join(names)})" if len(names) > 1 else f"= {names[0]}"
-    return text(f"{table}.status {words}")  # type: ignore[return-value] # a condition, if plain
+    comparison = f"IN ({', '.join(names)})" if len(names) > 1 else f"= {names[0]}"
+    return text(f"{table}.status {comparison}")  # type: ignore[return-value] # SQLAlchemy accepts text as a condition
 
 
 IS_LIVE: Final = status_condition(LIVE)
 _PAUSED: Final = frozenset({RunStatus.PAUSED})
-# Statuses that few runs have, each group with an index of its own.
+# Statuses that few runs have. Each group has its own partial index.
 _RARE_STATUSES: Final = {
     LIVE: IS_LIVE,
     _PAUSED: status_condition(_PAUSED),
@@ -59,32 +60,34 @@ _RARE_STATUSES: Final = {
 
 
 def ids_on_page(connection: Connection, organization_id: str, query: RunQuery) -> Sequence[str]:
-    """The ids of the runs, in sort order."""
+    """Return the ids of the runs on the page, in sort order."""
     prefer_indexes(connection)
     few = _find_few_by_tools(connection, query)
     if query.tools_used and few is not None and not few:
         return []
-    led_by = _index_columns(query, few)
-    wanted = select(_runs.c.id).where(*_conditions(query, led_by))
+    index_columns = _index_columns(query, few)
+    selected = select(_runs.c.id).where(*_conditions(query, index_columns))
     if query.tools_used:
-        wanted = wanted.where(_used_tools(query.tools_used) if few is None else _runs.c.id.in_(few))
+        selected = selected.where(
+            _used_tools(query.tools_used) if few is None else _runs.c.id.in_(few)
+        )
     if query.duration_percentile is not None:
         least = _find_percentile(connection, organization_id, query)
         if least is None:
             return []
-        wanted = wanted.where(_hint(_runs.c.total_duration_ns, led_by) >= least)
+        selected = selected.where(_hint(_runs.c.total_duration_ns, index_columns) >= least)
     rows = _paged_list.select_page(
         connection,
-        wanted,
+        selected,
         organization_id,
         query.page,
-        has_narrower_condition=_runs.c.organization_id not in led_by,
+        has_narrower_condition=_runs.c.organization_id not in index_columns,
     )
     return [row[0] for row in rows]
 
 
 def _find_few_by_tools(connection: Connection, query: RunQuery) -> Sequence[str] | None:
-    """The runs that called one of the tools, if they are few."""
+    """Return the runs that called one of the tools; None if there are more than ``FEW_RUNS``."""
     if not query.tools_used:
         return ()
     using = (
@@ -99,7 +102,7 @@ def _used_tools(tool_ids: Collection[str]) -> ColumnElement[bool]:
 
 
 def _index_columns(query: RunQuery, few: Sequence[str] | None) -> Collection[Column[Any]]:
-    """The columns by which an index is entered; what else is asked is looked at on the way."""
+    """Return the columns that the chosen index is searched by. All other conditions are checked while it is scanned."""
     c = _runs.c
     by_duration = query.page.order_by == BY_DURATION
     if query.run_id is not None or few:
@@ -123,18 +126,20 @@ def _are_all_in(statuses: Collection[RunStatus], group: frozenset[RunStatus]) ->
     return bool(statuses) and group.issuperset(statuses)
 
 
-def _hint(column: Column[Any], led_by: Collection[Column[Any]]) -> ColumnElement[Any]:
-    return column if column in led_by else without_index(column)
+def _hint(column: Column[Any], index_columns: Collection[Column[Any]]) -> ColumnElement[Any]:
+    return column if column in index_columns else without_index(column)
 
 
-def _conditions(query: RunQuery, led_by: Collection[Column[Any]]) -> list[ColumnElement[bool]]:
+def _conditions(
+    query: RunQuery, index_columns: Collection[Column[Any]]
+) -> list[ColumnElement[bool]]:
     c = _runs.c
-    created_at = _hint(c.created_at, led_by)
-    conditions = _percentile_conditions(query, led_by)
+    created_at = _hint(c.created_at, index_columns)
+    conditions = _percentile_conditions(query, index_columns)
     if query.run_id is not None:
         conditions.append(c.id == query.run_id)
     if query.thread_id is not None:
-        conditions.append(_hint(c.thread_id, led_by) == query.thread_id)
+        conditions.append(_hint(c.thread_id, index_columns) == query.thread_id)
     if query.stop_reason is not None:
         conditions.append(c.stop_reason == query.stop_reason)
     if query.background is not None:
@@ -148,18 +153,20 @@ def _conditions(query: RunQuery, led_by: Collection[Column[Any]]) -> list[Column
     if query.step_count is not None:
         conditions.append(_bound_condition(c.num_steps, query.step_count))
     if query.duration is not None:
-        conditions.append(_bound_condition(_hint(c.total_duration_ns, led_by), query.duration))
+        conditions.append(
+            _bound_condition(_hint(c.total_duration_ns, index_columns), query.duration)
+        )
     return conditions
 
 
 def _percentile_conditions(
-    query: RunQuery, led_by: Collection[Column[Any]]
+    query: RunQuery, index_columns: Collection[Column[Any]]
 ) -> list[ColumnElement[bool]]:
-    """The conditions under which a percentile is computed (wire-v1 §8.4)."""
+    """Return the conditions that define the set of runs for a percentile (wire-v1 §8.4)."""
     c = _runs.c
     conditions: list[ColumnElement[bool]] = []
     if len(query.agent_ids) == 1:
-        conditions.append(_hint(c.agent_id, led_by) == query.agent_ids[0])
+        conditions.append(_hint(c.agent_id, index_columns) == query.agent_ids[0])
     elif query.agent_ids:
         conditions.append(without_index(c.agent_id).in_(query.agent_ids))
     if query.project_id is not None:
@@ -167,7 +174,9 @@ def _percentile_conditions(
     if query.statuses:
         conditions.append(c.status.in_(query.statuses))
         conditions += (
-            words for group, words in _RARE_STATUSES.items() if _are_all_in(query.statuses, group)
+            condition
+            for group, condition in _RARE_STATUSES.items()
+            if _are_all_in(query.statuses, group)
         )
     return conditions
 
@@ -178,32 +187,36 @@ def _bound_condition(column: ColumnElement[Any], bound: Bound) -> ColumnElement[
 
 
 def _find_percentile(connection: Connection, organization_id: str, query: RunQuery) -> int | None:
-    """The least duration that belongs to the percentile; None if no run has one. Interpolated as V1 does, no
-    run would lie between this and that."""
-    share = query.duration_percentile or 0
+    """Return the smallest duration within the percentile; None if no run has a duration. V1 interpolates here, which
+    selects the same runs."""
+    percentile = query.duration_percentile or 0
     c = _runs.c
     by_duration = {c.organization_id, c.total_duration_ns}
     by_agent = {c.agent_id} if len(query.agent_ids) == 1 else by_duration
 
-    def with_duration(what: ColumnElement[Any], led_by: Collection[Column[Any]]) -> Select[Any]:
+    def with_duration(
+        what: ColumnElement[Any], index_columns: Collection[Column[Any]]
+    ) -> Select[Any]:
         return select(what).where(
-            _hint(c.organization_id, led_by) == organization_id,
+            _hint(c.organization_id, index_columns) == organization_id,
             c.total_duration_ns.is_not(None),
-            *_percentile_conditions(query, led_by),
+            *_percentile_conditions(query, index_columns),
         )
 
     count: int = connection.execute(with_duration(func.count(), by_agent)).scalar_one()
     if count == 0:
         return None
-    place = math.ceil(share * (count - 1) / 100)
-    # From the nearer end: most who ask want the longest.
-    from_end = count - 1 - place
+    rank = math.ceil(percentile * (count - 1) / 100)
+    # Counted from the nearer end of the index: most callers want the longest runs.
+    from_end = count - 1 - rank
     order, steps = (
         (c.total_duration_ns.desc(), from_end)
-        if from_end < place
-        else (c.total_duration_ns.asc(), place)
+        if from_end < rank
+        else (c.total_duration_ns.asc(), rank)
     )
-    led_by = by_agent if count <= _MAX_SORTED_RUNS else by_duration
-    ranked = with_duration(c.total_duration_ns, led_by).order_by(order).offset(steps).limit(1)
+    index_columns = by_agent if count <= _MAX_SORTED_RUNS else by_duration
+    ranked = (
+        with_duration(c.total_duration_ns, index_columns).order_by(order).offset(steps).limit(1)
+    )
     least: int = connection.execute(ranked).scalar_one()
     return least

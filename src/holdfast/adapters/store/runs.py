@@ -35,9 +35,9 @@ _insert_request = PreparedStatement(insert(_requests))
 _insert_tool = PreparedStatement(insert(tables.run_tools))
 _select_by_id = _select_run.where(_runs.c.id == bindparam("this_id"))
 _select_one = PreparedStatement(_select_by_id)
-# SQLite has one writer anyway and leaves the last words out.
+# SQLite has one writer anyway, and its SQL has no FOR UPDATE.
 _select_for_update = PreparedStatement(_select_by_id.with_for_update(of=_runs))
-# In the words of the index of waiting runs, of which a thread has one at most: see ``run_list``.
+# Literal SQL, as in the partial index of paused runs: see ``run_list.status_condition``.
 _is_paused = text(f"runs.status = '{RunStatus.PAUSED}'")
 _select_paused = PreparedStatement(
     _select_run.where(_runs.c.thread_id == bindparam("thread"), _is_paused)
@@ -61,7 +61,7 @@ _update_if_status = update(_runs).where(
 )
 _update = PreparedStatement(_update_if_status, columns=RUN.mutable_columns)
 _other_runs = _runs.alias("other")
-# The unique index refuses a second holder too, but an error there ends the whole transaction.
+# The unique index refuses a second holder too, but that error would end the whole transaction.
 _update_and_take_thread = PreparedStatement(
     _update_if_status.where(
         ~exists().where(
@@ -105,9 +105,9 @@ class SqlRuns:
         status = advance(run.status, signal)
         takes_thread = status in HOLDING and run.status not in HOLDING
         changed = msgspec.structs.replace(run, status=status)
-        which = {"this_id": run.id, "seen": run.status}
+        key = {"this_id": run.id, "seen": run.status}
         statement = _update_and_take_thread if takes_thread else _update
-        if statement.execute(self._connection, RUN.to_row(changed) | which) == 0:
+        if statement.execute(self._connection, RUN.to_row(changed) | key) == 0:
             raise StaleRun(
                 f"Run {run.id} does not take {signal}: it is no longer {run.status}, "
                 "or another run holds its thread."
@@ -117,25 +117,25 @@ class SqlRuns:
         return changed
 
     def save(self, run: Run) -> None:
-        which = {"this_id": run.id, "seen": run.status}
-        if _update.execute(self._connection, RUN.to_row(run) | which) == 0:
+        key = {"this_id": run.id, "seen": run.status}
+        if _update.execute(self._connection, RUN.to_row(run) | key) == 0:
             raise StaleRun(f"Run {run.id} is no longer {run.status}.")
 
     def delete(self, organization_id: str, run_id: str) -> None:
-        gone = self._connection.execute(
+        deleted = self._connection.execute(
             delete(_runs).where(_runs.c.id == run_id, _runs.c.organization_id == organization_id)
         )
-        if gone.rowcount == 0:
+        if deleted.rowcount == 0:
             raise _not_found(run_id)
 
     def reserve_seq(self, run_id: str, seq: int) -> None:
         _update_reserved_seq.execute(self._connection, {"this_id": run_id, "reserved": seq})
 
     def delete_if_queued(self, run_id: str) -> bool:
-        gone = self._connection.execute(
+        deleted = self._connection.execute(
             delete(_runs).where(_runs.c.id == run_id, _runs.c.status == RunStatus.QUEUED)
         )
-        return gone.rowcount > 0
+        return deleted.rowcount > 0
 
     def record_tools(self, run_id: str, tool_ids: Sequence[str]) -> None:
         _insert_tool.execute_many(
@@ -152,19 +152,19 @@ class SqlRuns:
         ids = run_list.ids_on_page(self._connection, organization_id, query)
         rows = self._connection.execute(_select_run.where(_runs.c.id.in_(ids))) if ids else ()
         found = {run.id: run for run in map(_from_row, rows)}
-        waiting = [run_id for run_id in ids if _may_have_callback(found[run_id])]
-        told = callbacks.load_outcomes(self._connection, waiting)
-        return [_with_callback(found[run_id], told) for run_id in ids]
+        called_back = [run_id for run_id in ids if _may_have_callback(found[run_id])]
+        outcomes = callbacks.load_outcomes(self._connection, called_back)
+        return [_with_callback(found[run_id], outcomes) for run_id in ids]
 
     def _load_callback(self, run: Run) -> Run:
-        """The run with what has come of its callback: a look that most runs do not need."""
+        """Return the run with the outcome of its callback. Most runs have none and need no query."""
         if not _may_have_callback(run):
             return run
         return _with_callback(run, callbacks.load_outcomes(self._connection, [run.id]))
 
     def list_live(self) -> Sequence[Run]:
-        wanted = _select_run.where(run_list.IS_LIVE).order_by(_runs.c.created_at, _runs.c.id)
-        return [_from_row(row) for row in self._connection.execute(wanted)]
+        selected = _select_run.where(run_list.IS_LIVE).order_by(_runs.c.created_at, _runs.c.id)
+        return [_from_row(row) for row in self._connection.execute(selected)]
 
     def cancelling_ids(self) -> Sequence[str]:
         return self._connection.execute(_select_cancelling).scalars().all()
@@ -174,10 +174,10 @@ class SqlRuns:
         return None if row is None else _from_row(row)
 
     def paused_run_ids(self, thread_ids: Collection[str]) -> Mapping[str, str]:
-        wanted = select(_runs.c.thread_id, _runs.c.id).where(
+        selected = select(_runs.c.thread_id, _runs.c.id).where(
             _runs.c.thread_id.in_(thread_ids), _is_paused
         )
-        return {row.thread_id: row.id for row in self._connection.execute(wanted)}
+        return {row.thread_id: row.id for row in self._connection.execute(selected)}
 
     def find_by_request_key(self, thread_id: str, request_key: str) -> Run | None:
         row = self._connection.execute(
@@ -186,12 +186,12 @@ class SqlRuns:
         return None if row is None else _from_row(row)
 
     def find_by_otid(self, thread_id: str, otid: str) -> Run | None:
-        # True of every run that was sent the otid, and of few others: those are looked at.
-        wanted = _select_run.where(
+        # The condition is true of every run with the otid, and of few others, which are filtered out below.
+        selected = _select_run.where(
             _runs.c.thread_id == thread_id,
             _requests.c.body.contains(to_json(otid), autoescape=True),
         ).order_by(_runs.c.created_at.desc(), _runs.c.id.desc())
-        found = map(_from_row, self._connection.execute(wanted).all())
+        found = map(_from_row, self._connection.execute(selected).all())
         return next((run for run in found if otid in {row.otid for row in run.input}), None)
 
 
@@ -203,8 +203,8 @@ def _may_have_callback(run: Run) -> bool:
     return run.request.callback_url is not None and is_over(run.status)
 
 
-def _with_callback(run: Run, told: Mapping[str, CallbackOutcome]) -> Run:
-    return msgspec.structs.replace(run, callback=told[run.id]) if run.id in told else run
+def _with_callback(run: Run, outcomes: Mapping[str, CallbackOutcome]) -> Run:
+    return msgspec.structs.replace(run, callback=outcomes[run.id]) if run.id in outcomes else run
 
 
 def _not_found(run_id: str) -> NotFound:

@@ -1,4 +1,4 @@
-"""Brings a store to the newest revision when it is opened. The steps themselves are in ``migrations``."""
+"""Upgrade of the database schema to the newest revision when the store is opened. The steps are in ``migrations``."""
 
 import sqlite3
 from collections.abc import Callable
@@ -18,16 +18,17 @@ from sqlalchemy import (
 )
 
 from holdfast.adapters.store import tables
+from holdfast.adapters.store.file_permissions import make_private_file
 from holdfast.errors import Bug, StoreIsNewer, StoreUnavailable
 
-# Every revision, oldest first. Alembic knows them too, but importing it at each start takes too long.
+# Every revision, oldest first. Alembic has this list too, but importing it at each start takes too long.
 REVISIONS: Final = ("0001",)
 HEAD: Final = REVISIONS[-1]
 
 VERSION_TABLE: Final = "alembic_version"
 _SCRIPTS: Final = Path(__file__).with_name("migrations")
 
-# As Alembic makes it; in metadata of its own, because it is none of our tables.
+# As Alembic creates it. Not in our own metadata, because it is Alembic's table.
 _version: Final = Table(
     VERSION_TABLE,
     MetaData(),
@@ -37,7 +38,7 @@ _version: Final = Table(
 
 
 def upgrade_sqlite_file(path: Path, engine: Callable[[], Engine]) -> None:
-    """Upgrade the file if need be; first a copy is made of one that holds something."""
+    """Upgrade the file if it is not at the newest revision. A file that is not empty is backed up first."""
     revision = read_file_revision(path)
     if not needs_upgrade(revision, str(path)):
         return
@@ -46,19 +47,19 @@ def upgrade_sqlite_file(path: Path, engine: Callable[[], Engine]) -> None:
     upgrading = engine()
     try:
         with upgrading.connect() as connection:
-            # Begun here, so that Alembic leaves the commit to us.
+            # The transaction starts here, so that Alembic does not commit.
             connection.begin()
             _create_or_upgrade(connection, revision)
             broken = connection.exec_driver_sql("PRAGMA foreign_key_check").all()
             if broken:
-                raise Bug(f"The upgrade to {HEAD} left rows that point nowhere: {broken[:3]}")
+                raise Bug(f"The upgrade to {HEAD} left rows with dangling references: {broken[:3]}")
             connection.commit()
     finally:
         upgrading.dispose()
 
 
 def upgrade_database(connection: Connection, where: str) -> None:
-    """Upgrade the database if need be. Copies of a database server's data are its operator's affair."""
+    """Upgrade the database if it is not at the newest revision. Backups of a database server are made by its operator."""
     revision = read_revision(connection)
     if needs_upgrade(revision, where):
         _create_or_upgrade(connection, revision)
@@ -75,7 +76,7 @@ def needs_upgrade(revision: str | None, where: str) -> bool:
 
 
 def _create_or_upgrade(connection: Connection, revision: str | None) -> None:
-    """A new store gets the tables as they are now, which tests hold equal to the sum of all steps."""
+    """A new store gets the current tables directly; a test proves that they equal the sum of all steps."""
     if revision is not None:
         run_migrations(connection)
         return
@@ -85,7 +86,7 @@ def _create_or_upgrade(connection: Connection, revision: str | None) -> None:
 
 
 def run_migrations(connection: Connection) -> None:
-    # Imported here because hardly a start needs it, and Alembic takes 0.2 s and 10 MB.
+    # Imported here because few starts need it, and Alembic takes 0.2 s and 10 MB.
     from alembic import command  # noqa: PLC0415 - slow to import, and only needed for an upgrade
     from alembic.config import Config  # noqa: PLC0415 - see above
 
@@ -96,16 +97,16 @@ def run_migrations(connection: Connection) -> None:
 
 
 def read_file_revision(path: Path) -> str | None:
-    """Read without a trace: a store of a newer version must stay as it is, byte by byte."""
-    if not path.exists() or path.stat().st_size == 0:
-        return None
+    """Return the file's revision; None if it is empty. Nothing is written: a store of a newer version must not change."""
     try:
+        if not path.exists() or path.stat().st_size == 0:
+            return None
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as file:
             known = file.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (VERSION_TABLE,))
             if known.fetchone() is None:
                 return None
             found = file.execute("SELECT version_num FROM alembic_version").fetchone()
-    except sqlite3.Error as error:
+    except (sqlite3.Error, OSError) as error:
         raise StoreUnavailable(f"{path} cannot be read as a store: {error}.") from error
     return None if found is None else str(found[0])
 
@@ -118,5 +119,6 @@ def read_revision(connection: Connection) -> str | None:
 
 
 def _back_up(path: Path, copy: Path) -> None:
+    make_private_file(copy)
     with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(copy)) as target:
         source.backup(target)

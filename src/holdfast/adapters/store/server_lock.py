@@ -1,6 +1,6 @@
-"""At most one server per PostgreSQL database, because recovery after a start assumes that it is alone.
+"""A lock that allows one server per PostgreSQL database, because recovery at the start assumes that no other one runs.
 
-The lock belongs to one connection that does nothing else, so it dies with the process, however that ends.
+The lock belongs to a connection that does nothing else, so it is released when the process ends, however that happens.
 """
 
 import threading
@@ -11,10 +11,10 @@ from sqlalchemy import Connection, Engine
 
 from holdfast.errors import HomeInUse, StoreUnavailable
 
-# Any number will do as long as it stays the same; locks count per database.
+# An arbitrary constant; advisory locks are per database.
 _LOCK_ID: Final = 0x686F6C64
 
-# The database needs a moment to notice that the server before us was killed.
+# The database needs a moment to notice that the previous server was killed.
 _TRIES: Final = 10
 _PAUSE_SECONDS: Final = 0.1
 
@@ -26,7 +26,7 @@ class ServerLock:
         self._connection: Connection | None = None
 
     def acquire(self) -> None:
-        """Take the lock, or take it again if its connection was lost. HomeInUse if another server has it."""
+        """Acquire the lock, or again if its connection was lost. HomeInUse if another server has it."""
         with self._mutex:
             if self._connection is not None and not _is_alive(self._connection):
                 self._connection.close()

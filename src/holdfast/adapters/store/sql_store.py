@@ -1,4 +1,4 @@
-"""The Store over SQLAlchemy: one thread hop per transaction. What each database needs is in its own module."""
+"""The store on SQLAlchemy: a transaction is one call on a thread. What is special to a database is in its own module."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,14 +16,14 @@ from holdfast.ports.store import Transaction
 
 T = TypeVar("T")
 
-# How often work is tried when transactions collide; it must therefore be repeatable.
+# How often work is run when transactions conflict; it must therefore be repeatable.
 ATTEMPTS: Final = 3
 
 
 class SqlStore:
-    """Holds what it was given and closes it; ``close_rest`` is called last.
+    """Owns the engines and threads that it is given, and closes them; ``on_close`` is called last.
 
-    ``writing`` lends a connection to one transaction of the writer.
+    ``use_writer`` provides the connection for one write transaction.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class SqlStore:
         self._on_close = on_close
 
     async def write(self, work: Callable[[Transaction], T]) -> T:
-        # Shielded: a caller that goes away must not leave in doubt whether its work was done.
+        # Shielded: a cancelled caller must not leave open whether its work was done.
         return await asyncio.shield(
             _submit(self._write_threads, lambda: self._retry(self._write_once, work))
         )
@@ -74,7 +74,7 @@ class SqlStore:
             try:
                 connection.commit()
             except TransactionConflict as error:
-                # It may or may not be committed, so it must not be tried again.
+                # It may or may not be committed, so it must not be run again.
                 raise StoreUnavailable(f"The outcome of a commit is unknown: {error}") from error
             return result
 
@@ -84,7 +84,7 @@ class SqlStore:
             return work(SqlTransaction(connection, self._cipher))
 
     def _close(self) -> None:
-        # Work that was accepted is finished first.
+        # Accepted work is finished first.
         self._write_threads.shutdown()
         self._read_threads.shutdown()
         self._reader.dispose()

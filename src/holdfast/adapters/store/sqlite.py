@@ -1,4 +1,4 @@
-"""The Store on SQLite: one file, one writer thread, a few readers on snapshots (WAL)."""
+"""The store on SQLite: one file in WAL mode, one writer thread, and a few reader threads on snapshots."""
 
 import asyncio
 import sqlite3
@@ -20,13 +20,18 @@ from holdfast.adapters.store.driver_errors import (
     unique_violation,
 )
 from holdfast.adapters.store.file_lock import FileLock
+from holdfast.adapters.store.file_permissions import (
+    make_private_file,
+    restrict_to_owner,
+    sqlite_files,
+)
 from holdfast.adapters.store.prepared_statement import run_on_cursor
 from holdfast.adapters.store.sql_store import SqlStore
-from holdfast.errors import Bug, HoldfastError, InvalidArgument, StoreUnavailable
+from holdfast.errors import Bug, HoldfastError, InvalidArgument, SettingInvalid, StoreUnavailable
 
-# Readers only wait for the disk: more threads than this fight over the interpreter.
+# Readers only wait for the disk; more threads would compete for the interpreter.
 READERS: Final = 4
-# Another process may hold the file for a moment: a backup, someone's shell.
+# How long to wait for another process that locks the file: a backup, an SQL shell.
 _BUSY_SECONDS: Final = 10
 
 _UNIQUE_COLUMNS: Final = constraint_names_by_columns()
@@ -35,21 +40,24 @@ _UNIQUE_COLUMNS: Final = constraint_names_by_columns()
 class SqliteStore(SqlStore):
     @classmethod
     async def open(cls, path: Path, *, cipher: Cipher) -> "SqliteStore":
-        """Open or create the store in this file, up to date and locked for this process."""
+        """Open or create the store in this file: upgraded to the newest revision and locked for this process."""
         return await asyncio.to_thread(cls._open, path, cipher)
 
     @classmethod
     def _open(cls, path: Path, cipher: Cipher) -> "SqliteStore":
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with ExitStack() as rest:
-            rest.callback(FileLock(path).release)
+        with ExitStack() as cleanup:
+            cleanup.callback(_lock_file(path).release)
+            # Created before SQLite does: the log files get the permissions of the database file.
+            make_private_file(path)
+            for file in sqlite_files(path):
+                restrict_to_owner(file)
             schema_upgrade.upgrade_sqlite_file(
                 path, partial(_create_engine, path, connections=1, pragmas=_UPGRADE_PRAGMAS)
             )
             writer = _create_engine(
                 path, connections=1, pragmas=_WRITER_PRAGMAS, begin="BEGIN IMMEDIATE"
             )
-            connection = rest.enter_context(writer.connect())
+            connection = cleanup.enter_context(writer.connect())
             connection.detach()
             return cls(
                 writer=writer,
@@ -58,18 +66,27 @@ class SqliteStore(SqlStore):
                 write_threads=ThreadPoolExecutor(1, "store-writer"),
                 read_threads=ThreadPoolExecutor(READERS, "store-reader"),
                 cipher=cipher,
-                on_close=rest.pop_all().close,
+                on_close=cleanup.pop_all().close,
             )
+
+
+def _lock_file(path: Path) -> FileLock:
+    try:
+        return FileLock(path)
+    except OSError as error:
+        raise SettingInvalid(
+            f"The folder {path.parent} of the database cannot be written: {error.strerror or error}."
+        ) from error
 
 
 @contextmanager
 def _use_writer(connection: Connection) -> Iterator[Connection]:
-    """The writer's one connection, which no pool takes back after each transaction."""
+    """Lend the writer's only connection to one transaction. It is not returned to a pool."""
     try:
         yield connection
     finally:
         connection.rollback()
-        # To SQLAlchemy a commit that failed is the end of the transaction; to SQLite it is not.
+        # After a failed commit SQLAlchemy considers the transaction ended, but SQLite does not.
         connection.connection.rollback()
 
 
@@ -78,11 +95,11 @@ _WRITER_PRAGMAS: Final = (
     # In WAL mode a power cut can undo the last commits but never damage the file.
     "PRAGMA synchronous=NORMAL",
     "PRAGMA foreign_keys=ON",
-    # In pages. Folding the log into the file waits for the disk: at the default of 1000, every 70 turns.
+    # In pages. A checkpoint of the log waits for the disk: with the default of 1000, every 70 turns.
     "PRAGMA wal_autocheckpoint=8000",
 )
 _READER_PRAGMAS: Final = ("PRAGMA query_only=ON",)
-# A table that is rebuilt must not take with it the rows that point at it.
+# Rebuilding a table must not delete the rows that refer to it.
 _UPGRADE_PRAGMAS: Final = ("PRAGMA journal_mode=WAL", "PRAGMA foreign_keys=OFF")
 
 
@@ -94,17 +111,17 @@ def _create_engine(
         poolclass=QueuePool,
         pool_size=connections,
         max_overflow=0,
-        # A connection serves one thread at a time, but is closed by another.
+        # A connection is used by one thread at a time, but closed by another.
         connect_args={"check_same_thread": False, "timeout": _BUSY_SECONDS},
         hide_parameters=True,
     )
 
     def set_up_connection(connection: sqlite3.Connection, _record: object) -> None:
-        # The driver would start transactions when it sees fit; ``begin_transaction`` does it instead.
+        # The driver must not start transactions by itself; ``begin_transaction`` does.
         connection.isolation_level = None
         for pragma in pragmas:
             connection.execute(pragma).close()
-        # SQLite's own knows ASCII only.
+        # SQLite's own function converts ASCII only.
         connection.create_function("lower", 1, _lower, deterministic=True)
 
     def begin_transaction(connection: Connection) -> None:

@@ -37,7 +37,7 @@ _paged_list = PagedList(
     orders={"created_at": _steps.c.created_at},
 )
 
-# A step without an answer has nothing that a price is missing for.
+# Only a step with an answer can lack a price.
 _is_unpriced = and_(_steps.c.status == StepStatus.SUCCESS, _steps.c.cost.is_(None))
 
 _insert = PreparedStatement(insert(_steps))
@@ -67,10 +67,10 @@ class SqlSteps:
         feedback: str | None,
         tags: tuple[str, ...] | None,
     ) -> Step:
-        said: dict[str, object] = {"feedback": feedback}
+        values: dict[str, object] = {"feedback": feedback}
         if tags is not None:
-            said["tags"] = tags
-        step = self._update_columns(organization_id, step_id, said)
+            values["tags"] = tags
+        step = self._update_columns(organization_id, step_id, values)
         if tags is not None:
             _delete_tags.execute(self._connection, {"this_id": step_id})
             self._index_tags(step)
@@ -81,14 +81,14 @@ class SqlSteps:
         return self._update_columns(organization_id, step_id, {"transaction_id": transaction_id})
 
     def _update_columns(
-        self, organization_id: str, step_id: str, said: Mapping[str, object]
+        self, organization_id: str, step_id: str, values: Mapping[str, object]
     ) -> Step:
-        noted = self._connection.execute(
+        updated = self._connection.execute(
             update(_steps)
             .where(_steps.c.id == step_id, _steps.c.organization_id == organization_id)
-            .values(said)
+            .values(values)
         )
-        if noted.rowcount == 0:
+        if updated.rowcount == 0:
             raise _not_found(step_id)
         return self.get(organization_id, step_id)
 
@@ -103,13 +103,13 @@ class SqlSteps:
         return STEP.from_row(row)
 
     def list(self, organization_id: str, query: StepQuery) -> Sequence[Step]:
-        # First which, by an index that has all that may be asked for; then only those are read.
-        wanted = select(_steps.c.id).where(*_conditions(query))
+        # The page is selected by an index that covers all filters; then only its own rows are read.
+        selected = select(_steps.c.id).where(*_conditions(query))
         narrow = bool(query.agent_id or query.run_id or query.trace_ids)
         if not narrow:
             prefer_indexes(self._connection)
         page = _paged_list.select_page(
-            self._connection, wanted, organization_id, query.page, has_narrower_condition=narrow
+            self._connection, selected, organization_id, query.page, has_narrower_condition=narrow
         )
         ids = [row[0] for row in page]
         rows = self._connection.execute(select(*STEP.columns).where(_steps.c.id.in_(ids)))
@@ -158,7 +158,7 @@ def _conditions(query: StepQuery) -> list[ColumnElement[bool]]:
     conditions = [column == value for column, value in exact.items() if value is not None]
     if query.model is not None:
         handle = _steps.c.model_handle
-        # Callers know a model by its handle or by its bare name.
+        # Callers name a model by its handle or by its name alone.
         conditions.append(
             or_(handle == query.model, handle.endswith(f"/{query.model}", autoescape=True))
         )

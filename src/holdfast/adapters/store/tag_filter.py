@@ -1,4 +1,4 @@
-"""Asking for tags, the same for agents, blocks and steps."""
+"""Filtering by tags: the same for agents, blocks and steps."""
 
 from collections.abc import Collection
 
@@ -8,7 +8,8 @@ from sqlalchemy import Column, ColumnElement, distinct, func, select
 def has_tags(
     identity: Column[str], owner: Column[str], tags: Collection[str], *, every: bool
 ) -> ColumnElement[bool]:
-    """Whether the object has one of the tags, or every one; ``owner`` is the link to it in the tag table."""
+    """Return the condition that an object has one of the tags, or every one. ``owner`` is the tag table's column with
+    the object's id."""
     links = owner.table
     owners = select(owner).where(links.c.tag.in_(tags))
     if every:

@@ -1,4 +1,4 @@
-"""Threads. What is said in them is in ``messages``."""
+"""Threads. Their messages are in ``messages``."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -57,7 +57,7 @@ _get = PreparedStatement(
 _note_request = (
     update(_threads)
     .where(_threads.c.id == bindparam("this_id"), _is_not_deleted)
-    .values(last_message_at=bindparam("at"))
+    .values(last_message_at=bindparam("now"))
 )
 
 
@@ -90,12 +90,12 @@ class SqlThreads:
             raise thread_not_found(thread.id)
 
     def record_request(self, thread_id: str, now: datetime) -> None:
-        noted = self._connection.execute(_note_request, {"this_id": thread_id, "at": now})
-        if noted.rowcount == 0:
+        updated = self._connection.execute(_note_request, {"this_id": thread_id, "now": now})
+        if updated.rowcount == 0:
             raise thread_not_found(thread_id)
 
     def delete(self, organization_id: str, thread_id: str, now: datetime) -> None:
-        # First of all, so that whoever wants something of the thread meanwhile waits, and then misses it.
+        # First, so that concurrent transactions on the thread wait for this one and then do not find it.
         agent_id = self._connection.execute(
             update(_threads)
             .where(
@@ -114,7 +114,7 @@ class SqlThreads:
         self._delete_unreferenced(agent_id)
 
     def _delete_unreferenced(self, agent_id: str) -> None:
-        """Remove the messages of deleted threads that no fork shows, then the threads that have none left."""
+        """Delete the messages of deleted threads that no fork shares, then the threads without messages."""
         deleted = (_threads.c.agent_id == agent_id, _threads.c.deleted_at.is_not(None))
         self._connection.execute(
             delete(_messages).where(
@@ -129,8 +129,8 @@ class SqlThreads:
         )
 
     def list(self, organization_id: str, query: ThreadQuery) -> Sequence[Thread]:
-        wanted = select(*THREAD.columns).where(*_conditions(query))
-        rows = _paged_list.select_page(self._connection, wanted, organization_id, query.page)
+        selected = select(*THREAD.columns).where(*_conditions(query))
+        rows = _paged_list.select_page(self._connection, selected, organization_id, query.page)
         return [THREAD.from_row(row) for row in rows]
 
     def list_of_agent(self, agent_id: str) -> Sequence[Thread]:

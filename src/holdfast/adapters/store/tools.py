@@ -1,4 +1,4 @@
-"""Tools. Which agents hold them is in ``agents``."""
+"""Tools. Which agents they are attached to is in ``agents``."""
 
 from collections.abc import Collection, Sequence
 
@@ -71,22 +71,22 @@ class SqlTools:
             raise _not_found(tool.id)
 
     def delete(self, organization_id: str, tool_id: str) -> None:
-        gone = self._connection.execute(delete(_tools).where(*_has_id(organization_id, tool_id)))
-        if gone.rowcount == 0:
+        deleted = self._connection.execute(delete(_tools).where(*_has_id(organization_id, tool_id)))
+        if deleted.rowcount == 0:
             raise _not_found(tool_id)
 
     def list(self, organization_id: str, query: ToolQuery) -> Sequence[Tool]:
-        wanted = select(*TOOL.columns).where(*_conditions(query))
-        rows = _paged_list.select_page(self._connection, wanted, organization_id, query.page)
+        selected = select(*TOOL.columns).where(*_conditions(query))
+        rows = _paged_list.select_page(self._connection, selected, organization_id, query.page)
         return [TOOL.from_row(row) for row in rows]
 
     def count(self, organization_id: str, query: ToolQuery) -> int:
-        wanted = (
+        selected = (
             select(func.count())
             .select_from(_tools)
             .where(_tools.c.organization_id == organization_id, *_conditions(query))
         )
-        return self._connection.execute(wanted).scalar_one()
+        return self._connection.execute(selected).scalar_one()
 
 
 def _has_id(organization_id: str, tool_id: str) -> tuple[ColumnElement[bool], ...]:

@@ -1,4 +1,4 @@
-"""What providers were sent and answered, where an operator has it kept."""
+"""Provider traces: requests to model providers and their answers."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ _traces = tables.provider_traces
 
 TRACE = RowMapper(ProviderTrace, _traces)
 
-# Positions are the database's own affair.
+# Positions are assigned by the database.
 _insert = PreparedStatement(
     insert(_traces), columns=[column.name for column in _traces.c if column.name != "position"]
 )

@@ -28,12 +28,12 @@ class Runs(Protocol):
     def transition(self, run: Run, signal: Signal) -> Run:
         """Advance the status by the lifecycle table, and write the run's other fields as they are given.
 
-        ``run.status`` is the status that the caller saw: RunMoved if it is another by now, or if the run would take
+        ``run.status`` is the status that the caller saw: StaleRun if it is another by now, or if the run would take
         a thread that another run holds. When a run with a ``callback_url`` ends, a callback becomes due."""
         ...
 
     def save(self, run: Run) -> None:
-        """Write progress, usage and similar fields. RunMoved if the status is no longer ``run.status``."""
+        """Write progress, usage and similar fields. StaleRun if the status is no longer ``run.status``."""
         ...
 
     def record_tools(self, run_id: str, tool_ids: Sequence[str]) -> None:

@@ -55,7 +55,7 @@ class Store(Protocol):
 
         ``work`` runs on a thread of the store. It must not await and must not keep the transaction. It is run again
         if transactions conflict, so it must have no other effects. An error of the store ends the transaction, so
-        ``work`` must not catch it (RunMoved and NotFound excepted).
+        ``work`` must not catch it (StaleRun and NotFound excepted).
 
         Cancelling the caller does not undo the work. StoreUnavailable if the database cannot be reached."""
         ...

@@ -1,4 +1,4 @@
-"""Alembic's entry: runs the steps on the connection that ``migrate`` opened, in its transaction."""
+"""Alembic's entry point: runs the migrations on the connection of ``schema_upgrade``, in its transaction."""
 
 from alembic import context
 
@@ -7,7 +7,7 @@ from holdfast.adapters.store import tables
 context.configure(
     connection=context.config.attributes["connection"],
     target_metadata=tables.metadata,
-    # SQLite changes a table by rebuilding it.
+    # On SQLite a table is changed by rebuilding it.
     render_as_batch=True,
 )
 with context.begin_transaction():
