@@ -22,10 +22,10 @@ WARNINGS_HEADER = "x-holdfast-warnings"
 # difflib's ratio. One wrong letter in a name of five is still recognised.
 _MIN_SIMILARITY = 0.8
 _MAX_WARNINGS = 10
-# A caller's own text is repeated up to here.
+# The caller's own text is repeated up to here.
 _MAX_NAME_CHARS = 100
 
-# The names that an object may have. Each with the names of the objects inside it; None if those may be any.
+# The fields that an object may have, each with the known fields of the objects in it. None if any may be there.
 KnownFields = Mapping[str, "KnownFields | None"]
 
 # For a field that is accepted without effect (``ignored_fields`` of a model): it is never suggested.
@@ -33,7 +33,7 @@ _IGNORED: KnownFields = {}
 
 
 def find_misspellings(value: object, body: object) -> list[str]:
-    """A sentence for each field of ``value`` that the type ``body`` lacks but for its spelling."""
+    """A sentence for each field of ``value`` that the type ``body`` has only under a similar name."""
     known = _known_fields(body)
     # Hardly any body has an unknown field: the cheap look comes first.
     if not known or not _has_unknown(value, known):
@@ -95,7 +95,7 @@ def _known_fields(body: object) -> KnownFields | None:
 
 
 def _fields_of_type(annotation: object) -> KnownFields | None:
-    """Of a union or a list: the fields of all models in it. None if there is no model, or one takes any field."""
+    """The fields of the model, or of all models in the union or list. None if there is none, or if any field may be there."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return _fields_of_model(annotation)
     if get_origin(annotation) is dict:

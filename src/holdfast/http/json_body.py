@@ -1,6 +1,6 @@
-"""JSON bodies, decoded by msgspec: what is not JSON, or cannot be kept, is a 422 and never a 500.
+"""JSON bodies, decoded by msgspec. A body that is not JSON, or that cannot be stored, is a 422 and never a 500.
 
-Every router that takes a body says ``APIRouter(route_class=JsonRoute)``.
+Every router whose routes take a body is an ``APIRouter(route_class=JsonRoute)``.
 """
 
 import json
@@ -14,7 +14,7 @@ from fastapi.routing import APIRoute
 
 from holdfast.http.body_warnings import add_warnings, find_misspellings
 
-# Python's stack and the databases end far later, people far earlier.
+# No client needs more, and Python's stack and the databases allow far more.
 MAX_DEPTH = 100
 
 _POSITION = re.compile(r"\(byte (\d+)\)$")
@@ -52,7 +52,7 @@ class _JsonRequest(Request):
 
 
 def decode(raw: bytes) -> Any:
-    """The value; json.JSONDecodeError, which FastAPI turns into a 422, says what is wrong and where."""
+    """Decode the body. A JSONDecodeError, which FastAPI answers with a 422, says what is wrong and where."""
     try:
         value = _decoder.decode(raw)
     except msgspec.DecodeError as error:
@@ -62,7 +62,7 @@ def decode(raw: bytes) -> Any:
         raise _decode_error("JSON is malformed: a string is not UTF-8", error.start) from None
     except RecursionError:
         raise _decode_error(_TOO_DEEP, 0) from None
-    # Each level needs a bracket, and counting them is cheap: hardly a body is ever walked.
+    # Each level needs a bracket, and counting brackets is cheap: almost no body has to be searched.
     if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH and _is_too_deep(value):
         raise _decode_error(_TOO_DEEP, 0)
     return without_nul(value) if _NUL_ESCAPE in raw else value
@@ -90,7 +90,7 @@ def _inner_containers(value: object) -> list[object]:
 
 
 def without_nul(value: Any) -> Any:
-    """The value with no NUL in any text: PostgreSQL cannot keep one (wire-v1 §1.7)."""
+    """The value with no NUL in any text: PostgreSQL cannot store one (wire-v1 §1.7)."""
     match value:
         case str():
             return value.replace("\0", "")

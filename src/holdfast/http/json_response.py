@@ -41,7 +41,7 @@ def json_response(
 def describe_response(
     body: object, status: int = 200, description: str = "Successful Response"
 ) -> dict[int | str, dict[str, Any]]:
-    """For ``responses=`` of a route: what the body is; a tuple means any of these. Merge statuses with ``|``."""
+    """For ``responses=`` of a route: the type of the body. A tuple means one of these. Merge statuses with ``|``."""
     schema = (
         {"anyOf": [_placeholder(one) for one in body]}
         if isinstance(body, tuple)
@@ -58,13 +58,13 @@ def _placeholder(body: object) -> dict[str, Any]:
 
 
 def fill_in_schemas(openapi: dict[str, Any]) -> dict[str, Any]:
-    """The OpenAPI document with the schema of each ``documented`` type in its place."""
+    """Put the schema of each type of ``describe_response`` in its place in the OpenAPI document."""
     schemas, components = msgspec.json.schema_components(
         _described_types, ref_template=_REF_TEMPLATE
     )
     known = openapi.setdefault("components", {}).setdefault("schemas", {})
     for name, schema in components.items():
-        # Enumerations are shared by bodies that come in and bodies that go out, nothing else is.
+        # Only enumerations are shared by requests and answers.
         if "enum" not in known.setdefault(name, schema) and known[name] is not schema:
             raise ValueError(f"two schemas have the name {name}")
     _replace_placeholders(openapi, schemas)

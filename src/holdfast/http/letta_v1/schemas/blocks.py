@@ -19,7 +19,7 @@ CharLimit = Annotated[int, Field(ge=0, le=_MAX_INTEGER, description="Characters.
 
 
 def _null_to_empty(value: object) -> object:
-    """A new block without a value is an empty one (wire-v1 §2.6)."""
+    """A new block with a null value is empty (wire-v1 §2.6)."""
     return "" if value is None else value
 
 
@@ -41,7 +41,7 @@ class BlockCreate(BaseModel):
 
 
 class BlockUpdate(BaseModel):
-    """Any subset; null clears what may be empty and is ignored elsewhere."""
+    """Null clears the fields that may be empty, and is ignored in all others."""
 
     model_config = ConfigDict(extra="ignore")
     ignored_fields: ClassVar = _IGNORED_FIELDS
@@ -74,7 +74,7 @@ class BlockResponse(Struct, frozen=True, kw_only=True):
     project_id: str | None
     created_by_id: str | None
     last_updated_by_id: str | None
-    # Leftovers of the V1 cloud, always empty here.
+    # Only of use in the V1 cloud: always empty.
     template_id: str | None = None
     base_template_id: str | None = None
     deployment_id: str | None = None
