@@ -87,10 +87,8 @@ async def decide_approval(
     """Answer an approval request. The response is the run that continues in the background."""
     await fetch_linked_images(services, body)
     request = await approvals.retrieve(services, actor, message_id)
-    before = {item.call_id for item in request.decisions}
-    calls = [call.id for call in request.row.tool_calls if call.id not in before]
-    decisions = approval_decisions(body, calls)
-    run = await approvals.decide(services, actor, message_id, decisions, partial=body.partial)
+    decisions = approval_decisions(body, request.undecided_ids)
+    run = await approvals.decide(services, actor, request, decisions, partial=body.partial)
     return json_response(api_run(run))
 
 
