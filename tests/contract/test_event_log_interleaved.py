@@ -1,4 +1,4 @@
-"""Any order of telling, keeping, reading, leaving, crashing and coming back: no reader misses or repeats."""
+"""Random orders of publishing, saving, reading, disconnecting, crashing and reconnecting: no reader misses or repeats an event."""
 
 import asyncio
 import random
@@ -25,7 +25,7 @@ MakeLog = Callable[[], SqlEventLog]
 
 
 class Client:
-    """Somebody who wants everything after ``start``, whatever happens to connections and servers."""
+    """A client that reads everything after ``start``, across disconnections and crashes."""
 
     def __init__(self, start: int) -> None:
         self.start = start
@@ -50,7 +50,7 @@ class Client:
 
 
 class Scenario:
-    """One run and its clients. ``told`` is all that was ever shown, ``durable`` what no crash can take."""
+    """One run and its clients. ``published`` are all events that readers saw, ``durable`` those that a crash cannot lose."""
 
     def __init__(self, store: Store, writer: Writer, make_log: MakeLog, log: SqlEventLog) -> None:
         self._store = store
@@ -59,7 +59,7 @@ class Scenario:
         self._log = log
         self._apart = make_log()
         self._clients: list[Client] = []
-        self._told: dict[int, Event] = {}
+        self._published: dict[int, Event] = {}
         self._durable: list[Event] = []
 
     async def publish(self, number: int) -> None:
@@ -111,22 +111,26 @@ class Scenario:
         numbers = [event.seq for event in client.seen]
         assert numbers == sorted(set(numbers)), "once, and in order"
         assert all(event.seq > client.start for event in client.seen)
-        assert all(self._told[event.seq] == event for event in client.seen), "as it was told"
+        assert all(self._published[event.seq] == event for event in client.seen), (
+            "as it was published"
+        )
         expected = [event for event in self._durable if event.seq > client.start]
-        # What a crash took may have been seen by those who were there.
+        # Connected clients may have seen events that a crash lost.
         assert [event for event in client.seen if event in self._durable] == expected
 
     def _publish(self, events: list[Event]) -> None:
         for event in events:
-            assert event.seq not in self._told, "no number is given twice"
-            self._told[event.seq] = event
+            assert event.seq not in self._published, "no number is given twice"
+            self._published[event.seq] = event
 
     def _mark_all_durable(self) -> None:
-        """Everything since the last crash that is not below a durable event is so now."""
+        """All events since the last crash are durable now."""
         known = {event.seq for event in self._durable}
         floor = self._writer.born
         self._durable += [
-            event for seq, event in sorted(self._told.items()) if seq > floor and seq not in known
+            event
+            for seq, event in sorted(self._published.items())
+            if seq > floor and seq not in known
         ]
 
     def _connect(self, client: Client, number: int) -> None:
@@ -167,7 +171,7 @@ async def make_log(request: pytest.FixtureRequest, store: SqliteStore) -> AsyncI
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a few dozen events are a long run, and nobody waits long for what is elsewhere."""
+    """Small limits, so that a few dozen events are a long run, and short waits."""
     monkeypatch.setattr(event_buffer, "KEPT_EVENTS", 4)
     monkeypatch.setattr(event_buffer, "BATCH_EVENTS", 3)
     monkeypatch.setattr(event_buffer, "FEW_READERS", 1)
@@ -200,7 +204,7 @@ any_acts = st.lists(
 @settings(
     max_examples=60,
     deadline=None,
-    # The store is shared by all examples; each has a run of its own.
+    # All examples share the store; each has its own run.
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 async def test_each_client_gets_what_follows_its_cursor_once_and_in_order(
@@ -211,7 +215,7 @@ async def test_each_client_gets_what_follows_its_cursor_once_and_in_order(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10))
-async def test_so_does_each_client_of_a_long_story(
+async def test_each_client_of_a_long_scenario_gets_each_event_once_and_in_order(
     store: SqliteStore, make_log: MakeLog, make: Make, seed: int
 ) -> None:
     chance = random.Random(seed)

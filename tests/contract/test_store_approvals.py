@@ -1,4 +1,4 @@
-"""Which requests wait for a person, across all threads."""
+"""Listing the requests that wait for a person, across all threads."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -38,10 +38,10 @@ async def ask(
     status: RunStatus = RunStatus.PAUSED,
     seconds: float | None = None,
 ) -> Message:
-    """A request for these tools, in a thread of its own; each call waits for a second longer than the one before."""
+    """A request for these tools in a new thread. The deadline of each call is a second after that of the one before."""
     thread = await add_thread(store, make)
     run = make.run(thread, status=status)
-    # Words that look like a call must not be taken for one.
+    # Text that looks like a call must not match.
     text = '{"name":"other","arguments":1}'
     calls = tuple(ToolCall(f"c{number}", tool, text) for number, tool in enumerate(tools))
     row = make.message(thread, "", role=Role.APPROVAL, tool_calls=calls, run_id=run.id)
@@ -67,11 +67,11 @@ async def ask(
 
 
 async def list_waiting(store: Store, page: Page = ALL, **query: Any) -> tuple[list[str], int]:
-    wanted = ApprovalQuery(page=page, **query)
+    asked = ApprovalQuery(page=page, **query)
 
     def load(tx: Transaction) -> tuple[list[str], int]:
-        rows = tx.calls.list_requests(ORG, wanted)
-        return [row.id for row in rows], tx.calls.count_requests(ORG, wanted)
+        rows = tx.calls.list_requests(ORG, asked)
+        return [row.id for row in rows], tx.calls.count_requests(ORG, asked)
 
     return await store.read(load)
 
@@ -91,7 +91,7 @@ async def test_requests_are_listed_by_age_and_counted(any_store: Store, make: Ma
     ] == first
 
 
-async def test_they_are_found_by_agent_thread_and_tool(any_store: Store, make: Make) -> None:
+async def test_requests_are_found_by_agent_thread_and_tool(any_store: Store, make: Make) -> None:
     one = await ask(any_store, make, "shout", "ask")
     two = await ask(any_store, make, "ask")
     assert await list_waiting(any_store, agent_id=one.agent_id) == ([one.id], 1)
@@ -137,7 +137,7 @@ async def test_the_most_urgent_may_come_first(any_store: Store, make: Make) -> N
     assert await list_waiting(any_store, first) == ([late.id, soon.id, never.id], 3)
 
 
-async def test_each_call_keeps_its_deadline_until_it_is_taken_away(
+async def test_each_call_keeps_its_deadline_until_it_is_removed(
     any_store: Store, make: Make
 ) -> None:
     row = await ask(any_store, make, "ask", "ask", "ask", seconds=60)
@@ -156,13 +156,13 @@ async def test_each_call_keeps_its_deadline_until_it_is_taken_away(
     assert [item.deadline for item in calls] == [None, deadline_in(60, 1), deadline_in(60, 2)]
 
 
-async def test_what_is_overdue_is_found_wherever_a_person_is_waited_for(
+async def test_overdue_requests_of_all_organisations_are_found(
     any_store: Store, make: Make
 ) -> None:
     late, later = [await ask(any_store, make, "ask", "ask", seconds=wait) for wait in (20, 10)]
     await ask(any_store, make, "ask", seconds=30)
     await ask(any_store, make, "ask")
-    # Somebody's answer to other calls of it is just being recorded.
+    # An answer to other calls of the request is being stored.
     await ask(any_store, make, "ask", seconds=1, status=RunStatus.QUEUED)
 
     def look(tx: Transaction, seconds: float) -> tuple[list[OverdueRequest], datetime | None]:
@@ -191,7 +191,7 @@ async def test_a_thread_waits_for_one_request_at_a_time(any_store: Store, make: 
 
 
 async def test_the_inbox_is_read_by_its_index(store: SqliteStore, make: Make) -> None:
-    """However much was said and run before: on SQLite, which guesses alike with few rows and many."""
+    """The length of the history does not matter. On SQLite, whose plans do not depend on the number of rows."""
     await ask(store, make, "ask", seconds=60)
     asked: list[tuple[str, Any]] = []
 

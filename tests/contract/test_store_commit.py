@@ -1,4 +1,4 @@
-"""A commit that fails is the end of one transaction, not of the store."""
+"""A failed commit ends one transaction and leaves the store usable."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from holdfast.ports.store import Transaction
 
 
 def violate_at_commit(tx: Transaction) -> None:
-    """A dangling reference that the database only looks for when it commits."""
+    """Add a dangling reference that the database checks only at the commit."""
     connection = tx.runs._connection  # type: ignore[attr-defined]  # a fault that no port can make
     connection.exec_driver_sql("PRAGMA defer_foreign_keys=ON")
     connection.exec_driver_sql(

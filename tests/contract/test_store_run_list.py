@@ -1,4 +1,4 @@
-"""Asking for runs: each condition, and any of them together. By which index is in ``test_store_run_plans``."""
+"""Listing runs by each condition and by combinations. The indexes are tested in ``test_store_run_plans``."""
 
 from typing import Any
 
@@ -53,8 +53,8 @@ async def add_runs(store: Store, *runs: Run) -> None:
 
 
 async def list_runs(store: Store, **query: Any) -> list[Run]:
-    wanted = RunQuery(**{"page": ALL, **query})
-    return list(await store.read(lambda tx: tx.runs.list(ORG, wanted)))
+    asked = RunQuery(**{"page": ALL, **query})
+    return list(await store.read(lambda tx: tx.runs.list(ORG, asked)))
 
 
 @pytest.mark.wire(120)
@@ -116,7 +116,9 @@ async def test_runs_are_found_by_each_condition(any_store: Store, make: Make) ->
 
 
 @pytest.mark.wire(121)
-async def test_a_list_by_duration_has_only_runs_with_one(any_store: Store, make: Make) -> None:
+async def test_a_list_by_duration_has_only_runs_with_a_duration(
+    any_store: Store, make: Make
+) -> None:
     (thread,) = await add_threads(any_store, make, 1)
     waiting = make.run(thread)
     short, long, also_long = (
@@ -153,14 +155,14 @@ async def test_a_percentile_is_that_of_the_same_project_agents_and_statuses(
     assert await list_runs(any_store, agent_ids=agent, duration_percentile=100) == runs[9:]
     assert await list_runs(any_store, statuses=ENDED, duration_percentile=100) == [foreign]
     assert await list_runs(any_store, project_id="p", duration_percentile=100) == [foreign]
-    # Any other condition narrows the list, not what the percentile is of.
+    # Other conditions filter the list, but not the set of the percentile.
     few = Bound(LTE, 6)
     found = await list_runs(any_store, agent_ids=agent, step_count=few, duration_percentile=50)
     assert found == runs[5:6]
 
 
 def matches(run: Run, query: RunQuery) -> bool:
-    """The conditions without a percentile, in plain words."""
+    """Whether the run matches the query, the percentile aside: a simple second implementation."""
     compare = {
         EQ: int.__eq__,
         GT: int.__gt__,
@@ -208,7 +210,7 @@ def as_query(fields: dict[str, Any]) -> RunQuery:
 
 
 def make_assorted_runs(make: Make, threads: list[Thread]) -> list[Run]:
-    """Thirty runs that differ in everything, some of them of one moment."""
+    """Thirty runs that differ in every field; some have the same time."""
     statuses = list(RunStatus)
     runs = []
     for number in range(30):
@@ -268,7 +270,7 @@ async def test_any_conditions_combine_in_any_order(any_store: SqlStore, make: Ma
     @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.lists(queries, min_size=5, max_size=5))
     def check(asked: list[RunQuery]) -> None:
-        # Straight on a connection: a thread hop per query would cost more than the query.
+        # Directly on a connection: a thread switch per query would cost more than the query.
         with any_store._reader.connect() as connection:
             connection.begin()
             for query in asked:

@@ -1,5 +1,5 @@
-"""By which index runs are found, whatever is asked: on PostgreSQL with enough rows for it to choose as it would with a
-million, on SQLite by its own rules, which know nothing of what is in a table."""
+"""The indexes that queries for runs use. On PostgreSQL there are enough rows for it to choose as it would with a million;
+SQLite's choice does not depend on the content of the tables."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,7 +33,7 @@ BY_DURATION = Page(limit=100, order_by="duration")
 COMPLETED = (RunStatus.COMPLETED, RunStatus.PAUSED, RunStatus.ANSWERED)
 NEVER = Bound(EQ, 99)
 
-# What is asked, and the index by which SQLite answers. PostgreSQL may know a better one.
+# The queries, and the index that SQLite uses for each. PostgreSQL may choose a better one.
 QUESTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "all": ({}, "ix_runs_page"),
     "further on": ({"page": Page(limit=100, after="CURSOR")}, "ix_runs_page"),
@@ -65,7 +65,7 @@ QUESTIONS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "an agent's paused": (
         {"statuses": (RunStatus.PAUSED,), "agent_ids": (BUSY_AGENT,)},
-        # Both hold what waits and nothing else, and SQLite has no reason to prefer one.
+        # Both indexes contain only paused runs, and SQLite has no reason to prefer one.
         "ix_runs_asked or uq_runs_paused",
     ),
     "a thread's paused": (
@@ -131,32 +131,32 @@ QUESTIONS: dict[str, tuple[dict[str, Any], str]] = {
     ),
 }
 MANY = 20_000
-# So many may be sorted by themselves: the runs of a rare tool, or of one agent.
+# Up to this many runs may be sorted: those of a rare tool, or of one agent.
 FEW = MANY // 20
 
 
 def collect_statements(engine: Engine, name: str, cursor: str) -> Iterator[tuple[str, Any]]:
-    """The queries by which the page is found; that its rows are then read by their ids is plain."""
+    """Yield the queries that select the page, without the one that reads its rows by id."""
     fields, _ = QUESTIONS[name]
     query = RunQuery(**{"page": NEWEST, **fields})
     page = query.page
     page = replace(page, after=page.after and cursor, before=page.before and cursor)
-    with record_statements(engine) as heard, engine.connect() as connection:
+    with record_statements(engine) as statements, engine.connect() as connection:
         ids_on_page(connection, ORG, replace(query, page=page))
-    yield from (said for said in heard if said[0].startswith("SELECT"))
+    yield from (statement for statement in statements if statement[0].startswith("SELECT"))
 
 
 @contextmanager
 def record_statements(engine: Engine) -> Iterator[list[tuple[str, Any]]]:
-    """What is asked of the database meanwhile."""
-    heard: list[tuple[str, Any]] = []
+    """Record the statements that are executed."""
+    statements: list[tuple[str, Any]] = []
 
     def hear(_c: Connection, _cursor: object, statement: str, given: Any, *_: object) -> None:
-        heard.append((statement, given))
+        statements.append((statement, given))
 
     event.listen(engine, "before_cursor_execute", hear)
     try:
-        yield heard
+        yield statements
     finally:
         event.remove(engine, "before_cursor_execute", hear)
 
@@ -175,8 +175,8 @@ def filled_database(url: str, count: int) -> Iterator[tuple[Engine, str]]:
 
 
 @pytest.mark.slow
-def test_sqlite_walks_one_index_in_the_order_of_the_list(tmp_path: Path) -> None:
-    """Nothing is sorted but a few runs, and all that is asked for stands in the index."""
+def test_sqlite_scans_one_index_in_the_order_of_the_list(tmp_path: Path) -> None:
+    """At most a few runs are sorted, and the index covers all conditions."""
     with filled_database(f"sqlite:///{tmp_path}/many.db", 4_000) as (engine, cursor):
         for name, (_, index) in QUESTIONS.items():
             statements = collect_statements(engine, name, cursor)
@@ -202,9 +202,9 @@ def test_sqlite_walks_one_index_in_the_order_of_the_list(tmp_path: Path) -> None
 def test_steps_are_found_by_index_too(asked: dict[str, Any], index: str) -> None:
     engine = create_engine("sqlite://")
     tables.metadata.create_all(engine)
-    with record_statements(engine) as heard, engine.connect() as connection:
+    with record_statements(engine) as statements, engine.connect() as connection:
         SqlSteps(connection).list(ORG, StepQuery(page=NEWEST, **asked))
-    plan = _sqlite_plan(engine, *heard[0])
+    plan = _sqlite_plan(engine, *statements[0])
     assert f"INDEX {index} " in plan[0]
     assert not any("ORDER BY" in line for line in plan)
 
@@ -231,16 +231,16 @@ def test_taking_a_thread_costs_the_same_however_many_runs_it_had(make: Make) -> 
 
 
 @pytest.mark.parametrize("since", [{}, {"start_date": FIRST_AT}], ids=["ever", "since"])
-def test_an_agents_cost_stands_in_one_index(since: dict[str, Any]) -> None:
+def test_an_agents_costs_are_read_from_one_index(since: dict[str, Any]) -> None:
     engine = create_engine("sqlite://")
     tables.metadata.create_all(engine)
-    with record_statements(engine) as heard, engine.connect() as connection:
+    with record_statements(engine) as statements, engine.connect() as connection:
         SqlSteps(connection).sum_costs(ORG, StepQuery(page=NEWEST, agent_id=QUIET_AGENT, **since))
-    (how,) = _sqlite_plan(engine, *heard[0])
+    (how,) = _sqlite_plan(engine, *statements[0])
     assert "COVERING INDEX ix_steps_agent " in how
 
 
-# Few runs are met there, and each is looked at.
+# These select few runs, and each of them is read.
 NOT_COVERING = {
     "sqlite_autoindex_runs_1",
     "ix_runs_live",
@@ -272,8 +272,8 @@ def test_postgresql_never_reads_or_sorts_all_runs(postgres_url: str) -> None:
 def _postgres_plan(engine: Engine, statement: str, given: Any) -> Iterator[dict[str, Any]]:
     with engine.connect() as connection:
         prefer_indexes(connection)
-        told = connection.exec_driver_sql(f"EXPLAIN (FORMAT JSON) {statement}", given)
-        yield from _nodes(told.scalar_one()[0]["Plan"])
+        explained = connection.exec_driver_sql(f"EXPLAIN (FORMAT JSON) {statement}", given)
+        yield from _nodes(explained.scalar_one()[0]["Plan"])
 
 
 def _nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
