@@ -40,7 +40,7 @@ test: venv-dev ## everything that must hold before a change lands
 	$(MAKE) --no-print-directory --jobs 2 lint pytest
 
 pytest: venv-dev
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 simulate: venv-dev ## play seeded scenarios against the engine: SEEDS=10000, or SEED=123 again
 	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),2000))

@@ -1,4 +1,4 @@
-"""``python -m bench``: real processes on loopback, measured one row after the other, each bounded."""
+"""``python -m bench``: measure real processes on loopback, one row after the other, each with a time limit."""
 
 import argparse
 import tempfile
@@ -51,7 +51,7 @@ ROWS: dict[str, Callable[[BenchContext], Awaitable[list[Measurement]]]] = {
     "watched": telemetry_cost.measure,
     "runs": runs.measure,
 }
-# Takes minutes, and only for itself: see `make bench-runs`.
+# Takes minutes and runs only on request: see `make bench-runs`.
 OPT_IN_ROWS = {"runs"}
 RESULTS = processes.ROOT / "bench" / "results" / "latest.json"
 
@@ -110,7 +110,7 @@ def main() -> None:
         )
         figures = uvloop.run(_measure(stage, options.only or _default_rows()))
     if options.postgres:
-        # The budgets are those of the embedded server.
+        # The budgets are for the embedded server.
         figures = [replace(figure, budget=None) for figure in figures]
     report.save(options.json, where, figures)
     shown = report.markdown(figures) if options.markdown else report.table(figures)

@@ -1,6 +1,6 @@
-"""A lean HTTP client: one connection, kept open, one request at a time.
+"""A minimal HTTP client: one open connection, one request at a time.
 
-It measures the server and not itself, so it does nothing that the figures do not need.
+It does only what the measurements need, so that it measures the server and not itself.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ TIMEOUT_SECONDS = 60.0
 
 
 class RequestFailed(Exception):
-    """The server answered, but not with success."""
+    """The server answered with an error status."""
 
 
 class Client(asyncio.Protocol):
@@ -45,7 +45,7 @@ class Client(asyncio.Protocol):
     async def stream(
         self, path: str, content: Mapping[str, Any], on_data: Callable[[bytes], object]
     ) -> None:
-        """POST, and hand on the answer as it arrives, within the read itself; return at its end."""
+        """POST, and pass on each chunk of the response from within the read callback; return at the end."""
         status = await self._send("POST", path, msgspec.json.encode(content), on_data)
         if status != 200:
             raise RequestFailed(f"POST {path}: {status}")

@@ -1,4 +1,4 @@
-"""What every row finds when it begins: a provider, databases and folders of its own, and how much to do."""
+"""What every row gets: a provider, its own databases and folders, and the amount of work."""
 
 import itertools
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -62,7 +62,7 @@ QUICK = Counts(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Home:
-    """What outlives one start of a server."""
+    """The files of a server that survive a restart."""
 
     folder: Path
     database_url: str | None
@@ -73,7 +73,7 @@ class BenchContext:
     provider: processes.RunningProcess
     folder: Path
     counts: Counts
-    # The address of a PostgreSQL server; None benches SQLite.
+    # The address of a PostgreSQL server; None means SQLite.
     postgres: str | None = None
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
@@ -105,7 +105,7 @@ class BenchContext:
     async def warm_server(
         self, variables: Mapping[str, str] = NO_VARIABLES
     ) -> AsyncIterator[tuple[processes.RunningProcess, Client]]:
-        """A server whose providers are loaded and which has made its first turns, and a client of it."""
+        """A warmed-up server, whose providers are loaded and which has run its first turns, and a client."""
         with self.server(self.new_home(), variables) as running:
             async with processes.open_client(running.address) as client:
                 await running.wait_until_idle()
@@ -116,7 +116,7 @@ class BenchContext:
 
 
 async def new_agent(client: Client, **fields: Any) -> str:
-    """The id of an agent with the tools and blocks that every agent gets."""
+    """The id of a new agent with the default tools and blocks."""
     made = await client.post("/v1/agents/", {"model": MODEL} | fields)
     return str(made["id"])
 

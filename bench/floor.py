@@ -1,4 +1,4 @@
-"""The floor: the same work by the smallest script that does it.
+"""The floor: the same work by the smallest possible script.
 
 One call of the provider over raw HTTP on an open connection, one commit with bare ``sqlite3`` under the
 same durability as the store's. No server, no agent, no run.
@@ -23,7 +23,7 @@ Work: TypeAlias = Callable[[], Awaitable[object]]
 _CALL_PATH = "/v1/chat/completions"
 _USER_MESSAGE = {"role": "user", "content": "hi"}
 
-# Imports nothing but asyncio, and answers 200 to whatever it is asked.
+# Imports only asyncio and answers every request with 200.
 _SMALLEST_SERVER = """
 import asyncio
 
@@ -42,7 +42,7 @@ asyncio.run(main())
 
 
 class Floor:
-    """A connection to the provider and a table."""
+    """A turn without a server: a connection to the provider and a table."""
 
     def __init__(self, client: Client, database: sqlite3.Connection) -> None:
         self._client = client
@@ -70,13 +70,13 @@ class Floor:
         self.commit(await self.call(*({"role": "user", "content": body} for (body,) in rows)))
 
     async def tool_step(self) -> None:
-        """A turn, and a function called in a process of its own."""
+        """A turn, and a function call in its own process."""
         await self.turn()
         call_in_fork()
 
 
 def call_in_fork() -> None:
-    """The smallest sandbox: the result comes over a pipe, the process is gone at the end."""
+    """The smallest sandbox: a process that sends its result over a pipe and ends."""
     readable, writable = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -111,7 +111,7 @@ def smallest_server() -> Iterator[processes.RunningProcess]:
 
 
 async def median_ms(work: Work, count: int) -> float:
-    """The median time of one call of ``work`` after a few that warm up."""
+    """The median time of one call of ``work``, after a few warm-up calls."""
     for _ in range(min(count, 5)):
         await work()
     return median([await timed_ms(work) for _ in range(count)])
@@ -126,7 +126,7 @@ async def timed_ms(work: Work) -> float:
 async def turns_per_second(
     provider_address: str, folder: Path, conversations: int, seconds: float
 ) -> float:
-    """Floor turns of so many conversations at once in this one process."""
+    """Floor turns of this many concurrent conversations in one process."""
     until = time.perf_counter() + seconds
     count = 0
 

@@ -1,4 +1,4 @@
-"""The load of one server, as a process of its own: conversations in parallel, each in a closed loop.
+"""The load generator, in its own process: parallel conversations, each in a closed loop.
 
 ``python -m bench.load ADDRESS CONVERSATIONS SECONDS`` prints what it counted as JSON.
 """

@@ -1,4 +1,4 @@
-"""A store in which many requests wait for a person, each on a thread of its own with a history behind it."""
+"""A store with many pending approval requests, each in its own thread with a history."""
 
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -13,19 +13,19 @@ from holdfast.core.runs import Run, RunStatus
 from holdfast.core.threads import Thread
 from holdfast.ports.store import Store, Transaction
 
-# Rows and runs that every thread has besides.
+# Further messages and runs of each thread.
 ROWS_BEFORE: Final = 10
 RUNS_BEFORE: Final = 5
-# Every so many of them do not wait for ever.
+# One in this many has a deadline.
 ONE_IN_SO_MANY_EXPIRES: Final = 4
 AT_ONCE: Final = 500
 FIRST_AT: Final = datetime(2026, 1, 1, tzinfo=UTC)
-# Not before any bench is over.
+# Later than the end of any bench.
 EXPIRES_AT: Final = datetime(2100, 1, 1, tzinfo=UTC)
 
 
 async def fill(store: Store, agent_id: str, count: int) -> None:
-    """All threads are the agent's, which exists."""
+    """Write the threads, all of one existing agent."""
     for first in range(0, count, AT_ONCE):
         await store.write(partial(_add, agent_id, range(first, min(first + AT_ONCE, count))))
 

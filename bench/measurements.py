@@ -1,4 +1,4 @@
-"""What a measurement yields: figures, each beside its floor and its budget. Pure."""
+"""The results of a measurement: values, each with its floor and its budget."""
 
 import statistics
 from collections.abc import Sequence
@@ -10,22 +10,22 @@ class Measurement:
     what: str
     unit: str
     value: float
-    # The same work by the smallest script that does it; None where there is no such work.
+    # The same work by the smallest possible script; None where there is none.
     floor: float | None = None
-    # What the project promises; None for a figure that only explains another.
+    # What the project promises; None for a value that only explains another.
     budget: float | None = None
     more_is_better: bool = False
 
     @property
     def holds(self) -> bool | None:
-        """Whether the promise is kept; None if there is none."""
+        """Whether the value is within the budget; None without a budget."""
         if self.budget is None:
             return None
         return self.value >= self.budget if self.more_is_better else self.value <= self.budget
 
     @property
     def times_floor(self) -> float | None:
-        """How many times the floor's work this is; for a rate, how many times slower."""
+        """The ratio to the floor; for a rate, how many times slower."""
         if not self.floor or not self.value:
             return None
         return self.floor / self.value if self.more_is_better else self.value / self.floor

@@ -1,4 +1,4 @@
-"""The processes of a bench: servers, the provider, the load. Each is stopped by whoever started it."""
+"""The processes of a bench: servers, the provider, the load generator. Each is stopped by its starter."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ START_SECONDS = 60.0
 STOP_SECONDS = 15.0
 LOAD_GRACE_SECONDS = 60.0
 
-# A process that used no more than this share of a core for so long has come to rest.
+# A process is idle when it used no more than this share of a core for this long.
 _IDLE_SHARE = 0.03
 _IDLE_SECONDS = 0.4
 _IDLE_LIMIT_SECONDS = 30.0
@@ -41,7 +41,7 @@ class RunningProcess:
     started_at: float
 
     def memory_mb(self) -> float:
-        """Resident memory of the process itself. The tool sandbox's template is a process of its own."""
+        """Resident memory of the process itself, without the tool sandbox's fork server."""
         return float(psutil.Process(self.process.pid).memory_info().rss) / _MB
 
     def peak_memory_mb(self) -> float:
@@ -50,12 +50,12 @@ class RunningProcess:
         return int(line.split()[1]) * 1024 / _MB
 
     def cpu_ms(self) -> float:
-        """What the process has spent so far, in steps of 10 ms: only differences over much work say something."""
+        """CPU time of the process so far, in steps of 10 ms, so only differences over much work are meaningful."""
         spent = psutil.Process(self.process.pid).cpu_times()
         return float(spent.user + spent.system) * 1000
 
     async def wait_until_idle(self) -> None:
-        """Wait until the process has nothing more to do: its providers are loaded."""
+        """Wait until the process is idle, which means that its providers are loaded."""
         process = psutil.Process(self.process.pid)
         give_up_at = time.monotonic() + _IDLE_LIMIT_SECONDS
         while time.monotonic() < give_up_at:
@@ -68,7 +68,7 @@ class RunningProcess:
         raise TimeoutError("The server did not come to rest.")
 
     def _is_runnable(self) -> bool:
-        """On a busy machine a process may do nothing only because it does not get its turn."""
+        """Whether a thread of the process is ready to run. On a busy machine such a process may seem idle."""
         states = [
             stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
             for stat in Path(f"/proc/{self.process.pid}/task").glob("*/stat")
@@ -108,7 +108,7 @@ def server(
 ) -> Iterator[RunningProcess]:
     """A Holdfast server as an operator starts it, with one provider configured."""
     options = ["--port", "0", "--home", str(home)]
-    # Who asks for more than the figures need must not have it mixed with them.
+    # Extra output of the server must not be mixed with the results.
     log = (home / "server.log").open("w") if variables else None
     if database_url is not None:
         options += ["--database-url", database_url]
@@ -141,7 +141,7 @@ async def seconds_to_first_answer(process: RunningProcess, path: str) -> float:
 
 
 def run_to_end(command: Sequence[str], seconds: float) -> str:
-    """What a process prints that ends by itself about so many seconds after its start."""
+    """The output of a process that ends by itself about this many seconds after its start."""
     ended = subprocess.run(
         command,
         cwd=ROOT,
@@ -155,7 +155,7 @@ def run_to_end(command: Sequence[str], seconds: float) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """What a process needs, without the settings of whoever runs the bench."""
+    """The environment of a process, without the Holdfast settings of the user."""
     kept = {key: os.environ[key] for key in ("PATH", "LANG", "HOME") if key in os.environ}
     return kept | {"PYTHONUNBUFFERED": "1"}
 
@@ -163,7 +163,7 @@ def _environment() -> dict[str, str]:
 def _read_address(process: subprocess.Popen[str]) -> str:
     if process.stdout is None:
         raise RuntimeError("The process has no output to read.")
-    # A pipe cannot be read with a time limit: a process that says nothing is ended instead.
+    # A pipe cannot be read with a timeout, so a process without output is killed instead.
     limit = Timer(START_SECONDS, process.kill)
     limit.start()
     try:

@@ -1,4 +1,4 @@
-"""The scripted provider as a process, for every row. What it answers stands in the user's message.
+"""The scripted provider as a process, for all rows. The user's message says what it answers.
 
 ``python -m holdfast.testing`` knows one reply; the rows need several: a chain of tool calls, words at a
 pace, an answer that never ends.
@@ -25,52 +25,52 @@ CHAIN_TOOL = "add_one"
 CHAIN_CALLS = 10
 HOLD_TOOL = "hold_on"
 ASK_TOOL = "ask_first"
-# The wish for one call of the tool that a person must allow.
+# Requests one call of the tool that needs an approval.
 ASK = "ask"
 
-# No wait to speak of, yet each word is a write of its own. Without a delay all are one write.
+# Almost no delay, but each word is one write. Without a delay all words would be one write.
 ONE_BY_ONE = 1e-9
 
-# By the names that the rows gave: when an answer began to flow, and the requests that are held.
+# By the name that a row gave: when an answer's first word was sent, and the requests that hang.
 _started_at: dict[str, float] = {}
 _held: dict[str, ProviderRequest] = {}
 
 
 def words(count: int, delay_seconds: float = 0.0) -> str:
-    """The wish for so many words."""
+    """Requests an answer of this many words."""
     return f"words {count} {delay_seconds}"
 
 
 def paced(name: str, count: int, delay_seconds: float) -> str:
-    """The wish for words of which the n-th is due n delays after ``begun_at``."""
+    """Requests words of which the n-th is due n delays after ``begun_at``."""
     return f"paced {name} {count} {delay_seconds}"
 
 
 def hold(name: str) -> str:
-    """The wish for one word, and then silence until the client closes."""
+    """Requests one word, followed by nothing until the client closes."""
     return f"hold {name}"
 
 
 def hold_tool(path: str) -> str:
-    """The wish for a call of the tool that does not return; it gets the path."""
+    """Requests a call of the tool that does not return; the path is its argument."""
     return f"tool {path}"
 
 
 def started_at(name: str) -> str:
-    """The question when the paced words began, on ``time.monotonic``'s clock."""
+    """Asks when the paced words began, on the clock of ``time.monotonic``."""
     return f"begun {name}"
 
 
 def closed_at(name: str) -> str:
-    """The question when the client closed on the answer that was held; null if it did not yet."""
+    """Asks when the client closed the hanging answer; null if it has not yet."""
     return f"closed {name}"
 
 
 class _StartMoment(Moment):
-    """Notes the very time from which the pauses of an answer are counted.
+    """Records the time from which the delays of an answer are counted.
 
     Not that of the request: an answer is rendered whole before it flows, and fifty at once wait for each
-    other's rendering, which is none of the server's doing.
+    other's rendering, which is not the server's time.
     """
 
     def __init__(self, name: str) -> None:
@@ -83,7 +83,7 @@ class _StartMoment(Moment):
 
 
 def _respond(request: ProviderRequest) -> Answer | None:
-    """What was wished for; a chain of calls where the tool for it is offered; else the plain greeting."""
+    """The requested answer; a chain of calls if the tool for it is offered; else a plain greeting."""
     if CHAIN_TOOL in request.tool_names:
         return _chain(request)
     match request.user_text.split(" "):
@@ -136,7 +136,9 @@ async def _serve() -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, ended.set)
-    async with ScriptedProvider(record=False) as provider:
+    async with ScriptedProvider(
+        record=False, default="Hello from the scripted provider."
+    ) as provider:
         provider.respond_with(_respond)
         print(provider.url, flush=True)
         await ended.wait()

@@ -1,4 +1,4 @@
-"""Figures for people and for programs: a table as they come, JSON and Markdown at the end."""
+"""The report: a table while measuring, JSON and Markdown at the end."""
 
 import os
 import platform
@@ -43,7 +43,7 @@ def markdown(figures: Sequence[Measurement]) -> str:
 
 
 def machine_facts(database: str) -> dict[str, str]:
-    """Where the figures come from. No name of a host: nobody needs it."""
+    """The machine and versions, without the host's name."""
     return {
         "holdfast": __version__,
         "database": database,

@@ -1,4 +1,4 @@
-"""Reading a stream of server-sent events: which words came, and when. Of Holdfast, and of the bare provider."""
+"""Reading a stream of server-sent events, of Holdfast or the bare provider: which words arrived, and when."""
 
 import asyncio
 import time
@@ -34,12 +34,12 @@ _chunks = msgspec.json.Decoder(_Chunk)
 
 
 class StreamRecorder:
-    """What one client hears of a Holdfast stream. All times are ``time.monotonic``'s, in seconds."""
+    """Records one Holdfast stream. All times are seconds of ``time.monotonic``."""
 
     def __init__(self) -> None:
         self.asked_at = time.monotonic()
         self.words: list[tuple[str, float]] = []
-        # How many events brought the words.
+        # The number of events with words.
         self.events = 0
         self.run_id = ""
         self.last_seq = 0
@@ -72,7 +72,7 @@ class StreamRecorder:
 
     @property
     def first_ms(self) -> float:
-        """From the question, which follows the making of this object at once, to the first word."""
+        """The time from the creation of this object, right before the request, to the first word."""
         return (self.words[0][1] - self.asked_at) * 1000
 
     @property
@@ -80,7 +80,7 @@ class StreamRecorder:
         return (self.words[-1][1] - self.asked_at) * 1000
 
     def lags_ms(self, begun_at: float, delay_seconds: float) -> list[float]:
-        """How long after it was due each word came."""
+        """The delay of each word after its due time."""
         return [
             (heard_at - begun_at - number * delay_seconds) * 1000
             for number, (_, heard_at) in enumerate(self.words, start=1)

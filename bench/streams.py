@@ -1,4 +1,4 @@
-"""Streams as rows ask for them: one message to one agent, or to the bare provider, read to its end."""
+"""Streams for the rows: one message to an agent, or to the bare provider, read to the end."""
 
 import itertools
 from collections.abc import Awaitable, Callable
@@ -53,7 +53,7 @@ async def read_provider_stream(provider: Client, text: str) -> StreamRecorder:
 async def lags_ms(
     provider: Client, hear: ReadStream, count: int, delay_seconds: float
 ) -> list[float]:
-    """How far one stream of so many words falls behind the provider, word by word."""
+    """The lag of one stream behind the provider, word by word."""
     name = new_name()
     hearing = check_complete(await hear(paced(name, count, delay_seconds)), count)
     began = msgspec.json.decode(await ask_provider(provider, started_at(name)), type=float)
@@ -66,7 +66,7 @@ async def create_agents(address: str, count: int) -> list[str]:
 
 
 async def ask_provider(provider: Client, question: str) -> str:
-    """What the provider says to a question of ours, at once."""
+    """The provider's immediate answer to a query of the bench."""
     answer = await provider.post(CALL_PATH, provider_request(question) | {"stream": False})
     return str(answer["choices"][0]["message"]["content"])
 

@@ -1,4 +1,4 @@
-"""A person's answer: how soon the tool has run that was approved, and how long the inbox takes when it is full."""
+"""Approvals: the time from an approval to the tool's result, and listing a full inbox."""
 
 import time
 from functools import partial
@@ -37,7 +37,7 @@ async def _approve(stage: BenchContext) -> list[Measurement]:
     async with stage.warm_server() as (_, client):
         held = {"source_code": _SOURCE, "default_requires_approval": True}
         tool = await client.post("/v1/tools/", held)
-        # The first call starts the sandbox's template, once in a server's life.
+        # The first call starts the sandbox's fork server, once per server.
         await _result_ms(client, tool["id"])
         taken = [await _result_ms(client, tool["id"]) for _ in range(stage.counts.approvals)]
     what = "from an approval to the tool's result"

@@ -1,4 +1,4 @@
-"""Cancelling a run, alone and among others: how soon the call, the provider, the reader and the tool know.
+"""Cancelling a run, alone and among others: the time until the call, the provider, the reader and the tool notice.
 
 Each time counts from the moment in which the call is made, on one clock for all processes.
 """
@@ -26,14 +26,14 @@ ENDED_BUDGET_MS = 10
 DEAD_BUDGET_MS = 50
 OTHERS = 50
 
-# The others are alive, not a load: together 500 tokens a second, for longer than a row takes.
+# The other runs are active but light: together 500 tokens a second, for longer than a row takes.
 _OTHERS_WORD_SECONDS = 0.1
 _OTHERS_WORDS = 600
 
 _WAIT_SECONDS = 15.0
 _POLL_SECONDS = 0.005
 
-# A tool with a child of its own, both in one process group. It writes down who they are.
+# A tool with a child process in the same process group. It writes both pids to a file.
 _SOURCE = f'''
 def {HOLD_TOOL}(path: str) -> str:
     """Do not return.
@@ -53,7 +53,7 @@ def {HOLD_TOOL}(path: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _CancelTimes:
-    """Milliseconds from the call."""
+    """Milliseconds since the call."""
 
     answered: float
     closed: float
@@ -135,7 +135,7 @@ async def _cancel_tool(stage: BenchContext, address: str) -> float:
         agent_id = await new_agent(caller, tool_ids=[tool["id"]])
         reading = asyncio.create_task(streams.read_stream(reader, agent_id, hold_tool(str(path))))
         deaths = [asyncio.create_task(_wait_for_death(pid)) for pid in await _wait_for_pids(path)]
-        # The tasks must be watching before anybody dies.
+        # The tasks must watch before the processes are killed.
         await asyncio.sleep(0)
         called_at = time.monotonic()
         await _cancel(caller, agent_id)
@@ -151,7 +151,7 @@ async def _cancel(client: Client, agent_id: str) -> None:
 
 
 async def _wait_for_close(provider: Client, name: str) -> float:
-    """When the provider saw its client close. It writes the time down itself, so asking late costs nothing."""
+    """When the provider saw its client close. It records the time itself, so a late query does not distort it."""
     while True:
         at = msgspec.json.decode(
             await streams.ask_provider(provider, closed_at(name)), type=float | None
@@ -162,7 +162,7 @@ async def _wait_for_close(provider: Client, name: str) -> float:
 
 
 async def _wait_for_pids(path: Path) -> list[int]:
-    """Of the tool's processes, once they run."""
+    """The pids of the tool's processes, once they run."""
     while True:
         if pids := _read_pids(path):
             return pids
@@ -174,7 +174,7 @@ def _read_pids(path: Path) -> list[int]:
 
 
 async def _wait_for_death(pid: int) -> float:
-    """The kernel makes a process's descriptor readable in the moment of its death."""
+    """Wait for a process's pidfd, which the kernel makes readable when the process ends."""
     loop = asyncio.get_running_loop()
     died: asyncio.Future[float] = loop.create_future()
     descriptor = os.pidfd_open(pid)
@@ -211,7 +211,7 @@ async def _provider_close_ms(stage: BenchContext) -> float:
 
 @asynccontextmanager
 async def _other_runs(address: str, count: int) -> AsyncIterator[None]:
-    """So many other runs, each streaming to a reader; all are cancelled at the end."""
+    """This many other runs, each streaming to a reader; all are cancelled at the end."""
     agents = await streams.create_agents(address, count)
     readers = [await Client.connect(address) for _ in agents]
     hearings = [StreamRecorder() for _ in agents]

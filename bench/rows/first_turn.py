@@ -1,7 +1,7 @@
-"""The first turn after a start: an agent from before, spoken to once the server has come to rest.
+"""The first turn after a start: a message to an existing agent once the server is idle.
 
-A server answers health first and loads its providers in the background, about a second; nobody sees
-that state, so we wait until the process is idle. A turn that comes earlier waits for the loading.
+A server answers health first and loads its providers in the background, about a second; so we
+wait until the process is idle. An earlier turn waits for the loading.
 """
 
 from functools import partial

@@ -1,4 +1,4 @@
-"""Readers of a run: what many that wait cost, and how soon one that comes back has its next event."""
+"""Readers of a run: the cost of many waiting readers, and the time until a reconnected one gets its next event."""
 
 import asyncio
 import time
@@ -16,7 +16,7 @@ from bench.stream_recorder import StreamRecorder
 RECONNECT_BUDGET_MS = 10
 WORDS = 100
 
-# At ten milliseconds a word each is an event of its own.
+# At ten milliseconds per word each word is one event.
 _WORD_SECONDS = 0.01
 _WAIT_SECONDS = 60.0
 _KB = 1000
@@ -46,7 +46,7 @@ async def _followers(stage: BenchContext) -> list[Measurement]:
 async def _follow(
     running: RunningProcess, run_id: str, agent_id: str, count: int
 ) -> tuple[float, float]:
-    """Memory of each follower in kB; ms until the last has heard that the run was cancelled."""
+    """Memory per follower in kB; milliseconds until the last one got the cancellation."""
     before_mb = running.memory_mb()
     readers = [await Client.connect(running.address) for _ in range(count)]
     hearings = [StreamRecorder() for _ in readers]
@@ -69,7 +69,7 @@ async def _follow(
 
 
 async def _reconnect(stage: BenchContext) -> list[Measurement]:
-    """To the middle of a run that has ended: its events come from the store."""
+    """Reconnect to the middle of an ended run, whose events come from the store."""
     async with stage.warm_server() as (running, client):
         run_id, last_seq = await _ended_run(client)
         taken = [
@@ -101,7 +101,7 @@ async def _ended_run(client: Client) -> tuple[str, int]:
 
 
 async def _first_replayed_ms(address: str, run_id: str, after: int) -> float:
-    """The connection is new, as that of a client that lost its own."""
+    """Uses a new connection, like a client that lost its old one."""
     hearing = StreamRecorder()
     async with open_client(address) as client:
         await client.stream(f"/v1/runs/{run_id}/stream", {"starting_after": after}, hearing)

@@ -1,4 +1,4 @@
-"""Many conversations at once against one process: how many turns it makes, and the memory that takes."""
+"""Many concurrent conversations on one process: turns per second, and memory."""
 
 import sys
 
@@ -51,7 +51,7 @@ async def measure(stage: BenchContext) -> list[Measurement]:
 
 
 def _load(address: str, conversations: int, seconds: float) -> Load:
-    """From a process of its own, so that the client takes nothing from the bench."""
+    """In its own process, so that the client takes no CPU time from the bench."""
     command = [sys.executable, "-m", "bench.load", address, str(conversations), str(seconds)]
     return msgspec.json.decode(run_to_end(command, seconds), type=Load)
 

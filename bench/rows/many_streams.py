@@ -1,7 +1,7 @@
-"""Streams at once, each at a reader's pace: how far they fall behind the provider.
+"""Concurrent streams at reading speed: how far they lag behind the provider.
 
-A word is due by the provider's schedule, and one clock serves all processes. What the provider itself is
-late counts as ours; the floor, the same streams without a server between, shows how much that is.
+A word is due by the provider's schedule, and one clock serves all processes. The provider's own
+delay is included; the floor, the same streams without a server in between, shows how much that is.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ async def _measure(stage: BenchContext, count: int) -> list[Measurement]:
 
 
 async def _lags_ms(stage: BenchContext, address: str, agents: Sequence[str | None]) -> list[float]:
-    """Of all streams together: one for each agent, or for each None one of the bare provider."""
+    """The lags of all streams: one stream per agent, or one of the bare provider for each None."""
     lags = await asyncio.gather(*(_one(stage, address, agent) for agent in agents))
     return list(chain.from_iterable(lags))
 

@@ -1,8 +1,8 @@
-"""The model layer alone, on every wire beside raw HTTP: what one answer costs, and what a token.
+"""The model layer alone, on every wire and compared with raw HTTP: CPU time per answer and per token.
 
-It runs in this process: there is no server, no run and no store in it. The floor asks the same of the same
-provider on an open connection, and reads what comes without looking at it. All is CPU time: what the answer
-takes on the wall is the provider's affair.
+It runs in this process, without a server, run or store. The floor sends the same request to the same provider on an
+open connection and reads the response without parsing it. All values are CPU time: the elapsed time is the
+provider's.
 """
 
 import time
@@ -24,7 +24,7 @@ from holdfast.core.models import ModelChoice
 from holdfast.ports.model import Question
 
 TOKENS = 500
-# Slow enough that each token has been handed on before the next comes.
+# Slow enough that each token is passed on before the next one arrives.
 _APART_SECONDS = 0.002
 
 _CHAT, _RESPONSES = "chat completions", "responses"
@@ -86,7 +86,7 @@ async def _ask_provider(client: Client, wire: str, wish: str) -> None:
 
 
 async def _cpu_ms(work: Work, count: int) -> float:
-    """What one costs this process, once it is warm."""
+    """The CPU time of one in this process, after warm-up."""
     for _ in range(min(count, 5)):
         await work()
     spent: list[float] = []

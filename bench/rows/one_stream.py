@@ -1,7 +1,7 @@
-"""One stream after the other: the first token, the rate, and what tokens cost.
+"""One stream after the other: time to first token, rate, and CPU time per token.
 
-The model layer hands on as one event what arrived in one read. So the rate counts words, and the number of
-events stands beside it; what a token costs is asked of tokens that come singly, else it would be near none.
+The model layer passes on everything that arrived in one read as one event. So the rate counts words, and the number
+of events is reported as well; the cost per token is measured with tokens that arrive one at a time.
 """
 
 from collections.abc import Awaitable, Sequence
@@ -21,11 +21,11 @@ BUDGET_TOKENS_PER_SECOND = 5000
 FIRST_TOKEN_BUDGET_MS = 5
 CPU_BUDGET_MS = 150
 
-# How many words, and how long the provider waits before each.
+# The number of words, and the provider's delay before each.
 _FIRST = (FIRST_TOKENS, 0.0)
 _FAST = (TOKENS, ONE_BY_ONE)
 _ONE_WRITE = (TOKENS, 0.0)
-# Slow enough that each token has been handed on before the next comes.
+# Slow enough that each token is passed on before the next one arrives.
 _SINGLE = (TOKENS, 0.002)
 
 
@@ -81,7 +81,7 @@ async def _read_provider_streams(
 async def _with_cpu(
     running: RunningProcess, streaming: Awaitable[list[StreamRecorder]]
 ) -> tuple[list[StreamRecorder], float]:
-    """The streams, and what each cost the server; the making of its agent is in it, 3 ms."""
+    """The streams, and the server's CPU time for each, including 3 ms for creating its agent."""
     before = running.cpu_ms()
     heard = await streaming
     return heard, (running.cpu_ms() - before) / len(heard)
@@ -113,5 +113,5 @@ def _events(hearings: Sequence[StreamRecorder]) -> Measurement:
 
 
 def _tokens_per_second(hearings: Sequence[StreamRecorder]) -> float:
-    """From the question to the last token: the time to the first one counts, too."""
+    """From the request to the last token, including the time to the first one."""
     return TOKENS / median([hearing.last_ms for hearing in hearings]) * 1000

@@ -1,5 +1,5 @@
-"""Lists of runs in a store that has a million of them: by the conditions that people ask for, by those that nothing fits,
-and a page far down."""
+"""Listing runs in a store with a million of them: with common filters, with filters that match nothing, and a page far
+down."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -88,7 +88,7 @@ def _url(home: Home) -> str:
 async def _figure(client: Client, what: str, asked: Sequence[tuple[str, object]]) -> Measurement:
     ask = partial(_ask, client, asked)
     await ask()
-    # Where other work goes on meanwhile, the fastest says most.
+    # On a busy machine the fastest time is the most meaningful.
     return Measurement(
         what=what, unit="ms", value=min([await timed_ms(ask) for _ in range(_REPEATED)])
     )
@@ -104,7 +104,7 @@ async def _ask(client: Client, asked: Sequence[tuple[str, object]]) -> list[dict
 
 
 async def _middle_page(client: Client, count: int) -> Sequence[tuple[str, object]]:
-    """One run was created each second."""
+    """The cursor in the middle of the list; one run was created each second."""
     moment = FIRST_AT + timedelta(seconds=count // 2)
     middle, *_ = await _ask(client, [("end_date", moment.isoformat())])
     return [("after", middle["id"])]

@@ -1,4 +1,4 @@
-"""Start to first healthy answer: of a first start, which makes the store, and of every later one."""
+"""From process start to the first healthy answer: the first start, which creates the store, and later ones."""
 
 from bench.context import BenchContext, Home
 from bench.floor import smallest_server

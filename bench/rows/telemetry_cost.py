@@ -1,6 +1,6 @@
-"""What watching costs: the same turns and streams on four servers at once, by turns, each watched in another way.
+"""The cost of telemetry: the same turns and streams on four servers with different telemetry, in turn.
 
-The servers share every moment of noise. CPU time says more than the clock: it is what a busy server has less of.
+The servers share the machine's noise. CPU time is more meaningful than elapsed time: it limits a busy server.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ from bench.provider import words
 
 TOKENS = 500
 TURNS_PER_AGENT = 10
-# Slow enough that each token has been handed on before the next comes.
+# Slow enough that each token is passed on before the next one arrives.
 _PAUSE_SECONDS = 0.002
 
 
@@ -97,7 +97,7 @@ class _CollectorHandler(BaseHTTPRequestHandler):
 
 @contextmanager
 def _collector() -> Iterator[str]:
-    """The address of something that takes whatever it is sent. In a thread: a server that stops waits for it."""
+    """The address of a collector that accepts everything. It runs in a thread, because a stopping server waits for it."""
     with ThreadingHTTPServer(("127.0.0.1", 0), _CollectorHandler) as server:
         thread = Thread(target=server.serve_forever)
         thread.start()

@@ -1,4 +1,4 @@
-"""One trivial call in the sandbox, at each level that this machine has: nothing of the server is in it."""
+"""One trivial call in the sandbox, at each isolation level of this machine, without a server."""
 
 from functools import partial
 
@@ -36,7 +36,7 @@ async def measure(stage: BenchContext) -> list[Measurement]:
 async def _ms(isolation: Isolation | None, count: int) -> float:
     sandbox = SubprocessSandbox(isolation=isolation)
     try:
-        # The first starts the fork server; so it is not among those that are measured.
+        # The first call starts the fork server, so it is not measured.
         if (first := await sandbox.run(_CALL)).value != 1:
             raise RuntimeError(f"The call failed: {first.error}")
         return await median_ms(partial(sandbox.run, _CALL), count)

@@ -23,7 +23,7 @@ async def measure(stage: BenchContext) -> list[Measurement]:
     count = stage.counts.chains
     async with stage.warm_server() as (_, client):
         tool = await client.post("/v1/tools/", {"source_code": _SOURCE})
-        # The first call starts the sandbox's template, once in a server's life.
+        # The first call starts the sandbox's fork server, once per server.
         await _chain(client, tool["id"])
         steps = [await _chain(client, tool["id"]) / CHAIN_CALLS for _ in range(count)]
     async with floor(stage.provider.address, stage.new_folder()) as smallest:
@@ -40,7 +40,7 @@ async def measure(stage: BenchContext) -> list[Measurement]:
 
 
 async def _chain(client: Client, tool_id: str) -> float:
-    """One turn with the whole chain, of an agent that has made none before."""
+    """One turn with the whole chain, of a new agent."""
     path = turn_path(await new_agent(client, tool_ids=[tool_id]))
     answers: list[dict[str, list[dict[str, object]]]] = []
 

@@ -1,4 +1,4 @@
-"""One-step turns, one after the other; each agent makes few, so that its history stays short."""
+"""One-step turns, one after the other. Each agent makes only a few, so that its history stays short."""
 
 from functools import partial
 

@@ -1,19 +1,13 @@
-"""Puts the house together. The only file that names concrete adapters."""
+"""Builds the services from the settings and runs the server. The only module that chooses adapters."""
 
 import asyncio
 import gc
-import logging
-import signal
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
-from functools import partial
-from ipaddress import ip_address
-from types import FrameType
 from typing import TYPE_CHECKING
 
-import uvicorn
 import uvloop
 
 from holdfast import logs
@@ -29,14 +23,14 @@ from holdfast.adapters.models.router import ModelRouter
 from holdfast.adapters.outgoing.guarded import GuardedOutgoing
 from holdfast.adapters.prices.genai import GenaiPrices
 from holdfast.adapters.sandbox import confinement
-from holdfast.adapters.sandbox import doctor_checks as sandbox_examination
+from holdfast.adapters.sandbox.doctor_checks import check_sandbox
 from holdfast.adapters.sandbox.environments import Environments
 from holdfast.adapters.sandbox.isolation import Isolation, isolation_problem
 from holdfast.adapters.sandbox.subprocess import SubprocessSandbox
 from holdfast.adapters.store.cipher import FernetCipher, load_home_cipher
 from holdfast.adapters.store.doctor_checks import check_database_files, check_home, check_store
 from holdfast.adapters.store.factory import open_store
-from holdfast.adapters.telemetry.opening import open_telemetry
+from holdfast.adapters.telemetry.factory import open_telemetry
 from holdfast.adapters.toolbox.router import ToolRouter
 from holdfast.config import Settings
 from holdfast.core.agents import Actor
@@ -45,9 +39,10 @@ from holdfast.engine.approval_expiry import ApprovalExpiry
 from holdfast.engine.callbacks import CallbackDelivery
 from holdfast.engine.worker import Worker
 from holdfast.errors import CannotStart
-from holdfast.http.app import HttpSettings, build_app
+from holdfast.http.app import WIRES, HttpSettings, build_app
 from holdfast.http.drain_gate import DrainGate
 from holdfast.http.letta_v1.to_wire.callbacks import callback_body
+from holdfast.http.server import HttpServer, open_listener
 from holdfast.ports.doctor_check import Check
 from holdfast.ports.services import Services
 from holdfast.ports.telemetry import RequestTelemetry
@@ -56,27 +51,22 @@ from holdfast.usecases import approvals, tools
 if TYPE_CHECKING:
     from holdfast.adapters.telemetry.otel import OtelTelemetry
 
-log = logging.getLogger(__name__)
-
-# How long answers that are under way may take to reach their clients once no run is under way any more.
-STOP_SECONDS = 5
-
-# Allocations between two collections of the youngest objects. A turn makes many that live as long as it does;
-# Python's 700 would look at them over and over.
+# Allocations between two collections of the youngest objects. A turn allocates many that live until its end;
+# with Python's default of 700 the collector would visit them again and again.
 GC_THRESHOLD = 20_000
 
 _DEFAULT_ACTOR = Actor(DEFAULT_USER_ID, DEFAULT_ORGANIZATION_ID)
 
 
 def serve(settings: Settings, on_ready: Callable[[str], None]) -> None:
-    """Serve until told to stop (SIGINT, SIGTERM). ``on_ready`` gets the address once it answers.
+    """Serve until SIGINT or SIGTERM. ``on_ready`` gets the URL once the server answers.
 
-    OSError if the address cannot be had, BackendError if the store cannot.
+    Raises OSError if the address is not available, BackendError if the store is not.
     """
     logs.set_up(settings.log_level, settings.log_format, settings.secrets)
     confinement.hide_memory()
     with (
-        _open_listener(settings) as listener,
+        open_listener(settings.host, settings.port) as listener,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop,
     ):
         loop.run(_serve(settings, listener, on_ready))
@@ -85,46 +75,26 @@ def serve(settings: Settings, on_ready: Callable[[str], None]) -> None:
 async def _serve(
     settings: Settings, listener: socket.socket, on_ready: Callable[[str], None]
 ) -> None:
-    async with running_server(settings) as shift:
-        app = build_app(
-            shift.services,
-            HttpSettings(
-                password=settings.password,
-                max_body_bytes=settings.max_body_bytes,
-                loopback_only_hosts=not settings.insecure,
-                telemetry=shift.telemetry,
-                metrics=settings.metrics != "off",
-                open_metrics=settings.metrics == "open",
-            ),
-        )
-        doorkeeper = DrainGate(app)
-        config = uvicorn.Config(
-            doorkeeper,
-            lifespan="off",
-            # Nobody speaks WebSocket here, and what would is large.
-            ws="none",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=STOP_SECONDS,
-        )
+    async with running_server(settings) as running:
+        app = build_app(running.services, _http_settings(settings, running.telemetry))
+        gate = DrainGate(app, WIRES)
 
         async def on_stop() -> None:
-            doorkeeper.refuse_messages(settings.drain_seconds)
-            await shift.stop(settings.drain_seconds)
+            gate.refuse_messages(settings.drain_seconds)
+            await running.stop(settings.drain_seconds)
 
-        server = _Server(
-            config,
-            on_ready=lambda: on_ready(_listener_url(listener)),
+        server = HttpServer(
+            gate,
+            on_ready=on_ready,
             on_stop=on_stop,
-            on_second_signal=shift.worker_task.cancel,
+            on_second_signal=running.worker_task.cancel,
         )
         await server.serve(sockets=[listener])
 
 
 @dataclass(frozen=True, slots=True)
 class RunningServer:
-    """The house and who works in it."""
+    """The services and the background tasks that use them. HTTP is not part of it."""
 
     services: Services
     worker: Worker
@@ -133,8 +103,8 @@ class RunningServer:
     telemetry: RequestTelemetry | None
 
     async def stop(self, drain_seconds: float) -> None:
-        """Let runs end for so long, leave the others to the next start, and let all readers go: by then they
-        have read whatever this process had to say. A cancel of ``working`` cuts this short."""
+        """Wait up to ``drain_seconds`` for runs to end; the next start resumes the others. Then end all streams, whose
+        readers have all events of this process by then. Cancelling ``worker_task`` cuts the wait short."""
         self.approval_expiry_task.cancel()
         self.worker.drain(drain_seconds)
         await asyncio.wait([self.worker_task])
@@ -143,16 +113,10 @@ class RunningServer:
 
 @asynccontextmanager
 async def running_server(settings: Settings) -> AsyncIterator[RunningServer]:
-    """The house with its worker at work; everything is given back at the end."""
+    """Build the services and run the background tasks; on leaving, stop the tasks and close everything."""
     async with AsyncExitStack() as stack:
-        # Before the group: what goes wrong here is for the operator, bare and not in an ExceptionGroup.
-        telemetry = open_telemetry(
-            settings.otlp_endpoint,
-            metrics=settings.metrics != "off",
-            with_content=settings.telemetry_content,
-        )
-        if telemetry is not None:
-            stack.push_async_callback(telemetry.aclose)
+        # Before the task group, so that an error for the operator is not wrapped in an ExceptionGroup.
+        telemetry = _open_telemetry(settings, stack)
         services, model = await _build_services(settings, stack, telemetry)
         await tools.add_builtin(services, _DEFAULT_ACTOR)
         worker = Worker(services)
@@ -161,25 +125,23 @@ async def running_server(settings: Settings) -> AsyncIterator[RunningServer]:
                 live=lambda: worker.live_count, waiting=services.dispatch.count_waiting
             )
         await worker.requeue_unfinished()
-        async with asyncio.TaskGroup() as side_tasks:
-            working = side_tasks.create_task(worker.run(), name="worker")
-            timekeeper = ApprovalExpiry(services, approvals.expire)
-            keeping_time = side_tasks.create_task(timekeeper.run(), name="timekeeper")
-            event_writer = side_tasks.create_task(
-                CallbackDelivery(services, callback_body, secret=settings.callback_secret).run(),
-                name="callbacks",
-            )
-            warming = side_tasks.create_task(_warm_up(model), name="settle-in")
+        expiry = ApprovalExpiry(services, approvals.expire)
+        callbacks = CallbackDelivery(services, callback_body, secret=settings.callback_secret)
+        async with asyncio.TaskGroup() as group:
+            worker_task = group.create_task(worker.run(), name="worker")
+            expiry_task = group.create_task(expiry.run(), name="approval-expiry")
+            callback_task = group.create_task(callbacks.run(), name="callbacks")
+            warm_up_task = group.create_task(_warm_up(model), name="warm-up")
             try:
-                yield RunningServer(services, worker, working, keeping_time, telemetry)
+                yield RunningServer(services, worker, worker_task, expiry_task, telemetry)
             finally:
-                for task in (working, keeping_time, event_writer, warming):
+                for task in (worker_task, expiry_task, callback_task, warm_up_task):
                     task.cancel()
 
 
 async def _warm_up(model: ModelRouter) -> None:
-    """Load what the first turn needs, after the server answers; what is loaded then stays for good, so the
-    garbage collector need not look at it again."""
+    """Load what the first turn needs while the server already answers. What is loaded then stays in memory for good,
+    so the garbage collector need not visit it again."""
     await model.warm_up()
     gc.collect()
     gc.freeze()
@@ -189,38 +151,29 @@ async def _warm_up(model: ModelRouter) -> None:
 async def _build_services(
     settings: Settings, stack: AsyncExitStack, telemetry: "OtelTelemetry | None"
 ) -> tuple[Services, ModelRouter]:
+    """The services, each of which ``stack`` closes at its end; and the model without telemetry."""
     clock = SystemClock()
-    cipher = (
-        FernetCipher(settings.secret_key)
-        if settings.secret_key
-        else load_home_cipher(settings.home)
-    )
-    store = await open_store(settings.database_url, cipher=cipher, home=settings.home)
+    store = await open_store(settings.database_url, cipher=_cipher(settings), home=settings.home)
     stack.push_async_callback(store.close)
     sandbox = await _open_sandbox(settings, stack)
     providers = _provider_settings(settings)
-    inquiry = ModelDiscovery()
-    model = ModelRouter(providers, discovery=inquiry)
+    discovery = ModelDiscovery()
+    model = ModelRouter(providers, discovery=discovery)
     stack.push_async_callback(model.aclose)
     events = open_event_log(store, settings.redis_url)
     stack.push_async_callback(events.aclose)
     bell = LocalBell()
     toolbox = ToolRouter(sandbox=sandbox, timeout_seconds=settings.tool_timeout_seconds)
-    charging = {
-        name: account.base_url
-        for name, account in providers.accounts.items()
-        if not account.is_loopback
-    }
     services = Services(
         store=store,
         events=events,
         dispatch=InProcessDispatch(bell),
         bell=bell,
         model=model,
-        catalogue=ProviderCatalogue(providers, default=settings.default_model, discovery=inquiry),
+        catalogue=ProviderCatalogue(providers, default=settings.default_model, discovery=discovery),
         toolbox=toolbox,
         outgoing=GuardedOutgoing(settings.allowed_private_hosts),
-        prices=GenaiPrices(charging, clock),
+        prices=GenaiPrices(_priced_providers(providers), clock),
         clock=clock,
         ids=RandomIds(),
         limits=settings.limits,
@@ -231,43 +184,17 @@ async def _build_services(
     return services, model
 
 
-async def run_doctor_checks(settings: Settings, *, check_providers: bool) -> list[Check]:
-    """How a server with these settings would find things here. Nothing is changed."""
-    isolation = _isolation(settings)
-    sandbox = partial(
-        sandbox_examination.check_sandbox,
-        isolation,
-        network=settings.sandbox_network,
-        home=settings.home,
-    )
-    return [
-        *check_home(settings.home),
-        await check_store(settings.database_url, home=settings.home),
-        *check_database_files(settings.database_url),
-        *await model_checks.check_providers(_provider_settings(settings), ask=check_providers),
-        *await asyncio.to_thread(lambda: list(sandbox())),
-    ]
-
-
-def _provider_settings(settings: Settings) -> ProviderSettings:
-    return ProviderSettings(
-        settings.providers,
-        allowed_model_endpoints=settings.allowed_model_endpoints,
-        silence_seconds=settings.model_silence_seconds,
-    )
-
-
-def _isolation(settings: Settings) -> Isolation | None:
-    if settings.sandbox != "isolated":
-        return None
-    return Isolation(network=settings.sandbox_network, hidden=(str(settings.home),))
+def _cipher(settings: Settings) -> FernetCipher:
+    if settings.secret_key:
+        return FernetCipher(settings.secret_key)
+    return load_home_cipher(settings.home)
 
 
 async def _open_sandbox(settings: Settings, stack: AsyncExitStack) -> SubprocessSandbox:
-    """CannotStart if tools are to be isolated and cannot be: they never run with less than was asked for."""
+    """Raises CannotStart if the settings ask for isolation and it is not possible: tools never run with less."""
     isolation = _isolation(settings)
-    if isolation is not None and (reason := await asyncio.to_thread(isolation_problem, isolation)):
-        raise CannotStart(reason)
+    if isolation is not None and (problem := await asyncio.to_thread(isolation_problem, isolation)):
+        raise CannotStart(problem)
     sandbox = SubprocessSandbox(
         limits=settings.sandbox_limits,
         isolation=isolation,
@@ -280,6 +207,40 @@ async def _open_sandbox(settings: Settings, stack: AsyncExitStack) -> Subprocess
     return sandbox
 
 
+def _isolation(settings: Settings) -> Isolation | None:
+    if settings.sandbox != "isolated":
+        return None
+    return Isolation(network=settings.sandbox_network, hidden=(str(settings.home),))
+
+
+def _provider_settings(settings: Settings) -> ProviderSettings:
+    return ProviderSettings(
+        settings.providers,
+        allowed_model_endpoints=settings.allowed_model_endpoints,
+        silence_seconds=settings.model_silence_seconds,
+    )
+
+
+def _priced_providers(providers: ProviderSettings) -> dict[str, str | None]:
+    """The base URL of each provider that charges for its models: a local one does not."""
+    return {
+        name: account.base_url
+        for name, account in providers.accounts.items()
+        if not account.is_loopback
+    }
+
+
+def _open_telemetry(settings: Settings, stack: AsyncExitStack) -> "OtelTelemetry | None":
+    telemetry = open_telemetry(
+        settings.otlp_endpoint,
+        metrics=settings.metrics != "off",
+        with_content=settings.telemetry_content,
+    )
+    if telemetry is not None:
+        stack.push_async_callback(telemetry.aclose)
+    return telemetry
+
+
 def _with_telemetry(services: Services, telemetry: "OtelTelemetry") -> Services:
     return replace(
         services,
@@ -289,55 +250,29 @@ def _with_telemetry(services: Services, telemetry: "OtelTelemetry") -> Services:
     )
 
 
-class _Server(uvicorn.Server):
-    """Uvicorn, but it says when it answers, waits for the runs before it closes the door, hurries at any
-    second signal, and ends by returning so that the house is closed."""
-
-    def __init__(
-        self,
-        config: uvicorn.Config,
-        *,
-        on_ready: Callable[[], None],
-        on_stop: Callable[[], Awaitable[None]],
-        on_second_signal: Callable[[], object],
-    ) -> None:
-        super().__init__(config)
-        self._on_ready = on_ready
-        self._on_stop = on_stop
-        self._on_second_signal = on_second_signal
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self._on_ready()
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        # The door is still open: a run that is under way can be read, and cancelled, until it ends.
-        await self._on_stop()
-        await super().shutdown(sockets)
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        del sig, frame
-        if self.should_exit:
-            self.force_exit = True
-            self._on_second_signal()
-        self.should_exit = True
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        loop = asyncio.get_running_loop()
-        watched = (signal.SIGINT, signal.SIGTERM)
-        for number in watched:
-            loop.add_signal_handler(number, self.handle_exit, number, None)
-        yield
-        for number in watched:
-            loop.remove_signal_handler(number)
+def _http_settings(settings: Settings, telemetry: RequestTelemetry | None) -> HttpSettings:
+    return HttpSettings(
+        password=settings.password,
+        max_body_bytes=settings.max_body_bytes,
+        loopback_only_hosts=not settings.insecure,
+        telemetry=telemetry,
+        metrics=settings.metrics != "off",
+        open_metrics=settings.metrics == "open",
+    )
 
 
-def _open_listener(settings: Settings) -> socket.socket:
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    return socket.create_server((settings.host, settings.port), family=family, backlog=2048)
+async def run_doctor_checks(settings: Settings, *, check_providers: bool) -> list[Check]:
+    """Whether a server with these settings would work here. Changes nothing."""
 
+    def sandbox_checks() -> list[Check]:
+        isolation = _isolation(settings)
+        network, home = settings.sandbox_network, settings.home
+        return list(check_sandbox(isolation, network=network, home=home))
 
-def _listener_url(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ip_address(host).version == 6 else f"http://{host}:{port}"
+    return [
+        *check_home(settings.home),
+        await check_store(settings.database_url, home=settings.home),
+        *check_database_files(settings.database_url),
+        *await model_checks.check_providers(_provider_settings(settings), ask=check_providers),
+        *await asyncio.to_thread(sandbox_checks),
+    ]

@@ -88,7 +88,7 @@ class Scene:
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     with (
-        ScriptedProvider.in_thread() as provider,
+        ScriptedProvider.in_thread(default="Hello.", check_script=False) as provider,
         ToolGate() as door,
         ThreadPoolExecutor(3) as pool,
     ):

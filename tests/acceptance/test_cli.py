@@ -200,7 +200,7 @@ class Served:
 
 @pytest.fixture(scope="module")
 def provider() -> Iterator[ScriptedProvider]:
-    with ScriptedProvider.in_thread() as running:
+    with ScriptedProvider.in_thread(default="Hello.", check_script=False) as running:
         yield running
 
 

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import httpx
-import psycopg
 import pytest
-from sqlalchemy import make_url
+from tests.support.postgres_server import PostgresServer
 from tests.support.server_process import ServerProcess
 from tests.support.tool_sources import SHOUT
 
@@ -28,11 +27,8 @@ def server(
     """A server on each database: they choke on different things."""
     variables = {}
     if request.param == "postgresql":
-        address: str = request.getfixturevalue("postgres_server")
-        with psycopg.connect(address, autocommit=True) as connection:
-            connection.execute("CREATE DATABASE hostile_input")
-        url = make_url(address).set(database="hostile_input")
-        variables["HOLDFAST_DATABASE_URL"] = url.render_as_string(hide_password=False)
+        postgres: PostgresServer = request.getfixturevalue("postgres_server")
+        variables["HOLDFAST_DATABASE_URL"] = postgres.create_empty()
     started = ServerProcess.start(tmp_path_factory.mktemp("home"), **variables)
     yield started
     started.stop()

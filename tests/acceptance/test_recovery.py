@@ -30,7 +30,7 @@ WAIT_SECONDS = 30
 
 @pytest.fixture(scope="module")
 def running_provider() -> Iterator[ScriptedProvider]:
-    with ScriptedProvider.in_thread() as running:
+    with ScriptedProvider.in_thread(default="Hello.", check_script=False) as running:
         yield running
 
 

@@ -25,7 +25,7 @@ WAIT_SECONDS = 60
 
 @pytest.fixture(scope="module")
 def running_provider() -> Iterator[ScriptedProvider]:
-    with ScriptedProvider.in_thread() as running:
+    with ScriptedProvider.in_thread(default="Hello.", check_script=False) as running:
         yield running
 
 

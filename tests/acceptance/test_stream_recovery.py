@@ -119,7 +119,7 @@ class Crash:
 
 @pytest.fixture(scope="module")
 def running_provider() -> Iterator[ScriptedProvider]:
-    with ScriptedProvider.in_thread() as running:
+    with ScriptedProvider.in_thread(default="Hello.", check_script=False) as running:
         yield running
 
 

@@ -29,11 +29,11 @@ BROAD_EXCEPTS = {
     "adapters/sandbox/child.py": 2,
     "engine/approval_expiry.py": 1,
     "engine/callbacks.py": 1,
-    "engine/runner.py": 1,
+    "engine/effects.py": 1,
     "engine/worker.py": 2,
 }
 # It raises the cancellation again, once its work is done.
-DEFERRED_CANCELLATIONS = {"adapters/sandbox/uninterrupted.py": 1}
+DEFERRED_CANCELLATIONS = {"adapters/sandbox/environments.py": 1}
 # What is imported only when it is needed, because a start or a --help would pay for it. ``*``: by a
 # computed name.
 LAZY_IMPORTS = {
@@ -58,8 +58,8 @@ LAZY_IMPORTS = {
     "adapters/store/cipher.py": {"cryptography.fernet"},
     "adapters/store/factory.py": {"holdfast.adapters.store.postgres"},
     "adapters/store/schema_upgrade.py": {"alembic", "alembic.config"},
-    "adapters/telemetry/opening.py": {"holdfast.adapters.telemetry.otel"},
-    "cli/main.py": {"holdfast.cli", "holdfast.cli.server"},
+    "adapters/telemetry/factory.py": {"holdfast.adapters.telemetry.otel"},
+    "cli/main.py": {"holdfast.cli", "holdfast.cli.api", "holdfast.cli.server"},
 }
 # A migration is never edited.
 LONG_MODULES = {"adapters/store/migrations/versions/v0001_first_tables.py"}

@@ -1,6 +1,6 @@
 """The pages agree with the code and with each other.
 
-Two blocks are made from code. If one of them fails, its text is in the failure: paste it into the page.
+Three blocks are made from code. If one of them fails, its text is in the failure: paste it into the page.
 """
 
 import ast
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.adapters.models.providers.table import PROVIDERS
 from holdfast.config import SPECS, default_text, has_option, option_name
 from holdfast.core.lifecycle import FINAL, TRANSITIONS
 from holdfast.core.runs import RunStatus
@@ -123,6 +124,15 @@ def settings_table() -> str:
     return "\n".join(rows)
 
 
+def providers_table() -> str:
+    rows = ["| handle | set | extra |", "|---|---|---|"]
+    for row in PROVIDERS.values():
+        setup = re.sub(r"\b[A-Z]+(?:_[A-Z]+)+\b", r"`\g<0>`", row.setup_text)
+        extra = f"`{row.extra}`" if row.extra else ""
+        rows.append(f"| `{row.name}/…` | {setup} | {extra} |")
+    return "\n".join(rows)
+
+
 def run_diagram() -> str:
     lines = ["```mermaid", "stateDiagram-v2", "    [*] --> queued"]
     lines += [f"    {old} --> {new}: {signal}" for (old, signal), new in TRANSITIONS.items()]
@@ -132,6 +142,10 @@ def run_diagram() -> str:
 
 def test_the_table_of_settings_is_the_one_of_the_code() -> None:
     assert settings_table() in (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+
+
+def test_the_table_of_providers_is_the_one_of_the_code() -> None:
+    assert providers_table() in (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
 
 
 def test_the_diagram_of_a_run_is_the_one_of_the_code() -> None:

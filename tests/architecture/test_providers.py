@@ -62,6 +62,20 @@ def test_every_exception_is_needed() -> None:
     assert used == set(MAY_NAME)
 
 
+def provider_table() -> str:
+    """The table of docs/configuration.md. If it differs, paste this text into the page."""
+    rows = ["| handle | set | extra |", "|---|---|---|"]
+    for row in PROVIDERS.values():
+        setup = re.sub(r"\b[A-Z]+_[A-Z_]+\b", r"`\g<0>`", row.setup_text)
+        rows.append(f"| `{row.name}/…` | {setup} | {f'`{row.extra}`' if row.extra else ''} |")
+    return "\n".join(rows)
+
+
+def test_the_table_of_providers_in_the_docs_is_that_of_the_code() -> None:
+    page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    assert provider_table() in page
+
+
 def modules() -> Iterator[tuple[str, ast.Module]]:
     for path in sorted(SOURCE.rglob("*.py")):
         yield path.relative_to(SOURCE).as_posix(), parse(path.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""What the suites of the ports share: a real Redis, and a model with a scripted provider."""
+"""Fixtures of the port tests: a real Redis, and a model with a scripted provider."""
 
 from collections.abc import AsyncIterator, Iterator
 
@@ -12,28 +12,28 @@ from holdfast.testing import ScriptedProvider
 
 @pytest.fixture(scope="session")
 def session_redis() -> Iterator[RedisServer]:
-    """One that this test process alone uses, and that nobody stops."""
+    """A Redis for this test process, which runs until the process ends."""
     with RedisServer() as server:
         yield server
 
 
 @pytest.fixture
 def redis_url(session_redis: RedisServer) -> str:
-    """Keys have the run's id in them, so tests do not meet; what a test left is cleared all the same."""
+    """The shared Redis. Keys contain the run's id, so tests do not interfere; it is cleared after each test anyway."""
     session_redis.clear()
     return session_redis.url
 
 
 @pytest.fixture
 def redis_server() -> Iterator[RedisServer]:
-    """One of the test's own, to be stopped and started again."""
+    """A Redis for one test, which may stop and start it."""
     with RedisServer() as server:
         yield server
 
 
 @pytest.fixture
 async def provider() -> AsyncIterator[ScriptedProvider]:
-    async with ScriptedProvider() as running:
+    async with ScriptedProvider(default="Hello.", check_script=False) as running:
         yield running
 
 

@@ -1,4 +1,4 @@
-"""What every bell does: it wakes waiting tasks, and remembers one ring if none waits."""
+"""What every Bell does: it wakes waiters, keeps one ring for the next waiter, and carries no data."""
 
 import asyncio
 

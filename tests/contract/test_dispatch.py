@@ -1,4 +1,4 @@
-"""What every dispatch does: one run per thread at a time, in order; threads do not wait for each other."""
+"""What every Dispatch does: one run per thread at a time, in order, and threads do not wait for each other."""
 
 import asyncio
 from collections.abc import Coroutine

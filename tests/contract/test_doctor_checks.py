@@ -1,4 +1,4 @@
-"""What `holdfast doctor` looks at: each part tells how it stands, and stays as it was."""
+"""The checks of `holdfast doctor`: each part reports its state and is not changed by that."""
 
 import sqlite3
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What every event log does, on each database and for readers in each place."""
+"""What every EventLog does, on each database and for each kind of reader."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -6,7 +6,6 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
-from tests.support.blank_store import create_if_sqlite
 from tests.support.event_log_clients import WAIT_SECONDS, Reader, Writer, read
 from tests.support.values import Make
 
@@ -25,17 +24,16 @@ HERE, ELSEWHERE, REDIS = "here", "elsewhere", "redis"
 
 
 @pytest.fixture
-async def any_store(store_url: str, cipher: Cipher) -> AsyncIterator[Store]:
-    """A store that is closed at the end, possibly while readers still use it."""
-    create_if_sqlite(store_url)
-    opened = await open_store(store_url, cipher=cipher)
+async def any_store(blank_store_url: str, cipher: Cipher) -> AsyncIterator[Store]:
+    """A store that is closed while readers may still follow its log."""
+    opened = await open_store(blank_store_url, cipher=cipher)
     yield opened
     await opened.close()
 
 
 @pytest.fixture
 async def make_log(any_store: Store, request: pytest.FixtureRequest) -> AsyncIterator[MakeLog]:
-    """Makes event logs as separate processes have them; each is closed at the end."""
+    """Makes logs as separate processes would have them; each is closed at the end."""
     made: list[SqlEventLog] = []
 
     def new(kind: str) -> EventLog:
@@ -53,19 +51,19 @@ async def make_log(any_store: Store, request: pytest.FixtureRequest) -> AsyncIte
 
 @pytest.fixture(params=[HERE, ELSEWHERE, pytest.param(REDIS, marks=pytest.mark.slow)])
 def place(request: pytest.FixtureRequest) -> Any:
-    """Where the reader is: in the writer's process, in another one, or in another one with Redis."""
+    """The location of the reader: in the writer's process, in another one, or in another one connected by Redis."""
     return request.param
 
 
 @pytest.fixture
 def log(place: str, make_log: MakeLog) -> EventLog:
-    """The event log of the writer."""
+    """The writer's log."""
     return make_log(place)
 
 
 @pytest.fixture
 def door(place: str, log: EventLog, make_log: MakeLog) -> EventLog:
-    """The event log of the reader."""
+    """The reader's log."""
     return log if place == HERE else make_log(place)
 
 
@@ -156,7 +154,7 @@ async def test_a_crash_leaves_one_jump_in_the_numbers_and_readers_go_on(
     published += await second.store_message() + await second.end()
     for reader in early:
         expected = [event for event in published if event.seq > reader.after]
-        # A reader that uses Redis may still see events that never got into the store.
+        # A reader with Redis may still get events that were never stored.
         seen = [event for event in await reader.read_to_end() if event not in lost]
         assert seen == expected
         late = await read(door, writer.run.id, reader.after)

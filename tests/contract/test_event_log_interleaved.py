@@ -1,4 +1,4 @@
-"""Random orders of publishing, saving, reading, disconnecting, crashing and reconnecting: no reader misses or repeats an event."""
+"""Any order of writing, storing, reading, disconnecting, crashing and reconnecting: no reader misses or repeats an event."""
 
 import asyncio
 import random
@@ -25,7 +25,7 @@ MakeLog = Callable[[], SqlEventLog]
 
 
 class Client:
-    """A client that reads everything after ``start``, across disconnections and crashes."""
+    """A client that wants every event after ``start``, across reconnects and restarts."""
 
     def __init__(self, start: int) -> None:
         self.start = start
@@ -50,7 +50,7 @@ class Client:
 
 
 class Scenario:
-    """One run and its clients. ``published`` are all events that readers saw, ``durable`` those that a crash cannot lose."""
+    """One run and its clients. ``published`` are all events that were ever written, ``durable`` those that survive a crash."""
 
     def __init__(self, store: Store, writer: Writer, make_log: MakeLog, log: SqlEventLog) -> None:
         self._store = store
@@ -115,7 +115,7 @@ class Scenario:
             "as it was published"
         )
         expected = [event for event in self._durable if event.seq > client.start]
-        # Connected clients may have seen events that a crash lost.
+        # Events lost in a crash may have been received by readers of that time.
         assert [event for event in client.seen if event in self._durable] == expected
 
     def _publish(self, events: list[Event]) -> None:
@@ -124,7 +124,7 @@ class Scenario:
             self._published[event.seq] = event
 
     def _mark_all_durable(self) -> None:
-        """All events since the last crash are durable now."""
+        """Store all events since the last crash that are not stored yet."""
         known = {event.seq for event in self._durable}
         floor = self._writer.born
         self._durable += [
@@ -171,7 +171,7 @@ async def make_log(request: pytest.FixtureRequest, store: SqliteStore) -> AsyncI
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small limits, so that a few dozen events are a long run, and short waits."""
+    """Small limits, so that a few dozen events count as a long run and polling is fast."""
     monkeypatch.setattr(event_buffer, "KEPT_EVENTS", 4)
     monkeypatch.setattr(event_buffer, "BATCH_EVENTS", 3)
     monkeypatch.setattr(event_buffer, "FEW_READERS", 1)

@@ -1,4 +1,4 @@
-"""Races between a reader that reads the store and a run that continues meanwhile."""
+"""Races while a reader queries the store: its result is stale because the run has continued."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class PausedStore:
-    """A store that delays the result of a read until ``resume``, as a slow disk or thread would."""
+    """Delays the result of a read, as a slow disk or thread would, until the test releases it."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -54,7 +54,7 @@ def paused_store(store: SqliteStore) -> PausedStore:
 async def start_reading(
     paused_store: PausedStore, log: SqlEventLog, run_id: str, after: int = 0
 ) -> Reader:
-    """Start a reader whose snapshot of the store becomes outdated."""
+    """A reader with a stale result from the store."""
     paused_store.pause()
     reader = Reader(log, run_id, after)
     await asyncio.wait_for(paused_store.looked.wait(), WAIT_SECONDS)
@@ -150,7 +150,7 @@ async def test_a_reader_whose_position_is_trimmed_while_it_waits_continues_from_
     published = writer.publish(1)
     reader = Reader(log, writer.run.id)
     await reader.wait_for(1)
-    # Without an await in between: the reader is woken after its position was trimmed.
+    # All in one iteration of the event loop: when the reader wakes up, its events have left the buffer already.
     published += writer.publish(5 * KEPT_EVENTS)
     live = log._local[writer.run.id]
     await writer.save()

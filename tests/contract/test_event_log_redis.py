@@ -1,4 +1,4 @@
-"""Redis in addition to the store: it may fail, lose data or return wrong data, and no reader misses anything."""
+"""Redis as the fast path besides the store: if it fails, loses or repeats events, no reader misses anything."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -103,7 +103,7 @@ async def test_events_that_are_missing_in_redis_are_not_skipped(
     published += writer.publish(2)
     await wait_until_sent(redis, published[-1])
     reader = Reader(door, writer.run.id)
-    # It has seen the gap when it asks for the next events; nothing is durable yet.
+    # It has seen the gap when it asks for the next events; nothing is stored yet.
     await eventually(lambda: bool(door._watch_tasks))
     await writer.save(ahead=50)
     await reader.wait_for(5)

@@ -1,4 +1,4 @@
-"""What every model behind the port does, shown on every provider's wire over real HTTP."""
+"""What every Model does, tested on every provider's wire over real HTTP."""
 
 import asyncio
 import json
@@ -89,7 +89,7 @@ async def test_what_has_arrived_already_is_one_piece(
         for kind in (ThinkingDelta, TextDelta, ToolCallDelta)
     }
     if handle == GOOGLE:
-        # Google sends no tokens but sentences: nothing is won by merging them.
+        # Google sends sentences, not tokens, so merging them gains nothing.
         assert len(deltas_of[TextDelta]) == 5
     else:
         # The call comes with its name first.
@@ -256,7 +256,7 @@ async def test_usage_is_counted_alike_everywhere(
     )
     provider.script(testing.Answer("Yes.", usage=reported))
     answer = await ask_for_answer(model, make_question(handle))
-    # Google does not tell what it wrote into its cache.
+    # Google does not report cache writes.
     assert answer.usage == Usage(100, 40, 60, None if handle == GOOGLE else 30, 7)
 
 

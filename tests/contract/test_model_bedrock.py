@@ -1,4 +1,4 @@
-"""What every model behind the port does, shown on Bedrock's wire, which is not made of text."""
+"""What every Model does, tested on Bedrock's binary wire."""
 
 import asyncio
 from datetime import UTC, datetime

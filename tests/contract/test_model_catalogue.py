@@ -1,4 +1,4 @@
-"""Which models there are, and what is said of those that there are not."""
+"""The catalogue: which models it has, and the errors for unknown ones."""
 
 import subprocess
 import sys
@@ -19,7 +19,7 @@ BOTH = ProviderSettings({"openai": {"api_key": "sk-one"}, "anthropic": {"api_key
 
 
 class Unasked(ModelDiscovery):
-    """Nobody is asked: what is published holds."""
+    """A catalogue that sends no requests and uses the published data."""
 
     async def refresh(self, accounts: Iterable[Account]) -> None: ...
 

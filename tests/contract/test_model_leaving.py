@@ -1,4 +1,4 @@
-"""Whoever stops listening closes the socket."""
+"""A caller that stops reading closes the provider's socket."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Servers and providers are asked what they have, and what context they really serve."""
+"""Model discovery: servers and providers are queried for their models and context windows."""
 
 import asyncio
 import json
@@ -12,12 +12,13 @@ from holdfast.adapters.models.accounts import Account, ProviderSettings
 from holdfast.adapters.models.catalogue import ProviderCatalogue
 from holdfast.adapters.models.discovery import discovery, listing
 from holdfast.adapters.models.discovery.discovery import ModelDiscovery
+from holdfast.errors import UnknownModel
 
 KEY = "a-secret-key"
 
 
 class Server:
-    """Says what it was given, path by path; a path that it was not given is not there."""
+    """A server with one response per path; other paths are not found."""
 
     def __init__(self, pages: dict[str, Any]) -> None:
         self.pages = pages
@@ -98,7 +99,7 @@ OLLAMA = {
 async def test_ollama_is_asked_what_it_serves() -> None:
     async with serving(OLLAMA) as server:
         catalogue = ProviderCatalogue(ProviderSettings({"ollama": {"base_url": server.url}}))
-        # Loaded: what it was loaded with. Else what its file says, else what Ollama takes by default.
+        # The context of the loaded model, else that of its file, else Ollama's default.
         assert await _windows(catalogue, "ollama") == {
             "loaded": 32_768,
             "unloaded:7b": 4_096,
@@ -259,7 +260,60 @@ async def test_who_cannot_say_what_a_key_opens_is_not_asked() -> None:
     assert server.requests == []
 
 
-# how they are asked
+# what a caller may choose
+
+
+@pytest.mark.parametrize(
+    ("name", "is_offered"),
+    [
+        ("served", True),
+        ("gpt-9", False),
+        # Aliases and variants of what is listed.
+        ("grok-4", True),
+        ("grok-4-latest", True),
+        ("grok-4-mini", False),
+        ("llama:free", True),
+        ("team/anything", True),
+        # Listed, though not for chat as far as its name says.
+        ("whisper-3", True),
+        ("text-embedding-x", True),
+        # Published by the provider: no list is needed to accept it.
+        ("gpt-4o", True),
+    ],
+)
+async def test_a_model_that_the_known_list_lacks_is_refused(name: str, is_offered: bool) -> None:
+    listed = ["served", "grok-4-0709", "llama", "team/*", "whisper-3", "text-embedding-x"]
+    page = {"data": [{"id": one, "max_model_len": 9} for one in listed]}
+    async with serving({"/v1/models": page}) as server:
+        settings = ProviderSettings({"openai": {"base_url": f"{server.url}/v1"}})
+        catalogue = ProviderCatalogue(settings)
+        handle = f"openai/{name}"
+        await catalogue.prepare(handle)
+        # Whoever uses the model already is not asked whether it is listed.
+        assert catalogue.find(handle).handle == handle
+        if is_offered:
+            assert catalogue.find(handle, must_be_listed=True).handle == handle
+            return
+        with pytest.raises(UnknownModel, match=f"Handle {handle} not found.*does not list {name}"):
+            catalogue.find(handle, must_be_listed=True)
+
+
+@pytest.mark.parametrize("pages", [{}, {"/v1/models": {"data": []}}], ids=["none", "empty"])
+async def test_without_a_list_every_model_is_accepted(pages: dict[str, Any]) -> None:
+    async with serving(pages) as server:
+        catalogue = ProviderCatalogue(ProviderSettings({"vllm": {"base_url": server.url}}))
+        await catalogue.prepare("vllm/anything")
+        assert catalogue.find("vllm/anything", must_be_listed=True).name == "anything"
+
+
+async def test_a_provider_that_cannot_list_its_models_accepts_every_name() -> None:
+    settings = ProviderSettings({"azure": {"api_key": KEY, "base_url": "http://127.0.0.1:1"}})
+    catalogue = ProviderCatalogue(settings)
+    await catalogue.prepare("azure/my-deployment")
+    assert catalogue.find("azure/my-deployment", must_be_listed=True).name == "my-deployment"
+
+
+# the requests
 
 
 async def _never(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -286,7 +340,7 @@ async def test_a_server_that_does_not_answer_is_left_out_after_a_while(
         silent.close()
     handles = [model.handle for model in models]
     assert "vllm/there" in handles
-    # What is published of a provider holds while it cannot be asked.
+    # While a provider cannot be reached, its published data is used.
     assert "anthropic/claude-opus-4-5" in handles
     assert not [handle for handle in handles if handle.startswith("ollama/")]
 
@@ -312,7 +366,7 @@ async def test_what_was_said_holds_for_a_while() -> None:
         server.pages["/v1/models"] = {"data": [{"id": "two"}]}
         now[0] = discovery.FRESH_SECONDS
         assert await _windows(catalogue, "vllm") == {"two": 128_000}
-        # A server that has just gone away is not forgotten at once.
+        # The models of a server that just stopped are kept for a while.
         del server.pages["/v1/models"]
         now[0] = 2 * discovery.FRESH_SECONDS
         assert await _windows(catalogue, "vllm") == {"two": 128_000}
@@ -327,7 +381,7 @@ async def test_whoever_asks_at_the_same_time_asks_once() -> None:
 
 
 async def test_what_is_said_of_eyes_is_heard() -> None:
-    """Each says it in its own way; others say nothing."""
+    """Each server reports image support in its own way; others do not report it."""
     rows = [
         {"id": "a", "capabilities": ["completion", "vision"]},
         {"id": "b", "capabilities": ["completion"]},

@@ -1,5 +1,4 @@
-"""What every model behind the port does, shown on the wires that are much like OpenAI's: Mistral's and
-OpenRouter's."""
+"""What every Model does, tested on the wires that resemble OpenAI's: Mistral's and OpenRouter's."""
 
 import asyncio
 

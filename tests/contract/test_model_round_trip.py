@@ -1,4 +1,4 @@
-"""A history that one provider made is accepted by each of the others, whatever happened in it.
+"""A history that one provider produced is accepted by each of the others, with everything that can happen in it.
 
 The scripted provider refuses what the real ones would: foreign signatures, orphaned results, odd ids.
 """
@@ -45,7 +45,7 @@ def _signed(by: str, number: int) -> str:
 
 
 def _script(maker: str) -> tuple[testing.Answer, ...]:
-    """Two turns; each wire signs its thoughts with a signature of its own."""
+    """Two turns; each wire signs its reasoning with its own signature."""
     return (
         testing.Answer(
             testing.Thinking("First I think.", signature=_signed(maker, 1)),
@@ -70,7 +70,7 @@ def _asked(handle: str, rows: list[Message], settings: ModelSettings) -> Questio
 
 
 def _said(answer: Answer, step_id: str, *, held: int = 0) -> list[Message]:
-    """The rows of an answer, whose last ``held`` calls wait for a person."""
+    """The messages of an answer whose last ``held`` calls wait for a person."""
     free = answer.tool_calls[: len(answer.tool_calls) - held]
     rows = [row(Role.ASSISTANT, "", *answer.content, tool_calls=free, step_id=step_id)]
     if held:
@@ -82,7 +82,7 @@ def _said(answer: Answer, step_id: str, *, held: int = 0) -> list[Message]:
 async def _history(
     provider: ScriptedProvider, model: ModelRouter, maker: str
 ) -> tuple[list[Message], list[Message]]:
-    """All that can happen; and the same with a tool loop that is not over."""
+    """Everything that can happen; and the same with an unfinished tool loop."""
     provider.script(*_script(maker))
     rows = [row(Role.USER, "Flip, roll, and look.", PICTURE)]
     first = await ask_for_answer(model, _asked(maker, rows, THINKING))
@@ -99,7 +99,7 @@ async def _history(
         row(
             Role.TOOL,
             tool_returns=(
-                # A client's own return, with a picture in it.
+                # The result of a client tool, with an image.
                 ToolReturn(flip.id, "flip_coin", Outcome.FINISHED, (Text("heads"), PICTURE)),
                 ToolReturn(roll.id, "roll_dice", Outcome.FINISHED, (Text("4"),)),
                 ToolReturn(denied.id, "flip_coin", Outcome.DENIED, (Text("Denied: No."),)),
@@ -109,7 +109,7 @@ async def _history(
     ]
     second = await ask_for_answer(model, _asked(maker, rows, THINKING))
     rows += _said(second, "step-2")
-    # An answer that was cancelled: half a word, and once not even that.
+    # Two cancelled answers: one with half a word, one without text.
     rows += [row(Role.USER, "Tell me more."), row(Role.ASSISTANT, "Well, it", step_id="step-3")]
     rows += [row(Role.USER, "Go on."), row(Role.ASSISTANT, step_id="step-4")]
     rows += [row(Role.USER, "And again.")]
@@ -141,7 +141,7 @@ async def test_a_history_made_on_one_provider_is_accepted_by_all(
 async def test_a_history_may_change_hands_in_every_turn(
     provider: ScriptedProvider, model: ModelRouter, maker: str
 ) -> None:
-    """Each answer is from another provider than the last, in the middle of one tool loop."""
+    """Each answer comes from another provider than the one before, within one tool loop."""
     rows, _ = await _history(provider, model, maker)
     for number, reader in enumerate(READERS):
         provider.script(

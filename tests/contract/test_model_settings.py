@@ -1,4 +1,4 @@
-"""What is asked of a model reaches its provider, or is told: one table for both."""
+"""Each model setting either reaches the provider or is reported as a warning: one table for both."""
 
 from collections.abc import AsyncIterator, Iterable
 from itertools import pairwise
@@ -26,7 +26,7 @@ from holdfast.adapters.models.router import ModelRouter
 from holdfast.core.messages import Image, Outcome, Role, Text, ToolCall, ToolReturn
 from holdfast.core.models import ModelChoice
 from holdfast.core.models import ModelSettings as Asked
-from holdfast.http.letta_v1.model_wire import core_settings
+from holdfast.http.letta_v1.from_wire.model_settings import core_settings
 from holdfast.http.letta_v1.schemas.model_settings import ModelSettingsInput, ThinkingInput
 from holdfast.testing import ScriptedProvider
 
@@ -54,7 +54,7 @@ JSON_SCHEMA = {"type": "json_schema", "json_schema": {"name": "x", "schema": SCH
 JSON_OBJECT = {"type": "json_object"}
 MISSING = "(nothing)"
 
-# What was asked; for each model the place in the request and what must be there, or which setting is told.
+# The settings; for each model the path and value in the request, or the setting that is reported.
 Sent = tuple[str, Any]
 TABLE: list[tuple[Asked, dict[str, Sent | str | tuple[Sent, str]]]] = [
     (
@@ -152,7 +152,7 @@ TABLE: list[tuple[Asked, dict[str, Sent | str | tuple[Sent, str]]]] = [
             RESPONSES: (("reasoning.effort", "minimal"), "thinking"),
             RESPONSES_QUIET: ("reasoning.effort", "none"),
             CLAUDE: ("thinking", MISSING),
-            # This one thinks unless it is told not to, in a way of its own.
+            # This model thinks by default and has its own parameter to disable it.
             CLAUDE_EAGER: ("thinking.type", "between_tools"),
             GEMINI: ("generationConfig.thinkingConfig.thinking_budget", 0),
             GEMINI_3: (("generationConfig.thinkingConfig.thinking_level", "LOW"), "thinking"),
@@ -306,7 +306,7 @@ async def test_a_setting_reaches_the_provider_or_is_told(
         (MISTRAL, "parallel_tool_calls", False),
         (GROQ, "parallel_tool_calls", False),
         (OPENROUTER, "parallel_tool_calls", False),
-        # Google cannot be told; the engine keeps the first call.
+        # Google has no such parameter; the engine keeps the first call.
     ],
 )
 async def test_parallel_calls_are_allowed_or_forbidden(
@@ -350,11 +350,11 @@ async def test_older_geminis_give_a_form_without_tools(
     assert sent["responseMimeType"] == "application/json"
 
 
-# what the provider may keep
+# prompt caching
 
 
 def _marks(value: Any) -> int:
-    """How many cache markers there are."""
+    """The number of cache markers."""
     if isinstance(value, dict):
         return ("cache_control" in value) + sum(map(_marks, value.values()))
     return sum(map(_marks, value)) if isinstance(value, list) else 0
@@ -369,7 +369,7 @@ async def test_anthropic_is_told_what_to_keep(
     assert "cache_control" in body["system"][-1]
     assert "cache_control" in body["tools"][-1]
     assert "cache_control" in body["messages"][-1]["content"][-1]
-    # Four is all that Anthropic takes.
+    # Anthropic accepts at most four.
     assert _marks(body) == 3
 
 
@@ -383,7 +383,7 @@ def _without_marks(value: Any) -> Any:
 async def test_what_was_sent_once_is_sent_again_in_the_same_words(
     provider: ScriptedProvider, model: ModelRouter, handle: str
 ) -> None:
-    """Else the provider would find nothing in its cache."""
+    """Otherwise the provider would find nothing in its cache."""
     rows = [HELLO]
     for turn in range(3):
         rows += call_rows(f"call_{turn}")
@@ -397,7 +397,7 @@ async def test_what_was_sent_once_is_sent_again_in_the_same_words(
         assert earlier == {name: value for name, value in later.items() if name != history}
 
 
-# pictures
+# images
 
 
 _PICTURE = Image("image/png", PNG)

@@ -1,4 +1,4 @@
-"""Thoughts are kept, and go back to the one who thought them and to nobody else."""
+"""Reasoning is stored, and is sent back to the provider that produced it and to no other."""
 
 import pytest
 from tests.support.model_questions import (
@@ -134,7 +134,7 @@ async def test_thoughts_between_calls_go_back_in_their_places(
     both_called = row(Role.ASSISTANT, "", *first.content, tool_calls=calls, step_id="step-1")
     returned = row(Role.TOOL, tool_returns=tuple(result(call.id) for call in calls))
     await ask_for_answer(model, make_question(RESPONSES, HELLO, both_called, returned, **asked))
-    # Where one call is wanted, the first is kept; the thought behind it has nothing left to lead to.
+    # If only one call is allowed, the first is kept; the reasoning after it belongs to a dropped call.
     kept = row(Role.ASSISTANT, "", *first.content, tool_calls=calls[:1], step_id="step-1")
     returned = row(Role.TOOL, tool_returns=(result(calls[0].id),))
     await ask_for_answer(model, make_question(RESPONSES, HELLO, kept, returned, **asked))
@@ -211,7 +211,7 @@ async def test_thinking_goes_back_to_the_one_who_thought_it(
             thought = same.messages[1]["content"][0]
             assert (thought["thinking"], thought["signature"]) == ("Hm.", "c2lnbmVk")
         case _:
-            # Here the signature stands with what came of the thought; the thought itself is not asked for.
+            # Here the signature is part of the result of the reasoning; the reasoning itself is not requested.
             assert same.messages[1]["parts"][0]["thoughtSignature"] == "c2lnbmVk"
     assert same.refused is None
     assert [request.refused for request in foreign] == [None] * len(others)

@@ -1,4 +1,4 @@
-"""The connections to providers: kept, taken up again, and replaced when the provider has closed one."""
+"""Connections to providers: kept open, reused, and replaced when the provider has closed one."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,7 +13,7 @@ ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
 
 class Server:
-    """Answers the first request of each connection; at the next it does what it was told."""
+    """Answers the first request of each connection; the test decides what happens at the next one."""
 
     def __init__(self, then: bytes) -> None:
         self._then = then
@@ -44,7 +44,7 @@ async def test_a_connection_is_used_again() -> None:
 
 
 async def test_a_connection_that_the_provider_closed_is_replaced() -> None:
-    """It looked open when it was taken up, and was closed before a byte of the answer came."""
+    """The connection looked open when it was reused, and was closed before a byte of the response came."""
     async with Server(b"").running() as server, client() as http:
         answers = [(await http.get(server.url)).text for _ in range(2)]
     assert answers == ["ok", "ok"]

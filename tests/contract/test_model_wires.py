@@ -83,7 +83,7 @@ async def test_a_compressed_stream_is_read_too() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("abX"), st.text(max_size=3))))
 def test_merging_changes_no_word_and_no_order(events: list[tuple[str, str]]) -> None:
-    """Events of sort X are more than words: they stay alone, and part what is around them."""
+    """Events of kind X are not plain text: they are not merged, and separate the text around them."""
     found = list(
         merge_additions(
             events,

@@ -1,4 +1,4 @@
-"""Requests to addresses that callers gave: to a judged address, once, and within bounds."""
+"""Requests to URLs from callers: only to a checked address, once, and within limits."""
 
 import asyncio
 import ssl
@@ -43,7 +43,7 @@ def letter(url: str, *, seconds: float = WAIT_SECONDS, max_bytes: int = 1000) ->
 
 
 def outgoing(allowed: AllowedAddresses, *answers: Sequence[str]) -> GuardedOutgoing:
-    """Every look-up of a name has the next of these answers, the last one for ever."""
+    """Each lookup of a name returns the next of these answers, and the last one from then on."""
     left = list(answers)
 
     def resolve(host: str, port: int) -> Sequence[str]:
@@ -77,7 +77,7 @@ async def test_a_name_that_stands_for_a_private_address_is_not_asked(receiver: R
 async def test_of_several_addresses_only_those_that_may_be_reached_are_tried(
     receiver: Receiver,
 ) -> None:
-    """127.0.0.2 would answer too, if anybody asked it."""
+    """127.0.0.2 would answer as well if it were asked."""
     network = outgoing(LOOPBACK, ["127.0.0.2", "169.254.169.254", "127.0.0.1"])
 
     reply = await network.send(letter(f"http://many.example:{receiver.port}/"))
@@ -91,7 +91,7 @@ async def test_of_several_addresses_only_those_that_may_be_reached_are_tried(
 async def test_the_address_that_was_judged_is_the_one_that_is_connected_to(
     receiver: Receiver,
 ) -> None:
-    """A name server that has a harmless answer first and another one a moment later gains nothing."""
+    """DNS rebinding: a name server that returns a public address first and a private one later gains nothing."""
     looked_up = 0
 
     def rebinding(host: str, port: int) -> Sequence[str]:
@@ -150,7 +150,7 @@ async def test_a_name_that_nobody_knows_is_reported() -> None:
 
 
 async def test_what_is_not_even_a_name_is_reported() -> None:
-    """Python's resolver does not say so as it says that a name is unknown."""
+    """Python's resolver reports this differently from an unknown name."""
     lookup = Lookup(AllowedAddresses())
 
     for _ in range(2):
@@ -159,7 +159,7 @@ async def test_what_is_not_even_a_name_is_reported() -> None:
 
 
 async def test_a_name_server_that_hangs_keeps_nobody_else_waiting(receiver: Receiver) -> None:
-    """Not the request that asked, and not those for other names, however often it is asked again."""
+    """It blocks neither its own request nor requests for other names, however often it is repeated."""
     answering = Event()
 
     def resolve(host: str, port: int) -> Sequence[str]:
@@ -181,7 +181,7 @@ async def test_a_name_server_that_hangs_keeps_nobody_else_waiting(receiver: Rece
 
 
 async def test_a_name_is_looked_up_when_its_turn_comes(receiver: Receiver) -> None:
-    """Others may have taken all look-ups: within its time a request waits for one."""
+    """If all lookups are in use, a request waits for one within its timeout."""
     answering = Event()
     asked = Barrier(MAX_LOOKUPS + 1)
 
@@ -221,7 +221,7 @@ async def test_what_is_evident_is_refused_before_anybody_is_asked() -> None:
 
 
 def certificate(folder: Path, name: str) -> Path:
-    """A key and a certificate of its own for a server of this name, in one file."""
+    """A key and a self-signed certificate for a server of this name, in one file."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.now(UTC)
@@ -245,7 +245,7 @@ def certificate(folder: Path, name: str) -> Path:
 async def test_the_name_is_what_a_certificate_must_be_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Connected to an address, but asked for by its name: neither another's certificate nor none will do."""
+    """The connection goes to an address, but the certificate must be valid for the name."""
     pem = certificate(tmp_path, "hooks.example")
     monkeypatch.setenv("SSL_CERT_FILE", str(pem))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

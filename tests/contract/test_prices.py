@@ -1,4 +1,4 @@
-"""What models cost: as genai-prices says, or not known."""
+"""Prices of models: from genai-prices, or unknown."""
 
 from itertools import product
 
@@ -75,7 +75,7 @@ async def test_what_is_not_known_is_not_guessed() -> None:
 
 
 async def test_another_server_that_speaks_the_same_api_has_no_known_price() -> None:
-    """It may be a model on this machine. One that the collection knows by its address has its own prices."""
+    """It may be a local model. A provider that genai-prices knows by its URL has its own prices."""
     local = GenaiPrices({"openai": "http://127.0.0.1:11434/v1"}, FakeClock())
     groq = GenaiPrices({"openai": "https://api.groq.com/openai/v1"}, FakeClock())
 

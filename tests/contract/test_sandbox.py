@@ -41,7 +41,7 @@ def call(source: str, **given: Any) -> SandboxCall:
 
 
 def is_gone(pid: int) -> bool:
-    """Dead, whether or not the machine's init has collected it yet."""
+    """Whether the process is dead, also if init has not reaped it yet."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -70,7 +70,7 @@ def written_pids(folder: Path) -> list[int]:
     return [int(path.name) for path in folder.iterdir()]
 
 
-# Writes its own pid and that of a program which it starts, then hangs.
+# Writes its own pid and that of a child process, then hangs.
 HANGING_FAMILY = """
 import os, pathlib, subprocess, sys, time
 def tool(folder: str):

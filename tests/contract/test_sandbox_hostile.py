@@ -1,6 +1,6 @@
-"""Tools that mean harm: each is contained, told as an error, and leaves nothing running, at each level.
+"""Malicious tools: each is contained, reported as an error, and leaves no process, at each isolation level.
 
-The sandbox is shared by all tests of a level, so each also shows that the one before did it no harm.
+All tests of a level share the sandbox, so each also shows that the one before did not damage it.
 """
 
 import asyncio
@@ -69,10 +69,10 @@ def exists(path: str) -> bool:
 
 
 def calls_running(sandbox: SubprocessSandbox) -> int:
-    """Processes below the fork server, zombies too. Orphans stay its children: nothing hides from this."""
+    """All descendants of the fork server, including zombies. Orphans are reparented to it, so none is missed."""
     (server,) = sandbox._pool._servers.values()
     below = psutil.Process(server.process.pid).children(recursive=True)
-    # In a pid space of its own the fork server is itself a child of bubblewrap.
+    # With its own pid namespace the fork server is a child of bubblewrap.
     return len(below) - (1 if server.root is None else 0)
 
 
@@ -85,7 +85,7 @@ def signals_can_be_kept() -> bool:
 
 
 async def attempt(sandbox: SubprocessSandbox, tried: SandboxCall) -> SandboxResult:
-    """The call's result, once it is certain that nothing is left and that the next call works."""
+    """The call's result, after checking that no process is left and that the next call works."""
     async with asyncio.timeout(WAIT_SECONDS):
         result = await sandbox.run(tried)
     assert calls_running(sandbox) == 0
@@ -171,7 +171,7 @@ async def test_a_thread_bomb_is_put_out(sandbox: SubprocessSandbox) -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        # Shared memory, which the kernel's limits for a process do not count.
+        # Shared memory, which the kernel's process limits do not count.
         """
         import mmap
         def tool():
@@ -188,7 +188,7 @@ async def test_a_thread_bomb_is_put_out(sandbox: SubprocessSandbox) -> None:
             held = b"x" * (100 * 1024**2)
             time.sleep(600)
         """,
-        # Each shares what it has with nobody.
+        # Each has private memory.
         """
         import mmap, os, time
         def tool():
@@ -219,7 +219,7 @@ async def test_memory_is_counted_over_all_that_a_tool_holds(
         "libc.semget(0, 1, 0o1600)",
         "libc.msgget(0, 0o1600)",
         "libc.mq_open(b'/holdfast-test', os.O_RDWR | os.O_CREAT, 0o600, None)",
-        # add_key, into the keys of the user
+        # add_key, into the user's keyring
         "libc.syscall({'x86_64': 248}.get(os.uname().machine, 217), b'user', b'x', b'x', 1, -4)",
     ],
 )
@@ -237,7 +237,7 @@ async def test_nothing_is_made_that_nobody_counts_or_that_outlives_the_call(
 async def test_processes_of_a_tool_can_share_what_python_lets_them_share(
     sandbox: SubprocessSandbox,
 ) -> None:
-    """The refusals above leave the ways of the standard library open."""
+    """The system calls refused above do not affect the standard library."""
     source = """
     from multiprocessing import Process, Queue, Value, shared_memory
     def work(name, value, queue):
@@ -281,7 +281,7 @@ async def test_endless_output_ends_the_tool(sandbox: SubprocessSandbox, stream: 
 
 
 async def test_a_double_fork_does_not_leave_the_call(sandbox: SubprocessSandbox) -> None:
-    """The classic daemon: fork, new session, fork again, let go of the streams."""
+    """The classic daemon: fork, new session, fork again, close the streams."""
     source = """
     import os, time
     def tool():
@@ -348,7 +348,7 @@ async def test_what_a_forked_copy_prints_after_the_return_is_not_waited_for(
 
 
 async def test_a_second_answer_is_not_heard(sandbox: SubprocessSandbox) -> None:
-    """A copy of the tool that returns too has a hand on the same channel."""
+    """A forked copy of the tool that also returns has the same channel."""
     source = """
     import os
     def tool():
@@ -402,13 +402,13 @@ async def test_there_is_no_way_round_to_signal_the_server(
         except OSError as error: return type(error).__name__
     """
     result = await attempt(sandbox, call(source, server=os.getpid()))
-    # What the kernel is said not to have is an OSError without a name.
+    # A system call that is blocked as unavailable raises an OSError without a name.
     hidden = {"FileNotFoundError"} if level == "isolated" else {"OSError"}
     assert result.value in {"PermissionError", *(hidden if "pidfd" in way else ())}
 
 
 async def test_nobody_else_can_be_signalled(sandbox: SubprocessSandbox) -> None:
-    """A thread of the server, by whose number the kernel finds the server; and some other program."""
+    """A thread id of the server, by which the kernel finds the server; and an unrelated process."""
     if not signals_can_be_kept():
         pytest.skip("The kernel is older than 6.12.")
     source = """
@@ -462,7 +462,7 @@ async def test_a_folder_that_resists_is_removed_all_the_same(sandbox: Subprocess
 async def test_the_servers_keys_cannot_be_read(
     sandbox: SubprocessSandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither from the environment nor from the memory of any process that can be seen."""
+    """Neither from the environment nor from the memory of any visible process."""
     monkeypatch.setenv("OPENAI_API_KEY", "the-servers-key")
     hide_memory()
     source = """
@@ -548,7 +548,7 @@ async def test_isolated_calls_do_not_see_each_other(sandbox: SubprocessSandbox) 
 
 @only_isolated
 async def test_isolated_calls_do_not_hear_each_other(sandbox: SubprocessSandbox) -> None:
-    """Neither over loopback nor by a socket without a file; each can talk to itself."""
+    """Neither over loopback nor by an abstract socket; each call can connect to itself."""
     names = "names = [(socket.AF_INET, ('127.0.0.1', 4711)), (socket.AF_UNIX, '\\0holdfast')]"
     listen = f"""
     import os, socket, time
@@ -606,7 +606,7 @@ async def test_isolated_tools_cannot_mount_or_make_namespaces(sandbox: Subproces
 async def test_plain_tools_run_as_the_server_does_and_this_is_what_the_page_says(
     sandbox: SubprocessSandbox, tmp_path: Path
 ) -> None:
-    """Not a promise but a warning, kept true: files and network are open to plain tools (docs/sandbox.md)."""
+    """A documented limitation: plain tools have access to files and the network (docs/sandbox.md)."""
     source = "def tool(path: str): return open(path, 'w').write('x')"
     assert (await attempt(sandbox, call(source, path=str(tmp_path / "f")))).value == 1
 

@@ -1,4 +1,4 @@
-"""Packages of tools: installed once per set, in an environment of their own, and never used half-made."""
+"""Packages of tools: installed once per set, in a separate environment, and never used when incomplete."""
 
 import asyncio
 import fcntl
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.slow
 INSTALL_SECONDS = 100.0
 GREETING = ("greeting==1.0",)
 MISSING = ("holdfast-has-no-such-package",)
-# All that a wheel can bring that others would run or believe.
+# Files in a wheel that other programs would execute or trust.
 INTRUDER = {
     "intruder.py": "",
     "intruder.pth": "import os, sys; sys.intruded = [*getattr(sys, 'intruded', []), os.getpid()]\n",
@@ -67,14 +67,14 @@ def make_wheel(folder: Path, name: str, files: Mapping[str, str]) -> None:
 
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
-    """Shared by all tests: making pip's own environment takes seconds. Isolated tools have a /tmp of their own."""
+    """Shared by all tests, since creating pip's environment takes seconds. Isolated tools have their own /tmp."""
     with tempfile.TemporaryDirectory(dir="/var/tmp") as home:
         yield Path(home, "environments")
 
 
 @pytest.fixture(autouse=True)
 def no_network(wheels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """pip reads its settings from its own variables; an operator would set them like this."""
+    """Set pip's own environment variables, as an operator would."""
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(wheels))
 
@@ -101,7 +101,7 @@ def what_lies_in(folder: Path) -> set[str]:
 async def test_packages_are_installed_once_for_all_who_ask_at_once(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A builder that was killed has left half an environment behind."""
+    """A build that was killed left an incomplete environment."""
     half_made = folder / _environment_key(GREETING) / "bin"
     half_made.mkdir(parents=True)
     caplog.set_level(logging.INFO)
@@ -355,7 +355,7 @@ async def test_a_tool_is_run_with_its_requirements_and_a_dict_comes_back_as_json
     assert [call.requirements for call in sandbox.calls] == [GREETING]
     assert returned.content == (Text('{"a": [1, null], "b": "ü"}'),)
 
-    # As one that came here by another way than a request for a tool.
+    # As if it came from another source than a tool's request.
     odd = make.tool(name="greet", source_code="", pip_requirements=[{"name": "--pre"}])
     refused = await router.run(odd, planned, context)
 

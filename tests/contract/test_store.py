@@ -1,4 +1,4 @@
-"""What every store guarantees about its transactions, on every database."""
+"""What every Store guarantees for transactions, on each database."""
 
 import asyncio
 import threading
@@ -269,7 +269,7 @@ async def test_deleting_an_agent_leaves_no_row_of_it(any_store: SqlStore, make: 
 
     await any_store.write(fill)
     counts = await row_counts(any_store)
-    # User providers belong to the organisation and not to an agent.
+    # A user provider belongs to its organization only.
     assert {name for name, count in counts.items() if not count} == {"providers"}, counts
     await any_store.write(lambda tx: tx.agents.delete(ORG, agent.id))
     remaining = {name: count for name, count in (await row_counts(any_store)).items() if count}

@@ -1,4 +1,4 @@
-"""Listing the requests that wait for a person, across all threads."""
+"""The pending approval requests of all threads."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -38,10 +38,10 @@ async def ask(
     status: RunStatus = RunStatus.PAUSED,
     seconds: float | None = None,
 ) -> Message:
-    """A request for these tools in a new thread. The deadline of each call is a second after that of the one before."""
+    """An approval request for calls of these tools, in its own thread; each deadline is one second later than the last."""
     thread = await add_thread(store, make)
     run = make.run(thread, status=status)
-    # Text that looks like a call must not match.
+    # A text that looks like a call must not be taken for one.
     text = '{"name":"other","arguments":1}'
     calls = tuple(ToolCall(f"c{number}", tool, text) for number, tool in enumerate(tools))
     row = make.message(thread, "", role=Role.APPROVAL, tool_calls=calls, run_id=run.id)
@@ -162,7 +162,7 @@ async def test_overdue_requests_of_all_organisations_are_found(
     late, later = [await ask(any_store, make, "ask", "ask", seconds=wait) for wait in (20, 10)]
     await ask(any_store, make, "ask", seconds=30)
     await ask(any_store, make, "ask")
-    # An answer to other calls of the request is being stored.
+    # An answer to other calls of it is just being stored.
     await ask(any_store, make, "ask", seconds=1, status=RunStatus.QUEUED)
 
     def look(tx: Transaction, seconds: float) -> tuple[list[OverdueRequest], datetime | None]:
@@ -191,7 +191,7 @@ async def test_a_thread_waits_for_one_request_at_a_time(any_store: Store, make: 
 
 
 async def test_the_inbox_is_read_by_its_index(store: SqliteStore, make: Make) -> None:
-    """The length of the history does not matter. On SQLite, whose plans do not depend on the number of rows."""
+    """Independent of the amount of data; tested on SQLite, whose planner behaves the same with few rows."""
     await ask(store, make, "ask", seconds=60)
     asked: list[tuple[str, Any]] = []
 

@@ -1,4 +1,4 @@
-"""Due callbacks: there is one per ended run, and one process at a time delivers it."""
+"""The callback outbox: each end of a run is added once, and one process at a time delivers it."""
 
 import asyncio
 from collections import Counter
@@ -72,7 +72,7 @@ async def test_a_callback_is_due_when_a_run_with_a_url_ends(any_store: Store, ma
 
 
 async def test_a_run_has_one_callback_though_it_may_end_twice(any_store: Store, make: Make) -> None:
-    """For V1 a run that waits for a person has ended, so its later cancellation or answer causes no second callback."""
+    """For V1 a run that waits for a person has ended; its cancel or answer causes no second callback."""
     urls = ["http://hooks.example/"] * 2
     runs = [
         await end(any_store, run, Signal.PAUSE) for run in await store_runs(any_store, make, *urls)
@@ -108,7 +108,7 @@ async def test_a_claimed_callback_cannot_be_claimed_again_until_its_claim_ends(
 
     assert [item.attempts for item in await claim(any_store, now)] == [1]
     assert await claim(any_store, now + MINUTE / 2) == []
-    # The process that claimed it died.
+    # The process that had claimed it died.
     (second,) = await claim(any_store, now + MINUTE)
     assert second.attempts == 2
 
@@ -204,7 +204,7 @@ async def test_a_callback_is_deleted_with_its_run(any_store: Store, make: Make) 
 
 
 def test_a_backlog_is_read_once_and_not_by_the_writer() -> None:
-    """Thousands of callbacks may be due for a host that hangs. Other hosts and the writer must not wait for it."""
+    """Thousands may be due for a receiver that hangs; other receivers and the writer must not wait for it."""
     looking, taking = work_of_a_claim(hanging=2_000, others=20)
     looking_for_one, _ = work_of_a_claim(hanging=2_000, others=1)
     _, taking_alone = work_of_a_claim(hanging=0, others=20)
@@ -214,7 +214,7 @@ def test_a_backlog_is_read_once_and_not_by_the_writer() -> None:
 
 
 def work_of_a_claim(*, hanging: int, others: int) -> tuple[int, int]:
-    """How many rows are read to find and claim callbacks for other hosts, behind all those of a host that hangs."""
+    """The cost of finding and claiming the other callbacks behind all those of a receiver that hangs."""
     engine = create_engine("sqlite://")
     tables.metadata.create_all(engine)
     hosts = ["hangs.example"] * hanging + [f"{number}.example" for number in range(others)]

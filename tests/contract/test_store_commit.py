@@ -1,4 +1,4 @@
-"""A failed commit ends one transaction and leaves the store usable."""
+"""A failed commit ends one transaction; the store goes on working."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from holdfast.ports.store import Transaction
 
 
 def violate_at_commit(tx: Transaction) -> None:
-    """Add a dangling reference that the database checks only at the commit."""
+    """A dangling foreign key that the database only checks at commit."""
     connection = tx.runs._connection  # type: ignore[attr-defined]  # a fault that no port can make
     connection.exec_driver_sql("PRAGMA defer_foreign_keys=ON")
     connection.exec_driver_sql(

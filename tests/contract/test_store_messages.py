@@ -1,4 +1,4 @@
-"""Threads, their messages and contexts, and open calls."""
+"""Threads: their history, their context, and their open calls."""
 
 import asyncio
 from collections.abc import Sequence
@@ -116,7 +116,7 @@ async def test_a_row_replaces_neighbours_in_the_context(any_store: Store, make: 
     page = Page(limit=10, order=Order.ASC)
     history = await any_store.read(lambda tx: tx.messages.list(ORG, page, thread_id=thread.id))
     assert [row.id for row in history] == [row.id for row in (system, *rows, stored, new)]
-    # Again, now replacing the summary itself, and after ``set_context``.
+    # Again, with the summary itself among the evicted messages, and after a context that was set.
     await any_store.write(
         lambda tx: tx.messages.set_context(thread.id, [system.id, summary.id, rows[3].id])
     )
@@ -145,11 +145,11 @@ async def test_a_row_replaces_only_the_neighbours_that_are_still_shown(
     assert await shown() == [system.id, rows[1].id, rows[3].id]
     await any_store.write(lambda tx: tx.messages.replace_in_context(summary, leaving))
     assert await shown() == [system.id, summary.id, rows[3].id]
-    # None of the rows is shown any more.
+    # No message is left that it could replace.
     stored = await any_store.write(lambda tx: tx.messages.replace_in_context(lost, leaving))
     assert await shown() == [system.id, summary.id, rows[3].id]
     assert await any_store.read(lambda tx: tx.messages.get(ORG, lost.id)) == stored
-    # Hiding a hidden row changes nothing.
+    # Hiding what is hidden already changes nothing.
     await any_store.write(lambda tx: tx.messages.hide(thread.id, leaving))
     assert await shown() == [system.id, summary.id, rows[3].id]
 
@@ -313,7 +313,7 @@ async def test_search_finds_the_text_of_messages(any_store: Store, make: Make) -
     assert await places("100% sure", roles=["user"]) == [0]
     assert await places('said "100') == [0]
     assert await places("über\nALL") == [2]
-    # JSON keys and escapes of the stored form are not part of the text.
+    # JSON keys and escape sequences of the stored form are not part of the text.
     assert await places("outcome") == []
     assert await places("nall") == []
     assert await places("text") == [1]

@@ -1,4 +1,4 @@
-"""Paging: the same rule for every list except the messages (wire-v1 §1.10)."""
+"""Paging: the same rule for every list except the message history (wire-v1 §1.10)."""
 
 from collections.abc import Callable, Sequence
 

@@ -1,4 +1,4 @@
-"""User providers in the store: unique names, encrypted keys."""
+"""User providers in the store: one per name, with encrypted keys."""
 
 from datetime import timedelta
 from typing import Any

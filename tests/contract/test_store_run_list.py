@@ -1,4 +1,4 @@
-"""Listing runs by each condition and by combinations. The indexes are tested in ``test_store_run_plans``."""
+"""Filters of the list of runs, each alone and combined. Which index they use is in ``test_store_run_plans``."""
 
 from typing import Any
 
@@ -155,14 +155,14 @@ async def test_a_percentile_is_that_of_the_same_project_agents_and_statuses(
     assert await list_runs(any_store, agent_ids=agent, duration_percentile=100) == runs[9:]
     assert await list_runs(any_store, statuses=ENDED, duration_percentile=100) == [foreign]
     assert await list_runs(any_store, project_id="p", duration_percentile=100) == [foreign]
-    # Other conditions filter the list, but not the set of the percentile.
+    # Any other filter narrows the list, not the set that the percentile is computed of.
     few = Bound(LTE, 6)
     found = await list_runs(any_store, agent_ids=agent, step_count=few, duration_percentile=50)
     assert found == runs[5:6]
 
 
 def matches(run: Run, query: RunQuery) -> bool:
-    """Whether the run matches the query, the percentile aside: a simple second implementation."""
+    """The filters without the percentile, implemented in plain Python."""
     compare = {
         EQ: int.__eq__,
         GT: int.__gt__,
@@ -210,7 +210,7 @@ def as_query(fields: dict[str, Any]) -> RunQuery:
 
 
 def make_assorted_runs(make: Make, threads: list[Thread]) -> list[Run]:
-    """Thirty runs that differ in every field; some have the same time."""
+    """Thirty runs that differ in all fields, some with the same time."""
     statuses = list(RunStatus)
     runs = []
     for number in range(30):

@@ -1,5 +1,5 @@
-"""The indexes that queries for runs use. On PostgreSQL there are enough rows for it to choose as it would with a million;
-SQLite's choice does not depend on the content of the tables."""
+"""Which index each list of runs uses: on PostgreSQL with enough rows to plan as with a million, on SQLite by its rules,
+which do not depend on the data."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,7 +33,7 @@ BY_DURATION = Page(limit=100, order_by="duration")
 COMPLETED = (RunStatus.COMPLETED, RunStatus.PAUSED, RunStatus.ANSWERED)
 NEVER = Bound(EQ, 99)
 
-# The queries, and the index that SQLite uses for each. PostgreSQL may choose a better one.
+# The query, and the index that SQLite uses. PostgreSQL may use a better one.
 QUESTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "all": ({}, "ix_runs_page"),
     "further on": ({"page": Page(limit=100, after="CURSOR")}, "ix_runs_page"),
@@ -65,7 +65,7 @@ QUESTIONS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "an agent's paused": (
         {"statuses": (RunStatus.PAUSED,), "agent_ids": (BUSY_AGENT,)},
-        # Both indexes contain only paused runs, and SQLite has no reason to prefer one.
+        # Both indexes contain only waiting runs, and SQLite has no reason to prefer one.
         "ix_runs_asked or uq_runs_paused",
     ),
     "a thread's paused": (
@@ -131,12 +131,12 @@ QUESTIONS: dict[str, tuple[dict[str, Any], str]] = {
     ),
 }
 MANY = 20_000
-# Up to this many runs may be sorted: those of a rare tool, or of one agent.
+# At most this many rows may be sorted: the runs of a rare tool, or of one agent.
 FEW = MANY // 20
 
 
 def collect_statements(engine: Engine, name: str, cursor: str) -> Iterator[tuple[str, Any]]:
-    """Yield the queries that select the page, without the one that reads its rows by id."""
+    """The queries that find the page, without those that load its rows by id."""
     fields, _ = QUESTIONS[name]
     query = RunQuery(**{"page": NEWEST, **fields})
     page = query.page
@@ -148,7 +148,7 @@ def collect_statements(engine: Engine, name: str, cursor: str) -> Iterator[tuple
 
 @contextmanager
 def record_statements(engine: Engine) -> Iterator[list[tuple[str, Any]]]:
-    """Record the statements that are executed."""
+    """The statements sent to the database meanwhile."""
     statements: list[tuple[str, Any]] = []
 
     def hear(_c: Connection, _cursor: object, statement: str, given: Any, *_: object) -> None:
@@ -176,7 +176,7 @@ def filled_database(url: str, count: int) -> Iterator[tuple[Engine, str]]:
 
 @pytest.mark.slow
 def test_sqlite_scans_one_index_in_the_order_of_the_list(tmp_path: Path) -> None:
-    """At most a few runs are sorted, and the index covers all conditions."""
+    """Only a few runs are sorted, and the index contains all columns of the filter."""
     with filled_database(f"sqlite:///{tmp_path}/many.db", 4_000) as (engine, cursor):
         for name, (_, index) in QUESTIONS.items():
             statements = collect_statements(engine, name, cursor)
@@ -240,7 +240,7 @@ def test_an_agents_costs_are_read_from_one_index(since: dict[str, Any]) -> None:
     assert "COVERING INDEX ix_steps_agent " in how
 
 
-# These select few runs, and each of them is read.
+# The index has few entries there, and each is checked.
 NOT_COVERING = {
     "sqlite_autoindex_runs_1",
     "ix_runs_live",

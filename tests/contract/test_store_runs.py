@@ -140,7 +140,7 @@ async def test_an_update_merges_the_keys_of_the_metadata(any_store: Store, make:
 
     merged = change(run, metadata={"kept": 1, "changed": 2, "new": {"a": "ü"}})
     assert await any_store.write(annotate) == merged
-    # The worker has not seen it and does not overwrite it.
+    # The worker that executes the run has not seen it and does not change it.
     claimed = await signal(any_store, run, Signal.CLAIM)
     await any_store.write(lambda tx: tx.runs.save(change(claimed, last_event_seq=3)))
     found = await any_store.read(lambda tx: tx.runs.find(run.id))
@@ -154,7 +154,7 @@ async def test_an_update_merges_the_keys_of_the_metadata(any_store: Store, make:
 async def test_a_run_that_ends_frees_its_thread(
     any_store: Store, make: Make, ending: Signal
 ) -> None:
-    """The status of a run is what holds its thread, so no lock can remain."""
+    """There is no lock that could be left over: the run's status holds the thread."""
     thread = await add_thread(any_store, make)
     run, following = make.run(thread, status=RunStatus.RUNNING), make.run(thread)
     await add_runs(any_store, run, following)
@@ -337,7 +337,7 @@ async def test_a_step_with_feedback_is_found_by_its_new_tags(any_store: Store, m
 
 
 async def test_saving_a_step_keeps_its_feedback(any_store: Store, make: Make) -> None:
-    """And setting feedback changes no other field, even with an outdated step."""
+    """And feedback changes nothing else, even if it was given on a stale step."""
     run = make.run(await add_thread(any_store, make))
     begun = make.step(run)
     ended = change(begun, status=StepStatus.SUCCESS, usage=Usage(1, 2))
@@ -403,7 +403,7 @@ async def test_events_come_back_in_order_with_their_rows(any_store: Store, make:
     assert await any_store.read(lambda tx: tx.events.list_after(run.id, 0, 9)) == events
     assert await any_store.read(lambda tx: tx.events.list_after(run.id, 1, 1)) == events[1:2]
     assert await any_store.read(lambda tx: tx.events.list_after(run.id, 3, 9)) == []
-    # The message is stored once, so the event shows its current content.
+    # The message is stored once: the event shows its current content.
     stored = events[1].fact
     assert isinstance(stored, MessageStored)
     changed = change(stored.message, content=(Text("rewritten"),))
@@ -437,7 +437,7 @@ async def test_an_update_of_a_locked_run_overwrites_nothing_that_its_worker_wrot
     cancelling = asyncio.create_task(any_store.write(cancel))
     await asyncio.to_thread(locked.wait, WAIT_SECONDS)
     reserving = asyncio.create_task(any_store.write(lambda tx: tx.runs.reserve_seq(run.id, 500)))
-    # With several writers, it proceeds until it needs the lock.
+    # With several writers it may get further.
     await asyncio.wait([reserving], timeout=0.2)
     go_on.set()
     await asyncio.gather(cancelling, reserving)
@@ -450,7 +450,7 @@ def literal(query: Select[Any]) -> str:
 
 
 async def test_finding_live_runs_does_not_read_all_runs(store: SqlStore, make: Make) -> None:
-    """The worker looks for cancellations twice a second, however many runs there are."""
+    """The worker looks for cancels twice a second, however large the store is."""
 
     def plans() -> list[str]:
         with store._reader.connect() as connection:

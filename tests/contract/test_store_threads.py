@@ -1,4 +1,4 @@
-"""Conversations: listing, deleting and sharing messages, and one run per request."""
+"""Conversations in the store: listing, deleting, sharing messages, one run per request."""
 
 import asyncio
 from typing import Any
@@ -32,7 +32,7 @@ async def add_agent(store: Store, make: Make) -> Agent:
 
 
 async def add(store: Store, make: Make, agent: Agent, number: int, **fields: Any) -> Thread:
-    """A conversation; a higher number means a later time."""
+    """A conversation; a higher number means a later creation."""
     at = moment(number)
     values = {"id": ident("conv", number), "created_at": at, "updated_at": at} | fields
     thread = make.thread(agent, **values)
@@ -48,7 +48,7 @@ async def append_messages(store: Store, make: Make, thread: Thread, count: int) 
 async def fork(
     store: Store, make: Make, source: Thread, number: int, rows: list[Message]
 ) -> Thread:
-    """A conversation of the same agent that shares these rows."""
+    """A conversation of the same agent that shares these messages."""
     thread = await add(store, make, make.agent(id=source.agent_id), number)
     ids = [row.id for row in rows]
 
@@ -241,7 +241,7 @@ async def test_a_request_that_is_sent_twice_at_once_starts_one_run(
     )
     assert len({run.id for run in started}) == 1
     assert started[0].request_key == "key"
-    # In another thread, or without a key, any number of runs is allowed.
+    # In another thread, or without a key, there may be any number of runs.
     for run in (make.run(other, request_key="key"), make.run(thread), make.run(thread)):
         await any_store.write(lambda tx, run=run: tx.runs.add(run))  # type: ignore[misc]  # bound here
     assert await any_store.read(lambda tx: tx.runs.find_by_request_key(thread.id, "none")) is None

@@ -1,4 +1,4 @@
-"""No statement waits for PostgreSQL for ever, so no run does (wire-v1 §5.7): between its effects it waits for nothing else."""
+"""Waits for PostgreSQL are bounded, so a run never hangs on it (wire-v1 §5.7)."""
 
 import psycopg
 import pytest
@@ -30,7 +30,7 @@ async def test_a_statement_that_makes_no_progress_is_given_up(
 
 
 def test_a_connection_that_was_cut_off_is_noticed(postgres_url: str) -> None:
-    """A network that drops all packets cannot be simulated here, so this checks the driver's settings for it."""
+    """A network that drops all packets cannot be tested here; the driver's settings that detect it can."""
     address = make_url(postgres_url).set(drivername="postgresql+psycopg")
     patient = address.update_query_dict({"tcp_user_timeout": "90000"})
     for url, gives_up_ms in ((address, "30000"), (patient, "90000")):

@@ -44,7 +44,7 @@ class FixedCatalogue:
         raise AssertionError(provider)
 
     def summary_handle(self, handle: str) -> str:
-        return handle
+        return _SUMMARY_HANDLES.get(handle.partition("/")[0], handle)
 
     def is_reserved(self, name: str) -> bool:
         return name in {"anthropic", "openai"}
@@ -53,6 +53,7 @@ class FixedCatalogue:
         return "openai/gpt-x"
 
 
+_SUMMARY_HANDLES = {"anthropic": "anthropic/claude-haiku-4-5", "openai": "openai/gpt-5-mini"}
 _EMBEDDING = EmbeddingInfo(
     handle="openai/embed-x",
     provider="openai",

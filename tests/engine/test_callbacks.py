@@ -249,10 +249,10 @@ async def test_what_a_dead_process_left_is_told_by_the_next(rig: Rig, receiver: 
 
 
 async def test_of_several_processes_one_tells(
-    store_url: str, cipher: Cipher, receiver: Receiver
+    blank_store_url: str, cipher: Cipher, receiver: Receiver
 ) -> None:
     # Not ``any_store``: a delivery that is stopped may leave a look into the store under way.
-    store = await open_store(store_url, cipher=cipher)
+    store = await open_store(blank_store_url, cipher=cipher)
     one, other = Rig(store), Rig(store)
     for rig in (one, other):
         allow(rig, parse_allowed(["127.0.0.1"]))

@@ -17,8 +17,8 @@ from holdfast.core.events import CallStreamed, Event, RunEnded, TextStreamed
 from holdfast.core.messages import ToolCall
 from holdfast.core.runs import Run, RunStatus, StopReason, Usage
 from holdfast.core.turn import Finish
-from holdfast.engine import checkpoint, event_writer, recovery, worker
-from holdfast.engine.checkpoint import RESERVED_AHEAD
+from holdfast.engine import claim, event_writer, recovery, worker
+from holdfast.engine.event_writer import RESERVED_AHEAD
 from holdfast.errors import ModelOverloaded, StoreUnavailable
 from holdfast.ports.model import Answer, TextDelta, ToolCallDelta
 from holdfast.ports.services import Services
@@ -212,7 +212,7 @@ async def test_a_stream_that_breaks_off_keeps_its_words_and_numbers(rig: Rig) ->
 async def test_a_client_that_comes_back_after_a_crash_gets_the_rest_once_and_the_ending(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch, at: int, after_commit: bool
 ) -> None:
-    for module in (checkpoint, recovery, event_writer):
+    for module in (claim, recovery, event_writer):
         monkeypatch.setattr(module, "RESERVED_AHEAD", 10)
     first, second = Rig(store), Rig(store)
     agent = await first.make_agent()

@@ -210,8 +210,7 @@ async def test_a_run_that_no_try_can_carry_on_is_ended_and_its_thread_is_free(
         run = await rig.submit(agent, stream_tokens=True)
         await wait_until_set(rig.toolbox.running)
         with monkeypatch.context() as patched:
-            patched.setattr(Checkpoints, "advance", broken)
-            patched.setattr(Checkpoints, "cancel", broken)
+            patched.setattr(Checkpoints, "save", broken)
             patched.setattr(recovery, "load_state", broken)
             if cancelling:
                 await runs.cancel(rig.services, ACTOR, run.id)

@@ -14,7 +14,7 @@ from tests.doubles.model import call_answer, text_answer
 from tests.support.rig import ACTOR, WAIT_SECONDS, Rig
 
 from holdfast.adapters.store.sqlite import SqliteStore
-from holdfast.adapters.telemetry.opening import open_telemetry
+from holdfast.adapters.telemetry.factory import open_telemetry
 from holdfast.adapters.telemetry.otel import OtelTelemetry
 from holdfast.core.messages import Role, Text
 from holdfast.core.runs import Run
@@ -209,7 +209,7 @@ async def test_a_run_that_is_given_up_is_counted_and_so_are_its_steps(
     async with rig.working():
         run = await rig.submit(await rig.make_agent("slow"))
         await (rig.model.asked if while_asking else rig.toolbox.running).wait()
-        monkeypatch.setattr(Checkpoints, "advance", broken)
+        monkeypatch.setattr(Checkpoints, "save", broken)
         monkeypatch.setattr(recovery, "load_state", broken)
         rig.model.gate.set()
         rig.toolbox.gate.set()
@@ -354,8 +354,8 @@ async def test_a_collector_that_is_not_there_holds_nobody_up() -> None:
 @pytest.mark.slow
 def test_nothing_of_it_is_loaded_where_nobody_watches() -> None:
     program = (
-        "import sys, holdfast.assembly; from holdfast.adapters.telemetry import opening;"
-        "assert opening.open_telemetry(None, metrics=False, with_content=False) is None;"
+        "import sys, holdfast.assembly; from holdfast.adapters.telemetry import factory;"
+        "assert factory.open_telemetry(None, metrics=False, with_content=False) is None;"
         "print([name for name in ('opentelemetry.sdk', 'prometheus_client') if name in sys.modules])"
     )
     finished = subprocess.run(

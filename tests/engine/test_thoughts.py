@@ -30,7 +30,7 @@ THOUGHT = Thinking("Let me see.", signature=SIGNATURE)
 
 @pytest.fixture
 async def provider() -> AsyncIterator[ScriptedProvider]:
-    async with ScriptedProvider() as running:
+    async with ScriptedProvider(default="Hello.", check_script=False) as running:
         yield running
 
 

@@ -15,13 +15,12 @@ from tests.support.rig import ACTOR, WAIT_SECONDS, Rig
 
 from holdfast.core.agents import Agent
 from holdfast.core.cancellation import Cancellation
-from holdfast.core.endings import EarlyEnd
 from holdfast.core.messages import Outcome, Role, ToolReturn
 from holdfast.core.runs import Run, RunStatus, StopReason
 from holdfast.core.steps import StepStatus
 from holdfast.core.tool_rules import RequiresApproval
 from holdfast.core.tools import Tool
-from holdfast.core.turn import PlannedCall
+from holdfast.core.turn import EndTurn, PlannedCall
 from holdfast.engine import worker
 from holdfast.engine.interruption import Interrupted, Interruption
 from holdfast.engine.progress import EffectProgress
@@ -63,7 +62,7 @@ async def effect(
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def end_of(task: asyncio.Task[None]) -> EarlyEnd | None:
+async def end_of(task: asyncio.Task[None]) -> EndTurn | None:
     with pytest.raises(Interrupted) as struck:
         await asyncio.wait_for(task, WAIT_SECONDS)
     return struck.value.end

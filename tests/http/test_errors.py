@@ -13,7 +13,9 @@ from holdfast import errors, logs
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
 from holdfast.core.runs import RunFailure
 from holdfast.http.dependencies import ActorDep
-from holdfast.http.error_status import ERROR_STATUS, error_response, failure_response
+from holdfast.http.error_status import ERROR_STATUS, error_response
+from holdfast.http.letta_v1.to_wire.errors import failure_response
+from holdfast.http.letta_v1.wire import LETTA_V1
 
 AGENT = "agent-123e4567-e89b-42d3-8456-426614174000"
 
@@ -31,7 +33,7 @@ def test_every_error_has_its_own_row(error: type[errors.HoldfastError]) -> None:
 
 
 def _shown(error: errors.HoldfastError) -> tuple[int, Any, str | None]:
-    response = error_response(error)
+    response = error_response(LETTA_V1, error)
     body = json.loads(bytes(response.body))
     return response.status_code, body, response.headers.get("x-should-retry")
 

@@ -21,7 +21,9 @@ CONFIG = {"model": "gpt-4o", "model_endpoint_type": "openai", "context_window": 
 
 @pytest.fixture
 async def provider() -> AsyncIterator[ScriptedProvider]:
-    async with ScriptedProvider(models=("gpt-4o", "text-embedding-3-small")) as running:
+    async with ScriptedProvider(
+        models=("gpt-4o", "text-embedding-3-small"), default="Hello.", check_script=False
+    ) as running:
         yield running
 
 
@@ -124,3 +126,29 @@ async def test_what_the_keys_can_reach_is_listed(client: AsyncClient) -> None:
     assert ("openai/text-embedding-3-small", 1536) in [
         (model["handle"], model["embedding_dim"]) for model in embeddings
     ]
+
+
+async def test_a_model_that_its_provider_does_not_list_is_refused(client: AsyncClient) -> None:
+    refused = await client.post("/v1/agents/", json={"model": "openai/gpt-9"})
+    assert refused.status_code == 404
+    assert refused.json()["detail"].startswith("NOT_FOUND: Handle openai/gpt-9 not found")
+    agent = await _made(client, model="openai/gpt-4o")
+    path = f"/v1/agents/{agent['id']}"
+    refused = await client.patch(path, json={"model": "openai/gpt-9"})
+    assert refused.status_code == 404
+    assert (await client.get(path)).json()["model"] == "openai/gpt-4o"
+    body = {"model": "openai/gpt-9"}
+    where = {"agent_id": agent["id"]}
+    assert (await client.post("/v1/conversations/", params=where, json=body)).status_code == 404
+
+
+async def test_an_agent_whose_model_is_no_longer_listed_can_still_be_changed(
+    client: AsyncClient,
+) -> None:
+    config = CONFIG | {"model": "gpt-9"}
+    agent = await _made(client, llm_config=config)
+    assert (await client.get("/v1/models/")).status_code == 200
+    changed = await client.patch(
+        f"/v1/agents/{agent['id']}", json={"name": "kept", "model": "openai/gpt-9"}
+    )
+    assert (changed.status_code, changed.json()["name"]) == (200, "kept")

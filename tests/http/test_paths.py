@@ -4,6 +4,7 @@ import pytest
 from fastapi import FastAPI
 from httpx import AsyncClient
 
+from holdfast.http.letta_v1.wire import LETTA_V1
 from holdfast.http.paths import canonical_path
 
 
@@ -33,4 +34,4 @@ async def test_a_body_arrives_at_either_spelling(client: AsyncClient) -> None:
 
 async def test_every_route_is_spelled_as_requests_are_rewritten(app: FastAPI) -> None:
     paths = app.openapi()["paths"]
-    assert [path for path in paths if canonical_path(path) != path] == []
+    assert [path for path in paths if canonical_path(path, LETTA_V1) != path] == []

@@ -3,10 +3,10 @@
 from tests.simulation.chance import Chance, InjectedError
 from tests.simulation.ledger import Ledger
 
-from holdfast.core.runs import Run, RunStatus
+from holdfast.core.runs import Run, RunStatus, StopReason
+from holdfast.core.turn import Command, EndTurn
 from holdfast.engine.checkpoint import CheckpointResult, Checkpoints
-from holdfast.engine.progress import EffectProgress
-from holdfast.engine.state import State
+from holdfast.engine.progress import EffectResult
 from holdfast.ports.store import Transaction
 
 
@@ -14,20 +14,14 @@ class BreakingCheckpoints(Checkpoints, frozen=True):
     nature: Chance
     ledger: Ledger
 
-    def claim(self, tx: Transaction, run_id: str) -> CheckpointResult | None:
-        run = tx.runs.find(run_id)
-        if run is not None:
+    def save(self, tx: Transaction, effect: EffectResult, command: Command) -> CheckpointResult:
+        run = effect.state.run
+        is_cancel = isinstance(command, EndTurn) and command.reason is StopReason.CANCELLED
+        if run.status is RunStatus.QUEUED:
             self._may_break(run, "claim")
-        return super().claim(tx, run_id)
-
-    def advance(self, tx: Transaction, state: State) -> CheckpointResult:
-        if state.run.status is not RunStatus.QUEUED:
-            self._may_break(state.run, "advance")
-        return super().advance(tx, state)
-
-    def cancel(self, tx: Transaction, state: State, progress: EffectProgress) -> CheckpointResult:
-        self._may_break(state.run, "advance")
-        return super().cancel(tx, state, progress)
+        elif effect.end is None or is_cancel:
+            self._may_break(run, "advance")
+        return super().save(tx, effect, command)
 
     def _may_break(self, run: Run, kind: str) -> None:
         # Those that have to do with calls of another run are few, and the most delicate.

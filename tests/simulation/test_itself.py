@@ -10,11 +10,13 @@ from tests.simulation.ledger import Ledger
 from tests.simulation.scenario import Scenario
 from tests.simulation.seeds import disks, play_all, stories
 
+from holdfast import run_end
 from holdfast.core import compaction
 from holdfast.core.compaction import Trigger
 from holdfast.core.lifecycle import HOLDING, TRANSITIONS
-from holdfast.engine import checkpoint, compact, force_end
+from holdfast.engine import compact
 from holdfast.engine.approval_expiry import ApprovalExpiry
+from holdfast.engine.checkpoint import intent
 from holdfast.engine.interruption import Interruption
 from holdfast.usecases import approval_answers
 
@@ -114,12 +116,12 @@ def test_a_mistake_of_ours_that_somebody_catches_is_found(monkeypatch: pytest.Mo
     def broken(*_: object) -> None:
         raise ValueError("TEST: a bug")
 
-    monkeypatch.setattr(checkpoint, "_prepare_calls", broken)
+    monkeypatch.setattr(intent, "_with_started_calls", broken)
     assert found("run.interrupted: ValueError")
 
 
 def test_calls_that_a_run_leaves_to_nobody_as_it_is_given_up_are_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(force_end, "owns_calls", lambda run: run.status in HOLDING)
+    monkeypatch.setattr(run_end, "owns_calls", lambda run: run.status in HOLDING)
     assert found(": [] own [OpenCall")

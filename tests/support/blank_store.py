@@ -9,19 +9,11 @@ from tempfile import TemporaryDirectory
 from holdfast.adapters.store.cipher import FernetCipher
 from holdfast.adapters.store.sqlite import SqliteStore
 
-_SQLITE = "sqlite:///"
-
 
 def create_blank_store(path: Path) -> Path:
     """An SQLite store without a row at this path. Nothing in it depends on a key."""
     path.write_bytes(_blank())
     return path
-
-
-def create_if_sqlite(store_url: str) -> None:
-    """The same by address; PostgreSQL makes its own tables."""
-    if store_url.startswith(_SQLITE):
-        create_blank_store(Path(store_url.removeprefix(_SQLITE)))
 
 
 @cache

@@ -20,7 +20,9 @@ from holdfast.testing import ScriptedProvider
 
 @pytest.fixture
 async def provider() -> AsyncIterator[ScriptedProvider]:
-    async with ScriptedProvider() as running:
+    async with ScriptedProvider(
+        default="Hello from the scripted provider.", check_script=False
+    ) as running:
         yield running
 
 

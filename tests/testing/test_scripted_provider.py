@@ -19,12 +19,17 @@ from holdfast.testing import (
     ProviderRequest,
     Scripted,
     ScriptedProvider,
+    ScriptMismatch,
     SlowHeaders,
     Text,
     ToolCall,
 )
 
 DEFAULT = "Hello from the scripted provider."
+
+
+def client_of(provider: ScriptedProvider) -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(base_url=provider.openai_url, api_key="sk-test", max_retries=0)
 
 
 async def say(client: openai.AsyncOpenAI, text: str = "hi", model: str = "gpt") -> str | None:
@@ -182,7 +187,7 @@ async def test_slow_headers_come_before_the_default_when_nothing_else_is_said(
 
 async def test_a_lenient_provider_refuses_nothing() -> None:
     async with (
-        ScriptedProvider(strict=False) as provider,
+        ScriptedProvider(strict=False, default="Hello.") as provider,
         openai.AsyncOpenAI(base_url=provider.openai_url, api_key="k", max_retries=0) as client,
     ):
         message: Any = {"role": "tool", "tool_call_id": "a", "content": "7"}
@@ -258,3 +263,64 @@ def test_as_a_process_it_prints_its_address_first_and_ends_on_a_signal() -> None
         finally:
             process.terminate()
         assert process.wait(20) == 0
+
+
+async def test_an_answer_that_was_not_asked_for_fails_the_test() -> None:
+    async def test() -> None:
+        async with ScriptedProvider() as provider, client_of(provider) as client:
+            provider.script("One.", "Two.")
+            assert await say(client) == "One."
+
+    with pytest.raises(ScriptMismatch, match=r"1 answer was not asked for: .*Two\."):
+        await test()
+
+
+async def test_a_request_for_which_nothing_is_scripted_fails_the_test() -> None:
+    async def test() -> None:
+        async with ScriptedProvider() as provider, client_of(provider) as client:
+            with pytest.raises(openai.BadRequestError, match="Nothing is scripted"):
+                await say(client, "Hello?")
+            assert [request.user_text for request in provider.unscripted_requests] == ["Hello?"]
+
+    with pytest.raises(
+        ScriptMismatch, match=r"1 request found nothing scripted: 'Hello\?' for gpt"
+    ):
+        await test()
+
+
+def test_a_provider_in_a_thread_checks_its_script_as_well() -> None:
+    with (
+        pytest.raises(ScriptMismatch, match="1 answer was not asked for"),
+        ScriptedProvider.in_thread() as provider,
+    ):
+        provider.script("One.")
+
+
+async def test_a_test_that_fails_keeps_its_own_error() -> None:
+    async def test() -> None:
+        async with ScriptedProvider() as provider:
+            provider.script("One.")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await test()
+
+
+async def test_a_script_can_be_checked_test_by_test() -> None:
+    async with ScriptedProvider() as provider, client_of(provider) as client:
+        provider.script("One.")
+        with pytest.raises(ScriptMismatch):
+            provider.check()
+        provider.reset()
+        provider.check()
+        with pytest.raises(openai.BadRequestError):
+            await say(client)
+        provider.reset()
+        provider.check()
+
+
+async def test_the_check_of_the_script_can_be_switched_off() -> None:
+    async with ScriptedProvider(check_script=False) as provider:
+        provider.script("One.")
+    with ScriptedProvider.in_thread(check_script=False) as provider:
+        provider.script("One.")

@@ -1,4 +1,4 @@
-"""Which URLs of callers may be reached: what the text shows, and what an address is."""
+"""Which URLs from callers are allowed: checks of the text, and checks of the address."""
 
 from ipaddress import IPv4Address, ip_address
 
@@ -30,7 +30,7 @@ NOTHING_MORE = AllowedAddresses()
         ("HTTPS://xn--bcher-kva.example/", ("https", "xn--bcher-kva.example", 443, "/")),
         ("http://8.8.8.8/hook", ("http", "8.8.8.8", 80, "/hook")),
         ("http://[2606:4700::1111]:81/", ("http", "2606:4700::1111", 81, "/")),
-        # A public address in another's clothes is still public.
+        # A public address in IPv6 notation is still public.
         ("http://[::ffff:8.8.8.8]/", ("http", "::ffff:808:808", 80, "/")),
         ("http://[64:ff9b::808:808]/", ("http", "64:ff9b::808:808", 80, "/")),
     ],
@@ -53,13 +53,13 @@ def test_a_public_address_is_taken_apart(url: str, parts: tuple[str, str, int, s
         "http://",
         "http:///hook",
         "",
-        # somebody else's name in front of the host
+        # user information in front of the host
         "http://user:password@example.org/",
         "http://example.org@127.0.0.1/",
         "http://example.org%40127.0.0.1/",
         "http://127.0.0.1\\@example.org/",
         "http://example.org\\@127.0.0.1/",
-        # characters that are read differently by different readers
+        # characters that parsers read differently
         "http://exa mple.org/",
         "http://example.org/\r\nX-Evil: 1",
         "http://example.org/a b",
@@ -70,7 +70,7 @@ def test_a_public_address_is_taken_apart(url: str, parts: tuple[str, str, int, s
         "http://\uff11\uff12\uff17.0.0.1/",
         "http://ⓛocalhost/",
         "http://bücher.example/",
-        # this machine and its neighbours
+        # loopback and private networks
         "http://localhost/",
         "http://LOCALHOST:8283/",
         "http://localhost./",
@@ -94,7 +94,7 @@ def test_a_public_address_is_taken_apart(url: str, parts: tuple[str, str, int, s
         "http://[fe80::1%eth0]/",
         "http://[fd00:ec2::254]/",
         "http://[ff02::1]/",
-        # the same in other clothes
+        # the same addresses in other notations
         "http://2130706433/",
         "http://127.1/",
         "http://0177.0.0.1/",
@@ -151,7 +151,7 @@ INSIDE = [
 
 
 def clothes(address: IPv4Address) -> list[str]:
-    """Ways in which one address has been written to get past somebody."""
+    """Notations of one address that have been used to get past filters."""
     parts, number = address.packed, int(address)
     high, low = number >> 16, number & 0xFFFF
     return [

@@ -1,4 +1,4 @@
-"""Whether an answer fits the calls that wait (wire-v1 §6.3, §6.6, §6.8)."""
+"""Whether an answer matches the held calls (wire-v1 §6.3, §6.6, §6.8)."""
 
 import json
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""How an agent's tools change a block's text (wire-v1 §7.3)."""
+"""How an agent's tools edit a block's value (wire-v1 §7.3)."""
 
 import difflib
 
@@ -16,7 +16,7 @@ lines = st.lists(st.sampled_from(["a", "b", "-c", "+d", " e", ""]), min_size=1, 
 def test_a_diff_of_two_texts_leads_from_the_one_to_the_other(
     old: list[str], new: list[str]
 ) -> None:
-    # With all lines as context its one place is the whole text, so it is found exactly once.
+    # With all lines as context the hunk matches the whole text, which occurs exactly once.
     numbered = [f"{at}{line}" for at, line in enumerate(old)]
     changed = [line for line in numbered if line[1:] in new] + new
     patch = "\n".join(list(difflib.unified_diff(numbered, changed, lineterm="", n=99))[2:])

@@ -1,4 +1,4 @@
-"""Which rows may leave a context, whatever its history; and what a summary is made of."""
+"""Which messages may be evicted from any history, and how a summary is made."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -41,7 +41,7 @@ STATS = CompactionStats(
 
 
 class Rows:
-    """Writes a history, row by row."""
+    """Builds a history, message by message."""
 
     def __init__(self) -> None:
         self.rows: list[Message] = []
@@ -73,7 +73,7 @@ class Rows:
         self.add(Role.TOOL, tool_returns=made)
 
     def approval(self, automatic: int, held: int) -> tuple[ToolCall, ...]:
-        """An answer of which some calls wait: in one row, or in two."""
+        """An answer with some held calls, in one message or in two."""
         step = f"step-{len(self.rows)}"
         ready, waiting = self.calls(automatic), self.calls(held)
         if ready:
@@ -87,7 +87,7 @@ class Rows:
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Message]:
-    """Any history that the engine can leave: rounds of talk and tools, and an end that may be open."""
+    """Any history that the engine can produce: rounds of messages and tool calls, possibly with open calls at the end."""
     rows = Rows()
     if draw(st.booleans()):
         text = summaries.pack("Long ago.", 3, "now", STATS, some_stay=True)
@@ -117,7 +117,7 @@ def histories(draw: st.DrawFn) -> list[Message]:
 
 
 def assert_valid(rows: list[Message]) -> None:
-    """What every provider asks of a history: no result without its call, none before it."""
+    """What every provider requires of a history: no result without its call or before it."""
     seen: set[str] = set()
     for row in rows:
         for item in row.tool_returns:
@@ -140,7 +140,7 @@ def test_whatever_leaves_what_stays_is_valid(
     assert any(row.role is not Role.SUMMARY for row in planned.evicted)
     assert_valid(list(planned.kept))
     assert_valid(list(planned.evicted))
-    # Nothing that waits is hidden: neither the request nor its sibling.
+    # Held calls stay: neither the approval request nor the other message of the answer is evicted.
     assert [call.id for call in unanswered_calls(planned.kept)] == waiting
     assert unanswered_calls(planned.evicted) == []
     if planned.kept:

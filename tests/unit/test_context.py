@@ -1,4 +1,4 @@
-"""What fills the window is counted, and the settings for making it smaller are filled in."""
+"""Estimating tokens, and completing the compaction settings."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""Until when a call waits, and what becomes of it then (wire-v1 §6.11)."""
+"""The deadline of a held call, and what happens when it expires (wire-v1 §6.11)."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import permutations
@@ -23,11 +23,11 @@ def rule(seconds: float, outcome: OnTimeout) -> RequiresApproval:
     ("given", "seconds", "outcome"),
     [
         ([rule(60, OnTimeout.DENY), rule(30, OnTimeout.APPROVE)], 30, OnTimeout.APPROVE),
-        # Whoever wrote both cannot have meant that nobody needs to look.
+        # With the same timeout, denying is preferred to approving.
         ([rule(60, OnTimeout.DENY), rule(60, OnTimeout.APPROVE)], 60, OnTimeout.DENY),
     ],
 )
-def test_of_several_rules_the_most_impatient_counts_and_of_two_the_careful_one(
+def test_of_several_rules_the_shortest_timeout_counts_and_at_equal_ones_the_denial(
     given: list[RequiresApproval], seconds: float, outcome: OnTimeout
 ) -> None:
     for rules in permutations(given):

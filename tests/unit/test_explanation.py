@@ -1,4 +1,4 @@
-"""Every state of a run has an explanation that says what is so and what would help."""
+"""Every state of a run has an explanation: what it is doing and what can be done."""
 
 from datetime import timedelta
 from typing import Any
@@ -39,64 +39,64 @@ def over(status: RunStatus, reason: StopReason, **fields: Any) -> Run:
 STEP = make.step(run(RunStatus.RUNNING), created_at=AGO)
 HELD = call(1, CallState.HELD)
 PAUSED = over(RunStatus.PAUSED, StopReason.REQUIRES_APPROVAL, completed_at=LONG_AGO)
-STOP_SECONDS = "It is ended as failed if nothing is heard for 900 seconds."
+STOP_SECONDS = "It fails if it makes no progress for 900 seconds."
 WAITS_ON = "Nothing: it waits until somebody answers or cancels it."
 
-# The facts; then the phase, the sentence, since when, what happens by itself, and what somebody can do.
+# The facts; then the phase, the summary, what happens without any action, and the remedies.
 CASES: dict[str, tuple[dict[str, Any], Phase, str, str | None, list[Remedy]]] = {
     "running, and nobody here carries it": (
         {"run": run(RunStatus.RUNNING), "has_worker": False},
         Phase.STARTING,
         (
-            "The run has been taken and decides what comes next, for 5.0 seconds. "
-            "No worker of this server carries it."
+            "The run has been deciding on its next step for 5.0 seconds. "
+            "No worker of this server executes it."
         ),
-        "Whoever carries it goes on; if its process died, the next start takes it up.",
-        [Cancel("run-1", "stops it and keeps what has been said")],
+        "If another process executes it, it continues there; if that process died, the next start continues it.",
+        [Cancel("run-1", "stops the run and keeps its messages so far")],
     ),
     "queued, the next": (
         {"run": run(RunStatus.QUEUED)},
         Phase.QUEUED,
-        "The run is the next of its conversation and waits for 5.0 seconds to be taken.",
-        "A worker takes it as soon as one is free; after a restart too.",
-        [Cancel("run-1", "ends the run before it has begun")],
+        "The run is next in its conversation and has waited for a worker for 5.0 seconds.",
+        "A worker starts it as soon as one is free, also after a restart.",
+        [Cancel("run-1", "cancels the run before it starts")],
     ),
     "queued behind others": (
         {"run": run(RunStatus.QUEUED), "runs_ahead": ("run-8", "run-9")},
         Phase.QUEUED,
-        "The run waits for 5.0 seconds for its turn in the conversation, which run-8 holds, with 1 more before it.",
-        "It begins once those before it have ended.",
+        "The run has waited for 5.0 seconds for its turn in the conversation, behind run-8 and 1 more.",
+        "It starts when the runs before it have ended.",
         [
-            Cancel("run-8", "ends the run that holds the conversation"),
-            Cancel("run-1", "ends the run before it has begun"),
+            Cancel("run-8", "cancels the run that it waits for"),
+            Cancel("run-1", "cancels the run before it starts"),
         ],
     ),
     "queued behind more than are named": (
         {"run": run(RunStatus.QUEUED), "runs_ahead": ("run-8", "run-9"), "has_more_ahead": True},
         Phase.QUEUED,
         (
-            "The run waits for 5.0 seconds for its turn in the conversation, which run-8 holds, with more than 1 "
-            "before it."
+            "The run has waited for 5.0 seconds for its turn in the conversation, behind run-8 and more than 1 "
+            "other."
         ),
-        "It begins once those before it have ended.",
+        "It starts when the runs before it have ended.",
         [
-            Cancel("run-8", "ends the run that holds the conversation"),
-            Cancel("run-1", "ends the run before it has begun"),
+            Cancel("run-8", "cancels the run that it waits for"),
+            Cancel("run-1", "cancels the run before it starts"),
         ],
     ),
     "starting": (
         {"run": run(RunStatus.RUNNING)},
         Phase.STARTING,
-        "The run has been taken and decides what comes next, for 5.0 seconds.",
+        "The run has been deciding on its next step for 5.0 seconds.",
         STOP_SECONDS,
-        [Cancel("run-1", "stops it and keeps what has been said")],
+        [Cancel("run-1", "stops the run and keeps its messages so far")],
     ),
     "asking the model": (
         {"run": run(RunStatus.RUNNING), "step": STEP},
         Phase.ASKING_MODEL,
         "The run has been asking openai/gpt-x for 5.0 seconds, in its step 2.",
         STOP_SECONDS,
-        [Cancel("run-1", "stops it and keeps what has been said")],
+        [Cancel("run-1", "stops the run and keeps its messages so far")],
     ),
     "asking the model again": (
         {
@@ -116,7 +116,7 @@ CASES: dict[str, tuple[dict[str, Any], Phase, str, str | None, list[Remedy]]] = 
             "(llm_overloaded); it is asked again in 7.0 seconds."
         ),
         STOP_SECONDS,
-        [Cancel("run-1", "stops it and keeps what has been said")],
+        [Cancel("run-1", "stops the run and keeps its messages so far")],
     ),
     "compacting": (
         {
@@ -124,9 +124,9 @@ CASES: dict[str, tuple[dict[str, Any], Phase, str, str | None, list[Remedy]]] = 
             "step": make.step(run(RunStatus.RUNNING), created_at=AGO, origin=COMPACTION),
         },
         Phase.COMPACTING,
-        "The run has been making its context smaller for 5.0 seconds, by a summary of what was said first.",
+        "The run has been compacting its context for 5.0 seconds, with a summary of the oldest messages.",
         STOP_SECONDS,
-        [Cancel("run-1", "stops it and keeps what has been said")],
+        [Cancel("run-1", "stops the run and keeps its messages so far")],
     ),
     "running tools": (
         {
@@ -145,8 +145,8 @@ CASES: dict[str, tuple[dict[str, Any], Phase, str, str | None, list[Remedy]]] = 
         "The run has waited for 3 hours for a person's decision on tool_1 (call_1).",
         WAITS_ON,
         [
-            Decide("message-1", approve=True, effect="runs the calls; the run goes on"),
-            Decide("message-1", approve=False, effect="refuses the calls; the model is told"),
+            Decide("message-1", approve=True, effect="runs the calls; the run continues"),
+            Decide("message-1", approve=False, effect="denies the calls and tells the model"),
             Cancel("run-1", "denies the calls and frees the conversation"),
         ],
     ),
@@ -160,8 +160,8 @@ CASES: dict[str, tuple[dict[str, Any], Phase, str, str | None, list[Remedy]]] = 
         "The run has waited for 3 hours for a person's decision on tool_2 (call_2).",
         f"At {NOW.isoformat(timespec='seconds')} the call of tool_2 is denied.",
         [
-            Decide("message-1", approve=True, effect="runs the calls; the run goes on"),
-            Decide("message-1", approve=False, effect="refuses the calls; the model is told"),
+            Decide("message-1", approve=True, effect="runs the calls; the run continues"),
+            Decide("message-1", approve=False, effect="denies the calls and tells the model"),
             Cancel("run-1", "denies the calls and frees the conversation"),
         ],
     ),
@@ -186,7 +186,7 @@ CASES: dict[str, tuple[dict[str, Any], Phase, str, str | None, list[Remedy]]] = 
                 "message-1",
                 ("call_2",),
                 ("call_1",),
-                effect="hands the results to the model; the run goes on",
+                effect="sends the results to the model; the run continues",
             ),
             Cancel("run-1", "denies the calls and frees the conversation"),
         ],
@@ -200,14 +200,14 @@ CASES: dict[str, tuple[dict[str, Any], Phase, str, str | None, list[Remedy]]] = 
             "step": STEP,
         },
         Phase.CANCELLING,
-        "The run was cancelled by user-1 5.0 seconds ago; what is under way is being stopped.",
+        "The run was cancelled by user-1 5.0 seconds ago; its model call or its tools are being stopped.",
         "It ends as cancelled as soon as its model call or its tools have stopped.",
         [],
     ),
     "completed": (
         {"run": over(RunStatus.COMPLETED, StopReason.END_TURN)},
         Phase.ENDED,
-        "The run completed after 1.5 seconds and 2 steps: the model had said all it had to say.",
+        "The run completed after 1.5 seconds and 2 steps: the model ended its turn.",
         None,
         [],
     ),
@@ -234,8 +234,8 @@ CASES: dict[str, tuple[dict[str, Any], Phase, str, str | None, list[Remedy]]] = 
         },
         Phase.ENDED,
         (
-            "The run paused after 1.5 seconds and 1 step, since it asked for an approval. It was answered; run-2 went on "
-            "with it."
+            "The run paused after 1.5 seconds and 1 step, because it needed an approval. It was answered; run-2 continued "
+            "it."
         ),
         None,
         [],
@@ -257,7 +257,7 @@ CASES: dict[str, tuple[dict[str, Any], Phase, str, str | None, list[Remedy]]] = 
         {"run": over(RunStatus.FAILED, StopReason.MAX_TOKENS_EXCEEDED)},
         Phase.ENDED,
         (
-            "The run failed after 1.5 seconds and 2 steps: the model's answer was cut off, as long as it may be "
+            "The run failed after 1.5 seconds and 2 steps: the model's answer was cut off at its maximum length "
             "(max_output_tokens)."
         ),
         None,
@@ -285,8 +285,8 @@ CASES: dict[str, tuple[dict[str, Any], Phase, str, str | None, list[Remedy]]] = 
         },
         Phase.ENDED,
         (
-            "The run was cancelled after 1.5 seconds and 2 steps, by user-1, while its context was made smaller. "
-            "What it said was kept."
+            "The run was cancelled after 1.5 seconds and 2 steps, by user-1, while its context was compacted. "
+            "Its messages were kept."
         ),
         None,
         [],
@@ -307,7 +307,7 @@ CASES: dict[str, tuple[dict[str, Any], Phase, str, str | None, list[Remedy]]] = 
             Decide(
                 "message-1",
                 approve=True,
-                effect="answers what stands in the way; then send the message again",
+                effect="approves the pending calls; then send the message again",
             )
         ],
     ),
@@ -329,7 +329,7 @@ CASES: dict[str, tuple[dict[str, Any], Phase, str, str | None, list[Remedy]]] = 
         Phase.ENDED,
         (
             "The run was cancelled after 1.5 seconds and 2 steps, by user-1 (too slow), while its tools ran; its calls: "
-            "call_1 killed, call_2 not_started. What it said was taken back."
+            "call_1 killed, call_2 not_started. Its messages were removed."
         ),
         None,
         [],
@@ -357,7 +357,7 @@ def test_every_status_and_every_phase_has_its_case() -> None:
     "status", [RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.ANSWERED]
 )
 def test_however_a_run_ends_the_words_say_it(status: RunStatus, reason: StopReason) -> None:
-    """Also with less on record than the engine writes."""
+    """Also for runs with fewer fields than the engine writes."""
     told = explain(
         Facts(run=over(status, reason), now=NOW, stall_seconds=1, tool_timeout_seconds=1)
     )

@@ -1,4 +1,4 @@
-"""What callers send, as the core understands it; refusals in V1's words (wire-v1 §1.11, §2.3.1, §6.3)."""
+"""Converting requests to core types; refusals have V1's texts (wire-v1 §1.11, §2.3.1, §6.3)."""
 
 from base64 import b64encode
 from typing import Any
@@ -9,9 +9,9 @@ from pydantic import ValidationError
 from holdfast.core.messages import Decision, Image, Outcome, Role, Text, ToolReturn
 from holdfast.core.runs import ClientTool, RunRequest, RunStatus
 from holdfast.errors import CallerError, InvalidArgument, Unprocessable
-from holdfast.http.letta_v1.from_wire import (
+from holdfast.http.letta_v1.from_wire.runs import parse_statuses
+from holdfast.http.letta_v1.from_wire.send import (
     new_send,
-    parse_statuses,
     refuse_streaming_options,
     run_request,
     send_inputs,

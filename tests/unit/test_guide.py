@@ -1,4 +1,4 @@
-"""The guide: what it decides, and how it says it."""
+"""The guide model: its decisions, and how it streams them."""
 
 from datetime import UTC, datetime
 from typing import Any

@@ -1,4 +1,4 @@
-"""The one table of a run's changes."""
+"""The table of a run's status transitions."""
 
 from itertools import pairwise
 
@@ -22,7 +22,7 @@ signals = st.lists(st.sampled_from(Signal), max_size=12)
 
 
 def walked(start: RunStatus, given: list[Signal]) -> list[RunStatus]:
-    """Every status that the signals lead through; illegal ones are refused and change nothing."""
+    """Every status on the way through the signals; illegal signals are refused and change nothing."""
     path = [start]
     for signal in given:
         try:
@@ -79,7 +79,7 @@ def test_every_status_can_be_reached_from_the_queue() -> None:
 @pytest.mark.parametrize("reason", StopReason)
 def test_every_stop_reason_ends_a_run_that_may_end_so(reason: StopReason) -> None:
     start = RunStatus.CANCELLING if reason is StopReason.CANCELLED else RunStatus.RUNNING
-    assert is_over(advance(start, ending_signal(reason)))
+    assert is_over(advance(start, ending_signal(reason, start)))
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_every_stop_reason_ends_a_run_that_may_end_so(reason: StopReason) -> Non
 )
 def test_a_stop_reason_means_one_status(reason: StopReason, status: RunStatus) -> None:
     """Wire-v1 §5.3."""
-    assert advance(RunStatus.RUNNING, ending_signal(reason)) is status
+    assert advance(RunStatus.RUNNING, ending_signal(reason, RunStatus.RUNNING)) is status
 
 
 def test_live_and_over_are_opposites() -> None:

@@ -9,7 +9,7 @@ MOMENT_SECONDS = 0.05
 
 
 async def test_two_loads_are_never_under_way_at_once() -> None:
-    """Each would let the other through; neither meets it."""
+    """Each load waits at a barrier for the other; it breaks because they never run at the same time."""
     meeting = threading.Barrier(2)
 
     def meets() -> bool:

@@ -1,4 +1,4 @@
-"""A log line is a named event about somebody, in one line whatever is in it, and tells no secret."""
+"""A log record is a named event with fields, always on one line, and never contains a secret."""
 
 import asyncio
 import json

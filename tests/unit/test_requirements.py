@@ -1,4 +1,4 @@
-"""Which packages a tool may ask for, and how they are written."""
+"""Which pip requirements a tool may have, and how they are normalized."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""When a model is asked again."""
+"""When a failed model call is retried."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Where commands look for the server when nobody names its address."""
+"""The server URL that commands use by default."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The response that streams: framing, silences, clients that leave or stop reading (wire-v1 §4.1, §4.7)."""
+"""The SSE response: framing, keep-alives, clients that disconnect or stop reading (wire-v1 §4.1, §4.7)."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -44,7 +44,7 @@ class Client:
 
 
 class Source:
-    """Chunks as the test gives them out."""
+    """Chunks that the test releases one by one."""
 
     def __init__(self, *chunks: bytes) -> None:
         self.queue: asyncio.Queue[bytes | None] = asyncio.Queue()
@@ -68,12 +68,12 @@ async def served(stream: EventStream, client: Client) -> None:
 def test_only_an_error_has_a_name() -> None:
     stop = wire.StopReasonItem(StopReason.ERROR)
     error = wire.ErrorMessage(run_id="run-1", error_type="llm_error", message="a\nb", detail="ü")
-    assert encode_frames([stop, error]).decode() == (
+    assert encode_frames([stop, error], wire.ErrorMessage).decode() == (
         'data: {"message_type":"stop_reason","stop_reason":"error"}\n\n'
         'event: error\ndata: {"message_type":"error_message","run_id":"run-1",'
         '"error_type":"llm_error","message":"a\\nb","detail":"ü","seq_id":null}\n\n'
     )
-    assert encode_frames([]) == b""
+    assert encode_frames([], wire.ErrorMessage) == b""
 
 
 async def test_each_chunk_is_one_message_and_the_last_is_empty() -> None:
@@ -139,7 +139,7 @@ async def test_nothing_is_taken_from_the_source_before_the_client_took_the_last(
     client.reads.clear()
     for _ in range(100):
         await asyncio.sleep(0)
-    # What was taken has arrived, but for the one chunk that waits.
+    # All chunks that were taken have been sent, except for the one that waits.
     taken = 1_000 - source.queue.qsize()
     assert taken <= len(client.text) + 1
     client.reads.set()

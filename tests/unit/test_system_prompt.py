@@ -1,4 +1,4 @@
-"""Times as people write them, in the agent's own timezone (wire-v1 §1.9)."""
+"""Times formatted for people, in the agent's timezone (wire-v1 §1.9)."""
 
 from datetime import UTC, datetime
 

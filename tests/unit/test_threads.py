@@ -1,4 +1,4 @@
-"""Which model answers in a conversation, and what a fork may show."""
+"""Which model a conversation uses, and which messages a fork may share."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ def test_another_model_keeps_the_agents_window(make: Make) -> None:
     choice = chosen(make, model="openai/gpt-y")
     assert (choice.handle, choice.context_window) == ("openai/gpt-y", 32_000)
     assert choice.settings == OWN.settings
-    # What the agent's caller said was said of another model.
+    # The caller's JSON for the agent was about another model.
     assert choice.model_settings is None
 
 
@@ -51,7 +51,7 @@ def test_settings_and_window_of_a_conversation_win(make: Make) -> None:
 
 
 def said(make: Make, thread: Thread, *roles: str) -> list[Message]:
-    """Rows as the letters tell: s(ystem), u(ser), c(all), d(ecision), r(eturn). Every call has the same id."""
+    """Messages by letter: s(ystem), u(ser), c(all), d(ecision), r(eturn). All calls have the same id."""
     call, back = ToolCall("call_1", "f", "{}"), ToolReturn("call_1", "f", Outcome.FINISHED, ())
     kinds: dict[str, dict[str, Any]] = {
         "s": {"role": Role.SYSTEM},

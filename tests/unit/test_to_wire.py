@@ -1,4 +1,4 @@
-"""Rows, runs and steps as V1 shows them (wire-v1 §3.5-§3.9)."""
+"""Messages, runs and steps in V1's JSON (wire-v1 §3.5-§3.9)."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -81,7 +81,7 @@ def on_the_wire(value: object) -> Any:
 
 
 def shown(row: Message, speech: AssistantMessageTool | None = None) -> list[dict[str, Any]]:
-    """The API messages without what is the same in each."""
+    """The API messages without the fields that are the same in each."""
     common = {"id", "date", "name", "sender_id", "step_id", "run_id", "is_err", "seq_id"}
     return [
         {key: value for key, value in message.items() if key not in common}
@@ -518,7 +518,7 @@ def test_a_reply_has_the_filtered_messages_and_the_whole_usage() -> None:
 
 @pytest.mark.parametrize("wanted", [True, False])
 def test_a_reply_tells_of_a_compaction_only_who_asked_for_it(*, wanted: bool) -> None:
-    """Also where all rows of the run are at hand, as for a callback."""
+    """Also for a callback, which has all messages of the run."""
     rows = (a_row(Role.SUMMARY, content=(Text("They met."),)),)
     ended = RunEnded(RunStatus.COMPLETED, StopReason.END_TURN, Usage(10, 2), 1, 12)
     run = a_run(request=RunRequest(include_compaction_messages=wanted))

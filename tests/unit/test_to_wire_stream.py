@@ -254,7 +254,7 @@ def test_a_refusal_has_the_sentence_twice_and_no_run() -> None:
 
 
 def test_the_sdk_reads_every_item() -> None:
-    """The SDK guesses where it does not know a type: each item must be read as what it says it is."""
+    """The SDK guesses unknown types, so each item must be parsed as the type that it names."""
     adapter: TypeAdapter[Any] = TypeAdapter(LettaStreamingResponse)
     facts: list[Fact] = [
         TextStreamed(ROW, "step-1", 0, "x"),

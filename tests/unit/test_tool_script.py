@@ -1,4 +1,4 @@
-"""Programs made into sources that the sandbox can run."""
+"""Scripts wrapped into sources that the sandbox can run."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Finding tools by words (wire-v1 §2.5)."""
+"""Text search over tools (wire-v1 §2.5)."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""Schemas from Python source (wire-v1 §2.5): what is accepted, what is refused, and with which words."""
+"""Deriving schemas from Python source (wire-v1 §2.5): what is accepted, and what is refused with which error."""
 
 import ast
 import gc
@@ -553,7 +553,7 @@ def test_every_derived_schema_is_json() -> None:
 
 
 class _ParsesWhenCollected:
-    """What a finaliser that logs a traceback comes to."""
+    """Parses source in its finalizer, as logging a traceback does."""
 
     def __init__(self) -> None:
         self.itself = self

@@ -1,4 +1,4 @@
-"""What happens next: the decision on its own, and a whole turn played against random models."""
+"""The decision what to do next, alone and in whole turns with random models."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from holdfast.core import tool_rules as rules
+from holdfast.core.budgets import Budget, Overrun
+from holdfast.core.compaction import Trigger
 from holdfast.core.messages import (
     CallState,
     Decision,
@@ -24,6 +26,7 @@ from holdfast.core.messages import (
 from holdfast.core.runs import Progress, StopReason
 from holdfast.core.turn import (
     AskModel,
+    Compact,
     EndTurn,
     Finish,
     Policy,
@@ -255,7 +258,7 @@ def test_a_tool_outside_the_rules_is_refused_and_the_turn_goes_on() -> None:
 
 
 class Play:
-    """A driver without effects: it does what the engine does, on lists, and checks as it goes."""
+    """A driver that does what the engine does on in-memory lists, and checks the invariants at each step."""
 
     def __init__(self, policy: Policy, data: st.DataObject) -> None:
         self.policy = policy
@@ -320,6 +323,43 @@ class Play:
         )
         response = row(Role.APPROVAL, decisions=decisions)
         self.turn = replace(self.turn, history=(*self.turn.history, response), calls=calls)
+
+
+SMALL_BUDGET = replace(POLICY, budget=Budget(total_tokens=100))
+
+
+def test_a_run_over_its_budget_neither_asks_the_model_nor_runs_tools() -> None:
+    overrun = Overrun("max_total_tokens", 100, 101)
+    end = EndTurn(StopReason.MAX_TOKENS_EXCEEDED, overrun=overrun)
+    assert next_command(after_result("roll", tokens_used=101), SMALL_BUDGET) == end
+    assert next_command(after_calls(call("roll"), tokens_used=101), SMALL_BUDGET) == end
+
+
+def test_a_run_within_its_budget_goes_on() -> None:
+    assert isinstance(next_command(after_result("roll", tokens_used=100), SMALL_BUDGET), AskModel)
+
+
+def test_a_run_over_its_budget_whose_answer_is_complete_ends_as_usual() -> None:
+    turn = Turn(history=(row(Role.USER), row(Role.ASSISTANT, "Done")), tokens_used=101)
+    assert next_command(turn, SMALL_BUDGET) == EndTurn(StopReason.END_TURN)
+
+
+def test_a_run_over_its_budget_leaves_a_full_context_to_the_next_run() -> None:
+    turn = Turn(
+        history=(row(Role.SYSTEM), row(Role.USER), row(Role.ASSISTANT, "Done")),
+        progress=Progress(context_tokens=95),
+        tokens_used=101,
+    )
+    policy = replace(SMALL_BUDGET, context_window=100)
+    assert next_command(turn, replace(policy, budget=None)) == Compact(
+        Trigger.FULL, StopReason.END_TURN
+    )
+    assert next_command(turn, policy) == EndTurn(StopReason.END_TURN)
+
+
+def test_a_run_over_its_budget_may_still_ask_a_person() -> None:
+    turn = after_calls(call("ask"), tokens_used=101)
+    assert isinstance(next_command(turn, SMALL_BUDGET), RequestApproval)
 
 
 ran = st.sampled_from([Outcome.FINISHED, Outcome.FAILED])

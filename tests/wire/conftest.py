@@ -7,11 +7,10 @@ from contextlib import suppress
 from typing import Any
 
 import httpx
-import psycopg
 import pytest
 from letta_client import Letta, NotFoundError
 from letta_client.types import AgentState, Tool
-from sqlalchemy import make_url
+from tests.support.postgres_server import PostgresServer
 from tests.support.server_process import ServerProcess
 from tests.support.wire_server import MODELS, MakeAgent, MakeTool, variables
 
@@ -21,7 +20,9 @@ from holdfast.testing import ScriptedProvider
 @pytest.fixture(scope="session")
 def running_provider() -> Iterator[ScriptedProvider]:
     models = ("scripted-model", "text-embedding-3-small")
-    with ScriptedProvider.in_thread(models=models) as provider:
+    with ScriptedProvider.in_thread(
+        models=models, default="Hello.", check_script=False
+    ) as provider:
         yield provider
 
 
@@ -36,15 +37,14 @@ def server_on_sqlite(
 
 @pytest.fixture(scope="session")
 def server_on_postgresql(
-    postgres_server: str,
+    postgres_server: PostgresServer,
     running_provider: ScriptedProvider,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[ServerProcess]:
-    with psycopg.connect(postgres_server, autocommit=True) as connection:
-        connection.execute("CREATE DATABASE wire")
-    url = make_url(postgres_server).set(database="wire").render_as_string(hide_password=False)
     started = ServerProcess.start(
-        tmp_path_factory.mktemp("home"), **variables(running_provider), HOLDFAST_DATABASE_URL=url
+        tmp_path_factory.mktemp("home"),
+        **variables(running_provider),
+        HOLDFAST_DATABASE_URL=postgres_server.create_empty(),
     )
     yield started
     started.stop()
@@ -53,7 +53,7 @@ def server_on_postgresql(
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test on each provider's wire if it asks for ``model``, and on each database if it is marked so.
 
-    To PostgreSQL all providers are alike: one will do.
+    On PostgreSQL one provider is enough.
     """
     is_marked = any(mark.name == "both_databases" for mark in metafunc.definition.iter_markers())
     if "model" in metafunc.fixturenames and is_marked:
@@ -71,7 +71,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def database(request: pytest.FixtureRequest) -> str:
-    """Which database the server has; see ``pytest_generate_tests``."""
+    """The server's database; see ``pytest_generate_tests``."""
     return str(getattr(request, "param", "sqlite"))
 
 
@@ -83,37 +83,37 @@ def server(request: pytest.FixtureRequest, database: str) -> ServerProcess:
 
 @pytest.fixture
 def provider(running_provider: ScriptedProvider) -> ScriptedProvider:
-    """The scripted provider, with nothing left from other tests."""
+    """The scripted provider, reset after other tests."""
     running_provider.reset()
     return running_provider
 
 
 @pytest.fixture
 def client(server: ServerProcess, provider: ScriptedProvider) -> Iterator[Letta]:
-    """The official client. It does not try again by itself: a test wants to see the first answer."""
+    """The official client without retries, since tests check the first answer."""
     written = len(server.log)
     with Letta(base_url=server.address, max_retries=0, timeout=60) as letta:
         yield letta
-    # Shown beside the failure, if there is one.
+    # Shown with a failure.
     sys.stderr.write(server.log[written:])
 
 
 @pytest.fixture
 def http(server: ServerProcess) -> Iterator[httpx.Client]:
-    """For what the client cannot send."""
+    """Plain HTTP, for requests that the client cannot send."""
     with httpx.Client(base_url=server.address, timeout=60) as plain:
         yield plain
 
 
 @pytest.fixture
 def model(request: pytest.FixtureRequest) -> str:
-    """A model on the wire that the test is about; see ``pytest_generate_tests``."""
+    """A model on the wire under test; see ``pytest_generate_tests``."""
     return str(request.param)
 
 
 @pytest.fixture
 def make_agent(client: Letta, request: pytest.FixtureRequest) -> Iterator[MakeAgent]:
-    """Agents without built-in tools, on the wire that the test is about; they go when it ends."""
+    """Makes agents without built-in tools on the wire under test; they are deleted at the end."""
     asks_for_model = "model" in request.fixturenames
     handle = request.getfixturevalue("model") if asks_for_model else MODELS["openai"]
     made: list[str] = []
@@ -132,7 +132,7 @@ def make_agent(client: Letta, request: pytest.FixtureRequest) -> Iterator[MakeAg
 
 @pytest.fixture
 def make_tool(client: Letta) -> Iterator[MakeTool]:
-    """Tools from source; they go when the test ends."""
+    """Makes tools from source; they are deleted at the end."""
     made: list[str] = []
 
     def make(source_code: str, **fields: Any) -> Tool:
@@ -148,6 +148,6 @@ def make_tool(client: Letta) -> Iterator[MakeTool]:
 
 @pytest.fixture
 def pool() -> Iterator[ThreadPoolExecutor]:
-    """For callers who wait while the test does something else."""
+    """Threads for callers that wait while the test does something else."""
     with ThreadPoolExecutor(max_workers=8) as threads:
         yield threads

@@ -1,4 +1,4 @@
-"""Agents that speak to each other (wire-v1 §7.3)."""
+"""Agents that send messages to each other (wire-v1 §7.3)."""
 
 import json
 from typing import TYPE_CHECKING, Any
@@ -36,7 +36,7 @@ def helper(make_agent: "MakeAgent") -> "AgentState":
 
 
 def of(system: str) -> "Callable[[ProviderRequest], bool]":
-    """Requests in the name of the agent with that system prompt."""
+    """The provider requests of the agent with this system prompt."""
     return lambda request: system in json.dumps(request.body)
 
 

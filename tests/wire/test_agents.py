@@ -196,7 +196,7 @@ def test_an_update_changes_what_is_given_and_nothing_else(
     assert changed["llm_config"]["parallel_tool_calls"] is True
     assert changed["model"] == "anthropic/claude-sonnet-4-5"
     assert changed["metadata"] == {"colour": "blue"}
-    # All relations come back, also those that were not touched.
+    # All relations are returned, also those that were not changed.
     assert [block["label"] for block in changed["blocks"]] == ["human"]
     assert changed["message_ids"] == agent.message_ids
     fetched = as_dict(client.agents.retrieve(agent.id, include=["agent.tools", "agent.tags"]))

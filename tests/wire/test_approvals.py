@@ -1,4 +1,4 @@
-"""A call that waits for a person: the pause, and what is refused meanwhile (wire-v1 §6.1-§6.3, §6.9)."""
+"""A held call: the pause, and what is refused meanwhile (wire-v1 §6.1-§6.3, §6.9)."""
 
 import json
 from typing import TYPE_CHECKING, Any
@@ -40,7 +40,7 @@ def agent(make_agent: "MakeAgent", make_tool: "MakeTool", model: str) -> AgentSt
 
 @pytest.fixture
 def request_message(client: Letta, provider: ScriptedProvider, agent: AgentState) -> dict[str, Any]:
-    """The agent's model wants to call a tool that a person must allow."""
+    """An agent whose model calls a tool that needs an approval."""
     return pause(client, provider, agent.id)[-1]
 
 
@@ -181,7 +181,7 @@ def test_a_plain_message_meanwhile_is_refused_for_good_and_makes_no_run(
     assert caught.value.response.headers["x-should-retry"] == "false"
     assert len(client.runs.list(agent_id=agent.id).items) == 1
     assert history(client, agent.id) == before
-    # The error has the very request that helps.
+    # The error contains the request that unblocks.
     provider.script("Done.")
     helped = http.post(f"/v1/agents/{agent.id}/messages", json=detail["unblock"])
     assert helped.json()["messages"][0]["tool_return"] == "HI!"
@@ -248,7 +248,7 @@ def test_an_answer_for_other_calls_is_refused_and_changes_nothing(
     with pytest.raises(BadRequestError, match="Invalid tool call IDs") as caught:
         answer(client, agent.id, *entries)
 
-    # Also as the client shows it, V1's sentence is as it was.
+    # V1's sentence is unchanged, also as the client shows it.
     assert "Invalid tool call IDs. Expected '['call_held']', but received '['" in str(caught.value)
     problem = caught.value.response.json()
     assert "Waiting: shout (call_held)." in problem["detail"]

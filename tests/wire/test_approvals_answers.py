@@ -1,4 +1,4 @@
-"""What comes of an answer: approved, denied, or done by the client (wire-v1 §6.3-§6.5)."""
+"""The result of an answer: approved, denied, or executed by the client (wire-v1 §6.3-§6.5)."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.slow, IGNORE_DEPRECATION]
 
 DENIAL = "Error: request to call tool denied. User reason: "
-# Each answer with what the model and the history then have: status and text.
+# Each answer, with the status and text that the model and the history get.
 ANSWERS = {
     "approve": (allow(), "success", "HI!"),
     "deny": (deny(reason="the code is 4711"), "error", f"{DENIAL}the code is 4711"),
@@ -99,7 +99,7 @@ def test_an_answer_is_carried_out_told_and_on_record(
     result = items[0]
     assert (result["tool_call_id"], result["status"]) == (CALL.id, status)
     assert result["tool_return"] == text
-    # The call is carried out within the step that asked for it, without asking the model.
+    # The call is executed in the step that requested it, without a model call.
     assert result["step_id"] == request["step_id"]
     assert result["run_id"] != request["run_id"]
     assert len(provider.requests) == asked_so_far + 1

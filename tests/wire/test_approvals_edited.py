@@ -43,7 +43,7 @@ def test_the_call_gets_the_persons_arguments_and_the_history_shows_both(
     asked, response = history(client, paused.id)[-4:-2]
     assert json.loads(asked["tool_call"]["arguments"]) == {"text": "hi"}
     assert response["approvals"][0]["arguments"] == {"text": "softly"}
-    # The model remembers its own words, so it is told of the others.
+    # The model sees its own arguments, so it is told of the changed ones.
     told = str(provider.requests[-1].messages)
     assert "A person changed the arguments" in told
     assert "softly" in told

@@ -1,4 +1,4 @@
-"""Calls that wait for their answer, but not for ever (wire-v1 §6.11). Not in V1."""
+"""Held calls with a deadline (wire-v1 §6.11). Not in V1."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-# Long enough for what a test does before, short enough to be waited for.
+# Long enough for the test's steps before it, short enough to wait for.
 SOON = {"approval_timeout_seconds": 1}
 LATER = {"approval_timeout_seconds": 3600}
 

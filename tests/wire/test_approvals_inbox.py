@@ -1,4 +1,4 @@
-"""The inbox of what waits for a person, over HTTP and on the command line. Not in V1."""
+"""The inbox of pending approvals, over HTTP and on the command line. Not in V1."""
 
 import json
 import subprocess
@@ -35,7 +35,7 @@ def agent(make_agent: "MakeAgent", make_tool: "MakeTool") -> AgentState:
 
 @pytest.fixture
 def waiting(client: Letta, provider: ScriptedProvider, agent: AgentState) -> str:
-    """The id of a request that waits."""
+    """The id of a pending approval request."""
     return str(pause(client, provider, agent.id)[-1]["id"])
 
 

@@ -1,4 +1,4 @@
-"""Several calls at once, of which some wait for a person (wire-v1 §6.2, §6.4)."""
+"""Several calls in one answer, some of them held (wire-v1 §6.2, §6.4)."""
 
 import json
 from typing import TYPE_CHECKING, Any
@@ -46,7 +46,7 @@ def agent(client: Letta, make_agent: "MakeAgent", make_tool: "MakeTool", model: 
 def paused(
     request: pytest.FixtureRequest, client: Letta, provider: ScriptedProvider, agent: AgentState
 ) -> list[dict[str, Any]]:
-    """What was shown when the model asked for three calls that are held and one, somewhere, that is not."""
+    """The reply to an answer with three held calls and one, at some position, that is not held."""
     calls = [*HELD]
     calls.insert(request.param, FREE)
     provider.script(Answer(Thinking("All of it."), Text("Shall I?"), *calls))
@@ -86,7 +86,7 @@ def test_a_mixed_answer_gives_every_call_its_own_result(
 
     assert result["message_type"] == "tool_return_message"
     returns = {entry["tool_call_id"]: entry for entry in result["tool_returns"]}
-    # In the order in which the model asked, whatever the order of the answers.
+    # In the order of the model's calls, whatever the order of the answers.
     assert [key for key in returns if key != "t4"] == ["t1", "t2", "t3"]
     assert {key: (e["status"], e["tool_return"]) for key, e in returns.items()} == {
         "t1": ("success", "HELLO WORLD!"),

@@ -135,7 +135,7 @@ def test_a_cancel_in_between_lets_go_of_everything(
 
     client.agents.messages.cancel(agent.id)
 
-    # What was decided stands; only what nobody has decided is denied by the cancel.
+    # Decisions stay; the cancel denies only the undecided calls.
     *_, ada, other, cancelled, result = history(client, agent.id)
     assert [entry["tool_call_id"] for entry in ada["approvals"]] == ["t1"]
     assert ada["approvals"][0]["decided_by"] == "Ada"
@@ -146,7 +146,7 @@ def test_a_cancel_in_between_lets_go_of_everything(
     assert texts["t1"] == "The run was cancelled before this tool was started."
     assert texts["t2"].endswith("Too loud.")
     assert texts["t3"].endswith("The user cancelled the request, so the tool call was denied.")
-    # Nor does the first answer count as carried out when it comes again.
+    # A repetition of the first answer does not count as executed either.
     with pytest.raises(BadRequestError, match="No tool call is currently awaiting approval"):
         answer(client, agent.id, allow("t1"))
     assert_answers(client, provider, agent.id)

@@ -40,7 +40,7 @@ def agent(make_agent: "MakeAgent", make_tool: "MakeTool", model: str) -> AgentSt
 
 @pytest.fixture
 def answered(client: Letta, provider: ScriptedProvider, agent: AgentState) -> dict[str, Any]:
-    """An approval request, long answered, of a batch that had an automatic call too."""
+    """An approval request that was answered long ago, of a batch that also had an automatic call."""
     *_, request = pause(client, provider, agent.id, CALL, FREE)
     provider.script("Done.")
     answer(client, agent.id, allow())
@@ -88,7 +88,7 @@ def test_what_is_said_along_with_it_takes_the_place_of_the_keep_alive(
 def test_an_answer_whose_reply_was_lost_may_be_sent_again(
     client: Letta, provider: ScriptedProvider, agent: AgentState
 ) -> None:
-    """The provider failed right after the call was carried out."""
+    """The provider failed right after the call was executed."""
     pause(client, provider, agent.id)
     provider.script(HttpError(400, "TEST: down"))
     with pytest.raises(BadRequestError, match="TEST: down"):

@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:deprecated:DeprecationWarning"),
 ]
 
-# More than the prompt of a fresh agent takes by estimate, and far less than the answer.
+# More than the estimated prompt of a new agent, and far less than the answer.
 TOKENS = {"max_total_tokens": 1_500}
 LONG = "word " * 2_000
 
@@ -60,7 +60,7 @@ def assert_out_of_tokens(client: Letta, provider: ScriptedProvider, agent_id: st
 def test_a_waiting_caller_gets_what_there_was(
     client: Letta, provider: ScriptedProvider, agent: "AgentState", model: str
 ) -> None:
-    # Held open, so that the provider sees who hangs up.
+    # Kept open, so that the provider sees when the client closes.
     provider.script(Answer(LONG, Gate("never released")))
 
     reply = client.agents.messages.create(agent.id, input="Tell me a story.", extra_body=TOKENS)

@@ -1,4 +1,4 @@
-"""Callbacks as a client of V1 knows them, and as docs/callbacks.md promises them (wire-v1 §5.6)."""
+"""Callbacks as in V1, and as docs/callbacks.md describes them (wire-v1 §5.6)."""
 
 import json
 import re
@@ -30,7 +30,7 @@ def receiver() -> Iterator[Receiver]:
 
 
 def is_genuine(headers: dict[str, str], body: bytes, secret: str) -> bool:
-    """The example of the page, just as it stands there."""
+    """The example code of the page, unchanged."""
     (source,) = (
         block
         for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)

@@ -1,4 +1,4 @@
-"""Stopping a run that waits for its turn or for its model (wire-v1 §4.10, §5.5)."""
+"""Cancelling a run that waits for its turn or for its model (wire-v1 §4.10, §5.5)."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -64,7 +64,7 @@ def test_a_cancel_in_the_middle_of_an_answer_ends_its_stream_and_keeps_what_was_
     replayed = as_dicts(client.runs.messages.stream(run_id, starting_after=0))
     assert len(replayed) == len(begun) + 2
     assert_ended(replayed, "cancelled")
-    # The provider is not left talking to nobody.
+    # The connection to the provider is closed.
     provider.requests[0].finished.block()
     assert provider.requests[0].closed_early
     (step,) = client.runs.steps.list(run_id).items

@@ -1,4 +1,4 @@
-"""Stopping a run that waits for a person (wire-v1 §6.7)."""
+"""Cancelling a run that waits for a person (wire-v1 §6.7)."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ REASON = "The user cancelled the request, so the tool call was denied."
 def agent(
     client: Letta, make_agent: "MakeAgent", make_tool: "MakeTool", model: str
 ) -> "AgentState":
-    """The tool that a person must allow was attached after the agent was made."""
+    """The tool that needs an approval was attached after the agent was created."""
     made = make_agent(tool_ids=[make_tool(WHISPER).id], parallel_tool_calls=True)
     held = make_tool(SHOUT, default_requires_approval=True)
     client.agents.tools.attach(held.id, agent_id=made.id)
@@ -150,7 +150,7 @@ def test_a_late_answer_finds_nothing_to_answer_and_the_pauses_stream_stays_as_it
         answer(client, agent.id)
 
     assert history(client, agent.id) == before
-    # Its readers were told of the pause, and that was the end of it.
+    # For its readers the stream ended with the pause.
     assert_ended(as_dicts(client.runs.messages.stream(paused)), "requires_approval")
 
 

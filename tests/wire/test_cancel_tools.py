@@ -1,4 +1,4 @@
-"""Stopping a run whose tools are at work (wire-v1 §4.10, §5.5)."""
+"""Cancelling a run whose tools are running (wire-v1 §4.10, §5.5)."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

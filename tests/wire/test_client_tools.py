@@ -1,4 +1,4 @@
-"""Tools that the client brings along and runs itself (wire-v1 §6.8)."""
+"""Tools that the client offers and runs itself (wire-v1 §6.8)."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,4 +1,4 @@
-"""Programs that the model writes, run in the sandbox (wire-v1 §7.3); and how much of a return it is told (§7.4)."""
+"""Programs of the model in the sandbox (wire-v1 §7.3), and the truncation of tool returns (§7.4)."""
 
 import json
 from typing import TYPE_CHECKING, Any

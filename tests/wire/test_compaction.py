@@ -1,4 +1,4 @@
-"""A conversation that outgrows its model's window is made smaller, and goes on (wire-v1 §7.9)."""
+"""A conversation that outgrows its model's window is compacted and continues (wire-v1 §7.9)."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.slow, IGNORE_DEPRECATION]
 
-# How each provider says that a question does not fit.
+# Each provider's error for a request that does not fit the window.
 TOO_LONG = {
     "openai": HttpError(
         400, "This model's maximum context length is 10 tokens.", code="context_length_exceeded"
@@ -69,7 +69,7 @@ def agent(make_agent: "MakeAgent", model: str) -> "AgentState":
 
 @pytest.fixture
 def talked(client: Letta, provider: ScriptedProvider, agent: "AgentState") -> "AgentState":
-    """An agent that has talked for a while."""
+    """An agent with some messages."""
     for number in range(2):
         provider.script(f"Answer {number}.")
         client.agents.messages.create(agent.id, input=f"Question {number}?")
@@ -94,7 +94,7 @@ def test_a_question_that_does_not_fit_is_made_smaller_and_asked_again(
     assert again.refused is None
     assert "They talked." in str(again.messages)
     assert "Question 0?" not in str(again.messages)
-    # The model no longer sees what left; everybody else still does.
+    # The evicted messages are no longer sent to the model, but still listed.
     assert len(in_context(client, talked.id)) == 4
     assert message_texts(client, talked.id)[:2] == ["Question 0?", "Answer 0."]
     (run,) = client.runs.list(agent_id=talked.id, limit=1, order="desc").items[:1]
@@ -104,7 +104,7 @@ def test_a_question_that_does_not_fit_is_made_smaller_and_asked_again(
         ("success", "compaction"),
         ("success", None),
     ]
-    # Every call that was answered is paid for.
+    # The usage includes every model call that was answered.
     assert as_dict(reply.usage)["total_tokens"] == 30
     assert as_dict(reply.usage)["step_count"] == 1
 
@@ -146,7 +146,7 @@ def test_a_summary_is_listed_as_v1_packed_it(
 
 
 def sends(client: Letta, http: httpx.Client, agent_id: str) -> dict[str, Any]:
-    """The ways to send, each as its list of items without stop reason and usage."""
+    """The ways to send; each returns its items without stop reason and usage."""
     conversation = client.conversations.create(agent_id=agent_id).id
     direct = f"/v1/agents/{agent_id}/messages"
 

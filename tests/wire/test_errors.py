@@ -21,7 +21,7 @@ def test_a_malformed_id_in_the_path_is_told_in_the_form_of_v1(http: httpx.Client
     body = answer.json()
     assert body["trace_id"] == ""
     assert body["examples"] == ["agent-123e4567-e89b-42d3-8456-426614174000"]
-    # Python's way to write it, so that clients which match substrings find what they look for.
+    # In Python's notation, so that clients that match substrings find it.
     assert body["detail"].startswith(
         "[{'type': 'string_pattern_mismatch', 'loc': ('path', 'agent_id'), "
         "'msg': \"String should match pattern 'agent-{uuid4}'\", 'input': 'nope', 'ctx': "

@@ -1,4 +1,4 @@
-"""Reading what was said (wire-v1 §1.10, §2.3, §2.11)."""
+"""Reading the message history (wire-v1 §1.10, §2.3, §2.11)."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def talker(client: Letta, provider: ScriptedProvider, make_agent: "MakeAgent") -> str:
-    """An agent to whom three things were said: five rows with the system message, and two more."""
+    """An agent that got three messages: five rows with the system message, and two more."""
     agent = make_agent()
     for number in ("one", "two", "three"):
         provider.script(f"Heard {number}.")

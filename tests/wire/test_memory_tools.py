@@ -1,4 +1,4 @@
-"""The built-in tools that every agent has: its memory and the search in what was said (wire-v1 §7.3)."""
+"""The default tools of every agent: memory and conversation search (wire-v1 §7.3)."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,7 @@ def rememberer(make_agent: "MakeAgent") -> AgentState:
 def result_of(
     client: Letta, provider: ScriptedProvider, agent: AgentState, name: str, **arguments: Any
 ) -> tuple[str, str]:
-    """What the tool returns when the model calls it."""
+    """The tool's return for a call of the model."""
     provider.script(Answer(ToolCall(name, arguments)), "Done.")
     reply = client.agents.messages.create(agent.id, input="Use your memory")
     (row,) = [row for row in as_dicts(reply.messages) if "tool_return" in row]

@@ -1,4 +1,4 @@
-"""Sending a message and waiting for its end (wire-v1 §2.3, §7.4-§7.7, §7.10)."""
+"""Sending a message and waiting for the reply (wire-v1 §2.3, §7.4-§7.7, §7.10)."""
 
 from datetime import timedelta
 from http.client import HTTPConnection

@@ -136,7 +136,7 @@ def test_many_callers_at_once_each_get_their_own_answer(
 def impatient_server(
     running_provider: ScriptedProvider, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ServerProcess]:
-    """A server on which nobody waits long for a turn."""
+    """A server with a short busy wait."""
     started = ServerProcess.start(
         tmp_path_factory.mktemp("impatient"),
         HOLDFAST_BUSY_WAIT_SECONDS="1",
@@ -168,6 +168,6 @@ def test_a_send_that_does_not_get_its_turn_is_refused_and_leaves_no_run(
     assert [run.id for run in client.runs.list(agent_id=agent.id).items] == [running.id]
     gate.release()
     assert texts(reply) == ["Done."]
-    # What was refused was never said; the thread is free.
+    # The refused message is not in the history; the thread is free.
     client.agents.messages.create(agent.id, input="Three")
     assert message_texts(client, agent.id) == ["One", "Done.", "Three", "Again."]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 COUNT = 5
-# A list that does not end is cut here.
+# A bound for lists that would not end.
 FAR_TOO_MANY = 50
 
 Lists = dict[str, Callable[..., Iterable[Any]]]
@@ -24,7 +24,7 @@ Lists = dict[str, Callable[..., Iterable[Any]]]
 
 @pytest.fixture
 def lists(client: Letta, make_agent: "MakeAgent", make_tool: "MakeTool") -> Lists:
-    """Lists with five things in each."""
+    """Lists with five items each."""
     mark = f"p{uuid4().hex[:12]}"
     tools = [make_tool(ADD.replace("def add", f"def {mark}_{number}")) for number in range(COUNT)]
     agents = [make_agent(tags=[mark]) for _ in range(COUNT)]
@@ -86,7 +86,7 @@ def test_the_messages_of_a_run_are_paged_from_the_oldest(
 
     whole = [row.id for row in client.runs.messages.list(run.id).items]
 
-    # Only so: `after` means newer here in either order.
+    # The history is different: `after` means newer in either order.
     assert ids(client.runs.messages.list(run.id, limit=1)) == whole
     assert len(set(whole)) == len(whole) == 2
 
@@ -109,7 +109,7 @@ def test_models_are_listed_by_provider(client: Letta) -> None:
     models = [as_dict(model) for model in client.models.list()]
 
     handles = {model["handle"]: model for model in models}
-    # What the scripted provider says that it has.
+    # The models that the scripted provider lists.
     assert {"openai/scripted-model", "anthropic/scripted-model", "holdfast/guide"} <= set(handles)
     scripted = handles["openai/scripted-model"]
     assert scripted["name"] == scripted["model"] == "scripted-model"

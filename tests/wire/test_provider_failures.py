@@ -1,4 +1,4 @@
-"""A provider that fails, for a caller that waits and for one that streams (wire-v1 §1.11, §4.2, §4.6, §5.7, §7.2)."""
+"""Provider failures, for a caller that waits and for one that streams (wire-v1 §1.11, §4.2, §4.6, §5.7, §7.2)."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.slow, IGNORE_DEPRECATION]
 
-# What the provider does, the status, the type in the HTTP body (none: the plain family) and on the run.
+# The provider's failure, the status, the type in the HTTP body (none: a plain error) and on the run.
 FAILURES = {
     "401": (HttpError(401, "TEST: key"), 401, "llm_authentication", "llm_authentication"),
     "402": (HttpError(402, "TEST: pay"), 402, "llm_insufficient_credits", "llm_error"),
@@ -144,7 +144,7 @@ def test_a_failure_before_anything_was_said_leaves_the_history_as_it_was(
     assert message_texts(client, agent.id) == ["Hello?", "Hello."]
     assert after.message_ids == before.message_ids
     assert after.last_stop_reason == "llm_api_error"
-    # The run still shows what was asked.
+    # The run still shows its input.
     (failed,) = client.runs.list(agent_id=agent.id, statuses=["failed"]).items
     assert [row["content"] for row in as_dict(failed)["input"]] == ["Are you well?"]
     assert client.runs.messages.list(failed.id).items == []
@@ -223,7 +223,7 @@ def test_a_client_that_tries_again_by_itself_makes_no_second_run(
     make_agent: "MakeAgent",
     answer: HttpError,
 ) -> None:
-    """The server has asked the provider again already, and the turn may have done things."""
+    """The server has retried already, and the turn may have had effects."""
     agent = make_agent()
     provider.respond_with(lambda _request: answer)
 
@@ -234,7 +234,7 @@ def test_a_client_that_tries_again_by_itself_makes_no_second_run(
     assert len(provider.requests) == 1
 
 
-# Runs that fail while somebody reads along.
+# Runs that fail while a client reads the stream.
 
 WAIT_SECONDS = 30
 
@@ -276,7 +276,7 @@ def test_a_failure_before_the_first_token_is_told_and_on_record(
     (run,) = client.runs.list(agent_id=agent.id).items
     assert (run.status, run.stop_reason) == ("failed", "llm_api_error")
     assert run.metadata is not None
-    # The number is the event's; who did not ask for numbers is not told it.
+    # The number is the event's; a client that did not request numbers does not get it.
     assert run.metadata["error"] == error | {"seq_id": None}
     assert (error["error_type"], error["run_id"]) == (error_type, run.id)
     assert "TEST: Mocked error" in error["detail"]
@@ -297,7 +297,7 @@ def test_what_is_nobodys_fault_but_the_loops_is_an_internal_error(
     make_tool: "MakeTool",
     pool: ThreadPoolExecutor,
 ) -> None:
-    """The run before pauses while this one waits for its turn: it finds that out when it is under way."""
+    """The previous run pauses while this one waits for its turn, so this one fails only once it has started."""
     agent = make_agent(tool_ids=[make_tool(SHOUT, default_requires_approval=True).id])
     gate = Gate("before the pause")
     provider.script(Answer(gate, ToolCall("shout", {"text": "hi"})))

@@ -1,4 +1,4 @@
-"""Providers that users bring, with keys of their own (wire-v1 §2.10)."""
+"""User providers, with keys that users store (wire-v1 §2.10)."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -22,7 +22,7 @@ KEY = "sk-the-users-own-key"
 def server(
     running_provider: ScriptedProvider, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ServerProcess]:
-    """One whose operator lets users bring an account with the scripted provider."""
+    """A server whose operator allows users to store keys for the scripted provider."""
     variables = provider_variables(running_provider) | {
         "HOLDFAST_ALLOWED_MODEL_ENDPOINTS": running_provider.openai_url,
         "HOLDFAST_PROVIDER_TRACES": "true",
@@ -34,7 +34,7 @@ def server(
 
 @pytest.fixture
 def brought(http: httpx.Client, provider: ScriptedProvider) -> dict[str, Any]:
-    """A provider that a user brought."""
+    """A user provider."""
     name = f"mine-{uuid4().hex[:8]}"
     body = {
         "name": name,
@@ -60,14 +60,14 @@ def test_a_model_of_a_brought_provider_is_asked_with_its_own_key(
     assert reply.messages[0].content == "Hello."  # type: ignore[union-attr]  # it is the assistant's
     seen = as_dict(client.agents.retrieve(agent.id))
     assert seen["model"] == handle
-    # Closed lists of V1 have no room for names that users give.
+    # V1's closed enums have no values for names that users choose.
     assert seen["model_settings"]["provider_type"] == "openai"
     assert seen["llm_config"]["model_endpoint_type"] == "openai"
     assert seen["llm_config"]["provider_name"] == brought["name"]
     request = provider.requests[-1]
     assert request.headers["authorization"] == f"Bearer {KEY}"
     assert request.body["model"] == "gpt-4o-mini"
-    # Another agent goes on with the operator's.
+    # Another agent still uses the operator's provider.
     other = client.agents.create(model="openai/gpt-4o-mini", include_base_tools=False)
     client.agents.messages.create(other.id, input="Hi")
     assert provider.requests[-1].headers["authorization"] == "Bearer test"

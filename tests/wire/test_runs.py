@@ -327,7 +327,7 @@ def test_the_client_asks_for_runs_by_anything(
     spoken, plain, shouted = client.runs.list(agent_id=agent.id).items
 
     def found(order: str = "asc", **query: object) -> list[str]:
-        """Walks through all pages as the client does."""
+        """Follows all pages as the client does."""
         pages = client.runs.list(agent_id=agent.id, limit=1, order=order, extra_query=query)  # type: ignore[arg-type]  # one of two words
         return [run.id for run in pages]
 

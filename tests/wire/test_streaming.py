@@ -1,4 +1,4 @@
-"""What is streamed, in which order, under which ids; readers that resume, leave or stop reading (wire-v1 §4)."""
+"""The items of a stream, their order and ids; readers that resume, disconnect or stop reading (wire-v1 §4)."""
 
 import json
 import socket
@@ -95,7 +95,7 @@ def test_a_stream_tells_the_steps_then_once_why_it_stopped_then_the_usage(
     assert stop == {"message_type": "stop_reason", "stop_reason": "end_turn"}
     assert (usage["prompt_tokens"], usage["completion_tokens"]) == (300, 27)
     assert usage["step_count"] == 2
-    # What is streamed is what is listed, and the numbers are for those who may come back.
+    # The streamed messages equal the listed ones; only background streams have numbers.
     assert places(messages) == places(history(client, shouter.id)[1:])
     nothing = [None] * len(messages)
     assert seq_ids(items) == (list(range(1, len(messages) + 1)) if background else nothing)
@@ -135,7 +135,7 @@ def test_a_call_comes_name_first_then_its_arguments_after_it(
 
     chunks = [item for item in items if item["message_type"] == "tool_call_message"]
     assert all(chunk["tool_call"] == chunk["tool_calls"] for chunk in chunks)
-    # What came from the provider at once may be shown at once.
+    # What arrived from the provider in one read may be one event.
     first, *rest = [chunk["tool_call"] for chunk in chunks]
     assert first == {"name": "shout", "arguments": None, "tool_call_id": "call_1"}
     assert {delta["tool_call_id"] for delta in rest} == {"call_1"}
@@ -233,11 +233,11 @@ def test_a_long_silence_is_filled_for_those_who_wish_it(
     assert silence[2].startswith(": ")
     assert not any('"ping"' in line for line in rest)
     assert rest[-1] == "data: [DONE]"
-    # A ping is for its reader alone: it has no place in the run.
+    # A ping is sent to one reader only and is not part of the run.
     assert [item.get("seq_id") for item in as_dicts(stream)] == [2, None, None]
 
 
-# Readers come late, come back, leave and stop reading; the run does not mind.
+# Readers connect late, reconnect, disconnect and stop reading without affecting the run.
 
 UNKNOWN_RUN = "run-00000000-0000-4000-8000-000000000000"
 
@@ -332,7 +332,7 @@ def test_a_cursor_or_a_run_that_cannot_be_is_refused(
         client.runs.messages.stream(UNKNOWN_RUN)
     with pytest.raises(BadRequestError, match="Invalid run ID format"):
         client.runs.messages.stream("nonsense")
-    # Who is past the end has heard everything.
+    # A reader past the end gets no more events.
     assert as_dicts(client.runs.messages.stream(message["run_id"], starting_after=1_000_000)) == []
 
 
@@ -405,7 +405,7 @@ def test_a_reader_may_take_its_run_along(
 def test_a_reader_that_stops_reading_harms_nobody_and_misses_nothing(
     client: Letta, server: ServerProcess, provider: ScriptedProvider, agent: "AgentState"
 ) -> None:
-    # More than the buffers between the server and a reader take in.
+    # More than the buffers between server and reader hold.
     chunk, times = "x" * 100_000, 80
     provider.script(Answer(Text(chunks=[chunk] * times)))
     small = httpx.HTTPTransport(socket_options=[(socket.SOL_SOCKET, socket.SO_RCVBUF, 262_144)])

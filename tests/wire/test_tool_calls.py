@@ -1,4 +1,4 @@
-"""What becomes of the model's tool calls (wire-v1 §7.4, §7.5, §7.7)."""
+"""Executing the model's tool calls (wire-v1 §7.4, §7.5, §7.7)."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Rules about which tools may be called when (wire-v1 §3.12, §7.6)."""
+"""Tool rules (wire-v1 §3.12, §7.6)."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +32,7 @@ def call(name: str, **arguments: Any) -> Answer:
 
 
 def is_forced(request: ProviderRequest) -> bool:
-    """Whether the provider was told that a tool must be called; each wire has its words for it."""
+    """Whether the request forces a tool call; each wire has its own values for it."""
     choice = request.body.get("tool_choice")
     if isinstance(choice, dict):
         return choice["type"] in {"any", "tool", "function"}
@@ -120,7 +120,7 @@ def test_max_count_per_step_counts_each_call_once(
 
     offered = ["shout" in request.tool_names for request in provider.requests]
     assert offered == [True, True, False]
-    # The count is of one request: the next begins anew.
+    # The count is per request: the next one starts at zero.
     client.agents.messages.create(agent.id, input="Again")
     assert "shout" in provider.requests[-1].tool_names
 

@@ -1,4 +1,4 @@
-"""A server that is watched in every way, asked by the official client (wire-v1 §2.9, §3.6)."""
+"""A server with all telemetry enabled, used by the official client (wire-v1 §2.9, §3.6)."""
 
 import json
 import threading
@@ -24,7 +24,7 @@ PASSWORD = "pass-word-of-this-server"
 
 
 class Collector(ThreadingHTTPServer):
-    """Takes what OpenTelemetry sends."""
+    """Collects what OpenTelemetry sends."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Taking)
@@ -80,9 +80,9 @@ def server(
         "HOLDFAST_LOG_LEVEL": "debug",
         "HOLDFAST_PASSWORD": PASSWORD,
         "OTEL_EXPORTER_OTLP_ENDPOINT": collector.address,
-        # FastAPI tells more than we do, if it is let.
+        # FastAPI's own instrumentation would add more spans.
         "FASTAPI_OTEL_AUTO_CONFIGURE": "true",
-        # Plain: what is sent can be read here.
+        # Uncompressed, so that the test can read it.
         "OTEL_EXPORTER_OTLP_COMPRESSION": "none",
     }
     started = ServerProcess.start(tmp_path_factory.mktemp("watched"), **variables)
@@ -148,14 +148,14 @@ def test_a_failed_step_shows_what_its_provider_said(
 def test_a_turn_is_seen_in_the_log_the_figures_and_the_trace(
     client: Letta, server: ServerProcess, collector: Collector
 ) -> None:
-    """The last test of the module, for it stops the server: what was not sent yet is sent before it ends."""
+    """The last test of the module, because it stops the server: pending telemetry is sent before it ends."""
     agent = client.agents.create(model="openai/gpt-4o-mini", include_base_tools=False)
     answer = client.agents.messages.create(agent.id, input="My own words.")
     client.agents.list(query_text="words-that-I-look-for")
     (run,) = client.runs.list(agent_id=agent.id).items
     (step,) = client.steps.list(agent_id=agent.id).items
     spans = client.runs.trace.retrieve(run.id)
-    # Prometheus needs no password here, and nobody else gets in with none.
+    # Prometheus needs no password here; all other paths do.
     figures = httpx.get(f"{server.address}/metrics").text
     assert httpx.get(f"{server.address}/v1/agents/").status_code == 401
     assert server.stop() == 0

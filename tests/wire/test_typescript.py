@@ -1,4 +1,4 @@
-"""The official TypeScript client speaks the same wire: send, stream, leave, resume, cancel (wire-v1 §4)."""
+"""The official TypeScript client on the same wire: send, stream, disconnect, resume, cancel (wire-v1 §4)."""
 
 import json
 import os
@@ -29,7 +29,7 @@ RUN_SECONDS = 45
 
 @pytest.fixture(scope="module")
 def program(pytestconfig: pytest.Config) -> Path:
-    """The script with its client beside it, fetched once and kept in pytest's cache."""
+    """The script and its client, fetched once and kept in pytest's cache."""
     npm = shutil.which("npm")
     if npm is None or shutil.which("node") is None:
         pytest.skip("node and npm are not installed")
@@ -86,7 +86,7 @@ def test_the_typescript_client_sends_streams_leaves_and_resumes(
     assert text_of(told["tokens"]) == "1, 2, 3."
     assert len(places(told["tokens"])) == 1
 
-    # Who left after two numbers gets the rest, once, and the run has not noticed.
+    # A client that disconnected after two events gets the rest once; the run was not affected.
     assert seq_ids(told["begun"]) == [1, 2]
     assert text_of(told["begun"] + told["resumed"]) == "1, 2, 3, 4."
     assert_ended(told["resumed"], "end_turn")

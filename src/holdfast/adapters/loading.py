@@ -1,7 +1,7 @@
-"""Importing what is dear to import, in a thread and when first needed: one at a time.
+"""Imports expensive modules in a thread when they are first needed, one at a time.
 
-Two threads that import parts of one package at the same moment may each be handed what the other has half made:
-Python lets go of a module's lock where waiting for it would never end.
+Two threads that import parts of one package at the same time may each see a half-initialized module of the other:
+Python releases a module's lock where waiting for it would be a deadlock.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ _loading = threading.Lock()
 
 
 async def load_in_thread(work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-    """What the work returns. It imports, and does nothing that takes long besides."""
+    """The result of ``work``, which imports and does nothing else that takes long."""
 
     def alone() -> _T:
         with _loading:

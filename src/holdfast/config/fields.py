@@ -347,7 +347,7 @@ class SettingFields:
     metrics: Annotated[
         str,
         SettingSpec(
-            description="Metrics for Prometheus at `/metrics`: off, on (with the API's password) or open (without a password); needs `pip install 'holdfast[otel]'`.",
+            description="Metrics for Prometheus at `/metrics`: off, on (like the API, with its password) or open (without the password); needs `pip install 'holdfast[otel]'`.",
             variables=("HOLDFAST_METRICS",),
             parse=one_of(METRICS),
             accepts=f"one of {', '.join(METRICS)}",

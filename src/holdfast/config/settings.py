@@ -38,7 +38,7 @@ class Settings(SettingFields):
     def __post_init__(self) -> None:
         if not (self.password or self.insecure or is_loopback(self.host)):
             raise SettingInvalid(
-                f"Holdfast does not listen on {self.host} without a password: whoever can reach that "
+                f"Holdfast does not listen on {self.host} without a password: anyone who can reach that "
                 "address could read and drive your agents. Set HOLDFAST_PASSWORD, or listen on "
                 "127.0.0.1, or add --insecure if something else guards the port."
             )

@@ -119,11 +119,11 @@ def parse_destination(url: str, allowed: AllowedAddresses) -> Destination:
     except ValueError:
         raise AddressForbidden("it is not a URL") from None
     if parts.scheme not in _DEFAULT_PORTS:
-        raise AddressForbidden("only http:// and https:// are spoken")
+        raise AddressForbidden("only http:// and https:// are supported")
     if "@" in parts.netloc:
         raise AddressForbidden("it has a name or a password in front of the host")
     if port == 0 or parts.netloc.endswith(":"):
-        raise AddressForbidden("its port is not one")
+        raise AddressForbidden("its port is not valid")
     host = _parse_host(parts.netloc, parts.hostname or "")
     _refuse_known_private(host, allowed)
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -132,11 +132,11 @@ def parse_destination(url: str, allowed: AllowedAddresses) -> Destination:
 
 def is_allowed(host: str, address: IPAddress, allowed: AllowedAddresses) -> bool:
     """Whether a connection to this address of the host is allowed."""
-    meant = _unwrap_ipv4(address)
+    target = _unwrap_ipv4(address)
     return (
         host in allowed.hosts
-        or any(meant in network or address in network for network in allowed.networks)
-        or _is_public(meant)
+        or any(target in network or address in network for network in allowed.networks)
+        or _is_public(target)
     )
 
 

@@ -28,7 +28,27 @@ class Secret(Struct, frozen=True, kw_only=True, omit_defaults=True):
     description: str | None = None
 
 
-class Agent(Struct, frozen=True, kw_only=True):
+class AgentProperties(Struct, frozen=True, kw_only=True):
+    """Fields that a caller sets and that are stored and shown without a change. None means that it is not set.
+
+    A new agent, an update and the stored agent share them. To add one, add it here and to the schemas of the wire.
+    """
+
+    description: str | None = None
+    metadata: dict[str, Any] | None = None
+    embedding: str | None = None
+    embedding_config: dict[str, Any] | None = None
+    response_format: dict[str, Any] | None = None
+    enable_sleeptime: bool | None = None
+    max_files_open: int | None = None
+    per_file_view_window_char_limit: int | None = None
+    hidden: bool | None = None
+    project_id: str | None = None
+    template_id: str | None = None
+    base_template_id: str | None = None
+
+
+class Agent(AgentProperties, frozen=True, kw_only=True):
     id: str
     organization_id: str
     name: str
@@ -37,22 +57,10 @@ class Agent(Struct, frozen=True, kw_only=True):
     created_at: datetime
     updated_at: datetime
     agent_type: str = AGENT_TYPE
-    description: str | None = None
-    metadata: dict[str, Any] | None = None
-    embedding: str | None = None
-    embedding_config: dict[str, Any] | None = None
     tool_rules: tuple[ToolRule, ...] = ()
     timezone: str = "UTC"
-    response_format: dict[str, Any] | None = None
     compaction_settings: dict[str, Any] | None = None
     message_buffer_autoclear: bool = False
-    enable_sleeptime: bool | None = None
-    max_files_open: int | None = None
-    per_file_view_window_char_limit: int | None = None
-    hidden: bool | None = None
-    project_id: str | None = None
-    template_id: str | None = None
-    base_template_id: str | None = None
     created_by_id: str | None = None
     last_updated_by_id: str | None = None
     last_stop_reason: str | None = None

@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core.cancellation import DENIED_ON_CANCEL
+from holdfast.core.context import max_return_chars
 from holdfast.core.expiry import is_expiry
 from holdfast.core.messages import (
     CallState,
@@ -39,9 +40,6 @@ KEEP_ALIVE = (
 RECENT_ROWS = 10
 
 _HEARTBEAT = "request_heartbeat"
-# A client's result has at least so many characters of room, and this share of the window (wire-v1 §6.8).
-_MIN_RETURN_CHARS = 5_000
-_WINDOW_SHARE = 0.8
 
 
 class ApprovalQuery(Struct, frozen=True, kw_only=True):
@@ -206,7 +204,7 @@ def clip_decision(decision: Decision, context_window: int) -> Decision:
     """The decision with no more of a client's result than the model's window can bear."""
     if decision.returned is None:
         return decision
-    room = max(_MIN_RETURN_CHARS, int(_WINDOW_SHARE * context_window))
+    room = max_return_chars(context_window)
     parts: list[VisiblePart] = []
     for part in decision.returned.content:
         if isinstance(part, Text):

@@ -1,13 +1,18 @@
-"""What one request may use up, and what it was that ran out. Not in V1."""
+"""The budget of one request, and which of its limits was exceeded. Not in V1."""
 
 from msgspec import Struct
 
 from holdfast.core.money import NANOS_PER_DOLLAR
 
+# The fields of the request that set the limits, as an overrun names them.
+MAX_TOTAL_TOKENS = "max_total_tokens"
+MAX_COST = "max_cost"
+MAX_SECONDS = "max_seconds"
+
 
 class Budget(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """None: as much as it takes. Money in billionths of a US dollar; time from the moment a run begins, without the
-    wait for its turn."""
+    """None: no limit. ``cost`` is in billionths of a US dollar; ``seconds`` count from the start of the run and
+    exclude the wait for its turn."""
 
     total_tokens: int | None = None
     cost: int | None = None
@@ -15,8 +20,8 @@ class Budget(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Overrun(Struct, frozen=True):
-    """Why a run was stopped: the request's own field, what it allowed and what was used, in its own unit.
-    ``estimated``: an answer was stopped in its middle, so its provider never said what it took."""
+    """Why a run was stopped: the field of the request, its value and what was used, in the unit of that field.
+    ``estimated``: the answer was interrupted, so its provider did not report the usage."""
 
     limit: str
     value: float
@@ -27,14 +32,14 @@ class Overrun(Struct, frozen=True):
 def find_overrun(
     budget: Budget, tokens: int, cost: int | None, *, estimated: bool = False
 ) -> Overrun | None:
-    """What has run out when so much was used."""
+    """The limit that this usage exceeds, if any."""
     if budget.total_tokens is not None and tokens > budget.total_tokens:
-        return Overrun("max_total_tokens", budget.total_tokens, tokens, estimated)
+        return Overrun(MAX_TOTAL_TOKENS, budget.total_tokens, tokens, estimated)
     if budget.cost is not None and cost is not None and cost > budget.cost:
         allowed, used = budget.cost / NANOS_PER_DOLLAR, cost / NANOS_PER_DOLLAR
-        return Overrun("max_cost", allowed, used, estimated)
+        return Overrun(MAX_COST, allowed, used, estimated)
     return None
 
 
 def time_overrun(seconds: float, used: float) -> Overrun:
-    return Overrun("max_seconds", seconds, round(used, 3))
+    return Overrun(MAX_SECONDS, seconds, round(used, 3))

@@ -82,22 +82,24 @@ def choose_eviction(
 ) -> Eviction | None:
     """Choose what to evict; None if nothing may be evicted. A sliding window keeps as much of the end as fits
     ``available_tokens``, starting with an answer. The other modes, and a window in which nothing fits, evict all they may."""
-    said = history[1 : len(history) - new_count]
-    cuts = list(_cuts(said))
+    messages = history[1 : len(history) - new_count]
+    cuts = list(_cuts(messages))
     if not cuts:
         return None
-    chosen = cuts[-1]
+    cut_at = cuts[-1]
     if settings.get("mode") in SLIDING_WINDOW_MODES:
         share = float(settings.get("sliding_window_percentage") or 0)
         sizes = [message_tokens(row) for row in history[1:]]
-        answers = [cut for cut in cuts if cut > 1 and cut < len(said) and _is_answer(said[cut])]
+        answers = [
+            cut for cut in cuts if cut > 1 and cut < len(messages) and _is_answer(messages[cut])
+        ]
         fitting = (
             cut
-            for cut in _sliding_cuts(answers, len(said), share)
+            for cut in _sliding_cuts(answers, len(messages), share)
             if sum(sizes[cut:]) <= available_tokens
         )
-        chosen = next(fitting, chosen)
-    return Eviction(tuple(said[:chosen]), tuple(history[1 + chosen :]))
+        cut_at = next(fitting, cut_at)
+    return Eviction(tuple(messages[:cut_at]), tuple(history[1 + cut_at :]))
 
 
 def _sliding_cuts(cuts: Sequence[int], rows: int, share: float) -> Iterator[int]:
@@ -109,15 +111,15 @@ def _sliding_cuts(cuts: Sequence[int], rows: int, share: float) -> Iterator[int]
         share += _STEP_SHARE
 
 
-def _cuts(said: Sequence[Message]) -> Iterator[int]:
+def _cuts(messages: Sequence[Message]) -> Iterator[int]:
     """The message counts after which no call is open. A cut that would evict only an old summary is left out."""
-    waiting: set[str] = set()
-    news = False
-    for count, row in enumerate(said, 1):
-        waiting |= {call.id for call in row.tool_calls}
-        waiting -= {item.call_id for item in row.tool_returns}
-        news = news or row.role is not Role.SUMMARY
-        if news and not waiting:
+    open_call_ids: set[str] = set()
+    has_new = False
+    for count, row in enumerate(messages, 1):
+        open_call_ids |= {call.id for call in row.tool_calls}
+        open_call_ids -= {item.call_id for item in row.tool_returns}
+        has_new = has_new or row.role is not Role.SUMMARY
+        if has_new and not open_call_ids:
             yield count
 
 

@@ -65,9 +65,14 @@ def schema_tokens(schemas: Sequence[Mapping[str, Any]]) -> int:
     return estimate_tokens(msgspec.json.encode(schemas).decode()) if schemas else 0
 
 
+def max_return_chars(window: int) -> int:
+    """How many characters of one tool return a window of this size can take (wire-v1 §6.8, §7.4)."""
+    return max(_MIN_RETURN_CHARS, int(_RETURN_SHARE * window))
+
+
 def truncate_returns(rows: Sequence[Message], window: int) -> tuple[Message, ...]:
     """Cut tool returns that are so long that one alone would fill the window (wire-v1 §7.4)."""
-    limit = max(_MIN_RETURN_CHARS, int(_RETURN_SHARE * window))
+    limit = max_return_chars(window)
     return tuple(_truncate_row(row, limit) if row.tool_returns else row for row in rows)
 
 
@@ -142,10 +147,10 @@ def update_compaction_settings(
     new_summary_handle: str,
 ) -> dict[str, Any]:
     """The settings after an update, which applies field by field. A new mode or provider resets its defaults."""
-    kept = dict(current or {})
-    given = {key: value for key, value in (changes or {}).items() if value is not None}
-    if given.get("mode", kept.get("mode")) != kept.get("mode"):
-        kept.pop("prompt", None)
-    if kept.get("model") == summary_handle:
-        kept.pop("model")
-    return compaction_settings(new_summary_handle, kept | given)
+    settings = dict(current or {})
+    changed_fields = {key: value for key, value in (changes or {}).items() if value is not None}
+    if changed_fields.get("mode", settings.get("mode")) != settings.get("mode"):
+        settings.pop("prompt", None)
+    if settings.get("model") == summary_handle:
+        settings.pop("model")
+    return compaction_settings(new_summary_handle, settings | changed_fields)

@@ -1,34 +1,21 @@
-"""How a run ends: what is written of it, and what is told."""
+"""The end of a run as values: the run's own fields, its last event, the phase in which a cancel found it.
+``holdfast.run_end`` writes them."""
 
+from collections.abc import Mapping
 from datetime import datetime
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core import lifecycle
-from holdfast.core.budgets import Overrun
 from holdfast.core.events import RunEnded
 from holdfast.core.lifecycle import Signal
-from holdfast.core.runs import Run, RunFailure, StopReason
-
-
-class EarlyEnd(Struct, frozen=True):
-    """As what a run ends that is stopped in the middle of an effect; what it had come to is kept."""
-
-    reason: StopReason
-    failure: RunFailure | None = None
-    overrun: Overrun | None = None
-
-
-def budget_end(overrun: Overrun) -> EarlyEnd:
-    """V1 has words for too many tokens and for too many steps; time is what steps take."""
-    is_time = overrun.limit == "max_seconds"
-    reason = StopReason.MAX_STEPS if is_time else StopReason.MAX_TOKENS_EXCEEDED
-    return EarlyEnd(reason, overrun=overrun)
+from holdfast.core.messages import Outcome
+from holdfast.core.runs import Run, RunStatus, StopReason
+from holdfast.core.steps import COMPACTION, Step
 
 
 def with_end(run: Run, reason: StopReason, signal: Signal, now: datetime) -> Run:
-    """The run with all that its end says but the status, which only the store changes."""
+    """The run with the fields that its end sets, except the status: the store changes that."""
     lifecycle.advance(run.status, signal)
     microseconds = int((now - run.created_at).total_seconds() * 1_000_000)
     return replace(
@@ -37,8 +24,8 @@ def with_end(run: Run, reason: StopReason, signal: Signal, now: datetime) -> Run
 
 
 def log_fields(run: Run) -> dict[str, str | int]:
-    """What an operator is told of a run that is over."""
-    told: dict[str, str | int | None] = {
+    """The fields of the log line about a run that is over."""
+    fields: dict[str, str | int | None] = {
         "status": run.status,
         "stop_reason": run.stop_reason,
         "steps": run.progress.steps_taken,
@@ -47,11 +34,11 @@ def log_fields(run: Run) -> dict[str, str | int]:
         "milliseconds": (run.total_duration_ns or 0) // 1_000_000,
         "failure": run.failure.kind if run.failure else None,
     }
-    return {key: value for key, value in told.items() if value is not None}
+    return {key: value for key, value in fields.items() if value is not None}
 
 
 def run_ended_fact(run: Run, signal: Signal) -> RunEnded:
-    """The last fact of a run that ends by this signal."""
+    """The last event of a run that ends by this signal."""
     if run.stop_reason is None:
         raise ValueError("A run that has no stop reason has not ended.")
     return RunEnded(
@@ -62,3 +49,16 @@ def run_ended_fact(run: Run, signal: Signal) -> RunEnded:
         context_tokens=run.progress.context_tokens,
         failure=run.failure,
     )
+
+
+def cancel_phase(run: Run, step: Step | None, outcomes: Mapping[str, Outcome]) -> str:
+    """What the run was doing when it was cancelled: ``step`` is its last one, ``outcomes`` has its open calls."""
+    if run.status is RunStatus.QUEUED:
+        return "queue"
+    if run.status is RunStatus.PAUSED:
+        return "approval"
+    if outcomes:
+        return "tools"
+    if step is None:
+        return "start"
+    return "compaction" if step.origin == COMPACTION else "model"

@@ -1,8 +1,10 @@
-"""The facts of a run, in the order in which they happened. Clients read a run through these alone.
+"""The events of a run, in the order in which they happened. Clients see a run only through its events.
 
-A run whose caller asked for tokens tells an answer by what was streamed of it, any other run by the rows that
-it stored; results and the ending are told alike. Each event is one thing that a client is shown.
+If the caller asked for tokens, an answer appears as the deltas that were streamed; otherwise as the rows that were
+stored. Tool results and the end appear in the same way in both cases. A client is shown each event once.
 """
+
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -11,7 +13,7 @@ from holdfast.core.runs import RunFailure, RunStatus, StopReason, Usage
 
 
 class ReasoningStreamed(Struct, frozen=True, tag="thought", omit_defaults=True):
-    """Some more of what the model thinks. ``piece`` is the place in the row that will be stored."""
+    """A part of the model's reasoning. ``piece`` is its index among the pieces of the row that will be stored."""
 
     message_id: str
     step_id: str
@@ -20,7 +22,7 @@ class ReasoningStreamed(Struct, frozen=True, tag="thought", omit_defaults=True):
 
 
 class HiddenReasoningStreamed(Struct, frozen=True, tag="hidden_thought", omit_defaults=True):
-    """The model thought something that it does not show."""
+    """Reasoning that the model does not show."""
 
     message_id: str
     step_id: str
@@ -30,7 +32,7 @@ class HiddenReasoningStreamed(Struct, frozen=True, tag="hidden_thought", omit_de
 
 
 class TextStreamed(Struct, frozen=True, tag="text", omit_defaults=True):
-    """Some more of what the model says."""
+    """A part of the model's text."""
 
     message_id: str
     step_id: str
@@ -39,7 +41,7 @@ class TextStreamed(Struct, frozen=True, tag="text", omit_defaults=True):
 
 
 class CallStreamed(Struct, frozen=True, tag="call", omit_defaults=True):
-    """Some more of a tool call. The first of a call has no arguments, all others have some."""
+    """A part of a tool call. The first event of a call has no arguments, all others have some."""
 
     message_id: str
     step_id: str
@@ -51,14 +53,14 @@ class CallStreamed(Struct, frozen=True, tag="call", omit_defaults=True):
 
 
 class MessageStored(Struct, frozen=True, tag="message_stored"):
-    """A piece of a row of this run, which has been committed."""
+    """A piece of a row of this run that is committed."""
 
     message: Message
     piece: int = 0
 
 
 class CompactionBegan(Struct, frozen=True, tag="compaction_began"):
-    """The context is being made smaller. Told only where it was asked for."""
+    """A compaction of the context has begun. Only for callers that asked for compaction messages."""
 
     id: str
     trigger: str
@@ -67,7 +69,7 @@ class CompactionBegan(Struct, frozen=True, tag="compaction_began"):
 
 
 class RunEnded(Struct, frozen=True, tag="run_ended"):
-    """Nothing follows. A run that waits for a person has ended too: its answer is another run."""
+    """The last event. A run that waits for a person has ended too: its answer starts another run."""
 
     status: RunStatus
     stop_reason: StopReason
@@ -82,8 +84,13 @@ Fact = Streamed | MessageStored | CompactionBegan | RunEnded
 
 
 class Event(Struct, frozen=True):
-    """A fact with its number; the run's single writer counts from 1, without gaps but for a crash's."""
+    """A fact with its number. The single writer of a run counts from 1; only a crash leaves a gap."""
 
     run_id: str
     seq: int
     fact: Fact
+
+
+def number_facts(run_id: str, last_seq: int, facts: Sequence[Fact]) -> tuple[Event, ...]:
+    """The facts as the events that follow the event number ``last_seq``."""
+    return tuple(Event(run_id, seq, fact) for seq, fact in enumerate(facts, last_seq + 1))

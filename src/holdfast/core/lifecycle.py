@@ -1,12 +1,12 @@
-"""How a run may change. Everything that affects a run's status is in this file.
+"""How a run's status may change. Everything that affects the status of a run is in this file.
 
     queued ─claim─► running ─end─► completed │ failed │ paused
       │                │                                 ├─answer─► answered
       │                └─cancel─► cancelling ─end─┐      │
       └────────────cancel─────────────────────────┴──────┴─cancel─► cancelled
 
-``completed``, ``failed``, ``cancelled`` and ``answered`` are final. A paused run waits for a person; it is
-either answered (by a new run) or cancelled, never both: the store applies each change as compare-and-set.
+``completed``, ``failed``, ``cancelled`` and ``answered`` are final. A paused run waits for a person; it is either
+answered (by a new run) or cancelled, never both: the store applies each change as compare-and-set.
 """
 
 from enum import StrEnum
@@ -36,7 +36,7 @@ TRANSITIONS: Final[dict[tuple[RunStatus, Signal], RunStatus]] = {
     (RunStatus.RUNNING, Signal.PAUSE): RunStatus.PAUSED,
     (RunStatus.RUNNING, Signal.FAIL): RunStatus.FAILED,
     (RunStatus.RUNNING, Signal.CANCEL): RunStatus.CANCELLING,
-    # Once a cancel is on record no other ending can win.
+    # After a recorded cancel the run can only end as cancelled.
     (RunStatus.CANCELLING, Signal.CONFIRM_CANCEL): RunStatus.CANCELLED,
     (RunStatus.PAUSED, Signal.ANSWER): RunStatus.ANSWERED,
     (RunStatus.PAUSED, Signal.CANCEL): RunStatus.CANCELLED,
@@ -45,12 +45,14 @@ TRANSITIONS: Final[dict[tuple[RunStatus, Signal], RunStatus]] = {
 LIVE: Final = frozenset({RunStatus.QUEUED, RunStatus.RUNNING, RunStatus.CANCELLING})
 # A run that holds its thread: no other run may start there.
 HOLDING: Final = frozenset({RunStatus.RUNNING, RunStatus.CANCELLING})
+# Runs that no worker works on: queued, or waiting for a person.
+WAITING: Final = frozenset({RunStatus.QUEUED, RunStatus.PAUSED})
 UNSUCCESSFUL: Final = frozenset({RunStatus.FAILED, RunStatus.CANCELLED})
 FINAL: Final = frozenset(
     {RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.ANSWERED}
 )
 
-# Which ending a stop reason means (wire-v1 §5.3); what is not named here is a failure.
+# The signal of each stop reason (wire-v1 §5.3). A reason that is not listed is a failure.
 _ENDINGS: Final[dict[StopReason, Signal]] = {
     StopReason.END_TURN: Signal.COMPLETE,
     StopReason.TOOL_RULE: Signal.COMPLETE,
@@ -68,10 +70,14 @@ def advance(status: RunStatus, signal: Signal) -> RunStatus:
         raise IllegalTransition(f"A {status} run does not take the signal {signal}.") from None
 
 
-def ending_signal(reason: StopReason) -> Signal:
+def ending_signal(reason: StopReason, status: RunStatus) -> Signal:
+    """The signal that ends a run of this status for this reason. A run that no worker has claimed, or that waits for
+    a person, is cancelled at once; any other one was marked first, and its cancel is confirmed."""
+    if reason is StopReason.CANCELLED and status in WAITING:
+        return Signal.CANCEL
     return _ENDINGS.get(reason, Signal.FAIL)
 
 
 def is_over(status: RunStatus) -> bool:
-    """Nothing more will happen by itself: final, or waiting for a person."""
+    """Whether the run has ended, or waits for a person."""
     return status not in LIVE

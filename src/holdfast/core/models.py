@@ -1,4 +1,4 @@
-"""Which model answers, and how it is asked to."""
+"""Models: which one is chosen, with which settings, and what is known about it."""
 
 from typing import Any, Final
 
@@ -8,7 +8,7 @@ from msgspec import Struct
 GUIDE_PROVIDER: Final = "holdfast"
 GUIDE_HANDLE: Final = f"{GUIDE_PROVIDER}/guide"
 
-# An agent never plans with more than this unless told to: prompts grow dear long before they break.
+# The context window of an agent unless another is chosen: longer prompts are expensive long before they fail.
 DEFAULT_CONTEXT_WINDOW = 128_000
 
 
@@ -33,13 +33,13 @@ class ModelChoice(Struct, frozen=True, kw_only=True, omit_defaults=True):
     handle: str
     context_window: int
     settings: ModelSettings = ModelSettings()
-    # An address that the operator allowed, instead of the provider's as it is configured.
+    # An address that the operator allowed, instead of the provider's configured one.
     endpoint: str | None = None
-    # Of which provider that we know this is an account, if a user brought it under a name of its own.
+    # For a user provider: the known provider that it is an account of.
     provider_type: str | None = None
-    # What was asked for and this model cannot do, in sentences.
+    # A sentence for each setting that has no effect on this model.
     ignored: tuple[str, ...] = ()
-    # The caller's own words, echoed back as they came (wire-v1 §3.11).
+    # The caller's own objects, echoed as they came (wire-v1 §3.11).
     model_settings: dict[str, Any] | None = None
     llm_config: dict[str, Any] | None = None
 
@@ -53,8 +53,8 @@ class ModelChoice(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ModelInfo(Struct, frozen=True, kw_only=True):
-    """A model that a configured provider offers, or one that a user brought: then ``provider_type`` says which
-    of the providers that we know that is."""
+    """A model of a configured provider, or of a user provider: then ``provider_type`` is the known provider that it is
+    an account of."""
 
     handle: str
     provider: str

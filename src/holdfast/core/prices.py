@@ -1,4 +1,4 @@
-"""What a model costs, in ``money``."""
+"""The prices of models, in the unit of ``money``."""
 
 from decimal import ROUND_HALF_EVEN, Decimal
 
@@ -7,12 +7,12 @@ from msgspec import Struct
 from holdfast.core.money import NANOS_PER_DOLLAR
 from holdfast.core.runs import Usage
 
-# Rates are dollars for a million tokens, so a token at a rate of 1 is so many billionths.
+# Rates are dollars per million tokens; this is the price of one token at a rate of 1.
 _NANOS_PER_TOKEN = NANOS_PER_DOLLAR // 1_000_000
 
 
 class Rates(Struct, frozen=True, kw_only=True):
-    """US dollars for a million tokens. ``request`` is dollars for the question itself, where one is charged."""
+    """US dollars per million tokens. ``request`` is dollars per request, where that is charged."""
 
     input: Decimal
     cache_read: Decimal
@@ -22,13 +22,13 @@ class Rates(Struct, frozen=True, kw_only=True):
 
 
 class Price(Struct, frozen=True):
-    """What a model's provider charges. With a long prompt every token may cost more: ``bands`` are the rates for
-    prompts longer than so many tokens, the longest first, the last for all others."""
+    """What a model's provider charges. With a long prompt every token may cost more: ``bands`` are pairs of a number of
+    tokens and the rates for longer prompts, the largest number first; the last band is for all others."""
 
     bands: tuple[tuple[int, Rates], ...]
 
     def cost(self, usage: Usage) -> int:
-        """What the tokens cost, in billionths of a dollar."""
+        """The cost of the tokens in billionths of a dollar."""
         rates = next(rates for start, rates in self.bands if usage.prompt_tokens > start)
         read, write = usage.cached_input_tokens or 0, usage.cache_write_tokens or 0
         tokens = (
@@ -42,8 +42,8 @@ class Price(Struct, frozen=True):
 
 
 class Costs(Struct, frozen=True, kw_only=True):
-    """What some steps cost together. ``unpriced`` of them came to an answer whose price is not known, so
-    the sum is without them."""
+    """The cost of some steps. ``unpriced`` counts the steps with an answer whose price is not known; the sum is without
+    them."""
 
     cost: int | None
     steps: int

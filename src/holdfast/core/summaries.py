@@ -69,17 +69,17 @@ def clip_summary(summary: str, chars: int | None, window: int) -> str:
     """Cut a summary to ``chars`` characters (None and 0 mean no limit) and to its share of the window. Lone surrogates,
     which stores and providers refuse, are replaced."""
     summary = summary.strip().encode(errors="replace").decode()
-    most = int(_MAX_WINDOW_SHARE * window) * BYTES_PER_TOKEN
-    most = min(chars or most, most)
-    return summary if len(summary) <= most else f"{summary[:most]}…"
+    limit = int(_MAX_WINDOW_SHARE * window) * BYTES_PER_TOKEN
+    limit = min(chars or limit, limit)
+    return summary if len(summary) <= limit else f"{summary[:limit]}…"
 
 
 def render_transcript(rows: Sequence[Message], max_chars: int) -> str:
     """The messages as text for the summarizing model, cut to ``max_chars``."""
-    pieces = [piece for row in rows for piece in _transcript_entries(row)]
-    if sum(map(len, pieces)) > max_chars:
-        pieces = [_cut_middle(piece, _MAX_ENTRY_CHARS) for piece in pieces]
-    text = _cut_middle("\n\n".join(pieces), max_chars)
+    entries = [entry for row in rows for entry in _transcript_entries(row)]
+    if sum(map(len, entries)) > max_chars:
+        entries = [_cut_middle(entry, _MAX_ENTRY_CHARS) for entry in entries]
+    text = _cut_middle("\n\n".join(entries), max_chars)
     return f"{TRANSCRIPT_START}\n{text}\n{_TRANSCRIPT_END}"
 
 

@@ -1,10 +1,9 @@
 """The text of a thread's system message. ``usecases.system_prompt`` loads its parts and stores it."""
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, tzinfo
 from zoneinfo import ZoneInfo
-
-from msgspec import Struct
 
 from holdfast.core import tool_rules
 from holdfast.core.agents import Agent
@@ -28,55 +27,29 @@ to the user, answer without calling a tool.
 _COMPILED_AT = re.compile(r"^- System prompt last recompiled: (.+)$", re.MULTILINE)
 
 
-class SystemPromptParts(Struct, frozen=True, kw_only=True):
-    """The parts of a compiled system message."""
-
-    agent_id: str
-    conversation: str
-    system: str
-    compiled_at: str
-    recall_count: int
-    blocks: tuple[Block, ...] = ()
-    rules: tuple[tool_rules.ToolRule, ...] = ()
-
-
 def compile_prompt(
-    agent: Agent, thread_id: str, blocks: tuple[Block, ...], recall_count: int, stamp: str
+    agent: Agent, thread_id: str, blocks: Sequence[Block], recall_count: int, stamp: str
 ) -> str:
-    """``stamp`` is the human time of the compilation."""
-    return compile_system(
-        SystemPromptParts(
-            agent_id=agent.id,
-            conversation=conversation_id(thread_id, agent.id) or DEFAULT_CONVERSATION,
-            system=agent.system,
-            compiled_at=stamp,
-            recall_count=recall_count,
-            blocks=blocks,
-            rules=agent.tool_rules,
-        )
-    )
-
-
-def compile_system(prompt: SystemPromptParts) -> str:
-    """The system message as the model reads it (wire-v1 §7.1)."""
+    """The system message of one of the agent's threads (wire-v1 §7.1). ``stamp`` is the time of compilation."""
+    conversation = conversation_id(thread_id, agent.id) or DEFAULT_CONVERSATION
     sections = [
-        render_blocks(prompt.blocks),
-        tool_rules.render(prompt.rules),
-        _render_metadata(prompt),
+        render_blocks(blocks),
+        tool_rules.render(agent.tool_rules),
+        _render_metadata(agent.id, conversation, recall_count, stamp),
     ]
     memory = "\n\n".join(section for section in sections if section)
-    if CORE_MEMORY_PLACEHOLDER in prompt.system:
-        return prompt.system.replace(CORE_MEMORY_PLACEHOLDER, memory)
-    return f"{prompt.system}\n\n{memory}" if prompt.system else memory
+    if CORE_MEMORY_PLACEHOLDER in agent.system:
+        return agent.system.replace(CORE_MEMORY_PLACEHOLDER, memory)
+    return f"{agent.system}\n\n{memory}" if agent.system else memory
 
 
-def _render_metadata(prompt: SystemPromptParts) -> str:
+def _render_metadata(agent_id: str, conversation: str, recall_count: int, stamp: str) -> str:
     return (
         "<memory_metadata>\n"
-        f"- AGENT_ID: {prompt.agent_id}\n"
-        f"- CONVERSATION_ID: {prompt.conversation}\n"
-        f"- System prompt last recompiled: {prompt.compiled_at}\n"
-        f"- {prompt.recall_count} previous messages between you and the user are stored in recall memory\n"
+        f"- AGENT_ID: {agent_id}\n"
+        f"- CONVERSATION_ID: {conversation}\n"
+        f"- System prompt last recompiled: {stamp}\n"
+        f"- {recall_count} previous messages between you and the user are stored in recall memory\n"
         "</memory_metadata>"
     )
 
@@ -88,7 +61,7 @@ def parse_compiled_at(text: str) -> str | None:
 
 
 def human_time(moment: datetime, timezone: str) -> str:
-    """A moment as people in the agent's timezone write it (wire-v1 §1.9)."""
+    """A time in the agent's timezone, formatted for people (wire-v1 §1.9)."""
     return moment.astimezone(_zone(timezone)).strftime("%Y-%m-%d %I:%M:%S %p %Z%z")
 
 

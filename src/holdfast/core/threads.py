@@ -74,16 +74,16 @@ class ThreadQuery(Struct, frozen=True, kw_only=True):
 def shareable_messages(context: Sequence[Message], last_id: str | None = None) -> Sequence[Message]:
     """The messages of a context that a fork may share: all after the system message, up to ``last_id`` if given,
     without an end whose tool calls have no results yet, since those belong to the original thread."""
-    said: list[Message] = []
-    whole = 0
-    waiting: set[str] = set()
+    messages: list[Message] = []
+    complete_count = 0
+    open_call_ids: set[str] = set()
     # The first message is the system message, which each thread has for itself.
     for row in context[1:] if last_id != context[0].id else ():
-        said.append(row)
-        waiting |= {call.id for call in row.tool_calls}
-        waiting -= {item.call_id for item in row.tool_returns}
-        if not waiting:
-            whole = len(said)
+        messages.append(row)
+        open_call_ids |= {call.id for call in row.tool_calls}
+        open_call_ids -= {item.call_id for item in row.tool_returns}
+        if not open_call_ids:
+            complete_count = len(messages)
         if row.id == last_id:
             break
-    return said[:whole]
+    return messages[:complete_count]

@@ -182,12 +182,12 @@ def needs_approval(rules: Iterable[ToolRule], name: str) -> bool:
 
 def without_duplicates(rules: Iterable[ToolRule]) -> tuple[ToolRule, ...]:
     """The rules in their order, each exact duplicate once."""
-    kept: list[ToolRule] = []
+    unique: list[ToolRule] = []
     for rule in rules:
         # Not a set or dict: rules contain dicts and cannot be hashed.
-        if rule not in kept:
-            kept.append(rule)
-    return tuple(kept)
+        if rule not in unique:
+            unique.append(rule)
+    return tuple(unique)
 
 
 def with_approvals(rules: Sequence[ToolRule], names: Iterable[str]) -> tuple[ToolRule, ...]:

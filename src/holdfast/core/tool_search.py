@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from holdfast.core.tools import Tool
 
-# The usual BM25 parameters k1 (saturation of repeated words) and b (penalty for long texts).
+# The average_length BM25 parameters k1 (saturation of repeated words) and b (penalty for long texts).
 _SATURATION = 1.2
 _LENGTH_WEIGHT = 0.75
 # A word in the name counts as often as this.
@@ -29,10 +29,10 @@ class ToolMatch(Struct, frozen=True):
 
 def search(tools: Sequence[Tool], query: str, limit: int) -> list[ToolMatch]:
     """The best matches first. Without search words, all tools in the given order."""
-    wanted = set(_words(query))
-    if not wanted:
+    words = set(_words(query))
+    if not words:
         return [ToolMatch(tool, _text(tool), None, 0.0) for tool in tools[:limit]]
-    scores = _scores([Counter(_weighted_words(tool)) for tool in tools], wanted)
+    scores = _scores([Counter(_weighted_words(tool)) for tool in tools], words)
     matching = [(score, tool) for score, tool in zip(scores, tools, strict=True) if score > 0]
     best = sorted(matching, key=lambda item: (-item[0], item[1].name))[:limit]
     return [
@@ -41,27 +41,27 @@ def search(tools: Sequence[Tool], query: str, limit: int) -> list[ToolMatch]:
     ]
 
 
-def _scores(documents: list[Counter[str]], wanted: set[str]) -> list[float]:
+def _scores(documents: list[Counter[str]], words: set[str]) -> list[float]:
     lengths = [document.total() for document in documents]
-    usual = (sum(lengths) / len(lengths) if lengths else 0) or 1
-    having = {word: sum(word in document for document in documents) for word in wanted}
+    average_length = (sum(lengths) / len(lengths) if lengths else 0) or 1
+    document_counts = {word: sum(word in document for document in documents) for word in words}
 
     def score(document: Counter[str], length: int) -> float:
-        damping = _SATURATION * (1 - _LENGTH_WEIGHT + _LENGTH_WEIGHT * length / usual)
+        damping = _SATURATION * (1 - _LENGTH_WEIGHT + _LENGTH_WEIGHT * length / average_length)
         return sum(
-            _rarity(having[word], len(documents))
+            _inverse_document_frequency(document_counts[word], len(documents))
             * document[word]
             * (_SATURATION + 1)
             / (document[word] + damping)
-            for word in wanted
+            for word in words
             if document[word]
         )
 
     return [score(*item) for item in zip(documents, lengths, strict=True)]
 
 
-def _rarity(having: int, total: int) -> float:
-    return math.log(1 + (total - having + 0.5) / (having + 0.5))
+def _inverse_document_frequency(count: int, total: int) -> float:
+    return math.log(1 + (total - count + 0.5) / (count + 0.5))
 
 
 def _weighted_words(tool: Tool) -> list[str]:
@@ -74,5 +74,5 @@ def _text(tool: Tool) -> str:
 
 def _words(text: str) -> list[str]:
     # Also splits names such as getWeatherReport and get_weather_report into words.
-    apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", text)
-    return [word.casefold() for word in _WORD.findall(apart)]
+    separated = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", text)
+    return [word.casefold() for word in _WORD.findall(separated)]

@@ -1,4 +1,4 @@
-"""What really went to a provider and came back, as it is kept: without secrets, and not without bounds."""
+"""Provider traces: what was sent to a provider and received, without secrets and with a maximum length."""
 
 import json
 import re
@@ -16,7 +16,7 @@ HIDDEN = "[secret hidden]"
 
 _PLAIN = re.compile(r"[A-Za-z0-9]+")
 
-# A shorter value is no secret, and hiding it everywhere would leave nothing to read.
+# Shorter values are not hidden: replacing them everywhere would make the text unreadable.
 MIN_SECRET_CHARS = 4
 
 
@@ -28,7 +28,7 @@ class CallType(StrEnum):
 
 
 class ProviderTrace(Struct, frozen=True, kw_only=True):
-    """One call of a provider, also one that failed or was cut short. A step may have had several."""
+    """One call of a provider, also one that failed or was cancelled. A step can have several."""
 
     id: str
     organization_id: str
@@ -40,7 +40,7 @@ class ProviderTrace(Struct, frozen=True, kw_only=True):
     created_at: datetime
     latency_ms: int
     request: dict[str, Any]
-    # A stream is put together to what it says; what did not come is not there.
+    # A stream is merged into one object; what was not received is missing.
     response: dict[str, Any]
     # None: the provider did not answer.
     status_code: int | None = None
@@ -48,13 +48,13 @@ class ProviderTrace(Struct, frozen=True, kw_only=True):
 
 
 def remove_secrets(value: Any, secrets: Collection[str]) -> Any:
-    """The JSON value with no secret in any of its texts, not even inside JSON that is a text itself."""
+    """The JSON value with every secret replaced in all texts, also in texts that contain JSON."""
     hide = _spellings(secrets)
     return _replace_secrets(value, hide) if hide and _may_contain(value, secrets) else value
 
 
 def truncate(value: dict[str, Any], limit_bytes: int) -> dict[str, Any]:
-    """The object, or its beginning as text and how much there was."""
+    """The object; if it is too long, its beginning as text, and its length."""
     text = msgspec.json.encode(value)
     if len(text) <= limit_bytes:
         return value
@@ -63,15 +63,15 @@ def truncate(value: dict[str, Any], limit_bytes: int) -> dict[str, Any]:
 
 
 def _may_contain(value: Any, secrets: Collection[str]) -> bool:
-    """Letters and digits are never escaped: where a secret's longest run of them is not, the secret is not. To look for
-    that costs a tenth of a walk through the value."""
+    """Whether the value may contain a secret. Letters and digits are never escaped, so a value without a secret's longest
+    run of them does not contain the secret. This check costs a tenth of a walk through the value."""
     text = msgspec.json.encode(value)
     runs = (max(_PLAIN.findall(secret), key=len, default="") for secret in secrets)
     return any(run.encode() in text for run in runs)
 
 
 def _spellings(secrets: Collection[str]) -> list[str]:
-    """How a secret may be written, the longest first: one may be part of another."""
+    """The ways in which a secret can be written, the longest first: one can be part of another."""
     real = {secret for secret in secrets if len(secret) >= MIN_SECRET_CHARS}
     escaped = {
         json.dumps(secret, ensure_ascii=plain)[1:-1] for secret in real for plain in (True, False)

@@ -1,7 +1,7 @@
 """What happens next in a run: the pure decision behind the loop.
 
 First start, continuation after an approval and recovery after a crash are the same call on a longer history.
-Nothing here awaits, reads a clock or mints an id; ``engine/runner.py`` carries the commands out.
+Nothing here awaits, reads a clock or creates an id; ``engine/runner.py`` executes the commands.
 """
 
 import json
@@ -12,7 +12,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.core import compaction, tool_rules
+from holdfast.core import budgets, compaction, tool_rules
+from holdfast.core.budgets import Budget, Overrun
 from holdfast.core.cancellation import denial_result
 from holdfast.core.compaction import Trigger
 from holdfast.core.messages import (
@@ -27,7 +28,7 @@ from holdfast.core.messages import (
     ToolReturn,
     decisions_by_call,
 )
-from holdfast.core.runs import Progress, StopReason
+from holdfast.core.runs import Progress, RunFailure, StopReason
 
 # Keys that older V1 loops added to every call; they are never the tool's own (wire-v1 §7.5).
 STRIPPED_ARGUMENTS = ("request_heartbeat", "thinking")
@@ -36,7 +37,7 @@ _EXECUTED = (Outcome.FINISHED, Outcome.FAILED)
 
 
 class Finish(StrEnum):
-    """Why the model stopped talking."""
+    """Why the model's answer ended."""
 
     STOP = "stop"
     LENGTH = "length"
@@ -44,19 +45,21 @@ class Finish(StrEnum):
 
 
 class Policy(Struct, frozen=True, kw_only=True):
-    """What holds for the whole run."""
+    """The rules of the whole run."""
 
     max_steps: int
     # Names of the tools on offer, in the order of attachment; client tools included.
     tools: tuple[str, ...] = ()
     rules: tuple[tool_rules.ToolRule, ...] = ()
-    # Names whose calls wait for a person or for the client.
+    # Names of the tools whose calls wait for a person or for the client.
     held: frozenset[str] = frozenset()
     parallel: bool = False
-    # How many tokens the model can take; 0: nobody counts them.
+    # How many tokens the model can take; 0: unknown, so the context is never compacted for being full.
     context_window: int = 0
-    # The model is asked nothing: the context is made smaller, and that is all.
+    # The run only compacts the context; the model is not asked for an answer.
     only_compacts: bool = False
+    # What the request may use; None: no limit.
+    budget: Budget | None = None
     parameters: dict[str, dict[str, Any]] = {}
 
     def properties(self, tool: str) -> dict[str, Any]:
@@ -66,26 +69,29 @@ class Policy(Struct, frozen=True, kw_only=True):
 
 
 class Turn(Struct, frozen=True, kw_only=True):
-    """All that the decision looks at."""
+    """The facts that the decision is based on."""
 
     history: tuple[Message, ...]
     calls: tuple[OpenCall, ...] = ()
     progress: Progress = Progress()
     finish: Finish | None = None
-    # The model was asked and said nothing at all, so there is no row that shows it.
+    # The model's last answer was empty, so there is no row of it.
     is_answer_empty: bool = False
-    # The last calls made it impossible to go on; the run ends once they have their results.
+    # The run cannot continue after the last calls; it ends once they have their results.
     stop: StopReason | None = None
-    # What was said to the run. Until it is answered it stays in view.
+    # The run's input. It stays in the context until the model has answered it.
     input_ids: frozenset[str] = frozenset()
-    # How often the provider has refused this question because it does not fit.
+    # How often the provider has refused this question because it does not fit its window.
     overflows: int = 0
-    # The context was made smaller, or could not be, since the model last answered or refused.
+    # A compaction succeeded or failed since the model last answered or refused.
     is_compaction_done: bool = False
+    # What the run has used so far, in tokens and in billionths of a US dollar (None: not known).
+    tokens_used: int = 0
+    cost: int | None = None
 
 
 class AskModel(Struct, frozen=True):
-    """Ask the model, offering these tools. ``nudge`` is a hidden note that goes in front."""
+    """Ask the model, offering these tools. ``nudge`` is a hidden message to the model that precedes the question."""
 
     allowed: tuple[str, ...]
     forced: bool = False
@@ -93,14 +99,14 @@ class AskModel(Struct, frozen=True):
 
 
 class PlannedCall(Struct, frozen=True):
-    """A call with the arguments it will really get."""
+    """A call with the arguments that its tool gets."""
 
     call: ToolCall
     arguments: dict[str, Any]
 
 
 class RunTools(Struct, frozen=True):
-    """Carry out ``planned``; ``settled`` calls have their result already. ``stop`` ends the run after it."""
+    """Run the ``planned`` calls; ``settled`` calls have their result already. With ``stop`` the run ends afterwards."""
 
     planned: tuple[PlannedCall, ...]
     settled: tuple[ToolReturn, ...]
@@ -108,27 +114,52 @@ class RunTools(Struct, frozen=True):
 
 
 class RequestApproval(Struct, frozen=True):
-    """Hold these calls for a person; no call of the answer runs until then."""
+    """Hold these calls for a person. No call of the same answer runs before the decision."""
 
     held: tuple[ToolCall, ...]
     automatic: tuple[ToolCall, ...]
 
 
 class Compact(Struct, frozen=True):
-    """Make the context smaller. ``ending``: the run ends after it, and so."""
+    """Compact the context. With ``ending`` the run ends afterwards, for that reason."""
 
     trigger: Trigger
     ending: StopReason | None = None
 
 
 class EndTurn(Struct, frozen=True):
+    """End the run. ``failure`` and ``overrun`` say why it ends before its work is done."""
+
     reason: StopReason
+    failure: RunFailure | None = None
+    overrun: Overrun | None = None
 
 
 Command = AskModel | RunTools | RequestApproval | Compact | EndTurn
 
 
 def next_command(turn: Turn, policy: Policy) -> Command:
+    """The next command, within the budget: a run that has used too much asks nothing and runs nothing more."""
+    command = _decide(turn, policy)
+    if policy.budget is None or isinstance(command, EndTurn | RequestApproval):
+        return command
+    overrun = budgets.find_overrun(policy.budget, turn.tokens_used, turn.cost)
+    if overrun is None:
+        return command
+    if isinstance(command, Compact) and command.ending is not None:
+        # The answer is complete. The next run compacts the context.
+        return EndTurn(command.ending)
+    return end_for_overrun(overrun)
+
+
+def end_for_overrun(overrun: Overrun) -> EndTurn:
+    """V1 has stop reasons for too many tokens and too many steps; too much time is reported as too many steps."""
+    is_time = overrun.limit == budgets.MAX_SECONDS
+    reason = StopReason.MAX_STEPS if is_time else StopReason.MAX_TOKENS_EXCEEDED
+    return EndTurn(reason, overrun=overrun)
+
+
+def _decide(turn: Turn, policy: Policy) -> Command:
     if policy.only_compacts:
         done = turn.is_compaction_done or not compaction.evictable_count(turn.history)
         return EndTurn(StopReason.END_TURN) if done else Compact(Trigger.REQUESTED)
@@ -162,7 +193,7 @@ def _decide_without_compaction(turn: Turn, policy: Policy) -> Command:
 
 
 def _after_calls(turn: Turn, policy: Policy) -> Command:
-    """Calls without a result row: hold them, or see to it that each gets its outcome."""
+    """Calls without a result row: hold them, or run them."""
     decisions = decisions_by_call(turn.history)
     undecided = [
         item for item in turn.calls if _must_wait(item, policy) and item.call.id not in decisions
@@ -175,7 +206,7 @@ def _after_calls(turn: Turn, policy: Policy) -> Command:
 
 
 def _must_wait(item: OpenCall, policy: Policy) -> bool:
-    """A fresh call waits if its tool is held; later, what was decided then stands."""
+    """A fresh call waits if its tool is held. Later changes of the rules do not affect it."""
     if item.state is CallState.FRESH:
         return item.call.name in policy.held
     return item.state is CallState.HELD
@@ -208,7 +239,7 @@ def _run_tools(turn: Turn, policy: Policy, decisions: dict[str, Decision]) -> Ru
 
 
 def _with_edited_arguments(item: OpenCall, decisions: dict[str, Decision]) -> ToolCall:
-    """The call with the arguments that a person gave it, if one did."""
+    """The call with the arguments that a person gave it, if any."""
     decision = decisions.get(item.call.id)
     if decision is None or decision.arguments is None:
         return item.call
@@ -243,7 +274,7 @@ def _refusal(call: ToolCall, policy: Policy, allowed: Sequence[str]) -> ToolRetu
 def _final_arguments(
     call: ToolCall, policy: Policy, called: Sequence[str]
 ) -> tuple[dict[str, Any], str | None]:
-    """The arguments to run with, or a problem for the model to read."""
+    """The arguments to run with, or a problem that is reported to the model."""
     try:
         arguments = json.loads(call.arguments or "{}")
     except ValueError as error:
@@ -264,7 +295,7 @@ def _final_arguments(
 
 
 def _after_results(last: Message, turn: Turn, policy: Policy) -> Command:
-    # What a client ran itself has no name here: it never ends the loop (wire-v1 §6.4).
+    # Results of client tools have no name: they never end the loop (wire-v1 §6.4).
     ran = [item.name for item in last.tool_returns if item.name and item.outcome in _EXECUTED]
     missing = tool_rules.missing_required_tools(policy.rules, policy.tools, turn.progress.called)
     if any(tool_rules.exits_loop(policy.rules, name) for name in ran) and not missing:
@@ -273,7 +304,7 @@ def _after_results(last: Message, turn: Turn, policy: Policy) -> Command:
 
 
 def _after_answer(turn: Turn, policy: Policy) -> Command:
-    """An answer without calls ends the turn, unless a rule still asks for a tool."""
+    """An answer without calls ends the turn, unless a rule still requires a tool."""
     missing = tool_rules.missing_required_tools(policy.rules, policy.tools, turn.progress.called)
     if missing and turn.progress.steps_taken < policy.max_steps:
         return _ask(turn, policy, nudge=_nudge_text(missing))

@@ -1,4 +1,4 @@
-"""The effect of AskModel: one question to the model, and what its answer makes of the run."""
+"""The effect of AskModel: one question to the model, and the state with its answer."""
 
 import logging
 from collections.abc import AsyncIterator
@@ -6,8 +6,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from holdfast.core.messages import CallState, Message, OpenCall, Role, ToolCall
-from holdfast.core.runs import sum_known
+from holdfast.core.messages import Role, ToolCall
 from holdfast.core.steps import StepStatus
 from holdfast.core.turn import AskModel
 from holdfast.engine.answer_facts import AnswerFacts
@@ -16,7 +15,14 @@ from holdfast.engine.budget import Meter, estimate_prompt_tokens
 from holdfast.engine.compact import with_overflow
 from holdfast.engine.event_writer import EventWriter
 from holdfast.engine.progress import EffectProgress
-from holdfast.engine.state import State, build_offers, prompt_history, with_progress, with_rows
+from holdfast.engine.state import (
+    State,
+    build_offers,
+    prompt_history,
+    with_answer_row,
+    with_progress,
+    with_usage,
+)
 from holdfast.errors import Bug, ContextWindowExceeded, ModelAnswerEmpty, ModelError
 from holdfast.ports.model import Answer, ModelEvent, Question, UsageUpdate
 from holdfast.ports.services import Services
@@ -31,13 +37,13 @@ async def ask_model(
     event_writer: EventWriter,
     progress: EffectProgress,
 ) -> State:
-    """The state after the model's answer, which is told as it comes if the caller asked for tokens."""
+    """The state with the model's answer, which is streamed as it arrives if the caller asked for tokens."""
     if state.step is None:
         raise Bug("The model is asked without a step.")
     message_id = progress.answer.message_id
-    asked = build_question(state, command)
+    question = build_question(state, command)
     if services.limits.max_trace_bytes:
-        asked = replace(asked, exchanges=progress.exchanges)
+        question = replace(question, exchanges=progress.exchanges)
     budget = state.run.request.budget
     facts = AnswerFacts(message_id, state.step.id, state.policy)
     started = services.clock.monotonic_ns()
@@ -46,8 +52,8 @@ async def ask_model(
         meter = None
         if budget is not None:
             price = await services.prices.find(state.choice)
-            meter = Meter(budget, state.run, price, estimate_prompt_tokens(state, asked.tools))
-        async with services.model.ask(asked) as events:
+            meter = Meter(budget, state.run, price, estimate_prompt_tokens(state, question.tools))
+        async with services.model.ask(question) as events:
             return await _read_answer(events, state, facts, event_writer, progress, meter=meter)
 
     try:
@@ -56,12 +62,14 @@ async def ask_model(
         if not progress.answer.is_empty:
             raise
         return with_overflow(with_attempts(state, progress), error)
-    spent = services.clock.monotonic_ns() - started
-    log.debug("model.answered", extra={"milliseconds": spent // 1_000_000})
+    spent_ns = services.clock.monotonic_ns() - started
+    log.debug("model.answered", extra={"milliseconds": spent_ns // 1_000_000})
     state = with_attempts(state, progress)
     price = await services.prices.find(state.choice)
     cost = None if price is None else price.cost(answer.usage)
-    return with_answer(state, answer, message_id, now=services.clock.now(), llm_ns=spent, cost=cost)
+    return with_answer(
+        state, answer, message_id, now=services.clock.now(), llm_ns=spent_ns, cost=cost
+    )
 
 
 def build_question(state: State, command: AskModel) -> Question:
@@ -113,7 +121,7 @@ def with_answer(
     llm_ns: int,
     cost: int | None = None,
 ) -> State:
-    """The state with the answer in it: a row, its calls, the step's and the run's figures."""
+    """The state with the answer: its row, its calls, and the usage of the step and of the run."""
     if state.step is None:
         raise Bug("An answer arrived without a step.")
     empty = not answer.content and not answer.tool_calls
@@ -129,56 +137,29 @@ def with_answer(
         llm_request_ns=llm_ns,
         step_ns=llm_ns,
     )
-    run = replace(
-        state.run,
-        usage=state.run.usage + answer.usage,
-        cost=sum_known(state.run.cost, cost),
-    )
-    state = replace(
-        state,
-        step=step,
-        run=run,
-        turn=replace(
-            state.turn,
-            finish=answer.finish,
-            is_answer_empty=empty,
-            overflows=0,
-            is_compaction_done=False,
-        ),
+    turn = replace(
+        state.turn,
+        finish=answer.finish,
+        is_answer_empty=empty,
+        overflows=0,
+        is_compaction_done=False,
     )
     state = with_progress(
-        state,
-        steps_taken=state.turn.progress.steps_taken + 1,
+        with_usage(replace(state, step=step, turn=turn), answer.usage, cost),
+        steps_taken=turn.progress.steps_taken + 1,
         context_tokens=answer.usage.total_tokens,
     )
-    return state if empty else _with_answer_row(state, answer, message_id, now)
-
-
-def _with_answer_row(state: State, answer: Answer, message_id: str, now: datetime) -> State:
+    if empty:
+        return state
     calls = _accepted_calls(answer.tool_calls, state)
-    row = Message(
-        id=message_id,
-        agent_id=state.agent.id,
-        thread_id=state.run.thread_id,
-        role=Role.ASSISTANT,
-        created_at=now,
-        content=answer.content,
-        tool_calls=calls,
-        run_id=state.run.id,
-        step_id=state.step.id if state.step else None,
-        model=state.choice.handle,
-    )
-    state = replace(with_rows(state, row), has_output=True)
-    step_id = row.step_id or ""
-    opened = tuple(OpenCall(call, row.id, step_id, CallState.FRESH) for call in calls)
-    return replace(state, turn=replace(state.turn, calls=opened))
+    return with_answer_row(state, message_id, answer.content, calls, now)
 
 
 def _accepted_calls(calls: tuple[ToolCall, ...], state: State) -> tuple[ToolCall, ...]:
-    """Several calls only where they are wanted: a provider may ignore the wish (wire-v1 §7.7)."""
+    """Only the first call unless parallel calls are allowed: a provider may ignore that setting (wire-v1 §7.7)."""
     return calls if state.policy.parallel else calls[:1]
 
 
 def _follows_results(state: State) -> bool:
-    """A model that has just used a tool may have nothing to add; one that was spoken to may not."""
+    """After tool results an answer may be empty; after a message it may not."""
     return bool(state.turn.history) and state.turn.history[-1].role is Role.TOOL

@@ -1,4 +1,7 @@
-"""Keeping a run within what its request may use up: an answer is measured while it comes, and a clock runs."""
+"""Keeping a run within its budget while an effect runs: the meter of an answer, and the time limit.
+
+Between effects the budget is part of the decision, in ``core/turn``.
+"""
 
 import asyncio
 from collections.abc import Iterator
@@ -6,12 +9,12 @@ from contextlib import contextmanager
 
 from msgspec.structs import replace
 
-from holdfast.core import budgets, context, endings
+from holdfast.core import budgets, context
 from holdfast.core.budgets import Budget
-from holdfast.core.endings import EarlyEnd
 from holdfast.core.messages import Role
 from holdfast.core.prices import Price
 from holdfast.core.runs import Run, RunFailure, StopReason, Usage, sum_known
+from holdfast.core.turn import EndTurn, end_for_overrun
 from holdfast.engine.interruption import Interrupted, Interruption
 from holdfast.engine.state import State
 from holdfast.ports.clock import Clock
@@ -26,9 +29,9 @@ from holdfast.ports.model import (
 
 
 class Meter:
-    """One answer as it comes. What its provider counts stands, as soon as it says so: some begin with the prompt,
-    most say nothing before the answer is complete. The rest is estimated, at four bytes a token. Whoever goes
-    beyond the budget is stopped by ``Interrupted``."""
+    """Measures one answer while it arrives, and raises ``Interrupted`` when it exceeds the budget. Usage that the
+    provider reports is used as soon as it is there: some providers report the prompt first, most report nothing
+    before the end. The rest is estimated, at four bytes a token."""
 
     def __init__(self, budget: Budget, run: Run, price: Price | None, prompt_tokens: int) -> None:
         if budget.cost is not None and price is None:
@@ -38,7 +41,7 @@ class Meter:
         self._cost = run.cost
         self._price = price
         self._counted = Usage(prompt_tokens)
-        # Of what was said since then.
+        # Of the answer since the last report.
         self._bytes = 0
         self._check()
 
@@ -69,10 +72,10 @@ class Meter:
             estimated=True,
         )
         if over is not None:
-            raise Interrupted(endings.budget_end(over))
+            raise Interrupted(end_for_overrun(over))
 
 
-_UNPRICED_END = EarlyEnd(
+_UNPRICED_END = EndTurn(
     StopReason.ERROR,
     RunFailure(
         "unpriced_model",
@@ -83,8 +86,8 @@ _UNPRICED_END = EarlyEnd(
 
 
 def estimate_prompt_tokens(state: State, offers: tuple[ToolOffer, ...]) -> int:
-    """About how many tokens the next question takes: what the provider counted the last time and what has come
-    since, or all of it by estimate."""
+    """About how many tokens the next question takes: the provider's last count and an estimate of the rows since
+    then, or an estimate of everything."""
     history = state.turn.history
     counted = state.turn.progress.context_tokens if state.turn.progress.steps_taken else 0
     if counted:
@@ -100,7 +103,7 @@ def estimate_prompt_tokens(state: State, offers: tuple[ToolOffer, ...]) -> int:
 
 @contextmanager
 def time_limit(run: Run, clock: Clock, interruption: Interruption) -> Iterator[None]:
-    """Stops the run when its time is over, whatever it does then. A process that picks it up goes on counting."""
+    """Stop the run when its time is over, whatever it is doing. The time counts on if another process resumes it."""
     budget, started_at = run.request.budget, run.started_at
     if budget is None or budget.seconds is None or started_at is None:
         yield
@@ -111,7 +114,7 @@ def time_limit(run: Run, clock: Clock, interruption: Interruption) -> Iterator[N
         return (clock.now() - started_at).total_seconds()
 
     def stop() -> None:
-        interruption.trigger(endings.budget_end(budgets.time_overrun(seconds, used_seconds())))
+        interruption.trigger(end_for_overrun(budgets.time_overrun(seconds, used_seconds())))
 
     timer = asyncio.get_running_loop().call_later(max(seconds - used_seconds(), 0), stop)
     try:

@@ -1,7 +1,7 @@
-"""Showing a run as it happens: facts are numbered and shown at once, and durable soon after.
+"""Publishing the events of a run as they happen: they are numbered and shown at once, and durable soon after.
 
-A run has one Telling for as long as a worker holds it, so its numbers have a single writer. Numbers are
-reserved durably before they are shown: after a crash no number is given twice.
+A run has one EventWriter while a worker works on it, so its numbers have a single writer. Numbers are reserved
+durably before they are used: after a crash no number is used twice.
 """
 
 import asyncio
@@ -10,16 +10,17 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from holdfast.core.events import Event, Fact
+from holdfast.core.events import Event, Fact, number_facts
 from holdfast.core.runs import Run
-from holdfast.engine.checkpoint import RESERVED_AHEAD
 from holdfast.engine.state import State
 from holdfast.errors import BackendError
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
 
-# How long a fact may be shown before it is durable: what a crash can cost.
+# How long an event may be shown before it is durable: a crash loses at most this much.
 WRITE_AFTER_SECONDS = 0.05
+# How many event numbers are reserved at a time; one write of a stream covers many tokens.
+RESERVED_AHEAD = 1_000
 
 
 class EventWriter:
@@ -33,8 +34,8 @@ class EventWriter:
         self._write_task: asyncio.Task[None] | None = None
 
     async def write(self, facts: Sequence[Fact]) -> None:
-        """Show facts that no checkpoint has written. Raises what a write of earlier ones has met with:
-        a run whose log is not kept must not go on as if it were."""
+        """Publish facts that no checkpoint has written. Raises the error of an earlier write that failed: a run whose
+        events are not stored must not continue."""
         if not facts:
             return
         if self._write_task is not None and self._write_task.done():
@@ -42,29 +43,29 @@ class EventWriter:
         while self._seq + len(facts) > self._reserved:
             self._start_write(len(facts))
             await self._wait_for_write()
-        events = [Event(self._run_id, seq, fact) for seq, fact in enumerate(facts, self._seq + 1)]
+        events = number_facts(self._run_id, self._seq, facts)
         self._seq += len(events)
         self._services.events.publish(events)
         self._pending += events
         self._schedule_write()
 
     async def detach(self, state: State) -> State:
-        """The state with what was shown meanwhile: the next checkpoint goes on from there."""
+        """The state with the events that are not durable yet, and with the current numbers, for the next checkpoint."""
         await self._wait_for_write()
         self._stop_timer()
-        unwritten, self._pending = tuple(self._pending), []
+        pending, self._pending = tuple(self._pending), []
         run = replace(state.run, last_event_seq=self._seq, reserved_seq=self._reserved)
-        return replace(state, run=run, pending_events=unwritten)
+        return replace(state, run=run, pending_events=pending)
 
     def continue_from(self, run: Run) -> None:
-        """Go on from where a checkpoint left the numbers."""
+        """Continue with the numbers that a checkpoint has left."""
         self._seq = run.last_event_seq
         self._reserved = run.reserved_seq
         self._services.events.mark_durable(self._run_id, self._seq)
 
     async def close(self) -> None:
-        """Keep what was shown of a run that is left in the middle. If the store cannot, it is lost like in
-        a crash: the next to carry the run goes on above the reserved numbers."""
+        """Store what was shown of a run that stays unfinished. If the store is out of reach it is lost, as in a crash:
+        whoever resumes the run continues above the reserved numbers."""
         self._stop_timer()
         with suppress(BackendError):
             await self._wait_for_write()
@@ -81,20 +82,20 @@ class EventWriter:
         self._timer = None
         self._start_write()
 
-    def _start_write(self, room: int = 0) -> None:
-        """Write, and reserve at least so many numbers. None starts after one that failed, nor beside one that
-        is under way: that sees to the rest when it is done."""
+    def _start_write(self, count: int = 0) -> None:
+        """Start a write that reserves at least so many numbers. No write starts after one that failed, or while
+        another is running: that one schedules the next when it is done."""
         if self._write_task is None:
-            self._write_task = asyncio.create_task(self._write_pending(max(room, RESERVED_AHEAD)))
+            self._write_task = asyncio.create_task(self._write_pending(max(count, RESERVED_AHEAD)))
 
     async def _wait_for_write(self) -> None:
-        """Wait for the write that is under way. One that failed stays, and fails whoever comes here."""
+        """Wait for the running write. A write that failed stays, and its error is raised each time."""
         if self._write_task is not None:
             await asyncio.shield(self._write_task)
 
-    async def _write_pending(self, room: int) -> None:
+    async def _write_pending(self, count: int) -> None:
         events, self._pending = self._pending, []
-        written, reserved = self._seq, self._seq + room
+        written, reserved = self._seq, self._seq + count
 
         def work(tx: Transaction) -> None:
             tx.events.append(events)

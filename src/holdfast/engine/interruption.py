@@ -1,17 +1,17 @@
-"""Stopping one effect at once, from outside, without ending the task that carries the run."""
+"""Stopping one effect at once, from outside, without ending the task of the run."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from holdfast.core.endings import EarlyEnd
+from holdfast.core.turn import EndTurn
 from holdfast.engine.progress import EffectProgress
 
 
 class Interrupted(Exception):
-    """The effect was stopped. The run ends as ``end`` says; None: it is to be cancelled, as is on record."""
+    """The effect was stopped. ``end`` says how the run ends; None: a cancel is recorded in the store."""
 
-    def __init__(self, end: EarlyEnd | None = None) -> None:
+    def __init__(self, end: EndTurn | None = None) -> None:
         self.end = end
         super().__init__()
 
@@ -21,7 +21,7 @@ class Interruption:
 
     def __init__(self) -> None:
         self._triggered = False
-        self._end: EarlyEnd | None = None
+        self._end: EndTurn | None = None
         self._timeout: asyncio.Timeout | None = None
         # How far the effect in the open block has come; None while there is nothing to stop.
         self.effect: EffectProgress | None = None
@@ -30,7 +30,7 @@ class Interruption:
     def is_triggered(self) -> bool:
         return self._triggered
 
-    def trigger(self, end: EarlyEnd | None = None) -> None:
+    def trigger(self, end: EndTurn | None = None) -> None:
         if self._triggered:
             # A block that is winding down cannot be stopped a second time.
             return

@@ -1,74 +1,79 @@
-"""Runs that were claimed once and have not ended: their worker died, or could not reach the store.
+"""Resuming runs that were claimed and have not ended: their worker died, or could not reach the store.
 
-They go on by the same decision as always. A call that was running then has the outcome ``unknown`` and is
-not run again; a question that was under way is asked again.
+They continue by the same decision as any run. A call that was running has the outcome ``unknown`` and is not run
+again; a question that was not answered is asked again.
 """
+
+from datetime import datetime
 
 from msgspec.structs import replace
 
 from holdfast.core.events import Streamed
 from holdfast.core.runs import Run, RunFailure, RunStatus, StopReason
 from holdfast.core.steps import Step, StepStatus
+from holdfast.core.turn import EndTurn
 from holdfast.engine.answer_facts import to_model_event
-from holdfast.engine.checkpoint import RESERVED_AHEAD, CheckpointResult, Checkpoints
-from holdfast.engine.progress import EffectProgress
+from holdfast.engine.claim import load_queued
+from holdfast.engine.event_writer import RESERVED_AHEAD
+from holdfast.engine.progress import EffectProgress, EffectResult
 from holdfast.engine.state import State, load_state
 from holdfast.ports.store import Transaction
 
 _INTERRUPTED = RunFailure("interrupted", "The server stopped before this step was finished.")
 
 
-def resume(
-    tx: Transaction, checkpoints: Checkpoints, run_id: str, max_recoveries: int
-) -> CheckpointResult | None:
-    """Bring the run on its way again, or to its end; None if there is nothing to do."""
+def load_unfinished(
+    tx: Transaction, run_id: str, now: datetime, max_recoveries: int
+) -> EffectResult | None:
+    """The run where its last worker left it; None if it is over."""
     run = tx.runs.find(run_id)
     if run is not None and run.status is RunStatus.QUEUED:
-        # The store was out of reach when it was to be claimed.
-        return checkpoints.claim(tx, run_id)
+        # The store was out of reach when the run should have been claimed.
+        return load_queued(tx, run_id, now)
     if run is None or run.status not in (RunStatus.RUNNING, RunStatus.CANCELLING):
         return None
     count = run.progress.recoveries + 1
     run = replace(
         run,
         progress=replace(run.progress, recoveries=count),
-        # Clients may have seen numbers up to the reserved one: the gap tells of the crash.
+        # Clients may have seen numbers up to the reserved one. The gap in the numbers shows that there was a crash.
         last_event_seq=run.highest_seq,
         reserved_seq=run.highest_seq + RESERVED_AHEAD if run.request.stream_tokens else 0,
     )
     state = load_state(tx, run)
     if run.status is RunStatus.CANCELLING:
-        return _cancel_unfinished(tx, checkpoints, state)
-    interrupted = _close_interrupted_step(tx, run)
-    if count > max_recoveries:
-        failure = RunFailure(
-            "internal_error",
-            "The run was given up.",
-            f"It was interrupted {count} times; HOLDFAST_MAX_RECOVERIES is {max_recoveries}.",
-        )
-        advanced = checkpoints.fail(tx, state, failure, StopReason.ERROR)
-    else:
-        advanced = checkpoints.advance(tx, state)
-    return replace(advanced, finished_step=interrupted)
+        return _load_cancelled(tx, state)
+    closed = _close_interrupted_step(tx, run)
+    if count <= max_recoveries:
+        return EffectResult(state, EffectProgress(), closed_step=closed)
+    failure = RunFailure(
+        "internal_error",
+        "The run was given up.",
+        f"It was interrupted {count} times; HOLDFAST_MAX_RECOVERIES is {max_recoveries}.",
+    )
+    end = EndTurn(StopReason.ERROR, failure)
+    return EffectResult(state, EffectProgress(), end, has_failed=True, closed_step=closed)
 
 
-def _cancel_unfinished(tx: Transaction, checkpoints: Checkpoints, state: State) -> CheckpointResult:
-    """End the run where the dead process left it, as far as that is on record."""
+def _load_cancelled(tx: Transaction, state: State) -> EffectResult:
+    """A run whose cancel is recorded ends with what its last worker had stored, including what it had streamed."""
     step = next(iter(tx.steps.list_pending(state.run.id)), None)
-    told = [event.fact for event in tx.events.list_after(state.run.id, 0, state.run.highest_seq)]
+    events = tx.events.list_after(state.run.id, 0, state.run.highest_seq)
     streamed = [
-        fact for fact in told if isinstance(fact, Streamed) and step and fact.step_id == step.id
+        event.fact
+        for event in events
+        if isinstance(event.fact, Streamed) and step and event.fact.step_id == step.id
     ]
     progress = EffectProgress(streamed[0].message_id if streamed else "")
     for fact in streamed:
         progress.answer.add(to_model_event(fact))
-    # Whether the tools were really started died with the process; they did not outlive it.
+    # Which tools had really started is not known any more; those that had were killed with the process.
     progress.started_calls |= {item.call.id for item in state.turn.calls}
-    return checkpoints.cancel(tx, replace(state, step=step), progress)
+    return EffectResult(replace(state, step=step), progress, EndTurn(StopReason.CANCELLED))
 
 
 def _close_interrupted_step(tx: Transaction, run: Run) -> Step | None:
-    """The step whose answer was awaited, if one was."""
+    """End the step whose answer was awaited, if there is one."""
     closed = None
     for step in tx.steps.list_pending(run.id):
         closed = replace(step, status=StepStatus.FAILED, failure=_INTERRUPTED)

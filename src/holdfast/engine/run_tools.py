@@ -1,24 +1,20 @@
-"""The effect of RunTools: every open call gets exactly one outcome, in one row."""
+"""The effect of RunTools: every open call gets exactly one result, all of them in one row."""
 
 import asyncio
 import logging
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 
 from msgspec.structs import replace
 
 from holdfast.core.ids import Kind
-from holdfast.core.messages import (
-    CallState,
-    Message,
-    Outcome,
-    Role,
-    Text,
-    ToolReturn,
-)
+from holdfast.core.messages import CallState, Outcome, Text, ToolReturn
+from holdfast.core.open_calls import results_row
+from holdfast.core.runs import StopReason
 from holdfast.core.turn import PlannedCall, RunTools
 from holdfast.engine.progress import EffectProgress
 from holdfast.engine.save_now import save_now
-from holdfast.engine.state import State, with_calls, with_rows
-from holdfast.ports.clock import Clock, Ids
+from holdfast.engine.state import State, with_calls, with_progress, with_rows
 from holdfast.ports.services import Services
 from holdfast.ports.toolbox import ToolContext
 
@@ -28,27 +24,33 @@ log = logging.getLogger(__name__)
 async def run_tools(
     services: Services, state: State, command: RunTools, progress: EffectProgress
 ) -> State:
-    """The state after the tools."""
-    started = services.clock.monotonic_ns()
-    results = await _execute_all(services, state, command, progress)
-    spent = services.clock.monotonic_ns() - started
+    """The state with the results of all open calls."""
+    started_ns = services.clock.monotonic_ns()
+    results = await _run_planned(services, state, command.planned, progress)
+    results |= {result.call_id: result for result in command.settled}
     return with_results(
-        state, command, results, clock=services.clock, ids=services.ids, spent_ns=spent
+        state,
+        results,
+        planned=command.planned,
+        stop=command.stop,
+        spent_ns=services.clock.monotonic_ns() - started_ns,
+        row_id=services.ids.new_id(Kind.MESSAGE),
+        now=services.clock.now(),
     )
 
 
-async def _execute_all(
-    services: Services, state: State, command: RunTools, progress: EffectProgress
+async def _run_planned(
+    services: Services, state: State, calls: Sequence[PlannedCall], progress: EffectProgress
 ) -> dict[str, ToolReturn]:
-    """Tools that allow it run side by side, the others one by one after them (wire-v1 §7.7)."""
+    """The results by call. Tools that allow it run in parallel, then the others one by one (wire-v1 §7.7)."""
     tools = {tool.name: tool for tool in state.tools}
 
-    async def carry_out(planned: PlannedCall) -> ToolReturn:
+    async def run(planned: PlannedCall) -> ToolReturn:
         tool = tools.get(planned.call.name)
         if tool is None:
             return _tool_not_found(planned)
         progress.started_calls.add(planned.call.id)
-        # A tool has a time limit of its own, and says nothing until it is done.
+        # A tool has its own time limit, and shows no progress before it returns.
         progress.record_progress(services.limits.tool_timeout_seconds)
         result = await services.toolbox.run(tool, planned, _tool_context(state))
         progress.results[planned.call.id] = result
@@ -57,27 +59,27 @@ async def _execute_all(
             await _save_result(services, state, result)
         return result
 
-    together = [item for item in command.planned if _may_overlap(state, item)]
+    parallel = [item for item in calls if _may_overlap(state, item)]
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(carry_out(item)) for item in together]
+        tasks = [group.create_task(run(item)) for item in parallel]
     finished = [task.result() for task in tasks]
-    finished += [await carry_out(item) for item in command.planned if item not in together]
+    finished += [await run(item) for item in calls if item not in parallel]
     return {result.call_id: result for result in finished}
 
 
 async def _save_result(services: Services, state: State, result: ToolReturn) -> None:
-    """Keep one outcome while its siblings are still running: a crash must not lose it."""
+    """Store one result while other calls are still running, so that a crash does not lose it."""
     item = next(item for item in state.turn.calls if item.call.id == result.call_id)
     settled = replace(item, state=CallState.SETTLED, result=result)
     await save_now(
         services,
         lambda tx: tx.calls.put(state.run.thread_id, [settled]),
-        "keeping a tool's result",
+        "saving a tool result",
     )
 
 
 def with_partial_results(state: State, progress: EffectProgress) -> State:
-    """The state with the results that were there when the effect was cut short."""
+    """The state with the results that were there when the effect was interrupted."""
     calls = tuple(
         replace(item, state=CallState.SETTLED, result=progress.results[item.call.id])
         if item.call.id in progress.results
@@ -115,36 +117,33 @@ def _tool_not_found(planned: PlannedCall) -> ToolReturn:
 
 def with_results(
     state: State,
-    command: RunTools,
-    results: dict[str, ToolReturn],
+    results: Mapping[str, ToolReturn],
     *,
-    clock: Clock,
-    ids: Ids,
-    spent_ns: int,
+    row_id: str,
+    now: datetime,
+    planned: Sequence[PlannedCall] = (),
+    stop: StopReason | None = None,
+    spent_ns: int = 0,
 ) -> State:
-    """The state with the result row in it, in the order of the calls, and what was to follow it."""
-    results |= {result.call_id: result for result in command.settled}
-    row = Message(
-        id=ids.new_id(Kind.MESSAGE),
-        agent_id=state.agent.id,
-        thread_id=state.run.thread_id,
-        role=Role.TOOL,
-        created_at=clock.now(),
-        tool_returns=tuple(results[item.call.id] for item in state.turn.calls),
-        name=command.planned[0].call.name if command.planned else None,
-        run_id=state.run.id,
-        step_id=state.turn.calls[0].step_id,
-    )
-    called = tuple(item.call.name for item in command.planned)
-    progress = replace(state.turn.progress, called=state.turn.progress.called + called)
-    turn = replace(state.turn, calls=(), progress=progress, stop=command.stop)
-    run = replace(state.run, progress=progress)
+    """The state whose open calls have these results, in one row, followed by the messages that waited for them.
+    ``planned`` are the calls that were run."""
+    calls = state.turn.calls
+    row = results_row(state.run, calls, [results[item.call.id] for item in calls], row_id, now)
+    if planned:
+        row = replace(row, name=planned[0].call.name)
+    called = tuple(item.call.name for item in planned)
+    state = with_progress(state, called=state.turn.progress.called + called)
     step = state.step
     if step is not None:
-        total = (step.llm_request_ns or 0) + spent_ns
-        step = replace(step, tool_execution_ns=spent_ns, step_ns=total)
+        total_ns = (step.llm_request_ns or 0) + spent_ns
+        step = replace(step, tool_execution_ns=spent_ns, step_ns=total_ns)
     rows = (row, *state.follow_up)
     state = replace(
-        state, turn=turn, run=run, step=step, has_output=True, calls_answered=True, follow_up=()
+        state,
+        turn=replace(state.turn, calls=(), stop=stop),
+        step=step,
+        has_output=True,
+        calls_answered=True,
+        follow_up=(),
     )
     return with_rows(state, *rows)

@@ -1,215 +1,128 @@
-"""The loop: a decision, its effect, a checkpoint, again. One call carries one run to its end."""
+"""The loop of a run: decide, execute, checkpoint, and again. One call takes one run to its end."""
 
 import logging
-import traceback
-from collections.abc import Callable
-from datetime import timedelta
 from functools import partial
 
-from msgspec.structs import replace
-
 from holdfast.core.endings import log_fields
-from holdfast.core.ids import Kind
-from holdfast.core.runs import RunFailure, RunStatus, StopReason
-from holdfast.core.traces import CallType
-from holdfast.core.turn import AskModel, Command, Compact, RunTools
-from holdfast.engine import recovery
-from holdfast.engine.ask_model import ask_model
-from holdfast.engine.attempts import with_attempts
+from holdfast.core.runs import Run, RunStatus, StopReason
+from holdfast.core.turn import Command, EndTurn, next_command
 from holdfast.engine.budget import time_limit
 from holdfast.engine.checkpoint import CheckpointResult, Checkpoints
-from holdfast.engine.compact import compact
+from holdfast.engine.claim import load_queued
+from holdfast.engine.effects import Effects
 from holdfast.engine.event_writer import EventWriter
 from holdfast.engine.force_end import force_end
-from holdfast.engine.interruption import Interrupted, Interruption
-from holdfast.engine.partial_usage import with_partial_usage
-from holdfast.engine.progress import EffectProgress
-from holdfast.engine.provider_traces import build_traces
+from holdfast.engine.interruption import Interruption
+from holdfast.engine.progress import EffectResult
+from holdfast.engine.recovery import load_unfinished
 from holdfast.engine.report import RunReport
-from holdfast.engine.run_tools import run_tools, with_partial_results
 from holdfast.engine.state import State
-from holdfast.engine.watchdog import ASKING, RUNNING_TOOLS
-from holdfast.errors import Bug, ModelError, StaleRun
+from holdfast.errors import StaleRun
 from holdfast.ports.bell import CALLBACKS, DEADLINES
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
 
 log = logging.getLogger(__name__)
 
-# The innermost calls of an error of ours that are kept with its step.
-TRACEBACK_FRAMES = 20
 
-Checkpoint = Callable[[Transaction, State], CheckpointResult]
+def decide(effect: EffectResult) -> Command:
+    """What happens next: the run ends if its effect did not complete, else the turn decides."""
+    return effect.end or next_command(effect.state.turn, effect.state.policy)
 
 
 class Runner:
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._effects = Effects(services)
         self._checkpoints = Checkpoints(services.clock, services.ids)
 
     async def run(self, run_id: str, interruption: Interruption) -> None:
-        """Claim a queued run and carry it to its end."""
+        """Claim a queued run and take it to its end."""
         store = self._services.store
-        at = await store.write(lambda tx: self._checkpoints.claim(tx, run_id))
-        if at is None:
+        result = await store.write(lambda tx: self._claim(tx, run_id))
+        if result is None:
             log.info("run.skipped")
-            # Its log is closed here, and who cancelled it may not have told its end yet.
+            # Whoever cancelled the run may not have published its end yet, and the worker closes its log now.
             self._services.events.publish(
                 await store.read(lambda tx: tx.events.list_after(run_id, 0, 1))
             )
             return
-        await self._drive(at, interruption)
+        await self._loop(result, interruption)
 
     async def resume(self, run_id: str, interruption: Interruption) -> None:
-        """Pick up a run that was claimed once and has not ended."""
-        again = partial(
-            recovery.resume,
-            checkpoints=self._checkpoints,
-            run_id=run_id,
-            max_recoveries=self._services.limits.max_recoveries,
-        )
-        at = await self._services.store.write(again)
-        if at is not None:
-            await self._drive(at, interruption)
+        """Take up a run that was claimed before and has not ended."""
+        result = await self._services.store.write(lambda tx: self._recover(tx, run_id))
+        if result is not None:
+            await self._loop(result, interruption)
 
     async def force_end(self, run_id: str, why: str) -> None:
-        """End a run that no try could carry on."""
+        """End a run for which every attempt to continue has failed."""
         services = self._services
         end = partial(force_end, run_id=run_id, why=why, clock=services.clock, ids=services.ids)
-        given_up = await services.store.write(end)
-        if given_up is None:
+        forced = await services.store.write(end)
+        if forced is None:
             return
-        run = given_up.run
-        # Whoever gives a run up need not be the task that carried it.
-        told = {"run_id": run.id, "agent_id": run.agent_id, **log_fields(run)}
-        log.error("run.retries_exhausted", extra=told)
-        for step in given_up.steps:
+        run = forced.run
+        # The caller need not be the task of the run, whose log lines have these fields by themselves.
+        fields = {"run_id": run.id, "agent_id": run.agent_id, **log_fields(run)}
+        log.error("run.retries_exhausted", extra=fields)
+        for step in forced.steps:
             services.telemetry.step_ended(step)
         services.telemetry.run_ended(run)
-        services.events.publish(given_up.events)
+        services.events.publish(forced.events)
         services.bell.ring(CALLBACKS)
 
-    async def _drive(self, at: CheckpointResult, interruption: Interruption) -> None:
-        """Carry a run on from a checkpoint. Every way out of here leaves the run ended, except that the
-        server stops: then it is left as it is, for the next start to continue."""
-        self._services.events.publish(at.events)
-        event_writer = EventWriter(self._services, at.state.run)
-        report = RunReport(self._services, at)
+    def _claim(self, tx: Transaction, run_id: str) -> CheckpointResult | None:
+        loaded = load_queued(tx, run_id, self._services.clock.now())
+        return None if loaded is None else self._checkpoints.save(tx, loaded, decide(loaded))
+
+    def _recover(self, tx: Transaction, run_id: str) -> CheckpointResult | None:
+        limit = self._services.limits.max_recoveries
+        loaded = load_unfinished(tx, run_id, self._services.clock.now(), limit)
+        return None if loaded is None else self._checkpoints.save(tx, loaded, decide(loaded))
+
+    async def _loop(self, result: CheckpointResult, interruption: Interruption) -> None:
+        """Continue from a checkpoint until the run has ended. If the server stops meanwhile, the run stays as it is
+        and the next start continues it."""
+        services, run = self._services, result.state.run
+        services.events.publish(result.events)
+        event_writer = EventWriter(services, run)
+        report = RunReport(services, result)
         try:
-            with time_limit(at.state.run, self._services.clock, interruption):
-                while at.command is not None:
-                    at = await self._one_step(at.state, at.command, event_writer, interruption)
-                    event_writer.continue_from(at.state.run)
-                    self._services.events.publish(at.events)
-                    report.on_checkpoint(at)
-            self._announce_deadline(at.state)
-            if at.state.run.request.callback_url is not None:
-                self._services.bell.ring(CALLBACKS)
+            with time_limit(run, services.clock, interruption):
+                while not result.has_ended:
+                    effect = await self._effects.execute(
+                        result.state, result.command, event_writer, interruption
+                    )
+                    result = await self._checkpoint(effect, decide(effect))
+                    event_writer.continue_from(result.state.run)
+                    services.events.publish(result.events)
+                    report.on_checkpoint(result)
+            self._ring_after_end(result.state)
         finally:
             await event_writer.close()
             report.close()
 
-    def _announce_deadline(self, state: State) -> None:
+    async def _checkpoint(self, effect: EffectResult, command: Command) -> CheckpointResult:
+        """Store the effect and the command. A cancel that was recorded meanwhile replaces the command: only the
+        transaction can know of it."""
+        store = self._services.store
+        try:
+            return await store.write(lambda tx: self._checkpoints.save(tx, effect, command))
+        except StaleRun:
+            if not await self._is_cancelling(effect.state.run):
+                raise
+        cancel = EndTurn(StopReason.CANCELLED)
+        return await store.write(lambda tx: self._checkpoints.save(tx, effect, cancel))
+
+    async def _is_cancelling(self, run: Run) -> bool:
+        stored = await self._services.store.read(lambda tx: tx.runs.find(run.id))
+        return stored is not None and stored.status is RunStatus.CANCELLING
+
+    def _ring_after_end(self, state: State) -> None:
+        """Wake those who wait for deadlines of held calls, and for callbacks to deliver."""
         waits = state.run.status is RunStatus.PAUSED
         if waits and any(item.deadline is not None for item in state.turn.calls):
             self._services.bell.ring(DEADLINES)
-
-    async def _one_step(
-        self, before: State, command: Command, event_writer: EventWriter, interruption: Interruption
-    ) -> CheckpointResult:
-        progress = self._start_progress(before, command)
-        after, checkpoint = await self._effect(
-            before, command, event_writer, progress, interruption
-        )
-        after = self._with_first_token(after, progress)
-        if progress.exchanges:
-            kept = build_traces(self._services, after, progress.exchanges, _call_type(command))
-            after = replace(after, traces=kept)
-        state = await event_writer.detach(after)
-        try:
-            return await self._services.store.write(lambda tx: checkpoint(tx, state))
-        except StaleRun:
-            # Somebody changed the run meanwhile. If that was a cancel, it wins over whatever came of this.
-            if not await self._is_cancelling(state):
-                raise
-        return await self._services.store.write(
-            lambda tx: self._checkpoints.cancel(tx, state, progress)
-        )
-
-    def _start_progress(self, before: State, command: Command) -> EffectProgress:
-        doing = RUNNING_TOOLS if isinstance(command, RunTools) else ASKING
-        answer_id = self._services.ids.new_id(Kind.MESSAGE)
-        return EffectProgress(
-            answer_id,
-            activity=doing,
-            agent_id=before.run.agent_id,
-            monotonic_ns=self._services.clock.monotonic_ns,
-        )
-
-    def _with_first_token(self, state: State, progress: EffectProgress) -> State:
-        """How long whoever sent the message had to wait for the first of an answer."""
-        if state.run.ttft_ns is not None or progress.first_token_ns is None:
-            return state
-        clock = self._services.clock
-        since_then = timedelta(microseconds=(clock.monotonic_ns() - progress.first_token_ns) / 1000)
-        waited = clock.now() - since_then - state.run.created_at
-        ttft_ns = max(waited // timedelta(microseconds=1), 0) * 1_000
-        return replace(state, run=replace(state.run, ttft_ns=ttft_ns))
-
-    async def _effect(
-        self,
-        before: State,
-        command: Command,
-        event_writer: EventWriter,
-        progress: EffectProgress,
-        interruption: Interruption,
-    ) -> tuple[State, Checkpoint]:
-        """The state after the effect, and the checkpoint that is due now."""
-        at = self._checkpoints
-        try:
-            async with interruption.scope(progress):
-                after = await self._execute(before, command, event_writer, progress)
-        except Interrupted as struck:
-            stop = partial(at.cancel, progress=progress)
-            if struck.end is not None:
-                stop = partial(at.stop, progress=progress, end=struck.end)
-            return await self._partial_state(before, progress), stop
-        except ModelError as error:
-            failure = RunFailure(error.kind, error.summary, error.detail)
-            reason = StopReason(error.stop_reason)
-        except Exception as error:
-            log.exception("run.failed")
-            summary = "An error occurred during agent execution."
-            trace = traceback.format_exc(limit=-TRACEBACK_FRAMES)
-            failure = RunFailure("internal_error", summary, str(error), traceback=trace)
-            reason = StopReason.ERROR
-        else:
-            return after, at.advance
-        after = await self._partial_state(before, progress)
-        return after, partial(at.fail, failure=failure, reason=reason)
-
-    async def _partial_state(self, before: State, progress: EffectProgress) -> State:
-        """The state as an effect left it that did not come to its end."""
-        state = with_attempts(with_partial_results(before, progress), progress)
-        return await with_partial_usage(self._services, state, progress)
-
-    async def _is_cancelling(self, state: State) -> bool:
-        run = await self._services.store.read(lambda tx: tx.runs.find(state.run.id))
-        return run is not None and run.status is RunStatus.CANCELLING
-
-    async def _execute(
-        self, state: State, command: Command, event_writer: EventWriter, progress: EffectProgress
-    ) -> State:
-        match command:
-            case AskModel():
-                return await ask_model(self._services, state, command, event_writer, progress)
-            case RunTools():
-                return await run_tools(self._services, state, command, progress)
-            case Compact():
-                return await compact(self._services, state, command, progress)
-            case _:
-                raise Bug(f"{type(command).__name__} is a checkpoint's affair.")
-
-
-def _call_type(command: Command) -> CallType:
-    return CallType.SUMMARIZATION if isinstance(command, Compact) else CallType.AGENT_STEP
+        if state.run.request.callback_url is not None:
+            self._services.bell.ring(CALLBACKS)

@@ -8,8 +8,8 @@ for the store alone, whose every wait is bounded.
 import logging
 from collections.abc import Mapping
 
-from holdfast.core.endings import EarlyEnd
 from holdfast.core.runs import RunFailure, StopReason
+from holdfast.core.turn import EndTurn
 from holdfast.engine.interruption import Interruption
 from holdfast.errors import ModelTimedOut
 from holdfast.ports.clock import Clock
@@ -54,12 +54,12 @@ class Watchdog:
                 log.warning("run.stalled", extra={**told, "seconds": quiet_seconds})
                 interruption.trigger(self._build_end(effect.activity, quiet_seconds))
 
-    def _build_end(self, doing: str, quiet_seconds: float) -> EarlyEnd:
+    def _build_end(self, doing: str, quiet_seconds: float) -> EndTurn:
         detail = (
             f"The run made no progress for {quiet_seconds:.0f} seconds while {doing}; "
             f"HOLDFAST_RUN_STALL_SECONDS is {self._stall_seconds:g}."
         )
         if doing == ASKING:
             failure = RunFailure(ModelTimedOut.kind, ModelTimedOut.summary, detail)
-            return EarlyEnd(StopReason.LLM_API_ERROR, failure)
-        return EarlyEnd(StopReason.ERROR, RunFailure("stalled", "The run got no further.", detail))
+            return EndTurn(StopReason.LLM_API_ERROR, failure)
+        return EndTurn(StopReason.ERROR, RunFailure("stalled", "The run got no further.", detail))

@@ -1,77 +1,40 @@
-"""The web application: all routes, behind the gates. What it serves is given to it, never made here."""
+"""The web application: the routes of all wires behind the middleware. The only module of ``http`` that names wires."""
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from fastapi import FastAPI
 from starlette.middleware import Middleware
 
 from holdfast import __version__
-from holdfast.http import error_status
-from holdfast.http.auth import OPEN_PATHS, BodyLimit, LoopbackGate, PasswordGate
+from holdfast.http.auth import LoopbackGate, PasswordGate
+from holdfast.http.body_limit import BodyLimit
+from holdfast.http.error_handlers import install_error_handlers
 from holdfast.http.json_response import describe_response, fill_in_schemas
-from holdfast.http.letta_v1.routes import (
-    agents,
-    approvals,
-    blocks,
-    cancel,
-    compaction,
-    conversations,
-    health,
-    messages,
-    models,
-    providers,
-    runs,
-    steps,
-    tags,
-    tools,
-)
-from holdfast.http.letta_v1.schemas.errors import ANY_PROBLEM
+from holdfast.http.letta_v1.wire import LETTA_V1
 from holdfast.http.paths import CanonicalPath
 from holdfast.http.request_metrics import METRICS_PATH, RequestMetrics, metrics_route
+from holdfast.http.wire import Wire, Wires
 from holdfast.ports.services import Services
 from holdfast.ports.telemetry import RequestTelemetry
 
-Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
+# To add a wire, make a folder beside ``letta_v1`` and name it here.
+WIRES: Final = Wires([LETTA_V1])
 
-# They are tried in this order, so the busiest comes first.
-_ROUTERS = (
-    messages.router,
-    conversations.router,
-    cancel.router,
-    agents.router,
-    runs.router,
-    steps.router,
-    steps.telemetry_router,
-    providers.router,
-    tools.router,
-    blocks.router,
-    approvals.router,
-    models.router,
-    compaction.router,
-    tags.router,
-    runs.internal_router,
-)
-_ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
-    "4XX": describe_response(ANY_PROBLEM, description="The request cannot be carried out as sent.")[
-        200
-    ],
-    "5XX": describe_response(ANY_PROBLEM, description="The server or a model provider failed.")[
-        200
-    ],
-}
+Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpSettings:
     password: str | None = None
     max_body_bytes: int = 32 * 1024 * 1024
-    # Without a password, answer only to loopback names. Off if something else guards the port.
+    # Without a password, answer only to loopback names. Off if something else protects the port.
     loopback_only_hosts: bool = True
-    # Who watches the requests, if anybody does; whether it may be asked for its figures, and by everybody.
+    # What measures and traces requests, if anything does.
     telemetry: RequestTelemetry | None = None
+    # Whether there is a page with the metrics, and whether it needs no password.
     metrics: bool = False
     open_metrics: bool = False
     version: str = __version__
@@ -87,7 +50,7 @@ class _App(FastAPI):
 def build_app(
     services: Services | None, settings: HttpSettings, *, lifespan: Lifespan | None = None
 ) -> FastAPI:
-    """The application for this house. Without one, ``lifespan`` sets ``app.state.house`` before it yields."""
+    """The application over these services. Without them, ``lifespan`` sets ``app.state.services`` before it yields."""
     app = _App(
         title="Holdfast",
         version=settings.version,
@@ -95,37 +58,50 @@ def build_app(
         redoc_url=None,
         lifespan=lifespan,
         middleware=_build_middleware(settings),
-        responses=_ERROR_RESPONSES,
         redirect_slashes=False,
-        # A body without a content type is JSON: there is nothing else it could be.
+        # A body without a content type can only be JSON.
         strict_content_type=False,
-        # FastAPI would tell query strings and the words of errors: what is told of requests is ``watched``'s affair.
+        # FastAPI's own telemetry would record query strings and error texts. ``request_metrics`` does not.
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     if services is not None:
         app.state.services = services
-    error_status.install_error_handlers(app)
-    app.include_router(health.router, prefix="/v1")
-    app.include_router(health.router, prefix="/latest", include_in_schema=False)
-    for router in _ROUTERS:
-        app.include_router(router)
+    install_error_handlers(app, WIRES)
+    for wire in WIRES.all:
+        responses = _describe_errors(wire)
+        for router in wire.routers:
+            app.include_router(router, responses=responses)
     if settings.telemetry is not None and settings.metrics:
         app.router.routes.append(metrics_route(settings.telemetry))
     return app
 
 
+def _describe_errors(wire: Wire) -> dict[int | str, dict[str, Any]]:
+    """For OpenAPI: the bodies of errors, the same for all routes of the wire."""
+    bodies = wire.error_bodies
+    refused = describe_response(bodies, description="The request cannot be carried out as sent.")
+    failed = describe_response(bodies, description="The server or a model provider failed.")
+    return {"4XX": refused[200], "5XX": failed[200]}
+
+
 def _build_middleware(settings: HttpSettings) -> list[Middleware]:
     """From the outside in."""
-    open_paths = OPEN_PATHS | {METRICS_PATH} if settings.open_metrics else OPEN_PATHS
+    open_paths = WIRES.open_paths | {METRICS_PATH} if settings.open_metrics else WIRES.open_paths
     if settings.password:
-        gate = Middleware(PasswordGate, password=settings.password, open_paths=open_paths)
+        gate = Middleware(
+            PasswordGate, password=settings.password, open_paths=open_paths, wires=WIRES
+        )
     else:
         any_host = not settings.loopback_only_hosts
-        gate = Middleware(LoopbackGate, any_host=any_host, open_paths=open_paths)
-    telemetry = settings.telemetry
-    return [
-        *([Middleware(RequestMetrics, telemetry=telemetry)] if telemetry is not None else ()),
+        gate = Middleware(LoopbackGate, any_host=any_host, open_paths=open_paths, wires=WIRES)
+    middleware = [
         gate,
-        Middleware(BodyLimit, max_bytes=settings.max_body_bytes),
-        Middleware(CanonicalPath),
+        Middleware(BodyLimit, max_bytes=settings.max_body_bytes, wires=WIRES),
+        Middleware(CanonicalPath, wires=WIRES),
     ]
+    if settings.telemetry is None:
+        return middleware
+    # Probes come every few seconds and tell nothing about use.
+    unmeasured = WIRES.open_paths | {METRICS_PATH}
+    metrics = Middleware(RequestMetrics, telemetry=settings.telemetry, unmeasured_paths=unmeasured)
+    return [metrics, *middleware]

@@ -1,53 +1,51 @@
-"""The door while the server stops: nothing new comes in, what is under way can still be read and cancelled."""
+"""Refuses new messages while the server stops. Running work can still be read and cancelled."""
 
 import asyncio
 import math
-import re
 
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from holdfast import __version__
 from holdfast.http.json_response import json_response
-from holdfast.http.letta_v1.routes.health import Health
-from holdfast.http.letta_v1.schemas.errors import Problem
 from holdfast.http.paths import canonical_path
+from holdfast.http.wire import Wires
+
+_STOPPING = (
+    "The server is stopping and takes no new messages. This one was not stored: send it again when "
+    "the server is back."
+)
 
 
 class DrainGate:
-    """The application, until the server is told to stop. Then it takes no message in, and probes are told so;
-    to read and to cancel goes on.
+    """Wraps the application. Once the server stops, it refuses new messages and says "stopping" to ready checks.
 
-    It spares callers a wait, no more: a message that slips through is stored, and run by the next start.
+    This only spares callers a wait: a message that still gets through is stored, and the next start runs it.
     """
 
-    _SEND_PATHS = re.compile(r"/v1/(agents|conversations)/[^/]+/messages(/stream|/async)?")
-    _READY_PATHS = frozenset({"/v1/ready/", "/latest/ready/"})
-
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, wires: Wires) -> None:
         self._app = app
+        self._wires = wires
         self._stops_at: float | None = None
 
     def refuse_messages(self, seconds: float) -> None:
-        """From now on; in so long the server will be gone."""
+        """Begin to refuse. The server will have stopped in so many seconds."""
         self._stops_at = asyncio.get_running_loop().time() + seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer = None
         if self._stops_at is not None and scope["type"] == "http":
-            answer = self._refusal(scope["method"], canonical_path(scope["path"]), self._stops_at)
+            answer = self._refusal(scope["method"], scope["path"], self._stops_at)
         await (answer or self._app)(scope, receive, send)
 
-    def _refusal(self, method: str, path: str, gone_at: float) -> Response | None:
-        if path in self._READY_PATHS:
-            return json_response(Health(__version__, "stopping"), 503)
-        if method != "POST" or not self._SEND_PATHS.fullmatch(path):
+    def _refusal(self, method: str, path: str, stops_at: float) -> Response | None:
+        wire = self._wires.find(path)
+        path = canonical_path(path, wire)
+        if path in wire.ready_paths:
+            return json_response(wire.render_not_ready("stopping"), 503)
+        if method != "POST" or not wire.send_paths.fullmatch(path):
             return None
-        # Nothing was stored, so it is right to send it again (unlike ServerStopping, whose run is kept): the SDK
-        # does so by itself after as long as this says, when this process has made room for the next.
-        left = math.ceil(gone_at - asyncio.get_running_loop().time())
-        text = (
-            "The server is stopping and takes no new messages. This one was not stored: send it again when "
-            "the server is back."
-        )
-        return json_response(Problem(detail=text), 503, {"retry-after": str(max(1, left))})
+        # Nothing was stored, so it is safe to send it again (unlike after ServerStopping, whose run is stored).
+        # The SDK does so by itself after this many seconds, when the next process can have started.
+        remaining = math.ceil(stops_at - asyncio.get_running_loop().time())
+        headers = {"retry-after": str(max(1, remaining))}
+        return json_response(wire.render_refusal(_STOPPING), 503, headers)

@@ -1,35 +1,33 @@
-"""One spelling per path, before any route is looked up: clients use both and none is redirected (wire-v1 §1.6)."""
-
-import re
+"""One spelling for each path, before a route is looked up. Clients use a slash at the end or not, and no request is
+redirected (wire-v1 §1.6)."""
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.http.json_response import json_response
-from holdfast.http.letta_v1.schemas.errors import Problem
-
-# Collections end with a slash, everything below them does not.
-_COLLECTION_PATH = re.compile(r"/(v1|latest)/[^/]+")
+from holdfast.http.wire import Wire, Wires
 
 
 class CanonicalPath:
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, wires: Wires) -> None:
         self._app = app
+        self._wires = wires
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
+            wire = self._wires.find(scope["path"])
             if _has_nul(scope):
-                response = json_response(Problem(detail="The address has a NUL character."), 422)
-                await response(scope, receive, send)
+                body = wire.render_refusal("The address has a NUL character.")
+                await json_response(body, 422)(scope, receive, send)
                 return
-            scope["path"] = canonical_path(scope["path"])
+            scope["path"] = canonical_path(scope["path"], wire)
         await self._app(scope, receive, send)
 
 
-def canonical_path(path: str) -> str:
+def canonical_path(path: str, wire: Wire) -> str:
     bare = path.rstrip("/")
-    return f"{bare}/" if _COLLECTION_PATH.fullmatch(bare) else bare or "/"
+    return f"{bare}/" if wire.collection_paths.fullmatch(bare) else bare or "/"
 
 
 def _has_nul(scope: Scope) -> bool:
-    """PostgreSQL cannot even look for one."""
+    """PostgreSQL refuses a NUL even in a search."""
     return "\0" in scope["path"] or b"%00" in scope["query_string"]

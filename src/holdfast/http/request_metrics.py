@@ -1,4 +1,4 @@
-"""The door, watched: each request is a span and a figure; and the figures for Prometheus. Only where an operator asks."""
+"""Measures and traces each request, and serves the metrics to Prometheus. Only where the operator asks for it."""
 
 import asyncio
 
@@ -8,35 +8,34 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from holdfast.http.auth import OPEN_PATHS
 from holdfast.ports.telemetry import RequestTelemetry
 
 METRICS_PATH = "/metrics"
 
-# They come every few seconds and say nothing about anybody's use.
-_UNMEASURED_PATHS = OPEN_PATHS | {METRICS_PATH}
-
 
 class RequestMetrics:
-    def __init__(self, app: ASGIApp, telemetry: RequestTelemetry) -> None:
+    def __init__(
+        self, app: ASGIApp, telemetry: RequestTelemetry, unmeasured_paths: frozenset[str]
+    ) -> None:
         self._app = app
         self._telemetry = telemetry
+        self._unmeasured_paths = unmeasured_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"].rstrip("/") in _UNMEASURED_PATHS:
+        if scope["type"] != "http" or scope["path"].rstrip("/") in self._unmeasured_paths:
             await self._app(scope, receive, send)
             return
         with self._telemetry.trace_request(
             scope["method"], scope["path"], Headers(scope=scope)
         ) as request:
 
-            async def event_writer(message: Message) -> None:
+            async def send_and_record(message: Message) -> None:
                 if message["type"] == "http.response.start":
                     route = getattr(scope.get("route"), "path", None)
                     request.set_response(message["status"], route)
                 await send(message)
 
-            await self._app(scope, receive, event_writer)
+            await self._app(scope, receive, send_and_record)
 
 
 def metrics_route(telemetry: RequestTelemetry) -> Route:

@@ -1,6 +1,6 @@
-"""Server-sent events over plain ASGI (wire-v1 §4.1, §4.7): the hot path of HTTP, so nothing stands between.
+"""Server-sent events over plain ASGI (wire-v1 §4.1, §4.7). This is the hot path of HTTP, so it does without a framework.
 
-It frames items, fills silences and notices clients that leave. What an item says is ``letta_v1``'s affair.
+This module frames items, sends keep-alives and notices clients that leave. Each wire says what its items are.
 """
 
 import asyncio
@@ -10,8 +10,6 @@ from contextlib import aclosing
 import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
-
-from holdfast.http.letta_v1.schemas.messages import ErrorMessage, StreamItem
 
 # Some proxies cut a stream after 15 s of silence, and the SDK gives up after 60. V1 waited 20.
 KEEP_ALIVE_SECONDS = 10.0
@@ -29,22 +27,21 @@ _HEADERS = {
 _encoder = msgspec.json.Encoder()
 
 
-def encode_frames(items: Iterable[StreamItem]) -> bytes:
-    """All items as one chunk: a chunk costs far more than an item."""
-    return b"".join([_encode_frame(item) for item in items])
+def encode_frames(items: Iterable[object], error_type: type) -> bytes:
+    """All items as one chunk: sending a chunk costs far more than an item."""
+    return b"".join([_encode_frame(item, error_type) for item in items])
 
 
-def _encode_frame(item: StreamItem) -> bytes:
-    # Only errors have a name: the SDK drops whatever else has one.
-    name = b"event: error\n" if isinstance(item, ErrorMessage) else b""
+def _encode_frame(item: object, error_type: type) -> bytes:
+    # Only errors have an event name: the SDKs drop everything else that has one.
+    name = b"event: error\n" if isinstance(item, error_type) else b""
     return b"%bdata: %b\n\n" % (name, _encoder.encode(item))
 
 
 class EventStream(Response):
-    """Sends chunks as they come, each once the client took those before it.
+    """Sends chunks as they come, each once the client has taken those before it.
 
-    A client that leaves ends the reading, and nothing else: what it was reading about goes on, unless
-    ``on_disconnect`` does something about it.
+    When the client leaves, only the reading ends. The run goes on, unless ``on_disconnect`` stops it.
     """
 
     media_type = MEDIA_TYPE
@@ -57,7 +54,7 @@ class EventStream(Response):
         keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
         on_disconnect: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
-        # Not Response's own: it would announce the length of a body that is still to come.
+        # Not Response.__init__: it would announce the length of a body that is still to come.
         self.status_code = 200
         self.background = None
         self.init_headers(_HEADERS)
@@ -72,16 +69,16 @@ class EventStream(Response):
         start = {"status": self.status_code, "headers": self.raw_headers}
         await send({"type": "http.response.start", **start})
         self._last_sent_at = asyncio.get_running_loop().time()
-        event_writer = asyncio.create_task(self._send_chunks(send))
+        sending = asyncio.create_task(self._send_chunks(send))
         watching = asyncio.create_task(self._keep_alive_until_disconnect(receive, send))
         try:
-            await asyncio.wait({event_writer, watching}, return_when=asyncio.FIRST_COMPLETED)
-            has_left = not event_writer.done()
+            await asyncio.wait({sending, watching}, return_when=asyncio.FIRST_COMPLETED)
+            has_left = not sending.done()
         finally:
-            await _cancel_tasks(event_writer, watching)
+            await _cancel_tasks(sending, watching)
         if not has_left:
-            # An answer that is complete looks like a client that left: the watch has nothing to add.
-            event_writer.result()
+            # After a complete answer the server reports a disconnect too, so ``watching`` does not count here.
+            sending.result()
         elif self._on_disconnect is not None:
             await self._on_disconnect()
 
@@ -92,7 +89,7 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _keep_alive_until_disconnect(self, receive: Receive, send: Send) -> None:
-        """Return once the client has left. Until then let no silence grow too long."""
+        """Return once the client has left. Until then send a keep-alive whenever nothing else was sent for long."""
         while True:
             due = self._last_sent_at + self._keep_alive_seconds
             try:

@@ -1,6 +1,6 @@
-"""Tools for testing agents: a provider that says what the test tells it to, and a clock.
+"""Tools for testing agents: a model provider whose answers the test scripts, and a clock that the test moves.
 
-The scripted provider is a real HTTP server on loopback that speaks OpenAI chat completions, OpenAI
+The scripted provider is an HTTP server on loopback that implements OpenAI chat completions, OpenAI
 responses, Anthropic messages, Google's generateContent and Bedrock's Converse, streaming and not. Point any
 client at it::
 
@@ -23,19 +23,21 @@ Stop an answer where the test wants it, without a sleep::
     await gate.reached.wait()
     gate.release()
 
-Break things: ``provider.script(HttpError(429), Answer("Once", HangUp()), NoAnswer())``; then see
-how the client took it: ``provider.requests[-1].closed_early``. Several agents at once have lanes of
-their own: ``provider.script("For you.", when=lambda request: request.model == "yours")``. So has a
-summary that makes a conversation smaller: ``when=lambda request: request.asks_for_summary``.
+Script failures: ``provider.script(HttpError(429), Answer("Once", HangUp()), NoAnswer())``; then see
+how the client reacted: ``provider.requests[-1].closed_early``. Answers for one of several agents:
+``provider.script("For you.", when=lambda request: request.model == "yours")``; for the summary of a
+long conversation: ``when=lambda request: request.asks_for_summary``.
+
+A test fails when its answers were not all used, or a request found none: see ``ScriptedProvider.check``.
 
 A history that the real provider would refuse, such as a tool call without its result, is refused
-here with the same status and words. From code without a loop: ``with ScriptedProvider.in_thread()
-as provider``, and ``block`` in the place of ``wait``. From elsewhere: ``python -m holdfast.testing``.
+here with the same status and message. In code without an event loop: ``with ScriptedProvider.in_thread()
+as provider``, and ``block`` instead of ``wait``. From another process: ``python -m holdfast.testing``.
 """
 
 from holdfast.testing.clock import FakeClock
 from holdfast.testing.moments import Moment
-from holdfast.testing.provider import ScriptedProvider
+from holdfast.testing.provider import ScriptedProvider, ScriptMismatch
 from holdfast.testing.requests import ProviderRequest
 from holdfast.testing.script import (
     Answer,
@@ -79,6 +81,7 @@ __all__ = [
     "ProviderRequest",
     "RedactedThinking",
     "ResetConnection",
+    "ScriptMismatch",
     "Scripted",
     "ScriptedProvider",
     "SlowHeaders",

@@ -15,7 +15,7 @@ async def _serve(port: int, answer: Answer, models: list[str]) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, ended.set)
-    # Nobody can read the records of another process; keeping them would only fill its memory.
+    # The requests of another process cannot be read; keeping them would only fill its memory.
     async with ScriptedProvider(port=port, default=answer, models=models, record=False) as provider:
         print(provider.url, flush=True)  # noqa: T201 - the first line is the interface
         await ended.wait()

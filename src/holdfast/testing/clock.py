@@ -9,7 +9,7 @@ _START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class FakeClock:
-    """Both times move together, and only by `advance`; who sleeps by this clock wakes up then.
+    """`now` and `monotonic` move together, and only by `advance`, which also wakes sleepers that are due.
 
     >>> clock = FakeClock()
     >>> clock.advance(90)
@@ -23,7 +23,7 @@ class FakeClock:
         self._start = start.astimezone(UTC)
         self._elapsed_seconds = 0.0
         self._lock = threading.Lock()
-        # When each sleeper is due, and how it is woken.
+        # When each sleeper is due, and the moment that wakes it.
         self._sleepers: list[tuple[float, Moment]] = []
         self._sleeps: list[float] = []
         self._waiters: list[tuple[int, Moment]] = []
@@ -47,7 +47,7 @@ class FakeClock:
                     awake.happen()
 
     async def sleep(self, seconds: float) -> None:
-        """Wait until the test has moved the clock so far."""
+        """Wait until the test has advanced the clock by so many seconds."""
         with self._lock:
             sleeper = (self._elapsed_seconds + seconds, Moment(f"the end of {seconds} s of sleep"))
             self._sleepers.append(sleeper)
@@ -63,16 +63,16 @@ class FakeClock:
 
     @property
     def sleeps(self) -> list[float]:
-        """How long each sleeper wanted to sleep, in the order in which they lay down."""
+        """The length of each `sleep`, in the order of the calls."""
         with self._lock:
             return list(self._sleeps)
 
     async def wait_for_sleep(
         self,
         number: int = 1,
-        timeout: float = DEFAULT_TIMEOUT_SECONDS,  # noqa: ASYNC109 - the bound is part of the question, as in the provider's `wait_for_request`
+        timeout: float = DEFAULT_TIMEOUT_SECONDS,  # noqa: ASYNC109 - part of the interface, as in the provider's `wait_for_request`
     ) -> float:
-        """Wait until somebody lies down for the so-manieth time; return for how long."""
+        """Wait for the given call of `sleep`, counted from 1; return its length."""
         moment = Moment(f"sleep {number}")
         with self._lock:
             self._waiters.append((number, moment))

@@ -1,7 +1,7 @@
-"""How an answer's parts fall into blocks, the same for every wire. Pure.
+"""Groups an answer's parts into blocks, the same for every wire. Pure.
 
 Parts of one kind in a row, with only interruptions between them, are one block: a gate in the
-middle of a text does not make it two texts.
+middle of a text does not split it.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ Content: TypeAlias = Text | Thinking | RedactedThinking | ToolCall
 
 @dataclass(slots=True)
 class Block:
-    """One block: its whole content, and its flow: the pieces to stream, and what interrupts them."""
+    """One block: its whole content; and its flow, the pieces to stream with the interruptions between them."""
 
     content: Content
     flow: list[str | Interruption]

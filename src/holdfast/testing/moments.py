@@ -1,7 +1,7 @@
-"""A moment: something that happens once, and that coroutines and threads can wait for alike.
+"""A moment: an event that is set once, and that both coroutines and threads can wait for.
 
-The provider may live in the test's own loop or in another thread, so neither asyncio's event nor
-threading's alone would do. `wait` is awaited, `block` blocks the calling thread.
+The provider runs in the test's own loop or in another thread, so neither `asyncio.Event` nor
+`threading.Event` alone is enough. `wait` is awaited, `block` blocks the calling thread.
 """
 
 import asyncio
@@ -10,12 +10,12 @@ from collections.abc import Callable
 
 DEFAULT_TIMEOUT_SECONDS = 30.0
 
-# One lock for all moments: it is held for a few instructions only, and a request must stay cheap.
+# One lock for all moments: it is held for a few instructions only, and requests create many moments.
 _lock = threading.Lock()
 
 
 class Moment:
-    """Happens once and stays so."""
+    """`happen` sets it, for good."""
 
     __slots__ = ("_callbacks", "_happened", "_name")
 
@@ -34,17 +34,17 @@ class Moment:
     def happen(self) -> None:
         with _lock:
             self._happened = True
-            tell, self._callbacks = self._callbacks, []
-        for wake in tell:
-            wake()
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
 
-    async def wait(self, timeout: float | None = DEFAULT_TIMEOUT_SECONDS) -> None:  # noqa: ASYNC109 - the bound is part of the question, as in `block`
-        """Wait for the moment; raise TimeoutError when it has not come in time."""
+    async def wait(self, timeout: float | None = DEFAULT_TIMEOUT_SECONDS) -> None:  # noqa: ASYNC109 - part of the interface, as in `block`
+        """Wait for the moment; raise TimeoutError if it does not happen in time."""
         loop = asyncio.get_running_loop()
         woken = asyncio.Event()
 
         def wake() -> None:
-            # A loop that has ended has nobody left to wake.
+            # A closed loop accepts no callbacks.
             if not loop.is_closed():
                 loop.call_soon_threadsafe(woken.set)
 
@@ -58,7 +58,7 @@ class Moment:
             self._remove_callback(wake)
 
     def block(self, timeout: float | None = DEFAULT_TIMEOUT_SECONDS) -> None:
-        """Block this thread until the moment; raise TimeoutError when it has not come in time."""
+        """Block this thread until the moment; raise TimeoutError if it does not happen in time."""
         woken = threading.Event()
         if self._add_callback(woken.set):
             return

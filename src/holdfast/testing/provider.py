@@ -1,9 +1,9 @@
-"""The scripted provider: the queue of answers, the records, and the two ways to run it."""
+"""The scripted provider: the queue of answers, the recorded requests, and the two ways to run it."""
 
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -34,6 +34,15 @@ Responder: TypeAlias = Callable[[ProviderRequest], Scripted | str | None]
 
 _NOT_JSON = "We could not parse the JSON body of your request."
 _WRONG_SHAPE = "The request body does not have the expected shape."
+_NOTHING_SCRIPTED = "Nothing is scripted for this request."
+# What a fault answers in the end that was scripted without an answer of its own.
+_PLAIN_ANSWER = Answer("Hello from the scripted provider.")
+# Of a text in an error message.
+_SHOWN_CHARS = 80
+
+
+class ScriptMismatch(AssertionError):
+    """The test scripted answers that were not asked for, or requests came for which nothing was scripted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +52,14 @@ class _Entry:
 
 
 class ScriptedProvider:
-    """A model provider on loopback that says what it was told to say.
+    """A model provider on loopback that answers as the test scripts it.
 
     Run it in the test's own loop with `async with ScriptedProvider() as provider`, or in a thread
     with `with ScriptedProvider.in_thread() as provider`. Scripting and reading are safe from any
-    thread. Queued answers come first, then `respond_with`'s function, then `default`.
+    thread. Queued answers come first, then `respond_with`'s function, then `default`. A request for
+    which there is none of these is answered with status 400.
+
+    Leaving the context checks the script (`check`), unless the test has failed already.
     """
 
     def __init__(
@@ -55,33 +67,37 @@ class ScriptedProvider:
         *,
         host: str = "127.0.0.1",
         port: int = 0,
-        default: Scripted | str = "Hello from the scripted provider.",
+        default: Scripted | str | None = None,
         models: Iterable[str] = ("scripted-model",),
         strict: bool = True,
         record: bool = True,
+        check_script: bool = True,
     ) -> None:
         """Prepare; nothing listens yet.
 
-        `strict` refuses what the real provider would refuse. Without `record` no requests are
-        kept, for a provider that serves very many.
+        `default` is the answer when nothing else is scripted. `strict` refuses what the real
+        provider would refuse. Without `record` no requests are kept, for a provider that serves very
+        many. Without `check_script` leaving the context checks nothing.
         """
-        self.default = _as_scripted(default)
+        self.default = None if default is None else _as_scripted(default)
         self._host = host
         self._port = port
         self._models = replies.complete_response(200, model_list(models))
         self._strict = strict
         self._record = record
+        self._check_script = check_script
         self._server = Server(self._answer)
         self._lock = threading.RLock()
         self._queue: list[_Entry] = []
         self._responder: Responder | None = None
         self._requests: list[ProviderRequest] = []
+        self._unscripted: list[ProviderRequest] = []
         self._waiters: list[tuple[int, Moment]] = []
         self._answer_count = 0
         self._call_count = 0
         self._signatures = Signatures()
 
-    # where it is
+    # address
 
     @property
     def url(self) -> str:
@@ -93,66 +109,95 @@ class ScriptedProvider:
         """The base URL for OpenAI clients."""
         return f"{self.url}/v1"
 
-    # what it says
+    # script
 
     def script(self, *answers: Scripted | str, when: Condition | None = None) -> None:
         """Queue answers for the next requests, in order.
 
         With `when` they are only for requests that it accepts: each request gets the first queued
-        answer that is meant for it.
+        answer that is for it.
         """
         with self._lock:
             self._queue.extend(_Entry(_as_scripted(answer), when) for answer in answers)
 
     def respond_with(self, responder: Responder | None) -> None:
-        """Let a function decide, when nothing is queued; its None means the default."""
+        """Let a function answer when nothing is queued; its None means the default."""
         with self._lock:
             self._responder = responder
 
     @property
     def unused_answers(self) -> list[Scripted]:
-        """What was queued and not asked for yet."""
+        """The queued answers that no request has taken yet."""
         with self._lock:
             return [entry.scripted for entry in self._queue]
 
-    # what it was asked
+    # requests
 
     @property
     def requests(self) -> list[ProviderRequest]:
         with self._lock:
             return list(self._requests)
 
+    @property
+    def unscripted_requests(self) -> list[ProviderRequest]:
+        """The requests for which nothing was scripted, since the start or `reset`."""
+        with self._lock:
+            return list(self._unscripted)
+
+    def check(self) -> None:
+        """Raise ScriptMismatch if answers are unused, or requests found nothing scripted."""
+        problems = []
+        if unused := self.unused_answers:
+            problems.append(
+                f"{_count(unused, 'answer')} not asked for: "
+                + ", ".join(_shorten(repr(answer)) for answer in unused)
+            )
+        if unscripted := self.unscripted_requests:
+            found = "request" if len(unscripted) == 1 else "requests"
+            problems.append(
+                f"{len(unscripted)} {found} found nothing scripted: "
+                + ", ".join(
+                    f"{_shorten(repr(request.user_text))} for {request.model}"
+                    for request in unscripted
+                )
+            )
+        if problems:
+            raise ScriptMismatch("; ".join(problems))
+
     async def wait_for_request(
         self,
         number: int = 1,
-        timeout: float = DEFAULT_TIMEOUT_SECONDS,  # noqa: ASYNC109 - the bound is part of the question, as in `block_for_request`
+        timeout: float = DEFAULT_TIMEOUT_SECONDS,  # noqa: ASYNC109 - part of the interface, as in `block_for_request`
     ) -> ProviderRequest:
-        """Wait until so many requests have arrived since the start or `reset`; return that one."""
+        """Wait for the given request, counted from 1 since the start or `reset`; return it."""
         await self._arrival_moment(number).wait(timeout)
         return self.requests[number - 1]
 
     def block_for_request(
         self, number: int = 1, timeout: float = DEFAULT_TIMEOUT_SECONDS
     ) -> ProviderRequest:
-        """Block this thread as `wait_for_request` waits; not for the thread that the provider is in."""
+        """Block this thread until that request arrives. Not for the thread that the provider runs in."""
         self._arrival_moment(number).block(timeout)
         return self.requests[number - 1]
 
     def reset(self) -> None:
-        """Forget script, function and records. Minted ids go on, so that none comes twice."""
+        """Forget script, function and requests. Generated ids go on, so that none is used twice."""
         with self._lock:
             self._queue.clear()
             self._requests.clear()
+            self._unscripted.clear()
             self._responder = None
 
-    # how it runs
+    # running
 
     async def __aenter__(self) -> Self:
         self._port = await self._server.start(self._host, self._port)
         return self
 
-    async def __aexit__(self, *_error: object) -> None:
+    async def __aexit__(self, error_type: type[BaseException] | None, *_error: object) -> None:
         await self._server.stop()
+        if error_type is None and self._check_script:
+            self.check()
 
     @classmethod
     @contextmanager
@@ -160,13 +205,21 @@ class ScriptedProvider:
         cls,
         *,
         port: int = 0,
-        default: Scripted | str = "Hello from the scripted provider.",
+        default: Scripted | str | None = None,
         models: Iterable[str] = ("scripted-model",),
         strict: bool = True,
         record: bool = True,
+        check_script: bool = True,
     ) -> Iterator[Self]:
         """Run a provider in a thread of its own."""
-        provider = cls(port=port, default=default, models=models, strict=strict, record=record)
+        provider = cls(
+            port=port,
+            default=default,
+            models=models,
+            strict=strict,
+            record=record,
+            check_script=check_script,
+        )
         started: Future[None] = Future()
         leaving = Moment("leaving the provider's context")
         thread = threading.Thread(
@@ -181,6 +234,8 @@ class ScriptedProvider:
         finally:
             leaving.happen()
             thread.join(DEFAULT_TIMEOUT_SECONDS)
+        if check_script:
+            provider.check()
 
     async def _serve_until(self, leaving: Moment, started: "Future[None]") -> None:
         try:
@@ -194,7 +249,7 @@ class ScriptedProvider:
         finally:
             await self._server.stop()
 
-    # how a request is answered
+    # answering
 
     def _answer(self, http: HttpRequest) -> Exchange:
         path = http.target.partition("?")[0]
@@ -244,15 +299,20 @@ class ScriptedProvider:
                 del self._queue[index]
                 return entry.scripted
         chosen = self._responder(request) if self._responder is not None else None
-        return self.default if chosen is None else _as_scripted(chosen)
+        if chosen is not None:
+            return _as_scripted(chosen)
+        if self.default is None:
+            self._unscripted.append(request)
+            return HttpError(400, _NOTHING_SCRIPTED)
+        return self.default
 
     def _with_ids(self, scripted: Scripted, wire: Wire) -> Scripted:
-        """Fill in what the script left open: the answer inside a fault, the ids of tool calls."""
+        """Fill in what the script left out: the answer inside a fault, the ids of tool calls."""
         match scripted:
             case SlowHeaders(answer=inner) | TruncatedStream(answer=inner):
-                filled = self._with_ids(inner or self.default, wire)
+                filled = self._with_ids(inner or self.default or _PLAIN_ANSWER, wire)
                 if not isinstance(filled, Answer):
-                    raise TypeError(f"{scripted} needs an answer, and the default is none")
+                    raise TypeError(f"{scripted} needs an answer, and the default is not one")
                 return replace(scripted, answer=filled)
             case Answer(parts=parts) if any(_lacks_id(part) for part in parts):
                 minted = (
@@ -287,6 +347,14 @@ class ScriptedProvider:
             else:
                 self._waiters.append((number, moment))
         return moment
+
+
+def _count(items: Sequence[object], noun: str) -> str:
+    return f"1 {noun} was" if len(items) == 1 else f"{len(items)} {noun}s were"
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
 
 
 def _as_scripted(given: Scripted | str) -> Scripted:

@@ -1,4 +1,4 @@
-"""From what was scripted to the reply on the connection, for any wire. Pure."""
+"""Renders what was scripted as the reply on the connection, for any wire. Pure."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -25,7 +25,7 @@ from holdfast.testing.wires.wire import Body, Wire
 
 
 def render(scripted: Scripted, wire: Wire, response_id: str, body: Body) -> Reply:
-    """Render what was scripted; answers that faults carry must have been filled in."""
+    """Render what was scripted; answers inside faults must have been filled in."""
     match scripted:
         case Answer():
             return _render_answer(scripted, wire, response_id, body)
@@ -56,7 +56,7 @@ _FIXED_REPLIES: dict[type[object], Reply] = {
 def _render_answer(answer: Answer, wire: Wire, response_id: str, body: Body) -> Reply:
     if body.get("stream") is True:
         return replies.event_stream(_stream_steps(answer, wire, response_id, body))
-    # What is not streamed comes at once, after all the waits.
+    # An answer that is not streamed is sent at once, after all its waits.
     reply: Reply = []
     for step in lay_out(answer).interruptions:
         if isinstance(step, HttpError):

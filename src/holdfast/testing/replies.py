@@ -1,6 +1,6 @@
-"""HTTP framing of replies: pure. A reply is the bytes to put on the connection and the waits between.
+"""HTTP framing of replies. A reply is a list of bytes to send and waits between them. Pure.
 
-Neighbouring bytes are joined, so that what has no wait inside is one write.
+Adjacent bytes are joined, so that everything between two waits is one write.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,7 +26,7 @@ def complete_response(
     status: int, body: bytes, *, content_type: str = JSON, headers: Mapping[str, str] | None = None
 ) -> bytes:
     """Frame a complete response of known length."""
-    # 529, Anthropic's "overloaded", is in no registry.
+    # 529, Anthropic's "overloaded", is not a registered status.
     phrase = phrases.get(status, "Unregistered")
     lines = [f"HTTP/1.1 {status} {phrase}", f"content-type: {content_type}"]
     lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
@@ -35,7 +35,7 @@ def complete_response(
 
 
 def event_stream(events: Iterable[Step]) -> Reply:
-    """Frame a chunked response: one chunk for all events that come without a wait between them."""
+    """Frame a chunked response: one chunk for all events without a wait between them."""
     reply: Reply = [_STREAM_HEAD]
     for step in _join_bytes(events):
         reply.append(_chunk(step) if isinstance(step, bytes) else step)
@@ -44,17 +44,17 @@ def event_stream(events: Iterable[Step]) -> Reply:
 
 
 def _join_bytes(steps: Iterable[Step]) -> Iterable[Step]:
-    run: list[bytes] = []
+    pending: list[bytes] = []
     for step in steps:
         if isinstance(step, bytes):
-            run.append(step)
+            pending.append(step)
             continue
-        if run:
-            yield b"".join(run)
-            run = []
+        if pending:
+            yield b"".join(pending)
+            pending = []
         yield step
-    if run:
-        yield b"".join(run)
+    if pending:
+        yield b"".join(pending)
 
 
 def _chunk(data: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""The record of one request: what was asked, and how it ended."""
+"""The record of one request: its content, and how it ended."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from holdfast.core.summaries import TRANSCRIPT_START
 from holdfast.testing.moments import Moment
 from holdfast.testing.wires.wire import Body, WireName
 
-# Where the history is, if not in `messages`.
+# The field with the history, where it is not `messages`.
 _HISTORY = {"openai-responses": "input", "google": "contents"}
 
 
@@ -16,10 +16,9 @@ _HISTORY = {"openai-responses": "input", "google": "contents"}
 class ProviderRequest:
     """One request to the scripted provider.
 
-    The first fields are what the client sent (on Google's and Bedrock's wire `body` has what the address says of
-    model and streaming, too). `refused` is the reason for which the history was
-    refused, as the real provider would have done. `finished` happens when the last byte has left,
-    or the connection is gone; then `closed_early` says whether the client closed before the answer
+    The first fields are what the client sent; on Google's and Bedrock's wire `body` also has the model and the
+    streaming that the path names. `refused` is the reason for which the request was refused, as the real
+    provider would refuse it. `finished` happens when the last byte has been sent, or the connection is closed; then `closed_early` says whether the client closed before the answer
     was complete, and `closed_at` when (in the seconds of `time.monotonic`, as `received_at`).
     """
 
@@ -78,9 +77,9 @@ class ProviderRequest:
     @property
     def user_text(self) -> str:
         """The text of the last message in the user's role that has any."""
-        spoken = (m for m in reversed(self.messages) if m.get("role") == "user")
-        said = (message.get("content") or message.get("parts") for message in spoken)
-        return next((text for content in said if (text := _text(content))), "")
+        user_messages = (m for m in reversed(self.messages) if m.get("role") == "user")
+        contents = (message.get("content") or message.get("parts") for message in user_messages)
+        return next((text for content in contents if (text := _text(content))), "")
 
 
 def _text(content: object) -> str:

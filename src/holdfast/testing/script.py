@@ -1,6 +1,6 @@
-"""What a test may script: answers made of parts, and faults. Plain data; no wire is known here.
+"""What a test may script: answers made of parts, and faults. Plain data, independent of any wire.
 
-Everything is frozen except `Gate`, whose whole point is to change.
+Everything is frozen except `Gate`, which the test releases.
 """
 
 import re
@@ -75,9 +75,9 @@ class RedactedThinking:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call of the caller's tool. Text arguments go out as they are, also when they are no JSON.
+    """A call of the caller's tool. Arguments given as text are sent unchanged, also if they are not JSON.
 
-    Without an `id` the provider mints one in the manner of the wire. `at_once` streams it in one piece
+    Without an `id` the provider generates one as the wire does. `at_once` streams it in one piece
     on OpenAI chat's wire, as many compatible servers do.
     """
 
@@ -101,16 +101,16 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Wait so long before what follows."""
+    """Wait for so many seconds before the next part."""
 
     seconds: float
 
 
 class Gate:
-    """Wait here until the test says `release()`; `reached` tells the test that the server waits.
+    """Wait here until the test calls `release()`; `reached` happens when the provider waits here.
 
-    A gate that is not released within `limit_seconds` breaks the connection, so that a test with a
-    mistake ends. Once released it stays open.
+    A gate that is not released within `limit_seconds` resets the connection, so that a faulty test
+    ends. Once released it stays open.
     """
 
     def __init__(
@@ -130,12 +130,12 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class HangUp:
-    """Close the connection here, in mid-answer."""
+    """Close the connection here, in the middle of the answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """Say nothing more, until the client closes."""
+    """Send nothing more until the client closes the connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class HttpError:
 
     Inside an answer it is the provider failing in the middle: a stream that has begun with status
     200 ends with the wire's error event. With a `page` the body is that instead, as from a proxy in
-    between that knows nothing of the wire.
+    between that does not know the wire.
     """
 
     status: int
@@ -176,10 +176,10 @@ _PLAIN_USAGE = Usage()
 
 @dataclass(frozen=True, slots=True, init=False)
 class Answer:
-    """What the model says, part after part; a string is a `Text`.
+    """The model's answer, part after part; a string is a `Text`.
 
-    `finish` is `stop`, `length`, `tool_calls` or `content_filter`, told in each wire's own words;
-    any other word goes out as it is. Left out, it follows from the parts.
+    `finish` is `stop`, `length`, `tool_calls` or `content_filter`, translated for each wire;
+    any other word is sent unchanged. If left out, it follows from the parts.
     """
 
     parts: tuple[Part, ...]
@@ -215,14 +215,14 @@ class MalformedJson:
 
 @dataclass(frozen=True, slots=True)
 class MalformedSse:
-    """Status 200 and an event stream whose data is no JSON, or not what the wire has there."""
+    """Status 200 and an event stream whose data is not JSON, or not what the wire defines."""
 
     data: str = "{not json"
 
 
 @dataclass(frozen=True, slots=True)
 class TruncatedStream:
-    """The stream ends in order, as far as HTTP can see, after so many events of the answer.
+    """The stream ends correctly, as far as HTTP is concerned, after so many events of the answer.
 
     An answer that is not streamed breaks off in the middle of its body instead.
     """
@@ -248,7 +248,7 @@ class ResetConnection:
 
 @dataclass(frozen=True, slots=True)
 class SlowHeaders:
-    """So long nothing, not even the status line; then the answer."""
+    """Send nothing for so many seconds, not even the status line; then the answer."""
 
     seconds: float
     answer: Answer | None = None

@@ -1,7 +1,6 @@
-"""Sockets and HTTP/1.1, no more: reads requests, asks the application, writes its reply.
+"""Sockets and HTTP/1.1: reads requests, calls the application, writes its reply.
 
-A reply without waits is written within the read callback, without a task. What is asked and
-answered is the application's affair.
+A reply without waits is written within the read callback, without a task.
 """
 
 import asyncio
@@ -19,7 +18,7 @@ from holdfast.testing.script import Gate, Hang, HangUp, Pause, ResetConnection
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 
-# SO_LINGER on, zero seconds: closing sends a reset instead of a goodbye.
+# SO_LINGER on, zero seconds: closing sends a reset (RST).
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
@@ -34,7 +33,7 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """The reply, and whom to tell that it is over: `ended(closed_early)`."""
+    """The reply, and the callback for its end: `on_end(closed_early)`."""
 
     reply: Reply
     on_end: Callable[[bool], None]
@@ -91,7 +90,7 @@ class Connection(asyncio.Protocol):
         self._all_written = False
 
     def abort(self) -> asyncio.Task[None] | None:
-        """Drop the client; returns the task that was still answering it."""
+        """Drop the connection; return the task that still wrote the reply, if any."""
         self._end_exchange(closed_early=False)
         self._transport.abort()
         if self._reply_task is not None:
@@ -101,10 +100,10 @@ class Connection(asyncio.Protocol):
     # asyncio's callbacks
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # Not to be asked with isinstance: uvloop's transports are of no class of asyncio.
+        # Not checked with isinstance: uvloop's transports do not subclass those of asyncio.
         self._transport = cast("asyncio.Transport", transport)
-        # With no room to buffer, `pause_writing` says exactly when bytes are still with us, and so
-        # whether a client that closes has been sent everything.
+        # With a limit of zero, writing is paused exactly while bytes are unsent: so we know whether a client that
+        # closes has been sent everything.
         self._transport.set_write_buffer_limits(high=0)
         self._connections.add(self)
 
@@ -192,7 +191,7 @@ class Connection(asyncio.Protocol):
                     self._transport.write(step)
                     await self._writable.wait()
                 case Pause(seconds=seconds):
-                    # Against the schedule, not from now: many small pauses add up without drift.
+                    # Counted from the schedule, not from now, so that many small pauses do not drift.
                     due_at += seconds
                     await asyncio.sleep(due_at - loop.time())
                 case Gate():
@@ -214,7 +213,7 @@ class Connection(asyncio.Protocol):
         self._serve_waiting()
 
     def _finish_when_written(self) -> None:
-        """Everything is handed over: the exchange ends as soon as the last byte has left us."""
+        """End the exchange as soon as the last byte has been sent."""
         if self._writable.is_set():
             self._finish()
         else:

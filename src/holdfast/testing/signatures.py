@@ -1,6 +1,6 @@
-"""Who signed which thought: a provider takes back its own, and refuses another's. Safe from any thread.
+"""Signatures of reasoning: each provider accepts its own and refuses those of others. Safe from any thread.
 
-What nobody signed here is let through: tests write histories by hand.
+Unknown signatures are accepted, because tests write histories by hand.
 """
 
 from collections import defaultdict
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from holdfast.testing.script import Answer, RedactedThinking, Scripted, Thinking
 from holdfast.testing.wires.wire import WireName
 
-# Where a wire has a signature, and what it says of one that it cannot read.
+# The fields with a signature on each wire, and its error for a signature that it cannot verify.
 _SIGNATURE_FIELDS: dict[WireName, tuple[tuple[str, ...], str]] = {
     "anthropic": (("signature", "data"), "Invalid `signature` in `thinking` block"),
     "openai-responses": (
@@ -26,12 +26,12 @@ class Signatures:
         self._signed: defaultdict[WireName, set[str]] = defaultdict(set)
 
     def record(self, wire: WireName, scripted: Scripted) -> None:
-        """What is about to be said on this wire."""
+        """Remember the signatures of an answer that is about to be sent on this wire."""
         if isinstance(scripted, Answer) and wire in _SIGNATURE_FIELDS:
             self._signed[wire].update(_signatures(scripted))
 
     def refusal(self, wire: WireName, body: object) -> str | None:
-        """Why the provider refuses what another one signed."""
+        """Why the provider refuses the body: another provider's signature is in it."""
         if wire not in _SIGNATURE_FIELDS:
             return None
         names, words = _SIGNATURE_FIELDS[wire]

@@ -4,18 +4,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from holdfast.core import context
 from holdfast.core.agents import Actor, Agent
-from holdfast.core.lifecycle import LIVE, Signal
+from holdfast.core.lifecycle import LIVE
 from holdfast.core.messages import Message, Role, default_thread_id, unanswered_calls
 from holdfast.core.paging import Page
 from holdfast.core.runs import Run, RunQuery, RunStatus, StopReason
 from holdfast.errors import Conflict, InvalidArgument, NotFound
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
-from holdfast.usecases import run_ends, system_prompt
+from holdfast.run_end import RunEnd, end_run, report_run_end
+from holdfast.usecases import system_prompt
 
 
 class WindowPart(Struct, frozen=True):
@@ -92,16 +92,16 @@ async def reset(services: Services, actor: Actor, agent_id: str) -> None:
         agent = tx.agents.get(actor.organization_id, agent_id)
         thread_id = default_thread_id(agent.id)
         _refuse_while_running(tx, agent)
-        dropped = _cancel_paused_run(tx, services, agent)
+        cancelled_run = _cancel_paused_run(tx, services, agent)
         row = system_prompt.recompile(tx, agent, services.clock.now(), keep_stamp=False)
         if row is not None:
             tx.messages.rewrite(row)
             tx.messages.set_context(thread_id, [row.id])
-        return dropped
+        return cancelled_run
 
-    dropped = await services.store.write(work)
-    if dropped is not None:
-        run_ends.report_end(services, dropped)
+    cancelled_run = await services.store.write(work)
+    if cancelled_run is not None:
+        report_run_end(services.telemetry, cancelled_run)
 
 
 def set_context(tx: Transaction, agent: Agent, message_ids: Sequence[str]) -> None:
@@ -165,16 +165,16 @@ def _cancel_paused_run(tx: Transaction, services: Services, agent: Agent) -> Run
     if run.status is not RunStatus.PAUSED:
         raise Conflict(f"The run {run.id} was just answered or cancelled. Try again.")
     tx.calls.close(thread_id)
-    ended = replace(run, stop_reason=StopReason.CANCELLED, completed_at=services.clock.now())
-    return tx.runs.transition(ended, Signal.CANCEL)
+    run, _ = end_run(tx, run, RunEnd(reason=StopReason.CANCELLED, now=services.clock.now()))
+    return run
 
 
 def _build_window(
     size: int, rows: Sequence[Message], schemas: tuple[dict[str, Any], ...], recall_count: int
 ) -> Window:
     system = rows[0].text if rows else ""
-    said = tuple(rows[1:])
-    summaries = [row for row in said if row.role is Role.SUMMARY]
+    messages = tuple(rows[1:])
+    summaries = [row for row in messages if row.role is Role.SUMMARY]
     sections = {
         tag: context.find_section(system, tag)
         for tag in ("memory_blocks", "tool_usage_rules", "memory_metadata")
@@ -182,7 +182,9 @@ def _build_window(
     base = system
     for text in sections.values():
         base = base.replace(text, "") if text else base
-    counted = context.without_unfinished_end([row for row in said if row.role is not Role.SUMMARY])
+    counted = context.without_unfinished_end(
+        [row for row in messages if row.role is not Role.SUMMARY]
+    )
     memory = sections["memory_blocks"]
     return Window(
         size=size,
@@ -195,7 +197,7 @@ def _build_window(
         summary=_measure_part("\n".join(row.text for row in summaries)),
         schemas=schemas,
         schema_tokens=context.schema_tokens(schemas),
-        messages=said,
+        messages=messages,
         message_tokens=sum(map(context.message_tokens, counted)),
         context_count=len(rows),
         recall_count=recall_count,

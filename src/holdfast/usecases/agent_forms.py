@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from msgspec import Struct
-
+from holdfast.core.agents import AgentProperties
 from holdfast.core.system_prompt import is_timezone
 from holdfast.core.tool_rules import ToolRule
 from holdfast.errors import Unprocessable
@@ -23,14 +22,10 @@ MAX_NAME_CHARS = 1_000
 _MAX_QUOTED_CHARS = 100
 
 
-class NewAgent(Struct, frozen=True, kw_only=True):
+class NewAgent(AgentProperties, frozen=True, kw_only=True):
     name: str | None = None
     model: RequestedModel = NO_MODEL_REQUESTED
     system: str | None = None
-    description: str | None = None
-    metadata: dict[str, Any] | None = None
-    embedding: str | None = None
-    embedding_config: dict[str, Any] | None = None
     new_blocks: tuple[NewBlock, ...] = ()
     block_ids: tuple[str, ...] = ()
     tool_names: tuple[str, ...] = ()
@@ -41,28 +36,16 @@ class NewAgent(Struct, frozen=True, kw_only=True):
     secrets: Mapping[str, str] = {}
     initial_messages: tuple[MessageInput, ...] = ()
     timezone: str = "UTC"
-    response_format: dict[str, Any] | None = None
     compaction_settings: dict[str, Any] | None = None
     message_buffer_autoclear: bool = False
-    enable_sleeptime: bool | None = None
-    max_files_open: int | None = None
-    per_file_view_window_char_limit: int | None = None
-    hidden: bool | None = None
-    project_id: str | None = None
-    template_id: str | None = None
-    base_template_id: str | None = None
 
 
-class AgentChanges(Struct, frozen=True, kw_only=True):
+class AgentChanges(AgentProperties, frozen=True, kw_only=True):
     """The fields that an update sets. None leaves a field unchanged; a list replaces the whole relation."""
 
     name: str | None = None
     model: RequestedModel = NO_MODEL_REQUESTED
     system: str | None = None
-    description: str | None = None
-    metadata: dict[str, Any] | None = None
-    embedding: str | None = None
-    embedding_config: dict[str, Any] | None = None
     block_ids: tuple[str, ...] | None = None
     tool_ids: tuple[str, ...] | None = None
     tool_rules: tuple[ToolRule, ...] | None = None
@@ -70,16 +53,8 @@ class AgentChanges(Struct, frozen=True, kw_only=True):
     secrets: Mapping[str, str] | None = None
     message_ids: tuple[str, ...] | None = None
     timezone: str | None = None
-    response_format: dict[str, Any] | None = None
     compaction_settings: dict[str, Any] | None = None
     message_buffer_autoclear: bool | None = None
-    enable_sleeptime: bool | None = None
-    max_files_open: int | None = None
-    per_file_view_window_char_limit: int | None = None
-    hidden: bool | None = None
-    project_id: str | None = None
-    template_id: str | None = None
-    base_template_id: str | None = None
     last_stop_reason: str | None = None
     last_run_completion: datetime | None = None
     last_run_duration_ms: int | None = None

@@ -30,6 +30,7 @@ MAX_CANDIDATES = 1_000
 # How many times a message may be passed on from agent to agent.
 MAX_HOPS = 10
 
+# The tool with which older agent types send their text.
 _SEND_MESSAGE = "send_message"
 
 
@@ -48,9 +49,9 @@ async def load_sender(
     actor = Actor(DEFAULT_USER_ID, organization_id)
     if run_id is None:
         return Sender(actor=actor, agent_id=agent_id)
-    asked = (await runs.retrieve(services, actor, run_id)).request
+    request = (await runs.retrieve(services, actor, run_id)).request
     return Sender(
-        actor=actor, agent_id=agent_id, waiting_agent_ids=asked.asked_by, hops=asked.relayed
+        actor=actor, agent_id=agent_id, waiting_agent_ids=request.asked_by, hops=request.relayed
     )
 
 
@@ -67,7 +68,7 @@ async def ask(
     if agent_id in chain:
         raise Conflict(f"The agent {agent_id} waits for your answer and cannot be asked now.")
     sending = asyncio.ensure_future(
-        _start_run(services, sender, agent_id, text, kind="send_message", asked_by=chain)
+        _start_run(services, sender, agent_id, text, kind=messages.SEND_KIND, asked_by=chain)
     )
     try:
         async with asyncio.timeout(timeout_seconds):
@@ -93,14 +94,16 @@ async def ask_matching(
     timeout_seconds: float,
 ) -> dict[str, str]:
     """Ask all agents with these tags. Each value is the answer or the error; the timeout is for all together."""
-    places = asyncio.Semaphore(MAX_CONCURRENT)
+    semaphore = asyncio.Semaphore(MAX_CONCURRENT)
     clock = asyncio.get_running_loop()
-    until = clock.time() + timeout_seconds
+    deadline = clock.time() + timeout_seconds
 
     async def answer(agent_id: str) -> str:
-        async with places:
+        async with semaphore:
             try:
-                return await ask(services, sender, agent_id, text, max(until - clock.time(), 0.0))
+                return await ask(
+                    services, sender, agent_id, text, max(deadline - clock.time(), 0.0)
+                )
             except CallerError as error:
                 return f"Error: {error}"
 
@@ -154,10 +157,10 @@ async def _start_run(
             f"This message has come through {sender.hops} agents already and is not passed on any further."
         )
     request = RunRequest(asked_by=asked_by, relayed=sender.hops + 1)
-    said = MessageInput(role=Role.USER, content=(Text(_with_introduction(sender, text)),))
+    message = MessageInput(role=Role.USER, content=(Text(_with_introduction(sender, text)),))
     new = NewSend(
         agent_id=agent_id,
-        input=(said,),
+        input=(message,),
         request=request,
         kind=kind,
         background=kind == messages.ASYNC_KIND,
@@ -186,8 +189,8 @@ def _reply_text(reply: Reply) -> str:
         )
     if reply.ended.failure is not None:
         raise Conflict(f"The agent {reply.run.agent_id} failed: {reply.ended.failure.message}")
-    spoken = [text for row in reply.messages for text in _message_texts(row) if text]
-    return "\n".join(spoken) or f"The agent {reply.run.agent_id} ended its turn without an answer."
+    texts = [text for row in reply.messages for text in _message_texts(row) if text]
+    return "\n".join(texts) or f"The agent {reply.run.agent_id} ended its turn without an answer."
 
 
 def _message_texts(row: Message) -> Iterator[str]:

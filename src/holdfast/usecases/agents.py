@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from msgspec import structs
 
 from holdfast.core import context, tool_rules
-from holdfast.core.agents import Actor, Agent, AgentQuery, Secret
+from holdfast.core.agents import Actor, Agent, AgentProperties, AgentQuery, Secret
 from holdfast.core.blocks import Block
 from holdfast.core.ids import Kind
 from holdfast.core.messages import Message, Role, Text, default_thread_id
@@ -46,21 +46,10 @@ BASE_TOOLS = ("conversation_search", "memory_insert", "memory_replace")
 
 # Fields that are copied unchanged from the input of a create or an update to the agent.
 _COPIED_FIELDS = (
-    "description",
-    "metadata",
-    "embedding",
-    "embedding_config",
+    *AgentProperties.__struct_fields__,
     "tool_rules",
     "timezone",
-    "response_format",
     "message_buffer_autoclear",
-    "enable_sleeptime",
-    "max_files_open",
-    "per_file_view_window_char_limit",
-    "hidden",
-    "project_id",
-    "template_id",
-    "base_template_id",
 )
 
 

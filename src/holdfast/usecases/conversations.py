@@ -26,37 +26,29 @@ from holdfast.ports.store import Transaction
 from holdfast.usecases import providers, runs, system_prompt
 from holdfast.usecases.messages import Input
 
-_COPIED_FIELDS = (
-    "summary",
-    "description",
-    "model",
-    "settings",
-    "model_settings",
-    "context_window_limit",
-)
 
-
-class NewConversation(Struct, frozen=True, kw_only=True):
+class _ConversationFields(Struct, frozen=True, kw_only=True):
     summary: str | None = None
     description: str | None = None
     model: str | None = None
     settings: ModelSettings | None = None
     model_settings: dict[str, Any] | None = None
     context_window_limit: int | None = None
+
+
+# Fields that are copied unchanged from the input, or from the source of a fork, to the thread.
+_COPIED_FIELDS = _ConversationFields.__struct_fields__
+
+
+class NewConversation(_ConversationFields, frozen=True, kw_only=True):
     hidden: bool | None = None
     # Labels of the agent's blocks that are copied for this conversation alone.
     isolated_block_labels: tuple[str, ...] = ()
 
 
-class ConversationChanges(Struct, frozen=True, kw_only=True):
+class ConversationChanges(_ConversationFields, frozen=True, kw_only=True):
     """The fields that an update sets; None leaves a field unchanged."""
 
-    summary: str | None = None
-    description: str | None = None
-    model: str | None = None
-    settings: ModelSettings | None = None
-    model_settings: dict[str, Any] | None = None
-    context_window_limit: int | None = None
     last_message_at: datetime | None = None
     archived: bool | None = None
 
@@ -74,10 +66,7 @@ class ConversationView(Struct, frozen=True):
 async def create(
     services: Services, actor: Actor, agent_id: str, new: NewConversation
 ) -> ConversationView:
-    if new.model is not None:
-        catalogue = await providers.catalogue_for(services, actor, new.model)
-        await catalogue.prepare(new.model, settings=new.settings is not None)
-        catalogue.find(new.model, must_be_listed=True)
+    await _check_model(services, actor, new)
 
     def work(tx: Transaction) -> ConversationView:
         agent = tx.agents.get(actor.organization_id, agent_id)
@@ -104,8 +93,8 @@ async def fork(
             raise NotFound(
                 f"Message with ID {message_id} is not in the context of the conversation"
             )
-        kept = {name: getattr(source, name) for name in _COPIED_FIELDS}
-        thread = replace(_build_thread(services, actor, agent), hidden=hidden or None, **kept)
+        copied = {name: getattr(source, name) for name in _COPIED_FIELDS}
+        thread = replace(_build_thread(services, actor, agent), hidden=hidden or None, **copied)
         view = _store_conversation(
             tx, services, agent, thread, tx.blocks.thread_blocks([source.id])[source.id]
         )
@@ -143,10 +132,7 @@ async def retrieve(services: Services, actor: Actor, conversation_id: str) -> Co
 async def update(
     services: Services, actor: Actor, conversation_id: str, changes: ConversationChanges
 ) -> ConversationView:
-    if changes.model is not None:
-        catalogue = await providers.catalogue_for(services, actor, changes.model)
-        await catalogue.prepare(changes.model, settings=changes.settings is not None)
-        catalogue.find(changes.model, must_be_listed=True)
+    await _check_model(services, actor, changes)
 
     def work(tx: Transaction) -> ConversationView:
         now = services.clock.now()
@@ -234,6 +220,15 @@ def request_key(items: Iterable[Input]) -> str | None:
     """A key that a request and its retry share, made from the otids that the sender chose; None without otids."""
     otids = sorted({item.otid for item in items if item.otid is not None})
     return hashlib.sha256(json.encode(otids)).hexdigest() if otids else None
+
+
+async def _check_model(services: Services, actor: Actor, fields: _ConversationFields) -> None:
+    """Refuse a handle that the catalogue does not know."""
+    if fields.model is None:
+        return
+    catalogue = await providers.catalogue_for(services, actor, fields.model)
+    await catalogue.prepare(fields.model, settings=fields.settings is not None)
+    catalogue.find(fields.model, must_be_listed=True)
 
 
 def _get_thread(tx: Transaction, actor: Actor, thread_id: str) -> Thread:

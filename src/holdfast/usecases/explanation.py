@@ -35,15 +35,17 @@ class ExplainedRun(Struct, frozen=True):
 
 
 async def explain_run(services: Services, actor: Actor, run_id: str) -> ExplainedRun:
-    carried = services.dispatch.run_holds_thread(run_id)
+    has_worker = services.dispatch.run_holds_thread(run_id)
 
     def load(tx: Transaction) -> ExplainedRun:
         run = tx.runs.get(actor.organization_id, run_id)
         newest = StepQuery(page=Page(limit=1), run_id=run_id)
         step = next(iter(tx.steps.list(run.organization_id, newest)), None)
         costs = tx.steps.sum_costs(run.organization_id, newest)
-        told = explain(_load_facts(tx, services, run, has_worker=carried))
-        return ExplainedRun(run, told, step, costs, has_worker=carried and run.status in HOLDING)
+        explanation = explain(_load_facts(tx, services, run, has_worker=has_worker))
+        return ExplainedRun(
+            run, explanation, step, costs, has_worker=has_worker and run.status in HOLDING
+        )
 
     return await services.store.read(load)
 

@@ -29,35 +29,35 @@ _OK: Final = 200
 async def fetch(services: Services, url: str) -> Image:
     """Fetch the image at this URL. Raises InvalidArgument with the reason if that fails."""
     try:
-        reply = await _follow_redirects(services, url)
+        response = await _follow_redirects(services, url)
     except (Undeliverable, AddressForbidden) as error:
         raise _fetch_error(url, str(error)) from error
-    if reply.status != _OK:
-        raise _fetch_error(url, f"the server answered with status {reply.status}")
-    kind = images.detect_media_type(reply.body)
-    if kind is None:
+    if response.status != _OK:
+        raise _fetch_error(url, f"the server answered with status {response.status}")
+    media_type = images.detect_media_type(response.body)
+    if media_type is None:
         raise _fetch_error(url, images.NOT_AN_IMAGE)
-    return Image(kind, b64encode(reply.body).decode("ascii"))
+    return Image(media_type, b64encode(response.body).decode("ascii"))
 
 
 async def _follow_redirects(services: Services, url: str) -> OutgoingResponse:
     for _ in range(MAX_REDIRECTS + 1):
-        reply = await _get_with_retry(services, url)
-        if reply.status not in _REDIRECT_STATUSES or "location" not in reply.headers:
-            return reply
-        url = urljoin(url, reply.headers["location"])
+        response = await _get_with_retry(services, url)
+        if response.status not in _REDIRECT_STATUSES or "location" not in response.headers:
+            return response
+        url = urljoin(url, response.headers["location"])
     raise Undeliverable(f"it is redirected more than {MAX_REDIRECTS} times")
 
 
 async def _get_with_retry(services: Services, url: str) -> OutgoingResponse:
-    letter = OutgoingRequest(
+    request = OutgoingRequest(
         url=url, timeout_seconds=FETCH_SECONDS, max_response_bytes=MAX_IMAGE_BYTES
     )
     try:
-        return await services.outgoing.send(letter)
+        return await services.outgoing.send(request)
     except Undeliverable:
-        return await services.outgoing.send(letter)
+        return await services.outgoing.send(request)
 
 
-def _fetch_error(url: str, why: str) -> InvalidArgument:
-    return InvalidArgument(f"Failed to fetch image from {url[:200]}: {why.rstrip('.')}.")
+def _fetch_error(url: str, reason: str) -> InvalidArgument:
+    return InvalidArgument(f"Failed to fetch image from {url[:200]}: {reason.rstrip('.')}.")

@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 
 # The run kind of a send without a waiting caller: errors are reported by its run (wire-v1 §6.9).
 ASYNC_KIND = "send_message_async"
+# The run kind of a send whose caller waits for the answer.
+SEND_KIND = "send_message"
 
 
 class MessageInput(Struct, frozen=True, kw_only=True):
@@ -66,7 +68,7 @@ class NewSend(Struct, frozen=True, kw_only=True):
     thread_id: str | None = None
     request: RunRequest = RunRequest()
     override_model: str | None = None
-    kind: str = "send_message"
+    kind: str = SEND_KIND
     background: bool = False
     # A retried request with the same key gets the run that the first one started.
     request_key: str | None = None
@@ -176,24 +178,23 @@ async def _refuse_unpriced(services: Services, run: Run, new: NewSend) -> None:
     handle = new.override_model
 
     def load(tx: Transaction) -> ModelChoice:
-        own = _get_agent(tx, run).model
-        if run.thread_id != default_thread_id(run.agent_id):
-            own = _get_thread(tx, run).choose_model(own)
-        return _override_choice(tx, services, own, run.organization_id, handle) if handle else own
+        current = _choose_model(tx, run, _get_agent(tx, run))
+        if handle is None:
+            return current
+        return _override_choice(tx, services, current, run.organization_id, handle)
 
     choice = await services.store.read(load)
     if await services.prices.find(choice) is None:
         raise InvalidArgument(
-            f"'max_cost' cannot be kept: the price of {choice.handle} is not known. Use "
+            f"'max_cost' cannot be enforced: the price of {choice.handle} is not known. Use "
             "'max_total_tokens' instead."
         )
 
 
 def _store_run(tx: Transaction, run: Run, services: Services, new: NewSend) -> Run:
     agent = _get_agent(tx, run)
-    own = agent.model
+    choice = _choose_model(tx, run, agent)
     if run.thread_id != default_thread_id(agent.id):
-        own = _get_thread(tx, run).choose_model(own)
         tx.threads.record_request(run.thread_id, run.created_at)
     if run.request_key is not None:
         started = tx.runs.find_by_request_key(run.thread_id, run.request_key)
@@ -201,15 +202,15 @@ def _store_run(tx: Transaction, run: Run, services: Services, new: NewSend) -> R
             return started
     override = None
     if new.override_model is not None:
-        override = _override_choice(tx, services, own, run.organization_id, new.override_model)
+        override = _override_choice(tx, services, choice, run.organization_id, new.override_model)
     else:
-        providers.find_catalogue(tx, services, run.organization_id, own.handle).check(own)
+        providers.find_catalogue(tx, services, run.organization_id, choice.handle).check(choice)
     if run.is_answer:
-        manner = next(item.options for item in new.input if isinstance(item, ApprovalInput))
-        run = apply_answer(tx, run, override or own, manner)
+        options = next(item.options for item in new.input if isinstance(item, ApprovalInput))
+        run = apply_answer(tx, run, override or choice, options)
     elif _is_blocked_by_approval(run) and tx.runs.find_paused(run.thread_id) is not None:
-        before = decisions_by_call(tx.messages.context(run.thread_id))
-        raise pending_approval(tx.calls.list_open(run.thread_id), before)
+        decisions = decisions_by_call(tx.messages.context(run.thread_id))
+        raise pending_approval(tx.calls.list_open(run.thread_id), decisions)
     request = replace(run.request, override_model=override)
     run = replace(
         run,
@@ -238,6 +239,13 @@ def _get_thread(tx: Transaction, run: Run) -> Thread:
     if thread.agent_id != run.agent_id:
         raise NotFound(f"Conversation with ID {run.thread_id} not found")
     return thread
+
+
+def _choose_model(tx: Transaction, run: Run, agent: Agent) -> ModelChoice:
+    """The model of the run's thread, without the override of the request."""
+    if run.thread_id == default_thread_id(agent.id):
+        return agent.model
+    return _get_thread(tx, run).choose_model(agent.model)
 
 
 def _override_choice(
@@ -294,9 +302,9 @@ def _build_message(services: Services, actor: Actor, blank: Message, item: Input
         group_id=item.group_id,
     )
     if isinstance(item, ApprovalInput):
-        who = None if item.options.is_expiry else actor.user_id
+        decided_by_id = None if item.options.is_expiry else actor.user_id
         decisions = tuple(
-            replace(decision, decided_by_id=who, decided_at=blank.created_at)
+            replace(decision, decided_by_id=decided_by_id, decided_at=blank.created_at)
             for decision in item.decisions
         )
         return replace(row, decisions=decisions)

@@ -51,8 +51,10 @@ async def prepare(catalogue: Catalogue, requested: RequestedModel) -> None:
     """Load what the catalogue must know about the requested model."""
     handle = requested.handle or catalogue.default_handle()
     if handle is not None and requested != NO_MODEL_REQUESTED:
-        asked = requested.settings is not None or requested.single_settings != ModelSettings()
-        await catalogue.prepare(handle, settings=asked)
+        has_settings = (
+            requested.settings is not None or requested.single_settings != ModelSettings()
+        )
+        await catalogue.prepare(handle, settings=has_settings)
 
 
 def change(catalogue: Catalogue, current: ModelChoice, requested: RequestedModel) -> ModelChoice:
@@ -76,8 +78,8 @@ def change(catalogue: Catalogue, current: ModelChoice, requested: RequestedModel
 def _with_warnings(
     catalogue: Catalogue, choice: ModelChoice, requested: RequestedModel
 ) -> ModelChoice:
-    judged = catalogue.with_warnings(choice)
-    return structs.replace(judged, ignored=(*requested.unknown_settings, *judged.ignored))
+    checked = catalogue.with_warnings(choice)
+    return structs.replace(checked, ignored=(*requested.unknown_settings, *checked.ignored))
 
 
 def _choose_context_window(catalogue: Catalogue, handle: str, requested: RequestedModel) -> int:

@@ -1,6 +1,5 @@
 """User providers, whose keys a user stored (BYOK). Stored keys are never returned (wire-v1 §2.10)."""
 
-import asyncio
 import re
 from collections.abc import Sequence
 
@@ -8,15 +7,12 @@ from msgspec import Struct, structs
 
 from holdfast.core.agents import Actor
 from holdfast.core.ids import Kind
-from holdfast.core.models import ModelInfo
 from holdfast.core.paging import Page
 from holdfast.core.providers import (
     NAME_PATTERN,
-    RESERVED_NAMES,
     Keys,
     Provider,
     ProviderQuery,
-    names_user_provider,
 )
 from holdfast.errors import AlreadyExists, InvalidArgument
 from holdfast.ports.model import Catalogue
@@ -26,7 +22,7 @@ from holdfast.ports.store import Transaction
 # Per organization. Listing models sends a request to each of them.
 MAX_PROVIDERS = 50
 
-_ALL_PROVIDERS = ProviderQuery(page=Page(limit=MAX_PROVIDERS))
+ALL_PROVIDERS = ProviderQuery(page=Page(limit=MAX_PROVIDERS))
 
 
 class ProviderForm(Struct, frozen=True, kw_only=True):
@@ -43,11 +39,11 @@ class ProviderForm(Struct, frozen=True, kw_only=True):
 
 async def create(services: Services, actor: Actor, form: ProviderForm) -> Provider:
     provider = _build_provider(services, actor, form)
-    _check_name(provider.name)
+    _check_name(services, provider.name)
     services.catalogue.with_user_provider(provider)
 
     def work(tx: Transaction) -> None:
-        if len(tx.providers.list(actor.organization_id, _ALL_PROVIDERS)) >= MAX_PROVIDERS:
+        if len(tx.providers.list(actor.organization_id, ALL_PROVIDERS)) >= MAX_PROVIDERS:
             raise InvalidArgument(
                 f"There are {MAX_PROVIDERS} providers already, and no more than that. Delete one first."
             )
@@ -115,24 +111,9 @@ async def refresh(services: Services, actor: Actor, provider_id: str) -> Provide
     return await services.store.write(work)
 
 
-async def list_models(services: Services, actor: Actor) -> list[ModelInfo]:
-    """The models of all user providers of the organization, which are queried concurrently."""
-    found = await list_page(services, actor, _ALL_PROVIDERS)
-    listed = await asyncio.gather(*(_list_models_of(services, provider) for provider in found))
-    return [info for infos in listed for info in infos]
-
-
-async def _list_models_of(services: Services, provider: Provider) -> Sequence[ModelInfo]:
-    try:
-        return await services.catalogue.with_user_provider(provider).list_models()
-    except InvalidArgument:
-        # The operator has restricted the allowed addresses since this provider was stored.
-        return ()
-
-
 async def catalogue_for(services: Services, actor: Actor, handle: str | None) -> Catalogue:
     """The catalogue that knows this handle, including the user provider that the handle names, if any."""
-    if handle is None or not names_user_provider(handle):
+    if handle is None or not _may_be_user_provider(services, handle):
         return services.catalogue
     return await services.store.read(
         lambda tx: find_catalogue(tx, services, actor.organization_id, handle)
@@ -143,12 +124,16 @@ def find_catalogue(
     tx: Transaction, services: Services, organization_id: str, handle: str
 ) -> Catalogue:
     """The same as ``catalogue_for``, within a transaction."""
-    if not names_user_provider(handle):
+    if not _may_be_user_provider(services, handle):
         return services.catalogue
     provider = tx.providers.find_by_name(organization_id, handle.partition("/")[0])
     return (
         services.catalogue if provider is None else services.catalogue.with_user_provider(provider)
     )
+
+
+def _may_be_user_provider(services: Services, handle: str) -> bool:
+    return not services.catalogue.is_reserved(handle.partition("/")[0])
 
 
 def _build_provider(services: Services, actor: Actor, form: ProviderForm) -> Provider:
@@ -183,8 +168,8 @@ def _apply_form(provider: Provider, form: ProviderForm) -> Provider:
     )
 
 
-def _check_name(name: str) -> None:
-    if name in RESERVED_NAMES:
+def _check_name(services: Services, name: str) -> None:
+    if services.catalogue.is_reserved(name):
         raise AlreadyExists(
             f"'{name}' is the name of a provider that the server has. Give yours another name."
         )

@@ -1,4 +1,4 @@
-"""Runs: what one did, what it used, which there are; and stopping one. How is in ``cancellation``."""
+"""Reading runs, their messages, steps and usage; cancelling and deleting them. ``cancellation`` records a cancel."""
 
 import asyncio
 import contextlib
@@ -19,14 +19,15 @@ from holdfast.errors import CallerError, Conflict, NotFound, StaleRun
 from holdfast.ports.bell import CALLBACKS, CANCELS
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
-from holdfast.usecases import cancellation, run_ends
+from holdfast.run_end import report_run_end
+from holdfast.usecases import cancellation
 from holdfast.usecases.cancellation import CancelResult
 
 log = logging.getLogger(__name__)
 
 # A cancel without ids stops at most so many runs at once (wire-v1 §5.5).
 MAX_CANCELLED = 100
-# How long a cancel waits to see its run end: a socket to close, a process group to kill, a commit.
+# How long a cancel waits for the end of its run: a socket is closed, a process group killed, a transaction committed.
 CANCEL_WAIT_SECONDS = 5.0
 
 
@@ -48,7 +49,7 @@ async def annotate(
 
 
 async def remove(services: Services, actor: Actor, run_id: str) -> None:
-    """Forget the run. One that is not over is stopped before: what it waits for would be nobody's."""
+    """Delete the run. A run that is not over is cancelled first, so that no open calls stay without an owner."""
     run = await retrieve(services, actor, run_id)
     if run.status not in FINAL:
         run = await cancel(services, actor, run_id, reason="deleted")
@@ -97,8 +98,8 @@ async def cancel(
     reason: str | None = None,
     action: Action = Action.KEEP,
 ) -> Run:
-    """Put the cancel on record, stop the run, and see it end. A run that is over stays as it is; the answer is the
-    run that was stopped, which need not be the one that asked (``cancellation.meant``)."""
+    """Record the cancel, stop the run, and wait for its end. A run that is over stays as it is. Returns the run that
+    was cancelled, which may be a successor of the given one (``cancellation.cancel_target``)."""
     receipt = Cancellation(
         requested_at=services.clock.now(), requested_by=actor.user_id, reason=reason, action=action
     )
@@ -122,7 +123,7 @@ async def cancel(
             services.bell.ring(CALLBACKS)
         return cancelled.run
 
-    # Whoever asked may go away meanwhile: what is on record must be heard.
+    # The caller may disconnect meanwhile: a recorded cancel must still reach the worker.
     run = await asyncio.shield(record_and_ring())
     if run.status is not RunStatus.CANCELLING:
         return run
@@ -131,16 +132,16 @@ async def cancel(
 
 
 def _report_cancel(services: Services, cancelled: CancelResult) -> None:
-    """What operators are told; a run that nobody carried has ended by this alone."""
+    """Log the cancel; the end of a run that no worker works on is reported here too."""
     run = cancelled.run
     if run.status is RunStatus.CANCELLING:
         log.info("run.cancelling", extra={"run_id": run.id, "agent_id": run.agent_id})
     elif cancelled.ended_here:
-        run_ends.report_end(services, run)
+        report_run_end(services.telemetry, run)
 
 
 async def _wait_until_ended(services: Services, run_id: str) -> None:
-    """The cancel is on record, so it will end; who asked should find it ended, if that is a matter of moments."""
+    """Wait for the end of a run whose cancel is recorded, but not for long: it will end anyway."""
     with contextlib.suppress(TimeoutError):
         async with (
             asyncio.timeout(CANCEL_WAIT_SECONDS),
@@ -159,7 +160,8 @@ async def cancel_all(
     reason: str | None = None,
     action: Action = Action.KEEP,
 ) -> dict[str, bool]:
-    """Cancel each of these; whether it could be. One that cannot does not spare the others."""
+    """Cancel each of these runs, and return whether it was possible. A run that cannot be cancelled does not affect
+    the others."""
     done: dict[str, bool] = {}
     for run_id in runs:
         try:
@@ -174,7 +176,7 @@ async def cancel_all(
 async def list_cancellable(
     services: Services, actor: Actor, *, agent_id: str, thread_id: str | None = None
 ) -> Sequence[str]:
-    """What a cancel without ids means: the live runs, newest first; else those that wait for a person."""
+    """The runs that a cancel without ids means: the live ones, newest first, or else those that wait for a person."""
 
     def load(tx: Transaction) -> Sequence[str]:
         tx.agents.get(actor.organization_id, agent_id)

@@ -57,8 +57,8 @@ async def retrieve_trace(
 
     def load(tx: Transaction) -> tuple[ProviderTrace, Sequence[str]] | None:
         agent_id = tx.steps.get(actor.organization_id, step_id).agent_id
-        kept = tx.traces.list_of_step(actor.organization_id, step_id)
-        return (kept[-1], tx.agents.tags([agent_id]).get(agent_id, ())) if kept else None
+        traces = tx.traces.list_of_step(actor.organization_id, step_id)
+        return (traces[-1], tx.agents.tags([agent_id]).get(agent_id, ())) if traces else None
 
     return await services.store.read(load)
 

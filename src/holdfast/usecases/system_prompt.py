@@ -44,10 +44,10 @@ def rewrite_all(tx: Transaction, agent_id: str, now: datetime) -> None:
     if not threads:
         return
     agent = tx.agents.get(threads[0].organization_id, agent_id)
-    known, stamp = _load_shared_content(tx, agent), human_time(now, agent.timezone)
+    shared, stamp = _load_shared_content(tx, agent), human_time(now, agent.timezone)
     own = tx.blocks.thread_blocks([thread.id for thread in threads])
     for row in load_stored(tx, threads):
-        text = _compile(agent, row.thread_id, known, stamp, own[row.thread_id])
+        text = _compile(agent, row.thread_id, shared, stamp, own[row.thread_id])
         tx.messages.rewrite(replace(row, content=(Text(text),)))
 
 
@@ -57,8 +57,8 @@ def recompile(tx: Transaction, agent: Agent, now: datetime, *, keep_stamp: bool)
     row = next(iter(load_stored(tx, [thread])), None)
     if row is None:
         return None
-    kept = parse_compiled_at(row.text) if keep_stamp else None
-    stamp = kept or human_time(now, agent.timezone)
+    kept_stamp = parse_compiled_at(row.text) if keep_stamp else None
+    stamp = kept_stamp or human_time(now, agent.timezone)
     text = _compile(agent, row.thread_id, _load_shared_content(tx, agent), stamp)
     return replace(row, content=(Text(text),))
 
@@ -84,8 +84,8 @@ class _SharedContent(Struct, frozen=True):
 def _load_shared_content(tx: Transaction, agent: Agent) -> _SharedContent:
     blocks = tuple(tx.agents.blocks([agent.id]).get(agent.id, ()))
     # The system message of each thread does not count.
-    said = tx.messages.count(agent.id) - len(tx.threads.list_of_agent(agent.id))
-    return _SharedContent(blocks, max(said, 0))
+    message_count = tx.messages.count(agent.id) - len(tx.threads.list_of_agent(agent.id))
+    return _SharedContent(blocks, max(message_count, 0))
 
 
 def _compile(

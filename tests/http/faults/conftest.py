@@ -1,10 +1,12 @@
 """The application as it runs, over a real store and the real bridge; the providers are scripted, over real HTTP."""
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from tests.support.http_site import WIRES, Site, open_site
+from tests.support.http_site import LONG_SILENCE_SECONDS, SILENCE_SECONDS, WIRES, Site, open_site
 
 from holdfast.adapters.store.cipher import FernetCipher
 from holdfast.adapters.store.sqlite import SqliteStore
@@ -12,9 +14,21 @@ from holdfast.adapters.store.sqlite import SqliteStore
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
-    home = tmp_path_factory.mktemp("home")
+    async with _open_site(tmp_path_factory.mktemp("home"), LONG_SILENCE_SECONDS) as site:
+        yield site
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running_impatient(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
+    """The same, but it soon gives up a provider that is silent."""
+    async with _open_site(tmp_path_factory.mktemp("home"), SILENCE_SECONDS) as site:
+        yield site
+
+
+@asynccontextmanager
+async def _open_site(home: Path, silence_seconds: float) -> AsyncIterator[Site]:
     store = await SqliteStore.open(home / "holdfast.db", cipher=FernetCipher("test"))
-    async with open_site(store) as site:
+    async with open_site(store, silence_seconds=silence_seconds) as site:
         yield site
     await store.close()
 

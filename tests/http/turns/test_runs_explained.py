@@ -80,8 +80,8 @@ async def test_of_a_long_line_it_is_said_that_it_is_longer(
     third, last = [await get(client, f"runs/{run_id}/explain") for run_id in line[2:]]
 
     assert third["waits_for"]["runs"] == last["waits_for"]["runs"] == line[:2]
-    assert "with 1 more before it" in third["summary"]
-    assert "with more than 1 before it" in last["summary"]
+    assert "and 1 more." in third["summary"]
+    assert "and more than 1 other." in last["summary"]
     model.gate.set()
 
 

@@ -74,9 +74,10 @@ class ProviderCatalogue:
 
     def find(self, handle: str, *, must_be_listed: bool = False) -> ModelInfo:
         provider, name = split_handle(handle)
-        is_offered = handle == GUIDE_HANDLE or provider in self._settings.accounts
-        if not is_offered or (must_be_listed and self._is_missing(provider, name)):
+        if handle != GUIDE_HANDLE and provider not in self._settings.accounts:
             raise unknown_model(handle, self._handles())
+        if must_be_listed and self._is_missing(provider, name):
+            raise unknown_model(handle, self._handles(), f"{provider} does not list {name}.")
         return _model_info(provider, name, self._context_window(provider, name))
 
     def check(self, choice: ModelChoice) -> None:

@@ -28,8 +28,8 @@ def wire_name(provider: str, name: str) -> str:
     return wires[-1] if is_reasoning_model(name) else wires[0]
 
 
-def unknown_model(handle: str, known: list[str]) -> UnknownModel:
-    """The refusal of a handle, in V1's words (wire-v1 §1.11), with what the operator can do."""
+def unknown_model(handle: str, known: list[str], hint: str | None = None) -> UnknownModel:
+    """The refusal of a handle, in V1's words (wire-v1 §1.11), with a hint what to do."""
     row = PROVIDERS.get(handle.partition("/")[0])
-    hint = row.setup_hint if row else _NO_SUCH_PROVIDER
+    hint = hint or (row.setup_hint if row else _NO_SUCH_PROVIDER)
     return UnknownModel(f"Handle {handle} not found, must be one of [{', '.join(known)}]. {hint}")

@@ -1,4 +1,4 @@
-"""HTTP/1.1 to the providers, for streams: what has arrived is handed on whole, with little work per read.
+"""An HTTP/1.1 transport for streams: everything that has arrived is returned by one read, with little work.
 
 httpx's own transport spends 0.07 ms on each read (decisions/0010), more than everything else that happens to a
 token. This one keeps connections open and does no more than the SDKs need: no proxies, no HTTP/2.
@@ -15,7 +15,7 @@ import httpx2
 
 _KEEP_IDLE_SECONDS = 60.0
 _MAX_IDLE = 200
-# A reader that is slower than the provider stops it here.
+# Above this the connection stops reading, until the reader catches up.
 _MAX_UNREAD_BYTES = 1024 * 1024
 
 _FRAMING = (b"content-length", b"transfer-encoding")
@@ -25,7 +25,7 @@ _Origin: TypeAlias = tuple[str, str, int]
 
 class StreamTransport(httpx2.AsyncBaseTransport):
     def __init__(self, ssl_context: ssl.SSLContext | None) -> None:
-        """Without an SSL context only plain HTTP can be spoken."""
+        """Without an SSL context only plain HTTP is possible."""
         self._ssl_context = ssl_context
         self._idle: defaultdict[_Origin, list[_Connection]] = defaultdict(list)
 
@@ -33,13 +33,13 @@ class StreamTransport(httpx2.AsyncBaseTransport):
         timeouts = request.extensions.get("timeout", {})
         sent = await _render(request)
         origin = _origin(request.url)
-        kept = self._take_idle(origin)
-        if kept is not None:
+        idle = self._take_idle(origin)
+        if idle is not None:
             try:
-                return await self._exchange(kept, origin, sent, timeouts.get("read"))
+                return await self._exchange(idle, origin, sent, timeouts.get("read"))
             except (httpx2.ReadError, httpx2.RemoteProtocolError):
-                # Closed by the provider in the moment in which it was taken up again: it never heard us.
-                if kept.has_received:
+                # The provider closed the idle connection just now: it did not receive the request.
+                if idle.has_received:
                     raise
         connection = await self._connect(origin, timeouts.get("connect"))
         return await self._exchange(connection, origin, sent, timeouts.get("read"))
@@ -118,7 +118,7 @@ class _Body(httpx2.AsyncByteStream):
 
 
 class _Connection(asyncio.Protocol):
-    """One connection, one response at a time. Only ``httptools`` knows HTTP here."""
+    """One connection, one response at a time. ``httptools`` parses HTTP."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -141,9 +141,9 @@ class _Connection(asyncio.Protocol):
 
     @property
     def is_fresh(self) -> bool:
-        """Whether it may be used again: nobody has closed it, and it has not rested for too long."""
-        rested = self._loop.time() - self._idle_since
-        return not self._transport.is_closing() and rested < _KEEP_IDLE_SECONDS
+        """Whether it may be used again: it is open and has not been idle for too long."""
+        idle_seconds = self._loop.time() - self._idle_since
+        return not self._transport.is_closing() and idle_seconds < _KEEP_IDLE_SECONDS
 
     @property
     def is_reusable(self) -> bool:
@@ -159,7 +159,7 @@ class _Connection(asyncio.Protocol):
             await self._wait_for_data()
 
     async def read(self) -> bytes:
-        """All of the body that has arrived; nothing at its end."""
+        """All of the body that has arrived; empty at its end."""
         while not self._received:
             if self._complete:
                 return b""
@@ -182,7 +182,9 @@ class _Connection(asyncio.Protocol):
             raise self._failure
         self._waiter = self._loop.create_future()
         timer = self._silence_seconds and self._loop.call_later(
-            self._silence_seconds, self._fail, httpx2.ReadTimeout("The provider fell silent.")
+            self._silence_seconds,
+            self._fail,
+            httpx2.ReadTimeout("The provider sent nothing for too long."),
         )
         try:
             await self._waiter
@@ -218,12 +220,18 @@ class _Connection(asyncio.Protocol):
         if error is not None:
             self._fail(httpx2.ReadError(str(error) or type(error).__name__))
         elif not self.status:
-            self._fail(httpx2.RemoteProtocolError("The provider hung up without an answer."))
+            self._fail(
+                httpx2.RemoteProtocolError("The provider closed the connection without an answer.")
+            )
         elif self._ends_with_connection():
             self._complete = True
             self._wake()
         elif not self._complete:
-            self._fail(httpx2.RemoteProtocolError("The provider hung up in mid-answer."))
+            self._fail(
+                httpx2.RemoteProtocolError(
+                    "The provider closed the connection in the middle of the answer."
+                )
+            )
 
     def _ends_with_connection(self) -> bool:
         return not any(name.lower() in _FRAMING for name, _ in self.headers)
@@ -236,7 +244,7 @@ class _Connection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
         if status < 200:
-            # "Continue" and its like announce the real answer.
+            # 1xx statuses come before the real answer.
             self.headers = []
         else:
             self.status = status
@@ -254,7 +262,7 @@ class _Connection(asyncio.Protocol):
 
 
 async def _render(request: httpx2.Request) -> bytes:
-    """The request in one piece, whatever it is made of."""
+    """The request as bytes."""
     stream = cast("httpx2.AsyncByteStream", request.stream)
     body = b"".join([piece async for piece in stream])
     lines = [b"%b %b HTTP/1.1" % (request.method.encode(), request.url.raw_path)]

@@ -20,11 +20,10 @@ import stat
 import sys
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from holdfast.adapters.sandbox.uninterrupted import finish_despite_cancel
 from holdfast.errors import ToolError
 
 log = logging.getLogger(__name__)
@@ -288,3 +287,16 @@ def _pip_environment() -> dict[str, str]:
         or name.startswith(("PIP_", "LC_"))
     }
     return {"PIP_ONLY_BINARY": ":all:", **taken}
+
+
+async def finish_despite_cancel(work: Coroutine[Any, Any, None]) -> None:
+    """Await the work to its end even if this task is cancelled; raise the cancellation afterwards."""
+    task = asyncio.create_task(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled

@@ -16,14 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from holdfast.adapters.sandbox.environments import Environments
+from holdfast.adapters.sandbox.environments import Environments, finish_despite_cancel
 from holdfast.adapters.sandbox.fork_server_pool import (
     ForkServerPool,
     ForkServerProcess,
     inherited_environment,
 )
 from holdfast.adapters.sandbox.isolation import Isolation
-from holdfast.adapters.sandbox.uninterrupted import finish_despite_cancel
 from holdfast.errors import BackendError, ToolError
 from holdfast.ports.sandbox import SandboxCall, SandboxLimits, SandboxResult
 

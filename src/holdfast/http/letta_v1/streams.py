@@ -1,7 +1,7 @@
-"""Runs as streams: what a route answers with when it streams (wire-v1 §4.2). A reader never owns its run."""
+"""Answers that stream a run (wire-v1 §4.2). A run does not depend on those who read it."""
 
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any, Final, Literal
@@ -10,6 +10,7 @@ from holdfast.core.agents import Actor
 from holdfast.core.events import Event, RunEnded
 from holdfast.core.runs import Run
 from holdfast.errors import AnswerMismatch, CallerError, HoldfastError, PendingApproval, StaleRun
+from holdfast.http.letta_v1.schemas.messages import ErrorMessage, StreamItem
 from holdfast.http.letta_v1.to_wire.stream import (
     StreamView,
     ping,
@@ -30,12 +31,13 @@ OnDisconnect = Literal["continue", "cancel"]
 STREAM_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "description": "The run's events, one JSON object each, and last [DONE].",
-        # No schema: OpenAPI has no word for a line of events, and a wrong one misleads whoever generates code.
+        # No schema: OpenAPI cannot describe a stream of events, and a wrong schema would mislead code generators.
         "content": {MEDIA_TYPE: {}},
     }
 }
 
-# Refused before there is a run, yet V1's loop found these, after its headers were out (wire-v1 §4.2).
+# These are refused before there is a run. V1 noticed them only after it had sent the headers, so clients expect
+# them in the stream (wire-v1 §4.2).
 _REFUSED_IN_STREAM = (CallerError, AnswerMismatch, PendingApproval)
 
 
@@ -48,8 +50,11 @@ def with_stream(responses: dict[int | str, dict[str, Any]]) -> dict[int | str, d
 async def stream_send(
     services: Services, actor: Actor, new: NewSend, *, on_disconnect: OnDisconnect = "continue"
 ) -> EventStream:
-    """Send, and answer with the run's stream. In the foreground it begins with the run's turn, so that a
-    busy thread is still a 409; in the background there is no hurry."""
+    """Send, and answer with the run's stream.
+
+    The stream of a run in the foreground begins when it is the run's turn: until then a busy thread can still be
+    answered with a 409.
+    """
     try:
         run = await messages.send(services, actor, new)
     except CallerError as error:
@@ -64,7 +69,7 @@ async def stream_send(
 def stream_from_start(
     services: Services, actor: Actor, run: Run, *, on_disconnect: OnDisconnect = "continue"
 ) -> EventStream:
-    """The run from its beginning, as its request wished."""
+    """The run from its beginning, with the options of its request."""
     reader = _RunReader(services, run, view_of(run))
     return EventStream(
         reader.chunks(),
@@ -76,7 +81,7 @@ def stream_from_start(
 def resume_stream(
     services: Services, run: Run, *, after: int = 0, include_pings: bool = True
 ) -> EventStream:
-    """What follows the event of this number, of any run: live, ended, begun in the foreground or not."""
+    """The events after this number, of any run: live or ended, in the foreground or in the background."""
     reader = _RunReader(services, run, view_of(run, resumed=True), after)
     return EventStream(
         reader.chunks(), keep_alive=reader.ping if include_pings else _keep_alive_comment
@@ -84,7 +89,7 @@ def resume_stream(
 
 
 class _RunReader:
-    """A place in a run's log, and how what follows is shown."""
+    """A position in a run's event log, and how the events after it are shown."""
 
     def __init__(self, services: Services, run: Run, view: StreamView, after: int = 0) -> None:
         self._services = services
@@ -104,18 +109,16 @@ class _RunReader:
                         yield chunk
         except HoldfastError:
             log.exception("stream.failed", extra={"run_id": self._run.id})
-        # A log that ends without the run's end (the server stops, or cannot read on) ends the stream
-        # without a word: any ending would be a lie, and the client can resume from its last number.
+        # If the log stops before the run has ended (the server stops, or cannot read on), the stream ends without a
+        # stop reason: any would be wrong, and the client can resume from its last event.
 
     def ping(self) -> bytes:
         services = self._services
         seq = self._seq if self._view.numbered and self._seq else None
-        return encode_frames(
-            [ping(self._run.id, services.ids.new_otid(), services.clock.now(), seq)]
-        )
+        return _encode([ping(self._run.id, services.ids.new_otid(), services.clock.now(), seq)])
 
     async def cancel(self, actor: Actor) -> None:
-        """Stop the run, unless its end was on its way to the client already."""
+        """Cancel the run, unless its end has already been sent."""
         if self._ended:
             return
         try:
@@ -124,7 +127,7 @@ class _RunReader:
             log.info("run.not_cancelled", extra={"run_id": self._run.id}, exc_info=True)
 
     def _chunk(self, events: Sequence[Event]) -> bytes:
-        chunk = encode_frames(stream_items(events, self._view, self._services.clock.now()))
+        chunk = _encode(stream_items(events, self._view, self._services.clock.now()))
         self._seq = events[-1].seq
         self._ended = isinstance(events[-1].fact, RunEnded)
         return chunk + DONE if self._ended else chunk
@@ -134,9 +137,13 @@ class _RunReader:
         return run.completed_at is not None and self._seq >= run.last_event_seq
 
 
+def _encode(items: Iterable[StreamItem]) -> bytes:
+    return encode_frames(items, ErrorMessage)
+
+
 def _keep_alive_comment() -> bytes:
     return KEEP_ALIVE_COMMENT
 
 
 async def _refusal_chunks(error: CallerError) -> AsyncGenerator[bytes, None]:
-    yield encode_frames(refusal_items(error)) + DONE
+    yield _encode(refusal_items(error)) + DONE

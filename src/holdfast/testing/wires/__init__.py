@@ -1,4 +1,4 @@
-"""The provider APIs that are spoken, by the path at which each is asked."""
+"""The provider APIs that the scripted provider implements, by path."""
 
 import re
 from urllib.parse import unquote
@@ -8,7 +8,7 @@ from holdfast.testing.wires.wire import Body, Wire
 
 _WIRES = (openai_chat.WIRE, openai_responses.WIRE, anthropic.WIRE)
 
-# Its SDK asks for different editions, and Vertex below a project: all are alike in what is spoken here.
+# The SDK uses several versions of the path, and Vertex one below a project; the bodies are the same.
 _GOOGLE = re.compile(
     r"/v1(beta\d?|alpha)?/(projects/[^/]+/locations/[^/]+/publishers/google/)?"
     r"models/(?P<model>[^:]+):(?P<how>streamGenerateContent|generateContent)"
@@ -18,9 +18,9 @@ _BEDROCK = re.compile(r"/model/(?P<model>[^/]+)/(?P<how>converse-stream|converse
 
 
 def wire_at(path: str) -> tuple[Wire, Body] | None:
-    """The API that is asked at this path, and what the path says of the request."""
+    """The API at this path, and the part of the request that the path contains."""
     for wire in _WIRES:
-        # Compatible servers have the same API below paths of their own.
+        # Compatible servers have the same API below other paths.
         if path.endswith(wire.path.removeprefix("/v1")):
             return wire, {}
     if asked := _GOOGLE.fullmatch(path):

@@ -76,8 +76,8 @@ def error(fault: HttpError) -> bytes:
     kind = _ERROR_TYPES.get(
         fault.status, "api_error" if fault.status >= 500 else "invalid_request_error"
     )
-    told = {"type": fault.type or kind, "message": fault.message}
-    return encode({"type": "error", "error": told, "request_id": "req_scripted"})
+    details = {"type": fault.type or kind, "message": fault.message}
+    return encode({"type": "error", "error": details, "request_id": "req_scripted"})
 
 
 def error_event(fault: HttpError, _events_before: int) -> bytes:

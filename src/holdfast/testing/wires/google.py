@@ -63,8 +63,8 @@ def error(fault: HttpError) -> bytes:
     status = _STATUSES.get(
         fault.status, "INTERNAL" if fault.status >= 500 else "FAILED_PRECONDITION"
     )
-    told = {"code": fault.status, "message": fault.message, "status": fault.type or status}
-    return encode({"error": told})
+    details = {"code": fault.status, "message": fault.message, "status": fault.type or status}
+    return encode({"error": details})
 
 
 def error_event(fault: HttpError, _events_before: int) -> bytes:
@@ -72,7 +72,7 @@ def error_event(fault: HttpError, _events_before: int) -> bytes:
 
 
 def _signed_parts(blocks: list[Block]) -> Iterator[tuple[dict[str, Any], Block | None]]:
-    """Each block as a part. A thought's signature stands with what came of the thought."""
+    """Each block as a part. A thought's signature is sent with the part that follows the thought."""
     signature: str | None = None
     for block in blocks:
         match block.content:
@@ -105,7 +105,7 @@ def _part(content: Content) -> dict[str, Any]:
 
 
 def _part_pieces(part: dict[str, Any], block: Block | None) -> Iterator[dict[str, Any] | Streamed]:
-    """A part in pieces, its signature with the last; calls come whole on this wire."""
+    """A part in pieces, its signature with the last; this wire sends calls in one piece."""
     if block is None or "text" not in part:
         yield part
         yield from block.interruptions if block else ()
@@ -120,7 +120,7 @@ def _part_pieces(part: dict[str, Any], block: Block | None) -> Iterator[dict[str
 
 
 def _arguments(call: ToolCall) -> object:
-    """Always an object here: what a test scripted otherwise stands inside one."""
+    """Always an object on this wire: anything else that a test scripted is put inside one."""
     try:
         decoded = msgspec.json.decode(call.arguments_text)
     except msgspec.DecodeError:

@@ -64,7 +64,7 @@ def stream(answer: Answer, response_id: str, body: Body) -> Iterator[Streamed]:
         yield from render_pieces(block, before + start, end + after)
     asked = (body.get("stream_options") or {}).get("include_usage")
     usage = encode(_usage(answer.usage))
-    # Mistral counts without being asked, in the last piece.
+    # Mistral sends the usage without being asked, in the last chunk.
     unasked = b',"usage":' + usage if not asked and "mistral" in str(body.get("model")) else b""
     yield before + b'{},"finish_reason":%b}]%b}\n\n' % (encode(answer.finish_reason), unasked)
     if asked:
@@ -91,7 +91,7 @@ def _call_start(call: ToolCall, index: int) -> bytes:
 
 
 def _delta_frame(content: Content, call_index: int) -> tuple[bytes, bytes]:
-    """What stands before and after each piece of such content."""
+    """The JSON before and after each piece of such content."""
     match content:
         case ToolCall():
             return b'{"tool_calls":[{"index":%d,"function":{"arguments":' % call_index, b"}}]}"

@@ -41,8 +41,8 @@ def stream(answer: Answer, response_id: str, body: Body) -> Iterator[Streamed]:
 
 
 def error_event(fault: HttpError, events_before: int) -> bytes:
-    told = {"code": fault.code or "server_error", "message": fault.message, "param": None}
-    return _Events(count(events_before)).event("error", told)
+    details = {"code": fault.code or "server_error", "message": fault.message, "param": None}
+    return _Events(count(events_before)).event("error", details)
 
 
 @dataclass(slots=True)

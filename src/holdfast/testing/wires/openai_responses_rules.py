@@ -83,7 +83,7 @@ def _id_refusals(items: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def _unstored_item_refusals(items: list[dict[str, Any]]) -> Iterator[str]:
-    """What the provider was told not to keep must come back whole."""
+    """With `store: false` a reasoning item must be sent back with its encrypted content."""
     for item in items:
         if item.get("type") == "reasoning" and not item.get("encrypted_content"):
             yield (

@@ -1,4 +1,4 @@
-"""What functions and their calls may be called, and which models see no pictures, on both OpenAI wires. Pure."""
+"""Rules of both OpenAI wires for the names of functions, the ids of calls, and models that take no images. Pure."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 _PATTERN = "^[a-zA-Z0-9_-]+$"
 _NAME = re.compile(r"[a-zA-Z0-9_-]+")
 _MAX_CHARS = 64
-# Models of those who speak these wires that take text and nothing else.
+# Models on these wires that accept text only.
 _TEXT_ONLY = re.compile(
     r"gpt-3\.5.*|gpt-4(-0613)?|o3-mini|deepseek-(chat|reasoner)|llama-?3(\.[13])?([-:].*)?|text-only.*"
 )

@@ -1,4 +1,4 @@
-"""What each wire must be able to do, and what their renderings share. Pure."""
+"""What each wire implements, and what they share. Pure."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -24,8 +24,8 @@ encode = msgspec.json.encode
 class Wire:
     """One provider API.
 
-    `whole` and `stream` render an answer under a response id for a request's body; in it every
-    tool call has its id. `error_event` renders an error in a stream, after so many events.
+    `response_body` and `stream` render an answer with a response id for a request's body; every tool call
+    of the answer has an id. `error_event` renders an error in a stream, after so many events.
     `refusal` says why the real provider would refuse the body, if it would.
     """
 
@@ -41,6 +41,6 @@ class Wire:
 
 
 def render_pieces(block: Block, before: bytes, after: bytes) -> Iterator[Streamed]:
-    """Render each piece of a block as an event of its own; interruptions stay where they are."""
+    """Render each piece of a block as one event; interruptions stay where they are."""
     for step in block.flow:
         yield before + encode(step) + after if isinstance(step, str) else step

@@ -1,4 +1,4 @@
-"""A tool's arguments read out of plain words: ``num_sides 16``, ``num_sides=16``, ``{"num_sides": 16}``. Pure."""
+"""Parses a tool's arguments from plain text: ``num_sides 16``, ``num_sides=16``, ``{"num_sides": 16}``. Pure."""
 
 import json
 import re
@@ -19,7 +19,7 @@ _NO = {"false", "no", "off", "0"}
 
 
 class ParsedArguments(Struct, frozen=True):
-    """The arguments that were found, and what stands in the way of calling the tool with them."""
+    """The arguments that were found, and those that are missing or cannot be parsed."""
 
     arguments: dict[str, Any]
     missing: tuple[str, ...] = ()
@@ -27,7 +27,7 @@ class ParsedArguments(Struct, frozen=True):
 
 
 class Mention(Struct, frozen=True):
-    """A name in a text, with what stands before it, and the words from it to the next name."""
+    """A name in a text, with the text before it, and the text from it to the next name."""
 
     name: str
     before: str
@@ -76,14 +76,14 @@ def _parse_json_object(words: str) -> dict[str, Any] | None:
 
 
 def _parse_named(words: str, properties: Mapping[str, Any]) -> dict[str, str]:
-    """Each property's words reach from its name to the name of the next one."""
+    """A property's value is the text from its name to the next property's name."""
     return {mention.name: _trim(mention.words) for mention in find_mentions(words, properties)}
 
 
 def _parse_positional(
     words: str, properties: Mapping[str, Any], required: list[str]
 ) -> dict[str, str]:
-    """``roll_dice 16``: a value without a name is for the only argument that it can be for."""
+    """``roll_dice 16``: a value without a name belongs to the only argument."""
     names = required or list(properties)
     value = _trim(words)
     return {names[0]: value} if len(names) == 1 and value else {}
@@ -100,7 +100,7 @@ def _trim(words: str) -> str:
 
 
 def _coerce(value: Any, schema: Mapping[str, Any]) -> Any:
-    """The value in the type that the schema asks for; ValueError if it has not that form."""
+    """The value in the type of the schema; ValueError if it does not fit."""
     if not isinstance(value, str):
         return value
     choices = schema.get("enum")
@@ -115,7 +115,7 @@ def _coerce(value: Any, schema: Mapping[str, Any]) -> Any:
 
 
 def _schema_types(schema: Mapping[str, Any]) -> list[str]:
-    """The types in question; text last, because everything is text."""
+    """The schema's types; text last, because every value is text."""
     options = schema.get("anyOf") or schema.get("oneOf") or [schema]
     kinds = [kind for option in options for kind in _as_list(option.get("type", "string"))]
     return sorted(kinds, key=lambda kind: kind == "string")

@@ -1,7 +1,4 @@
-"""The guide (``holdfast/guide``): a scripted model that needs no key, so that a newcomer can try everything.
-
-What it does is decided in ``guide_plan``; here it is said, word by word.
-"""
+"""Streams the guide's answers word by word. What it answers is decided in ``plan``."""
 
 import asyncio
 import re
@@ -17,7 +14,7 @@ from holdfast.core.runs import Usage
 from holdfast.core.turn import Finish
 from holdfast.ports.model import Answer, ModelEvent, Question, TextDelta, ToolCallDelta
 
-# Slow enough to press a button in between.
+# Slow enough to press a button while it counts.
 COUNT_SECONDS = 0.3
 
 _WORD = re.compile(r"\s*\S+|\s+")
@@ -33,15 +30,15 @@ class Guide:
             yield events
 
     async def _answer(self, question: Question, plan: Plan) -> AsyncGenerator[ModelEvent, None]:
-        said: list[str] = []
+        words: list[str] = []
         async with aclosing(self._stream_text(plan)) as pieces:
             async for piece in pieces:
-                said.append(piece)
+                words.append(piece)
                 yield TextDelta(piece)
         calls = tuple(_tool_calls(plan))
         for call in calls:
             yield ToolCallDelta(call.id, call.name, call.arguments)
-        text = "".join(said)
+        text = "".join(words)
         yield Answer(
             content=(Text(text),) if text else (),
             tool_calls=calls,
@@ -69,6 +66,6 @@ def _tool_calls(plan: Plan) -> Iterator[ToolCall]:
 
 
 def _usage(question: Question, text: str) -> Usage:
-    """Words stand for tokens: a script has none, and figures that move are good to look at."""
-    heard = sum(len(row.text.split()) for row in question.history)
-    return Usage(prompt_tokens=heard, completion_tokens=len(text.split()))
+    """A script has no tokens, so words are counted: a newcomer sees usage that grows."""
+    prompt_words = sum(len(row.text.split()) for row in question.history)
+    return Usage(prompt_tokens=prompt_words, completion_tokens=len(text.split()))

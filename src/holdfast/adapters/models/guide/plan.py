@@ -1,4 +1,4 @@
-"""What the guide does next, decided from what was said and which tools there are. Pure."""
+"""Decides what the guide does next, from the history and the tools. Pure."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.adapters.models.guide import arguments
+from holdfast.adapters.models.providers.table import SUGGESTED_VARIABLES
 from holdfast.core.messages import Message, Outcome, Role, ToolReturn
 from holdfast.core.traces import CallType
 from holdfast.ports.model import Question, ToolOffer
@@ -57,11 +58,11 @@ def decide(question: Question) -> Plan:
     history = question.history
     if question.call_type is CallType.SUMMARIZATION:
         return Say(_summarize(history[-1].text))
-    spoken = [place for place, row in enumerate(history) if _is_user_message(row)]
-    text = history[spoken[-1]].text if spoken else ""
-    since = history[spoken[-1] + 1 :] if spoken else history
-    asked = list(_find_requested_calls(text, question.tools))
-    rest = asked[sum(len(row.tool_calls) for row in since) :]
+    asked_at = [index for index, row in enumerate(history) if _is_user_message(row)]
+    text = history[asked_at[-1]].text if asked_at else ""
+    since = history[asked_at[-1] + 1 :] if asked_at else history
+    requested = list(_find_requested_calls(text, question.tools))
+    rest = requested[sum(len(row.tool_calls) for row in since) :]
     if rest:
         return _plan_calls(rest, parallel=question.parallel_tool_calls)
     if question.force_tool and question.tools:
@@ -73,10 +74,10 @@ def decide(question: Question) -> Plan:
 
 
 def _summarize(transcript: str) -> str:
-    """What a script can make of a transcript: the beginning of everything that the user said."""
-    said = [found.strip()[:_SUMMARY_CHARS] for found in _USER_LINE.findall(transcript)]
-    told = "; ".join(f"“{words}”" for words in said) or "nothing"
-    return f"The user said: {told}."
+    """A summary of the transcript: the beginning of each message of the user."""
+    lines = [found.strip()[:_SUMMARY_CHARS] for found in _USER_LINE.findall(transcript)]
+    quoted = "; ".join(f"“{line}”" for line in lines) or "nothing"
+    return f"The user said: {quoted}."
 
 
 def _is_user_message(row: Message) -> bool:
@@ -89,7 +90,7 @@ class _RequestedCall(Struct, frozen=True):
 
 
 def _find_requested_calls(text: str, tools: Sequence[ToolOffer]) -> Iterator[_RequestedCall]:
-    """The tools that the text names, in its order, each with the words up to the next one."""
+    """The tools that the text names, in its order, each with the text up to the next one."""
     by_name = {tool.name: tool for tool in tools}
     for mention in arguments.find_mentions(text, by_name):
         if _is_call_request(mention):
@@ -98,7 +99,7 @@ def _find_requested_calls(text: str, tools: Sequence[ToolOffer]) -> Iterator[_Re
 
 
 def _is_call_request(mention: arguments.Mention) -> bool:
-    """A tool may be called by an everyday word; that alone is no wish to call it."""
+    """Whether the text asks for a call. A tool's name can be an everyday word, which alone does not."""
     return (
         "_" in mention.name
         or not mention.before.strip()
@@ -129,7 +130,7 @@ def _problems(asked: _RequestedCall) -> Iterator[str]:
 
 
 def _sample_call(tool: ToolOffer, text: str) -> Call:
-    """A call that the rules force on a script that was asked for none."""
+    """A call with sample arguments, for tool rules that force one."""
     properties = tool.parameters.get("properties") or {}
     required = tool.parameters.get("required") or []
     return Call(
@@ -185,10 +186,10 @@ def _plan_count(found: re.Match[str]) -> Count:
 
 
 def _describe_last_message(history: Sequence[Message]) -> str:
-    spoken = [row for row in history if _is_user_message(row)]
-    if len(spoken) < 2:
+    messages = [row for row in history if _is_user_message(row)]
+    if len(messages) < 2:
         return "You have not said anything before this."
-    return f"Before this you said: {spoken[-2].text}"
+    return f"Before this you said: {messages[-2].text}"
 
 
 def _describe_memory(history: Sequence[Message]) -> str:
@@ -209,7 +210,7 @@ def _describe_features(tools: Sequence[ToolOffer]) -> str:
     return (
         f"{offered} Say “count to 30” and I count slowly, so that there is something to cancel. "
         "Ask what I have in my memory blocks, or what you said before. "
-        "For a real model set OPENAI_API_KEY or ANTHROPIC_API_KEY."
+        f"For a real model set {' or '.join(SUGGESTED_VARIABLES)}."
     )
 
 

@@ -1,4 +1,4 @@
-"""From pydantic-ai's stream to our events: deltas as they come, then the whole answer."""
+"""Converts pydantic-ai's stream to our events: deltas as they come, then the whole answer."""
 
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from secrets import token_hex
@@ -44,13 +44,13 @@ from holdfast.ports.model import (
 
 _STREAM_CUT_OFF = "The provider's stream ended in the middle of the answer."
 
-# So pydantic-ai marks ids that it made up.
+# pydantic-ai marks the ids that it generates.
 _GENERATED_ID_PREFIX = "pyd_ai_"
 _REDACTED_IDS = ("redacted_thinking", "redacted_content")
 
 _NO_ARGUMENTS = "{}"
 
-# Each count stands under one of these names in the details, if the provider reported it at all.
+# Each count has one of these names in the details, if the provider reported it.
 _CACHE_READ = ("cached_tokens", "cache_read_input_tokens", "cached_content_tokens")
 _CACHE_WRITE = ("cache_write_tokens", "cache_creation_input_tokens")
 _REASONING = ("reasoning_tokens", "thinking_tokens", "thoughts_tokens")
@@ -62,32 +62,32 @@ async def answer_events(
     secrets: tuple[str, ...],
     failures: SdkFailures = NO_SDK_FAILURES,
 ) -> AsyncGenerator[ModelEvent, None]:
-    """The deltas of the stream, then the answer. Call ids of the history are not given again.
+    """The deltas of the stream, then the answer. No call gets an id that the history has.
 
-    What is told goes by the parts of the answer: one after the other, each thought shown or told as hidden.
+    Events follow the parts of the answer in order; thinking without text becomes a HiddenThinking.
     """
     calls = _CallIds(history)
-    thought = _HiddenThinkingTracker()
-    count = _UsageTracker(stream)
+    thinking = _HiddenThinkingTracker()
+    usage = _UsageTracker(stream)
     with translate_errors(secrets, failures, reading=True):
         async for event in read_stream_events(stream):
             if isinstance(event, PartDeltaEvent):
-                told = _on_part_delta(event, calls, thought)
+                model_event = _on_part_delta(event, calls, thinking)
             elif isinstance(event, PartStartEvent):
-                hidden = thought.finish(event.index)
+                hidden = thinking.finish(event.index)
                 if hidden is not None:
                     yield hidden
-                told = _on_part_start(event, calls, thought)
+                model_event = _on_part_start(event, calls, thinking)
             else:
                 continue
-            counted = count.take_update()
-            if counted is not None:
-                yield counted
-            if told is not None:
-                yield told
-    for left in (thought.finish(None), *calls.close_empty()):
-        if left is not None:
-            yield left
+            update = usage.take_update()
+            if update is not None:
+                yield update
+            if model_event is not None:
+                yield model_event
+    for last in (thinking.finish(None), *calls.close_empty()):
+        if last is not None:
+            yield last
     response = stream.get()
     refusal = _refusal(response)
     if refusal is not None:
@@ -96,7 +96,7 @@ async def answer_events(
 
 
 class _UsageTracker:
-    """What the provider has counted so far."""
+    """Reports the provider's token counts when they change."""
 
     def __init__(self, stream: StreamedResponse) -> None:
         self._stream = stream
@@ -104,7 +104,7 @@ class _UsageTracker:
         self._reported = Usage()
 
     def take_update(self) -> UsageUpdate | None:
-        # Another object each time it is counted, so that to look costs nothing.
+        # pydantic-ai replaces the object at each count, so this comparison is enough.
         if self._stream.usage is self._seen:
             return None
         self._seen = self._stream.usage
@@ -113,7 +113,7 @@ class _UsageTracker:
 
 
 class _CallIds:
-    """The ids of this answer's calls, by their place among the parts."""
+    """The ids of this answer's calls, by the index of their part."""
 
     def __init__(self, history: tuple[Message, ...]) -> None:
         self._history = history
@@ -122,7 +122,7 @@ class _CallIds:
         self._without_arguments: set[int] = set()
 
     def id(self, index: int, proposed: str) -> str:
-        """The provider's id, or one of ours if it gave none, an unusable one, or one used before."""
+        """The provider's id, or a new one if it gave none, an unusable one, or one that was used before."""
         if index not in self._given:
             usable = is_usable(proposed) and not proposed.startswith(_GENERATED_ID_PREFIX)
             taken = not usable or proposed in self._given.values() or self._was_used(proposed)
@@ -140,7 +140,7 @@ class _CallIds:
         return ToolCallDelta(self.id(index, proposed), self._names[index], arguments)
 
     def close_empty(self) -> Iterator[ToolCallDelta]:
-        """A call that came without any is stored with none, and told so."""
+        """A delta with empty arguments for each call that got none."""
         for index in sorted(self._without_arguments):
             yield ToolCallDelta(self._given[index], self._names[index], _NO_ARGUMENTS)
 
@@ -149,7 +149,7 @@ class _CallIds:
 
 
 class _HiddenThinkingTracker:
-    """The thought that has begun without a word. That it has none is known when the next part begins."""
+    """Tracks thinking that has begun without text. Whether it stays without is known when the next part begins."""
 
     def __init__(self) -> None:
         self._index: int | None = None
@@ -239,7 +239,7 @@ def _content_parts(parts: Sequence[ModelResponsePart]) -> Iterator[Part]:
 
 
 def _has_content(part: ThinkingPart) -> bool:
-    """Not a thought that is nothing at all: neither words nor anything that the provider wants back."""
+    """Whether the thinking has text, or anything that must be sent back to the provider."""
     return bool(part.content or part.signature or part.provider_details)
 
 
@@ -267,14 +267,14 @@ def _finish(response: ModelResponse, *, called: bool) -> Finish:
         raise ModelError(_STREAM_CUT_OFF, transient=True)
     if response.finish_reason == "length":
         return Finish.LENGTH
-    # A forced call ends with "stop" at some providers.
+    # Some providers end a forced call with "stop".
     return Finish.TOOL_CALLS if called else Finish.STOP
 
 
 def _refusal(response: ModelResponse) -> Text | None:
-    """What the model said instead of an answer, which providers send beside the content."""
-    said = (response.provider_details or {}).get("refusal")
-    return Text(said) if isinstance(said, str) and said and not response.parts else None
+    """The text of a refusal, which providers send beside the content."""
+    text = (response.provider_details or {}).get("refusal")
+    return Text(text) if isinstance(text, str) and text and not response.parts else None
 
 
 def _usage(counted: RequestUsage) -> Usage:
@@ -289,5 +289,5 @@ def _usage(counted: RequestUsage) -> Usage:
 
 
 def _reported_count(details: dict[str, int], names: tuple[str, ...], counted: int) -> int | None:
-    """None where the provider said nothing: that is not the same as 0."""
+    """None if the provider did not report it, which is not the same as 0."""
     return next((details[name] for name in names if name in details), counted or None)

@@ -1,9 +1,9 @@
-"""The ids of tool calls: what every provider accepts, and what is sent for one that not all would."""
+"""The ids of tool calls: which ones every provider accepts, and what is sent instead of the others."""
 
 import re
 from hashlib import sha256
 
-# OpenAI takes no more than 40 characters, Anthropic no others.
+# OpenAI accepts at most 40 characters, Anthropic only these.
 _USABLE = re.compile(r"[a-zA-Z0-9_-]{1,40}")
 
 
@@ -12,7 +12,7 @@ def is_usable(call_id: str) -> bool:
 
 
 def to_usable_id(call_id: str) -> str:
-    """The id, or always the same one in its place: a history may come from elsewhere."""
+    """The id, or a hash of it if not every provider accepts it: a history may come from another server."""
     if is_usable(call_id):
         return call_id
     return f"call_{sha256(call_id.encode(errors='surrogatepass')).hexdigest()[:24]}"

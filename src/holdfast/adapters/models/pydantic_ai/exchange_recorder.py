@@ -1,6 +1,6 @@
-"""Listening in on one question: what is really sent to the provider, and what really comes back.
+"""Records what one question sends to its provider and receives, with two hooks of the HTTP client.
 
-Two hooks of the HTTP client. They do nothing unless a question asks for it.
+The hooks do nothing unless the question asks for a record.
 """
 
 from collections.abc import AsyncIterator, Iterator
@@ -15,20 +15,20 @@ from holdfast.adapters.models.pydantic_ai.merged_stream import merge_stream
 from holdfast.core.traces import remove_secrets
 from holdfast.ports.model import Exchange
 
-# Of an answer so much is kept, as it came: a stream is many times longer than what it says.
+# An answer is recorded up to this length. A stream is many times longer than its text.
 MAX_RECORDED_BYTES = 8 * 1024 * 1024
 
-_recordings: ContextVar["list[_Recording] | None"] = ContextVar("taps", default=None)
+_recordings: ContextVar["list[_Recording] | None"] = ContextVar("recordings", default=None)
 
 
 @contextmanager
 def record_exchanges(exchanges: list[Exchange] | None, secrets: tuple[str, ...]) -> Iterator[None]:
-    """Add what this task sends and receives meanwhile; ``secrets`` are in none of it."""
+    """Record what this task sends and receives inside the context, without ``secrets``."""
     if exchanges is None:
         yield
         return
-    taps: list[_Recording] = []
-    _recordings.set(taps)
+    recordings: list[_Recording] = []
+    _recordings.set(recordings)
     error: str | None = None
     try:
         yield
@@ -37,21 +37,25 @@ def record_exchanges(exchanges: list[Exchange] | None, secrets: tuple[str, ...])
         raise
     finally:
         _recordings.set(None)
-        for tap in taps:
-            # The last one is what it ended with.
-            exchanges.append(tap.to_exchange(error if tap is taps[-1] else None, secrets))
+        for recording in recordings:
+            # The error belongs to the last exchange.
+            exchanges.append(
+                recording.to_exchange(error if recording is recordings[-1] else None, secrets)
+            )
 
 
 async def record_request(request: httpx2.Request) -> None:
-    if (taps := _recordings.get()) is not None:
-        taps.append(_Recording(await request.aread()))
+    if (recordings := _recordings.get()) is not None:
+        recordings.append(_Recording(await request.aread()))
 
 
 async def record_response(response: httpx2.Response) -> None:
-    if taps := _recordings.get():
-        taps[-1].status_code = response.status_code
-        taps[-1].encoding = response.headers.get("content-encoding")
-        response.stream = _RecordedBody(cast("httpx2.AsyncByteStream", response.stream), taps[-1])
+    if recordings := _recordings.get():
+        recordings[-1].status_code = response.status_code
+        recordings[-1].encoding = response.headers.get("content-encoding")
+        response.stream = _RecordedBody(
+            cast("httpx2.AsyncByteStream", response.stream), recordings[-1]
+        )
 
 
 class _Recording:
@@ -87,7 +91,7 @@ class _Recording:
 
 
 def _decompress(body: bytes, encoding: str | None) -> bytes:
-    """The body unpacked, as far as it can be."""
+    """The body without its content encoding; empty if it cannot be decoded."""
     if encoding is None:
         return body
     try:
@@ -97,7 +101,7 @@ def _decompress(body: bytes, encoding: str | None) -> bytes:
 
 
 class _RecordedBody(httpx2.AsyncByteStream):
-    """The body, heard by somebody else too."""
+    """The body, which is recorded while it is read."""
 
     def __init__(self, body: httpx2.AsyncByteStream, recording: _Recording) -> None:
         self._body = body

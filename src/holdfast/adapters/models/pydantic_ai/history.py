@@ -1,6 +1,6 @@
-"""From the rows of a thread to the messages that pydantic-ai sends. Pure.
+"""Converts the rows of a thread to pydantic-ai's messages. Pure.
 
-The rows are valid already (every call has its result); here they only get a form that every provider accepts.
+The rows are valid already (every call has its result); here they get a shape that every provider accepts.
 """
 
 import json
@@ -44,21 +44,21 @@ AnyPart = TypeVar("AnyPart", bound=Part)
 # Providers refuse a conversation that does not begin with the user, and blank text.
 _FIRST_USER_TEXT = "(The conversation begins.)"
 _BLANK_TEXT = "(no text)"
-# A result that does not belong to the arguments which the model remembers would mislead it.
+# A result that does not match the arguments which the model sent would mislead it.
 _EDITED_ARGUMENTS = "[A person changed the arguments of this call before it ran, to: {}]"
 
 
 def to_messages(
     rows: Sequence[Message], is_own: Callable[[Thinking], bool], *, supports_images: bool = True
 ) -> list[ModelMessage]:
-    """The history as it is sent; thinking that is not its reader's own stays out, and so do pictures if it
-    cannot see."""
+    """The history as it is sent: without thinking that came over another wire, and without images if the model does
+    not accept them."""
     messages: list[ModelMessage] = []
     step_id: str | None = None
     results = _ResultParts(rows)
     for row in rows:
         if row.role is Role.APPROVAL and not row.tool_calls:
-            # A person's answer: the model sees what became of the call, not who allowed it.
+            # A person's decision: the model gets the result of the call, not who allowed it.
             continue
         if row.role in (Role.ASSISTANT, Role.APPROVAL):
             _add_answer(
@@ -85,8 +85,8 @@ def _add_answer(
 
 
 def _answer_parts(row: Message, is_own: Callable[[Thinking], bool]) -> Iterator[ModelResponsePart]:
-    said = [sent for part in row.content if (sent := _answer_part(part, is_own)) is not None]
-    return restore_order(said, [_call_part(call) for call in row.tool_calls])
+    parts = [sent for part in row.content if (sent := _answer_part(part, is_own)) is not None]
+    return restore_order(parts, [_call_part(call) for call in row.tool_calls])
 
 
 def _answer_part(part: Part, is_own: Callable[[Thinking], bool]) -> TextPart | ThinkingPart | None:
@@ -122,7 +122,7 @@ def _call_part(call: ToolCall) -> ToolCallPart:
 
 
 def _add_request(messages: list[ModelMessage], parts: Sequence[ModelRequestPart]) -> None:
-    """What comes between two answers is one request: Anthropic wants all results in one message."""
+    """Everything between two answers is one request: Anthropic wants all results in one message."""
     last = messages[-1] if messages else None
     if isinstance(last, ModelRequest):
         last.parts = [*last.parts, *parts]
@@ -137,7 +137,7 @@ def _request_part(row: Message) -> ModelRequestPart:
 
 
 def without_images(row: Message) -> Message:
-    """The row for a model that cannot see: it is told that there was something to be seen (wire-v1 §3.8)."""
+    """The row with a note in place of its images (wire-v1 §3.8)."""
     returns = tuple(
         replace(item, content=_replace_images(item.content)) for item in row.tool_returns
     )
@@ -145,29 +145,29 @@ def without_images(row: Message) -> Message:
 
 
 def _replace_images(parts: Sequence[AnyPart]) -> tuple[AnyPart | Text, ...]:
-    pictures = sum(isinstance(part, Image) for part in parts)
-    said = tuple(part for part in parts if not isinstance(part, Image))
-    if not pictures:
-        return said
-    note = "[Image omitted]" if pictures == 1 else f"[{pictures} images omitted]"
-    return (*said, Text(note))
+    images = sum(isinstance(part, Image) for part in parts)
+    others = tuple(part for part in parts if not isinstance(part, Image))
+    if not images:
+        return others
+    note = "[Image omitted]" if images == 1 else f"[{images} images omitted]"
+    return (*others, Text(note))
 
 
 def _user_content(parts: Sequence[Part]) -> str | list[UserContent]:
     visible = [part for part in parts if isinstance(part, Text | Image)]
-    said = _user_contents(visible)
-    match said:
+    contents = _user_contents(visible)
+    match contents:
         case []:
             return _BLANK_TEXT
         case [str() as text]:
             return text
         case _:
-            return said
+            return contents
 
 
 class _ResultParts:
-    """Results of calls, with what the rows say of the calls: the tool's name, which some providers want, and the
-    arguments that it really got if a person gave others than the model."""
+    """Builds the parts of tool results, with the tool's name, which some providers require, and the arguments that the
+    tool really got if a person changed them."""
 
     def __init__(self, rows: Sequence[Message]) -> None:
         self._names = {call.id: call.name for row in rows for call in row.tool_calls}
@@ -183,11 +183,11 @@ class _ResultParts:
         if (arguments := self._edited.get(item.call_id)) is not None:
             given = json.dumps(arguments, ensure_ascii=False)
             content = (Text(_EDITED_ARGUMENTS.format(given)), *content)
-        pictured = any(isinstance(part, Image) for part in content)
+        has_images = any(isinstance(part, Image) for part in content)
         texts = (part.text for part in content if isinstance(part, Text))
         return ToolReturnPart(
             tool_name=item.name or self._names[item.call_id],
-            content=_user_contents(content) if pictured else "\n".join(texts),
+            content=_user_contents(content) if has_images else "\n".join(texts),
             tool_call_id=to_usable_id(item.call_id),
             outcome="success" if item.ok else "failed",
         )
@@ -210,7 +210,7 @@ def _binary_content(image: Image) -> BinaryContent:
 
 
 def _without_trailing_thinking(messages: list[ModelMessage]) -> list[ModelMessage]:
-    """A thought that nothing came of (the answer was cut there) is refused."""
+    """Without thinking at the end of an answer: providers refuse thinking that nothing follows."""
     for message in messages:
         if isinstance(message, ModelResponse):
             parts = list(message.parts)

@@ -1,7 +1,7 @@
-"""A provider's answer as one JSON object: a stream is put together to what it would have been in one piece.
+"""Merges a provider's stream into the JSON object that it would have been without streaming.
 
-For people who want to see what came over the wire. Nothing here decides anything, so nothing here may fail:
-what it does not understand is shown as it came.
+For provider traces, which people read. Nothing depends on it, so it must not fail: what it does not understand is
+shown as it came.
 """
 
 from collections.abc import Iterator
@@ -11,12 +11,12 @@ import msgspec
 
 Json: TypeAlias = dict[str, Any]
 
-# They are said once or repeated whole; all other texts of a delta are pieces.
+# These are sent once or repeated whole; all other texts of a delta are pieces.
 _REPLACED_KEYS = frozenset({"id", "index", "name", "role", "type"})
 
 
 def merge_stream(body: bytes) -> Json:
-    """What the body says, whole or as far as it came."""
+    """The body as one object, as far as it was received."""
     if not body.strip():
         return {}
     whole = _decode_object(body)
@@ -57,15 +57,15 @@ def _decode_object(text: bytes) -> Json | None:
 
 
 def _merge_chat_completion(events: list[Json]) -> Json:
-    """OpenAI's chat completions, and those of all who speak alike."""
+    """OpenAI's chat completions, and those of compatible servers."""
     whole: Json = {}
     choices: dict[Any, Json] = {}
     for event in events:
         whole |= _without_key(event, key="choices")
         for choice in _as_objects(event.get("choices")):
-            kept = choices.setdefault(choice.get("index", 0), {"message": {}})
-            kept |= _without_key(choice, key="delta")
-            _merge_delta(kept["message"], choice.get("delta"))
+            merged = choices.setdefault(choice.get("index", 0), {"message": {}})
+            merged |= _without_key(choice, key="delta")
+            _merge_delta(merged["message"], choice.get("delta"))
     return whole | {"object": "chat.completion", "choices": list(choices.values())}
 
 
@@ -92,7 +92,7 @@ def _merge_message(events: list[Json]) -> Json:
 
 
 def _with_input(block: Json) -> Json:
-    """A call's input comes as pieces of JSON."""
+    """The block with the input of its call, which is streamed as pieces of JSON."""
     pieces = block.pop("partial_json", None)
     if not isinstance(pieces, str):
         return block
@@ -100,50 +100,50 @@ def _with_input(block: Json) -> Json:
 
 
 def _merge_response(events: list[Json]) -> Json:
-    """OpenAI's responses: the last event tells it all, unless the stream broke off."""
+    """OpenAI's responses: the last event has everything, unless the stream was cut off."""
     whole: Json = {}
     items: dict[Any, Json] = {}
     for event in events:
         whole |= _as_object(event.get("response"))
-        place = event.get("output_index")
+        index = event.get("output_index")
         if isinstance(event.get("item"), dict):
-            items[place] = event["item"]
+            items[index] = event["item"]
         elif isinstance(event.get("delta"), str):
             name = str(event["type"]).removeprefix("response.").removesuffix(".delta")
-            _merge_delta(items.setdefault(place, {}), {name: event["delta"]})
+            _merge_delta(items.setdefault(index, {}), {name: event["delta"]})
         elif event.get("type") == "error":
             whole["error"] = _without_key(event, key="type")
     return whole if whole.get("output") else whole | {"output": list(items.values())}
 
 
 def _merge_content(events: list[Json]) -> Json:
-    """Google's content: each event has some more parts."""
+    """Google's content: each event adds parts."""
     whole: Json = {}
     candidates: dict[Any, Json] = {}
     for event in events:
         whole |= _without_key(event, key="candidates")
         for candidate in _as_objects(event.get("candidates")):
-            kept = candidates.setdefault(candidate.get("index", 0), {"content": {"parts": []}})
+            merged = candidates.setdefault(candidate.get("index", 0), {"content": {"parts": []}})
             content = _as_object(candidate.get("content"))
-            kept |= _without_key(candidate, key="content")
-            kept["content"] |= _without_key(content, key="parts")
+            merged |= _without_key(candidate, key="content")
+            merged["content"] |= _without_key(content, key="parts")
             for part in _as_objects(content.get("parts")):
-                _merge_part(kept["content"]["parts"], part)
+                _merge_part(merged["content"]["parts"], part)
     return whole | {"candidates": list(candidates.values())}
 
 
 def _merge_part(parts: list[Json], part: Json) -> None:
-    """A text goes on from one event to the next, a thought as a thought."""
+    """Text and thinking are continued from one event to the next."""
     last = parts[-1] if parts else {}
-    goes_on = "text" in last and "text" in part and last.get("thought") == part.get("thought")
-    if goes_on:
+    continues = "text" in last and "text" in part and last.get("thought") == part.get("thought")
+    if continues:
         _merge_delta(last, part)
     else:
         parts.append(part)
 
 
 def _merge_delta(to: Json, delta: Any) -> None:
-    """Grow an object by a delta: texts by their pieces, lists by their items' indices."""
+    """Add a delta to an object: texts are appended, items of lists are matched by their index."""
     for key, more in _as_object(delta).items():
         before = to.get(key)
         if isinstance(before, str) and isinstance(more, str) and key not in _REPLACED_KEYS:

@@ -1,6 +1,5 @@
-"""Where a part stood among the calls of its answer: a row keeps words and calls apart, a provider wants the order.
-
-OpenAI refuses a thought that is not followed by what came of it.
+"""The order of an answer's parts. A row stores text and calls separately, but providers want them in order: OpenAI
+refuses thinking that is not followed by the part that it belongs to.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,7 +11,7 @@ _AFTER_CALLS = "after_calls"
 
 
 def with_position(part: TextPart | ThinkingPart, calls_before: int) -> dict[str, Any] | None:
-    """The part's details, with its place if it came after a call."""
+    """The part's details, with its position if it came after a call."""
     if not calls_before:
         return part.provider_details
     return {**(part.provider_details or {}), _AFTER_CALLS: calls_before}
@@ -21,7 +20,7 @@ def with_position(part: TextPart | ThinkingPart, calls_before: int) -> dict[str,
 def restore_order(
     parts: Sequence[TextPart | ThinkingPart], calls: Sequence[ToolCallPart]
 ) -> Iterator[ModelResponsePart]:
-    """Parts and calls as they came."""
+    """Parts and calls in the order of the answer."""
     waiting = list(parts)
     for number, call in enumerate(calls):
         while waiting and _calls_before(waiting[0]) <= number:

@@ -10,11 +10,9 @@ from holdfast.errors import Unprocessable
 from holdfast.http.dependencies import ActorDep, ServicesDep
 from holdfast.http.json_body import JsonRoute
 from holdfast.http.json_response import describe_response, json_response
-from holdfast.http.letta_v1.agents_wire import agent_state, memory_state, tool_execution_result
-from holdfast.http.letta_v1.blocks_wire import block_state
-from holdfast.http.letta_v1.ids import AgentId, BlockId, ToolId
-from holdfast.http.letta_v1.paging import paging
-from holdfast.http.letta_v1.routes.blocks import block_changes
+from holdfast.http.letta_v1.from_wire.blocks import block_changes
+from holdfast.http.letta_v1.parameters.ids import AgentId, BlockId, ToolId
+from holdfast.http.letta_v1.parameters.paging import paging
 from holdfast.http.letta_v1.schemas.agents import (
     AgentState,
     HoldTool,
@@ -24,6 +22,8 @@ from holdfast.http.letta_v1.schemas.agents import (
 )
 from holdfast.http.letta_v1.schemas.blocks import BlockResponse, BlockUpdate
 from holdfast.http.letta_v1.schemas.tools import Tool
+from holdfast.http.letta_v1.to_wire.agents import agent_state, memory_state, tool_execution_result
+from holdfast.http.letta_v1.to_wire.blocks import block_state
 from holdfast.http.letta_v1.to_wire.tools import tool_state
 from holdfast.usecases import agent_relations
 

@@ -6,25 +6,21 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Header, Query, Response
 
 from holdfast.core.agents import AgentQuery
-from holdfast.core.messages import default_thread_id
 from holdfast.core.paging import Page
 from holdfast.core.runs import StopReason
 from holdfast.core.threads import DEFAULT_CONVERSATION
 from holdfast.http.dependencies import ActorDep, ServicesDep
 from holdfast.http.json_body import JsonRoute
 from holdfast.http.json_response import describe_response, json_response
-from holdfast.http.letta_v1.agents_wire import (
-    agent_changes,
-    agent_state,
-    included_relations,
-    new_agent,
-)
-from holdfast.http.letta_v1.from_wire import as_utc
-from holdfast.http.letta_v1.ids import AgentId, BlockId
-from holdfast.http.letta_v1.paging import paging
-from holdfast.http.letta_v1.pictures import Created
+from holdfast.http.letta_v1.from_wire.agents import agent_changes, included_relations, new_agent
+from holdfast.http.letta_v1.from_wire.dates import as_utc
+from holdfast.http.letta_v1.images import fetch_linked_images
+from holdfast.http.letta_v1.parameters.conversations import agent_thread_id
+from holdfast.http.letta_v1.parameters.ids import AgentId, BlockId
+from holdfast.http.letta_v1.parameters.paging import paging
 from holdfast.http.letta_v1.routes import agent_relations
 from holdfast.http.letta_v1.schemas.agents import (
+    AgentCreate,
     AgentDeleted,
     AgentState,
     AgentUpdate,
@@ -34,6 +30,7 @@ from holdfast.http.letta_v1.schemas.agents import (
 from holdfast.http.letta_v1.schemas.context import ContextWindowOverview
 from holdfast.http.letta_v1.schemas.names import MAX_SCOPE_ID_CHARS
 from holdfast.http.letta_v1.schemas.runs import AgentCost
+from holdfast.http.letta_v1.to_wire.agents import agent_state
 from holdfast.http.letta_v1.to_wire.context import context_overview
 from holdfast.http.letta_v1.to_wire.runs import agent_cost
 from holdfast.usecases import agent_context, agents, steps
@@ -98,13 +95,14 @@ DryRun = Annotated[bool, Query(description="Show the text, store nothing.")]
 
 @router.post("/agents/", responses=describe_response(AgentState))
 async def create_agent(
-    body: Created,
+    body: AgentCreate,
     services: ServicesDep,
     actor: ActorDep,
     project: Annotated[
         str | None, Header(alias="X-Project-Id", max_length=MAX_SCOPE_ID_CHARS)
     ] = None,
 ) -> Response:
+    await fetch_linked_images(services, body)
     view = await agents.create(services, actor, new_agent(body, project))
     return json_response(agent_state(view))
 
@@ -168,8 +166,8 @@ async def retrieve_context(
     agent_id: AgentId, services: ServicesDep, actor: ActorDep, conversation_id: str | None = None
 ) -> Response:
     """How full the window is; token counts are estimates."""
-    is_default = conversation_id in (None, DEFAULT_CONVERSATION)
-    thread_id = default_thread_id(agent_id) if is_default else conversation_id
+    name = DEFAULT_CONVERSATION if conversation_id is None else conversation_id
+    thread_id = agent_thread_id(name, agent_id)
     return json_response(
         context_overview(await agent_context.load_window(services, actor, agent_id, thread_id))
     )

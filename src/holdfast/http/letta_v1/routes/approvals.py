@@ -1,26 +1,24 @@
 """The inbox: what waits for a person, wherever it waits, and deciding it. Not in V1."""
 
-from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
 
 from holdfast.core.approvals import ApprovalQuery
-from holdfast.core.deadlines import Deadline
-from holdfast.core.messages import Decision, Message, conversation_id, default_thread_id
+from holdfast.core.messages import default_thread_id
 from holdfast.core.paging import Order, Page
 from holdfast.core.threads import DEFAULT_CONVERSATION
 from holdfast.errors import InvalidArgument
 from holdfast.http.dependencies import ActorDep, ServicesDep
 from holdfast.http.json_body import JsonRoute
 from holdfast.http.json_response import describe_response, json_response
-from holdfast.http.letta_v1.from_wire import approval_decisions
-from holdfast.http.letta_v1.ids import MessageId
-from holdfast.http.letta_v1.paging import paging
-from holdfast.http.letta_v1.pictures import Decided
-from holdfast.http.letta_v1.schemas.approvals import Approval, CallDeadline
+from holdfast.http.letta_v1.from_wire.approvals import approval_decisions
+from holdfast.http.letta_v1.images import fetch_linked_images
+from holdfast.http.letta_v1.parameters.ids import MessageId
+from holdfast.http.letta_v1.parameters.paging import paging
+from holdfast.http.letta_v1.schemas.approvals import Approval, DecideBody
 from holdfast.http.letta_v1.schemas.runs import Run
-from holdfast.http.letta_v1.to_wire.messages import api_call, api_decision
+from holdfast.http.letta_v1.to_wire.approvals import api_approval
 from holdfast.http.letta_v1.to_wire.runs import api_run
 from holdfast.usecases import approvals
 
@@ -54,7 +52,7 @@ async def list_approvals(
     )
     found = await approvals.load_inbox(services, actor, query)
     shown = [
-        _approval(
+        api_approval(
             row,
             waiting_run_id=found.runs[row.thread_id],
             decided=found.decisions[row.id],
@@ -73,7 +71,7 @@ async def retrieve_approval(
     deadlines = {item.call.id: item.deadline for item in request.open_calls if item.deadline}
     waiting = request.run.id if request.run else None
     return json_response(
-        _approval(
+        api_approval(
             request.row,
             waiting_run_id=waiting,
             decided=request.decisions,
@@ -84,9 +82,10 @@ async def retrieve_approval(
 
 @router.post("/{message_id}", responses=describe_response(Run))
 async def decide_approval(
-    message_id: MessageId, body: Decided, services: ServicesDep, actor: ActorDep
+    message_id: MessageId, body: DecideBody, services: ServicesDep, actor: ActorDep
 ) -> Response:
     """Decide; the answer is the run that carries it out, in the background."""
+    await fetch_linked_images(services, body)
     request = await approvals.retrieve(services, actor, message_id)
     before = {item.call_id for item in request.decisions}
     calls = [call.id for call in request.row.tool_calls if call.id not in before]
@@ -101,29 +100,3 @@ def _thread_id(conversation: str | None, agent_id: str | None) -> str | None:
     if agent_id is None:
         raise InvalidArgument("conversation_id=default needs the agent_id whose default it is.")
     return default_thread_id(agent_id)
-
-
-def _approval(
-    row: Message,
-    *,
-    waiting_run_id: str | None,
-    decided: Sequence[Decision],
-    deadlines: Mapping[str, Deadline],
-) -> Approval:
-    return Approval(
-        id=row.id,
-        status="pending" if waiting_run_id else "decided",
-        agent_id=row.agent_id,
-        conversation_id=conversation_id(row.thread_id, row.agent_id),
-        run_id=row.run_id,
-        step_id=row.step_id,
-        waiting_run_id=waiting_run_id,
-        created_at=row.created_at,
-        tool_calls=[api_call(call) for call in row.tool_calls],
-        approvals=[api_decision(item) for item in decided],
-        expires_at=min((deadline.at for deadline in deadlines.values()), default=None),
-        deadlines=[
-            CallDeadline(tool_call_id=call_id, expires_at=item.at, on_timeout=item.outcome)
-            for call_id, item in deadlines.items()
-        ],
-    )

@@ -9,10 +9,11 @@ from holdfast.core.paging import Order, Page
 from holdfast.http.dependencies import ActorDep, ServicesDep
 from holdfast.http.json_body import JsonRoute
 from holdfast.http.json_response import describe_response, json_response
-from holdfast.http.letta_v1.blocks_wire import block_state, new_block
-from holdfast.http.letta_v1.ids import BlockId
-from holdfast.http.letta_v1.paging import paging
+from holdfast.http.letta_v1.from_wire.blocks import block_changes, new_block
+from holdfast.http.letta_v1.parameters.ids import BlockId
+from holdfast.http.letta_v1.parameters.paging import paging
 from holdfast.http.letta_v1.schemas.blocks import BlockCreate, BlockResponse, BlockUpdate
+from holdfast.http.letta_v1.to_wire.blocks import block_state
 from holdfast.usecases import blocks
 
 router = APIRouter(prefix="/v1/blocks", tags=["blocks"], route_class=JsonRoute)
@@ -20,8 +21,6 @@ router = APIRouter(prefix="/v1/blocks", tags=["blocks"], route_class=JsonRoute)
 AgentCountFilter = Annotated[
     int | None, Query(ge=0, le=2**31 - 1, description="By the number of agents that hold it.")
 ]
-# Null clears these; of the other fields it is ignored.
-_CLEARABLE = frozenset({"description", "template_name", "hidden", "project_id"})
 
 
 async def _block_query(
@@ -99,16 +98,3 @@ async def modify_block(
 async def delete_block(block_id: BlockId, services: ServicesDep, actor: ActorDep) -> Response:
     await blocks.delete(services, actor, block_id)
     return json_response(None)
-
-
-def block_changes(body: BlockUpdate) -> dict[str, object]:
-    """The fields that an update changes, by their names in ``core.blocks.Block``."""
-    given = body.model_dump(exclude_unset=True)
-    changes = {
-        name: value for name, value in given.items() if value is not None or name in _CLEARABLE
-    }
-    return changes | ({"tags": _tags(body.tags)} if body.tags is not None else {})
-
-
-def _tags(given: list[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(given))

@@ -1,40 +1,20 @@
 """Stopping runs (wire-v1 §5.5). How a run is stopped is the use case's and the engine's affair."""
 
-from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fastapi import APIRouter, Body, Response
-from pydantic import BaseModel, ConfigDict
 
-from holdfast.core.cancellation import Action
 from holdfast.errors import Conflict
 from holdfast.http.dependencies import ActorDep, ServicesDep
 from holdfast.http.json_body import JsonRoute
 from holdfast.http.json_response import describe_response, json_response
-from holdfast.http.letta_v1.ids import AgentId, RunId
+from holdfast.http.letta_v1.parameters.ids import AgentId, RunId
+from holdfast.http.letta_v1.schemas.cancel import CancelBody, CancelRunBody, Outcome
 from holdfast.http.letta_v1.schemas.runs import Run
-from holdfast.http.letta_v1.to_wire.runs import api_run
+from holdfast.http.letta_v1.to_wire.runs import api_run, cancel_outcomes
 from holdfast.usecases import runs
 
 router = APIRouter(prefix="/v1", route_class=JsonRoute, tags=["runs"])
-
-Outcome = Literal["cancelled", "failed"]
-
-
-class CancelBody(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
-    run_ids: list[str] | None = None
-    # Ours: why, for the receipt; and whether the thread forgets what the run said.
-    reason: str | None = None
-    action: Action = Action.KEEP
-
-
-class CancelRunBody(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
-    reason: str | None = None
-    action: Action = Action.KEEP
 
 
 @router.post("/agents/{agent_id}/messages/cancel", responses=describe_response(dict[str, Outcome]))
@@ -66,7 +46,3 @@ async def cancel_run(
     wish = body or CancelRunBody()
     run = await runs.cancel(services, actor, run_id, reason=wish.reason, action=wish.action)
     return json_response(api_run(run))
-
-
-def cancel_outcomes(done: Mapping[str, bool]) -> dict[str, Outcome]:
-    return {run_id: "cancelled" if ok else "failed" for run_id, ok in done.items()}

@@ -8,17 +8,17 @@ from holdfast.core.agents import Actor
 from holdfast.core.messages import default_thread_id
 from holdfast.core.runs import RunFailure
 from holdfast.http.dependencies import ActorDep, ServicesDep
-from holdfast.http.error_status import failure_response
 from holdfast.http.json_body import JsonRoute
 from holdfast.http.json_response import describe_response, json_response
-from holdfast.http.letta_v1.conversations_wire import ConversationName, thread_id
-from holdfast.http.letta_v1.ids import AgentId
-from holdfast.http.letta_v1.model_wire import dump_sent_fields
+from holdfast.http.letta_v1.from_wire.model_settings import dump_sent_fields
+from holdfast.http.letta_v1.parameters.conversations import ConversationName, thread_id
+from holdfast.http.letta_v1.parameters.ids import AgentId
 from holdfast.http.letta_v1.schemas.compaction import (
     CompactBody,
     CompactConversationBody,
     CompactionResponse,
 )
+from holdfast.http.letta_v1.to_wire.errors import failure_response
 from holdfast.ports.services import Services
 from holdfast.usecases import agents, compaction, conversations
 

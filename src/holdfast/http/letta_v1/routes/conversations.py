@@ -12,36 +12,38 @@ from holdfast.errors import Conflict, PendingApproval
 from holdfast.http.dependencies import ActorDep, ServicesDep
 from holdfast.http.json_body import JsonRoute
 from holdfast.http.json_response import describe_response, json_response
-from holdfast.http.letta_v1.conversations_wire import (
-    ConversationName,
-    api_conversation,
+from holdfast.http.letta_v1.from_wire.conversations import (
     conversation_changes,
     new_conversation,
     new_send,
-    thread_id,
 )
-from holdfast.http.letta_v1.from_wire import parse_cursor, refuse_streaming_options
-from holdfast.http.letta_v1.ids import ConversationId, check_run_id
-from holdfast.http.letta_v1.paging import paging
-from holdfast.http.letta_v1.pictures import SentToConversation
-from holdfast.http.letta_v1.routes.cancel import Outcome, cancel_outcomes
+from holdfast.http.letta_v1.from_wire.runs import parse_cursor
+from holdfast.http.letta_v1.from_wire.send import refuse_streaming_options
+from holdfast.http.letta_v1.images import fetch_linked_images
+from holdfast.http.letta_v1.parameters.conversations import ConversationName, thread_id
+from holdfast.http.letta_v1.parameters.ids import ConversationId, check_run_id
+from holdfast.http.letta_v1.parameters.paging import paging
 from holdfast.http.letta_v1.routes.messages import (
     HistoryPageDep,
     MessageTypes,
     show_oldest_first,
     wait_for_answer,
 )
+from holdfast.http.letta_v1.schemas.cancel import Outcome
 from holdfast.http.letta_v1.schemas.conversations import (
     ArchiveStatus,
     Conversation,
     ConversationCreate,
     ConversationResume,
+    ConversationSend,
     ConversationTarget,
     ConversationUpdate,
 )
 from holdfast.http.letta_v1.schemas.messages import ApiMessage, LettaResponse
 from holdfast.http.letta_v1.streams import STREAM_RESPONSES, resume_stream, stream_send, with_stream
+from holdfast.http.letta_v1.to_wire.conversations import api_conversation
 from holdfast.http.letta_v1.to_wire.messages import AssistantMessageTool, api_listing
+from holdfast.http.letta_v1.to_wire.runs import cancel_outcomes
 from holdfast.http.letta_v1.to_wire.unblock_hint import describe_error
 from holdfast.usecases import conversations, messages, runs
 
@@ -123,11 +125,12 @@ async def delete_conversation(
 @router.post("/{conversation_id}/messages", responses=with_stream(describe_response(LettaResponse)))
 async def send_to_conversation(
     conversation_id: ConversationName,
-    body: SentToConversation,
+    body: ConversationSend,
     services: ServicesDep,
     actor: ActorDep,
 ) -> Response:
     """Send and read along, or with ``streaming: false`` wait for the end."""
+    await fetch_linked_images(services, body)
     thread = await conversations.find(services, actor, thread_id(conversation_id, body.agent_id))
     if not body.streaming:
         refuse_streaming_options(body)

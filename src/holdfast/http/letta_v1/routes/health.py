@@ -1,26 +1,25 @@
-"""Is the server alive, and can it work (wire-v1 §2.1)? Never needs a password."""
+"""Is the server alive, and can it work (wire-v1 §2.1)? These routes never need a password."""
 
 from fastapi import APIRouter, Response
-from msgspec import Struct
 
 from holdfast import __version__
 from holdfast.errors import StoreUnavailable
 from holdfast.http.dependencies import ServicesDep
 from holdfast.http.json_response import describe_response, json_response
+from holdfast.http.letta_v1.schemas.health import Health
 
-router = APIRouter(tags=["health"])
-
-
-class Health(Struct, frozen=True):
-    version: str
-    status: str
+router = APIRouter(prefix="/v1", tags=["health"])
+# The same under the path that old clients use.
+latest_router = APIRouter(prefix="/latest", include_in_schema=False)
 
 
+@latest_router.get("/health/")
 @router.get("/health/", responses=describe_response(Health))
 async def check_health() -> Response:
     return json_response(Health(__version__, "ok"))
 
 
+@latest_router.get("/ready/")
 @router.get(
     "/ready/", responses=describe_response(Health) | describe_response(Health, 503, "Not ready")
 )

@@ -6,22 +6,23 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Response
 
 from holdfast.core import runs as core
-from holdfast.core.messages import Message, default_thread_id
+from holdfast.core.messages import Message
 from holdfast.core.paging import Order, Page
-from holdfast.core.threads import DEFAULT_CONVERSATION
 from holdfast.errors import MethodRetired, PendingApproval
 from holdfast.http.dependencies import ActorDep, ServicesDep
-from holdfast.http.error_status import failure_response
 from holdfast.http.json_body import JsonRoute
 from holdfast.http.json_response import describe_response, json_response
-from holdfast.http.letta_v1.from_wire import new_send, refuse_streaming_options
-from holdfast.http.letta_v1.ids import AgentId, MessageId
-from holdfast.http.letta_v1.paging import paging
-from holdfast.http.letta_v1.pictures import Sent
+from holdfast.http.letta_v1.from_wire.send import new_send, refuse_streaming_options
+from holdfast.http.letta_v1.images import fetch_linked_images
+from holdfast.http.letta_v1.parameters.conversations import agent_thread_id
+from holdfast.http.letta_v1.parameters.ids import AgentId, MessageId
+from holdfast.http.letta_v1.parameters.paging import paging
 from holdfast.http.letta_v1.schemas.errors import Problem
 from holdfast.http.letta_v1.schemas.messages import ApiMessage, LettaResponse, MessageType
 from holdfast.http.letta_v1.schemas.runs import Run
+from holdfast.http.letta_v1.schemas.send import SendBody
 from holdfast.http.letta_v1.streams import STREAM_RESPONSES, stream_send, with_stream
+from holdfast.http.letta_v1.to_wire.errors import failure_response
 from holdfast.http.letta_v1.to_wire.messages import AssistantMessageTool, api_listing, api_messages
 from holdfast.http.letta_v1.to_wire.replies import letta_response
 from holdfast.http.letta_v1.to_wire.runs import api_run
@@ -40,20 +41,20 @@ _PENDING_APPROVAL = "pending_approval"
 
 @router.post("/agents/{agent_id}/messages", responses=with_stream(describe_response(LettaResponse)))
 async def send_message(
-    agent_id: AgentId, body: Sent, services: ServicesDep, actor: ActorDep
+    agent_id: AgentId, body: SendBody, services: ServicesDep, actor: ActorDep
 ) -> Response:
-    """Send and wait for the end, or read along. The run goes on even if the caller does not stay to hear it."""
+    """Send a message and wait for the end of the run, or stream it. The run goes on if the caller disconnects."""
+    await fetch_linked_images(services, body)
     if body.streaming:
         new = new_send(agent_id, body, streaming=True)
         return await stream_send(services, actor, new, on_disconnect=body.on_disconnect)
     refuse_streaming_options(body)
-    return await wait_for_answer(
-        services, await messages.send(services, actor, new_send(agent_id, body))
-    )
+    run = await messages.send(services, actor, new_send(agent_id, body))
+    return await wait_for_answer(services, run)
 
 
 async def wait_for_answer(services: Services, run: core.Run) -> Response:
-    """What the run came to, for a caller who waits for it."""
+    """Wait until the run has ended, and build the answer from its messages or its failure."""
     reply = await messages.wait(services, run)
     failure = reply.ended.failure
     if failure is None:
@@ -80,8 +81,7 @@ async def list_messages(
     assistant_message_tool_name: str = "send_message",
     assistant_message_tool_kwarg: str = "message",
 ) -> Response:
-    default = default_thread_id(agent_id)
-    thread_id = default if conversation_id == DEFAULT_CONVERSATION else conversation_id
+    thread_id = conversation_id and agent_thread_id(conversation_id, agent_id)
     rows = await messages.list_page(services, actor, agent_id, page, thread_id=thread_id)
     if group_id is not None:
         rows = [row for row in rows if row.group_id == group_id]
@@ -123,27 +123,29 @@ async def list_all_messages(
 async def retrieve_message(
     message_id: MessageId, services: ServicesDep, actor: ActorDep
 ) -> Response:
-    """All that one stored message shows as."""
+    """All messages that V1 shows for one stored row."""
     return json_response(api_messages(await messages.retrieve(services, actor, message_id)))
 
 
 @router.post("/agents/{agent_id}/messages/stream", responses=STREAM_RESPONSES)
 async def stream_message(
-    agent_id: AgentId, body: Sent, services: ServicesDep, actor: ActorDep
+    agent_id: AgentId, body: SendBody, services: ServicesDep, actor: ActorDep
 ) -> Response:
+    await fetch_linked_images(services, body)
     new = new_send(agent_id, body, kind="send_message_streaming", streaming=True)
     return await stream_send(services, actor, new, on_disconnect=body.on_disconnect)
 
 
 @router.post("/agents/{agent_id}/messages/async", responses=describe_response(Run))
 async def send_message_async(
-    agent_id: AgentId, body: Sent, services: ServicesDep, actor: ActorDep
+    agent_id: AgentId, body: SendBody, services: ServicesDep, actor: ActorDep
 ) -> Response:
-    """Send and go. How to stream is not heeded: whoever reads the run later says it then."""
+    """Send a message without waiting. Streaming options have no effect: those who read the run later give theirs."""
+    await fetch_linked_images(services, body)
     new = new_send(agent_id, body, kind=messages.ASYNC_KIND, background=True)
     return json_response(api_run(await messages.send(services, actor, new)))
 
 
 def show_oldest_first(rows: Sequence[Message], page: Page) -> Sequence[Message]:
-    """``order`` only says from which end the window is cut; it is always shown so (wire-v1 §1.10)."""
+    """``order`` only decides which rows are on the page: they are always shown oldest first (wire-v1 §1.10)."""
     return rows if page.order is Order.ASC else rows[::-1]

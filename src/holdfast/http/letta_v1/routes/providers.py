@@ -9,9 +9,9 @@ from holdfast.core.providers import ProviderQuery
 from holdfast.http.dependencies import ActorDep, ServicesDep
 from holdfast.http.json_body import JsonRoute
 from holdfast.http.json_response import describe_response, json_response
-from holdfast.http.letta_v1.ids import ProviderId
-from holdfast.http.letta_v1.paging import paging
-from holdfast.http.letta_v1.providers_wire import provider_form, provider_state
+from holdfast.http.letta_v1.from_wire.providers import provider_form
+from holdfast.http.letta_v1.parameters.ids import ProviderId
+from holdfast.http.letta_v1.parameters.paging import paging
 from holdfast.http.letta_v1.schemas.providers import (
     Provider,
     ProviderCheck,
@@ -19,6 +19,7 @@ from holdfast.http.letta_v1.schemas.providers import (
     ProviderMessage,
     ProviderUpdate,
 )
+from holdfast.http.letta_v1.to_wire.providers import provider_state
 from holdfast.usecases import providers
 
 router = APIRouter(prefix="/v1/providers", tags=["providers"], route_class=JsonRoute)

@@ -10,10 +10,10 @@ from holdfast.core.runs import RunQuery
 from holdfast.http.dependencies import ActorDep, ServicesDep
 from holdfast.http.json_body import JsonRoute
 from holdfast.http.json_response import describe_response, json_response
-from holdfast.http.letta_v1.from_wire import parse_cursor, parse_statuses
-from holdfast.http.letta_v1.ids import RunId
-from holdfast.http.letta_v1.paging import paging
-from holdfast.http.letta_v1.run_filters import ACTIVE, RunFiltersDep
+from holdfast.http.letta_v1.from_wire.runs import parse_cursor, parse_statuses
+from holdfast.http.letta_v1.parameters.ids import RunId
+from holdfast.http.letta_v1.parameters.paging import paging
+from holdfast.http.letta_v1.parameters.runs import ACTIVE, RunFiltersDep
 from holdfast.http.letta_v1.schemas.explanation import Explanation
 from holdfast.http.letta_v1.schemas.messages import ApiMessage
 from holdfast.http.letta_v1.schemas.runs import (
@@ -24,12 +24,13 @@ from holdfast.http.letta_v1.schemas.runs import (
     TokenUsage,
 )
 from holdfast.http.letta_v1.schemas.steps import Step
+from holdfast.http.letta_v1.schemas.traces import Span
 from holdfast.http.letta_v1.streams import STREAM_RESPONSES, resume_stream
 from holdfast.http.letta_v1.to_wire.explanation import api_explanation
 from holdfast.http.letta_v1.to_wire.messages import api_listing
 from holdfast.http.letta_v1.to_wire.runs import api_run, run_metrics, token_usage
 from holdfast.http.letta_v1.to_wire.steps import api_step
-from holdfast.http.letta_v1.to_wire.traces import Span, run_spans
+from holdfast.http.letta_v1.to_wire.traces import run_spans
 from holdfast.usecases import explanation, runs
 
 router = APIRouter(prefix="/v1/runs", route_class=JsonRoute, tags=["runs"])

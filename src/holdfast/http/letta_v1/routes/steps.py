@@ -10,9 +10,9 @@ from holdfast.core.steps import StepQuery
 from holdfast.http.dependencies import ActorDep, ServicesDep
 from holdfast.http.json_body import JsonRoute
 from holdfast.http.json_response import describe_response, json_response
-from holdfast.http.letta_v1.from_wire import as_utc
-from holdfast.http.letta_v1.ids import StepId
-from holdfast.http.letta_v1.paging import paging
+from holdfast.http.letta_v1.from_wire.dates import as_utc
+from holdfast.http.letta_v1.parameters.ids import StepId
+from holdfast.http.letta_v1.parameters.paging import paging
 from holdfast.http.letta_v1.schemas.messages import ApiMessage
 from holdfast.http.letta_v1.schemas.steps import (
     Feedback,

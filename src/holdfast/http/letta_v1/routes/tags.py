@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Query, Response
 from holdfast.core.paging import Order, Page
 from holdfast.http.dependencies import ActorDep, ServicesDep
 from holdfast.http.json_response import describe_response, json_response
-from holdfast.http.letta_v1.paging import paging
+from holdfast.http.letta_v1.parameters.paging import paging
 from holdfast.usecases import tags
 
 router = APIRouter(prefix="/v1/tags", tags=["tags"])

@@ -13,11 +13,11 @@ from holdfast.errors import InvalidArgument
 from holdfast.http.dependencies import ActorDep, ServicesDep
 from holdfast.http.json_body import JsonRoute
 from holdfast.http.json_response import describe_response, json_response
-from holdfast.http.letta_v1.ids import ToolId
-from holdfast.http.letta_v1.paging import paging
+from holdfast.http.letta_v1.from_wire.tools import new_tool, source_to_run, tool_changes
+from holdfast.http.letta_v1.parameters.ids import ToolId
+from holdfast.http.letta_v1.parameters.paging import paging
 from holdfast.http.letta_v1.schemas.messages import ToolReturnMessage
 from holdfast.http.letta_v1.schemas.tools import (
-    Requirement,
     Tool,
     ToolCreate,
     ToolRun,
@@ -28,7 +28,6 @@ from holdfast.http.letta_v1.schemas.tools import (
 from holdfast.http.letta_v1.to_wire.messages import api_messages
 from holdfast.http.letta_v1.to_wire.tools import tool_search_result, tool_state
 from holdfast.usecases import tools
-from holdfast.usecases.tools import ToolForm
 
 router = APIRouter(prefix="/v1/tools", tags=["tools"], route_class=JsonRoute)
 
@@ -64,13 +63,13 @@ FiltersDep = Annotated[ToolQuery, Depends(_tool_query)]
 @router.post("/", responses=describe_response(Tool))
 async def create_tool(body: ToolCreate, services: ServicesDep, actor: ActorDep) -> Response:
     """Make a tool. A tool of that name is changed instead and keeps its id."""
-    return json_response(tool_state(await tools.upsert(services, actor, _form(body))))
+    return json_response(tool_state(await tools.upsert(services, actor, new_tool(body))))
 
 
 @router.put("/", responses=describe_response(Tool))
 async def upsert_tool(body: ToolCreate, services: ServicesDep, actor: ActorDep) -> Response:
     """Make a tool, or change the one of that name."""
-    return json_response(tool_state(await tools.upsert(services, actor, _form(body))))
+    return json_response(tool_state(await tools.upsert(services, actor, new_tool(body))))
 
 
 @router.get("/", responses=describe_response(list[Tool]))
@@ -101,16 +100,12 @@ async def add_base_tools(services: ServicesDep, actor: ActorDep) -> Response:
 @router.post("/run", responses=describe_response(ToolReturnMessage))
 async def run_tool_from_source(body: ToolRun, services: ServicesDep, _actor: ActorDep) -> Response:
     """Run a source without storing it."""
-    form = ToolForm(
-        source_code=body.source_code,
-        source_type=body.source_type,
-        json_schema=body.json_schema,
-        args_json_schema=body.args_json_schema,
-        pip_requirements=_requirements(body.pip_requirements),
-        npm_requirements=_requirements(body.npm_requirements),
-    )
     returned = await tools.run_source(
-        services, form, body.args, function=body.name, environment=body.env_vars or {}
+        services,
+        source_to_run(body),
+        body.args,
+        function=body.name,
+        environment=body.env_vars or {},
     )
     # Nobody said it, so it is in no thread: the row only lives to be shown.
     row = Message(
@@ -146,8 +141,9 @@ async def modify_tool(
     tool_id: ToolId, body: ToolUpdate, services: ServicesDep, actor: ActorDep
 ) -> Response:
     """Change what is given. A new source brings a new schema unless one is given with it."""
-    form = structs.replace(_form(body), metadata=body.metadata_)
-    return json_response(tool_state(await tools.update(services, actor, tool_id, form)))
+    return json_response(
+        tool_state(await tools.update(services, actor, tool_id, tool_changes(body)))
+    )
 
 
 @router.delete("/{tool_id}", responses=describe_response(None))
@@ -155,23 +151,3 @@ async def delete_tool(tool_id: ToolId, services: ServicesDep, actor: ActorDep) -
     """Delete the tool; agents lose it."""
     await tools.delete(services, actor, tool_id)
     return json_response(None)
-
-
-def _form(body: ToolCreate | ToolUpdate) -> ToolForm:
-    return ToolForm(
-        source_code=body.source_code,
-        source_type=body.source_type,
-        json_schema=body.json_schema,
-        args_json_schema=body.args_json_schema,
-        description=body.description,
-        tags=None if body.tags is None else tuple(dict.fromkeys(body.tags)),
-        return_char_limit=body.return_char_limit,
-        default_requires_approval=body.default_requires_approval,
-        enable_parallel_execution=body.enable_parallel_execution,
-        pip_requirements=_requirements(body.pip_requirements),
-        npm_requirements=_requirements(body.npm_requirements),
-    )
-
-
-def _requirements(given: list[Requirement] | None) -> list[dict[str, str | None]] | None:
-    return None if given is None else [item.model_dump() for item in given]

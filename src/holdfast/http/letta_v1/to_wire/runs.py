@@ -1,5 +1,6 @@
 """Runs and their tokens as V1 shows them (wire-v1 §3.5, §5.2)."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -9,6 +10,7 @@ from holdfast.core.money import NANOS_PER_DOLLAR
 from holdfast.core.prices import Costs
 from holdfast.core.runs import Run, RunStatus, Usage
 from holdfast.http.letta_v1.schemas import runs as wire
+from holdfast.http.letta_v1.schemas.cancel import Outcome
 from holdfast.http.letta_v1.to_wire.messages import api_listing
 from holdfast.http.letta_v1.to_wire.replies import error_message
 
@@ -126,3 +128,7 @@ def _metadata(run: Run) -> dict[str, Any]:
     if run.overrun is not None:
         shown["budget"] = run.overrun
     return shown
+
+
+def cancel_outcomes(done: Mapping[str, bool]) -> dict[str, Outcome]:
+    return {run_id: "cancelled" if ok else "failed" for run_id, ok in done.items()}

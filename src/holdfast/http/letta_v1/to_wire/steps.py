@@ -5,8 +5,8 @@ from typing import Any
 
 from holdfast.core.steps import Attempt, Step
 from holdfast.core.traces import ProviderTrace
-from holdfast.http.letta_v1.model_wire import llm_config
 from holdfast.http.letta_v1.schemas import steps as wire
+from holdfast.http.letta_v1.to_wire.model_settings import llm_config
 from holdfast.http.letta_v1.to_wire.replies import error_type
 from holdfast.http.letta_v1.to_wire.runs import (
     completion_details,

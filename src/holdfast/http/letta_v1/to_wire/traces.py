@@ -4,25 +4,11 @@ The ids are those of run and steps. Spans that were sent to a collector have oth
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
-
-from msgspec import Struct
 
 from holdfast.core.runs import Run, RunStatus
 from holdfast.core.steps import Step, StepStatus
+from holdfast.http.letta_v1.schemas.traces import Span
 from holdfast.http.letta_v1.to_wire.runs import epoch_ns
-
-
-class Span(Struct, frozen=True, kw_only=True):
-    trace_id: str
-    span_id: str
-    parent_span_id: str | None
-    name: str
-    start_time_unix_nano: int
-    # Null: it is not over, or nobody took the time.
-    duration_ns: int | None
-    status: str
-    attributes: dict[str, Any]
 
 
 def run_spans(run: Run, steps: Sequence[Step]) -> Iterator[Span]:

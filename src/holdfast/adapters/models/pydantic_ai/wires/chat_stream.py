@@ -1,4 +1,4 @@
-"""Streams of OpenAI's chat completions, read with no more work per token than is needed.
+"""Reads streams of OpenAI's chat completions with as little work per token as possible.
 
 The SDK builds a pydantic object from every token (0.15 ms). pydantic-ai reads few fields of a chunk: so here a
 chunk is a small struct.
@@ -35,7 +35,7 @@ class CallPiece(msgspec.Struct):
 
     @property
     def model_extra(self) -> dict[str, Any] | None:
-        """Under this name pydantic-ai looks for Gemini's signatures."""
+        """pydantic-ai looks for Gemini's signatures under this name."""
         return {"extra_content": self.extra_content} if self.extra_content else None
 
 
@@ -51,7 +51,7 @@ class Delta(msgspec.Struct):
 class Choice(msgspec.Struct):
     delta: Delta | None = None
     finish_reason: str | None = None
-    # Never asked for, but pydantic-ai looks whether they are there.
+    # Never requested, but pydantic-ai reads the attribute.
     logprobs: ClassVar[None] = None
 
 
@@ -79,7 +79,7 @@ _decoder = msgspec.json.Decoder(Chunk)
 
 
 class ChunkStream(AsyncStream[Any]):
-    """The SDK's stream with another way to read it."""
+    """The SDK's stream, read by our own code."""
 
     async def __stream__(self) -> AsyncIterator[Any]:
         complete = False
@@ -120,7 +120,7 @@ def _addition(chunk: Chunk) -> Addition:
 
 
 def _delta_addition(delta: Delta) -> Addition:
-    """What a delta adds, if it adds to one thing alone."""
+    """What a delta adds, if it adds to one thing only."""
     texts: list[tuple[Hashable, str]] = [
         (name, text) for name in _TEXTS if (text := getattr(delta, name))
     ]
@@ -135,7 +135,7 @@ def _delta_addition(delta: Delta) -> Addition:
 
 
 def _added_arguments(call: CallPiece) -> str:
-    """Nothing if the piece is the beginning of a call."""
+    """Empty if the piece is the beginning of a call."""
     function = call.function
     if call.id or call.extra_content or function is None or function.name:
         return ""
@@ -143,12 +143,12 @@ def _added_arguments(call: CallPiece) -> str:
 
 
 def _is_mergeable(text: str) -> bool:
-    """pydantic-ai takes a chunk that is a tag for the bounds of thinking, and blank ones before text for none."""
+    """pydantic-ai gives a meaning to chunks that are a tag (bounds of thinking) or blank (ignored before text)."""
     return not (text.isspace() or (text[0] == "<" and text[-1] == ">"))
 
 
 def _with_text(chunk: Chunk, text: str) -> Chunk:
-    """The chunk with all the words; it adds to one thing alone."""
+    """The chunk with the merged text; it adds to one thing only."""
     for choice in chunk.choices or ():
         delta = choice.delta
         for call in (delta and delta.tool_calls) or ():

@@ -1,7 +1,7 @@
-"""A client for Anthropic's messages whose streams do no more per token than is needed.
+"""A client for Anthropic's messages that reads streams with as little work per token as possible.
 
-The SDK finds out what each event may be and builds checked objects of it (0.05 ms). Most events add words to a
-block: those are read here and made without checks. All others, and everything else, stay the SDK's.
+The SDK finds the type of each event and builds validated objects (0.05 ms). Most events add text to a block: those are
+parsed here and built without validation. All others, and everything else, are left to the SDK.
 """
 
 from collections.abc import AsyncIterator
@@ -34,7 +34,7 @@ class Delta(msgspec.Struct):
 
 
 class Event(msgspec.Struct):
-    """As much of an event as tells whether it adds words, to which block, and which words."""
+    """The fields that tell whether an event adds text, to which block, and which text."""
 
     type: str = ""
     index: int = 0
@@ -45,7 +45,7 @@ _RawEvent: TypeAlias = tuple[Event, bytes]
 
 _decoder = msgspec.json.Decoder(Event)
 
-# type of a delta that adds words: its class, and where the words are
+# The types of deltas that add text: the class, and the field with the text.
 _TEXT_DELTAS: dict[str, tuple[type[Any], str]] = {
     "text_delta": (BetaTextDelta, "text"),
     "thinking_delta": (BetaThinkingDelta, "thinking"),
@@ -54,7 +54,7 @@ _TEXT_DELTAS: dict[str, tuple[type[Any], str]] = {
 
 
 class MessageStream(AsyncStream[BetaRawMessageStreamEvent]):
-    """The SDK's stream with another way to read it."""
+    """The SDK's stream, read by our own code."""
 
     async def __stream__(self) -> AsyncIterator[BetaRawMessageStreamEvent]:
         try:
@@ -72,7 +72,7 @@ class MessageStream(AsyncStream[BetaRawMessageStreamEvent]):
             await self.response.aclose()
 
     def _parse_event(self, event: Event, data: bytes) -> Any:
-        """What the SDK makes of the event."""
+        """The event as the SDK parses it."""
         content = msgspec.json.decode(data)
         if event.type == "error":
             raise self._client._make_status_error(  # noqa: SLF001 - as the SDK's own stream does

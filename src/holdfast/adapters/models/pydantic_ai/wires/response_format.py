@@ -10,7 +10,7 @@ from holdfast.core.models import ModelSettings as Asked
 def to_output_definition(
     asked: Asked, any_object: dict[str, Any] | None = None
 ) -> OutputObjectDefinition | None:
-    """The schema that was asked for; ``anything`` is what says "any JSON object", where that can be said."""
+    """The schema that was asked for; ``anything`` is the schema of any JSON object, if the provider takes one."""
     wanted = asked.response_format or {}
     match wanted.get("type"):
         case "json_schema":

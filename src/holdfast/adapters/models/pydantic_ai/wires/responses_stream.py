@@ -1,7 +1,7 @@
-"""Streams of OpenAI's responses, read with no more work per token than is needed.
+"""Reads streams of OpenAI's responses with as little work per token as possible.
 
-The SDK finds out what each event may be and builds checked objects of it. Most events add words to an item:
-those are read here and made without checks. All others are the SDK's.
+The SDK finds the type of each event and builds validated objects. Most events add text to an item: those are parsed
+here and built without validation. All others are left to the SDK.
 """
 
 from collections.abc import AsyncIterator
@@ -27,7 +27,7 @@ from holdfast.adapters.models.pydantic_ai.wires.sse_reader import (
 
 
 class Event(msgspec.Struct):
-    """As much of an event as tells whether it adds words, to what, and which words."""
+    """The fields that tell whether an event adds text, to what, and which text."""
 
     type: str = ""
     item_id: str = ""
@@ -54,11 +54,11 @@ _TEXT_DELTAS: dict[str, type[Any]] = {
 
 
 class ResponseStream(AsyncStream[ResponseStreamEvent]):
-    """The SDK's stream with another way to read it."""
+    """The SDK's stream, read by our own code."""
 
     @classmethod
     def from_response(cls, response: httpx2.Response, client: AsyncOpenAI) -> Self:
-        # The type that the SDK takes from the class's own argument.
+        # The type that the SDK passes itself.
         kind = cast("type[ResponseStreamEvent]", ResponseStreamEvent)
         return cls(cast_to=kind, response=response, client=client)
 
@@ -78,7 +78,7 @@ class ResponseStream(AsyncStream[ResponseStreamEvent]):
             await self.response.aclose()
 
     def _parse_event(self, event: Event, data: bytes) -> Any:
-        """What the SDK makes of the event."""
+        """The event as the SDK parses it."""
         if event.error:
             message = event.error.get("message") if isinstance(event.error, dict) else event.error
             raise APIError(str(message), self.response.request, body=event.error)

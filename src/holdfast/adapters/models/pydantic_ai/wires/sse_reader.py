@@ -65,7 +65,7 @@ def _byte_stream(response: httpx2.Response) -> AsyncIterator[bytes]:
 def merge_additions(
     events: Sequence[E], addition: Callable[[E], Addition], with_text: Callable[[E, str], E]
 ) -> Iterator[E]:
-    """The events, with neighbours that add to the same thing made one by ``grown(first, whole text)``."""
+    """The events; neighbours that add to the same thing become one: ``with_text(first, merged text)``."""
     if len(events) == 1:
         yield events[0]
         return

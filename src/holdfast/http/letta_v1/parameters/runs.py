@@ -8,8 +8,9 @@ from msgspec.structs import replace
 
 from holdfast.core.paging import Order, Page
 from holdfast.core.runs import Bound, Comparison, RunQuery, StopReason
-from holdfast.http.letta_v1.from_wire import as_utc, parse_statuses
-from holdfast.http.letta_v1.paging import paging
+from holdfast.http.letta_v1.from_wire.dates import as_utc
+from holdfast.http.letta_v1.from_wire.runs import parse_statuses
+from holdfast.http.letta_v1.parameters.paging import paging
 
 ACTIVE = ("created", "running")
 

@@ -1,4 +1,4 @@
-"""What a caller says about a model, and how the choice is shown again (wire-v1 §3.11)."""
+"""The model in requests, and how the stored choice is returned (wire-v1 §3.11)."""
 
 from typing import Any
 
@@ -8,14 +8,19 @@ from pydantic import ValidationError
 from holdfast.core.models import ModelChoice, ModelInfo, ModelSettings
 from holdfast.core.providers import Provider
 from holdfast.errors import InvalidArgument, UnknownModel
-from holdfast.http.letta_v1 import model_wire
+from holdfast.http.letta_v1.from_wire.model_settings import requested_model
 from holdfast.http.letta_v1.schemas.agents import AgentCreate, AgentUpdate
+from holdfast.http.letta_v1.to_wire.model_settings import (
+    embedding_config,
+    llm_config,
+    model_settings,
+)
 from holdfast.ports.model import Catalogue
 from holdfast.usecases import model_choice
 
 
 class OpenModels:
-    """Every model of two providers; the default one is the operator's choice."""
+    """A catalogue with every model of two providers, and the operator's default model."""
 
     def __init__(self, default: str | None = None) -> None:
         self._default = default
@@ -68,13 +73,13 @@ class OpenModels:
 
 
 def chosen(**body: object) -> ModelChoice:
-    wish = model_wire.model_wish(AgentCreate.model_validate(body))
-    return model_choice.choose(OpenModels("openai/gpt-4o-mini"), wish)
+    request = requested_model(AgentCreate.model_validate(body))
+    return model_choice.choose(OpenModels("openai/gpt-4o-mini"), request)
 
 
 def changed(choice: ModelChoice, **body: object) -> ModelChoice:
-    wish = model_wire.model_wish(AgentUpdate.model_validate(body))
-    return model_choice.change(OpenModels(), choice, wish)
+    request = requested_model(AgentUpdate.model_validate(body))
+    return model_choice.change(OpenModels(), choice, request)
 
 
 OLD_CONFIG = {
@@ -90,7 +95,7 @@ OLD_CONFIG = {
 
 
 def test_a_bare_handle_shows_the_settings_that_v1_showed() -> None:
-    assert model_wire.model_settings(chosen(model="openai/gpt-4o-mini")) == {
+    assert model_settings(chosen(model="openai/gpt-4o-mini")) == {
         "max_output_tokens": 16384,
         "parallel_tool_calls": True,
         "strict": False,
@@ -107,7 +112,7 @@ def test_the_operators_default_model_is_taken_when_none_is_named() -> None:
 
 def test_no_model_and_no_default_is_an_error() -> None:
     with pytest.raises(InvalidArgument, match="Must specify either model or llm_config"):
-        model_choice.choose(OpenModels(), model_wire.model_wish(AgentCreate.model_validate({})))
+        model_choice.choose(OpenModels(), requested_model(AgentCreate.model_validate({})))
 
 
 def test_the_window_is_the_models_own_up_to_our_limit() -> None:
@@ -138,7 +143,7 @@ def test_settings_that_were_sent_come_back_and_take_effect() -> None:
         thinking=True,
         thinking_budget=1500,
     )
-    shown = model_wire.model_settings(choice)
+    shown = model_settings(choice)
     assert shown["thinking"] == {"type": "enabled", "budget_tokens": 1500}
     assert shown["effort"] == "low"
     assert shown["parallel_tool_calls"] is False
@@ -189,7 +194,7 @@ def test_thinking_can_be_switched_off() -> None:
         model_settings={"provider_type": "anthropic", "thinking": {"type": "disabled"}},
     )
     assert choice.settings.thinking is False
-    assert model_wire.llm_config(choice).enable_reasoner is False
+    assert llm_config(choice).enable_reasoner is False
 
 
 @pytest.mark.parametrize(
@@ -197,7 +202,7 @@ def test_thinking_can_be_switched_off() -> None:
     [
         ({"thinking": {"budget_tokens": 3000}}, True, 3000),
         ({"thinking_config": {"thinking_budget": 3000}}, True, 3000),
-        # Google's word for not at all.
+        # Google's value for no thinking.
         ({"thinking_config": {"thinking_budget": 0}}, False, 0),
         ({"thinking": {"type": "disabled", "budget_tokens": 1024}}, False, 1024),
         ({"thinking": {}}, None, None),
@@ -213,7 +218,7 @@ def test_a_budget_for_thoughts_without_a_word_more_means_to_think(
 def test_an_output_limit_applies_only_if_it_was_sent() -> None:
     choice = chosen(model_settings={"provider_type": "openai", "temperature": 0})
     assert choice.settings.max_output_tokens is None
-    assert model_wire.llm_config(choice).max_tokens is None
+    assert llm_config(choice).max_tokens is None
 
 
 def test_whoever_sends_settings_gets_parallel_calls_by_default() -> None:
@@ -231,7 +236,7 @@ def test_the_old_full_configuration_wins_over_the_handle() -> None:
 
 
 def test_the_old_full_configuration_comes_back() -> None:
-    shown = model_wire.llm_config(chosen(llm_config=OLD_CONFIG))
+    shown = llm_config(chosen(llm_config=OLD_CONFIG))
     assert shown.handle == "openai/gpt-4.1"
     assert shown.tier == "free"
     assert shown.max_tokens == 500
@@ -273,8 +278,8 @@ def test_a_knob_changes_one_setting_and_keeps_the_others() -> None:
     before = chosen(model_settings={"provider_type": "openai", "temperature": 0.1})
     after = changed(before, parallel_tool_calls=False)
     assert after.settings.temperature == 0.1
-    assert model_wire.model_settings(after)["parallel_tool_calls"] is False
-    assert model_wire.llm_config(after).parallel_tool_calls is False
+    assert model_settings(after)["parallel_tool_calls"] is False
+    assert llm_config(after).parallel_tool_calls is False
 
 
 def test_new_settings_replace_the_old_ones() -> None:
@@ -309,7 +314,7 @@ def test_only_an_explicit_null_lifts_the_output_limit() -> None:
     assert changed(before, parallel_tool_calls=True).settings.max_output_tokens == 50
     after = changed(before, max_tokens=None)
     assert after.settings.max_output_tokens is None
-    assert model_wire.model_settings(after)["max_output_tokens"] == 16384
+    assert model_settings(after)["max_output_tokens"] == 16384
 
 
 def test_google_settings_have_their_own_names() -> None:
@@ -320,17 +325,17 @@ def test_google_settings_have_their_own_names() -> None:
             thinking=True, thinking_budget=7, response_format={"type": "json_object"}
         ),
     )
-    shown = model_wire.model_settings(choice)
+    shown = model_settings(choice)
     assert shown["thinking_config"] == {"include_thoughts": True, "thinking_budget": 7}
     assert shown["response_schema"] == {"type": "json_object"}
     assert "response_format" not in shown
 
 
 def test_an_embedding_handle_becomes_a_configuration_without_any_provider() -> None:
-    config = model_wire.embedding_config("openai/text-embedding-3-large", None)
+    config = embedding_config("openai/text-embedding-3-large", None)
     assert config is not None
     assert (config.embedding_model, config.embedding_dim) == ("text-embedding-3-large", 3072)
-    assert model_wire.embedding_config(None, None) is None
+    assert embedding_config(None, None) is None
 
 
 def test_an_embedding_configuration_comes_back_as_it_was_sent() -> None:
@@ -340,12 +345,12 @@ def test_an_embedding_configuration_comes_back_as_it_was_sent() -> None:
         "embedding_dim": 12,
         "unknown": 1,
     }
-    config = model_wire.embedding_config("vllm/own", given)
+    config = embedding_config("vllm/own", given)
     assert config is not None
     assert (config.embedding_endpoint_type, config.embedding_dim) == ("vllm", 12)
 
 
 def test_a_null_in_an_old_config_leaves_the_default() -> None:
     nulls = {"return_logprobs": None, "put_inner_thoughts_in_kwargs": None, "tier": None}
-    shown = model_wire.llm_config(chosen(llm_config=OLD_CONFIG | nulls))
+    shown = llm_config(chosen(llm_config=OLD_CONFIG | nulls))
     assert (shown.return_logprobs, shown.put_inner_thoughts_in_kwargs) == (False, False)

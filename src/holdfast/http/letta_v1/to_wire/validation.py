@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 
 from holdfast.core.ids import Kind, id_pattern
-from holdfast.http.letta_v1.ids import EXAMPLE_UUID
+from holdfast.http.letta_v1.schemas.names import EXAMPLE_UUID
 
 # The caller's own value is repeated up to here: it may be megabytes.
 _MAX_INPUT_CHARS = 500

@@ -6,8 +6,7 @@ from fastapi import Depends, Path
 
 from holdfast.core.ids import Kind, id_pattern, is_id
 from holdfast.errors import InvalidArgument
-
-EXAMPLE_UUID = "123e4567-e89b-42d3-8456-426614174000"
+from holdfast.http.letta_v1.schemas.names import EXAMPLE_UUID
 
 
 def _describe_id(kind: Kind) -> str:

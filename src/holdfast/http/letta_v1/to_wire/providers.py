@@ -1,19 +1,11 @@
-"""A provider as the wire says and shows it."""
+"""Providers as V1 shows them (wire-v1 §2.10)."""
 
 from holdfast.core import providers
 from holdfast.http.letta_v1.schemas.providers import (
     Provider,
-    ProviderCheck,
-    ProviderCreate,
-    ProviderUpdate,
 )
-from holdfast.usecases.providers import ProviderForm
 
 USER_PROVIDER_CATEGORY = "byok"
-
-
-def provider_form(body: ProviderCreate | ProviderUpdate | ProviderCheck) -> ProviderForm:
-    return ProviderForm(**body.model_dump())
 
 
 def provider_state(provider: providers.Provider) -> Provider:

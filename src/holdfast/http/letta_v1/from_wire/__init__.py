@@ -1,0 +1,1 @@
+"""Request bodies as core values: pure, one module for each resource."""

@@ -1,0 +1,1 @@
+"""Path and query parameters that several routes share."""

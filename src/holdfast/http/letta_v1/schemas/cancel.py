@@ -1,0 +1,25 @@
+"""Bodies of requests that cancel runs (wire-v1 §5.5)."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from holdfast.core.cancellation import Action
+
+Outcome = Literal["cancelled", "failed"]
+
+
+class CancelBody(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    run_ids: list[str] | None = None
+    # Ours: why, for the receipt; and whether the thread forgets what the run said.
+    reason: str | None = None
+    action: Action = Action.KEEP
+
+
+class CancelRunBody(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    reason: str | None = None
+    action: Action = Action.KEEP

@@ -1,0 +1,17 @@
+"""A run as spans (wire-v1 §2.8)."""
+
+from typing import Any
+
+from msgspec import Struct
+
+
+class Span(Struct, frozen=True, kw_only=True):
+    trace_id: str
+    span_id: str
+    parent_span_id: str | None
+    name: str
+    start_time_unix_nano: int
+    # Null: it is not over, or nobody took the time.
+    duration_ns: int | None
+    status: str
+    attributes: dict[str, Any]

@@ -1,0 +1,66 @@
+"""The V1 wire as one value: what the generic part of ``http`` must know about it."""
+
+import re
+from typing import Final
+
+from holdfast import __version__
+from holdfast.http.letta_v1.routes import (
+    agents,
+    approvals,
+    blocks,
+    cancel,
+    compaction,
+    conversations,
+    health,
+    messages,
+    models,
+    providers,
+    runs,
+    steps,
+    tags,
+    tools,
+)
+from holdfast.http.letta_v1.schemas.errors import ANY_PROBLEM
+from holdfast.http.letta_v1.schemas.health import Health
+from holdfast.http.letta_v1.to_wire.errors import (
+    render_error,
+    render_invalid_request,
+    render_refusal,
+)
+from holdfast.http.wire import Wire
+
+LETTA_V1: Final = Wire(
+    paths=re.compile(r"/(v1|latest)(/|$)"),
+    # Routes are tried in this order, so those that are used most come first.
+    routers=(
+        health.router,
+        health.latest_router,
+        messages.router,
+        conversations.router,
+        cancel.router,
+        agents.router,
+        runs.router,
+        steps.router,
+        steps.telemetry_router,
+        providers.router,
+        tools.router,
+        blocks.router,
+        approvals.router,
+        models.router,
+        compaction.router,
+        tags.router,
+        runs.internal_router,
+    ),
+    # wire-v1 §1.3
+    open_paths=frozenset({"/v1/health", "/v1/ready", "/latest/health", "/latest/ready"}),
+    password_headers={"authorization": "bearer ", "x-bare-password": "password "},
+    # wire-v1 §1.6
+    collection_paths=re.compile(r"/(v1|latest)/[^/]+"),
+    send_paths=re.compile(r"/v1/(agents|conversations)/[^/]+/messages(/stream|/async)?"),
+    ready_paths=frozenset({"/v1/ready/", "/latest/ready/"}),
+    render_not_ready=lambda status: Health(__version__, status),
+    render_error=render_error,
+    render_invalid_request=render_invalid_request,
+    render_refusal=render_refusal,
+    error_bodies=ANY_PROBLEM,
+)
