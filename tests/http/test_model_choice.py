@@ -1,4 +1,4 @@
-"""What is asked of a model over HTTP: taken up, told, or refused by its name (wire-v1 §3.11)."""
+"""Model settings over HTTP: they take effect, cause a warning, or are refused by name (wire-v1 §3.11)."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -51,10 +51,10 @@ async def test_a_setting_that_the_model_does_not_heed_is_told_with_the_agent(
 ) -> None:
     settings = {"provider_type": "anthropic", "verbosity": "low", "temperature": 0.2}
     agent = await _made(client, model="anthropic/claude-haiku-4-5", model_settings=settings)
-    told = "verbosity has no effect on anthropic/claude-haiku-4-5: there is no such setting."
-    assert agent["model_warnings"] == [told]
+    warning = "verbosity has no effect on anthropic/claude-haiku-4-5: there is no such setting."
+    assert agent["model_warnings"] == [warning]
     path = f"/v1/agents/{agent['id']}"
-    assert (await client.get(path)).json()["model_warnings"] == [told]
+    assert (await client.get(path)).json()["model_warnings"] == [warning]
     # It belongs to the model that was asked.
     changed = await client.patch(path, json={"model": "openai/gpt-4o"})
     assert changed.json()["model_warnings"] == []
@@ -109,10 +109,10 @@ async def test_a_conversation_is_told_what_its_model_does_not_heed(client: Async
     settings = {"provider_type": "anthropic", "verbosity": "high"}
     body = {"model": "anthropic/claude-haiku-4-5", "model_settings": settings}
     made = await client.post("/v1/conversations/", params={"agent_id": agent["id"]}, json=body)
-    (told,) = made.json()["model_warnings"]
-    assert told.startswith("verbosity has no effect on anthropic/claude-haiku-4-5")
+    (warning,) = made.json()["model_warnings"]
+    assert warning.startswith("verbosity has no effect on anthropic/claude-haiku-4-5")
     path = f"/v1/conversations/{made.json()['id']}"
-    assert (await client.get(path)).json()["model_warnings"] == [told]
+    assert (await client.get(path)).json()["model_warnings"] == [warning]
     changed = await client.patch(path, json={"model": "openai/gpt-4o"})
     assert changed.json()["model_warnings"] == []
 

@@ -1,7 +1,5 @@
 """Claiming a queued run: loading its state for its first checkpoint, which marks it as running."""
 
-from datetime import datetime
-
 from msgspec.structs import replace
 
 from holdfast.core.approvals import pending_approval
@@ -11,16 +9,18 @@ from holdfast.core.turn import EndTurn
 from holdfast.engine.event_writer import RESERVED_AHEAD
 from holdfast.engine.progress import EffectProgress, EffectResult
 from holdfast.engine.state import State, load_state, with_calls
+from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
 
 
-def load_queued(tx: Transaction, run_id: str, now: datetime) -> EffectResult | None:
+def load_queued(tx: Transaction, services: Services, run_id: str) -> EffectResult | None:
     """The run that begins now; None if it is not queued any more."""
     run = tx.runs.find(run_id)
     if run is None or run.status is not RunStatus.QUEUED:
         return None
     reserved = RESERVED_AHEAD if run.request.stream_tokens else 0
-    state = load_state(tx, replace(run, started_at=now, reserved_seq=reserved))
+    now = services.clock.now()
+    state = load_state(tx, services, replace(run, started_at=now, reserved_seq=reserved))
     if state.turn.calls and not run.is_answer:
         # The open calls belong to another run, so they are not part of this one's state.
         end = EndTurn(StopReason.ERROR, _pending_approval(state))

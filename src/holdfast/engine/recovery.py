@@ -4,8 +4,6 @@ They continue by the same decision as any run. A call that was running has the o
 again; a question that was not answered is asked again.
 """
 
-from datetime import datetime
-
 from msgspec.structs import replace
 
 from holdfast.core.events import Streamed
@@ -17,19 +15,18 @@ from holdfast.engine.claim import load_queued
 from holdfast.engine.event_writer import RESERVED_AHEAD
 from holdfast.engine.progress import EffectProgress, EffectResult
 from holdfast.engine.state import State, load_state
+from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
 
 _INTERRUPTED = RunFailure("interrupted", "The server stopped before this step was finished.")
 
 
-def load_unfinished(
-    tx: Transaction, run_id: str, now: datetime, max_recoveries: int
-) -> EffectResult | None:
+def load_unfinished(tx: Transaction, services: Services, run_id: str) -> EffectResult | None:
     """The run where its last worker left it; None if it is over."""
     run = tx.runs.find(run_id)
     if run is not None and run.status is RunStatus.QUEUED:
         # The store was out of reach when the run should have been claimed.
-        return load_queued(tx, run_id, now)
+        return load_queued(tx, services, run_id)
     if run is None or run.status not in (RunStatus.RUNNING, RunStatus.CANCELLING):
         return None
     count = run.progress.recoveries + 1
@@ -40,10 +37,11 @@ def load_unfinished(
         last_event_seq=run.highest_seq,
         reserved_seq=run.highest_seq + RESERVED_AHEAD if run.request.stream_tokens else 0,
     )
-    state = load_state(tx, run)
+    state = load_state(tx, services, run)
     if run.status is RunStatus.CANCELLING:
         return _load_cancelled(tx, state)
     closed = _close_interrupted_step(tx, run)
+    max_recoveries = services.limits.max_recoveries
     if count <= max_recoveries:
         return EffectResult(state, EffectProgress(), closed_step=closed)
     failure = RunFailure(

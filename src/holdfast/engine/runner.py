@@ -42,7 +42,7 @@ class Runner:
         result = await store.write(lambda tx: self._claim(tx, run_id))
         if result is None:
             log.info("run.skipped")
-            # Whoever cancelled the run may not have published its end yet, and the worker closes its log now.
+            # The cancel of a queued run may not have published its end yet, and the worker closes its log now.
             self._services.events.publish(
                 await store.read(lambda tx: tx.events.list_after(run_id, 0, 1))
             )
@@ -73,12 +73,11 @@ class Runner:
         services.bell.ring(CALLBACKS)
 
     def _claim(self, tx: Transaction, run_id: str) -> CheckpointResult | None:
-        loaded = load_queued(tx, run_id, self._services.clock.now())
+        loaded = load_queued(tx, self._services, run_id)
         return None if loaded is None else self._checkpoints.save(tx, loaded, decide(loaded))
 
     def _recover(self, tx: Transaction, run_id: str) -> CheckpointResult | None:
-        limit = self._services.limits.max_recoveries
-        loaded = load_unfinished(tx, run_id, self._services.clock.now(), limit)
+        loaded = load_unfinished(tx, self._services, run_id)
         return None if loaded is None else self._checkpoints.save(tx, loaded, decide(loaded))
 
     async def _loop(self, result: CheckpointResult, interruption: Interruption) -> None:

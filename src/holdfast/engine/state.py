@@ -12,7 +12,7 @@ from holdfast.core.agents import Agent
 from holdfast.core.events import Event
 from holdfast.core.messages import CallState, Message, OpenCall, Part, Role, Text, ToolCall
 from holdfast.core.models import ModelChoice
-from holdfast.core.providers import Provider, names_user_provider
+from holdfast.core.providers import Provider
 from holdfast.core.runs import ClientTool, Run, Usage, sum_known
 from holdfast.core.steps import Step
 from holdfast.core.threads import Thread
@@ -21,6 +21,7 @@ from holdfast.core.traces import ProviderTrace
 from holdfast.core.turn import Policy, Turn
 from holdfast.errors import Bug
 from holdfast.ports.model import ToolOffer
+from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
 
 _NO_PARAMETERS = {"type": "object", "properties": {}}
@@ -62,7 +63,7 @@ class State(Struct, frozen=True, kw_only=True):
     pending_compaction: PendingCompaction | None = None
 
 
-def load_state(tx: Transaction, run: Run) -> State:
+def load_state(tx: Transaction, services: Services, run: Run) -> State:
     """Load all that the run needs."""
     agent = tx.agents.get(run.organization_id, run.agent_id)
     thread = tx.threads.get(run.organization_id, run.thread_id)
@@ -94,12 +95,12 @@ def load_state(tx: Transaction, run: Run) -> State:
         pending_messages=unstored,
         follow_up=follow_up,
         clear_context=clear,
-        account=_account(tx, run, choice),
+        account=_account(tx, services, run, choice),
     )
 
 
-def _account(tx: Transaction, run: Run, choice: ModelChoice) -> Provider | None:
-    if not names_user_provider(choice.handle):
+def _account(tx: Transaction, services: Services, run: Run, choice: ModelChoice) -> Provider | None:
+    if services.catalogue.is_reserved(choice.provider):
         return None
     return tx.providers.find_by_name(run.organization_id, choice.provider)
 
