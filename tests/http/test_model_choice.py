@@ -1,4 +1,4 @@
-"""What is asked of a model over HTTP: taken up, told, or refused by its name (wire-v1 §3.11)."""
+"""The choice of a model over HTTP: what is accepted, warned about, or refused (wire-v1 §3.11)."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -46,21 +46,21 @@ async def _made(client: AsyncClient, **fields: Any) -> dict[str, Any]:
     return agent
 
 
-async def test_a_setting_that_the_model_does_not_heed_is_told_with_the_agent(
+async def test_a_setting_without_effect_is_a_warning_of_the_agent(
     client: AsyncClient,
 ) -> None:
     settings = {"provider_type": "anthropic", "verbosity": "low", "temperature": 0.2}
     agent = await _made(client, model="anthropic/claude-haiku-4-5", model_settings=settings)
-    told = "verbosity has no effect on anthropic/claude-haiku-4-5: there is no such setting."
-    assert agent["model_warnings"] == [told]
+    warning = "verbosity has no effect on anthropic/claude-haiku-4-5: there is no such setting."
+    assert agent["model_warnings"] == [warning]
     path = f"/v1/agents/{agent['id']}"
-    assert (await client.get(path)).json()["model_warnings"] == [told]
+    assert (await client.get(path)).json()["model_warnings"] == [warning]
     # It belongs to the model that was asked.
     changed = await client.patch(path, json={"model": "openai/gpt-4o"})
     assert changed.json()["model_warnings"] == []
 
 
-async def test_a_setting_that_nobody_knows_is_refused_by_its_name(client: AsyncClient) -> None:
+async def test_an_unknown_setting_is_refused_by_its_name(client: AsyncClient) -> None:
     settings = {"provider_type": "openai", "creativity": 11}
     answer = await client.post(
         "/v1/agents/", json={"model": "openai/gpt-4o", "model_settings": settings}
@@ -104,15 +104,15 @@ async def test_an_address_that_is_not_allowed_is_refused_with_the_setting(
     assert changed.status_code == 400
 
 
-async def test_a_conversation_is_told_what_its_model_does_not_heed(client: AsyncClient) -> None:
+async def test_a_conversation_has_warnings_about_its_model(client: AsyncClient) -> None:
     agent = await _made(client, model="openai/gpt-4o")
     settings = {"provider_type": "anthropic", "verbosity": "high"}
     body = {"model": "anthropic/claude-haiku-4-5", "model_settings": settings}
     made = await client.post("/v1/conversations/", params={"agent_id": agent["id"]}, json=body)
-    (told,) = made.json()["model_warnings"]
-    assert told.startswith("verbosity has no effect on anthropic/claude-haiku-4-5")
+    (warning,) = made.json()["model_warnings"]
+    assert warning.startswith("verbosity has no effect on anthropic/claude-haiku-4-5")
     path = f"/v1/conversations/{made.json()['id']}"
-    assert (await client.get(path)).json()["model_warnings"] == [told]
+    assert (await client.get(path)).json()["model_warnings"] == [warning]
     changed = await client.patch(path, json={"model": "openai/gpt-4o"})
     assert changed.json()["model_warnings"] == []
 
