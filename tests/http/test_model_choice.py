@@ -1,4 +1,4 @@
-"""Model settings over HTTP: they take effect, cause a warning, or are refused by name (wire-v1 §3.11)."""
+"""The choice of a model over HTTP: what is accepted, warned about, or refused (wire-v1 §3.11)."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -46,7 +46,7 @@ async def _made(client: AsyncClient, **fields: Any) -> dict[str, Any]:
     return agent
 
 
-async def test_a_setting_that_the_model_does_not_heed_is_told_with_the_agent(
+async def test_a_setting_without_effect_is_a_warning_of_the_agent(
     client: AsyncClient,
 ) -> None:
     settings = {"provider_type": "anthropic", "verbosity": "low", "temperature": 0.2}
@@ -60,7 +60,7 @@ async def test_a_setting_that_the_model_does_not_heed_is_told_with_the_agent(
     assert changed.json()["model_warnings"] == []
 
 
-async def test_a_setting_that_nobody_knows_is_refused_by_its_name(client: AsyncClient) -> None:
+async def test_an_unknown_setting_is_refused_by_its_name(client: AsyncClient) -> None:
     settings = {"provider_type": "openai", "creativity": 11}
     answer = await client.post(
         "/v1/agents/", json={"model": "openai/gpt-4o", "model_settings": settings}
@@ -104,7 +104,7 @@ async def test_an_address_that_is_not_allowed_is_refused_with_the_setting(
     assert changed.status_code == 400
 
 
-async def test_a_conversation_is_told_what_its_model_does_not_heed(client: AsyncClient) -> None:
+async def test_a_conversation_has_warnings_about_its_model(client: AsyncClient) -> None:
     agent = await _made(client, model="openai/gpt-4o")
     settings = {"provider_type": "anthropic", "verbosity": "high"}
     body = {"model": "anthropic/claude-haiku-4-5", "model_settings": settings}
