@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-# Set if whoever calls make named a Python: then .venv must have that one.
+# Set if PYTHON was named on the command line or in the environment: then .venv must have that version.
 CHOSEN := $(if $(filter command environment,$(origin PYTHON)),chosen)
 
 # Python 3.11 looks for the markers in a traceback by parsing its lines. A traceback that is logged while the test

@@ -68,7 +68,7 @@ RequestId = Annotated[
     str, typer.Argument(metavar="ID", help="The request's id, message-….", show_default=False)
 ]
 Reason = Annotated[
-    str | None, typer.Option(metavar="TEXT", help="Why; the model is told of a denial's reason.")
+    str | None, typer.Option(metavar="TEXT", help="Why; the model gets the reason of a denial.")
 ]
 DecidedBy = Annotated[
     str | None, typer.Option("--by", metavar="NAME", help="Who decides; it is kept.")
@@ -271,7 +271,7 @@ def deny(
     url: Url = None,
     as_json: Json = False,
 ) -> None:
-    """Refuse every call of the request; the agent is told, and goes on."""
+    """Refuse every call of the request; the agent gets the refusal, and goes on."""
     _decide(request_id, url, approve=False, reason=reason, by=by, as_json=as_json)
 
 

@@ -35,7 +35,7 @@ Responder: TypeAlias = Callable[[ProviderRequest], Scripted | str | None]
 _NOT_JSON = "We could not parse the JSON body of your request."
 _WRONG_SHAPE = "The request body does not have the expected shape."
 _NOTHING_SCRIPTED = "Nothing is scripted for this request."
-# What a fault answers in the end that was scripted without an answer of its own.
+# The answer inside a fault that was scripted without one.
 _PLAIN_ANSWER = Answer("Hello from the scripted provider.")
 # Of a text in an error message.
 _SHOWN_CHARS = 80
@@ -211,7 +211,7 @@ class ScriptedProvider:
         record: bool = True,
         check_script: bool = True,
     ) -> Iterator[Self]:
-        """Run a provider in a thread of its own."""
+        """Run a provider in a separate thread."""
         provider = cls(
             port=port,
             default=default,
