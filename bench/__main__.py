@@ -78,16 +78,18 @@ def _postgres(folder: Path, *, wanted: bool) -> Iterator[str | None]:
         server.stop()
 
 
-async def _measure(stage: BenchContext, names: list[str]) -> list[Measurement]:
-    figures: list[Measurement] = []
+async def _measure(context: BenchContext, names: list[str]) -> list[Measurement]:
+    measurements: list[Measurement] = []
     for name in names:
         started = time.monotonic()
         report.progress(f"{name} …")
-        measured = await ROWS[name](stage)
-        figures += measured
-        shown = ", ".join(" ".join(report.cells(figure)[:2]).strip() for figure in measured)
+        measured = await ROWS[name](context)
+        measurements += measured
+        shown = ", ".join(
+            " ".join(report.cells(measurement)[:2]).strip() for measurement in measured
+        )
         report.progress(f"{name}: {shown} ({time.monotonic() - started:.0f} s)")
-    return figures
+    return measurements
 
 
 def _default_rows() -> list[str]:
@@ -102,18 +104,18 @@ def main() -> None:
         _postgres(Path(name), wanted=options.postgres) as postgres,
         processes.provider() as provider,
     ):
-        stage = BenchContext(
+        context = BenchContext(
             provider=provider,
             folder=Path(name),
             counts=QUICK if options.quick else Counts(),
             postgres=postgres,
         )
-        figures = uvloop.run(_measure(stage, options.only or _default_rows()))
+        measurements = uvloop.run(_measure(context, options.only or _default_rows()))
     if options.postgres:
         # The budgets are for the embedded server.
-        figures = [replace(figure, budget=None) for figure in figures]
-    report.save(options.json, where, figures)
-    shown = report.markdown(figures) if options.markdown else report.table(figures)
+        measurements = [replace(measurement, budget=None) for measurement in measurements]
+    report.save(options.json, where, measurements)
+    shown = report.markdown(measurements) if options.markdown else report.table(measurements)
     print(f"\n{report.describe_machine(where)}\n\n{shown}")
 
 

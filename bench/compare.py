@@ -69,10 +69,10 @@ def _measure(checkout: Path, options: Sequence[str]) -> dict[str, float]:
             stdout=subprocess.DEVNULL,
             timeout=BENCH_SECONDS,
         )
-        figures = json.loads(results.read_bytes())["figures"]
+        measurements = json.loads(results.read_bytes())["figures"]
     return {
         row["what"]: 1 / row["value"] if row["more_is_better"] and row["value"] else row["value"]
-        for row in figures
+        for row in measurements
     }
 
 

@@ -51,7 +51,7 @@ def _add_thread(tx: Transaction, agent_id: str, number: int, now: datetime) -> N
     deadline = None
     if number % ONE_IN_SO_MANY_EXPIRES == 0:
         deadline = Deadline(EXPIRES_AT + timedelta(seconds=number), OnTimeout.DENY)
-    said = [
+    history = [
         _message(agent_id, thread_id, f"{place}{number:011}", now) for place in range(ROWS_BEFORE)
     ]
     call = ToolCall("call_1", "shout", '{"text":"hi"}')
@@ -63,7 +63,7 @@ def _add_thread(tx: Transaction, agent_id: str, number: int, now: datetime) -> N
         created_at=now,
         tool_calls=(call,),
     )
-    tx.messages.append([*said, request])
+    tx.messages.append([*history, request])
     asking = _run(agent_id, thread_id, f"9{number:011}", now, RunStatus.PAUSED)
     expires_at = deadline.at if deadline else None
     tx.runs.add(replace(asking, approval_id=request.id, asked_at=now, expires_at=expires_at))

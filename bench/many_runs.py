@@ -74,7 +74,7 @@ def _write(connection: Connection, statement: str, count: int, queued: int) -> N
     numbers = f"WITH RECURSIVE n(i) AS (SELECT CAST(1 AS BIGINT) UNION ALL SELECT i + 1 FROM n WHERE i < {count})"
     head, _, rest = statement.format(run_id=_RUN_ID, agent=_AGENT).partition("SELECT")
     # The same parameters for all statements, also those that do not use all of them.
-    given = {
+    parameters = {
         "first": int(FIRST_AT.timestamp()) * 1_000_000,
         "body": RUN.to_row(_sample())["body"],
         "asked": "{}",
@@ -82,7 +82,7 @@ def _write(connection: Connection, statement: str, count: int, queued: int) -> N
     }
     sql = f"{head} {numbers} SELECT{rest}"
     connection.execute(
-        text(sql), {name: value for name, value in given.items() if f":{name}" in sql}
+        text(sql), {name: value for name, value in parameters.items() if f":{name}" in sql}
     )
 
 

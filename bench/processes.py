@@ -156,8 +156,8 @@ def run_to_end(command: Sequence[str], seconds: float) -> str:
 
 def _environment() -> dict[str, str]:
     """The environment of a process, without the Holdfast settings of the user."""
-    kept = {key: os.environ[key] for key in ("PATH", "LANG", "HOME") if key in os.environ}
-    return kept | {"PYTHONUNBUFFERED": "1"}
+    inherited = {key: os.environ[key] for key in ("PATH", "LANG", "HOME") if key in os.environ}
+    return inherited | {"PYTHONUNBUFFERED": "1"}
 
 
 def _read_address(process: subprocess.Popen[str]) -> str:

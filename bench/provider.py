@@ -42,7 +42,7 @@ def words(count: int, delay_seconds: float = 0.0) -> str:
 
 
 def paced(name: str, count: int, delay_seconds: float) -> str:
-    """Requests words of which the n-th is due n delays after ``begun_at``."""
+    """Requests words of which the n-th is due n delays after ``started_at``."""
     return f"paced {name} {count} {delay_seconds}"
 
 

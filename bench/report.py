@@ -17,28 +17,34 @@ _HEADINGS = ("", "measured", "floor", "times floor", "budget", "")
 _MARKS = {True: "✓", False: "✗", None: ""}
 
 
-def cells(figure: Measurement) -> tuple[str, ...]:
-    sign = "≥" if figure.more_is_better else "≤"
-    times = figure.times_floor
+def cells(measurement: Measurement) -> tuple[str, ...]:
+    sign = "≥" if measurement.more_is_better else "≤"
+    times = measurement.times_floor
     return (
-        figure.what,
-        _number(figure.value, figure.unit),
-        "" if figure.floor is None else _number(figure.floor, figure.unit),
+        measurement.what,
+        _number(measurement.value, measurement.unit),
+        "" if measurement.floor is None else _number(measurement.floor, measurement.unit),
         "" if times is None else f"{times:.1f}",
-        "" if figure.budget is None else f"{sign} {figure.budget:g} {figure.unit}".rstrip(),
-        _MARKS[figure.holds],
+        ""
+        if measurement.budget is None
+        else f"{sign} {measurement.budget:g} {measurement.unit}".rstrip(),
+        _MARKS[measurement.holds],
     )
 
 
-def table(figures: Sequence[Measurement]) -> str:
-    rows = [_HEADINGS, *(cells(figure) for figure in figures)]
+def table(measurements: Sequence[Measurement]) -> str:
+    rows = [_HEADINGS, *(cells(measurement) for measurement in measurements)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [_align(row, widths) for row in rows]
     return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
 
 
-def markdown(figures: Sequence[Measurement]) -> str:
-    rows = [_HEADINGS, ("---", *["---:"] * 4, "---"), *(cells(figure) for figure in figures)]
+def markdown(measurements: Sequence[Measurement]) -> str:
+    rows = [
+        _HEADINGS,
+        ("---", *["---:"] * 4, "---"),
+        *(cells(measurement) for measurement in measurements),
+    ]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
@@ -64,11 +70,12 @@ def describe_machine(where: Mapping[str, str]) -> str:
     )
 
 
-def save(path: Path, where: Mapping[str, str], figures: Sequence[Measurement]) -> None:
+def save(path: Path, where: Mapping[str, str], measurements: Sequence[Measurement]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = [
-        msgspec.to_builtins(figure) | {"times_floor": figure.times_floor, "holds": figure.holds}
-        for figure in figures
+        msgspec.to_builtins(measurement)
+        | {"times_floor": measurement.times_floor, "holds": measurement.holds}
+        for measurement in measurements
     ]
     text = msgspec.json.format(msgspec.json.encode({"machine": where, "figures": rows}), indent=2)
     path.write_bytes(text + b"\n")

@@ -33,21 +33,21 @@ def stream_request(text: str, **fields: Any) -> dict[str, Any]:
 
 
 def provider_request(text: str) -> dict[str, Any]:
-    said = [{"role": "user", "content": text}]
-    return {"model": "gpt-4o-mini", "messages": said, "stream": True}
+    messages = [{"role": "user", "content": text}]
+    return {"model": "gpt-4o-mini", "messages": messages, "stream": True}
 
 
 async def read_stream(client: Client, agent_id: str, text: str) -> StreamRecorder:
-    hearing = StreamRecorder()
-    await client.stream(stream_path(agent_id), stream_request(text), hearing)
-    return hearing
+    recorder = StreamRecorder()
+    await client.stream(stream_path(agent_id), stream_request(text), recorder)
+    return recorder
 
 
 async def read_provider_stream(provider: Client, text: str) -> StreamRecorder:
     """The floor: the provider's stream over raw HTTP."""
-    hearing = ProviderStreamRecorder()
-    await provider.stream(CALL_PATH, provider_request(text), hearing)
-    return hearing
+    recorder = ProviderStreamRecorder()
+    await provider.stream(CALL_PATH, provider_request(text), recorder)
+    return recorder
 
 
 async def lags_ms(
@@ -55,9 +55,9 @@ async def lags_ms(
 ) -> list[float]:
     """The lag of one stream behind the provider, word by word."""
     name = new_name()
-    hearing = check_complete(await hear(paced(name, count, delay_seconds)), count)
+    recorder = check_complete(await hear(paced(name, count, delay_seconds)), count)
     began = msgspec.json.decode(await ask_provider(provider, started_at(name)), type=float)
-    return hearing.lags_ms(began, delay_seconds)
+    return recorder.lags_ms(began, delay_seconds)
 
 
 async def create_agents(address: str, count: int) -> list[str]:
@@ -71,7 +71,7 @@ async def ask_provider(provider: Client, question: str) -> str:
     return str(answer["choices"][0]["message"]["content"])
 
 
-def check_complete(hearing: StreamRecorder, count: int) -> StreamRecorder:
-    if len(hearing.words) != count or hearing.done_at is None:
-        raise RuntimeError(f"The stream brought {len(hearing.words)} words, not {count}.")
-    return hearing
+def check_complete(recorder: StreamRecorder, count: int) -> StreamRecorder:
+    if len(recorder.words) != count or recorder.done_at is None:
+        raise RuntimeError(f"The stream brought {len(recorder.words)} words, not {count}.")
+    return recorder

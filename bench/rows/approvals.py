@@ -29,17 +29,17 @@ def {ASK_TOOL}(number: int) -> int:
 _RESULT = b'"tool_return_message"'
 
 
-async def measure(stage: BenchContext) -> list[Measurement]:
-    return [*await _approve(stage), *await _inbox(stage)]
+async def measure(context: BenchContext) -> list[Measurement]:
+    return [*await _approve(context), *await _inbox(context)]
 
 
-async def _approve(stage: BenchContext) -> list[Measurement]:
-    async with stage.warm_server() as (_, client):
+async def _approve(context: BenchContext) -> list[Measurement]:
+    async with context.warm_server() as (_, client):
         held = {"source_code": _SOURCE, "default_requires_approval": True}
         tool = await client.post("/v1/tools/", held)
         # The first call starts the sandbox's fork server, once per server.
         await _result_ms(client, tool["id"])
-        taken = [await _result_ms(client, tool["id"]) for _ in range(stage.counts.approvals)]
+        taken = [await _result_ms(client, tool["id"]) for _ in range(context.counts.approvals)]
     what = "from an approval to the tool's result"
     return [Measurement(what=what, unit="ms", value=median(taken), budget=RESULT_BUDGET_MS)]
 
@@ -61,16 +61,16 @@ async def _result_ms(client: Client, tool_id: str) -> float:
     return (heard_at[0] - asked_at) * 1000
 
 
-async def _inbox(stage: BenchContext) -> list[Measurement]:
-    home = stage.new_home()
-    await _fill(stage, home)
-    with stage.server(home) as running:
+async def _inbox(context: BenchContext) -> list[Measurement]:
+    home = context.new_home()
+    await _fill(context, home)
+    with context.server(home) as running:
         async with processes.open_client(running.address) as client:
             await running.wait_until_idle()
             by_age, by_deadline = [
                 [
                     await timed_ms(partial(_list, client, order_by))
-                    for _ in range(stage.counts.inboxes)
+                    for _ in range(context.counts.inboxes)
                 ]
                 for order_by in ("created_at", "expires_at")
             ]
@@ -81,8 +81,8 @@ async def _inbox(stage: BenchContext) -> list[Measurement]:
     ]
 
 
-async def _fill(stage: BenchContext, home: Home) -> None:
-    with stage.server(home) as running:
+async def _fill(context: BenchContext, home: Home) -> None:
+    with context.server(home) as running:
         async with processes.open_client(running.address) as client:
             agent_id = await new_agent(client)
     url = home.database_url or f"sqlite:///{home.folder}/holdfast.db"

@@ -60,72 +60,74 @@ class _CancelTimes:
     ended: float
 
 
-async def measure(stage: BenchContext) -> list[Measurement]:
-    floor_closed = await _provider_close_ms(stage)
-    figures: list[Measurement] = []
+async def measure(context: BenchContext) -> list[Measurement]:
+    floor_closed = await _provider_close_ms(context)
+    measurements: list[Measurement] = []
     for others in (0, OTHERS):
-        async with stage.warm_server() as (running, _), _other_runs(running.address, others):
+        async with context.warm_server() as (running, _), _other_runs(running.address, others):
             cancelled = [
-                await _cancel_stream(stage, running.address) for _ in range(stage.counts.cancels)
+                await _cancel_stream(context, running.address)
+                for _ in range(context.counts.cancels)
             ]
             dead = [
-                await _cancel_tool(stage, running.address) for _ in range(stage.counts.tool_cancels)
+                await _cancel_tool(context, running.address)
+                for _ in range(context.counts.tool_cancels)
             ]
-        figures += _figures(others + 1, cancelled, dead, floor_closed)
-    return figures
+        measurements += _measurements(others + 1, cancelled, dead, floor_closed)
+    return measurements
 
 
-def _figures(
+def _measurements(
     live: int, cancelled: Sequence[_CancelTimes], dead: Sequence[float], floor_closed: float
 ) -> list[Measurement]:
-    def figure(
+    def measurement(
         what: str, values: Sequence[float], budget: float | None, floor: float | None = None
     ) -> Measurement:
         return Measurement(what=what, unit="ms", value=median(values), floor=floor, budget=budget)
 
     return [
-        figure(f"cancel, {live} live: the call", [one.answered for one in cancelled], None),
-        figure(
+        measurement(f"cancel, {live} live: the call", [one.answered for one in cancelled], None),
+        measurement(
             "  provider's socket closed",
             [one.closed for one in cancelled],
             CLOSED_BUDGET_MS,
             floor_closed,
         ),
-        figure("  the stream ends", [one.ended for one in cancelled], ENDED_BUDGET_MS),
-        figure("  the tool's process group is dead", dead, DEAD_BUDGET_MS),
+        measurement("  the stream ends", [one.ended for one in cancelled], ENDED_BUDGET_MS),
+        measurement("  the tool's process group is dead", dead, DEAD_BUDGET_MS),
     ]
 
 
-async def _cancel_stream(stage: BenchContext, address: str) -> _CancelTimes:
-    name, hearing = streams.new_name(), StreamRecorder()
+async def _cancel_stream(context: BenchContext, address: str) -> _CancelTimes:
+    name, recorder = streams.new_name(), StreamRecorder()
     async with (
         open_client(address) as reader,
         open_client(address) as caller,
-        open_client(stage.provider.address) as provider,
+        open_client(context.provider.address) as provider,
         asyncio.timeout(_WAIT_SECONDS),
     ):
         agent_id = await new_agent(caller)
         reading = asyncio.create_task(
             reader.stream(
-                streams.stream_path(agent_id), streams.stream_request(hold(name)), hearing
+                streams.stream_path(agent_id), streams.stream_request(hold(name)), recorder
             )
         )
-        await hearing.started.wait()
+        await recorder.started.wait()
         called_at = time.monotonic()
         await _cancel(caller, agent_id)
         answered_at = time.monotonic()
         await reading
         closed = await _wait_for_close(provider, name)
-    if hearing.done_at is None:
+    if recorder.done_at is None:
         raise RuntimeError("The stream of a cancelled run did not end with [DONE].")
     return _CancelTimes(
-        *((at - called_at) * 1000 for at in (answered_at, closed, hearing.done_at)),
+        *((at - called_at) * 1000 for at in (answered_at, closed, recorder.done_at)),
     )
 
 
-async def _cancel_tool(stage: BenchContext, address: str) -> float:
+async def _cancel_tool(context: BenchContext, address: str) -> float:
     """From the call to the death of the last process of the tool."""
-    path = stage.new_folder() / "pids"
+    path = context.new_folder() / "pids"
     async with (
         open_client(address) as reader,
         open_client(address) as caller,
@@ -191,17 +193,17 @@ async def _wait_for_death(pid: int) -> float:
         os.close(descriptor)
 
 
-async def _provider_close_ms(stage: BenchContext) -> float:
+async def _provider_close_ms(context: BenchContext) -> float:
     """The floor: a client of the bare provider hangs up."""
     taken = []
-    async with open_client(stage.provider.address) as provider:
-        for _ in range(stage.counts.cancels):
-            name, hearing = streams.new_name(), ProviderStreamRecorder()
-            async with open_client(stage.provider.address) as client:
+    async with open_client(context.provider.address) as provider:
+        for _ in range(context.counts.cancels):
+            name, recorder = streams.new_name(), ProviderStreamRecorder()
+            async with open_client(context.provider.address) as client:
                 reading = asyncio.create_task(
-                    client.stream(streams.CALL_PATH, streams.provider_request(hold(name)), hearing)
+                    client.stream(streams.CALL_PATH, streams.provider_request(hold(name)), recorder)
                 )
-                await hearing.started.wait()
+                await recorder.started.wait()
                 called_at = time.monotonic()
                 client.close()
                 await asyncio.gather(reading, return_exceptions=True)
@@ -214,17 +216,17 @@ async def _other_runs(address: str, count: int) -> AsyncIterator[None]:
     """This many other runs, each streaming to a reader; all are cancelled at the end."""
     agents = await streams.create_agents(address, count)
     readers = [await Client.connect(address) for _ in agents]
-    hearings = [StreamRecorder() for _ in agents]
+    recorders = [StreamRecorder() for _ in agents]
     text = words(_OTHERS_WORDS, _OTHERS_WORD_SECONDS)
     reading = [
         asyncio.create_task(
-            reader.stream(streams.stream_path(agent), streams.stream_request(text), hearing)
+            reader.stream(streams.stream_path(agent), streams.stream_request(text), recorder)
         )
-        for reader, agent, hearing in zip(readers, agents, hearings, strict=True)
+        for reader, agent, recorder in zip(readers, agents, recorders, strict=True)
     ]
     try:
         async with asyncio.timeout(_WAIT_SECONDS):
-            await asyncio.gather(*(hearing.started.wait() for hearing in hearings))
+            await asyncio.gather(*(recorder.started.wait() for recorder in recorders))
         yield
         if any(task.done() for task in reading):
             raise RuntimeError("Some of the other runs ended while one was measured.")

@@ -19,11 +19,11 @@ _KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-async def measure(stage: BenchContext) -> list[Measurement]:
-    count = stage.counts.agents
-    async with stage.warm_server() as (_, client):
+async def measure(context: BenchContext) -> list[Measurement]:
+    count = context.counts.agents
+    async with context.warm_server() as (_, client):
         taken = {what: await _create(client, count, fields) for what, fields in _KINDS.items()}
-    async with floor(stage.provider.address, stage.new_folder()) as smallest:
+    async with floor(context.provider.address, context.new_folder()) as smallest:
         floor_ms = await median_ms(smallest.one_commit, count)
     return [
         Measurement(what=what, unit="ms", value=value, floor=floor_ms, budget=BUDGET_MS)

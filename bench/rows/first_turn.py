@@ -14,18 +14,18 @@ from bench.processes import open_client
 BUDGET_MS = 150
 
 
-async def measure(stage: BenchContext) -> list[Measurement]:
-    home = stage.new_home()
-    with stage.server(home) as running:
+async def measure(context: BenchContext) -> list[Measurement]:
+    home = context.new_home()
+    with context.server(home) as running:
         async with open_client(running.address) as client:
             path = turn_path(await new_agent(client))
     turns, floors = [], []
-    for _ in range(stage.counts.starts):
-        with stage.server(home) as running:
+    for _ in range(context.counts.starts):
+        with context.server(home) as running:
             await running.wait_until_idle()
             async with open_client(running.address) as client:
                 turns.append(await timed_ms(partial(client.post, path, TURN)))
-        floors.append(await timed_ms(lambda: _first_floor_turn(stage)))
+        floors.append(await timed_ms(lambda: _first_floor_turn(context)))
     return [
         Measurement(
             what="first turn after start",
@@ -37,7 +37,7 @@ async def measure(stage: BenchContext) -> list[Measurement]:
     ]
 
 
-async def _first_floor_turn(stage: BenchContext) -> None:
+async def _first_floor_turn(context: BenchContext) -> None:
     """Connect, make the table, call, commit."""
-    async with floor(stage.provider.address, stage.new_folder()) as smallest:
+    async with floor(context.provider.address, context.new_folder()) as smallest:
         await smallest.turn()

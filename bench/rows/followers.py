@@ -22,13 +22,13 @@ _WAIT_SECONDS = 60.0
 _KB = 1000
 
 
-async def measure(stage: BenchContext) -> list[Measurement]:
-    return [*await _followers(stage), *await _reconnect(stage)]
+async def measure(context: BenchContext) -> list[Measurement]:
+    return [*await _followers(context), *await _reconnect(context)]
 
 
-async def _followers(stage: BenchContext) -> list[Measurement]:
-    count = stage.counts.followers
-    async with stage.warm_server() as (running, client), asyncio.timeout(_WAIT_SECONDS):
+async def _followers(context: BenchContext) -> list[Measurement]:
+    count = context.counts.followers
+    async with context.warm_server() as (running, client), asyncio.timeout(_WAIT_SECONDS):
         agent_id = await new_agent(client)
         sent = StreamRecorder()
         async with open_client(running.address) as sender:
@@ -49,13 +49,13 @@ async def _follow(
     """Memory per follower in kB; milliseconds until the last one got the cancellation."""
     before_mb = running.memory_mb()
     readers = [await Client.connect(running.address) for _ in range(count)]
-    hearings = [StreamRecorder() for _ in readers]
+    recorders = [StreamRecorder() for _ in readers]
     following = [
-        asyncio.create_task(reader.stream(f"/v1/runs/{run_id}/stream", {}, hearing))
-        for reader, hearing in zip(readers, hearings, strict=True)
+        asyncio.create_task(reader.stream(f"/v1/runs/{run_id}/stream", {}, recorder))
+        for reader, recorder in zip(readers, recorders, strict=True)
     ]
     try:
-        await asyncio.gather(*(hearing.started.wait() for hearing in hearings))
+        await asyncio.gather(*(recorder.started.wait() for recorder in recorders))
         kb_each = (running.memory_mb() - before_mb) * _KB / count
         async with open_client(running.address) as caller:
             called_at = time.monotonic()
@@ -68,17 +68,18 @@ async def _follow(
         await asyncio.gather(*following, return_exceptions=True)
 
 
-async def _reconnect(stage: BenchContext) -> list[Measurement]:
+async def _reconnect(context: BenchContext) -> list[Measurement]:
     """Reconnect to the middle of an ended run, whose events come from the store."""
-    async with stage.warm_server() as (running, client):
+    async with context.warm_server() as (running, client):
         run_id, last_seq = await _ended_run(client)
         taken = [
             await _first_replayed_ms(running.address, run_id, last_seq // 2)
-            for _ in range(stage.counts.reconnects)
+            for _ in range(context.counts.reconnects)
         ]
     with smallest_server() as smallest:
         floors = [
-            await timed_ms(partial(_ask, smallest.address)) for _ in range(stage.counts.reconnects)
+            await timed_ms(partial(_ask, smallest.address))
+            for _ in range(context.counts.reconnects)
         ]
     return [
         Measurement(
@@ -93,21 +94,21 @@ async def _reconnect(stage: BenchContext) -> list[Measurement]:
 
 
 async def _ended_run(client: Client) -> tuple[str, int]:
-    agent_id, hearing = await new_agent(client), StreamRecorder()
+    agent_id, recorder = await new_agent(client), StreamRecorder()
     text = streams.stream_request(words(WORDS, _WORD_SECONDS), background=True)
-    await client.stream(streams.stream_path(agent_id), text, hearing)
-    streams.check_complete(hearing, WORDS)
-    return hearing.run_id, hearing.last_seq
+    await client.stream(streams.stream_path(agent_id), text, recorder)
+    streams.check_complete(recorder, WORDS)
+    return recorder.run_id, recorder.last_seq
 
 
 async def _first_replayed_ms(address: str, run_id: str, after: int) -> float:
     """Uses a new connection, like a client that lost its old one."""
-    hearing = StreamRecorder()
+    recorder = StreamRecorder()
     async with open_client(address) as client:
-        await client.stream(f"/v1/runs/{run_id}/stream", {"starting_after": after}, hearing)
-    if not 0 < len(hearing.words) < WORDS:
-        raise RuntimeError(f"{len(hearing.words)} words were replayed, not a part of {WORDS}.")
-    return hearing.first_ms
+        await client.stream(f"/v1/runs/{run_id}/stream", {"starting_after": after}, recorder)
+    if not 0 < len(recorder.words) < WORDS:
+        raise RuntimeError(f"{len(recorder.words)} words were replayed, not a part of {WORDS}.")
+    return recorder.first_ms
 
 
 async def _ask(address: str) -> None:

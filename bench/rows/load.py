@@ -15,19 +15,22 @@ LOADED_BUDGET_MB = 150
 BUDGET_TURNS_PER_SECOND = 150
 
 
-async def measure(stage: BenchContext) -> list[Measurement]:
-    counts = stage.counts
+async def measure(context: BenchContext) -> list[Measurement]:
+    counts = context.counts
     with floor.smallest_server() as smallest:
         await seconds_to_first_answer(smallest, "/")
         floor_mb = smallest.memory_mb()
-    with stage.server(stage.new_home()) as running:
+    with context.server(context.new_home()) as running:
         await running.wait_until_idle()
         idle_mb = running.memory_mb()
         load = _load(running.address, counts.conversations, counts.load_seconds)
         await running.wait_until_idle()
         loaded_mb, peak_mb = running.memory_mb(), running.peak_memory_mb()
     floor_rate = await floor.turns_per_second(
-        stage.provider.address, stage.new_folder(), counts.conversations, counts.load_seconds / 2
+        context.provider.address,
+        context.new_folder(),
+        counts.conversations,
+        counts.load_seconds / 2,
     )
     at_once = f"{counts.conversations} conversations"
     return [

@@ -10,17 +10,17 @@ BUDGET_MS = 60
 MESSAGES = 1000
 
 
-async def measure(stage: BenchContext) -> list[Measurement]:
-    count = stage.counts.long_turns
-    said = [
+async def measure(context: BenchContext) -> list[Measurement]:
+    count = context.counts.long_turns
+    messages = [
         {"role": "assistant" if number % 2 else "user", "content": f"This is message {number}."}
         for number in range(MESSAGES)
     ]
-    async with stage.warm_server() as (_, client):
-        path = turn_path(await new_agent(client, initial_message_sequence=said))
+    async with context.warm_server() as (_, client):
+        path = turn_path(await new_agent(client, initial_message_sequence=messages))
         turns = [await timed_ms(partial(client.post, path, TURN)) for _ in range(count)]
-    async with floor(stage.provider.address, stage.new_folder()) as smallest:
-        for message in said:
+    async with floor(context.provider.address, context.new_folder()) as smallest:
+        for message in messages:
             smallest.commit(message["content"])
         floor_ms = await median_ms(smallest.long_turn, count)
     return [

@@ -37,24 +37,24 @@ _HANDLES = {
 }
 
 
-async def measure(stage: BenchContext) -> list[Measurement]:
-    router = ModelRouter(_settings(stage.provider.address))
+async def measure(context: BenchContext) -> list[Measurement]:
+    router = ModelRouter(_settings(context.provider.address))
     await router.warm_up()
-    async with open_client(stage.provider.address) as client:
-        figures = [
-            figure
+    async with open_client(context.provider.address) as client:
+        measurements = [
+            measurement
             for wire in _HANDLES
-            for figure in await _measure_wire(stage, wire, router, client)
+            for measurement in await _measure_wire(context, wire, router, client)
         ]
     await router.aclose()
-    return figures
+    return measurements
 
 
 async def _measure_wire(
-    stage: BenchContext, wire: str, router: ModelRouter, client: Client
+    context: BenchContext, wire: str, router: ModelRouter, client: Client
 ) -> list[Measurement]:
     answer, tokens = words(1), words(TOKENS, _APART_SECONDS)
-    count, streams = stage.counts.turns, stage.counts.single_streams
+    count, streams = context.counts.turns, context.counts.single_streams
     return [
         Measurement(
             what=f"model layer, {wire}: CPU of one answer",
@@ -71,16 +71,16 @@ async def _measure_wire(
     ]
 
 
-async def _ask_router(router: ModelRouter, wire: str, wish: str) -> None:
+async def _ask_router(router: ModelRouter, wire: str, prompt: str) -> None:
     choice = ModelChoice(handle=_HANDLES[wire], context_window=128_000)
-    history = (_row(Role.SYSTEM, "You are terse."), _row(Role.USER, wish))
+    history = (_row(Role.SYSTEM, "You are terse."), _row(Role.USER, prompt))
     async with router.ask(Question(choice=choice, history=history)) as events:
         async for _ in events:
             pass
 
 
-async def _ask_provider(client: Client, wire: str, wish: str) -> None:
-    path, body = _request(wire, wish)
+async def _ask_provider(client: Client, wire: str, prompt: str) -> None:
+    path, body = _request(wire, prompt)
     received: list[bytes] = []
     await client.stream(path, body, received.append)
 
@@ -97,20 +97,20 @@ async def _cpu_ms(work: Work, count: int) -> float:
     return median(spent)
 
 
-def _request(wire: str, wish: str) -> tuple[str, Mapping[str, Any]]:
-    said = {"role": "user", "content": wish}
+def _request(wire: str, prompt: str) -> tuple[str, Mapping[str, Any]]:
+    message = {"role": "user", "content": prompt}
     name = _HANDLES[wire].partition("/")[2]
     streamed = {"model": name, "stream": True}
     match wire:
         case "chat completions":
-            return "/v1/chat/completions", {**streamed, "messages": [said]}
+            return "/v1/chat/completions", {**streamed, "messages": [message]}
         case "responses":
-            return "/v1/responses", {**streamed, "input": [said]}
+            return "/v1/responses", {**streamed, "input": [message]}
         case "messages":
-            return "/v1/messages", {**streamed, "max_tokens": 4096, "messages": [said]}
+            return "/v1/messages", {**streamed, "max_tokens": 4096, "messages": [message]}
         case _:
             path = f"/v1beta/models/{name}:streamGenerateContent?alt=sse"
-            return path, {"contents": [{"role": "user", "parts": [{"text": wish}]}]}
+            return path, {"contents": [{"role": "user", "parts": [{"text": prompt}]}]}
 
 
 def _settings(address: str) -> ProviderSettings:

@@ -29,29 +29,32 @@ _ONE_WRITE = (TOKENS, 0.0)
 _SINGLE = (TOKENS, 0.002)
 
 
-async def measure(stage: BenchContext) -> list[Measurement]:
-    count, singles = stage.counts.streams, stage.counts.single_streams
-    async with stage.warm_server() as (running, client):
-        ours = partial(_read_streams, client)
-        first = await ours(_FIRST, count)
-        fast, fast_cpu_ms = await _with_cpu(running, ours(_FAST, count))
-        one_write = await ours(_ONE_WRITE, count)
-        single, single_cpu_ms = await _with_cpu(running, ours(_SINGLE, singles))
-    async with open_client(stage.provider.address) as provider:
-        bare = partial(_read_provider_streams, provider)
-        bare_first = _first_ms(await bare(_FIRST, count))
-        bare_fast, bare_one_write = await bare(_FAST, count), await bare(_ONE_WRITE, count)
+async def measure(context: BenchContext) -> list[Measurement]:
+    count, singles = context.counts.streams, context.counts.single_streams
+    async with context.warm_server() as (running, client):
+        read = partial(_read_streams, client)
+        first = await read(_FIRST, count)
+        fast, fast_cpu_ms = await _with_cpu(running, read(_FAST, count))
+        one_write = await read(_ONE_WRITE, count)
+        single, single_cpu_ms = await _with_cpu(running, read(_SINGLE, singles))
+    async with open_client(context.provider.address) as provider:
+        read_directly = partial(_read_provider_streams, provider)
+        provider_first = _first_ms(await read_directly(_FIRST, count))
+        provider_fast, provider_one_write = (
+            await read_directly(_FAST, count),
+            await read_directly(_ONE_WRITE, count),
+        )
     return [
-        Measurement(what="first token", unit="ms", value=_first_ms(first), floor=bare_first),
+        Measurement(what="first token", unit="ms", value=_first_ms(first), floor=provider_first),
         Measurement(
             what="first token added",
             unit="ms",
-            value=_first_ms(first) - bare_first,
+            value=_first_ms(first) - provider_first,
             budget=FIRST_TOKEN_BUDGET_MS,
         ),
-        _rate("tokens/s through one stream", fast, bare_fast, BUDGET_TOKENS_PER_SECOND),
+        _rate("tokens/s through one stream", fast, provider_fast, BUDGET_TOKENS_PER_SECOND),
         _events(fast),
-        _rate("  sent in one write", one_write, bare_one_write, None),
+        _rate("  sent in one write", one_write, provider_one_write, None),
         _events(one_write),
         Measurement(
             what=f"CPU per {TOKENS} tokens that come singly",
@@ -67,15 +70,15 @@ async def measure(stage: BenchContext) -> list[Measurement]:
 async def _read_streams(client: Client, how: tuple[int, float], count: int) -> list[StreamRecorder]:
     """Each agent streams once, so that no history grows."""
     agents = [await new_agent(client) for _ in range(count)]
-    heard = [await streams.read_stream(client, agent, words(*how)) for agent in agents]
-    return [streams.check_complete(hearing, how[0]) for hearing in heard]
+    recorded = [await streams.read_stream(client, agent, words(*how)) for agent in agents]
+    return [streams.check_complete(recorder, how[0]) for recorder in recorded]
 
 
 async def _read_provider_streams(
     provider: Client, how: tuple[int, float], count: int
 ) -> list[StreamRecorder]:
-    heard = [await streams.read_provider_stream(provider, words(*how)) for _ in range(count)]
-    return [streams.check_complete(hearing, how[0]) for hearing in heard]
+    recorded = [await streams.read_provider_stream(provider, words(*how)) for _ in range(count)]
+    return [streams.check_complete(recorder, how[0]) for recorder in recorded]
 
 
 async def _with_cpu(
@@ -83,35 +86,38 @@ async def _with_cpu(
 ) -> tuple[list[StreamRecorder], float]:
     """The streams, and the server's CPU time for each, including 3 ms for creating its agent."""
     before = running.cpu_ms()
-    heard = await streaming
-    return heard, (running.cpu_ms() - before) / len(heard)
+    recorded = await streaming
+    return recorded, (running.cpu_ms() - before) / len(recorded)
 
 
-def _first_ms(hearings: Sequence[StreamRecorder]) -> float:
-    return median([hearing.first_ms for hearing in hearings])
+def _first_ms(recorders: Sequence[StreamRecorder]) -> float:
+    return median([recorder.first_ms for recorder in recorders])
 
 
 def _rate(
-    what: str, ours: Sequence[StreamRecorder], bare: Sequence[StreamRecorder], budget: float | None
+    what: str,
+    ours: Sequence[StreamRecorder],
+    from_provider: Sequence[StreamRecorder],
+    budget: float | None,
 ) -> Measurement:
     return Measurement(
         what=what,
         unit="tokens/s",
         value=_tokens_per_second(ours),
-        floor=_tokens_per_second(bare),
+        floor=_tokens_per_second(from_provider),
         budget=budget,
         more_is_better=True,
     )
 
 
-def _events(hearings: Sequence[StreamRecorder]) -> Measurement:
+def _events(recorders: Sequence[StreamRecorder]) -> Measurement:
     return Measurement(
         what="    events that brought them",
         unit="",
-        value=median([hearing.events for hearing in hearings]),
+        value=median([recorder.events for recorder in recorders]),
     )
 
 
-def _tokens_per_second(hearings: Sequence[StreamRecorder]) -> float:
+def _tokens_per_second(recorders: Sequence[StreamRecorder]) -> float:
     """From the request to the last token, including the time to the first one."""
-    return TOKENS / median([hearing.last_ms for hearing in hearings]) * 1000
+    return TOKENS / median([recorder.last_ms for recorder in recorders]) * 1000

@@ -61,21 +61,21 @@ _LISTS: dict[str, Sequence[tuple[str, object]]] = {
 }
 
 
-async def measure(stage: BenchContext) -> list[Measurement]:
-    home = stage.new_home()
-    with stage.server(home):
+async def measure(context: BenchContext) -> list[Measurement]:
+    home = context.new_home()
+    with context.server(home):
         pass
     engine = create_engine(_url(home))
-    fill(engine, stage.counts.runs, queued=0)
+    fill(engine, context.counts.runs, queued=0)
     engine.dispose()
-    with stage.server(home) as running:
+    with context.server(home) as running:
         async with processes.open_client(running.address) as client:
             await running.wait_until_idle()
-            lists = {**_LISTS, "half-way down": await _middle_page(client, stage.counts.runs)}
+            lists = {**_LISTS, "half-way down": await _middle_page(client, context.counts.runs)}
             newest, *others = [
-                await _figure(client, f"  {what}", asked) for what, asked in lists.items()
+                await _measurement(client, f"  {what}", query) for what, query in lists.items()
             ]
-    return [replace(newest, what=f"the newest 100 of {stage.counts.runs:,} runs"), *others]
+    return [replace(newest, what=f"the newest 100 of {context.counts.runs:,} runs"), *others]
 
 
 def _url(home: Home) -> str:
@@ -85,8 +85,10 @@ def _url(home: Home) -> str:
     return url.render_as_string(hide_password=False)
 
 
-async def _figure(client: Client, what: str, asked: Sequence[tuple[str, object]]) -> Measurement:
-    ask = partial(_ask, client, asked)
+async def _measurement(
+    client: Client, what: str, query: Sequence[tuple[str, object]]
+) -> Measurement:
+    ask = partial(_ask, client, query)
     await ask()
     # On a busy machine the fastest time is the most meaningful.
     return Measurement(
@@ -94,8 +96,8 @@ async def _figure(client: Client, what: str, asked: Sequence[tuple[str, object]]
     )
 
 
-async def _ask(client: Client, asked: Sequence[tuple[str, object]]) -> list[dict[str, object]]:
-    path = f"/v1/runs/?{urlencode([*asked, ('limit', 100)])}"
+async def _ask(client: Client, query: Sequence[tuple[str, object]]) -> list[dict[str, object]]:
+    path = f"/v1/runs/?{urlencode([*query, ('limit', 100)])}"
     status, body = await client.request("GET", path)
     if status != 200:
         raise RequestFailed(f"GET {path}: {status} {body[:300]!r}")

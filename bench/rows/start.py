@@ -8,12 +8,12 @@ from bench.processes import seconds_to_first_answer
 BUDGET_SECONDS = 1.2
 
 
-async def measure(stage: BenchContext) -> list[Measurement]:
+async def measure(context: BenchContext) -> list[Measurement]:
     first, later, floor = [], [], []
-    for _ in range(stage.counts.starts):
-        home = stage.new_home()
-        first.append(await _start(stage, home))
-        later.append(await _start(stage, home))
+    for _ in range(context.counts.starts):
+        home = context.new_home()
+        first.append(await _start(context, home))
+        later.append(await _start(context, home))
         with smallest_server() as running:
             floor.append(await seconds_to_first_answer(running, "/"))
     return [
@@ -28,6 +28,6 @@ async def measure(stage: BenchContext) -> list[Measurement]:
     ]
 
 
-async def _start(stage: BenchContext, home: Home) -> float:
-    with stage.server(home) as running:
+async def _start(context: BenchContext, home: Home) -> float:
+    with context.server(home) as running:
         return await seconds_to_first_answer(running, "/v1/health/")

@@ -32,16 +32,16 @@ class _ObservedServer:
     stream_cpu_ms: float = 0.0
 
 
-async def measure(stage: BenchContext) -> list[Measurement]:
+async def measure(context: BenchContext) -> list[Measurement]:
     async with AsyncExitStack() as stack:
         ways = _telemetry_variants(stack.enter_context(_collector()))
         servers = []
         for how, variables in ways.items():
-            running, _ = await stack.enter_async_context(stage.warm_server(variables))
+            running, _ = await stack.enter_async_context(context.warm_server(variables))
             servers.append(_ObservedServer(how, running))
-        await _take_turns(stage, servers)
-        await _stream(stage, servers)
-        return [figure for server in servers for figure in _figures(server)]
+        await _take_turns(context, servers)
+        await _stream(context, servers)
+        return [measurement for server in servers for measurement in _measurements(server)]
 
 
 def _telemetry_variants(collector: str) -> dict[str, Mapping[str, str]]:
@@ -53,9 +53,9 @@ def _telemetry_variants(collector: str) -> dict[str, Mapping[str, str]]:
     }
 
 
-async def _take_turns(stage: BenchContext, servers: list[_ObservedServer]) -> None:
+async def _take_turns(context: BenchContext, servers: list[_ObservedServer]) -> None:
     before = [server.running.cpu_ms() for server in servers]
-    rounds = stage.counts.turns // TURNS_PER_AGENT
+    rounds = context.counts.turns // TURNS_PER_AGENT
     for _ in range(rounds):
         for server in servers:
             async with open_client(server.running.address) as client:
@@ -65,19 +65,19 @@ async def _take_turns(stage: BenchContext, servers: list[_ObservedServer]) -> No
         server.turn_cpu_ms = (server.running.cpu_ms() - spent) / (rounds * TURNS_PER_AGENT)
 
 
-async def _stream(stage: BenchContext, servers: list[_ObservedServer]) -> None:
+async def _stream(context: BenchContext, servers: list[_ObservedServer]) -> None:
     before = [server.running.cpu_ms() for server in servers]
-    for _ in range(stage.counts.single_streams):
+    for _ in range(context.counts.single_streams):
         for server in servers:
             async with open_client(server.running.address) as client:
-                said = words(TOKENS, _PAUSE_SECONDS)
-                heard = await streams.read_stream(client, await new_agent(client), said)
-            streams.check_complete(heard, TOKENS)
+                prompt = words(TOKENS, _PAUSE_SECONDS)
+                recorded = await streams.read_stream(client, await new_agent(client), prompt)
+            streams.check_complete(recorded, TOKENS)
     for server, spent in zip(servers, before, strict=True):
-        server.stream_cpu_ms = (server.running.cpu_ms() - spent) / stage.counts.single_streams
+        server.stream_cpu_ms = (server.running.cpu_ms() - spent) / context.counts.single_streams
 
 
-def _figures(server: _ObservedServer) -> list[Measurement]:
+def _measurements(server: _ObservedServer) -> list[Measurement]:
     return [
         Measurement(what=f"{server.how}: one-step turn", unit="ms", value=median(server.turns_ms)),
         Measurement(what="  CPU", unit="ms", value=server.turn_cpu_ms),

@@ -16,7 +16,7 @@ _CALL = SandboxCall(
 )
 
 
-async def measure(stage: BenchContext) -> list[Measurement]:
+async def measure(context: BenchContext) -> list[Measurement]:
     levels: dict[str, Isolation | None] = {"one trivial tool call, plain": None}
     isolation = Isolation(network=False)
     if isolation_problem(isolation) is None:
@@ -25,8 +25,8 @@ async def measure(stage: BenchContext) -> list[Measurement]:
         Measurement(
             what=what,
             unit="ms",
-            value=await _ms(level, stage.counts.turns),
-            floor=await median_ms(_fork_once, stage.counts.turns),
+            value=await _ms(level, context.counts.turns),
+            floor=await median_ms(_fork_once, context.counts.turns),
             budget=BUDGET_MS,
         )
         for what, level in levels.items()

@@ -19,14 +19,14 @@ def {CHAIN_TOOL}(number: int) -> int:
 '''
 
 
-async def measure(stage: BenchContext) -> list[Measurement]:
-    count = stage.counts.chains
-    async with stage.warm_server() as (_, client):
+async def measure(context: BenchContext) -> list[Measurement]:
+    count = context.counts.chains
+    async with context.warm_server() as (_, client):
         tool = await client.post("/v1/tools/", {"source_code": _SOURCE})
         # The first call starts the sandbox's fork server, once per server.
         await _chain(client, tool["id"])
         steps = [await _chain(client, tool["id"]) / CHAIN_CALLS for _ in range(count)]
-    async with floor(stage.provider.address, stage.new_folder()) as smallest:
+    async with floor(context.provider.address, context.new_folder()) as smallest:
         floor_ms = await median_ms(smallest.tool_step, count * CHAIN_CALLS)
     return [
         Measurement(

@@ -10,16 +10,16 @@ BUDGET_MS = 10
 TURNS_PER_AGENT = 10
 
 
-async def measure(stage: BenchContext) -> list[Measurement]:
-    count = stage.counts.turns
+async def measure(context: BenchContext) -> list[Measurement]:
+    count = context.counts.turns
     turns: list[float] = []
-    async with stage.warm_server() as (_, client):
+    async with context.warm_server() as (_, client):
         while len(turns) < count:
             path = turn_path(await new_agent(client))
             turns += [
                 await timed_ms(partial(client.post, path, TURN)) for _ in range(TURNS_PER_AGENT)
             ]
-    async with floor(stage.provider.address, stage.new_folder()) as smallest:
+    async with floor(context.provider.address, context.new_folder()) as smallest:
         call_ms = await median_ms(smallest.call, count)
         turn_ms = await median_ms(smallest.turn, count)
         commit_ms = await median_ms(smallest.one_commit, count)

@@ -15,7 +15,7 @@
     ├── ToolError              goes back to the model; never ends the run
     ├── BackendError           the operator must act (503)
     │   └── StoreUnavailable  StoreIsNewer  HomeInUse  SettingInvalid  CannotStart  ServerStopping
-    ├── Undeliverable          a server that a caller named gave no answer
+    ├── Undeliverable          a server that a caller named did not answer
     └── Bug                    we must act
         └── IllegalTransition  RunMoved
 
@@ -38,7 +38,7 @@ class InvalidArgument(CallerError):
 
 
 class AddressForbidden(CallerError):
-    """A URL that a caller gave may not be reached from here."""
+    """The server may not connect to a URL that a caller gave."""
 
     def __init__(self, why: str) -> None:
         super().__init__(f"This address cannot be used: {why}.")
@@ -66,7 +66,7 @@ class Unauthorized(CallerError):
 
 
 class NotFound(CallerError):
-    """The object does not exist, or belongs to another organisation."""
+    """The object does not exist, or belongs to another organization."""
 
 
 class UnknownModel(NotFound):
@@ -74,7 +74,7 @@ class UnknownModel(NotFound):
 
 
 class MethodRetired(CallerError):
-    """The operation existed in V1 once and is gone for good."""
+    """An operation of earlier V1 versions that no longer exists."""
 
 
 class TooLarge(CallerError):
@@ -90,10 +90,10 @@ class AlreadyExists(Conflict):
 
 
 class PendingApproval(Conflict):
-    """The thread waits for a person; the message says what to send."""
+    """The thread waits for an approval; the message says what to send."""
 
     def __init__(self, pending_request_id: str, calls: Sequence[tuple[str, str]] = ()) -> None:
-        """``calls``: id and tool of each call that waits."""
+        """``calls``: id and tool of each pending call."""
         self.pending_request_id = pending_request_id
         self.calls = tuple(calls)
         super().__init__(
@@ -103,7 +103,7 @@ class PendingApproval(Conflict):
 
 
 class AnswerMismatch(CallerError):
-    """An answer names other calls than those that wait; those, with id and tool, are in ``calls``."""
+    """An answer names other calls than those that are pending; ``calls`` has the id and tool of those."""
 
     def __init__(
         self, text: str, pending_request_id: str, calls: Sequence[tuple[str, str]]
@@ -125,10 +125,9 @@ class ThreadBusy(Conflict):
 
 
 class ModelError(HoldfastError):
-    """The provider failed. ``detail`` holds the provider's own words.
+    """The provider failed. ``detail`` is the provider's own message.
 
-    ``transient``: the same question may be answered a moment later; not before ``retry_after_seconds``, where the
-    provider said so.
+    ``transient``: the same request may succeed later; not before ``retry_after_seconds``, if the provider said so.
     """
 
     kind = "llm_error"
@@ -201,11 +200,11 @@ class SystemPromptTooLarge(ModelError):
 
 
 class ToolError(HoldfastError):
-    """A tool could not do what was asked; the text goes back to the model."""
+    """A tool call failed; the message goes back to the model."""
 
 
 class BackendError(HoldfastError):
-    """Something that the operator runs does not work."""
+    """Something that the operator is responsible for does not work."""
 
 
 class StoreUnavailable(BackendError):
@@ -225,11 +224,11 @@ class SettingInvalid(BackendError):
 
 
 class CannotStart(BackendError):
-    """The server cannot have the address or the folder that it was given."""
+    """The server cannot use an address or a folder of its settings, or cannot isolate tools."""
 
 
 class ServerStopping(BackendError):
-    """The server ends before the answer is there. What was sent is kept: it must not be sent again."""
+    """The server stops before the answer is complete. The message was stored and must not be sent again."""
 
 
 class Undeliverable(HoldfastError):
@@ -237,12 +236,12 @@ class Undeliverable(HoldfastError):
 
 
 class Bug(HoldfastError):
-    """A promise of our own code was broken."""
+    """An error in Holdfast itself."""
 
 
 class IllegalTransition(Bug):
-    """A run was asked to change in a way that the lifecycle table does not have."""
+    """A transition of a run that the lifecycle table does not have."""
 
 
 class StaleRun(Bug):
-    """The run changed between read and write; whoever lost reads the outcome."""
+    """The run was changed by another writer between read and write."""

@@ -1,7 +1,7 @@
-"""How a log line reads: a named event, whom it is about, and its fields; as text or as JSON.
+"""The format of log lines: an event's name and its fields, as text or as JSON.
 
-A line of ours is ``log.info("run.ended", extra={…})``. Whom it is about is bound once, by whoever begins to act for a
-run or a caller, and stands in each line of that task.
+Code logs with ``log.info("run.ended", extra={…})``. Fields that say which run or caller a line is about are bound once,
+by the code that starts to work for it (``bind``), and appear in each line of that task.
 """
 
 import logging
@@ -26,17 +26,17 @@ _STANDARD_FIELDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {
 }
 _OUR_LOGGER: Final = "holdfast"
 _HIDDEN: Final = "[hidden]"
-# A shorter secret is none, and would blot out half of each line.
+# A shorter secret would match half of each line.
 _MIN_SECRET_CHARS: Final = 4
 _NEEDS_NO_QUOTES: Final = re.compile(r"[^\s\"=\x00-\x1f\x7f-\x9f]+")
 
 _bound_fields: ContextVar[Mapping[str, str]] = ContextVar("bound", default=MappingProxyType({}))
 
 
-def bind(**about: str | None) -> None:
-    """From now on each line of this task, and of those that it starts, says so. None is not said."""
-    known = {**_bound_fields.get(), **about}
-    _bound_fields.set({key: value for key, value in known.items() if value is not None})
+def bind(**fields: str | None) -> None:
+    """Add the fields to each line of this task, and of the tasks that it starts. None removes a field."""
+    bound = {**_bound_fields.get(), **fields}
+    _bound_fields.set({key: value for key, value in bound.items() if value is not None})
 
 
 class EventFormatter(logging.Formatter):
@@ -44,35 +44,35 @@ class EventFormatter(logging.Formatter):
 
     def __init__(self, secrets: Collection[str] = ()) -> None:
         super().__init__()
-        real = [secret for secret in secrets if len(secret) >= _MIN_SECRET_CHARS]
-        self._secrets = re.compile("|".join(map(re.escape, real))) if real else None
+        hidden = [secret for secret in secrets if len(secret) >= _MIN_SECRET_CHARS]
+        self._secrets = re.compile("|".join(map(re.escape, hidden))) if hidden else None
 
     def format(self, record: logging.LogRecord) -> str:
         line = self._format_line(_event_name(record), _fields(record), record)
         return self._secrets.sub(_HIDDEN, line) if self._secrets else line
 
     def _format_line(self, event: str, fields: dict[str, Any], record: logging.LogRecord) -> str:
-        told = " ".join(f"{key}={_quote(value)}" for key, value in fields.items())
-        line = f"{_timestamp(record)} {record.levelname} {event} {told}".rstrip()
-        trouble = self._format_exception(record)
-        return f"{line}\n{trouble}" if trouble else line
+        text = " ".join(f"{key}={_quote(value)}" for key, value in fields.items())
+        line = f"{_timestamp(record)} {record.levelname} {event} {text}".rstrip()
+        traceback = self._format_exception(record)
+        return f"{line}\n{traceback}" if traceback else line
 
     def _format_exception(self, record: logging.LogRecord) -> str:
         return self.formatException(record.exc_info) if record.exc_info else ""
 
 
 class JsonFormatter(EventFormatter):
-    """One object a line, the traceback a field of it."""
+    """One JSON object per line; a traceback is the field ``exception``."""
 
     def _format_line(self, event: str, fields: dict[str, Any], record: logging.LogRecord) -> str:
         head = {"time": _timestamp(record), "level": record.levelname.lower(), "event": event}
-        trouble = self._format_exception(record)
-        tail = {"exception": trouble} if trouble else {}
+        traceback = self._format_exception(record)
+        tail = {"exception": traceback} if traceback else {}
         return msgspec.json.encode({**fields, **head, **tail}, enc_hook=str).decode()
 
 
 def _event_name(record: logging.LogRecord) -> str:
-    """Libraries write sentences: the event is that they did."""
+    """The name of the event; libraries log sentences, which become the field ``message``."""
     return record.getMessage() if _is_ours(record) else f"library.{record.name}"
 
 
@@ -97,17 +97,17 @@ def _format_second(second: int) -> str:
 
 
 def _quote(value: object) -> str:
-    """A value that cannot be taken for more than one, nor for another line."""
+    """The value as one word; quoted as JSON if it has spaces, quotes or line breaks."""
     text = str(value)
     return text if _NEEDS_NO_QUOTES.fullmatch(text) else msgspec.json.encode(text).decode()
 
 
 def set_up(level: str, log_format: str = TEXT, secrets: Collection[str] = ()) -> None:
-    """Write to the standard error. ``secrets`` never show, whoever lets one slip."""
+    """Log to the standard error. ``secrets`` are replaced in every line, whatever logs them."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter(secrets) if log_format == JSON else EventFormatter(secrets))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    # What they tell on the way is their own business; what goes wrong reaches us as an error.
+    # Their information is of no use to operators; their failures reach us as exceptions.
     for name in (
         "alembic",
         "uvicorn",

@@ -5,6 +5,7 @@ Three blocks are made from code. If one of them fails, its text is in the failur
 
 import ast
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -154,7 +155,7 @@ def test_the_diagram_of_a_run_is_the_one_of_the_code() -> None:
 
 PLACE = re.compile(
     r"(?<![\w/.-])(?:(?:adapters|cli|config|core|engine|http|ports|testing|usecases|tests|docs)/[\w/]*(?:\.\w+)*"
-    r"|(?:assembly|errors|logs)\.py)"
+    r"|(?:assembly|errors|logs|run_end)\.py)"
 )
 
 
@@ -186,6 +187,21 @@ def is_there(place: str) -> bool:
 )
 def test_every_place_in_the_code_that_a_page_names_is_there(page: Path) -> None:
     assert {place for place in places(page) if not is_there(place)} == set()
+
+
+def layers() -> list[str]:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    contracts = settings["tool"]["importlinter"]["contracts"]
+    (layered,) = [item for item in contracts if item.get("containers") == ["holdfast"]]
+    return [str(layer) for layer in layered["layers"]]
+
+
+def test_the_layers_of_the_architecture_are_those_that_the_linter_checks() -> None:
+    architecture = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    _, table = architecture.split("| layer | what it contains |\n|---|---|\n", 1)
+    cells = re.findall(r"^\| ((?:`\w+`(?: \\\| )?)+) \|", table.split("\n\n")[0], re.MULTILINE)
+
+    assert [cell.replace("`", "").replace("\\", "") for cell in cells] == layers()
 
 
 def test_the_architecture_says_where_to_look() -> None:

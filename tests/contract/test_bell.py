@@ -28,19 +28,19 @@ async def start_waiting(bell: Bell, topic: str) -> asyncio.Task[None]:
     return task
 
 
-async def test_a_ring_wakes_who_waits(bell: Bell) -> None:
+async def test_a_ring_wakes_a_waiting_task(bell: Bell) -> None:
     task = await start_waiting(bell, "runs")
     bell.ring("runs")
     await asyncio.wait_for(task, WAIT_SECONDS)
 
 
-async def test_a_ring_wakes_everybody_who_waits(bell: Bell) -> None:
+async def test_a_ring_wakes_all_waiting_tasks(bell: Bell) -> None:
     tasks = [await start_waiting(bell, "runs") for _ in range(3)]
     bell.ring("runs")
     await asyncio.wait_for(asyncio.gather(*tasks), WAIT_SECONDS)
 
 
-async def test_a_ring_that_nobody_waits_for_is_kept_once(bell: Bell) -> None:
+async def test_rings_without_a_waiting_task_count_once_for_the_next(bell: Bell) -> None:
     bell.ring("runs")
     bell.ring("runs")
     await expect_ring(bell, "runs")
@@ -60,7 +60,7 @@ async def test_topics_do_not_wake_each_other(bell: Bell) -> None:
     await asyncio.wait_for(asyncio.gather(task, other), WAIT_SECONDS)
 
 
-async def test_a_ring_is_not_lost_with_a_waiter_that_goes_away(bell: Bell) -> None:
+async def test_a_ring_is_not_lost_when_a_waiting_task_is_cancelled(bell: Bell) -> None:
     task = await start_waiting(bell, "runs")
     bell.ring("runs")
     task.cancel()

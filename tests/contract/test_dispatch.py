@@ -43,7 +43,7 @@ async def test_a_ticket_is_taken_once(dispatch: Dispatch) -> None:
     task.cancel()
 
 
-async def test_who_takes_may_come_before_who_submits(dispatch: Dispatch) -> None:
+async def test_take_may_be_called_before_submit(dispatch: Dispatch) -> None:
     task = await start_waiting(dispatch.take())
     dispatch.submit(A1)
     assert await asyncio.wait_for(task, WAIT_SECONDS) == A1
@@ -95,7 +95,7 @@ async def test_a_run_waits_for_its_turn_until_the_thread_is_free(dispatch: Dispa
     await asyncio.wait_for(turn, WAIT_SECONDS)
 
 
-async def test_a_run_that_nobody_knows_does_not_wait(dispatch: Dispatch) -> None:
+async def test_an_unknown_run_does_not_wait(dispatch: Dispatch) -> None:
     await asyncio.wait_for(dispatch.wait_for_turn("run-elsewhere"), WAIT_SECONDS)
 
 
@@ -126,7 +126,7 @@ async def test_a_thread_whose_waiting_runs_were_all_withdrawn_is_free_again(
     assert await take(dispatch) == A3
 
 
-async def test_who_takes_and_goes_away_takes_nothing_with_it(dispatch: Dispatch) -> None:
+async def test_a_cancelled_take_loses_no_ticket(dispatch: Dispatch) -> None:
     task = await start_waiting(dispatch.take())
     dispatch.submit(A1)
     task.cancel()
@@ -134,7 +134,7 @@ async def test_who_takes_and_goes_away_takes_nothing_with_it(dispatch: Dispatch)
     assert await take(dispatch) == A1
 
 
-async def test_a_run_is_held_from_its_turn_to_its_release(dispatch: Dispatch) -> None:
+async def test_a_run_holds_its_thread_from_its_turn_to_its_release(dispatch: Dispatch) -> None:
     dispatch.submit(A1)
     dispatch.submit(A2)
     assert (dispatch.run_holds_thread(A1.run_id), dispatch.run_holds_thread(A2.run_id)) == (

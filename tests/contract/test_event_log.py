@@ -76,26 +76,26 @@ async def test_a_reader_gets_each_event_once_in_order_and_then_the_end(
     writer: Writer, door: EventLog
 ) -> None:
     reader = Reader(door, writer.run.id)
-    told = await writer.store_message()
-    await reader.wait_for(told[-1].seq)
-    told += writer.publish(3)
+    published = await writer.store_message()
+    await reader.wait_for(published[-1].seq)
+    published += writer.publish(3)
     await writer.save()
-    await reader.wait_for(told[-1].seq)
-    told += writer.publish(2)
-    told += await writer.end()
-    assert await reader.read_to_end() == told
-    assert [event.seq for event in told] == [*range(1, 9)]
+    await reader.wait_for(published[-1].seq)
+    published += writer.publish(2)
+    published += await writer.end()
+    assert await reader.read_to_end() == published
+    assert [event.seq for event in published] == [*range(1, 9)]
 
 
 @pytest.mark.parametrize("after", [0, 1, 2, 3, 5, 6])
 async def test_a_reader_gets_what_follows_its_cursor(
     writer: Writer, door: EventLog, after: int
 ) -> None:
-    told = await writer.store_message() + writer.publish(2)
+    published = await writer.store_message() + writer.publish(2)
     await writer.save()
     early = Reader(door, writer.run.id, after)
-    told += writer.publish(1) + await writer.end()
-    expected = [event for event in told if event.seq > after]
+    published += writer.publish(1) + await writer.end()
+    expected = [event for event in published if event.seq > after]
     assert await early.read_to_end() == expected
     assert await read(door, writer.run.id, after) == expected
 
@@ -114,11 +114,11 @@ async def test_a_cursor_beyond_the_end_of_a_live_run_gets_nothing_until_the_run_
     await writer.store_message()
     reader, far = Reader(door, writer.run.id, 4), Reader(door, writer.run.id, 1_000)
     near = Reader(door, writer.run.id, 2)
-    told = writer.publish(5)
+    published = writer.publish(5)
     await writer.save()
-    await near.wait_for(told[-1].seq)
-    told += await writer.end()
-    assert await reader.read_to_end() == [event for event in told if event.seq > 4]
+    await near.wait_for(published[-1].seq)
+    published += await writer.end()
+    assert await reader.read_to_end() == [event for event in published if event.seq > 4]
     assert await far.read_to_end() == []
 
 
@@ -130,30 +130,30 @@ async def test_a_run_that_is_not_there_is_not_found(door: EventLog) -> None:
 async def test_a_run_is_replayed_in_another_process_after_its_end(
     writer: Writer, place: str, make_log: MakeLog
 ) -> None:
-    told = await writer.store_message() + writer.publish(2)
+    published = await writer.store_message() + writer.publish(2)
     await writer.save()
-    told += writer.publish(450) + await writer.end()
-    assert await read(make_log(place), writer.run.id) == told
+    published += writer.publish(450) + await writer.end()
+    assert await read(make_log(place), writer.run.id) == published
 
 
-@pytest.mark.parametrize("kept", [0, 2, 5])
-async def test_a_crash_leaves_one_jump_that_no_reader_stumbles_over(
-    writer: Writer, place: str, make_log: MakeLog, kept: int
+@pytest.mark.parametrize("saved", [0, 2, 5])
+async def test_a_crash_leaves_one_jump_in_the_numbers_and_readers_go_on(
+    writer: Writer, place: str, make_log: MakeLog, saved: int
 ) -> None:
-    told = await writer.store_message()
-    told += writer.publish(kept)
+    published = await writer.store_message()
+    published += writer.publish(saved)
     await writer.save(ahead=20)
     lost = writer.publish(3)
     log = make_log(place)
     door = log if place == HERE else make_log(place)
-    cursors = [0, told[-1].seq, lost[1].seq, lost[-1].seq, lost[-1].seq + 4]
+    cursors = [0, published[-1].seq, lost[1].seq, lost[-1].seq, lost[-1].seq + 4]
     early = [Reader(door, writer.run.id, cursor) for cursor in cursors]
     second = await writer.restart(log, ahead=20)
-    told += second.publish(2)
-    assert told[-2].seq == 2 + kept + 20 + 1
-    told += await second.store_message() + await second.end()
+    published += second.publish(2)
+    assert published[-2].seq == 2 + saved + 20 + 1
+    published += await second.store_message() + await second.end()
     for reader in early:
-        expected = [event for event in told if event.seq > reader.after]
+        expected = [event for event in published if event.seq > reader.after]
         # A reader with Redis may still get events that were never stored.
         seen = [event for event in await reader.read_to_end() if event not in lost]
         assert seen == expected
@@ -161,7 +161,7 @@ async def test_a_crash_leaves_one_jump_that_no_reader_stumbles_over(
         assert [event for event in late if event not in lost] == expected
 
 
-async def test_a_reader_may_come_before_anybody_carries_the_run(
+async def test_a_reader_may_come_before_a_process_executes_the_run(
     any_store: Store, place: str, make_log: MakeLog, make: Make
 ) -> None:
     first = await Writer.begin(any_store, make_log(place), make)
@@ -170,8 +170,8 @@ async def test_a_reader_may_come_before_anybody_carries_the_run(
     beside = await Writer.begin(any_store, log, make)
     await read_after_end(beside, log)
     second = await first.restart(log)
-    told = await second.store_message() + await second.end()
-    assert await reader.read_to_end() == told
+    published = await second.store_message() + await second.end()
+    assert await reader.read_to_end() == published
 
 
 async def read_after_end(writer: Writer, log: EventLog) -> None:
@@ -181,43 +181,43 @@ async def read_after_end(writer: Writer, log: EventLog) -> None:
 
 async def test_many_readers_of_one_run_all_get_everything(writer: Writer, door: EventLog) -> None:
     readers = [Reader(door, writer.run.id, number % 3) for number in range(100)]
-    told = await writer.store_message()
+    published = await writer.store_message()
     for _ in range(20):
-        told += writer.publish(2)
+        published += writer.publish(2)
         await writer.save(ahead=10)
-    told += await writer.end()
+    published += await writer.end()
     for reader in readers:
-        assert await reader.read_to_end() == told[reader.after :]
+        assert await reader.read_to_end() == published[reader.after :]
 
 
-async def test_readers_that_leave_harm_nobody(writer: Writer, door: EventLog) -> None:
+async def test_readers_that_leave_do_not_disturb_others(writer: Writer, door: EventLog) -> None:
     staying = Reader(door, writer.run.id)
-    told = await writer.store_message()
+    published = await writer.store_message()
     for _ in range(5):
-        leaving = Reader(door, writer.run.id, told[-1].seq - 1)
-        await leaving.wait_for(told[-1].seq)
+        leaving = Reader(door, writer.run.id, published[-1].seq - 1)
+        await leaving.wait_for(published[-1].seq)
         await leaving.stop()
-        told += await writer.store_message()
-    told += await writer.end()
-    assert await staying.read_to_end() == told
+        published += await writer.store_message()
+    published += await writer.end()
+    assert await staying.read_to_end() == published
 
 
-async def test_a_reader_that_stops_reading_holds_up_nobody_and_misses_nothing(
+async def test_a_reader_that_stops_reading_delays_no_other_and_misses_nothing(
     writer: Writer, door: EventLog
 ) -> None:
-    told = await writer.store_message()
+    published = await writer.store_message()
     async with aclosing(door.follow(writer.run.id)) as stopped:
         seen = [*await asyncio.wait_for(anext(stopped), WAIT_SECONDS)]
         for _ in range(30):
-            told += writer.publish(BATCH_EVENTS)
+            published += writer.publish(BATCH_EVENTS)
             await writer.save(ahead=BATCH_EVENTS)
-        told += await writer.end()
-        assert await read(door, writer.run.id) == told
+        published += await writer.end()
+        assert await read(door, writer.run.id) == published
         async with asyncio.timeout(WAIT_SECONDS):
             async for events in stopped:
                 assert len(events) <= BATCH_EVENTS
                 seen += events
-    assert seen == told
+    assert seen == published
 
 
 async def test_a_long_run_keeps_only_its_newest_durable_events_in_memory(
@@ -226,42 +226,42 @@ async def test_a_long_run_keeps_only_its_newest_durable_events_in_memory(
     log = SqlEventLog(any_store)
     writer = await Writer.begin(any_store, log, make)
     reader = Reader(log, writer.run.id)
-    told = []
+    published = []
     for _ in range(10):
-        told += writer.publish(KEPT_EVENTS)
+        published += writer.publish(KEPT_EVENTS)
         await writer.save(ahead=KEPT_EVENTS)
     live = log._local[writer.run.id]
     assert len(live._events) <= 2 * KEPT_EVENTS
-    told += writer.publish(5 * KEPT_EVENTS)
+    published += writer.publish(5 * KEPT_EVENTS)
     assert len(live._events) >= 5 * KEPT_EVENTS, "what is not durable is in memory or nowhere"
     late = Reader(log, writer.run.id, 17)
-    told += await writer.end()
-    assert await reader.read_to_end() == told
-    assert await late.read_to_end() == told[17:]
+    published += await writer.end()
+    assert await reader.read_to_end() == published
+    assert await late.read_to_end() == published[17:]
 
 
-async def test_what_is_shown_is_seen_before_it_is_durable(
+async def test_published_events_are_seen_before_they_are_durable(
     any_store: Store, make: Make, make_log: MakeLog
 ) -> None:
     log = make_log(HERE)
     writer = await Writer.begin(any_store, log, make, ahead=9)
     reader = Reader(log, writer.run.id)
-    told = writer.publish(2)
+    published = writer.publish(2)
     await reader.wait_for(2)
-    assert reader.seen == told
+    assert reader.seen == published
     assert await any_store.read(lambda tx: tx.events.list_after(writer.run.id, 0, 9)) == []
     await reader.stop()
 
 
 @pytest.mark.slow
-async def test_redis_shows_it_to_other_processes_before_it_is_durable(
+async def test_redis_shows_events_to_other_processes_before_they_are_durable(
     any_store: Store, make: Make, make_log: MakeLog
 ) -> None:
     writer = await Writer.begin(any_store, make_log(REDIS), make, ahead=9)
     reader = Reader(make_log(REDIS), writer.run.id)
-    told = writer.publish(2)
+    published = writer.publish(2)
     await reader.wait_for(2)
-    assert reader.seen == told
+    assert reader.seen == published
     assert await any_store.read(lambda tx: tx.events.list_after(writer.run.id, 0, 9)) == []
     await reader.stop()
 
@@ -274,59 +274,59 @@ async def test_nothing_follows_the_end(writer: Writer, log: EventLog, door: Even
     assert await read(door, writer.run.id) == [ended]
 
 
-async def test_readers_end_without_an_end_when_the_process_lets_go(
+async def test_readers_end_without_a_run_end_when_the_process_closes_the_run(
     any_store: Store, make: Make, make_log: MakeLog
 ) -> None:
     log = make_log(HERE)
     writer = await Writer.begin(any_store, log, make)
     reader = Reader(log, writer.run.id)
-    told = await writer.store_message()
+    published = await writer.store_message()
     log.close(writer.run.id)
-    assert await reader.read_to_end() == told
+    assert await reader.read_to_end() == published
 
 
-async def test_all_readers_are_let_go_when_the_process_hangs_up(
+async def test_all_readers_end_when_the_process_disconnects_them(
     any_store: Store, make: Make, make_log: MakeLog
 ) -> None:
     log, other = make_log(HERE), make_log(HERE)
-    carried = await Writer.begin(any_store, log, make)
-    elsewhere = await Writer.begin(any_store, other, make)
-    told = await carried.store_message(), await elsewhere.store_message()
-    readers = [Reader(log, writer.run.id) for writer in (carried, elsewhere)]
+    local = await Writer.begin(any_store, log, make)
+    remote = await Writer.begin(any_store, other, make)
+    published = await local.store_message(), await remote.store_message()
+    readers = [Reader(log, writer.run.id) for writer in (local, remote)]
     for reader in readers:
         await reader.wait_for(2)
     log.disconnect_readers()
-    assert [await reader.read_to_end() for reader in readers] == [*told]
-    assert [await read(log, writer.run.id) for writer in (carried, elsewhere)] == [*told]
+    assert [await reader.read_to_end() for reader in readers] == [*published]
+    assert [await read(log, writer.run.id) for writer in (local, remote)] == [*published]
 
 
 @pytest.mark.parametrize("place", [ELSEWHERE, pytest.param(REDIS, marks=pytest.mark.slow)])
-async def test_readers_elsewhere_learn_that_a_run_was_removed(
+async def test_readers_in_other_processes_learn_that_a_run_was_deleted(
     any_store: Store, writer: Writer, door: EventLog
 ) -> None:
-    told = await writer.store_message()
+    published = await writer.store_message()
     reader = Reader(door, writer.run.id)
-    await reader.wait_for(told[-1].seq)
+    await reader.wait_for(published[-1].seq)
     await any_store.write(lambda tx: tx.runs.delete(DEFAULT_ORGANIZATION_ID, writer.run.id))
     with pytest.raises(NotFound):
         await reader.read_to_end()
 
 
-async def test_a_crowd_is_woken_for_many_events_at_once(
+async def test_many_readers_are_woken_once_for_many_events(
     any_store: Store, make: Make, make_log: MakeLog
 ) -> None:
     log = make_log(HERE)
     writer = await Writer.begin(any_store, log, make, ahead=200)
     crowd = [Reader(log, writer.run.id) for _ in range(1_000)]
-    told = await writer.store_message()
+    published = await writer.store_message()
     for reader in crowd:
-        await reader.wait_for(told[-1].seq)
+        await reader.wait_for(published[-1].seq)
     woken = crowd[0].batches
     for _ in range(20):
-        told += writer.publish(1)
+        published += writer.publish(1)
         await asyncio.sleep(0)
-    told += await writer.end()
+    published += await writer.end()
     for reader in crowd:
-        assert await reader.read_to_end() == told
+        assert await reader.read_to_end() == published
         assert reader.batches - woken < 10
     assert len(crowd) > FEW_READERS

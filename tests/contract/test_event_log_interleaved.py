@@ -50,7 +50,7 @@ class Client:
 
 
 class Scenario:
-    """One run and its clients. ``told`` are all events that were ever written, ``durable`` those that survive a crash."""
+    """One run and its clients. ``published`` are all events that were ever written, ``durable`` those that survive a crash."""
 
     def __init__(self, store: Store, writer: Writer, make_log: MakeLog, log: SqlEventLog) -> None:
         self._store = store
@@ -59,7 +59,7 @@ class Scenario:
         self._log = log
         self._apart = make_log()
         self._clients: list[Client] = []
-        self._told: dict[int, Event] = {}
+        self._published: dict[int, Event] = {}
         self._durable: list[Event] = []
 
     async def publish(self, number: int) -> None:
@@ -111,22 +111,26 @@ class Scenario:
         numbers = [event.seq for event in client.seen]
         assert numbers == sorted(set(numbers)), "once, and in order"
         assert all(event.seq > client.start for event in client.seen)
-        assert all(self._told[event.seq] == event for event in client.seen), "as it was told"
+        assert all(self._published[event.seq] == event for event in client.seen), (
+            "as it was published"
+        )
         expected = [event for event in self._durable if event.seq > client.start]
         # Events lost in a crash may have been received by readers of that time.
         assert [event for event in client.seen if event in self._durable] == expected
 
     def _publish(self, events: list[Event]) -> None:
         for event in events:
-            assert event.seq not in self._told, "no number is given twice"
-            self._told[event.seq] = event
+            assert event.seq not in self._published, "no number is given twice"
+            self._published[event.seq] = event
 
     def _mark_all_durable(self) -> None:
         """Store all events since the last crash that are not stored yet."""
         known = {event.seq for event in self._durable}
         floor = self._writer.born
         self._durable += [
-            event for seq, event in sorted(self._told.items()) if seq > floor and seq not in known
+            event
+            for seq, event in sorted(self._published.items())
+            if seq > floor and seq not in known
         ]
 
     def _connect(self, client: Client, number: int) -> None:
@@ -211,7 +215,7 @@ async def test_each_client_gets_what_follows_its_cursor_once_and_in_order(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10))
-async def test_so_does_each_client_of_a_long_story(
+async def test_each_client_of_a_long_scenario_gets_each_event_once_and_in_order(
     store: SqliteStore, make_log: MakeLog, make: Make, seed: int
 ) -> None:
     chance = random.Random(seed)

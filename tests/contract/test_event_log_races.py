@@ -47,80 +47,82 @@ class PausedStore:
 
 
 @pytest.fixture
-def held(store: SqliteStore) -> PausedStore:
+def paused_store(store: SqliteStore) -> PausedStore:
     return PausedStore(store)
 
 
-async def start_reading(held: PausedStore, log: SqlEventLog, run_id: str, after: int = 0) -> Reader:
+async def start_reading(
+    paused_store: PausedStore, log: SqlEventLog, run_id: str, after: int = 0
+) -> Reader:
     """A reader with a stale result from the store."""
-    held.pause()
+    paused_store.pause()
     reader = Reader(log, run_id, after)
-    await asyncio.wait_for(held.looked.wait(), WAIT_SECONDS)
+    await asyncio.wait_for(paused_store.looked.wait(), WAIT_SECONDS)
     return reader
 
 
-async def test_a_run_that_ends_meanwhile_is_seen_to_end(
-    store: SqliteStore, held: PausedStore, make: Make
+async def test_a_run_that_ends_during_a_read_is_seen_to_end(
+    store: SqliteStore, paused_store: PausedStore, make: Make
 ) -> None:
     first = await Writer.begin(store, SqlEventLog(store), make, ahead=5)
-    told = first.publish(2)
+    published = first.publish(2)
     await first.save(ahead=5)
-    log = SqlEventLog(held)
+    log = SqlEventLog(paused_store)
     second = await first.restart(log)
-    reader = await start_reading(held, log, first.run.id)
-    told += await second.end()
-    held.resume()
-    assert await reader.read_to_end() == told
+    reader = await start_reading(paused_store, log, first.run.id)
+    published += await second.end()
+    paused_store.resume()
+    assert await reader.read_to_end() == published
     await log.aclose()
 
 
-async def test_a_run_that_is_taken_up_meanwhile_is_read_from_memory(
-    store: SqliteStore, held: PausedStore, make: Make
+async def test_a_run_that_starts_during_a_read_is_read_from_memory(
+    store: SqliteStore, paused_store: PausedStore, make: Make
 ) -> None:
     first = await Writer.begin(store, SqlEventLog(store), make)
-    log = SqlEventLog(held)
-    reader = await start_reading(held, log, first.run.id)
+    log = SqlEventLog(paused_store)
+    reader = await start_reading(paused_store, log, first.run.id)
     second = await first.restart(log, ahead=9)
-    held.resume()
-    told = second.publish(3)
-    await reader.wait_for(told[-1].seq)
-    assert reader.seen == told
+    paused_store.resume()
+    published = second.publish(3)
+    await reader.wait_for(published[-1].seq)
+    assert reader.seen == published
     assert await store.read(lambda tx: tx.events.list_after(first.run.id, 0, 9)) == []
     await reader.stop()
     await log.aclose()
 
 
-async def test_what_memory_forgets_meanwhile_is_not_skipped(
-    store: SqliteStore, held: PausedStore, make: Make
+async def test_events_that_are_trimmed_during_a_read_are_not_skipped(
+    store: SqliteStore, paused_store: PausedStore, make: Make
 ) -> None:
-    log = SqlEventLog(held)
+    log = SqlEventLog(paused_store)
     writer = await Writer.begin(store, log, make)
-    told = writer.publish(3 * KEPT_EVENTS)
+    published = writer.publish(3 * KEPT_EVENTS)
     await writer.save()
     assert log._local[writer.run.id].floor > 0
-    at = log._local[writer.run.id].floor - 1
-    reader = await start_reading(held, log, writer.run.id, at)
-    told += writer.publish(4 * KEPT_EVENTS)
+    cursor = log._local[writer.run.id].floor - 1
+    reader = await start_reading(paused_store, log, writer.run.id, cursor)
+    published += writer.publish(4 * KEPT_EVENTS)
     await writer.save()
-    held.resume()
-    told += await writer.end()
-    assert await reader.read_to_end() == told[at:]
+    paused_store.resume()
+    published += await writer.end()
+    assert await reader.read_to_end() == published[cursor:]
     await log.aclose()
 
 
-async def test_nor_is_what_memory_forgets_while_a_reader_looks_for_the_rest_of_a_crashed_process(
-    store: SqliteStore, held: PausedStore, make: Make
+async def test_events_that_are_trimmed_while_a_reader_reads_a_crashed_run_are_not_skipped(
+    store: SqliteStore, paused_store: PausedStore, make: Make
 ) -> None:
     first = await Writer.begin(store, SqlEventLog(store), make, ahead=5)
-    log = SqlEventLog(held)
+    log = SqlEventLog(paused_store)
     second = await first.restart(log)
-    reader = await start_reading(held, log, first.run.id)
-    told = second.publish(3 * KEPT_EVENTS)
+    reader = await start_reading(paused_store, log, first.run.id)
+    published = second.publish(3 * KEPT_EVENTS)
     await second.save()
     assert log._local[first.run.id].floor > 5
-    held.resume()
-    told += await second.end()
-    assert await reader.read_to_end() == told
+    paused_store.resume()
+    published += await second.end()
+    assert await reader.read_to_end() == published
     await log.aclose()
 
 
@@ -133,39 +135,39 @@ async def test_readers_that_waited_for_a_run_follow_it_into_memory(
     reader = Reader(log, first.run.id)
     await reader.wait_for(2)
     second = await first.restart(log, ahead=9)
-    told = second.publish(3)
-    await reader.wait_for(told[-1].seq)
-    assert reader.seen[2:] == told, "seen, and not durable"
+    published = second.publish(3)
+    await reader.wait_for(published[-1].seq)
+    assert reader.seen[2:] == published, "seen, and not durable"
     await reader.stop()
     await log.aclose()
 
 
-async def test_a_reader_that_waits_while_memory_forgets_its_place_goes_on_from_the_store(
+async def test_a_reader_whose_position_is_trimmed_while_it_waits_continues_from_the_store(
     store: SqliteStore, make: Make
 ) -> None:
     log = SqlEventLog(store)
     writer = await Writer.begin(store, log, make)
-    told = writer.publish(1)
+    published = writer.publish(1)
     reader = Reader(log, writer.run.id)
     await reader.wait_for(1)
     # All in one iteration of the event loop: when the reader wakes up, its events have left the buffer already.
-    told += writer.publish(5 * KEPT_EVENTS)
+    published += writer.publish(5 * KEPT_EVENTS)
     live = log._local[writer.run.id]
     await writer.save()
     assert live.floor > 1
-    told += await writer.end()
-    assert await reader.read_to_end() == told
+    published += await writer.end()
+    assert await reader.read_to_end() == published
 
 
-async def test_readers_of_a_run_that_nobody_carries_are_told_when_the_store_is_gone(
+async def test_readers_of_a_run_without_a_process_get_the_error_when_the_store_is_closed(
     store: SqliteStore, make: Make
 ) -> None:
     writer = await Writer.begin(store, SqlEventLog(store), make)
     log = SqlEventLog(store)
     readers = [Reader(log, writer.run.id) for _ in range(3)]
-    told = await writer.store_message()
+    published = await writer.store_message()
     for reader in readers:
-        await reader.wait_for(told[-1].seq)
+        await reader.wait_for(published[-1].seq)
     await store.close()
     for reader in readers:
         with pytest.raises(StoreUnavailable):
@@ -173,19 +175,19 @@ async def test_readers_of_a_run_that_nobody_carries_are_told_when_the_store_is_g
     assert log._watch_tasks == set()
 
 
-async def test_all_readers_of_a_run_elsewhere_share_one_watch_and_it_ends_with_them(
+async def test_all_readers_of_a_remote_run_share_one_watch_and_it_ends_with_them(
     store: SqliteStore, make: Make
 ) -> None:
     writer = await Writer.begin(store, SqlEventLog(store), make)
     log = SqlEventLog(store)
     readers = [Reader(log, writer.run.id) for _ in range(20)]
-    told = await writer.store_message()
+    published = await writer.store_message()
     for reader in readers:
-        await reader.wait_for(told[-1].seq)
+        await reader.wait_for(published[-1].seq)
     (watch,) = log._watch_tasks
     for reader in readers:
         await reader.stop()
     await asyncio.wait_for(watch, WAIT_SECONDS)
     assert log._remote == {}
-    told += await writer.end()
+    published += await writer.end()
     assert isinstance((await read(log, writer.run.id))[-1].fact, RunEnded)

@@ -58,18 +58,18 @@ async def test_a_run_goes_on_without_redis_and_its_readers_with_it(
     writer: Writer, log: RedisEventLog, door: RedisEventLog, redis_server: RedisServer
 ) -> None:
     here, away = Reader(log, writer.run.id), Reader(door, writer.run.id)
-    told = writer.publish(2)
+    published = writer.publish(2)
     await away.wait_for(2)
     redis_server.stop()
-    told += writer.publish(3)
+    published += writer.publish(3)
     await here.wait_for(5)
     await writer.save(ahead=50)
     await away.wait_for(5)
     redis_server.start()
-    told += writer.publish(1)
+    published += writer.publish(1)
     await away.wait_for(6)
-    told += await writer.end()
-    assert await here.read_to_end() == await away.read_to_end() == told
+    published += await writer.end()
+    assert await here.read_to_end() == await away.read_to_end() == published
 
 
 async def test_a_run_without_any_redis_is_read_from_the_store(
@@ -77,78 +77,78 @@ async def test_a_run_without_any_redis_is_read_from_the_store(
 ) -> None:
     redis_server.stop()
     reader = Reader(door, writer.run.id)
-    told = await writer.store_message() + writer.publish(3) + await writer.end()
-    assert await reader.read_to_end() == told
+    published = await writer.store_message() + writer.publish(3) + await writer.end()
+    assert await reader.read_to_end() == published
 
 
 async def test_what_redis_loses_is_read_from_the_store(
     writer: Writer, door: RedisEventLog, redis: Redis
 ) -> None:
-    told = writer.publish(3)
-    await wait_until_sent(redis, told[-1])
+    published = writer.publish(3)
+    await wait_until_sent(redis, published[-1])
     await redis.flushall()
     reader = Reader(door, writer.run.id)
-    told += writer.publish(2)
-    await wait_until_sent(redis, told[-1])
-    told += await writer.store_message() + await writer.end()
-    assert await reader.read_to_end() == told
+    published += writer.publish(2)
+    await wait_until_sent(redis, published[-1])
+    published += await writer.store_message() + await writer.end()
+    assert await reader.read_to_end() == published
 
 
-async def test_what_is_missing_in_redis_is_waited_for_and_not_skipped(
+async def test_events_that_are_missing_in_redis_are_not_skipped(
     writer: Writer, door: RedisEventLog, redis: Redis
 ) -> None:
-    told = writer.publish(3)
-    await wait_until_sent(redis, told[-1])
+    published = writer.publish(3)
+    await wait_until_sent(redis, published[-1])
     await redis.flushall()
-    told += writer.publish(2)
-    await wait_until_sent(redis, told[-1])
+    published += writer.publish(2)
+    await wait_until_sent(redis, published[-1])
     reader = Reader(door, writer.run.id)
     # It has seen the gap when it asks for the next events; nothing is stored yet.
     await eventually(lambda: bool(door._watch_tasks))
     await writer.save(ahead=50)
     await reader.wait_for(5)
-    assert reader.seen == told
+    assert reader.seen == published
     await reader.stop()
 
 
 @pytest.mark.parametrize("fields", [{"events": "[{]", "durable": 9}, {"other": "x"}])
-async def test_an_entry_that_cannot_be_read_is_passed_over(
+async def test_an_entry_that_cannot_be_decoded_is_skipped(
     writer: Writer, door: RedisEventLog, redis: Redis, fields: dict[str, str]
 ) -> None:
-    told = await writer.store_message()
+    published = await writer.store_message()
     reader = Reader(door, writer.run.id)
-    await reader.wait_for(told[-1].seq)
+    await reader.wait_for(published[-1].seq)
     await redis.xadd(stream_key(writer.run.id), fields, id="7-0")  # type: ignore[arg-type]  # redis-py's dict is invariant
-    told += await writer.store_message()
-    await reader.wait_for(told[-1].seq)
-    told += await writer.end()
-    assert await reader.read_to_end() == told
+    published += await writer.store_message()
+    await reader.wait_for(published[-1].seq)
+    published += await writer.end()
+    assert await reader.read_to_end() == published
 
 
-async def test_a_writer_that_redis_refuses_harms_nobody(
+async def test_a_run_whose_writes_redis_refuses_is_read_from_the_store(
     writer: Writer, door: RedisEventLog, redis: Redis
 ) -> None:
     await redis.set(stream_key(writer.run.id), "not a stream")
     reader = Reader(door, writer.run.id)
-    told = await writer.store_message() + await writer.end()
-    assert await reader.read_to_end() == told
+    published = await writer.store_message() + await writer.end()
+    assert await reader.read_to_end() == published
 
 
-async def test_the_stream_goes_away_after_the_end(
+async def test_the_stream_expires_after_the_end(
     writer: Writer, door: RedisEventLog, redis: Redis
 ) -> None:
-    told = await writer.store_message()
-    await wait_until_sent(redis, told[-1])
+    published = await writer.store_message()
+    await wait_until_sent(redis, published[-1])
     key = stream_key(writer.run.id)
     assert adapter.ENDED_TTL_SECONDS < await redis.ttl(key) <= adapter.SILENT_TTL_SECONDS
-    told += await writer.end()
-    await wait_until_sent(redis, told[-1])
+    published += await writer.end()
+    await wait_until_sent(redis, published[-1])
     assert 0 < await redis.ttl(key) <= adapter.ENDED_TTL_SECONDS
     await redis.delete(key)
-    assert await read(door, writer.run.id) == told
+    assert await read(door, writer.run.id) == published
 
 
-async def test_nothing_piles_up_for_a_redis_that_is_away(
+async def test_nothing_accumulates_while_redis_is_unreachable(
     store: SqliteStore, log: RedisEventLog, make: Make, redis_server: RedisServer
 ) -> None:
     redis_server.stop()
@@ -160,15 +160,15 @@ async def test_nothing_piles_up_for_a_redis_that_is_away(
     assert log._outbox._sent_seqs == {}
 
 
-async def test_many_events_go_out_in_few_entries(
+async def test_many_events_are_sent_in_few_entries(
     writer: Writer, door: RedisEventLog, redis: Redis
 ) -> None:
     reader = Reader(door, writer.run.id)
-    told = [event for _ in range(500) for event in writer.publish(1)]
-    await wait_until_sent(redis, told[-1])
+    published = [event for _ in range(500) for event in writer.publish(1)]
+    await wait_until_sent(redis, published[-1])
     assert await redis.xlen(stream_key(writer.run.id)) < 50
-    await reader.wait_for(told[-1].seq)
-    assert reader.seen == told
+    await reader.wait_for(published[-1].seq)
+    assert reader.seen == published
     await reader.stop()
 
 
@@ -177,5 +177,5 @@ def test_a_bad_address_is_refused(store: SqliteStore) -> None:
         open_event_log(store, "ftp://example.org")
 
 
-async def test_without_an_address_there_is_no_redis(store: SqliteStore) -> None:
+async def test_without_a_url_redis_is_not_used(store: SqliteStore) -> None:
     assert type(open_event_log(store, None)) is SqlEventLog

@@ -110,8 +110,8 @@ async def test_many_writes_at_once_all_happen(any_store: Store, make: Make) -> N
         await any_store.write(work)
 
     await asyncio.gather(*(add(index) for index in range(len(agents))))
-    held = await any_store.read(lambda tx: tx.agents.tools([agent.id for agent in agents]))
-    assert all(list(tools) == [tool] for tools in held.values())
+    found = await any_store.read(lambda tx: tx.agents.tools([agent.id for agent in agents]))
+    assert all(list(tools) == [tool] for tools in found.values())
 
 
 async def test_writes_that_meet_on_one_row_both_count(any_store: Store, make: Make) -> None:
@@ -128,8 +128,8 @@ async def test_writes_that_meet_on_one_row_both_count(any_store: Store, make: Ma
         await any_store.write(lambda tx: tx.agents.attach_tools(agent.id, [tool.id]))
 
     await asyncio.gather(*(attach(tool) for tool in [*tools, *tools]))
-    held = await any_store.read(lambda tx: tx.agents.tools([agent.id]))
-    assert {tool.id for tool in held[agent.id]} == {tool.id for tool in tools}
+    found = await any_store.read(lambda tx: tx.agents.tools([agent.id]))
+    assert {tool.id for tool in found[agent.id]} == {tool.id for tool in tools}
 
 
 async def test_cancelling_the_caller_does_not_undo_its_write(
@@ -177,7 +177,7 @@ async def test_closing_twice_is_harmless(store_url: str, cipher: Cipher) -> None
     await store.close()
 
 
-async def test_work_that_collides_is_tried_again(any_store: Store) -> None:
+async def test_work_that_conflicts_is_run_again(any_store: Store) -> None:
     tries: list[int] = []
 
     def work(tx: Transaction) -> str:
@@ -190,7 +190,7 @@ async def test_work_that_collides_is_tried_again(any_store: Store) -> None:
     assert len(tries) == ATTEMPTS
 
 
-async def test_work_that_never_stops_colliding_is_given_up(any_store: Store) -> None:
+async def test_work_that_always_conflicts_is_given_up(any_store: Store) -> None:
     tries: list[int] = []
 
     def work(tx: Transaction) -> None:
@@ -209,7 +209,7 @@ async def test_an_id_that_is_taken_already_exists(any_store: Store, make: Make) 
         await any_store.write(lambda tx: tx.agents.add(agent))
 
 
-async def test_a_row_cannot_point_at_nothing(any_store: Store, make: Make) -> None:
+async def test_a_row_cannot_refer_to_a_missing_row(any_store: Store, make: Make) -> None:
     thread = make.thread(make.agent())
     with pytest.raises(NotFound):
         await any_store.write(lambda tx: tx.threads.add(thread))
@@ -272,8 +272,8 @@ async def test_deleting_an_agent_leaves_no_row_of_it(any_store: SqlStore, make: 
     # A user provider belongs to its organization only.
     assert {name for name, count in counts.items() if not count} == {"providers"}, counts
     await any_store.write(lambda tx: tx.agents.delete(ORG, agent.id))
-    left = {name: count for name, count in (await row_counts(any_store)).items() if count}
-    assert left == {"tools": 1, "blocks": 1, "block_tags": 1}
+    remaining = {name: count for name, count in (await row_counts(any_store)).items() if count}
+    assert remaining == {"tools": 1, "blocks": 1, "block_tags": 1}
 
 
 def _trace(step: Step) -> ProviderTrace:
@@ -314,8 +314,8 @@ async def test_secrets_are_not_in_the_file_in_clear(
         tx.agents.set_secrets(agent.id, [secret])
 
     await store.write(fill)
-    held = await store.read(lambda tx: tx.agents.secrets([agent.id]))
-    assert held[agent.id] == [secret]
+    found = await store.read(lambda tx: tx.agents.secrets([agent.id]))
+    assert found[agent.id] == [secret]
     await store.close()
     file = (tmp_path / "holdfast.db").read_bytes()
     assert b"TOKEN" in file
@@ -338,7 +338,7 @@ async def test_a_wrong_key_reads_no_secret(tmp_path: Path, make: Make) -> None:
     await store.close()
 
 
-def test_a_home_keeps_its_key_to_itself(tmp_path: Path) -> None:
+def test_the_key_of_a_home_is_created_once_and_readable_by_its_owner_only(tmp_path: Path) -> None:
     text = load_home_cipher(tmp_path / "home").encrypt("secret")
     assert load_home_cipher(tmp_path / "home").decrypt(text) == "secret"
     key = tmp_path / "home" / "secret.key"

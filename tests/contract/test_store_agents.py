@@ -36,23 +36,23 @@ async def add(store: Store, *values: Agent | Tool | Block) -> None:
 
 
 async def agents(store: Store, **query: Any) -> list[str]:
-    wanted = AgentQuery(page=ALL, **query)
-    found = await store.read(lambda tx: tx.agents.list(ORG, wanted))
-    assert await store.read(lambda tx: tx.agents.count(ORG, wanted)) == len(found)
+    asked = AgentQuery(page=ALL, **query)
+    found = await store.read(lambda tx: tx.agents.list(ORG, asked))
+    assert await store.read(lambda tx: tx.agents.count(ORG, asked)) == len(found)
     return [agent.id for agent in found]
 
 
 async def tools(store: Store, **query: Any) -> list[str]:
-    wanted = ToolQuery(page=ALL, **query)
-    found = await store.read(lambda tx: tx.tools.list(ORG, wanted))
-    assert await store.read(lambda tx: tx.tools.count(ORG, wanted)) == len(found)
+    asked = ToolQuery(page=ALL, **query)
+    found = await store.read(lambda tx: tx.tools.list(ORG, asked))
+    assert await store.read(lambda tx: tx.tools.count(ORG, asked)) == len(found)
     return [tool.id for tool in found]
 
 
 async def blocks(store: Store, **query: Any) -> list[str]:
-    wanted = BlockQuery(page=ALL, **query)
-    found = await store.read(lambda tx: tx.blocks.list(ORG, wanted))
-    assert await store.read(lambda tx: tx.blocks.count(ORG, wanted)) == len(found)
+    asked = BlockQuery(page=ALL, **query)
+    found = await store.read(lambda tx: tx.blocks.list(ORG, asked))
+    assert await store.read(lambda tx: tx.blocks.count(ORG, asked)) == len(found)
     return [block.id for block in found]
 
 
@@ -189,15 +189,15 @@ async def test_tools_keep_the_order_of_attachment(any_store: Store, make: Make) 
         tx.agents.attach_tools(agent.id, [second.id, third.id])
 
     await any_store.write(attach)
-    held = await any_store.read(lambda tx: tx.agents.tools([agent.id, bare.id]))
-    assert held == {agent.id: [third, first, second], bare.id: []}
+    found = await any_store.read(lambda tx: tx.agents.tools([agent.id, bare.id]))
+    assert found == {agent.id: [third, first, second], bare.id: []}
     await any_store.write(lambda tx: tx.agents.detach_tools(agent.id, [third.id]))
     await any_store.write(lambda tx: tx.agents.attach_tools(agent.id, [third.id]))
-    held = await any_store.read(lambda tx: tx.agents.tools([agent.id]))
-    assert held[agent.id] == [first, second, third]
+    found = await any_store.read(lambda tx: tx.agents.tools([agent.id]))
+    assert found[agent.id] == [first, second, third]
     await any_store.write(lambda tx: tx.tools.delete(ORG, first.id))
-    held = await any_store.read(lambda tx: tx.agents.tools([agent.id]))
-    assert held[agent.id] == [second, third]
+    found = await any_store.read(lambda tx: tx.agents.tools([agent.id]))
+    assert found[agent.id] == [second, third]
     with pytest.raises(NotFound):
         await any_store.write(lambda tx: tx.agents.attach_tools(agent.id, ["tool-none"]))
 
@@ -214,15 +214,15 @@ async def test_blocks_keep_the_order_of_attachment(any_store: Store, make: Make)
         tx.agents.attach_block(other.id, human.id)
 
     await any_store.write(attach)
-    held = await any_store.read(lambda tx: tx.agents.blocks([agent.id, other.id]))
-    assert held == {agent.id: [persona, human], other.id: [human]}
+    found = await any_store.read(lambda tx: tx.agents.blocks([agent.id, other.id]))
+    assert found == {agent.id: [persona, human], other.id: [human]}
     holders = await any_store.read(lambda tx: tx.blocks.holder_ids(human.id))
     assert holders == sorted([agent.id, other.id])
     assert await any_store.write(lambda tx: tx.agents.detach_block(agent.id, persona.id))
     assert not await any_store.write(lambda tx: tx.agents.detach_block(agent.id, persona.id))
     await any_store.write(lambda tx: tx.blocks.delete(ORG, human.id))
-    held = await any_store.read(lambda tx: tx.agents.blocks([agent.id, other.id]))
-    assert held == {agent.id: [], other.id: []}
+    found = await any_store.read(lambda tx: tx.agents.blocks([agent.id, other.id]))
+    assert found == {agent.id: [], other.id: []}
     with pytest.raises(NotFound, match="Block with ID block-none not found"):
         await any_store.write(lambda tx: tx.agents.attach_block(agent.id, "block-none"))
 
@@ -237,7 +237,9 @@ async def test_an_agent_has_one_block_of_a_label(any_store: Store, make: Make) -
         await any_store.write(lambda tx: tx.agents.attach_block(agent.id, same.id))
 
 
-async def test_a_new_label_must_be_free_with_every_holder(any_store: Store, make: Make) -> None:
+async def test_a_new_label_must_be_unused_by_every_agent_with_the_block(
+    any_store: Store, make: Make
+) -> None:
     agent = make.agent()
     one, other = make.block(label="a"), make.block(label="b")
     await add(any_store, agent, one, other)
@@ -248,8 +250,8 @@ async def test_a_new_label_must_be_free_with_every_holder(any_store: Store, make
     await any_store.write(lambda tx: tx.blocks.save(msgspec.structs.replace(one, label="c")))
     # The label "a" is free now.
     await any_store.write(lambda tx: tx.blocks.save(msgspec.structs.replace(other, label="a")))
-    held = await any_store.read(lambda tx: tx.agents.blocks([agent.id]))
-    assert [block.label for block in held[agent.id]] == ["c", "a"]
+    found = await any_store.read(lambda tx: tx.agents.blocks([agent.id]))
+    assert [block.label for block in found[agent.id]] == ["c", "a"]
 
 
 async def test_secrets_are_replaced_as_a_whole(any_store: Store, make: Make) -> None:
@@ -258,11 +260,11 @@ async def test_secrets_are_replaced_as_a_whole(any_store: Store, make: Make) -> 
     old = [Secret(id=f"agent-env-{key}", key=key, value=key * 3) for key in "ba"]
     new = [Secret(id="agent-env-c", key="c", value="\x00 ünïcode", description="d")]
     await any_store.write(lambda tx: tx.agents.set_secrets(agent.id, old))
-    held = await any_store.read(lambda tx: tx.agents.secrets([agent.id, bare.id]))
-    assert held == {agent.id: old, bare.id: []}
+    found = await any_store.read(lambda tx: tx.agents.secrets([agent.id, bare.id]))
+    assert found == {agent.id: old, bare.id: []}
     await any_store.write(lambda tx: tx.agents.set_secrets(agent.id, new))
-    held = await any_store.read(lambda tx: tx.agents.secrets([agent.id]))
-    assert held[agent.id] == new
+    found = await any_store.read(lambda tx: tx.agents.secrets([agent.id]))
+    assert found[agent.id] == new
 
 
 async def test_a_tools_name_is_unique_in_its_organisation(any_store: Store, make: Make) -> None:
@@ -336,7 +338,7 @@ def _holders(tx: Transaction, block_id: str) -> Sequence[str]:
     return tx.blocks.holder_ids(block_id)
 
 
-async def test_a_conversation_has_blocks_of_its_own_and_takes_them_along(
+async def test_a_conversation_has_its_own_blocks_and_they_are_deleted_with_it(
     any_store: Store, make: Make
 ) -> None:
     agent = make.agent()

@@ -67,11 +67,11 @@ async def ask(
 
 
 async def list_waiting(store: Store, page: Page = ALL, **query: Any) -> tuple[list[str], int]:
-    wanted = ApprovalQuery(page=page, **query)
+    asked = ApprovalQuery(page=page, **query)
 
     def load(tx: Transaction) -> tuple[list[str], int]:
-        rows = tx.calls.list_requests(ORG, wanted)
-        return [row.id for row in rows], tx.calls.count_requests(ORG, wanted)
+        rows = tx.calls.list_requests(ORG, asked)
+        return [row.id for row in rows], tx.calls.count_requests(ORG, asked)
 
     return await store.read(load)
 
@@ -91,7 +91,7 @@ async def test_requests_are_listed_by_age_and_counted(any_store: Store, make: Ma
     ] == first
 
 
-async def test_they_are_found_by_agent_thread_and_tool(any_store: Store, make: Make) -> None:
+async def test_requests_are_found_by_agent_thread_and_tool(any_store: Store, make: Make) -> None:
     one = await ask(any_store, make, "shout", "ask")
     two = await ask(any_store, make, "ask")
     assert await list_waiting(any_store, agent_id=one.agent_id) == ([one.id], 1)
@@ -137,7 +137,7 @@ async def test_the_most_urgent_may_come_first(any_store: Store, make: Make) -> N
     assert await list_waiting(any_store, first) == ([late.id, soon.id, never.id], 3)
 
 
-async def test_each_call_keeps_its_deadline_until_it_is_taken_away(
+async def test_each_call_keeps_its_deadline_until_it_is_removed(
     any_store: Store, make: Make
 ) -> None:
     row = await ask(any_store, make, "ask", "ask", "ask", seconds=60)
@@ -156,7 +156,7 @@ async def test_each_call_keeps_its_deadline_until_it_is_taken_away(
     assert [item.deadline for item in calls] == [None, deadline_in(60, 1), deadline_in(60, 2)]
 
 
-async def test_what_is_overdue_is_found_wherever_a_person_is_waited_for(
+async def test_overdue_requests_of_all_organisations_are_found(
     any_store: Store, make: Make
 ) -> None:
     late, later = [await ask(any_store, make, "ask", "ask", seconds=wait) for wait in (20, 10)]

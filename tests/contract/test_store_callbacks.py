@@ -58,7 +58,7 @@ async def claim(
     return list(await store.write(lambda tx: tx.callbacks.claim(due, now + MINUTE)))
 
 
-async def test_an_end_is_owed_to_whoever_asked_for_it(any_store: Store, make: Make) -> None:
+async def test_a_callback_is_due_when_a_run_with_a_url_ends(any_store: Store, make: Make) -> None:
     asked, silent = await store_runs(any_store, make, "http://hooks.example/a", None)
     later = silent.created_at + MINUTE
     assert await claim(any_store, later) == []
@@ -71,7 +71,7 @@ async def test_an_end_is_owed_to_whoever_asked_for_it(any_store: Store, make: Ma
     ]
 
 
-async def test_a_run_is_told_of_once_though_it_may_end_twice(any_store: Store, make: Make) -> None:
+async def test_a_run_has_one_callback_though_it_may_end_twice(any_store: Store, make: Make) -> None:
     """For V1 a run that waits for a person has ended; its cancel or answer causes no second callback."""
     urls = ["http://hooks.example/"] * 2
     runs = [
@@ -86,7 +86,9 @@ async def test_a_run_is_told_of_once_though_it_may_end_twice(any_store: Store, m
     assert await claim(any_store, later) == []
 
 
-async def test_a_queued_run_that_is_cancelled_is_told_of_too(any_store: Store, make: Make) -> None:
+async def test_a_queued_run_that_is_cancelled_has_a_callback_too(
+    any_store: Store, make: Make
+) -> None:
     (running,) = await store_runs(any_store, make, "http://hooks.example/")
     queued = replace(running, id=make.run(make.thread(make.agent())).id, status=RunStatus.QUEUED)
     await any_store.write(lambda tx: tx.runs.add(queued))
@@ -97,7 +99,7 @@ async def test_a_queued_run_that_is_cancelled_is_told_of_too(any_store: Store, m
     assert [item.run_id for item in claimed] == [queued.id]
 
 
-async def test_what_is_taken_is_nobody_elses_until_its_claim_ends(
+async def test_a_claimed_callback_cannot_be_claimed_again_until_its_claim_ends(
     any_store: Store, make: Make
 ) -> None:
     (run,) = await store_runs(any_store, make, "http://hooks.example/")
@@ -121,7 +123,7 @@ async def load_outcome(store: Store, run: Run) -> CallbackOutcome | None:
     return found.callback
 
 
-async def test_of_several_processes_one_gets_a_callback(any_store: Store, make: Make) -> None:
+async def test_of_several_processes_one_claims_a_callback(any_store: Store, make: Make) -> None:
     runs = await store_runs(any_store, make, *["http://hooks.example/"] * 6)
     for run in runs:
         await end(any_store, run)
@@ -135,7 +137,7 @@ async def test_of_several_processes_one_gets_a_callback(any_store: Store, make: 
     assert sorted([*taken, *(item.run_id for item in rest)]) == sorted(run.id for run in runs)
 
 
-async def test_no_host_takes_the_room_of_others(any_store: Store, make: Make) -> None:
+async def test_no_host_gets_more_than_its_share(any_store: Store, make: Make) -> None:
     slow = [f"http://slow.example/{number}" for number in range(5)]
     runs = await store_runs(any_store, make, *slow, "http://quick.example/", "http://busy.example/")
     for run in runs:
@@ -152,12 +154,14 @@ async def test_no_host_takes_the_room_of_others(any_store: Store, make: Make) ->
     assert [item.host for item in taken] == ["slow.example", "quick.example"]
 
 
-async def test_what_came_of_a_try_is_shown_with_the_run(any_store: Store, make: Make) -> None:
-    told, waiting, silent = await store_runs(
+async def test_the_outcome_of_an_attempt_is_shown_with_the_run(
+    any_store: Store, make: Make
+) -> None:
+    called_back, waiting, silent = await store_runs(
         any_store, make, "http://hooks.example/1", "http://hooks.example/2", None
     )
-    assert await load_outcome(any_store, told) is None
-    for run in (told, waiting, silent):
+    assert await load_outcome(any_store, called_back) is None
+    for run in (called_back, waiting, silent):
         await end(any_store, run)
     now = silent.created_at + MINUTE
     first, second = await claim(any_store, now)
@@ -170,7 +174,7 @@ async def test_what_came_of_a_try_is_shown_with_the_run(any_store: Store, make: 
 
     await any_store.write(settle)
 
-    assert await load_outcome(any_store, told) == done
+    assert await load_outcome(any_store, called_back) == done
     assert await load_outcome(any_store, waiting) == failed
     assert await load_outcome(any_store, silent) is None
     assert await any_store.read(lambda tx: tx.callbacks.next_due_at(now)) == now + 2 * MINUTE
@@ -178,7 +182,7 @@ async def test_what_came_of_a_try_is_shown_with_the_run(any_store: Store, make: 
     assert [item.attempts for item in await claim(any_store, now + 2 * MINUTE)] == [2]
 
 
-async def test_what_was_given_back_can_be_taken_at_once(any_store: Store, make: Make) -> None:
+async def test_a_released_callback_can_be_claimed_at_once(any_store: Store, make: Make) -> None:
     (run,) = await store_runs(any_store, make, "http://hooks.example/")
     await end(any_store, run)
     now = run.created_at + MINUTE
@@ -190,7 +194,7 @@ async def test_what_was_given_back_can_be_taken_at_once(any_store: Store, make: 
     assert await load_outcome(any_store, run) == CallbackOutcome()
 
 
-async def test_a_callback_goes_with_its_run(any_store: Store, make: Make) -> None:
+async def test_a_callback_is_deleted_with_its_run(any_store: Store, make: Make) -> None:
     (run,) = await store_runs(any_store, make, "http://hooks.example/")
     await end(any_store, run)
 
@@ -199,7 +203,7 @@ async def test_a_callback_goes_with_its_run(any_store: Store, make: Make) -> Non
     assert await claim(any_store, run.created_at + MINUTE) == []
 
 
-def test_a_backlog_is_walked_once_and_by_no_writer() -> None:
+def test_a_backlog_is_read_once_and_not_by_the_writer() -> None:
     """Thousands may be due for a receiver that hangs; other receivers and the writer must not wait for it."""
     looking, taking = work_of_a_claim(hanging=2_000, others=20)
     looking_for_one, _ = work_of_a_claim(hanging=2_000, others=1)

@@ -96,7 +96,7 @@ async def test_a_message_needs_its_thread(any_store: Store, make: Make) -> None:
         await append(any_store, lost)
 
 
-async def test_a_row_stands_in_for_its_neighbours(any_store: Store, make: Make) -> None:
+async def test_a_row_replaces_neighbours_in_the_context(any_store: Store, make: Make) -> None:
     thread, other = await add_thread(any_store, make), await add_thread(any_store, make)
     system, *rows = await append(any_store, *(make.message(thread) for _ in range(5)))
     await append(any_store, make.message(other))
@@ -129,7 +129,7 @@ async def test_a_row_stands_in_for_its_neighbours(any_store: Store, make: Make) 
     assert len(await any_store.read(lambda tx: tx.messages.context(other.id))) == 1
 
 
-async def test_a_row_stands_in_for_what_others_left_of_its_neighbours(
+async def test_a_row_replaces_only_the_neighbours_that_are_still_shown(
     any_store: Store, make: Make
 ) -> None:
     thread = await add_thread(any_store, make)
@@ -154,7 +154,7 @@ async def test_a_row_stands_in_for_what_others_left_of_its_neighbours(
     assert await shown() == [system.id, summary.id, rows[3].id]
 
 
-async def test_who_hides_rows_and_who_stands_in_for_them_at_the_same_time_do_not_undo_each_other(
+async def test_hiding_and_replacing_rows_at_the_same_time_do_not_undo_each_other(
     any_store: Store, make: Make
 ) -> None:
     thread = await add_thread(any_store, make)
@@ -172,7 +172,9 @@ async def test_who_hides_rows_and_who_stands_in_for_them_at_the_same_time_do_not
         await any_store.write(lambda tx: tx.messages.hide(thread.id, [summary.id]))  # noqa: B023 - it is called before the next round
 
 
-async def test_answers_are_found_by_the_steps_that_asked(any_store: Store, make: Make) -> None:
+async def test_approval_messages_are_found_by_the_steps_that_asked(
+    any_store: Store, make: Make
+) -> None:
     one, two = await add_thread(any_store, make), await add_thread(any_store, make)
 
     def row(thread: Thread, step_id: str, role: Role = Role.APPROVAL) -> Message:
@@ -231,7 +233,7 @@ async def test_rewriting_keeps_the_place_of_a_row(any_store: Store, make: Make) 
         await any_store.write(lambda tx: tx.messages.rewrite(make.message(thread)))
 
 
-async def test_the_history_is_cut_from_the_end_that_the_order_names(
+async def test_a_page_of_the_history_starts_at_the_end_that_the_order_names(
     any_store: Store, make: Make
 ) -> None:
     thread = await add_thread(any_store, make)
@@ -239,9 +241,9 @@ async def test_the_history_is_cut_from_the_end_that_the_order_names(
     ids = [row.id for row in stored]
 
     async def page(**fields: object) -> list[str]:
-        wanted = msgspec.convert(fields, Page)
+        selected = msgspec.convert(fields, Page)
         rows = await any_store.read(
-            lambda tx: tx.messages.list(ORG, wanted, agent_id=thread.agent_id)
+            lambda tx: tx.messages.list(ORG, selected, agent_id=thread.agent_id)
         )
         return [row.id for row in rows]
 
@@ -286,7 +288,7 @@ async def test_the_history_is_listed_by_owner(any_store: Store, make: Make) -> N
     assert count == 1
 
 
-async def test_search_finds_what_was_said(any_store: Store, make: Make) -> None:
+async def test_search_finds_the_text_of_messages(any_store: Store, make: Make) -> None:
     thread = await add_thread(any_store, make)
     result = ToolReturn("call_1", "f", Outcome.FINISHED, (Text("Über\nall"),))
     rows = [
@@ -317,7 +319,7 @@ async def test_search_finds_what_was_said(any_store: Store, make: Make) -> None:
     assert await places("text") == [1]
 
 
-async def test_search_keeps_to_a_time(any_store: Store, make: Make) -> None:
+async def test_search_can_be_limited_to_a_time(any_store: Store, make: Make) -> None:
     thread = await add_thread(any_store, make)
     rows = [make.message(thread, "hello", created_at=moment(n)) for n in (1, 2, 3)]
     await append(any_store, *rows)
@@ -341,7 +343,7 @@ async def test_search_keeps_to_a_time(any_store: Store, make: Make) -> None:
     assert await found(2, 2) == [two]
 
 
-async def test_threads_keep_what_they_are_given(any_store: Store, make: Make) -> None:
+async def test_threads_come_back_with_all_their_fields(any_store: Store, make: Make) -> None:
     agent = make.agent()
     default = make.thread(agent, summary="s", model="openai/gpt-x", archived_at=moment(3))
     early = make.thread(agent, id="conv-early", created_at=moment(0))

@@ -55,7 +55,7 @@ async def fill(store: Store, make: Make) -> None:
 
 @every_list
 @pytest.mark.parametrize("order", [ASC, DESC])
-async def test_after_walks_through_everything_once(
+async def test_after_pages_through_everything_once(
     any_store: Store, make: Make, walk: Walk, order: Order
 ) -> None:
     await fill(any_store, make)
@@ -86,7 +86,7 @@ async def test_before_gives_the_nearest_rows_in_sort_order(
 
 
 @every_list
-async def test_both_cursors_bound_the_window(any_store: Store, make: Make, walk: Walk) -> None:
+async def test_both_cursors_bound_the_page(any_store: Store, make: Make, walk: Walk) -> None:
     await fill(any_store, make)
     everything = await _page(any_store, walk, Page(limit=50, order=ASC))
     page = Page(limit=50, order=ASC, after=everything[0], before=everything[4])
@@ -118,7 +118,7 @@ async def test_a_cursor_of_another_organisation_is_unknown(any_store: Store, mak
         await _page(any_store, LISTS["tools"], Page(limit=5, after=theirs.id))
 
 
-async def test_a_list_cannot_be_sorted_by_anything(any_store: Store) -> None:
+async def test_a_list_cannot_be_sorted_by_an_unknown_key(any_store: Store) -> None:
     for walk in LISTS.values():
         with pytest.raises(InvalidArgument, match="Cannot sort by shoe_size"):
             await _page(any_store, walk, Page(limit=5, order_by="shoe_size"))

@@ -31,34 +31,34 @@ def provider(number: int = 1, **fields: Any) -> Provider:
     return Provider(**values | fields)
 
 
-async def test_a_provider_comes_back_as_it_was_kept(any_store: Store) -> None:
-    kept = provider(
+async def test_a_provider_comes_back_with_all_its_fields(any_store: Store) -> None:
+    stored = provider(
         base_url="https://api.example", region="eu", api_version="1", last_synced=moment(2)
     )
-    await any_store.write(lambda tx: tx.providers.add(kept))
+    await any_store.write(lambda tx: tx.providers.add(stored))
 
-    assert await any_store.read(lambda tx: tx.providers.get(ORG, kept.id)) == kept
-    assert await any_store.read(lambda tx: tx.providers.find_by_name(ORG, "mine-1")) == kept
-    changed = replace(kept, keys=Keys(api_key="new"), updated_at=moment(3))
+    assert await any_store.read(lambda tx: tx.providers.get(ORG, stored.id)) == stored
+    assert await any_store.read(lambda tx: tx.providers.find_by_name(ORG, "mine-1")) == stored
+    changed = replace(stored, keys=Keys(api_key="new"), updated_at=moment(3))
     await any_store.write(lambda tx: tx.providers.save(changed))
-    assert await any_store.read(lambda tx: tx.providers.get(ORG, kept.id)) == changed
+    assert await any_store.read(lambda tx: tx.providers.get(ORG, stored.id)) == changed
 
 
-async def test_other_organisations_have_none_of_it(any_store: Store) -> None:
-    kept = provider()
-    await any_store.write(lambda tx: tx.providers.add(kept))
+async def test_a_provider_of_another_organisation_is_not_found(any_store: Store) -> None:
+    stored = provider()
+    await any_store.write(lambda tx: tx.providers.add(stored))
 
     assert await any_store.read(lambda tx: tx.providers.find_by_name("org-other", "mine-1")) is None
     for work in (
-        lambda tx: tx.providers.get("org-other", kept.id),
-        lambda tx: tx.providers.delete("org-other", kept.id),
-        lambda tx: tx.providers.save(replace(kept, organization_id="org-other")),
+        lambda tx: tx.providers.get("org-other", stored.id),
+        lambda tx: tx.providers.delete("org-other", stored.id),
+        lambda tx: tx.providers.save(replace(stored, organization_id="org-other")),
     ):
         with pytest.raises(NotFound):
             await any_store.write(work)
 
 
-async def test_a_name_is_taken_once(any_store: Store) -> None:
+async def test_a_providers_name_is_unique_in_its_organisation(any_store: Store) -> None:
     await any_store.write(lambda tx: tx.providers.add(provider(1)))
 
     with pytest.raises(AlreadyExists, match="provider with this name"):
@@ -77,17 +77,17 @@ async def test_providers_are_listed_newest_first_and_by_each_filter(any_store: S
     await any_store.write(add_all)
 
     async def found(**query: Any) -> list[str]:
-        wanted = ProviderQuery(page=Page(limit=10), **query)
-        return [row.name for row in await any_store.read(lambda tx: tx.providers.list(ORG, wanted))]
+        asked = ProviderQuery(page=Page(limit=10), **query)
+        return [row.name for row in await any_store.read(lambda tx: tx.providers.list(ORG, asked))]
 
     assert await found() == ["mine-3", "mine-2", "mine-1"]
     assert await found(name="mine-2") == ["mine-2"]
     assert await found(provider_type="openai") == ["mine-3", "mine-1"]
 
 
-async def test_keys_are_not_to_be_seen_in_the_database_nor_in_a_log(store: SqliteStore) -> None:
-    kept = provider(last_synced=moment(1) + timedelta(seconds=1))
-    await store.write(lambda tx: tx.providers.add(kept))
+async def test_keys_are_readable_neither_in_the_database_nor_in_a_log(store: SqliteStore) -> None:
+    stored = provider(last_synced=moment(1) + timedelta(seconds=1))
+    await store.write(lambda tx: tx.providers.add(stored))
 
     def dump(tx: Transaction) -> str:
         connection = tx.providers._connection  # type: ignore[attr-defined]  # what a thief would see
@@ -95,5 +95,5 @@ async def test_keys_are_not_to_be_seen_in_the_database_nor_in_a_log(store: Sqlit
 
     seen = await store.read(dump)
     assert "mine-1" in seen
-    assert "sk-very-secret" not in seen + repr(kept)
-    assert "other-half" not in seen + repr(kept)
+    assert "sk-very-secret" not in seen + repr(stored)
+    assert "other-half" not in seen + repr(stored)

@@ -53,8 +53,8 @@ async def add_runs(store: Store, *runs: Run) -> None:
 
 
 async def list_runs(store: Store, **query: Any) -> list[Run]:
-    wanted = RunQuery(**{"page": ALL, **query})
-    return list(await store.read(lambda tx: tx.runs.list(ORG, wanted)))
+    asked = RunQuery(**{"page": ALL, **query})
+    return list(await store.read(lambda tx: tx.runs.list(ORG, asked)))
 
 
 @pytest.mark.wire(120)
@@ -116,7 +116,9 @@ async def test_runs_are_found_by_each_condition(any_store: Store, make: Make) ->
 
 
 @pytest.mark.wire(121)
-async def test_a_list_by_duration_has_only_runs_with_one(any_store: Store, make: Make) -> None:
+async def test_a_list_by_duration_has_only_runs_with_a_duration(
+    any_store: Store, make: Make
+) -> None:
     (thread,) = await add_threads(any_store, make, 1)
     waiting = make.run(thread)
     short, long, also_long = (

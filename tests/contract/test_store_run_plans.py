@@ -141,22 +141,22 @@ def collect_statements(engine: Engine, name: str, cursor: str) -> Iterator[tuple
     query = RunQuery(**{"page": NEWEST, **fields})
     page = query.page
     page = replace(page, after=page.after and cursor, before=page.before and cursor)
-    with record_statements(engine) as heard, engine.connect() as connection:
+    with record_statements(engine) as statements, engine.connect() as connection:
         ids_on_page(connection, ORG, replace(query, page=page))
-    yield from (said for said in heard if said[0].startswith("SELECT"))
+    yield from (statement for statement in statements if statement[0].startswith("SELECT"))
 
 
 @contextmanager
 def record_statements(engine: Engine) -> Iterator[list[tuple[str, Any]]]:
     """The statements sent to the database meanwhile."""
-    heard: list[tuple[str, Any]] = []
+    statements: list[tuple[str, Any]] = []
 
     def hear(_c: Connection, _cursor: object, statement: str, given: Any, *_: object) -> None:
-        heard.append((statement, given))
+        statements.append((statement, given))
 
     event.listen(engine, "before_cursor_execute", hear)
     try:
-        yield heard
+        yield statements
     finally:
         event.remove(engine, "before_cursor_execute", hear)
 
@@ -175,7 +175,7 @@ def filled_database(url: str, count: int) -> Iterator[tuple[Engine, str]]:
 
 
 @pytest.mark.slow
-def test_sqlite_walks_one_index_in_the_order_of_the_list(tmp_path: Path) -> None:
+def test_sqlite_scans_one_index_in_the_order_of_the_list(tmp_path: Path) -> None:
     """Only a few runs are sorted, and the index contains all columns of the filter."""
     with filled_database(f"sqlite:///{tmp_path}/many.db", 4_000) as (engine, cursor):
         for name, (_, index) in QUESTIONS.items():
@@ -202,9 +202,9 @@ def test_sqlite_walks_one_index_in_the_order_of_the_list(tmp_path: Path) -> None
 def test_steps_are_found_by_index_too(asked: dict[str, Any], index: str) -> None:
     engine = create_engine("sqlite://")
     tables.metadata.create_all(engine)
-    with record_statements(engine) as heard, engine.connect() as connection:
+    with record_statements(engine) as statements, engine.connect() as connection:
         SqlSteps(connection).list(ORG, StepQuery(page=NEWEST, **asked))
-    plan = _sqlite_plan(engine, *heard[0])
+    plan = _sqlite_plan(engine, *statements[0])
     assert f"INDEX {index} " in plan[0]
     assert not any("ORDER BY" in line for line in plan)
 
@@ -231,12 +231,12 @@ def test_taking_a_thread_costs_the_same_however_many_runs_it_had(make: Make) -> 
 
 
 @pytest.mark.parametrize("since", [{}, {"start_date": FIRST_AT}], ids=["ever", "since"])
-def test_an_agents_cost_stands_in_one_index(since: dict[str, Any]) -> None:
+def test_an_agents_costs_are_read_from_one_index(since: dict[str, Any]) -> None:
     engine = create_engine("sqlite://")
     tables.metadata.create_all(engine)
-    with record_statements(engine) as heard, engine.connect() as connection:
+    with record_statements(engine) as statements, engine.connect() as connection:
         SqlSteps(connection).sum_costs(ORG, StepQuery(page=NEWEST, agent_id=QUIET_AGENT, **since))
-    (how,) = _sqlite_plan(engine, *heard[0])
+    (how,) = _sqlite_plan(engine, *statements[0])
     assert "COVERING INDEX ix_steps_agent " in how
 
 
@@ -272,8 +272,8 @@ def test_postgresql_never_reads_or_sorts_all_runs(postgres_url: str) -> None:
 def _postgres_plan(engine: Engine, statement: str, given: Any) -> Iterator[dict[str, Any]]:
     with engine.connect() as connection:
         prefer_indexes(connection)
-        told = connection.exec_driver_sql(f"EXPLAIN (FORMAT JSON) {statement}", given)
-        yield from _nodes(told.scalar_one()[0]["Plan"])
+        explained = connection.exec_driver_sql(f"EXPLAIN (FORMAT JSON) {statement}", given)
+        yield from _nodes(explained.scalar_one()[0]["Plan"])
 
 
 def _nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -75,7 +75,7 @@ async def test_a_run_comes_back_with_all_its_fields(any_store: Store, make: Make
         await any_store.read(lambda tx: tx.runs.get("org-x", run.id))
 
 
-async def test_a_change_writes_the_status_and_the_other_fields(
+async def test_a_transition_writes_the_status_and_the_other_fields(
     any_store: Store, make: Make
 ) -> None:
     run = make.run(await add_thread(any_store, make))
@@ -89,7 +89,7 @@ async def test_a_change_writes_the_status_and_the_other_fields(
     assert (ended.started_at, ended.usage, ended.status) == (moment(1), Usage(5), "completed")
 
 
-async def test_a_run_that_moved_cannot_be_changed_by_an_older_view(
+async def test_a_run_whose_status_changed_cannot_be_changed_by_an_older_view(
     any_store: Store, make: Make
 ) -> None:
     run = make.run(await add_thread(any_store, make))
@@ -103,7 +103,7 @@ async def test_a_run_that_moved_cannot_be_changed_by_an_older_view(
     assert found == change(run, status=RunStatus.CANCELLED)
 
 
-async def test_a_change_that_the_lifecycle_does_not_have_is_refused(
+async def test_a_transition_that_is_not_in_the_lifecycle_is_refused(
     any_store: Store, make: Make
 ) -> None:
     run = make.run(await add_thread(any_store, make))
@@ -120,7 +120,7 @@ async def test_saving_keeps_the_status(any_store: Store, make: Make) -> None:
     assert await any_store.read(lambda tx: tx.runs.find(run.id)) == saved
 
 
-async def test_what_was_asked_never_changes(any_store: Store, make: Make) -> None:
+async def test_input_and_request_of_a_run_never_change(any_store: Store, make: Make) -> None:
     thread = await add_thread(any_store, make)
     run = make.run(thread, input=(make.message(thread),), request=RunRequest(max_steps=3))
     await add_runs(any_store, run)
@@ -151,7 +151,7 @@ async def test_an_update_merges_the_keys_of_the_metadata(any_store: Store, make:
 
 @pytest.mark.wire(126)
 @pytest.mark.parametrize("ending", [Signal.COMPLETE, Signal.FAIL, Signal.PAUSE, Signal.CANCEL])
-async def test_a_run_that_ends_lets_its_thread_go(
+async def test_a_run_that_ends_frees_its_thread(
     any_store: Store, make: Make, ending: Signal
 ) -> None:
     """There is no lock that could be left over: the run's status holds the thread."""
@@ -213,7 +213,7 @@ async def test_a_paused_run_is_either_answered_or_cancelled(any_store: Store, ma
     assert sorted(isinstance(outcome, StaleRun) for outcome in outcomes) == [False, True]
 
 
-async def test_only_a_queued_run_is_withdrawn(any_store: Store, make: Make) -> None:
+async def test_only_a_queued_run_is_deleted_as_queued(any_store: Store, make: Make) -> None:
     thread = await add_thread(any_store, make)
     queued, running = make.run(thread), make.run(thread, status=RunStatus.RUNNING)
     await add_runs(any_store, queued, running)
@@ -224,7 +224,7 @@ async def test_only_a_queued_run_is_withdrawn(any_store: Store, make: Make) -> N
     assert await any_store.read(lambda tx: tx.runs.find(running.id)) == running
 
 
-async def test_removing_a_run_leaves_its_messages(any_store: Store, make: Make) -> None:
+async def test_deleting_a_run_keeps_its_messages(any_store: Store, make: Make) -> None:
     thread = await add_thread(any_store, make)
     run = make.run(thread)
     step = make.step(run)
@@ -261,7 +261,7 @@ async def test_live_runs_come_oldest_first(any_store: Store, make: Make) -> None
     assert await any_store.read(lambda tx: tx.runs.list_live()) == [old, foreign, young]
 
 
-async def test_a_thread_knows_the_run_that_waits_for_a_person(any_store: Store, make: Make) -> None:
+async def test_the_paused_run_of_a_thread_is_found(any_store: Store, make: Make) -> None:
     thread, other = await add_thread(any_store, make), await add_thread(any_store, make)
     answered = make.run(thread, status=RunStatus.ANSWERED)
     paused = make.run(thread, status=RunStatus.PAUSED)
@@ -292,8 +292,8 @@ async def test_steps_are_found_by_each_condition(any_store: Store, make: Make) -
     await any_store.write(add)
 
     async def found(**query: Any) -> list[Step]:
-        wanted = StepQuery(page=ALL, **query)
-        return list(await any_store.read(lambda tx: tx.steps.list(ORG, wanted)))
+        asked = StepQuery(page=ALL, **query)
+        return list(await any_store.read(lambda tx: tx.steps.list(ORG, asked)))
 
     assert await found() == [one, two]
     assert await found(agent_id=run.agent_id) == [one]
@@ -317,12 +317,12 @@ async def test_steps_are_found_by_each_condition(any_store: Store, make: Make) -
         await any_store.write(lambda tx: tx.steps.save(make.step(run)))
 
 
-async def test_a_judged_step_is_found_by_its_new_tags(any_store: Store, make: Make) -> None:
+async def test_a_step_with_feedback_is_found_by_its_new_tags(any_store: Store, make: Make) -> None:
     run = make.run(await add_thread(any_store, make))
     step = make.step(run, tags=("old",))
     await add_runs(any_store, run)
     await any_store.write(lambda tx: tx.steps.add(step))
-    judged = await any_store.write(
+    changed_step = await any_store.write(
         lambda tx: tx.steps.set_feedback(ORG, step.id, "positive", ("new",))
     )
 
@@ -330,15 +330,13 @@ async def test_a_judged_step_is_found_by_its_new_tags(any_store: Store, make: Ma
         query = StepQuery(page=ALL, tags=(tag,))
         return len(await any_store.read(lambda tx: tx.steps.list(ORG, query)))
 
-    assert judged == change(step, feedback="positive", tags=("new",))
+    assert changed_step == change(step, feedback="positive", tags=("new",))
     assert (await count("old"), await count("new")) == (0, 1)
     with pytest.raises(NotFound, match=f"Step with ID {step.id} not found"):
         await any_store.write(lambda tx: tx.steps.set_feedback("org-x", step.id, None, ()))
 
 
-async def test_a_step_that_is_saved_keeps_what_people_think_of_it(
-    any_store: Store, make: Make
-) -> None:
+async def test_saving_a_step_keeps_its_feedback(any_store: Store, make: Make) -> None:
     """And feedback changes nothing else, even if it was given on a stale step."""
     run = make.run(await add_thread(any_store, make))
     begun = make.step(run)
@@ -353,8 +351,10 @@ async def test_a_step_that_is_saved_keeps_what_people_think_of_it(
     assert await any_store.read(lambda tx: tx.steps.get(ORG, begun.id)) == expected
     tagged = StepQuery(page=ALL, tags=("a",))
     assert await any_store.read(lambda tx: tx.steps.list(ORG, tagged)) == [expected]
-    judged = await any_store.write(lambda tx: tx.steps.set_feedback(ORG, begun.id, None, None))
-    assert judged == change(expected, feedback=None)
+    changed_step = await any_store.write(
+        lambda tx: tx.steps.set_feedback(ORG, begun.id, None, None)
+    )
+    assert changed_step == change(expected, feedback=None)
 
 
 async def test_only_answers_count_as_unpriced(any_store: Store, make: Make) -> None:
@@ -412,10 +412,10 @@ async def test_events_come_back_in_order_with_their_rows(any_store: Store, make:
     assert event.fact == MessageStored(changed)
 
 
-async def test_whoever_holds_a_run_puts_nothing_back_that_its_worker_wrote(
+async def test_an_update_of_a_locked_run_overwrites_nothing_that_its_worker_wrote(
     any_store: Store, make: Make
 ) -> None:
-    """A cancel reads a run and writes it again; a number reserved in between must not be lost."""
+    """A cancellation reads a run and writes it back; a number that is reserved in between must not be lost."""
     agent = make.agent()
     thread = make.thread(agent)
     run = make.run(thread, status=RunStatus.RUNNING)
@@ -426,16 +426,16 @@ async def test_whoever_holds_a_run_puts_nothing_back_that_its_worker_wrote(
         tx.runs.add(run)
 
     await any_store.write(fill)
-    held, go_on = threading.Event(), threading.Event()
+    locked, go_on = threading.Event(), threading.Event()
 
     def cancel(tx: Transaction) -> None:
         seen = tx.runs.get_for_update(ORG, run.id)
-        held.set()
+        locked.set()
         assert go_on.wait(WAIT_SECONDS)
         tx.runs.transition(seen, Signal.CANCEL)
 
     cancelling = asyncio.create_task(any_store.write(cancel))
-    await asyncio.to_thread(held.wait, WAIT_SECONDS)
+    await asyncio.to_thread(locked.wait, WAIT_SECONDS)
     reserving = asyncio.create_task(any_store.write(lambda tx: tx.runs.reserve_seq(run.id, 500)))
     # With several writers it may get further.
     await asyncio.wait([reserving], timeout=0.2)
@@ -449,7 +449,7 @@ def literal(query: Select[Any]) -> str:
     return str(query.compile(compile_kwargs={"literal_binds": True}))
 
 
-async def test_looking_for_live_runs_does_not_read_all_runs(store: SqlStore, make: Make) -> None:
+async def test_finding_live_runs_does_not_read_all_runs(store: SqlStore, make: Make) -> None:
     """The worker looks for cancels twice a second, however large the store is."""
 
     def plans() -> list[str]:

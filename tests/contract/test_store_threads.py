@@ -93,7 +93,7 @@ async def test_a_list_shows_conversations_and_nothing_else(any_store: Store, mak
 
 @pytest.mark.parametrize("order", [ASC, DESC])
 @pytest.mark.parametrize("order_by", ["created_at", "last_message_at", "last_run_completion"])
-async def test_a_list_is_walked_in_each_order_and_ends_with_what_has_no_value(
+async def test_a_list_is_paged_in_each_order_and_ends_with_rows_without_a_value(
     any_store: Store, make: Make, order: Order, order_by: str
 ) -> None:
     agent = await add_agent(any_store, make)
@@ -124,13 +124,13 @@ async def test_a_list_is_walked_in_each_order_and_ends_with_what_has_no_value(
         await page(after="conv-x")
 
 
-async def test_a_deleted_conversation_is_gone_with_all_that_was_in_it(
+async def test_a_conversation_is_deleted_with_everything_in_it(
     any_store: Store, make: Make
 ) -> None:
     agent = await add_agent(any_store, make)
     doomed, spared = [await add(any_store, make, agent, number) for number in (1, 2)]
     (row, *_) = await append_messages(any_store, make, doomed, 3)
-    (kept,) = await append_messages(any_store, make, spared, 1)
+    (shared,) = await append_messages(any_store, make, spared, 1)
     run = make.run(doomed)
     call = OpenCall(ToolCall("call_1", "f", "{}"), row.id, "step-1", CallState.HELD)
 
@@ -142,18 +142,18 @@ async def test_a_deleted_conversation_is_gone_with_all_that_was_in_it(
     with pytest.raises(NotFound):
         await any_store.write(lambda tx: tx.threads.delete("org-x", doomed.id, moment(500)))
     await delete(any_store, doomed)
-    for gone in (
+    for load in (
         lambda tx: tx.threads.get(ORG, doomed.id),
         lambda tx: tx.messages.get(ORG, row.id),
         lambda tx: tx.runs.get(ORG, run.id),
     ):
         with pytest.raises(NotFound):
-            await any_store.read(gone)
+            await any_store.read(load)
     with pytest.raises(NotFound, match=f"Conversation with ID {doomed.id} not found"):
         await delete(any_store, doomed)
     assert await any_store.read(lambda tx: tx.calls.list_open(doomed.id)) == []
     assert await list_history(any_store, doomed) == []
-    assert await list_history(any_store, spared) == [kept.id]
+    assert await list_history(any_store, spared) == [shared.id]
     assert await any_store.read(lambda tx: tx.messages.count(agent.id)) == 1
 
 
@@ -178,7 +178,7 @@ async def test_a_fork_has_shared_rows_in_its_history_whatever_its_context_shows(
     assert await list_history(any_store, forked) == [rows[0].id, rows[1].id, own.id]
 
 
-async def test_what_a_fork_shares_outlives_its_source_and_goes_with_the_last_that_shows_it(
+async def test_shared_messages_stay_until_the_last_fork_is_deleted(
     any_store: Store, make: Make
 ) -> None:
     agent = await add_agent(any_store, make)
@@ -205,7 +205,7 @@ async def test_what_a_fork_shares_outlives_its_source_and_goes_with_the_last_tha
     assert await any_store.read(lambda tx: tx.messages.count(agent.id)) == 0
 
 
-async def test_an_agent_goes_with_its_forks(any_store: Store, make: Make) -> None:
+async def test_an_agent_is_deleted_with_its_forks(any_store: Store, make: Make) -> None:
     agent = await add_agent(any_store, make)
     source = await add(any_store, make, agent, 1)
     rows = await append_messages(any_store, make, source, 2)
@@ -215,7 +215,7 @@ async def test_an_agent_goes_with_its_forks(any_store: Store, make: Make) -> Non
     assert await any_store.read(lambda tx: tx.messages.list(ORG, Page(limit=9))) == []
 
 
-async def test_a_request_is_noted_without_touching_the_rest(any_store: Store, make: Make) -> None:
+async def test_recording_a_request_changes_nothing_else(any_store: Store, make: Make) -> None:
     agent = await add_agent(any_store, make)
     thread = await add(any_store, make, agent, 1, summary="s")
     await any_store.write(lambda tx: tx.threads.record_request(thread.id, moment(77)))
@@ -223,7 +223,7 @@ async def test_a_request_is_noted_without_touching_the_rest(any_store: Store, ma
     assert (found.last_message_at, found.summary) == (moment(77), "s")
 
 
-async def test_of_one_request_sent_at_once_a_single_run_is_made(
+async def test_a_request_that_is_sent_twice_at_once_starts_one_run(
     any_store: Store, make: Make
 ) -> None:
     agent = await add_agent(any_store, make)
@@ -247,17 +247,17 @@ async def test_of_one_request_sent_at_once_a_single_run_is_made(
     assert await any_store.read(lambda tx: tx.runs.find_by_request_key(thread.id, "none")) is None
 
 
-async def test_a_run_is_found_by_what_it_was_sent(any_store: Store, make: Make) -> None:
+async def test_a_run_is_found_by_the_otid_of_its_input(any_store: Store, make: Make) -> None:
     agent = await add_agent(any_store, make)
     thread, other = make.thread(agent), await add(any_store, make, agent, 1)
-    said = [
+    rows = [
         make.message(thread, "mine", otid='50%"x'),
         make.message(thread, otid="mine"),
         make.message(thread, otid="mine"),
         make.message(other, otid="other"),
     ]
     threads = [thread, thread, thread, other]
-    runs = [make.run(home, input=(row,)) for home, row in zip(threads, said, strict=True)]
+    runs = [make.run(home, input=(row,)) for home, row in zip(threads, rows, strict=True)]
     for run in runs:
         await any_store.write(lambda tx, run=run: tx.runs.add(run))  # type: ignore[misc]  # bound here
 

@@ -12,7 +12,7 @@ from holdfast.errors import StoreUnavailable
 pytestmark = pytest.mark.slow
 
 
-async def test_a_statement_that_gets_no_further_is_given_up(
+async def test_a_statement_that_makes_no_progress_is_given_up(
     postgres_url: str, cipher: Cipher, make: Make
 ) -> None:
     store = await PostgresStore.open(postgres_url, cipher=cipher, statement_seconds=0.1)
@@ -29,7 +29,7 @@ async def test_a_statement_that_gets_no_further_is_given_up(
     await store.close()
 
 
-def test_a_database_that_was_cut_off_is_noticed(postgres_url: str) -> None:
+def test_a_connection_that_was_cut_off_is_noticed(postgres_url: str) -> None:
     """A network that drops all packets cannot be tested here; the driver's settings that detect it can."""
     address = make_url(postgres_url).set(drivername="postgresql+psycopg")
     patient = address.update_query_dict({"tcp_user_timeout": "90000"})
@@ -38,7 +38,7 @@ def test_a_database_that_was_cut_off_is_noticed(postgres_url: str) -> None:
         with engine.connect() as connection:
             driver = connection.connection.driver_connection
             assert isinstance(driver, psycopg.Connection)
-            told = driver.info.get_parameters()
+            parameters = driver.info.get_parameters()
         engine.dispose()
-        assert told["tcp_user_timeout"] == gives_up_ms
-        assert int(told["keepalives_idle"]) + 5 * int(told["keepalives_count"]) <= 30
+        assert parameters["tcp_user_timeout"] == gives_up_ms
+        assert int(parameters["keepalives_idle"]) + 5 * int(parameters["keepalives_count"]) <= 30

@@ -66,6 +66,12 @@ async def make_agent(rig: Rig, *given: rules.ToolRule) -> Agent:
     return await rig.make_agent("ask", "beg", "roll", rules=given or (ask(), PATIENT))
 
 
+async def decide(rig: Rig, row: Message, *decisions: Decision) -> Run:
+    """Decide in the inbox."""
+    request = await approvals.retrieve(rig.services, ACTOR, row.id)
+    return await approvals.decide(rig.services, ACTOR, request, decisions)
+
+
 async def pause(rig: Rig, agent: Agent, *calls: tuple[str, str], **request: Any) -> Message:
     """The row that asks."""
     rig.model.script = [call_answer(*calls)]
@@ -227,13 +233,13 @@ async def test_who_answers_too_late_is_told_who_decided(rig: Rig, clock: Movable
         with pytest.raises(Conflict, match=told):
             await submit(rig, agent, allow("c1"))
         with pytest.raises(Conflict, match=told):
-            await approvals.decide(rig.services, ACTOR, row.id, [allow("c1")])
+            await decide(rig, row, allow("c1"))
         rig.model.gate.set()
         await rig.ended(carried_out)
         with pytest.raises(Conflict, match=told):
             await submit(rig, agent, allow("c1"))
         with pytest.raises(Conflict, match=told):
-            await approvals.decide(rig.services, ACTOR, row.id, [allow("c1")])
+            await decide(rig, row, allow("c1"))
         await assert_not_stuck(rig, agent)
 
 
@@ -353,10 +359,8 @@ async def test_of_equal_decisions_in_the_inbox_at_the_same_time_one_wins(any_rig
         for number in range(6):
             call_id = f"c{number}"
             row = await pause(rig, agent, (call_id, "beg"))
-            decide = [
-                approvals.decide(rig.services, ACTOR, row.id, [allow(call_id)]) for _ in "abc"
-            ]
-            outcomes = await asyncio.gather(*decide, return_exceptions=True)
+            answers = [decide(rig, row, allow(call_id)) for _ in "abc"]
+            outcomes = await asyncio.gather(*answers, return_exceptions=True)
             (winner,) = [item for item in outcomes if isinstance(item, Run)]
             losers = [item for item in outcomes if not isinstance(item, Run)]
             assert all(isinstance(item, Conflict) for item in losers), losers

@@ -259,10 +259,10 @@ async def test_recompiling_shows_what_the_blocks_say_now(
 async def test_the_default_conversation_needs_its_agent(
     client: AsyncClient, agent_id: str, method: str, path: str
 ) -> None:
-    async def ask(name: str, **wishes: str) -> Any:
-        body = {"input": "hi", "streaming": False} | wishes
+    async def ask(name: str, **options: str) -> Any:
+        body = {"input": "hi", "streaming": False} | options
         return await client.request(
-            method, f"/v1/conversations/{name}{path}", params=wishes, json=body
+            method, f"/v1/conversations/{name}{path}", params=options, json=body
         )
 
     missing = await ask("default")

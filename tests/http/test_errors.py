@@ -188,7 +188,7 @@ async def test_a_failed_request_is_logged_with_who_asked(
         await client.get("/v1/broken", headers={"user_id": user_id})
     log.removeHandler(handler)
     (line,) = lines
-    told = (line["event"], line["level"], line["method"], line["path"])
-    assert told == ("request.failed", "error", "GET", "/v1/broken/")
+    logged = (line["event"], line["level"], line["method"], line["path"])
+    assert logged == ("request.failed", "error", "GET", "/v1/broken/")
     assert (line["user_id"], line["organization_id"]) == (user_id, DEFAULT_ORGANIZATION_ID)
     assert line["exception"].endswith(f"RuntimeError: {user_id}")

@@ -1,4 +1,4 @@
-"""Requests are watched and figures are told over HTTP, to those who may ask and only where an operator wants it."""
+"""Requests are measured, and metrics are served over HTTP: only if the operator wants it, and only to those who may read them."""
 
 import asyncio
 import re
@@ -74,8 +74,8 @@ async def test_a_turn_shows_in_all_figures(
     assert re.search(rf"http_server_request_duration_seconds_count{{.*{route}.*}} 1\.0", text)
     assert 'gen_ai_token_type="input"' in text
     # Every name of the page is there, and no other.
-    told = set(re.findall(r"^# TYPE (\w+) ", text, re.MULTILINE))
-    assert {name for _, name in documented()} == told
+    served = set(re.findall(r"^# TYPE (\w+) ", text, re.MULTILINE))
+    assert {name for _, name in documented()} == served
 
 
 def test_the_page_names_every_figure() -> None:
@@ -119,7 +119,7 @@ async def test_a_request_goes_on_in_the_callers_trace(
     assert {f"{trace_id:032x}" for trace_id in trace_ids} == {SENT_IN.split("-")[1]}
     assert request.parent is not None
     assert f"{request.parent.span_id:016x}" == SENT_IN.split("-")[2]
-    # A path that is nobody's is no name: callers could make up as many as they like.
+    # An unknown path is not a label: callers could invent any number of them.
     assert lost.name == "GET"
 
 

@@ -18,7 +18,7 @@ from holdfast.usecases import providers
 
 
 class Slow(FixedCatalogue):
-    """Nobody says what it has before everybody was asked."""
+    """No provider answers before all have been asked."""
 
     def __init__(self, asked: asyncio.Barrier) -> None:
         self._asked = asked

@@ -1,4 +1,4 @@
-"""A store is brought up to date when it is opened, and no attempt to do so can cost anything."""
+"""A store is upgraded when it is opened, and a failed upgrade changes nothing."""
 
 import shutil
 import sqlite3
@@ -42,7 +42,7 @@ NextRevision = Callable[[str], None]
 
 @pytest.fixture
 def next_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NextRevision:
-    """Makes a next version of Holdfast, whose store has one more revision with this body."""
+    """Simulates the next version of Holdfast, with one more revision that has this body."""
 
     def release(body: str) -> None:
         scripts = tmp_path / "migrations"
@@ -75,8 +75,8 @@ def test_the_migrations_add_up_to_the_tables(store_url: str) -> None:
 async def test_a_new_store_is_as_all_migrations_would_have_made_it(
     store: SqliteStore, tmp_path: Path
 ) -> None:
-    """Sees what a comparison of the tables misses: autoincrement, conditions of indexes, cascades, and the
-    note of the revision."""
+    """Compares what a comparison of the tables misses: autoincrement, conditions of indexes, cascades, and the stored
+    revision."""
     step_by_step = tmp_path / "step_by_step.db"
     with upgraded_database(f"sqlite:///{step_by_step}"):
         pass
@@ -104,7 +104,7 @@ def read_schema(path: Path) -> dict[str, set[str]]:
         rows = connection.execute(
             "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"
         ).fetchall()
-    # The order of constraints is free.
+    # The order of constraints does not matter.
     return {name: {line.strip(" \t,") for line in sql.splitlines()} for name, sql in rows}
 
 
@@ -114,7 +114,7 @@ def read_revision(path: Path) -> str:
 
 
 async def fill_store(url: str, cipher: Cipher, make: Make) -> str:
-    """A store of this version with something in it; gives the agent's id."""
+    """Create a store of this version with one agent in it; return the agent's id."""
     agent = make.agent()
     thread = make.thread(agent)
 
@@ -135,7 +135,7 @@ async def test_an_upgrade_keeps_every_row(
     agent_id = await fill_store(store_url, cipher, make)
     next_revision(REBUILD_A_TABLE)
     store = await open_store(store_url, cipher=cipher)
-    # On SQLite a table was rebuilt: nothing that points at it may have gone with it.
+    # On SQLite a table was rebuilt: rows that refer to it must still exist.
     assert len(await store.read(lambda tx: tx.messages.context(agent_id))) == 1
     await store.close()
 

@@ -1,4 +1,4 @@
-"""One store serves one server, and a server that died is no obstacle to the next."""
+"""Only one server can use a store at a time, and a dead server does not block the next one."""
 
 import asyncio
 import sys
@@ -16,7 +16,7 @@ from holdfast.errors import HomeInUse
 
 PATIENCE_SECONDS = 60
 
-# Opens the store, writes into it, says so and stays.
+# Opens the store, writes to it, prints a line and keeps running.
 SERVER = """
 import asyncio, sys
 from holdfast.adapters.store.cipher import FernetCipher
@@ -51,7 +51,7 @@ async def test_the_refusal_names_the_store_and_its_server(tmp_path: Path, cipher
 
 
 @pytest.mark.slow
-async def test_a_killed_server_leaves_its_commits_and_no_lock(
+async def test_a_killed_server_keeps_its_commits_and_frees_its_lock(
     store_url: str, cipher: Cipher
 ) -> None:
     server = await asyncio.create_subprocess_exec(
@@ -86,7 +86,7 @@ async def test_a_server_that_lost_its_connections_takes_its_lock_again(
 
 
 @pytest.mark.slow
-async def test_a_server_whose_place_was_taken_meanwhile_stops_writing(
+async def test_a_server_whose_lock_another_took_stops_writing(
     postgres_url: str, cipher: Cipher
 ) -> None:
     store = await open_store(postgres_url, cipher=cipher)
@@ -99,7 +99,7 @@ async def test_a_server_whose_place_was_taken_meanwhile_stops_writing(
 
 
 def drop_connections(url: str) -> None:
-    """What a restart of the database does to its clients."""
+    """Close all connections to the database, as its restart would."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "

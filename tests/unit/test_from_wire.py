@@ -267,7 +267,7 @@ def test_a_send_without_wishes_has_the_defaults() -> None:
 
 
 def test_wishes_reach_the_run() -> None:
-    wishes = body(
+    options = body(
         input="hi",
         max_steps=3,
         system="Be brief.",
@@ -280,7 +280,7 @@ def test_wishes_reach_the_run() -> None:
         assistant_message_tool_kwarg="words",
         callback_url="http://127.0.0.1/hook",
     )
-    assert run_request(wishes) == RunRequest(
+    assert run_request(options) == RunRequest(
         max_steps=3,
         override_system="Be brief.",
         client_tools=(ClientTool("look", None, {"type": "object"}), ClientTool("go")),
@@ -291,7 +291,7 @@ def test_wishes_reach_the_run() -> None:
         assistant_message_tool_kwarg="words",
         callback_url="http://127.0.0.1/hook",
     )
-    assert new_send(AGENT, wishes).override_model == "openai/gpt-x"
+    assert new_send(AGENT, options).override_model == "openai/gpt-x"
     assert run_request(body(input="hi", override_system="x")).override_system == "x"
 
 

@@ -1,5 +1,5 @@
-"""Which calls wait for a person, and whether an answer fits them (wire-v1 §6.3). Pure: ``usecases/answering``
-applies it."""
+"""Which calls wait for a person, and whether an answer fits them (wire-v1 §6.3). Pure:
+``usecases/approval_answers`` applies it."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -31,19 +31,19 @@ NOTHING_PENDING = (
 NO_DECISIONS = (
     "Invalid approval response. Approval response message does not contain any approvals."
 )
-# What the model is told when an answer comes again and there is nothing else to say (wire-v1 §6.6).
+# The message to the model when an answer is repeated without any other message (wire-v1 §6.6).
 KEEP_ALIVE = (
     "<system-alert>Automated keep-alive ping. Ignore this message and continue from where you "
     "stopped.</system-alert>"
 )
-# An answer that comes again is looked for among so many of the newest rows (wire-v1 §6.6).
+# A repeated answer is recognised among this many of the newest rows (wire-v1 §6.6).
 RECENT_ROWS = 10
 
 _HEARTBEAT = "request_heartbeat"
 
 
 class ApprovalQuery(Struct, frozen=True, kw_only=True):
-    """Which requests for a person's answer a list shows. Conditions combine with AND; None means any."""
+    """Which requests for approval a list shows. Conditions combine with AND; None means any."""
 
     page: Page
     agent_id: str | None = None
@@ -52,7 +52,7 @@ class ApprovalQuery(Struct, frozen=True, kw_only=True):
 
 
 class OverdueRequest(Struct, frozen=True):
-    """A request of which some calls have waited for too long."""
+    """A request some of whose calls have passed their deadline."""
 
     organization_id: str
     request_id: str
@@ -63,21 +63,21 @@ def held_calls(calls: Sequence[OpenCall]) -> list[OpenCall]:
 
 
 def held_request_id(calls: Sequence[OpenCall]) -> str:
-    """The row that asks for a person's answer."""
+    """The id of the row that asks for the decisions."""
     return next((item.message_id for item in held_calls(calls)), "")
 
 
 def undecided_calls(
     calls: Sequence[OpenCall], before: Collection[str] = ()
 ) -> tuple[tuple[str, str], ...]:
-    """Id and tool of each call that a person must decide on, and has not ``before``."""
+    """Id and tool of each held call; ``before`` has the ids of those that are decided."""
     return tuple(
         (item.call.id, item.call.name) for item in held_calls(calls) if item.call.id not in before
     )
 
 
 def pending_approval(calls: Sequence[OpenCall], before: Collection[str] = ()) -> PendingApproval:
-    """What to tell who speaks while these calls wait."""
+    """The error for a message that is sent while these calls wait."""
     return PendingApproval(held_request_id(calls), undecided_calls(calls, before))
 
 
@@ -88,8 +88,8 @@ def match_decisions(
     *,
     partial: bool = False,
 ) -> tuple[Decision, ...]:
-    """The decisions, each naming the call that it answers. Together with those from ``before`` they must cover
-    the held calls, unless they are ``partial``; and must not contradict them."""
+    """The decisions, each with the id of its call. Together with the earlier ones (``before``) they must cover all
+    held calls, unless they are ``partial``. They must not contradict the earlier ones."""
     if not decisions:
         raise CallerError(NO_DECISIONS)
     named = _decisions_by_call(calls, decisions, before)
@@ -104,19 +104,19 @@ def match_decisions(
 
 
 def describe_decision(decision: Decision) -> str:
-    """Who decided what, and when."""
+    """Who made which decision, and when, in words."""
     what = "denied"
     if decision.returned is not None:
         what = "answered by the client"
     elif decision.approve:
         what = "approved"
-    who = decision.decided_by or decision.decided_by_id or "nobody that is on record"
+    who = decision.decided_by or decision.decided_by_id or "an unknown user"
     when = f" at {decision.decided_at.isoformat()}" if decision.decided_at else ""
     return f"{decision.call_id} was {what} by {who}{when}"
 
 
 def describe_partial_answer(remaining: Sequence[str]) -> str:
-    """What to say of a request while somebody's answer to others of its calls is on its way."""
+    """The words for a request while an answer to other calls of it is being executed."""
     return f"is just being answered in part; try again in a moment for {', '.join(remaining)}"
 
 
@@ -137,7 +137,7 @@ def _decisions_by_call(
     for decision in decisions:
         call_id = decision.call_id
         if len(asked) == 1 and call_id == request_id:
-            # Older clients name the row instead of the call; with one call there is no doubt.
+            # Older clients send the id of the row instead of the call, which is unambiguous with one call.
             (call_id,) = asked
         given = _with_call_id(decision, call_id)
         if named.setdefault(call_id, given) != given:
@@ -166,8 +166,8 @@ def _mismatch(
 def find_contrary_decision(
     rows: Sequence[Message], decisions: Sequence[Decision], *, may_repeat: bool = True
 ) -> Decision | None:
-    """What these rows have of a decision, if somebody else made it: the answer is not the same again, or may not be,
-    but comes too late. The clock repeats nobody, and a cancel decides nothing."""
+    """The first decision in these rows that conflicts with the given ones: a different one, one by expiry, or any at
+    all if an answer may not be repeated. A denial by a cancel is not a decision."""
     given = {_resolve_call_id(rows, item.call_id): item for item in decisions}
     for made in (item for row in rows for item in row.decisions):
         wanted = given.get(made.call_id)
@@ -179,13 +179,13 @@ def find_contrary_decision(
 
 
 def _comparison_key(decision: Decision) -> tuple[bool, bool, object]:
-    """A client's result is kept in another form than it came in."""
+    """What two decisions are compared by. The content of a client's result is not: it is stored in another form."""
     return decision.approve, decision.returned is None, decision.arguments
 
 
 def was_given_before(rows: Sequence[Message], decisions: Sequence[Decision]) -> bool:
-    """Whether these rows have the results of just the calls that the decisions name: the answer came before.
-    What was denied because its run was cancelled was answered by nobody."""
+    """Whether these rows have the results of all calls that the decisions name, so that the answer is a repetition.
+    A denial by a cancel does not count."""
     wanted = {_resolve_call_id(rows, decision.call_id) for decision in decisions}
     cancelled = {
         item.call_id for row in rows for item in row.decisions if item.reason == DENIED_ON_CANCEL
@@ -195,34 +195,34 @@ def was_given_before(rows: Sequence[Message], decisions: Sequence[Decision]) -> 
 
 
 def _resolve_call_id(rows: Sequence[Message], name: str) -> str:
-    """The call that is meant by the id of the row that asked for it alone."""
+    """The id of the call; ``name`` may be the id of the row that asks for one call."""
     asked = next((row.tool_calls for row in rows if row.id == name), ())
     return asked[0].id if len(asked) == 1 else name
 
 
 def clip_decision(decision: Decision, context_window: int) -> Decision:
-    """The decision with no more of a client's result than the model's window can bear."""
+    """The decision with a client's result that is short enough for the model's window."""
     if decision.returned is None:
         return decision
-    room = max_return_chars(context_window)
+    limit = max_return_chars(context_window)
     parts: list[VisiblePart] = []
     for part in decision.returned.content:
         if isinstance(part, Text):
-            parts.append(Text(_truncate(part.text, room)))
-            room = max(0, room - len(part.text))
+            parts.append(Text(_truncate(part.text, limit)))
+            limit = max(0, limit - len(part.text))
         else:
             parts.append(part)
     return replace(decision, returned=replace(decision.returned, content=tuple(parts)))
 
 
-def _truncate(text: str, room: int) -> str:
-    lost = len(text) - room
-    return text if lost <= 0 else f"{text[:room]}… [truncated {lost} chars]"
+def _truncate(text: str, limit: int) -> str:
+    excess = len(text) - limit
+    return text if excess <= 0 else f"{text[:limit]}… [truncated {excess} chars]"
 
 
 def without_heartbeat(call: ToolCall, properties: Collection[str]) -> ToolCall:
-    """The call as a person is asked about it: without a key that some models add from habit, and that is never
-    the tool's own (wire-v1 §6.2)."""
+    """The call as it is shown to a person: without an argument that some models add although the tool does not have
+    it (wire-v1 §6.2)."""
     if _HEARTBEAT not in call.arguments or _HEARTBEAT in properties:
         return call
     try:

@@ -1,4 +1,4 @@
-"""What a cancel leaves behind: a receipt, and a result for every call that was open."""
+"""The receipt of a cancel, the rows that a rollback hides, and the results of calls that did not run."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from holdfast.core.messages import Message, OpenCall, Outcome, Role, Text, ToolCall, ToolReturn
 
-# The words are part of the contract (wire-v1 §6.7).
+# The text is part of the wire (wire-v1 §6.7).
 DENIED_ON_CANCEL = "The user cancelled the request, so the tool call was denied."
 
 _OUTCOME_TEXTS = {
@@ -19,14 +19,14 @@ _UNKNOWN_TEXT = "The run ended before this tool returned: {outcome}."
 
 
 class Action(StrEnum):
-    """What becomes of the run's messages: they stay, or the thread forgets them."""
+    """What a cancel does with the run's messages: they stay, or they leave the context."""
 
     KEEP = "keep"
     ROLLBACK = "rollback"
 
 
 class Cancellation(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The receipt: who asked, when and why, where the run was, and what became of its open calls."""
+    """The receipt: who asked, when and why, what the run was doing, and what happened to its open calls."""
 
     requested_at: datetime
     requested_by: str
@@ -37,7 +37,7 @@ class Cancellation(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def closing_result(item: OpenCall, outcome: Outcome, how: str = "was cancelled") -> ToolReturn:
-    """The result on record, or one that says what became of the call, and how the run ended."""
+    """The result of the call if it has one, else a result that says what happened to it and how the run ended."""
     if item.result is not None:
         return item.result
     text = _OUTCOME_TEXTS.get(outcome, _UNKNOWN_TEXT).format(how=how, outcome=outcome)
@@ -47,8 +47,8 @@ def closing_result(item: OpenCall, outcome: Outcome, how: str = "was cancelled")
 
 
 def forgotten_row_ids(context: Sequence[Message], run_id: str) -> list[str]:
-    """The ids that leave the context when the run is forgotten: its rows. What answers the calls of another
-    run is that run's as well, and stays; so does a summary, which tells of what others said."""
+    """The ids of the rows that a rollback hides: those of the run, except answers to the calls of another run, which
+    needs them, and summaries, which replace rows of other runs."""
     foreign = {call.id for row in context if row.run_id != run_id for call in row.tool_calls}
     return [
         row.id
@@ -65,6 +65,6 @@ def _answered_call_ids(row: Message) -> set[str]:
 
 
 def denial_result(call: ToolCall, reason: str | None) -> ToolReturn:
-    """The result of a call that a person refused (wire-v1 §6.3)."""
+    """The result of a call that was denied (wire-v1 §6.3)."""
     text = f"Error: request to call tool denied. User reason: {reason}"
     return ToolReturn(call.id, call.name, Outcome.DENIED, (Text(text),))

@@ -1,17 +1,17 @@
-"""How long a held call waits, and what becomes of it then. How a deadline comes about is in ``expiry``."""
+"""The deadline of a held call. ``expiry`` computes it."""
 
 from datetime import datetime
 from enum import StrEnum
 
 from msgspec import Struct
 
-# A person needs a moment; and what nobody has decided for a year nobody will.
+# Shorter limits give nobody time to answer; a request that is a year old will not be answered.
 MIN_TIMEOUT_SECONDS = 1
 MAX_TIMEOUT_SECONDS = 365 * 24 * 60 * 60
 
 
 class OnTimeout(StrEnum):
-    """What becomes of a call that nobody answered in time. A call that only the client can run fails."""
+    """The answer to a call whose deadline has passed. A call of a client tool always fails."""
 
     DENY = "deny"
     APPROVE = "approve"

@@ -1,6 +1,6 @@
-"""Calls that nobody answered in time (wire-v1 §6.11): when that is, and the answer that they get. Pure.
+"""The deadlines of held calls (wire-v1 §6.11), and the answer that a call gets when its deadline has passed. Pure.
 
-Each call has its own deadline, from the request or from its tool's rule. It ends when the call is answered.
+Each call has its own deadline, from the request or from the rule of its tool. An answer removes it.
 """
 
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ from holdfast.core.messages import Decision, OpenCall, Outcome, Text, ToolReturn
 from holdfast.core.runs import RunRequest
 from holdfast.core.tool_rules import RequiresApproval, ToolRule
 
-# Who decided, where nobody did.
+# The name that a decision by expiry has in place of a person's.
 EXPIRY_DECIDER = "holdfast: expired"
 
 
 def call_deadline(
     tool: str, request: RunRequest, rules: Sequence[ToolRule], now: datetime
 ) -> Deadline | None:
-    """Until when a call of this tool waits; None: for ever. What the request says wins over the rule."""
+    """Until when a call of this tool waits; None: without limit. The request takes precedence over the rule."""
     seconds, outcome = _rule_timeout(tool, rules)
     if request.approval_timeout_seconds is not None:
         seconds = request.approval_timeout_seconds
@@ -33,8 +33,7 @@ def call_deadline(
 
 
 def _rule_timeout(tool: str, rules: Sequence[ToolRule]) -> tuple[float | None, OnTimeout]:
-    """What the agent's rules say of the tool; of several rules the most impatient, and of equal ones the one that
-    denies."""
+    """The time limit of the agent's rules for the tool: the shortest one, and of equal ones the one that denies."""
     timed = [
         (rule.approval_timeout_seconds, rule.approval_on_timeout or OnTimeout.DENY)
         for rule in rules
@@ -58,7 +57,7 @@ def overdue_calls(calls: Sequence[OpenCall], now: datetime) -> list[OpenCall]:
 
 
 def expiry_decisions(calls: Sequence[OpenCall], now: datetime) -> tuple[Decision, ...]:
-    """The answers that the clock gives."""
+    """The answers for the calls whose deadline has passed."""
     return tuple(
         _expiry_decision(item.call.id, item.deadline)
         for item in overdue_calls(calls, now)
@@ -67,7 +66,7 @@ def expiry_decisions(calls: Sequence[OpenCall], now: datetime) -> tuple[Decision
 
 
 def is_expiry(decision: Decision) -> bool:
-    """Whether nobody decided. A person may call itself anything, but is known."""
+    """Whether the deadline decided. A person may choose the same name, but always has a user id."""
     return decision.decided_by == EXPIRY_DECIDER and decision.decided_by_id is None
 
 

@@ -1,6 +1,6 @@
-"""How a row falls into pieces: what is shown, numbered and streamed of it one by one.
+"""The pieces of a row: the parts of it that are shown, numbered and streamed separately.
 
-The V1 wire shows each piece as one API message; the event log counts pieces.
+The V1 wire shows each piece as one API message. Events refer to a piece by its index.
 """
 
 from enum import StrEnum
@@ -12,14 +12,14 @@ from holdfast.core.messages import Message, Part, Role, Text, Thinking, ToolCall
 
 
 class PieceKind(StrEnum):
-    TEXT = "words"
-    REASONING = "thoughts"
-    HIDDEN_REASONING = "hidden"
-    TOOL_CALLS = "calls"
+    TEXT = "text"
+    REASONING = "reasoning"
+    HIDDEN_REASONING = "hidden_reasoning"
+    TOOL_CALLS = "tool_calls"
     # Calls that wait for a person.
-    HELD_CALLS = "held"
-    # Rows that are one thing: a user's words, results, decisions.
-    MESSAGE = "whole"
+    HELD_CALLS = "held_calls"
+    # Rows that are not split: a user's message, results, decisions.
+    MESSAGE = "message"
 
 
 class Piece(Struct, frozen=True):
@@ -29,7 +29,7 @@ class Piece(Struct, frozen=True):
 
 
 def pieces(row: Message) -> tuple[Piece, ...]:
-    """In the order in which they are shown. Our own notes to the model are not shown at all."""
+    """The pieces in the order in which they are shown. Hidden messages to the model have none."""
     if row.hidden:
         return ()
     if row.role is Role.ASSISTANT:
@@ -43,15 +43,15 @@ def pieces(row: Message) -> tuple[Piece, ...]:
 
 
 def _content_pieces(row: Message) -> tuple[Piece, ...]:
-    """What the model said and thought: neighbours of one sort are one piece, hidden thoughts stay apart."""
+    """Text and reasoning: adjacent parts of one kind are one piece, but each hidden reasoning is its own."""
     parts = [part for part in row.content if not (isinstance(part, Text) and not part.text)]
     found: list[Piece] = []
-    for sort, group in groupby(parts, key=piece_kind):
-        neighbours = tuple(group)
-        if sort is PieceKind.HIDDEN_REASONING:
-            found += [Piece(sort, (part,)) for part in neighbours]
+    for kind, group in groupby(parts, key=piece_kind):
+        adjacent = tuple(group)
+        if kind is PieceKind.HIDDEN_REASONING:
+            found += [Piece(kind, (part,)) for part in adjacent]
         else:
-            found.append(Piece(sort, neighbours))
+            found.append(Piece(kind, adjacent))
     return tuple(found)
 
 

@@ -1,8 +1,8 @@
-"""When a model is asked again whose provider failed for a moment. Pure: the time is told."""
+"""How long to wait before a model is asked again after a transient failure. Pure."""
 
 from zlib import crc32
 
-# The first pause; each one after it is twice as long.
+# The wait before the second attempt; each further one is twice as long.
 FIRST_WAIT_SECONDS = 0.5
 
 
@@ -11,8 +11,8 @@ def retry_wait_seconds(
 ) -> float | None:
     """How long to wait before this attempt (the second is 2); None if there is no time for it.
 
-    A wait that the provider asked for is kept to the full. Others are between half of the pause and all of it, so that
-    runs which failed together do not come back together: the chance is in the seed, the random id of the step.
+    A wait that the provider has requested is never shortened. Other waits have a random part, so that runs which
+    failed together do not retry together. The randomness comes from the seed, the id of the step.
     """
     chance = crc32(f"{seed} {attempt}".encode()) / 2**32
     if requested_seconds is None:

@@ -1,4 +1,4 @@
-"""An answer as it streams, told in facts that agree with the rows that will be stored."""
+"""The events of an answer while it is streamed; they agree with the rows that will be stored."""
 
 from collections.abc import Iterator
 
@@ -22,7 +22,7 @@ from holdfast.ports.model import (
 
 
 def to_model_event(fact: Streamed) -> ModelEvent:
-    """What the model must have said for this to be told."""
+    """The model event that this fact was made from."""
     match fact:
         case ReasoningStreamed():
             return ThinkingDelta(fact.text)
@@ -35,8 +35,8 @@ def to_model_event(fact: Streamed) -> ModelEvent:
 
 
 class AnswerFacts:
-    """Held calls stand in a row of their own if the answer has automatic calls too. With parallel calls that
-    is only known at its end, so they are told then: a person can answer them no sooner anyway."""
+    """Makes the facts of one answer. Held calls have their own row if the answer has automatic calls too. With parallel
+    calls that is only known at the end of the answer, so held calls are deferred until then."""
 
     def __init__(self, message_id: str, step_id: str, policy: Policy) -> None:
         self._message_id = message_id
@@ -68,7 +68,7 @@ class AnswerFacts:
                 yield from self._on_call(event)
 
     def deferred_facts(self) -> Iterator[Streamed]:
-        """What could not be told before the answer was complete."""
+        """The facts of the held calls, once the answer is complete."""
         row = sibling_id(self._message_id) if self._has_automatic_calls else self._message_id
         for delta in self._deferred:
             yield from self._call_facts(delta, row, held=True)
@@ -83,7 +83,7 @@ class AnswerFacts:
             yield from self._call_facts(delta, self._message_id, held=True)
 
     def _call_facts(self, delta: ToolCallDelta, row: str, *, held: bool) -> Iterator[Streamed]:
-        """First who is called, then with what (wire-v1 §4.5)."""
+        """The first fact of a call has its name, the others its arguments (wire-v1 §4.5)."""
         piece = self._piece_index(PieceKind.HELD_CALLS if held else PieceKind.TOOL_CALLS)
         name, call_id = delta.name, delta.call_id
         if call_id not in self._calls:
@@ -93,12 +93,12 @@ class AnswerFacts:
             yield CallStreamed(row, self._step_id, piece, call_id, name, delta.arguments, held)
 
     def _is_accepted(self, delta: ToolCallDelta) -> bool:
-        """Where only one call is wanted, the first is kept (wire-v1 §7.7)."""
+        """Only the first call unless parallel calls are allowed (wire-v1 §7.7)."""
         self._first_call = self._first_call or delta.call_id
         return self._policy.parallel or delta.call_id == self._first_call
 
     def _piece_index(self, kind: PieceKind) -> int:
-        """The place of the piece: a new one whenever the sort changes; hidden thoughts stay apart."""
+        """The index of the current piece. A new one begins when the kind changes, and for each hidden reasoning."""
         if kind is not self._kind or kind is PieceKind.HIDDEN_REASONING:
             self._piece += 1
             self._kind = kind

@@ -1,7 +1,7 @@
-"""Sees to it that no held call waits longer than it was to wait.
+"""Answers held calls whose deadline has passed.
 
-Deadlines are in the store, so a restart needs nothing but a look at it; of several processes that look at one store
-at the same time one gets to answer, as with persons.
+Deadlines are in the store, so nothing is lost by a restart. If several processes answer the same request, the first
+one succeeds, as it is with persons.
 """
 
 import asyncio
@@ -15,15 +15,14 @@ from holdfast.ports.services import Services
 
 log = logging.getLogger(__name__)
 
-# A deadline that rings no bell here (another process set it, and died), or that could not be kept, is seen after
-# this long.
+# How often the store is checked for deadlines that another process has set, and for those that could not be expired.
 POLL_SECONDS = 5.0
 
 Expire = Callable[[Services, OverdueRequest], Awaitable[object]]
 
 
 class ApprovalExpiry:
-    """``expire`` is the use case that answers in place of whoever did not."""
+    """``expire`` is the use case that answers the overdue calls of a request."""
 
     def __init__(self, services: Services, expire: Expire) -> None:
         self._services = services
@@ -43,7 +42,7 @@ class ApprovalExpiry:
                 pass
 
     async def _expire_overdue(self) -> float:
-        """Keep the deadlines that have come; how long to wait for the next."""
+        """Expire the requests that are overdue; returns how long to wait for the next deadline."""
         now = self._services.clock.now()
         overdue, next_at = await self._services.store.read(
             lambda tx: (tx.calls.list_overdue(now), tx.calls.next_deadline(now))
@@ -56,17 +55,17 @@ class ApprovalExpiry:
         return min(max(seconds, 0.0), POLL_SECONDS)
 
     async def _expire_one(self, request: OverdueRequest) -> None:
-        """One that cannot be kept must not stand in the way of the others."""
-        known = {"request_id": request.request_id}
+        """Expire one request. A request that cannot be expired must not affect the others."""
+        fields = {"request_id": request.request_id}
         try:
             await self._expire(self._services, request)
         except CallerError as error:
-            # Somebody was faster; anything else is for the operator to see.
+            # A Conflict means that it was decided meanwhile; anything else is unexpected.
             level = logging.INFO if isinstance(error, Conflict) else logging.WARNING
-            log.log(level, "approval.expiry_failed", extra=known | {"why": str(error)})
+            log.log(level, "approval.expiry_failed", extra=fields | {"why": str(error)})
         except BackendError:
             raise
         except Exception:
-            log.exception("approval.expiry_failed", extra=known)
+            log.exception("approval.expiry_failed", extra=fields)
         else:
-            log.info("approval.expired", extra=known)
+            log.info("approval.expired", extra=fields)

@@ -1,4 +1,4 @@
-"""Asking the model again within a step, where its provider failed for a moment and nobody has seen anything yet."""
+"""Asking the model again within a step after a transient failure, as long as no part of the answer was streamed."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -20,21 +20,21 @@ log = logging.getLogger(__name__)
 async def ask_with_retries(
     services: Services, state: State, progress: EffectProgress, ask: Callable[[], Awaitable[Answer]]
 ) -> Answer:
-    """The answer of the first attempt that comes to one. Raises what the last one met with.
+    """The answer of the first attempt that succeeds. Raises the error of the last one.
 
-    Each attempt that failed is on record before the next is waited for.
+    Each failed attempt is stored before the wait for the next.
     """
     step = state.step
     if step is None:
         raise Bug("The model is asked without a step.")
-    began_ns = services.clock.monotonic_ns()
-    # Of this question: there may have been others before it in the same step.
+    started_ns = services.clock.monotonic_ns()
+    # For this question; a step may have several.
     failed = 0
     while True:
         try:
             return await ask()
         except ModelError as error:
-            spent_seconds = (services.clock.monotonic_ns() - began_ns) / 1e9
+            spent_seconds = (services.clock.monotonic_ns() - started_ns) / 1e9
             wait, failed = None, failed + 1
             if error.transient and not _was_streamed(state, progress):
                 wait = _wait_seconds(services, step, error, failed, spent_seconds)
@@ -48,7 +48,7 @@ async def ask_with_retries(
 
 
 def with_attempts(state: State, progress: EffectProgress) -> State:
-    """The state whose step tells what was tried in vain."""
+    """The state whose step has the failed attempts."""
     if state.step is None or not progress.attempts:
         return state
     return replace(state, step=replace(state.step, attempts=progress.attempts))
@@ -63,11 +63,11 @@ def _wait_seconds(
 ) -> float | None:
     if failed >= services.limits.model_attempts:
         return None
-    left_seconds = services.limits.model_retry_seconds - spent_seconds
+    remaining = services.limits.model_retry_seconds - spent_seconds
     return retry_wait_seconds(
         failed + 1,
         requested_seconds=error.retry_after_seconds,
-        remaining_seconds=left_seconds,
+        remaining_seconds=remaining,
         seed=step.id,
     )
 
@@ -87,10 +87,10 @@ def _record_attempt(
 
 async def _save_attempt(services: Services, step: Step) -> None:
     last = step.attempts[-1]
-    told = {
+    fields = {
         "attempt": last.number,
         "error_type": last.kind,
         "wait_seconds": last.wait_seconds,
     }
-    log.warning("model.retrying", extra=told)
-    await save_now(services, lambda tx: tx.steps.save(step), "noting an attempt")
+    log.warning("model.retrying", extra=fields)
+    await save_now(services, lambda tx: tx.steps.save(step), "saving a failed attempt")

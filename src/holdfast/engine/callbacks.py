@@ -1,7 +1,7 @@
-"""Tells whoever asked for it that a run has ended: from the store's outbox, at least once, with patience.
+"""Delivers callbacks about ended runs from the store's outbox, at least once, with retries.
 
-The row is written with the run's end (``Runs.change``), so no end goes untold, whatever dies in between. What is told
-is made when it is sent, from what is stored. A receiver that hangs holds one of its own few places, and no run.
+The outbox row is written with the run's end (``Runs.transition``), so no callback is lost in a crash. The body is
+rendered from the store when it is sent. A receiver that hangs only delays callbacks to its own host, and no run.
 """
 
 import asyncio
@@ -30,31 +30,31 @@ from holdfast.ports.store import Transaction
 
 log = logging.getLogger(__name__)
 
-# How long one try may take (wire-v1 §5.6).
+# How long one attempt may take (wire-v1 §5.6).
 TIMEOUT_SECONDS = 5.0
-# What a receiver answers is not kept; more than this is not even read.
-MAX_REPLY_BYTES = 64 * 1024
-# A claim of a process that died is free again after this long.
+# The response is not stored; no more than this is read of it.
+MAX_RESPONSE_BYTES = 64 * 1024
+# The claim of a process that died expires after this long.
 CLAIM_SECONDS = 15.0
 MAX_CONCURRENT = 32
 MAX_CONCURRENT_PER_HOST = 2
-# The wait before the second try; each further wait is so many times as long, up to the longest.
+# The wait before the second attempt; each further wait is so many times as long, up to the longest.
 FIRST_WAIT_SECONDS = 1.0
 WAIT_GROWTH = 4.0
 LONGEST_WAIT_SECONDS = 3_600.0
-# What another process of the deployment has put into the outbox rings no bell here: it is seen after this long.
+# How often the outbox is checked for rows of other processes, because the bell only rings within a process.
 POLL_SECONDS = 5.0
 STORE_RETRY_SECONDS = 2.0
 
 _PAGE_ROWS = 1_000
 _INTERNAL_ERROR = "The server could not deliver it."
 
-# The body that the run, the rows that it stored and its last event make.
+# Renders the body from the run, the rows that it stored and its last event.
 Render = Callable[[Run, Sequence[Message], RunEnded], bytes]
 
 
 class EndedRun(Struct, frozen=True):
-    """What there is to tell."""
+    """What the body of a callback is rendered from."""
 
     run: Run
     rows: tuple[Message, ...]
@@ -79,7 +79,7 @@ class CallbackDelivery:
         self._in_flight: dict[asyncio.Task[None], ClaimedCallback] = {}
 
     async def run(self) -> None:
-        """Deliver until cancelled. What is under way then is given back, for the next start."""
+        """Deliver until cancelled. Attempts that are not over by then are released, for the next start."""
         async with asyncio.TaskGroup() as group:
             while True:
                 try:
@@ -92,23 +92,23 @@ class CallbackDelivery:
                         await self._services.bell.wait(CALLBACKS)
 
     async def _start_due(self, group: asyncio.TaskGroup) -> float:
-        """Begin what is due, as far as there is room; how long to wait before looking again."""
+        """Start the attempts that are due, within the limits; returns how long to wait before the next check."""
         now = self._services.clock.now()
-        room = MAX_CONCURRENT - len(self._in_flight)
-        under_way = Counter(claimed.host for claimed in self._in_flight.values())
+        free = MAX_CONCURRENT - len(self._in_flight)
+        in_flight = Counter(claimed.host for claimed in self._in_flight.values())
 
-        def look(tx: Transaction) -> tuple[Sequence[DueCallback], datetime | None]:
+        def load(tx: Transaction) -> tuple[Sequence[DueCallback], datetime | None]:
             due = tx.callbacks.list_due(
-                now, limit=room, per_host=MAX_CONCURRENT_PER_HOST, in_flight=under_way
+                now, limit=free, per_host=MAX_CONCURRENT_PER_HOST, in_flight=in_flight
             )
             return due, tx.callbacks.next_due_at(now)
 
-        due, following = await self._services.store.read(look)
+        due, next_at = await self._services.store.read(load)
         if due:
             await self._start(group, due, now + timedelta(seconds=CLAIM_SECONDS))
-        if following is None:
+        if next_at is None:
             return POLL_SECONDS
-        return min(POLL_SECONDS, (following - now).total_seconds())
+        return min(POLL_SECONDS, (next_at - now).total_seconds())
 
     async def _start(
         self, group: asyncio.TaskGroup, due: Sequence[DueCallback], until: datetime
@@ -120,37 +120,37 @@ class CallbackDelivery:
 
     def _release(self, task: asyncio.Task[None]) -> None:
         del self._in_flight[task]
-        # There is room again.
+        # Another attempt can start now.
         self._services.bell.ring(CALLBACKS)
 
     async def _deliver(self, claimed: ClaimedCallback) -> None:
-        """One try, whatever comes of it: no receiver and no bug may keep the others from being told."""
+        """Make one attempt. No receiver and no bug may affect the delivery of other callbacks."""
         logs.bind(run_id=claimed.run_id)
         try:
-            outcome, may_try_again = await self._attempt(claimed)
-            await self._save_outcome(claimed, outcome, may_try_again=may_try_again)
+            outcome, may_retry = await self._attempt(claimed)
+            await self._save_outcome(claimed, outcome, may_retry=may_retry)
         except asyncio.CancelledError:
             now = self._services.clock.now()
             with suppress(BackendError):
                 await self._services.store.write(lambda tx: tx.callbacks.release(claimed, now))
             raise
         except BackendError:
-            # The claim ends by itself.
-            log.exception("store.unreachable", extra={"while": "telling of a run's end"})
+            # The claim expires by itself.
+            log.exception("store.unreachable", extra={"while": "delivering a callback"})
 
     async def _attempt(self, claimed: ClaimedCallback) -> tuple[CallbackOutcome, bool]:
-        """What came of it, and whether another try may do better."""
+        """The outcome of the attempt, and whether another one may succeed."""
         before = CallbackOutcome()
         try:
-            told = await self._services.store.read(lambda tx: _load_ended_run(tx, claimed.run_id))
-            if told is None:
+            ended = await self._services.store.read(lambda tx: _load_ended_run(tx, claimed.run_id))
+            if ended is None:
                 return CallbackOutcome(error="The run is gone."), False
-            logs.bind(agent_id=told.run.agent_id, organization_id=told.run.organization_id)
-            before = told.run.callback or before
+            logs.bind(agent_id=ended.run.agent_id, organization_id=ended.run.organization_id)
+            before = ended.run.callback or before
             if claimed.attempts > self._services.limits.callback_attempts:
-                # The tries before did not end with an outcome but with the process.
+                # Each earlier attempt ended with its process, so none has stored an outcome.
                 return replace(before, error=_INTERNAL_ERROR), False
-            outcome = await self._send(told)
+            outcome = await self._send(ended)
         except BackendError:
             raise
         except Undeliverable as error:
@@ -158,45 +158,45 @@ class CallbackDelivery:
         except AddressForbidden as error:
             return replace(before, error=str(error)), False
         except Exception:
-            # A run that cannot be read is no reason to leave the others untold either.
+            # For instance a run that cannot be read or rendered.
             log.exception("callback.failed")
             return replace(before, error=_INTERNAL_ERROR), True
         return outcome, outcome.error is not None
 
-    async def _send(self, told: EndedRun) -> CallbackOutcome:
+    async def _send(self, ended: EndedRun) -> CallbackOutcome:
         now = self._services.clock.now()
-        body = self._render(told.run, told.rows, told.ended)
-        letter = OutgoingRequest(
-            url=told.run.request.callback_url or "",
+        body = self._render(ended.run, ended.rows, ended.ended)
+        request = OutgoingRequest(
+            url=ended.run.request.callback_url or "",
             method="POST",
-            headers=callbacks.build_headers(told.run.id, body, now, self._secret),
+            headers=callbacks.build_headers(ended.run.id, body, now, self._secret),
             body=body,
             timeout_seconds=self._timeout_seconds,
-            max_response_bytes=MAX_REPLY_BYTES,
+            max_response_bytes=MAX_RESPONSE_BYTES,
         )
-        reply = await self._services.outgoing.send(letter)
-        taken = 200 <= reply.status < 300
-        error = None if taken else f"The receiver answered with the status {reply.status}."
-        return CallbackOutcome(sent_at=now, status_code=reply.status, error=error)
+        response = await self._services.outgoing.send(request)
+        accepted = 200 <= response.status < 300
+        error = None if accepted else f"The receiver answered with the status {response.status}."
+        return CallbackOutcome(sent_at=now, status_code=response.status, error=error)
 
     async def _save_outcome(
-        self, claimed: ClaimedCallback, outcome: CallbackOutcome, *, may_try_again: bool
+        self, claimed: ClaimedCallback, outcome: CallbackOutcome, *, may_retry: bool
     ) -> None:
         due_at = None
-        if may_try_again and claimed.attempts < self._services.limits.callback_attempts:
+        if may_retry and claimed.attempts < self._services.limits.callback_attempts:
             wait = timedelta(seconds=self._wait_seconds(claimed.attempts))
             due_at = self._services.clock.now() + wait
         await self._services.store.write(
             lambda tx: tx.callbacks.record_outcome(claimed, outcome, due_at)
         )
-        told = {"attempt": claimed.attempts, "why": outcome.error, "next_at": due_at}
+        fields = {"attempt": claimed.attempts, "why": outcome.error, "next_at": due_at}
         if outcome.error is None:
-            log.info("callback.delivered", extra=told)
+            log.info("callback.delivered", extra=fields)
         else:
-            log.info("callback.not_delivered", extra=told)
+            log.info("callback.not_delivered", extra=fields)
 
     def _wait_seconds(self, attempts: int) -> float:
-        """Longer each time; and not for all alike, so that a receiver that comes back is not run over."""
+        """Longer each time, and with a random part, so that a receiver that recovers is not overloaded."""
         seconds = self._first_wait_seconds * WAIT_GROWTH ** (attempts - 1)
         return min(seconds, LONGEST_WAIT_SECONDS) * random.uniform(0.75, 1.25)  # noqa: S311 - nothing secret
 
@@ -207,7 +207,7 @@ def _load_ended_run(tx: Transaction, run_id: str) -> EndedRun | None:
         return None
     last = tx.events.list_after(run.id, run.last_event_seq - 1, 1)
     if not last or not isinstance(last[0].fact, RunEnded):
-        raise Bug(f"The run {run.id} is to be told and has no end.")
+        raise Bug(f"The run {run.id} has a callback and no end.")
     return EndedRun(run, tuple(_load_rows(tx, run)), last[0].fact)
 
 

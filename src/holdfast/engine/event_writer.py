@@ -65,7 +65,7 @@ class EventWriter:
 
     async def close(self) -> None:
         """Store what was shown of a run that stays unfinished. If the store is out of reach it is lost, as in a crash:
-        whoever resumes the run continues above the reserved numbers."""
+        the process that resumes the run continues above the reserved numbers."""
         self._stop_timer()
         with suppress(BackendError):
             await self._wait_for_write()

@@ -17,13 +17,13 @@ class Interrupted(Exception):
 
 
 class Interruption:
-    """``strike`` ends the block that is open now, or the next one that opens."""
+    """``trigger`` ends the scope that is open now, or the next one that opens."""
 
     def __init__(self) -> None:
         self._triggered = False
         self._end: EndTurn | None = None
         self._timeout: asyncio.Timeout | None = None
-        # How far the effect in the open block has come; None while there is nothing to stop.
+        # The progress of the effect in the open scope; None while there is nothing to stop.
         self.effect: EffectProgress | None = None
 
     @property
@@ -32,7 +32,7 @@ class Interruption:
 
     def trigger(self, end: EndTurn | None = None) -> None:
         if self._triggered:
-            # A block that is winding down cannot be stopped a second time.
+            # A scope that is being cancelled cannot be cancelled a second time.
             return
         self._triggered = True
         self._end = end
@@ -41,12 +41,12 @@ class Interruption:
 
     @asynccontextmanager
     async def scope(self, effect: EffectProgress) -> AsyncIterator[None]:
-        """What happens in here is cancelled by a strike and ends as Interrupted."""
+        """A trigger cancels what runs in this scope, which then raises Interrupted."""
         if self._triggered:
             raise Interrupted(self._end)
         self.effect = effect
         try:
-            # A time-out without a time: the one way to cancel a block and keep its task.
+            # A timeout without a time: the only way to cancel a block without cancelling its task.
             async with asyncio.timeout(None) as self._timeout:
                 yield
         except TimeoutError:

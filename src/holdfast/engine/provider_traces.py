@@ -1,4 +1,4 @@
-"""What a step's model call really was, as it is kept: only where an operator asked for it."""
+"""The provider's requests and responses of a step, as they are stored if the server is set to keep them."""
 
 from holdfast.core.ids import Kind
 from holdfast.core.traces import CallType, ProviderTrace, remove_secrets, truncate
@@ -10,7 +10,7 @@ from holdfast.ports.services import Services
 def build_traces(
     services: Services, state: State, exchanges: list[Exchange], call_type: CallType
 ) -> tuple[ProviderTrace, ...]:
-    """The exchanges of the step, without the agent's secrets and no longer than the limit."""
+    """The exchanges of the step without the agent's secrets, truncated to the limit."""
     if state.step is None:
         return ()
     step, secrets, limit = state.step, state.environment.values(), services.limits.max_trace_bytes

@@ -42,7 +42,7 @@ class Runner:
         result = await store.write(lambda tx: self._claim(tx, run_id))
         if result is None:
             log.info("run.skipped")
-            # Whoever cancelled the run may not have published its end yet, and the worker closes its log now.
+            # The cancel of a queued run may not have published its end yet, and the worker closes its log now.
             self._services.events.publish(
                 await store.read(lambda tx: tx.events.list_after(run_id, 0, 1))
             )

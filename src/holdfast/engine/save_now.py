@@ -1,4 +1,4 @@
-"""Writing down something of an effect while the effect goes on."""
+"""Storing a part of an effect while the effect is still running."""
 
 import asyncio
 import logging
@@ -12,12 +12,12 @@ log = logging.getLogger(__name__)
 
 
 async def save_now(services: Services, work: Callable[[Transaction], None], activity: str) -> None:
-    """Keep what must not be lost in a crash. If the store cannot, it is written with the next checkpoint."""
+    """Store what a crash must not lose. If the store is out of reach, the next checkpoint stores it."""
     writing = asyncio.ensure_future(services.store.write(work))
     try:
         await asyncio.shield(writing)
     except asyncio.CancelledError:
-        # It is written all the same; it must not be written after the checkpoint that ends the effect.
+        # The write goes on. It must be over before the checkpoint that ends the effect begins.
         await asyncio.wait([writing])
         raise
     except BackendError:

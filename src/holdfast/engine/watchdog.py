@@ -1,8 +1,8 @@
-"""Ends runs that get no further: something hangs that should have ended by its own time limit.
+"""Ends runs that make no progress: an effect hangs that should have ended by its own time limit.
 
-What a run waits for on purpose (a tool within its time, a pause before the model is asked again) is no stall; nor
-is waiting for a person or for a turn in the thread, for nobody carries such a run. Between two effects a run waits
-for the store alone, whose every wait is bounded.
+An expected wait (a tool within its time limit, the wait before a retry) is not a stall. A run that waits for a person
+or for its turn has no worker and is not watched. Between two effects a run only waits for the store, which has its
+own time limits.
 """
 
 import logging
@@ -24,12 +24,12 @@ class Watchdog:
     def __init__(self, clock: Clock, stall_seconds: float) -> None:
         self._clock = clock
         self._stall_seconds = stall_seconds
-        # Since when a run's effect is known to have been told to stop.
+        # Since when the interruption of a run's effect has been seen, by run.
         self._stopping_since: dict[str, int] = {}
 
     def check(self, live: Mapping[str, Interruption]) -> list[str]:
-        """Stop every run whose effect has been quiet for too long. The runs whose effect was stopped, by whomever, and
-        has not ended for as long again."""
+        """Interrupt every run whose effect has made no progress for too long. Returns the runs whose effect has not
+        stopped for the same time after an interruption, whatever its cause."""
         now = self._clock.monotonic_ns()
         self._stop_stalled(live, now)
         self._stopping_since = {
@@ -50,16 +50,16 @@ class Watchdog:
                 continue
             quiet_seconds = (now - effect.progressed_at_ns) / 1e9
             if quiet_seconds > self._stall_seconds + effect.expected_quiet_seconds:
-                told = {"run_id": run_id, "agent_id": effect.agent_id, "while": effect.activity}
-                log.warning("run.stalled", extra={**told, "seconds": quiet_seconds})
+                fields = {"run_id": run_id, "agent_id": effect.agent_id, "while": effect.activity}
+                log.warning("run.stalled", extra={**fields, "seconds": quiet_seconds})
                 interruption.trigger(self._build_end(effect.activity, quiet_seconds))
 
-    def _build_end(self, doing: str, quiet_seconds: float) -> EndTurn:
+    def _build_end(self, activity: str, quiet_seconds: float) -> EndTurn:
         detail = (
-            f"The run made no progress for {quiet_seconds:.0f} seconds while {doing}; "
+            f"The run made no progress for {quiet_seconds:.0f} seconds while {activity}; "
             f"HOLDFAST_RUN_STALL_SECONDS is {self._stall_seconds:g}."
         )
-        if doing == ASKING:
+        if activity == ASKING:
             failure = RunFailure(ModelTimedOut.kind, ModelTimedOut.summary, detail)
             return EndTurn(StopReason.LLM_API_ERROR, failure)
         return EndTurn(StopReason.ERROR, RunFailure("stalled", "The run got no further.", detail))

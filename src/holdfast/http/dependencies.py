@@ -1,4 +1,4 @@
-"""What route handlers ask for: the house, and on whose behalf they act."""
+"""What route handlers depend on: the services, and the user on whose behalf they act."""
 
 from typing import Annotated
 
@@ -17,7 +17,7 @@ async def _get_services(request: Request) -> Services:
 
 
 async def _get_actor(request: Request) -> Actor:
-    # Not a declared header: FastAPI would build a validator of it for each of the routes at each start.
+    # Not a declared header: FastAPI would build a validator for it for every route at every start.
     user_id = request.headers.get("user_id")
     if user_id is None:
         logs.bind(user_id=DEFAULT_USER_ID, organization_id=DEFAULT_ORGANIZATION_ID)

@@ -1,4 +1,4 @@
-"""Answers as bytes: a Struct is encoded once, never validated again, and described to OpenAPI by its type."""
+"""JSON answers. A Struct is encoded without another validation, and OpenAPI gets its description from its type."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,28 +9,39 @@ from fastapi import Response
 _REF_TEMPLATE = "#/components/schemas/{name}"
 _PLACEHOLDER = "x-documented-type"
 
-# Types in the order of `documented`. Their schemas are only made when somebody asks for OpenAPI:
-# making them all at import would delay every start.
+# The types of ``describe_response``, in order. Their schemas are only built when OpenAPI is requested: building
+# them all at import would delay every start.
 _described_types: list[object] = []
 
 _encoder = msgspec.json.Encoder()
 
 
+class JsonResponse(Response):
+    """``has_fixed_fields``: the body is an object whose fields are declared, not a map from ids to values."""
+
+    media_type = "application/json"
+    has_fixed_fields = False
+
+    def add_field(self, name: str, value: object) -> None:
+        """Add a field to the body, which must be an object. This decodes and encodes it: not for hot paths."""
+        self.body = _encoder.encode(msgspec.json.decode(self.body) | {name: value})
+        self.headers["content-length"] = str(len(self.body))
+
+
 def json_response(
     value: object, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
-    return Response(
-        _encoder.encode(value),
-        status_code=status,
-        headers=dict(headers) if headers else None,
-        media_type="application/json",
+    response = JsonResponse(
+        _encoder.encode(value), status_code=status, headers=dict(headers) if headers else None
     )
+    response.has_fixed_fields = isinstance(value, msgspec.Struct)
+    return response
 
 
 def describe_response(
     body: object, status: int = 200, description: str = "Successful Response"
 ) -> dict[int | str, dict[str, Any]]:
-    """For ``responses=`` of a route: what the body is; a tuple means any of these. Merge statuses with ``|``."""
+    """For ``responses=`` of a route: the type of the body. A tuple means one of these. Merge statuses with ``|``."""
     schema = (
         {"anyOf": [_placeholder(one) for one in body]}
         if isinstance(body, tuple)
@@ -47,13 +58,13 @@ def _placeholder(body: object) -> dict[str, Any]:
 
 
 def fill_in_schemas(openapi: dict[str, Any]) -> dict[str, Any]:
-    """The OpenAPI document with the schema of each ``documented`` type in its place."""
+    """Put the schema of each type of ``describe_response`` in its place in the OpenAPI document."""
     schemas, components = msgspec.json.schema_components(
         _described_types, ref_template=_REF_TEMPLATE
     )
     known = openapi.setdefault("components", {}).setdefault("schemas", {})
     for name, schema in components.items():
-        # Enumerations are shared by bodies that come in and bodies that go out, nothing else is.
+        # Only enumerations are shared by requests and answers.
         if "enum" not in known.setdefault(name, schema) and known[name] is not schema:
             raise ValueError(f"two schemas have the name {name}")
     _replace_placeholders(openapi, schemas)

@@ -1,6 +1,6 @@
-"""A run that brings the answer to calls that were held. All in the transaction of the send.
+"""Applying an answer to held calls, inside the transaction that stores its run.
 
-Of two answers one gets the calls; the other is told, or is the same answer again (wire-v1 §6.6).
+Of two answers the first one counts. The other one is refused, or accepted as a repetition (wire-v1 §6.6).
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,24 +42,24 @@ _ALL_LIVE = Page(limit=100)
 
 
 class AnswerOptions(Struct, frozen=True, kw_only=True):
-    """What may be said of an answer besides its decisions."""
+    """How an answer is applied."""
 
-    # Some calls may stay open: somebody else answers those.
+    # Some of the held calls may stay undecided.
     partial: bool = False
-    # An answer that was given before is taken as a repetition rather than refused.
+    # An answer that was given before is accepted as a repetition rather than refused.
     may_repeat: bool = True
-    # Nobody decided, the time was up: calls that were answered meanwhile are left out.
+    # The deadlines of the calls give the answer: calls that were answered meanwhile are left out.
     is_expiry: bool = False
 
 
 def apply_answer(tx: Transaction, run: Run, choice: ModelChoice, options: AnswerOptions) -> Run:
-    """The run as the one that answers the held calls of its thread. While a partial answer leaves some of them
-    open, its run is the one that waits for the rest."""
+    """The run that answers the held calls of its thread, in place of the run that waited for them. After a partial
+    answer it waits for the remaining calls."""
     paused = _lock_paused_run(tx, run)
     first, *rest = run.input
     if paused is None:
         return _apply_repeated_answer(tx, run, options)
-    # As it would be kept: so it is the same if it comes again.
+    # In the form in which it is stored, so that a repetition compares as equal.
     first = replace(
         first,
         decisions=tuple(clip_decision(item, choice.context_window) for item in first.decisions),
@@ -71,22 +71,21 @@ def apply_answer(tx: Transaction, run: Run, choice: ModelChoice, options: Answer
     decisions = _new_decisions(
         match_decisions(calls, first.decisions, before, partial=options.partial), before
     )
-    if rest and not {item.call_id for item in decisions} | before.keys() >= _call_ids(
-        held_calls(calls)
-    ):
+    decided_ids = {item.call_id for item in decisions} | before.keys()
+    if rest and not decided_ids >= _call_ids(held_calls(calls)):
         raise CallerError(MESSAGE_TOO_EARLY)
     _check_arguments(tx, run, calls, decisions)
     tx.runs.transition(paused, Signal.ANSWER)
     _clear_deadlines(tx, run, calls, decisions)
     answer = replace(first, decisions=tuple(decisions), step_id=held_calls(calls)[0].step_id)
-    # The model filled the window before it paused: that is looked at when it goes on.
+    # Whether the context must be compacted is decided by what the paused run had filled.
     progress = replace(run.progress, context_tokens=paused.progress.context_tokens)
     return replace(run, input=(answer, *rest), progress=progress)
 
 
 def _lock_paused_run(tx: Transaction, run: Run) -> Run | None:
-    """The run that waits. Whoever else answers it, or cancels it, waits for us: what is read from here on fits
-    together."""
+    """The run that waits, locked: another answer or a cancel waits for this transaction, so what is read from here on
+    is consistent."""
     paused = tx.runs.find_paused(run.thread_id)
     if paused is None:
         return None
@@ -95,38 +94,39 @@ def _lock_paused_run(tx: Transaction, run: Run) -> Run | None:
 
 
 def _apply_repeated_answer(tx: Transaction, run: Run, options: AnswerOptions) -> Run:
-    """The run of an answer that came again: only what came with it is new."""
+    """The run of a repeated answer: only the messages that came with it are new."""
     first, *rest = run.input
-    # Before the rows: if it ends in between, those tell of it.
-    under_way = find_answering_run(tx, run.thread_id, run.organization_id)
+    # The run is read before the rows: if it ends in between, the rows have its decisions.
+    answering = find_answering_run(tx, run.thread_id, run.organization_id)
     rows = _recent_rows(tx, run)
-    made = [*rows, *(under_way.input if under_way else ())]
-    if other := find_contrary_decision(made, first.decisions, may_repeat=options.may_repeat):
+    decided = [*rows, *(answering.input if answering else ())]
+    if other := find_contrary_decision(decided, first.decisions, may_repeat=options.may_repeat):
         raise Conflict(f"It was decided before: {describe_decision(other)}.")
-    if under_way is not None:
-        _refuse_while_partial(tx, under_way, first)
+    if answering is not None:
+        _refuse_while_partial(tx, answering, first)
     if not options.may_repeat:
-        raise Conflict(_describe_nothing_pending(under_way))
+        raise Conflict(_describe_nothing_pending(answering))
     if not was_given_before(rows, first.decisions):
-        raise CallerError(_describe_nothing_pending(under_way))
+        raise CallerError(_describe_nothing_pending(answering))
     return replace(run, input=tuple(rest) or (_keep_alive_row(first),))
 
 
-def _refuse_while_partial(tx: Transaction, under_way: Run, answer: Message) -> None:
-    """Some of the calls may wait on when the answer that is under way is on record: this one would fit then."""
-    calls = tx.calls.list_open(under_way.thread_id)
-    before = decisions_by_call(tx.messages.context(under_way.thread_id)) | decisions_by_call(
-        under_way.input
-    )
-    left = [call_id for call_id, _ in undecided_calls(calls, before)]
-    if any(item.call_id in left for item in answer.decisions):
-        raise Conflict(f"The request {held_request_id(calls)} {describe_partial_answer(left)}.")
+def _refuse_while_partial(tx: Transaction, answering: Run, answer: Message) -> None:
+    """Refuse an answer to calls that will wait again once the current, partial answer is stored: it can be sent
+    again then."""
+    calls = tx.calls.list_open(answering.thread_id)
+    stored = decisions_by_call(tx.messages.context(answering.thread_id))
+    before = stored | decisions_by_call(answering.input)
+    remaining = [call_id for call_id, _ in undecided_calls(calls, before)]
+    if any(item.call_id in remaining for item in answer.decisions):
+        partial = describe_partial_answer(remaining)
+        raise Conflict(f"The request {held_request_id(calls)} {partial}.")
 
 
 def _new_decisions(
     decisions: Sequence[Decision], before: Mapping[str, Decision]
 ) -> Sequence[Decision]:
-    """What was not decided before. An answer that only repeats a person's is recorded again."""
+    """The decisions on calls without one. An answer that only repeats decisions of persons is recorded again."""
     new = [item for item in decisions if item.call_id not in before]
     repeated = [before[item.call_id] for item in decisions if item.call_id in before]
     if not new and any(map(is_expiry, repeated)):
@@ -138,7 +138,7 @@ def _overdue_decisions(calls: Sequence[OpenCall], answer: Message) -> tuple[Deci
     due = _call_ids(overdue_calls(calls, answer.created_at))
     decisions = tuple(item for item in answer.decisions if item.call_id in due)
     if not decisions:
-        raise Conflict("Somebody answered in time.")
+        raise Conflict("The calls were answered in time.")
     return decisions
 
 
@@ -154,7 +154,7 @@ def _clear_deadlines(
 def _check_arguments(
     tx: Transaction, run: Run, calls: Sequence[OpenCall], decisions: Sequence[Decision]
 ) -> None:
-    """Arguments that a person gave must be ones that the tool takes."""
+    """Arguments that a person has edited must fit the schema of the tool."""
     edited = {item.call_id: item.arguments for item in decisions if item.arguments is not None}
     if not edited:
         return
@@ -179,7 +179,7 @@ def _recent_rows(tx: Transaction, run: Run) -> list[Message]:
     context = tx.messages.context(run.thread_id)
     if any(row.role not in _NOT_CONVERSATION for row in context):
         return list(context[-RECENT_ROWS:])
-    # Nothing of it is in view any more, so the history must say.
+    # The context is empty but for the system message and a summary, so the history is read instead.
     page = Page(limit=RECENT_ROWS)
     return list(tx.messages.list(run.organization_id, page, thread_id=run.thread_id))
 
@@ -189,7 +189,7 @@ def _keep_alive_row(answer: Message) -> Message:
 
 
 def find_answering_run(tx: Transaction, thread_id: str, organization_id: str) -> Run | None:
-    """The run that carries out the answer to the last calls of the thread."""
+    """The run that executes the answer to the last calls of the thread, if it has not ended."""
     query = RunQuery(page=_ALL_LIVE, thread_id=thread_id, statuses=tuple(sorted(LIVE)))
     return next((item for item in tx.runs.list(organization_id, query) if item.is_answer), None)
 
@@ -199,6 +199,5 @@ def _describe_nothing_pending(first: Run | None) -> str:
         return NOTHING_PENDING
     decisions = "; ".join(describe_decision(item) for row in first.input for item in row.decisions)
     return (
-        f"{NOTHING_PENDING} The run {first.id} was first to answer, and carries that out: "
-        f"{decisions}."
+        f"{NOTHING_PENDING} The run {first.id} was first to answer, and executes this: {decisions}."
     )

@@ -1,6 +1,6 @@
-"""The inbox: what waits for a person across agents and threads, and deciding it from there.
+"""The inbox: the requests for approval of all agents and threads, and deciding one of them.
 
-A request goes by the id of the row that asks (wire-v1 §6.2). How an answer is applied is in ``answering``.
+A request has the id of the row that asks (wire-v1 §6.2). ``approval_answers`` applies a decision.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,20 +29,27 @@ from holdfast.usecases.messages import ApprovalInput, NewSend
 
 
 class ApprovalRequest(Struct, frozen=True, kw_only=True):
-    """What asks for a person, and the decisions so far. ``run`` waits while some are missing."""
+    """A row that asks for decisions, and the decisions so far. ``run`` is the run that waits, while some are missing."""
 
     row: Message
     run: Run | None = None
     decisions: tuple[Decision, ...] = ()
     open_calls: tuple[OpenCall, ...] = ()
 
+    @property
+    def undecided_ids(self) -> list[str]:
+        """The ids of the calls without a decision."""
+        decided = {item.call_id for item in self.decisions}
+        return [call.id for call in self.row.tool_calls if call.id not in decided]
+
 
 class Inbox(Struct, frozen=True):
-    """One page, how many requests there are on all, by request the decisions so far, by thread and call what does
-    not wait for ever, and by thread the run that waits."""
+    """One page of requests."""
 
     requests: Sequence[Message]
+    # Of all pages.
     count: int
+    # By request, by thread and call, and by thread.
     decisions: Mapping[str, Sequence[Decision]]
     deadlines: Mapping[str, Mapping[str, Deadline]]
     runs: Mapping[str, str]
@@ -71,28 +78,26 @@ async def retrieve(services: Services, actor: Actor, request_id: str) -> Approva
 async def decide(
     services: Services,
     actor: Actor,
-    request_id: str,
+    request: ApprovalRequest,
     decisions: Sequence[Decision],
     *,
     partial: bool = False,
 ) -> Run:
-    """Answer the request; its run goes on by a new one, in the background and as it was asked for.
-    Conflict, with who decided, if somebody was faster."""
-    request = await retrieve(services, actor, request_id)
+    """Answer the request. A new run continues the work in the background, with the settings of the run that waited.
+    Conflict if the request was decided meanwhile; the error says by whom."""
     return await _answer(
         services, actor, request, decisions, AnswerOptions(partial=partial, may_repeat=False)
     )
 
 
 async def expire(services: Services, overdue: OverdueRequest) -> Run:
-    """Give the calls of the request whose time is up the answer that they were to get then. It is one like any
-    other: Conflict if somebody was faster."""
-    # Nobody acts; what matters is the organisation.
+    """Answer the overdue calls of a request as their deadlines say. Conflict if they were decided meanwhile."""
+    # No user acts here; only the organization is needed.
     actor = Actor(user_id="", organization_id=overdue.organization_id)
     request = await retrieve(services, actor, overdue.request_id)
     decisions = expiry_decisions(request.open_calls, services.clock.now())
-    manner = AnswerOptions(partial=True, may_repeat=False, is_expiry=True)
-    return await _answer(services, actor, request, decisions, manner)
+    options = AnswerOptions(partial=True, may_repeat=False, is_expiry=True)
+    return await _answer(services, actor, request, decisions, options)
 
 
 async def _answer(
@@ -104,13 +109,13 @@ async def _answer(
 ) -> Run:
     if request.run is None or not decisions:
         raise Conflict(_describe_decided(request))
-    asked = request.run.request
-    model = asked.override_model
+    settings = request.run.request
+    model = settings.override_model
     new = NewSend(
         agent_id=request.row.agent_id,
         thread_id=request.row.thread_id,
         input=(ApprovalInput(decisions=tuple(decisions), options=options),),
-        request=replace(asked, stream_tokens=False),
+        request=replace(settings, stream_tokens=False),
         override_model=model.handle if model else None,
         kind=messages.ASYNC_KIND,
         background=True,
@@ -134,17 +139,18 @@ def _load_request(tx: Transaction, actor: Actor, request_id: str) -> ApprovalReq
 
 
 def _load_decisions(tx: Transaction, row: Message, organization_id: str) -> tuple[Decision, ...]:
-    """In the order in which they were made; the last may be still under way: it is stored with its results."""
-    # Before the rows: if it ends in between, those tell of it.
-    under_way = find_answering_run(tx, row.thread_id, organization_id)
+    """The decisions in their order, including those of a run that is executing them and has not stored them yet."""
+    # The run is read before the rows: if it ends in between, the rows have its decisions.
+    run = find_answering_run(tx, row.thread_id, organization_id)
     recorded = _recorded_decisions(tx, [row])[row.id]
-    return _first_decisions(row, [*recorded, *_decisions_in(under_way.input if under_way else ())])
+    current = [decision for item in (run.input if run else ()) for decision in item.decisions]
+    return _first_decisions(row, [*recorded, *current])
 
 
 def _recorded_decisions(
     tx: Transaction, requests: Sequence[Message]
 ) -> dict[str, tuple[Decision, ...]]:
-    """By request. An answer belongs to the step that asked."""
+    """The stored decisions by request. A request and its answers have the same step."""
     made: dict[str | None, list[Decision]] = {}
     for row in tx.messages.list_approval_messages(
         [row.step_id for row in requests if row.step_id is not None]
@@ -153,28 +159,22 @@ def _recorded_decisions(
     return {row.id: _first_decisions(row, made.get(row.step_id, [])) for row in requests}
 
 
-def _decisions_in(rows: Sequence[Message]) -> list[Decision]:
-    return [decision for row in rows for decision in row.decisions]
-
-
-def _first_decisions(request: Message, made: Sequence[Decision]) -> tuple[Decision, ...]:
-    """Of each call the first: who repeats it decides nothing."""
-    asked = {call.id for call in request.tool_calls}
+def _first_decisions(request: Message, decisions: Sequence[Decision]) -> tuple[Decision, ...]:
+    """The first decision on each call of the request: a repeated one has no effect."""
+    call_ids = {call.id for call in request.tool_calls}
     found: dict[str, Decision] = {}
-    for decision in made:
-        if decision.call_id in asked:
+    for decision in decisions:
+        if decision.call_id in call_ids:
             found.setdefault(decision.call_id, decision)
     return tuple(found.values())
 
 
 def _describe_decided(request: ApprovalRequest) -> str:
-    decided = {item.call_id for item in request.decisions}
-    left = [call.id for call in request.row.tool_calls if call.id not in decided]
-    state = "waits for nobody any more"
-    if left and decided:
-        state = describe_partial_answer(left)
-    words = [f"The request {request.row.id} {state}", *map(describe_decision, request.decisions)]
-    return f"{'. '.join(words)}."
+    state = "does not wait for a decision any more"
+    if request.undecided_ids and request.decisions:
+        state = describe_partial_answer(request.undecided_ids)
+    parts = [f"The request {request.row.id} {state}", *map(describe_decision, request.decisions)]
+    return f"{'. '.join(parts)}."
 
 
 def _not_found(request_id: str) -> NotFound:

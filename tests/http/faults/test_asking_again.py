@@ -52,8 +52,8 @@ async def test_what_is_over_in_a_moment_is_not_noticed(
     assert attempt["detail"]
 
     clock.advance(wait)
-    told = await asyncio.wait_for(sending, WAIT_SECONDS)
-    assert told.status == 200
+    report = await asyncio.wait_for(sending, WAIT_SECONDS)
+    assert report.status == 200
     assert await site.said(agent_id) == ["Hello?", "Here I am."]
     (step,) = await site.get(f"/v1/runs/{run['id']}/steps")
     assert (step["status"], step["attempts"]) == ("success", [attempt])
@@ -65,8 +65,8 @@ async def test_every_wire_is_asked_again(site: Site, clock: FakeClock, model: st
     site.provider.script(HttpError(529, "TEST: full"), "Here I am.")
     sending = asyncio.create_task(as_stream(site, agent_id))
     clock.advance(await clock.wait_for_sleep())
-    told = await asyncio.wait_for(sending, WAIT_SECONDS)
-    assert [item["message_type"] for item in told.stream][-2:] == [
+    report = await asyncio.wait_for(sending, WAIT_SECONDS)
+    assert [item["message_type"] for item in report.stream][-2:] == [
         "stop_reason",
         "usage_statistics",
     ]
@@ -81,9 +81,9 @@ async def test_a_provider_that_does_not_recover_is_asked_so_often_and_no_more(
     sending = asyncio.create_task(as_json(site, agent_id))
     for number in (1, 2):
         clock.advance(await clock.wait_for_sleep(number))
-    told = await asyncio.wait_for(sending, WAIT_SECONDS)
-    assert told.status == 503
+    report = await asyncio.wait_for(sending, WAIT_SECONDS)
+    assert report.status == 503
     assert len(site.provider.requests) == 3
-    (step,) = await site.get(f"/v1/runs/{told.run_id}/steps")
+    (step,) = await site.get(f"/v1/runs/{report.run_id}/steps")
     assert [item["number"] for item in step["attempts"]] == [1, 2, 3]
     assert step["attempts"][-1]["wait_seconds"] is None

@@ -1,5 +1,5 @@
-"""Whatever a provider does wrong, on whatever wire and way: the caller is told, the run has failed and says why, and the
-next message works (wire-v1 §1.11, §4.6, §5.3, §5.7)."""
+"""Every fault of a provider, over every wire and way of sending: the caller gets an error, the run fails with its
+reason, and the next message works (wire-v1 §1.11, §4.6, §5.3, §5.7)."""
 
 import asyncio
 from dataclasses import dataclass
@@ -52,8 +52,8 @@ class Fault:
         return self.error_type == "llm_timeout" and not isinstance(self.scripted, HttpError)
 
 
-def error(status: int, told: int, error_type: str = "llm_error") -> Fault:
-    return Fault(HttpError(status, "TEST: the dog ate it"), told, error_type, "the dog ate it")
+def error(status: int, answered: int, error_type: str = "llm_error") -> Fault:
+    return Fault(HttpError(status, "TEST: the dog ate it"), answered, error_type, "the dog ate it")
 
 
 FAULTS = {
@@ -95,37 +95,37 @@ def site(running: Site, running_impatient: Site, fault: Fault) -> Site:
     return chosen
 
 
-async def assert_on_record(site: Site, told: FailureReport, fault: Fault) -> None:
+async def assert_on_record(site: Site, report: FailureReport, fault: Fault) -> None:
     """The run and its step tell the same, on every way."""
-    run = await site.get(f"/v1/runs/{told.run_id}")
+    run = await site.get(f"/v1/runs/{report.run_id}")
     assert (run["status"], run["stop_reason"]) == ("failed", fault.stop_reason)
     problem = run["metadata"]["error"]
     assert problem["error_type"] == fault.error_type
-    assert problem["run_id"] == told.run_id
+    assert problem["run_id"] == report.run_id
     assert problem["message_type"] == "error_message"
     assert problem["message"]
     assert fault.words in problem["detail"]
     assert problem["detail"]
-    (step,) = await site.get(f"/v1/runs/{told.run_id}/steps")
+    (step,) = await site.get(f"/v1/runs/{report.run_id}/steps")
     assert (step["status"], step["error_type"]) == ("failed", fault.error_type)
     assert step["error_data"]["details"] == problem["detail"]
     assert step["stop_reason"] == fault.stop_reason
 
 
-def assert_told(told: FailureReport, fault: Fault) -> None:
-    """Who waited was told so, in the manner of its way."""
-    if told.stream:
-        *chunks, stop, problem = told.stream
-        assert told.status == 200
+def assert_reported(report: FailureReport, fault: Fault) -> None:
+    """The answer has the error in the form of its way of sending."""
+    if report.stream:
+        *chunks, stop, problem = report.stream
+        assert report.status == 200
         assert stop == {"message_type": "stop_reason", "stop_reason": fault.stop_reason}
         assert problem["message_type"] == "error_message"
-        assert (problem["error_type"], problem["run_id"]) == (fault.error_type, told.run_id)
+        assert (problem["error_type"], problem["run_id"]) == (fault.error_type, report.run_id)
         assert fault.words in problem["detail"]
-        assert told.text.endswith("\n\ndata: [DONE]\n\n")
+        assert report.text.endswith("\n\ndata: [DONE]\n\n")
         assert {chunk["message_type"] for chunk in chunks} <= {"assistant_message"}
-    elif told.text:
-        assert told.status == fault.status
-        assert fault.words in told.text
+    elif report.text:
+        assert report.status == fault.status
+        assert fault.words in report.text
 
 
 @pytest.mark.wire(57, 149)
@@ -136,9 +136,9 @@ async def test_every_fault_is_told_on_every_way_and_harms_nothing(site: Site, fa
     site.provider.respond_with(lambda _: fault.scripted)
     for send in PATHS:
         async with asyncio.timeout(10):
-            told = await send(site, agent_id)
-        assert_told(told, fault)
-        await assert_on_record(site, told, fault)
+            report = await send(site, agent_id)
+        assert_reported(report, fault)
+        await assert_on_record(site, report, fault)
     await assert_unharmed(site, agent_id)
 
 
@@ -152,9 +152,9 @@ async def test_every_fault_is_told_on_every_wire_and_harms_nothing(
     # Each time: a connection that was kept open and is reset is replaced once, by the transport.
     site.provider.respond_with(lambda _: fault.scripted)
     async with asyncio.timeout(10):
-        told = await as_stream(site, agent_id)
-    assert_told(told, fault)
-    await assert_on_record(site, told, fault)
+        report = await as_stream(site, agent_id)
+    assert_reported(report, fault)
+    await assert_on_record(site, report, fault)
     await assert_unharmed(site, agent_id)
 
 
@@ -178,9 +178,9 @@ async def test_failures_are_on_record_in_every_database(any_store: SqlStore, nam
         agent_id = await site.agent(WIRES["chat"])
         site.provider.respond_with(lambda _: fault.scripted)
         for send in PATHS:
-            told = await send(site, agent_id)
-            assert_told(told, fault)
-            await assert_on_record(site, told, fault)
+            report = await send(site, agent_id)
+            assert_reported(report, fault)
+            await assert_on_record(site, report, fault)
 
 
 @pytest.mark.wire(56, 57)
@@ -195,9 +195,9 @@ async def test_what_is_nobodys_fault_but_ours_is_an_internal_error_on_every_way(
     async with open_site(any_store) as site:
         agent_id = await site.agent(WIRES["chat"])
         for send in PATHS:
-            told = await send(site, agent_id)
-            assert_told(told, bug)
-            await assert_on_record(site, told, bug)
+            report = await send(site, agent_id)
+            assert_reported(report, bug)
+            await assert_on_record(site, report, bug)
         # The turn may have done things already: a client must not send it again by itself.
         answer = await site.http.post(f"/v1/agents/{agent_id}/messages", json={"input": "Hi"})
         assert answer.headers.items() >= DO_NOT_RETRY.items()

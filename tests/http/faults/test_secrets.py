@@ -1,4 +1,4 @@
-"""A provider that repeats its key where it complains: nobody is told, and nothing is written down."""
+"""A provider whose error repeats its key: the key is neither answered nor stored nor logged."""
 
 import logging
 
@@ -33,17 +33,17 @@ async def test_a_key_that_the_provider_repeats_is_shown_nowhere(
     agent_id = await site.agent(WIRES[wire])
     site.provider.respond_with(lambda _: echo)
     for send in PATHS if wire == "chat" else PATHS[:2]:
-        told = await send(site, agent_id)
+        report = await send(site, agent_id)
         shown = [
-            told.text,
-            *[str(item) for item in told.stream],
-            (await site.http.get(f"/v1/runs/{told.run_id}")).text,
-            (await site.http.get(f"/v1/runs/{told.run_id}/steps")).text,
+            report.text,
+            *[str(item) for item in report.stream],
+            (await site.http.get(f"/v1/runs/{report.run_id}")).text,
+            (await site.http.get(f"/v1/runs/{report.run_id}/steps")).text,
         ]
         assert "failed" in shown[-1]
         assert not any(KEY in text for text in shown)
         kept = await site.services.store.read(
-            lambda tx, run_id=told.run_id: (  # type: ignore[misc]  # mypy types no default of a lambda
+            lambda tx, run_id=report.run_id: (  # type: ignore[misc]  # mypy types no default of a lambda
                 tx.runs.get(ACTOR.organization_id, run_id),
                 tx.steps.list(ACTOR.organization_id, StepQuery(page=Page(limit=9), run_id=run_id)),
                 tx.events.list_after(run_id, 0, 1_000),

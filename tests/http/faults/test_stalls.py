@@ -45,10 +45,10 @@ async def test_a_provider_that_gets_no_further_is_hung_up_on_and_its_words_are_k
         sending = asyncio.create_task(send(site, agent_id))
         await asyncio.wait_for(heard.wait(), WAIT_SECONDS)
         clock.advance(site.services.limits.run_stall_seconds + 1)
-        told = await asyncio.wait_for(sending, WAIT_SECONDS)
+        report = await asyncio.wait_for(sending, WAIT_SECONDS)
 
-        assert told.status == (504 if send is as_json else 200)
-        run = await site.get(f"/v1/runs/{told.run_id}")
+        assert report.status == (504 if send is as_json else 200)
+        run = await site.get(f"/v1/runs/{report.run_id}")
         assert (run["status"], run["stop_reason"]) == ("failed", "llm_api_error")
         error = run["metadata"]["error"]
         assert error["error_type"] == "llm_timeout"

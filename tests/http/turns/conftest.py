@@ -1,4 +1,4 @@
-"""A house in which runs run: the real engine, a model that says what the test wrote down."""
+"""Services that carry out runs: the real engine, and a model with scripted answers."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -84,8 +84,8 @@ Send = Callable[..., Coroutine[Any, Any, dict[str, Any]]]
 def send(client: AsyncClient, agent_id: str) -> Send:
     """Say something to the agent and expect an answer."""
 
-    async def send(text: str = "hi", **wishes: Any) -> dict[str, Any]:
-        body = {"messages": [{"role": "user", "content": text}]} | wishes
+    async def send(text: str = "hi", **options: Any) -> dict[str, Any]:
+        body = {"messages": [{"role": "user", "content": text}]} | options
         answer = await client.post(f"/v1/agents/{agent_id}/messages", json=body)
         assert answer.status_code == 200, answer.text
         reply: dict[str, Any] = answer.json()

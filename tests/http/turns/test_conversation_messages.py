@@ -29,8 +29,8 @@ async def path(client: AsyncClient, agent_id: str) -> str:
 def say(client: AsyncClient, path: str) -> Send:
     """Send to the conversation, or to another thread, and get whatever comes back."""
 
-    async def say(text: str = "hi", to: str = path, **wishes: Any) -> Response:
-        body = {"messages": [{"role": "user", "content": text}]} | wishes
+    async def say(text: str = "hi", to: str = path, **options: Any) -> Response:
+        body = {"messages": [{"role": "user", "content": text}]} | options
         return await client.post(f"{to}/messages", json=body)
 
     return say
@@ -89,15 +89,15 @@ async def test_the_default_thread_can_be_sent_to_as_a_conversation(
     client: AsyncClient, agent_id: str, model: Any, say: Send, name: str
 ) -> None:
     to = f"/v1/conversations/{agent_id if name == 'agent' else name}"
-    wishes = {"agent_id": agent_id} if name == "default" else {}
+    options = {"agent_id": agent_id} if name == "default" else {}
     model.says("Hello!")
-    answer = await say(to=to, **wishes)
+    answer = await say(to=to, **options)
     assert types(items(answer.text))[0] == "assistant_message"
     run = await run_of(client, agent_id=agent_id)
     assert (run["conversation_id"], run["metadata"]["run_type"]) == (None, "send_message")
     for order in ("asc", "desc"):
         # Oldest first whatever the order, as agents' messages are.
-        assert await contents(client, to, order=order, **wishes) == ["hi", "Hello!"]
+        assert await contents(client, to, order=order, **options) == ["hi", "Hello!"]
 
 
 async def test_threads_hear_nothing_of_each_other(
@@ -157,8 +157,8 @@ async def test_a_conversations_model_is_asked(
     client: AsyncClient, path: str, model: Any, say: Send
 ) -> None:
     settings = {"provider_type": "anthropic", "temperature": 0.25}
-    wishes = {"model": "anthropic/claude-x", "model_settings": settings}
-    assert (await client.patch(path, json=wishes)).status_code == 200
+    options = {"model": "anthropic/claude-x", "model_settings": settings}
+    assert (await client.patch(path, json=options)).status_code == 200
     model.says("Hello!")
     await say()
     choice = model.questions[-1].choice
@@ -246,9 +246,9 @@ async def _active(client: AsyncClient, path: str) -> list[dict[str, Any]]:
     return found
 
 
-def background(otid: str, **wishes: Any) -> dict[str, Any]:
+def background(otid: str, **options: Any) -> dict[str, Any]:
     message = {"role": "user", "content": "hi", "otid": otid}
-    return {"messages": [message], "background": True} | wishes
+    return {"messages": [message], "background": True} | options
 
 
 async def test_a_repeated_background_send_reads_the_run_that_it_started(

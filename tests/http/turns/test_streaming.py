@@ -32,8 +32,8 @@ MODES = pytest.mark.parametrize("tokens", [False, True], ids=["steps", "tokens"]
 
 @pytest.fixture
 def stream(client: AsyncClient, agent_id: str) -> Stream:
-    async def stream(path: str = "messages/stream", **wishes: Any) -> str:
-        body = {"input": "hi"} | wishes
+    async def stream(path: str = "messages/stream", **options: Any) -> str:
+        body = {"input": "hi"} | options
         answer = await client.post(f"/v1/agents/{agent_id}/{path}", json=body)
         assert answer.status_code == 200, answer.text
         assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
@@ -293,13 +293,13 @@ async def test_an_approval_streams_its_result_first(
 async def test_a_filter_holds_for_messages_and_nothing_else(
     model: Any, stream: Stream, tokens: bool
 ) -> None:
-    wishes = {"include_return_message_types": ["tool_return_message"], "stream_tokens": tokens}
+    options = {"include_return_message_types": ["tool_return_message"], "stream_tokens": tokens}
     model.says("Rolling.", calls=[ROLL])
     model.says("A four.")
-    types = [item["message_type"] for item in items(await stream(**wishes))]
+    types = [item["message_type"] for item in items(await stream(**options))]
     assert types == ["tool_return_message", "stop_reason", "usage_statistics"]
     model.fails(ModelRateLimited("slow down"))
-    types = [item["message_type"] for item in items(await stream(**wishes))]
+    types = [item["message_type"] for item in items(await stream(**options))]
     assert types == ["stop_reason", "error_message"]
 
 
@@ -321,7 +321,7 @@ async def test_only_a_background_stream_is_numbered(
 
 
 @pytest.mark.parametrize(
-    ("path", "wishes", "run_type", "background"),
+    ("path", "options", "run_type", "background"),
     [
         ("messages/stream", {}, "send_message_streaming", False),
         ("messages/stream", {"streaming": False}, "send_message_streaming", False),
@@ -335,12 +335,12 @@ async def test_a_run_says_how_it_was_begun(
     model: Any,
     stream: Stream,
     path: str,
-    wishes: dict[str, Any],
+    options: dict[str, Any],
     run_type: str,
     background: bool,
 ) -> None:
     model.says("Hello!")
-    [said, *_] = items(await stream(path, **wishes))
+    [said, *_] = items(await stream(path, **options))
     [run] = (await client.get("/v1/runs/")).json()
     assert run["id"] == said["run_id"]
     assert (run["status"], run["stop_reason"]) == ("completed", "end_turn")
@@ -465,11 +465,11 @@ async def test_an_async_send_answers_with_its_run_at_once(
     assert (await the_run(client))["status"] == "completed"
 
 
-async def hesitating(model: Any, app: FastAPI, agent_id: str, **wishes: Any) -> StreamReader:
+async def hesitating(model: Any, app: FastAPI, agent_id: str, **options: Any) -> StreamReader:
     """A stream that stops after its first word until the model is fluent again."""
     model.stream_gate.clear()
     model.says("One two three.")
-    body = {"input": "hi", "stream_tokens": True} | wishes
+    body = {"input": "hi", "stream_tokens": True} | options
     return StreamReader(app, f"/v1/agents/{agent_id}/messages/stream", body)
 
 

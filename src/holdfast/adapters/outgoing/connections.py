@@ -1,4 +1,4 @@
-"""HTTP/1.1 whose every connection goes to an address that was judged (``lookup``)."""
+"""HTTP/1.1 client that connects only to addresses that ``lookup`` has checked."""
 
 from collections.abc import Iterable
 
@@ -13,7 +13,7 @@ _FAILURES = (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutE
 
 
 class GuardedNetwork(httpcore2.AsyncNetworkBackend):
-    """TCP for httpcore, which asks for the name and keeps it for Host and TLS."""
+    """TCP connections for httpcore, which passes the host name here and uses it for the Host header and TLS."""
 
     def __init__(self, lookup: Lookup) -> None:
         self._lookup = lookup
@@ -39,7 +39,7 @@ class GuardedNetwork(httpcore2.AsyncNetworkBackend):
 
 
 class Connections:
-    """A connection for each request: a caller's server is rarely asked twice, and nothing is kept open to it."""
+    """One connection per request: the same server is rarely called twice, so none is kept open."""
 
     def __init__(self, lookup: Lookup) -> None:
         self._network = GuardedNetwork(lookup)

@@ -1,4 +1,4 @@
-"""Requests to addresses that callers gave, and the rule that guards them (decisions/0013)."""
+"""Sends requests to URLs that callers gave, if the rules for addresses allow it (decisions/0013)."""
 
 import asyncio
 from typing import TYPE_CHECKING
@@ -33,7 +33,7 @@ class GuardedOutgoing:
 
     def _load_connections(self) -> "Connections":
         if self._connections is None:
-            from holdfast.adapters.outgoing.connections import (  # noqa: PLC0415 - most servers never write to anybody
+            from holdfast.adapters.outgoing.connections import (  # noqa: PLC0415 - most servers never send such requests
                 Connections,
             )
 

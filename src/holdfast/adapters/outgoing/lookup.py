@@ -1,7 +1,7 @@
-"""Looking a name up, once, and keeping of its addresses those that may be reached.
+"""Resolves a host name once, and keeps the addresses that may be connected to.
 
-Whoever connects must connect to what is returned here and to nothing else: a second look-up could have another
-answer (DNS rebinding).
+The caller must connect to a returned address and must not resolve the name again: a second answer could differ (DNS
+rebinding).
 """
 
 import asyncio
@@ -15,9 +15,9 @@ from typing import TypeAlias
 from holdfast.core.addresses import AllowedAddresses, is_allowed
 from holdfast.errors import AddressForbidden, Undeliverable
 
-# Names that may be looked up at once: more than there are requests under way, for a name server that hangs keeps
-# its thread for as long as the machine's resolver waits, and whoever asked has long given up. So these threads are
-# none that anybody else needs, and none that the end waits for.
+# How many names may be resolved at once: more than there are requests in progress. A name server that hangs blocks a
+# thread until the system's resolver gives up, long after the request has. So these are separate daemon threads: no
+# other work needs them, and the server does not wait for them when it stops.
 MAX_LOOKUPS = 64
 
 Resolve = Callable[[str, int], Sequence[str]]
@@ -25,7 +25,7 @@ _Result: TypeAlias = Sequence[str] | OSError
 
 
 def system_resolve(host: str, port: int) -> list[str]:
-    """The addresses of a name, as this machine finds them."""
+    """The addresses of a name, by the system's resolver."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
@@ -38,7 +38,7 @@ class Lookup:
         self._in_progress: dict[tuple[str, int], asyncio.Future[_Result]] = {}
 
     async def find_addresses(self, host: str, port: int) -> list[str]:
-        """Where to connect, in the resolver's order. AddressForbidden if nothing of it may be reached,
+        """The addresses to connect to, in the resolver's order. Raises AddressForbidden if none of them is allowed,
         Undeliverable if the name is unknown."""
         try:
             found = [ip_address(text) for text in await self._resolve_once(host, port)]
@@ -50,7 +50,7 @@ class Lookup:
         return reachable
 
     async def _resolve_once(self, host: str, port: int) -> Sequence[str]:
-        """Whoever asks for a name that is being looked up waits for the same answer: a name has one thread at most."""
+        """Resolve the name in a thread; requests for the same name wait for the same thread."""
         name = host, port
         if name not in self._in_progress:
             await self._slots.acquire()
@@ -67,7 +67,7 @@ class Lookup:
         loop = asyncio.get_running_loop()
         result: asyncio.Future[_Result] = loop.create_future()
 
-        def settle(found: _Result) -> None:
+        def finish(found: _Result) -> None:
             del self._in_progress[name]
             self._slots.release()
             result.set_result(found)
@@ -78,11 +78,11 @@ class Lookup:
             except OSError as error:
                 found = error
             except UnicodeError as error:
-                # Not even a name: a part of it is too long, or empty.
+                # Not a valid name: a part of it is too long, or empty.
                 found = OSError(str(error))
-            # Whoever asked may be gone, and the loop with them.
+            # The loop may have been closed meanwhile.
             with suppress(RuntimeError):
-                loop.call_soon_threadsafe(settle, found)
+                loop.call_soon_threadsafe(finish, found)
 
         Thread(target=work, name="lookup", daemon=True).start()
         return result

@@ -1,4 +1,4 @@
-"""What a tool's process does: read one call, carry it out, write its result.
+"""The tool's own process: reads one call, runs the tool's function, writes the result.
 
 Runs in a fork of `fork_server.py`; imports only the standard library.
 """
@@ -27,12 +27,12 @@ MAX_ERROR_CHARS = 1000
 
 Json = typing.Any
 
-# A tool may have closed its streams or put others in their place.
+# A tool may have closed or replaced its streams.
 IGNORE_STREAM_ERRORS = contextlib.suppress(AttributeError, OSError, TypeError, ValueError)
 
 
 class Environment(typing.NamedTuple):
-    """Packages for tools, which come before those of the server."""
+    """The virtual environment of the tool. Its packages come before those of the server (``extra_paths``)."""
 
     prefix: str
     packages: list[str]
@@ -40,10 +40,10 @@ class Environment(typing.NamedTuple):
 
 
 def answer_call(channel: socket.socket, folder: str, environment: Environment | None) -> None:
-    """Carry out the one call that the channel brings, in the folder. Does not return."""
+    """Read one call from the channel, run it in the folder, write its result. Exits the process."""
     with channel.makefile("rwb") as stream:
         header = stream.read(8)
-        if len(header) < 8:  # the caller gave up before the call began
+        if len(header) < 8:  # the caller gave up before it sent the call
             return
         call = json.loads(stream.read(*struct.unpack("!q", header)))
         try:
@@ -73,12 +73,12 @@ def answer_call(channel: socket.socket, folder: str, environment: Environment | 
 def describe_error(error: BaseException) -> str:
     try:
         return f"{type(error).__name__}: {error}"[:MAX_ERROR_CHARS]
-    except Exception:  # noqa: BLE001 - the tool's own class says so, and may do it wrong
+    except Exception:  # noqa: BLE001 - the tool's own exception class may fail to render itself
         return type(error).__name__
 
 
 def set_up_process(call: dict[str, Json], folder: str) -> None:
-    """Become the process that the tool expects: its environment, its folder."""
+    """Set the environment variables, the time zone and the working folder of the tool."""
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # it is a TextIOWrapper
     os.environ.clear()
     os.environ.update({"HOME": folder, "TMPDIR": folder, **call["env"]})
@@ -87,7 +87,7 @@ def set_up_process(call: dict[str, Json], folder: str) -> None:
 
 
 def activate_environment(environment: Environment) -> None:
-    """What an interpreter does at its start, done here: packages may bring code that then runs (``.pth``)."""
+    """Do what an interpreter of the environment does at its start; code of packages runs here (``.pth`` files)."""
     sys.prefix = sys.exec_prefix = environment.prefix
     sys.executable = f"{environment.prefix}/bin/python"
     for folder in environment.packages:
@@ -133,7 +133,7 @@ class AgentState(dict[str, Json]):
             raise AttributeError(f"agent_state has no {name!r} here") from None
 
     def get_block(self, label: str) -> Json:
-        """The block of that label, as V1's memory gave it."""
+        """The block with that label, as V1's memory object returned it."""
         for block in self.blocks:
             if block.label == label:
                 return block
@@ -150,7 +150,7 @@ class AgentState(dict[str, Json]):
 
 
 def type_hint(parameter: inspect.Parameter, module: types.ModuleType) -> Json:
-    """The parameter's type; one by one, because one name that cannot be resolved must not spoil the rest."""
+    """The parameter's type. Resolved one by one, so that a name that cannot be resolved affects only itself."""
     holder = types.SimpleNamespace(__annotations__={"it": parameter.annotation})
     try:
         return typing.get_type_hints(holder, module.__dict__)["it"]
@@ -168,7 +168,7 @@ def is_union(hint: Json) -> bool:
 
 
 def coerce(value: Json, hint: Json) -> Json:
-    """The JSON value as the type that the tool asks for; as it is where that is not clear."""
+    """Convert the JSON value to the type of the parameter; return it unchanged where the type is not clear."""
     if is_union(hint):
         return coerce_union(value, typing.get_args(hint))
     arguments = typing.get_args(hint)
@@ -198,7 +198,7 @@ def coerce_union(value: Json, choices: tuple[Json, ...]) -> Json:
 def is_instance(value: Json, hint: Json) -> bool:
     try:
         return isinstance(value, hint)
-    except TypeError:  # a TypedDict or a generic cannot be asked
+    except TypeError:  # isinstance does not accept a TypedDict or a generic
         return False
 
 
@@ -236,7 +236,7 @@ def coerce_scalar(value: Json, hint: type) -> Json:
 
 
 def to_jsonable(value: object) -> Json:
-    """The tool's return value as JSON can hold it; what it cannot hold becomes its text."""
+    """Convert the tool's return value to JSON types; anything else becomes its text."""
     match value:
         case enum.Enum():
             return to_jsonable(value.value)
@@ -260,5 +260,5 @@ def to_jsonable(value: object) -> Json:
 
 
 def encode(body: dict[str, Json]) -> bytes:
-    # Lone surrogates have no place in UTF-8; a mark in their stead beats losing the result.
+    # UTF-8 cannot encode lone surrogates; replacing them is better than losing the result.
     return json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""What the kernel is asked to hold against a tool: its limits, its process group, its privileges.
+"""Confines a tool's process by the kernel: resource limits, process group, privileges, namespaces.
 
 Runs in the sandbox's own processes; imports only the standard library. On systems without the Linux calls the
 limits and the process group are all there is (docs/sandbox.md).
@@ -38,20 +38,20 @@ _LAST_CAPABILITY: Final = 63
 
 
 class _Syscalls(NamedTuple):
-    """The numbers of its system calls."""
+    """The numbers of system calls on one CPU architecture."""
 
     audit_arch: int
     clone: int
-    # These leave the group: setsid, setpgid.
+    # Leave the process group: setsid, setpgid.
     leave_group: tuple[int, ...]
-    # These name a process in their first argument: kill, rt_sigqueueinfo, tgkill, rt_tgsigqueueinfo, prlimit64,
+    # Have a process id as first argument: kill, rt_sigqueueinfo, tgkill, rt_tgsigqueueinfo, prlimit64,
     # pidfd_open.
     reach_process: tuple[int, ...]
-    # This one names a thread, which we could not tell from the server's: tkill.
+    # Has a thread id, which the filter cannot tell from those of the server: tkill.
     signal_thread: tuple[int, ...]
-    # These have the kernel send signals later, to whom their second argument's order says: fcntl, ioctl.
+    # May make the kernel send signals later, depending on the command in the second argument: fcntl, ioctl.
     configure_signals: tuple[int, ...]
-    # These make what outlives the call or holds memory that nobody can count: shmget, semget, msgget, mq_open,
+    # Create objects that outlive the call, or memory that is not counted: shmget, semget, msgget, mq_open,
     # add_key, request_key, keyctl, memfd_create.
     create_persistent: tuple[int, ...]
 
@@ -76,13 +76,13 @@ _SYSCALLS: Final = {
         create_persistent=(194, 190, 186, 180, 217, 218, 219, 279),
     ),
 }
-# The same on all machines. The first takes a folder in /proc for a process, so its target cannot be told.
+# The same on all architectures. The first accepts a /proc folder as a process, so the filter cannot see its target.
 _PIDFD_SEND_SIGNAL, _MEMFD_SECRET = 424, 447
 # F_SETOWN, F_SETSIG, F_SETOWN_EX; FIOSETOWN, SIOCSPGRP.
 _SIGNAL_COMMANDS: Final = (8, 10, 15, 0x8901, 0x8902)
 _X32_BIT: Final = 0x40000000
 
-# The filter's language (linux/filter.h): load a word, compare it, answer.
+# Instructions of the filter (linux/filter.h): load a word, jump, compare, return.
 _LOAD, _JUMP, _IF_EQUAL, _IF_AT_LEAST, _RETURN = 0x20, 0x05, 0x15, 0x35, 0x06
 _NUMBER_OFFSET, _ARCH_OFFSET, _FIRST_ARGUMENT_OFFSET, _SECOND_ARGUMENT_OFFSET = 0, 4, 16, 24
 _ALLOW: Final = 0x7FFF0000
@@ -93,7 +93,7 @@ _SIGNAL_EXIT_BASE: Final = 128
 LINUX: Final = sys.platform == "linux"
 
 _libc = ctypes.CDLL(None, use_errno=True)
-# The same, but Python's lock is kept meanwhile: a fork behind its back must not find it free.
+# The same library, called while holding the GIL: after a fork that Python does not know of, the GIL must be held.
 _libc_with_gil = ctypes.PyDLL(None, use_errno=True)
 
 
@@ -102,23 +102,23 @@ class _Program(ctypes.Structure):
 
 
 def hide_memory() -> None:
-    """Close this process's memory and environment in /proc to others of the same user, tools among them.
+    """Make this process's memory and environment in /proc unreadable for others of the same user, such as tools.
 
-    Costs core dumps; debuggers need root."""
+    There are no core dumps then, and debuggers need root."""
     if LINUX:
         _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def adopt_orphans() -> None:
-    """What tools leave behind becomes our child, so that it can be collected and is never a zombie of init."""
+    """Become the parent of processes that tools leave running, so that they can be reaped."""
     if LINUX:
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def drop_privileges() -> None:
-    """Give up what the user may do beyond owning files; programs with the setuid bit bring nothing back.
+    """Drop all capabilities for good; setuid programs do not bring them back.
 
-    Root without capabilities cannot look into processes that have them: the server's keys stay its own."""
+    Root without capabilities cannot read the memory of processes that have them, such as the server."""
     if not LINUX:
         return
     _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
@@ -128,25 +128,25 @@ def drop_privileges() -> None:
 
 
 def fork_in_namespaces(*, own_network: bool) -> int:
-    """As `os.fork`, but the child is the first process of a pid space and has mounts and System V's and POSIX's
-    shared objects of its own; if wanted also a network, in which it is alone.
+    """Like `os.fork`, but the child is process 1 of a new pid namespace and has new mount and IPC namespaces; with
+    ``own_network`` also a new network namespace. Raises OSError if the kernel does not allow it.
 
-    It is to do nothing but `enter_namespaces`: Python does not know that it was forked. OSError if it is not allowed.
+    The child must call `enter_namespaces` and nothing else: Python does not know that it was forked.
     """
     flags = _CLONE_NEWPID | _CLONE_NEWNS | _CLONE_NEWIPC | signal.SIGCHLD
     if own_network:
         flags |= _CLONE_NEWNET
-    words = (_SYSCALLS[os.uname().machine].clone, flags, 0, 0, 0, 0)
-    pid: int = _libc_with_gil.syscall(*map(ctypes.c_long, words))
+    arguments = (_SYSCALLS[os.uname().machine].clone, flags, 0, 0, 0, 0)
+    pid: int = _libc_with_gil.syscall(*map(ctypes.c_long, arguments))
     if pid < 0:
         _raise_errno()
     return pid
 
 
 def enter_namespaces(tmp_bytes: int, *, own_network: bool) -> None:
-    """Return in the second process of the space, which has a /tmp and a /dev/shm of its own and may mount no more.
+    """Mount a new /tmp and /dev/shm, drop the privileges, and return in process 2 of the namespace.
 
-    The first waits for it and ends as it does, see `exit_code_inside`; then the kernel ends all others.
+    Process 1 waits for it and exits with its code (see `decode_exit_code`); the kernel then kills all others.
     """
     _mount(b"proc", b"/proc", _MS_RDONLY | _MS_NOEXEC)
     _mount(b"tmpfs", b"/tmp", 0, b"mode=0700,size=%d" % tmp_bytes)
@@ -158,20 +158,20 @@ def enter_namespaces(tmp_bytes: int, *, own_network: bool) -> None:
     if second == 0:
         return
     ended, status = os.wait()
-    while ended != second:  # an orphan
+    while ended != second:  # another one, which lost its parent
         ended, status = os.wait()
     code = os.waitstatus_to_exitcode(status)
     os._exit(code if code >= 0 else _SIGNAL_EXIT_BASE - code)
 
 
 def decode_exit_code(code: int) -> int:
-    """The second's exit code by the first's: it cannot die of a signal as the second can, so it says the number as
-    shells do."""
+    """The exit code of process 2, from that of process 1. Process 1 cannot die of a signal, so it reports one as
+    shells do: 128 and the signal's number."""
     return code if code <= _SIGNAL_EXIT_BASE else _SIGNAL_EXIT_BASE - code
 
 
 def _enable_loopback() -> None:
-    """A new network's is off; programs that talk to themselves need it."""
+    """The loopback device of a new network namespace is down; programs that connect to themselves need it."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sh22x", b"lo", _IFF_UP))
 
@@ -181,50 +181,50 @@ def _mount(kind: bytes, target: bytes, flags: int, options: bytes | None = None)
 
 
 def set_limits(*, data_bytes: int, open_files: int, file_bytes: int) -> None:
-    for what, most in (
+    for kind, wanted in (
         (resource.RLIMIT_CORE, 0),
-        # Private memory that can be written: unlike the address space it does not count what threads and
-        # numerical libraries only reserve.
+        # Private writable memory. Unlike the address space it does not count what threads and numerical libraries
+        # reserve without using it.
         (resource.RLIMIT_DATA, data_bytes),
         (resource.RLIMIT_NOFILE, open_files),
         (resource.RLIMIT_FSIZE, file_bytes),
     ):
-        _, hard = resource.getrlimit(what)
-        allowed = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(what, (allowed, allowed))
+        _, hard = resource.getrlimit(kind)
+        allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(kind, (allowed, allowed))
 
 
 def build_group_filter(protected: Iterable[int]) -> bytes | None:
-    """A filter that keeps whoever has it, and all it starts, in its process group, so that one signal to the
-    group reaches everything; and refuses signals to the protected (pids; negative: groups, -1: everybody).
+    """A seccomp filter that keeps a process, and all that it starts, in its process group, so that one signal to the
+    group reaches everything. It also refuses signals to the ``protected`` (pids; negative: groups; -1: all processes).
 
-    Leaving the group looks as if it had worked: programs that detach themselves go on, in the group. What would
-    outlast the group, or could not be counted, looks as if this kernel did not have it: programs know other ways.
-    None for machines whose system calls we do not know.
+    Leaving the group reports success without doing it, so that programs that detach themselves go on. Calls that
+    create something that outlives the group, or cannot be counted, fail as if the kernel did not have them (ENOSYS).
+    None for architectures whose system calls are not in the table.
     """
-    machine = _SYSCALLS.get(os.uname().machine)
-    if not LINUX or machine is None:
+    syscalls = _SYSCALLS.get(os.uname().machine)
+    if not LINUX or syscalls is None:
         return None
     refused = _errno_result(errno.EPERM)
     code = [
         _instruction(_LOAD, _ARCH_OFFSET),
-        *_return_unless(_IF_EQUAL, machine.audit_arch, _errno_result(errno.ENOSYS)),
+        *_return_unless(_IF_EQUAL, syscalls.audit_arch, _errno_result(errno.ENOSYS)),
         _instruction(_LOAD, _NUMBER_OFFSET),
         *_return_if(_IF_AT_LEAST, _X32_BIT, _errno_result(errno.ENOSYS)),
     ]
-    for number in machine.leave_group:
+    for number in syscalls.leave_group:
         code += _return_if(_IF_EQUAL, number, _errno_result(0))
-    for number in machine.signal_thread:
+    for number in syscalls.signal_thread:
         code += _return_if(_IF_EQUAL, number, refused)
-    for number in (*machine.create_persistent, _PIDFD_SEND_SIGNAL, _MEMFD_SECRET):
+    for number in (*syscalls.create_persistent, _PIDFD_SEND_SIGNAL, _MEMFD_SECRET):
         code += _return_if(_IF_EQUAL, number, _errno_result(errno.ENOSYS))
-    code += _refuse_arguments(machine.configure_signals, _SECOND_ARGUMENT_OFFSET, _SIGNAL_COMMANDS)
-    code += _refuse_arguments(machine.reach_process, _FIRST_ARGUMENT_OFFSET, protected)
+    code += _refuse_arguments(syscalls.configure_signals, _SECOND_ARGUMENT_OFFSET, _SIGNAL_COMMANDS)
+    code += _refuse_arguments(syscalls.reach_process, _FIRST_ARGUMENT_OFFSET, protected)
     return b"".join([*code, _instruction(_RETURN, _ALLOW)])
 
 
 def install_filter(code: bytes) -> None:
-    """For good: a filter is never taken off, and every child inherits it."""
+    """Install the filter for good: it cannot be removed, and every child inherits it."""
     program = _Program(len(code) // 8, code)
     _check_result(_libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0))
 
@@ -234,7 +234,8 @@ def _instruction(code: int, value: int, *, then: int = 0, otherwise: int = 0) ->
 
 
 def _refuse_arguments(numbers: Sequence[int], offset: int, values: Iterable[int]) -> list[bytes]:
-    """An answer for these calls, by one of their arguments; all others go on behind it."""
+    """Instructions that refuse these calls if an argument has one of the values, and allow them otherwise. Other calls
+    continue behind them."""
     found = [_instruction(_LOAD, offset)]
     for value in values:
         found += _return_if(_IF_EQUAL, value & 0xFFFFFFFF, _errno_result(errno.EPERM))
@@ -255,7 +256,7 @@ def _return_unless(test: int, value: int, answer: int) -> Sequence[bytes]:
 
 
 def _errno_result(number: int) -> int:
-    """0: nothing is done, and the caller is told that it was."""
+    """The filter's result that fails the call with this errno; 0: the call does nothing and reports success."""
     return _RETURN_ERRNO | number
 
 

@@ -1,4 +1,4 @@
-"""What this machine can do for the sandbox, found out by trying it in a process of its own."""
+"""Checks what this machine supports for the sandbox, by trying it in a separate process."""
 
 import json
 import re
@@ -20,7 +20,7 @@ sys.path.append(sys.argv[1])
 from holdfast.adapters.sandbox import confinement, landlock
 namespaces = confinement.LINUX and ctypes.CDLL(None).unshare(0x10000000) == 0
 code = confinement.build_group_filter(())
-def tried(work):
+def works(work):
     pid = os.fork()
     if pid == 0:
         try:
@@ -34,15 +34,15 @@ def holds_group():
     group = os.getpgrp()
     os.setsid()
     return os.getpgrp() == group
-group = code is not None and tried(holds_group)
-signals = tried(landlock.restrict_signals)
+group = code is not None and works(holds_group)
+signals = works(landlock.restrict_signals)
 files = landlock.is_supported()
 print(json.dumps({"group": group, "signals": signals, "files": files, "user_namespaces": namespaces}))
 """
 
 
 def check_sandbox(isolation: Isolation | None, *, network: bool, home: Path) -> Iterator[Check]:
-    """The level that the settings ask for, whether it can be had, and what there is to have."""
+    """The level of isolation in the settings, whether it is possible here, and the features of the kernel."""
     refusal = isolation_problem(isolation or Isolation(network=network, hidden=(str(home),)))
     if isolation is not None:
         yield _check_isolated(isolation, refusal)
@@ -62,46 +62,46 @@ def _check_isolated(isolation: Isolation, refusal: str | None) -> Check:
     if refusal is not None:
         return Check(Verdict.PROBLEM, "sandbox", refusal)
     network = "with the network" if isolation.network else "without network"
-    words = f"Level isolated, {network}: HOLDFAST_SANDBOX asks for it, and it works here."
-    return Check(Verdict.GOOD, "sandbox", words)
+    message = f"Level isolated, {network}: HOLDFAST_SANDBOX asks for it, and it works here."
+    return Check(Verdict.GOOD, "sandbox", message)
 
 
 def _check_plain(refusal: str | None) -> Check:
-    could = "It would work here." if refusal is None else refusal
-    words = f"Level plain: HOLDFAST_SANDBOX does not ask for isolated. {could}"
-    return Check(Verdict.NOTE, "sandbox", words)
+    possible = "It would work here." if refusal is None else refusal
+    message = f"Level plain: HOLDFAST_SANDBOX does not ask for isolated. {possible}"
+    return Check(Verdict.NOTE, "sandbox", message)
 
 
 def _check_process_group(*, is_enforced: bool) -> Check:
     if is_enforced:
-        words = "Tools cannot leave their process group: all that they start ends with them."
-        return Check(Verdict.GOOD, "process group", words)
-    words = "Tools can leave their process group here (no seccomp filter): a daemon may outlive its call."
-    return Check(Verdict.NOTE, "process group", words)
+        message = "Tools cannot leave their process group: all that they start ends with them."
+        return Check(Verdict.GOOD, "process group", message)
+    message = "Tools can leave their process group here (no seccomp filter): a daemon may outlive its call."
+    return Check(Verdict.NOTE, "process group", message)
 
 
 def _check_signals(*, are_restricted: bool) -> Check:
     if are_restricted:
-        words = "Tools can signal nobody but what they started."
-        return Check(Verdict.GOOD, "tool signals", words)
-    words = "Plain tools can end other programs of this user: only Linux 6.12 and newer can refuse that."
-    return Check(Verdict.NOTE, "tool signals", words)
+        message = "Tools can send signals only to processes that they started."
+        return Check(Verdict.GOOD, "tool signals", message)
+    message = "Plain tools can end other programs of this user: only Linux 6.12 and newer can refuse that."
+    return Check(Verdict.NOTE, "tool signals", message)
 
 
 def _check_files(*, are_hidden: bool) -> Check:
     if are_hidden:
-        words = "Tools cannot reach the home of Holdfast, nor its database file."
-        return Check(Verdict.GOOD, "tool files", words)
-    words = "Plain tools can read the home of Holdfast: only Linux 5.13 and newer (Landlock) can hide it."
-    return Check(Verdict.NOTE, "tool files", words)
+        message = "Tools cannot reach the home of Holdfast, nor its database file."
+        return Check(Verdict.GOOD, "tool files", message)
+    message = "Plain tools can read the home of Holdfast: only Linux 5.13 and newer (Landlock) can hide it."
+    return Check(Verdict.NOTE, "tool files", message)
 
 
 def _check_group_usage() -> Check:
     if group_usage.is_supported():
-        words = "Processes and memory of a call are counted together."
-        return Check(Verdict.GOOD, "tool limits", words)
-    words = "This system does not tell whose child a process is: limits count per process only."
-    return Check(Verdict.NOTE, "tool limits", words)
+        message = "Processes and memory of a call are counted together."
+        return Check(Verdict.GOOD, "tool limits", message)
+    message = "This kernel does not list the children of a process: limits count per process only."
+    return Check(Verdict.NOTE, "tool limits", message)
 
 
 def _check_bubblewrap() -> Check:
@@ -112,11 +112,11 @@ def _check_bubblewrap() -> Check:
 
 
 def _bubblewrap_version(path: str) -> str:
-    said = subprocess.run(  # noqa: S603 - the program that we use
+    completed = subprocess.run(  # noqa: S603 - the program that we use
         [path, "--version"], capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False
     )
-    found = re.search(r"\d+(\.\d+)+", said.stdout)
-    return found.group() if found else "A version that it does not tell"
+    found = re.search(r"\d+(\.\d+)+", completed.stdout)
+    return found.group() if found else "Unknown version"
 
 
 def _check_user_namespaces(*, allowed: bool) -> Check:
@@ -125,7 +125,7 @@ def _check_user_namespaces(*, allowed: bool) -> Check:
 
 
 def _check_cgroup() -> Check:
-    """What the machine allows the server as a whole, if it is the newer kind of control group."""
+    """The limits of the server's control group, if it is cgroup v2."""
     try:
         lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
         own = next(line.removeprefix("0::") for line in lines if line.startswith("0::"))
@@ -134,17 +134,17 @@ def _check_cgroup() -> Check:
         processes = (folder / "pids.max").read_text(encoding="utf-8").strip()
     except (OSError, StopIteration):
         return Check(Verdict.NOTE, "cgroup", "No limits on the server as a whole can be seen.")
-    words = f"The server as a whole has {memory} bytes of memory and {processes} processes."
-    return Check(Verdict.GOOD, "cgroup", words.replace("max ", "unlimited "))
+    message = f"The server as a whole has {memory} bytes of memory and {processes} processes."
+    return Check(Verdict.GOOD, "cgroup", message.replace("max ", "unlimited "))
 
 
 def _probe_features() -> dict[str, bool]:
-    tried = subprocess.run(  # noqa: S603 - our own code
+    completed = subprocess.run(  # noqa: S603 - our own code
         [sys.executable, "-I", "-c", _PROBE, str(source_folder())],
         capture_output=True,
         timeout=_PROBE_SECONDS,
         check=False,
     )
-    found: dict[str, bool] = json.loads(tried.stdout) if tried.returncode == 0 else {}
+    features: dict[str, bool] = json.loads(completed.stdout) if completed.returncode == 0 else {}
     nothing = {"group": False, "signals": False, "files": False, "user_namespaces": False}
-    return nothing | found
+    return nothing | features

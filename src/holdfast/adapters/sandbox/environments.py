@@ -1,10 +1,10 @@
-"""Virtual environments for tools with requirements: built once per set, kept, and never used half-made.
+"""Virtual environments for tools with requirements: built once per set of requirements, and reused.
 
-An environment is whole when its mark is there; the mark is written last, and its time is that of the last use.
-Whoever builds or removes one holds the kernel's lock on the set's lock file, which dies with the process, so what
-lies there unmarked and unlocked is a leftover.
+An environment is complete when its mark file exists; the mark is written last, and its modification time is the last
+use. To build or remove an environment a process holds the kernel's lock (flock) on a lock file, which is released when
+the process dies; so a folder without a mark and without a lock is a leftover.
 
-The empty set is the environment that has pip, which fills all others.
+The environment of the empty set contains pip, which installs into all others.
 """
 
 import asyncio
@@ -29,29 +29,29 @@ from holdfast.errors import ToolError
 log = logging.getLogger(__name__)
 
 MAX_ERROR_LINES: Final = 8
-"""Of pip's last words, for the model and whoever made the tool."""
+"""How many of pip's last lines go into the error."""
 
 RETRY_SECONDS: Final = 60.0
-"""A set that could not be installed is not tried again before that: models repeat failed calls at once."""
+"""A failed installation is not tried again within this time: models repeat failed calls at once."""
 
 MAX_BUILDS: Final = 2
-"""At once in this process; further sets wait, and their time has not begun."""
+"""Builds at once in this process. The install time of others begins when they have a slot."""
 
 MAX_ENVIRONMENTS: Final = 100
-"""Environments. For one more, those used longest ago are removed."""
+"""How many are kept. Before one more is built, those used longest ago are removed."""
 
 IN_USE_SECONDS: Final = 3600.0
-"""An environment that was used within this time may be in use, and stays."""
+"""An environment that was used within this time may still be in use, and is not removed."""
 
 MAX_FAILURES: Final = 1000
-"""That are remembered, the latest."""
+"""How many failures are remembered, the latest ones."""
 
 _COMPLETE_MARK: Final = "holdfast-complete"
 _REMOVAL_MARK: Final = "holdfast-leaving"
 _VENV: Final = (sys.executable, "-I", "-m", "venv")
 _LOCK_PAUSE_SECONDS: Final = 0.2
 _MAX_LINE_CHARS: Final = 400
-# Names in our environment that pip itself may need: its own settings, and the way to the network.
+# Environment variables that pip may need: its own settings, and the proxy.
 _PIP_VARIABLES: Final = ("PATH", "HOME", "LANG", "TMPDIR", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
 _PROXY_VARIABLES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 _PROGRESS_WORDS: Final = ("Collecting", "Downloading", "Installing", "Successfully")
@@ -69,7 +69,8 @@ class Environments:
         self._failures: dict[Path, tuple[float, str]] = {}
 
     async def prepare(self, requirements: Sequence[str]) -> Path:
-        """The environment with exactly these. However many ask, it is built once; ToolError if it cannot be."""
+        """Return the environment with exactly these requirements; build it if need be, once for all that wait. Raises
+        ToolError if that fails."""
         path = self._folder / _environment_key(requirements)
         if _mark_used(path):
             return path
@@ -78,7 +79,7 @@ class Environments:
         if build is None:
             build = self._builds[path] = asyncio.create_task(self._build(path, requirements))
             build.add_done_callback(lambda _: self._builds.pop(path, None))
-        # One who is cancelled does not take the others' environment away.
+        # The build goes on if one of those that wait is cancelled.
         await asyncio.shield(build)
         return path
 
@@ -89,7 +90,7 @@ class Environments:
         await asyncio.gather(*builds, return_exceptions=True)
 
     async def _build(self, path: Path, requirements: Sequence[str]) -> None:
-        # The others need the empty set while they have a slot, so it goes without.
+        # Other builds wait for the empty set while they hold a slot, so it needs none itself.
         slot = self._slots if requirements else contextlib.nullcontext()
         try:
             async with slot, asyncio.timeout(self._install_seconds), self._hold_lock(path):
@@ -110,15 +111,15 @@ class Environments:
         self._folder.mkdir(exist_ok=True)
         descriptor = _open_lock(path)
         try:
-            while not _try_lock(descriptor):  # noqa: ASYNC110 - the kernel rings no bell of ours
+            while not _try_lock(descriptor):  # noqa: ASYNC110 - flock has no asynchronous form
                 await asyncio.sleep(_LOCK_PAUSE_SECONDS)
             yield
         finally:
             os.close(descriptor)
 
     async def _install(self, path: Path, requirements: Sequence[str]) -> None:
-        told = {"requirements": ",".join(requirements) or "pip"}
-        log.info("packages.installing", extra=told)
+        fields = {"requirements": ",".join(requirements) or "pip"}
+        log.info("packages.installing", extra=fields)
         started_at = time.monotonic()
         try:
             await _remove(path)
@@ -135,13 +136,15 @@ class Environments:
         except BaseException:
             await _remove(path)
             raise
-        spent = {"milliseconds": round((time.monotonic() - started_at) * 1000)}
-        log.info("packages.installed", extra={**told, **spent})
+        duration = {"milliseconds": round((time.monotonic() - started_at) * 1000)}
+        log.info("packages.installed", extra={**fields, **duration})
 
     async def _make_room(self, path: Path, requirements: Sequence[str]) -> None:
-        left = await asyncio.to_thread(remove_surplus, self._folder, self._max_environments - 1)
-        if left >= self._max_environments:
-            failure = f"This server keeps {left} sets of packages, and all were used lately."
+        remaining = await asyncio.to_thread(
+            remove_surplus, self._folder, self._max_environments - 1
+        )
+        if remaining >= self._max_environments:
+            failure = f"This server keeps {remaining} sets of packages, and all were used lately."
             raise self._record_failure(path, f"{_describe_install(requirements)} failed: {failure}")
 
     async def _run_command(self, path: Path, requirements: Sequence[str], *command: str) -> None:
@@ -192,7 +195,7 @@ def _pip_command(installer: Path, path: Path, requirements: Sequence[str]) -> li
 
 
 def _environment_key(requirements: Sequence[str]) -> str:
-    """The set and what compiled packages depend on: another Python needs another environment."""
+    """A hash of the requirements and of the interpreter, on which compiled packages depend."""
     python = (sys.implementation.cache_tag, platform.machine(), sys.base_prefix)
     text = "\n".join([*sorted(requirements), *map(str, python)])
     return hashlib.sha256(text.encode()).hexdigest()[:32]
@@ -203,26 +206,26 @@ def _describe_install(requirements: Sequence[str]) -> str:
 
 
 def _mark_used(path: Path) -> bool:
-    """Whether it is whole; then nobody removes it for a while."""
+    """Whether the environment is complete. Updates the time of its last use, so that it is not removed."""
     try:
         os.utime(path / _COMPLETE_MARK)
     except FileNotFoundError:
         return False
-    except OSError:  # it is there, but not ours to change: nor ours to remove
+    except OSError:  # it exists and belongs to another user, who also removes it
         return True
     return True
 
 
 def remove_surplus(folder: Path, max_environments: int) -> int:
-    """Remove leftovers and what was used longest ago until no more than ``most`` are there, but none that may be in
-    use. How many are left."""
-    found = sorted((path for path in folder.iterdir() if path.is_dir()), key=_last_used_at)
-    surplus = found[: max(0, len(found) - max_environments)]
-    return len(found) - sum(_remove_unused(path) for path in surplus)
+    """Remove leftovers and the environments used longest ago until ``max_environments`` are left, but none that may be in
+    use. Returns how many are left."""
+    environments = sorted((path for path in folder.iterdir() if path.is_dir()), key=_last_used_at)
+    surplus = environments[: max(0, len(environments) - max_environments)]
+    return len(environments) - sum(_remove_unused(path) for path in surplus)
 
 
 def _last_used_at(path: Path, mark: str = _COMPLETE_MARK) -> float:
-    """0.0 for one that is not whole."""
+    """0.0 if it is not complete."""
     try:
         return (path / mark).stat().st_mtime
     except FileNotFoundError:
@@ -230,7 +233,7 @@ def _last_used_at(path: Path, mark: str = _COMPLETE_MARK) -> float:
 
 
 def _remove_unused(path: Path) -> bool:
-    """The mark goes before the look at its time: who comes later finds none, and waits for the lock."""
+    """Renames the mark before reading its time: a process that looks later finds none, and waits for the lock."""
     descriptor = _open_lock(path)
     try:
         if not _try_lock(descriptor):
@@ -263,12 +266,12 @@ def _try_lock(descriptor: int) -> bool:
 
 
 async def _read_lines(process: asyncio.subprocess.Process) -> AsyncIterator[str]:
-    """What the process says, line by line; a line without end is cut, so that memory stays bounded."""
-    assert process.stdout is not None  # noqa: S101 - asked for above
+    """The output of the process, line by line. Lines that are too long are split, so that memory stays bounded."""
+    assert process.stdout is not None  # noqa: S101 - the process was started with a pipe
     rest = b""
     while chunk := await process.stdout.read(_MAX_LINE_CHARS):
-        *whole, rest = (rest + chunk).split(b"\n")
-        for line in (*whole, *((rest,) if len(rest) > _MAX_LINE_CHARS else ())):
+        *complete, rest = (rest + chunk).split(b"\n")
+        for line in (*complete, *((rest,) if len(rest) > _MAX_LINE_CHARS else ())):
             if text := line.decode(errors="replace").strip():
                 yield text[:_MAX_LINE_CHARS]
         rest = b"" if len(rest) > _MAX_LINE_CHARS else rest
@@ -277,16 +280,16 @@ async def _read_lines(process: asyncio.subprocess.Process) -> AsyncIterator[str]
 
 
 def _pip_environment() -> dict[str, str]:
-    """pip's own settings and no key. Wheels only, unless the operator says otherwise: building a package runs its
-    code, here and outside of the sandbox."""
-    taken = {
+    """Environment variables for pip, without the server's secrets. Wheels only, unless the operator sets
+    ``PIP_ONLY_BINARY``: building a package would run its code outside of the sandbox."""
+    variables = {
         name: value
         for name, value in os.environ.items()
         if name in _PIP_VARIABLES
         or name.upper() in _PROXY_VARIABLES
         or name.startswith(("PIP_", "LC_"))
     }
-    return {"PIP_ONLY_BINARY": ":all:", **taken}
+    return {"PIP_ONLY_BINARY": ":all:", **variables}
 
 
 async def finish_despite_cancel(work: Coroutine[Any, Any, None]) -> None:

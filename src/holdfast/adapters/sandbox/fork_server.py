@@ -1,7 +1,8 @@
-"""A warm process that forks once per call, keeps what it forked within its limits, and ends it.
+"""A process that is ready to fork: it forks once per tool call, enforces the limits of the forks, and kills them.
 
-The other side of `warm.py`. Imports only the standard library and its neighbours that do the same, and stays
-single-threaded so that forking is safe. Code that users wrote runs in the forks alone (`child.py`).
+`fork_server_pool.py` starts and talks to it. Imports only the standard library and modules of this package that do
+the same, and stays single-threaded so that forking is safe. Code that users wrote runs in the forks only
+(`child.py`).
 """
 
 import contextlib
@@ -25,10 +26,10 @@ from holdfast.adapters.sandbox import child, confinement, group_usage, landlock
 
 FDS_PER_CALL: Final = 4
 CHECK_SECONDS: Final = 0.05
-"""Between two looks at what the calls use; shorter calls are never looked at."""
+"""Time between two checks of what the calls use; shorter calls are never checked."""
 
 _INIT_PROCESSES: Final = 1
-"""Processes of ours in the pid space of a tool that has its own."""
+"""Processes of ours in the pid namespace of a tool (process 1)."""
 
 _FIRST_FREE_FD: Final = 4
 _MAX_FDS: Final = 1 << 16
@@ -37,7 +38,7 @@ _CHANNEL_FD: Final = 3
 
 @dataclass(slots=True)
 class _Call:
-    """One fork and what is known of it. ``pid`` is also its group."""
+    """One fork. ``pid`` is also the id of its process group."""
 
     pid: int
     report_fd: int
@@ -53,13 +54,13 @@ class _Call:
 class ForkServer:
     control: socket.socket
     root: str | None
-    """Where each call gets its folder. None: it has a /tmp and a pid space of its own, for we may make them."""
+    """Where each call gets a folder. None: this process may make namespaces, and each call has its own /tmp."""
     environment: child.Environment | None
-    """What else the forks may import. Nothing of it is ever run in this process, nor taken for ours."""
+    """What else the forks may import. This process itself imports nothing from it."""
     hidden: list[str]
-    """Paths that the forks cannot reach; where they have a root of their own there is nothing to hide."""
+    """Paths that Landlock hides from the forks; not needed where each call has its own namespaces."""
     own_network: bool
-    """Whether each call is alone in its network; only where it has a pid space of its own too."""
+    """Whether each call has its own network namespace; only where ``root`` is None."""
     memory_bytes: int
     processes: int
     threads: int
@@ -72,7 +73,7 @@ class ForkServer:
     _folder_count: int = 0
 
     def serve(self) -> None:
-        """Fork for each request until the server closes its end, by a crash too; then leave nothing behind."""
+        """Fork for each request until the server closes its end, also by a crash; then kill the forks and clean up."""
         woken = self._set_up()
         while True:
             reports = {call.report_fd: call for call in self._calls.values() if not call.is_ending}
@@ -81,7 +82,7 @@ class ForkServer:
             if woken in ready:
                 os.read(woken, 4096)
             for report in reports.keys() & set(ready):
-                self._kill_call(reports[report])  # the server wants it ended, or is gone
+                self._kill_call(reports[report])  # the server wants it killed, or has died
             if self.control.fileno() in ready:
                 data, fds, _, _ = socket.recv_fds(self.control, 1, FDS_PER_CALL)
                 if not data:
@@ -94,7 +95,7 @@ class ForkServer:
     def _set_up(self) -> int:
         confinement.adopt_orphans()
         confinement.hide_memory()
-        if self.root is not None:  # else the forks do it once they have what they need
+        if self.root is not None:  # else the forks do it after they have made their namespaces
             confinement.drop_privileges()
         self._filter = confinement.build_group_filter(_protected_pids())
         woken, waker = os.pipe()
@@ -102,7 +103,7 @@ class ForkServer:
             os.set_blocking(fd, False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(waker)
-        gc.freeze()  # the forks share these pages for as long as the collector leaves them alone
+        gc.freeze()  # the forks share these pages as long as the collector does not write to them
         return woken
 
     def _select_timeout(self) -> float | None:
@@ -118,7 +119,9 @@ class ForkServer:
                 Path(folder).mkdir(stat.S_IRWXU)
             fork = self._fork_in_namespaces if folder is None else os.fork
             pid = _fork_and_run(lambda: self._become_tool(channel, stdout, stderr, folder), fork)
-        except OSError:  # no more processes or no room; the caller sees its descriptors closed
+        except (
+            OSError
+        ):  # too many processes, or the disk is full; the caller sees its descriptors closed
             if folder is not None:
                 Path(folder).rmdir()
             os.close(report)
@@ -147,13 +150,13 @@ class ForkServer:
                 self.hidden, readable=[self.environment.prefix] if self.environment else []
             )
         if self._filter is not None:
-            with contextlib.suppress(OSError):  # a kernel without filters
+            with contextlib.suppress(OSError):  # a kernel without seccomp filters
                 confinement.install_filter(self._filter)
         channel_socket = socket.socket(fileno=_CHANNEL_FD)
-        child.answer_call(channel_socket, folder or "/tmp", self.environment)  # noqa: S108 - nobody else's
+        child.answer_call(channel_socket, folder or "/tmp", self.environment)  # noqa: S108 - the fork's own mount
 
     def _enforce_limits(self) -> None:
-        """End the calls whose processes are too many or hold too much together."""
+        """Kill the calls whose processes together are too many, or use too much memory."""
         now = time.monotonic()
         if now < self._checked_at + CHECK_SECONDS:
             return
@@ -165,14 +168,14 @@ class ForkServer:
         if not live:
             return
         self._checked_at = now
-        attendants = 0 if self.root is not None else _INIT_PROCESSES
-        most = group_usage.Usage(
-            processes=self.processes + attendants,
-            threads=self.threads + attendants,
+        init_processes = 0 if self.root is not None else _INIT_PROCESSES
+        limits = group_usage.Usage(
+            processes=self.processes + init_processes,
+            threads=self.threads + init_processes,
             memory_bytes=self.memory_bytes,
         )
-        for pid, use in group_usage.measure_groups(live, limits=most).items():
-            if (excess := use.exceeded_limit(most)) is not None:
+        for pid, use in group_usage.measure_groups(live, limits=limits).items():
+            if (excess := use.exceeded_limit(limits)) is not None:
                 self._kill_call(self._calls[pid], excess)
 
     def _kill_call(self, call: _Call, killed_for: str | None = None) -> None:
@@ -180,14 +183,14 @@ class ForkServer:
             call.is_ending = True
             call.killed_for = killed_for
         if call.exit_code is None:
-            os.kill(call.pid, signal.SIGKILL)  # it may not have its group yet
+            os.kill(call.pid, signal.SIGKILL)  # it may not have its process group yet
         _kill_group(call.pid)
 
     def _reap(self) -> None:
-        """Collect everything that ended, orphans too; and finish the calls of which nothing is left."""
+        """Reap every process that ended, also orphans; and finish the calls whose processes are all gone."""
         with contextlib.suppress(ChildProcessError):
-            while ended := os.waitpid(-1, os.WNOHANG):
-                pid, status = ended
+            while reaped := os.waitpid(-1, os.WNOHANG):
+                pid, status = reaped
                 if pid == 0:
                     break
                 if pid in self._calls:
@@ -206,7 +209,7 @@ class ForkServer:
     def _finish_call(self, call: _Call) -> None:
         if call.remover_pid is None:
             if _kill_group(call.pid):
-                return  # some are still dying; the next of them wakes us
+                return  # some are still dying; the next SIGCHLD wakes us
             call.remover_pid = _remove_folder(call.folder)
         if call.remover_pid == 0:
             del self._calls[call.pid]
@@ -222,14 +225,14 @@ class ForkServer:
 
 
 def _protected_pids() -> list[int]:
-    """Whom a tool may not signal: everybody at once, us, the server. In a pid space of our own there is none."""
+    """Pids that a tool may not signal: all at once, this process, the server. In a pid namespace there are none."""
     server = os.getppid()
     groups = [os.getpgrp(), os.getpgid(server) if server else 0]
     return [pid for pid in (-1, os.getpid(), server, *(-group for group in groups)) if pid]
 
 
 def _fork_and_run(work: Callable[[], None], fork: Callable[[], int] = os.fork) -> int:
-    """A process that does the work and nothing else; its pid."""
+    """Fork a process that does the work and exits; return its pid."""
     pid = fork()
     if pid == 0:
         try:
@@ -237,12 +240,13 @@ def _fork_and_run(work: Callable[[], None], fork: Callable[[], int] = os.fork) -
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             work()
         finally:
-            os._exit(1)  # never back into the loop above
+            os._exit(1)  # never return into the server's loop
     return pid
 
 
 def _remove_folder(folder: str | None) -> int:
-    """Remove the folder: at once if it is empty (0), else by a process of its own, for it may take long."""
+    """Remove the folder: at once if it is empty (returns 0), else in a new process (returns its pid), for it may take
+    long."""
     if folder is None:
         return 0
     try:
@@ -262,7 +266,7 @@ def _remove_tree(folder: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     if not Path(folder).exists():
         return
-    # A tool may have made its folders unreadable; they are still ours.
+    # A tool may have made its folders unreadable; their owner can undo that.
     for parent, names, _ in os.walk(folder):
         for path in (Path(parent, name) for name in names):
             if not path.is_symlink():
@@ -271,18 +275,18 @@ def _remove_tree(folder: str) -> None:
 
 
 def _report(report_fd: int, data: bytes) -> None:
-    with contextlib.suppress(OSError):  # the caller gave up
+    with contextlib.suppress(OSError):  # the caller has closed its end
         os.write(report_fd, data)
 
 
 def _kill_group(pid: int) -> bool:
-    """Whether there was somebody to kill."""
+    """Kill the process group; returns whether there was a process to kill."""
     try:
         os.killpg(pid, signal.SIGKILL)
     except (
         ProcessLookupError,
         PermissionError,
-    ):  # the second is how macOS says that only zombies are left
+    ):  # macOS raises PermissionError if only zombies are left
         return False
     return True
 
@@ -290,6 +294,6 @@ def _kill_group(pid: int) -> bool:
 def main() -> None:
     options: dict[str, Any] = json.loads(sys.argv[1])
     control = socket.socket(fileno=options.pop("control"))
-    told = options.pop("environment")
-    environment = None if told is None else child.Environment(**told)
+    environment_options = options.pop("environment")
+    environment = None if environment_options is None else child.Environment(**environment_options)
     ForkServer(control=control, environment=environment, **options).serve()

@@ -1,6 +1,6 @@
-"""Warm fork servers, one per set of requirements: started when needed, ended when idle or too many.
+"""A pool of fork servers, one per set of requirements: started when needed, stopped when idle or too many.
 
-The server's side of `fork_server.py`.
+Starts the processes that run `fork_server.py`.
 """
 
 import asyncio
@@ -23,10 +23,10 @@ from holdfast.adapters.sandbox.isolation import Isolation, package_folders, sour
 from holdfast.ports.sandbox import SandboxLimits
 
 MAX_WARM_SERVERS: Final = 8
-"""Fork servers for tools with requirements that are kept warm at once; the one without stays for good."""
+"""How many fork servers for tools with requirements are kept; the one without requirements stays for good."""
 
 IDLE_SECONDS: Final = 600.0
-"""After which a fork server for tools with requirements is ended."""
+"""How long a fork server for tools with requirements stays without a call."""
 
 _STOP_SECONDS: Final = 5.0
 _INHERITED_VARIABLES: Final = ("PATH", "LANG", "LANGUAGE", "TZ")
@@ -37,7 +37,7 @@ _START_CODE: Final = (
 
 
 def inherited_environment() -> dict[str, str]:
-    """What a tool may know of the server's environment: never a key."""
+    """The environment variables that a tool inherits from the server: never a secret."""
     return {
         name: value
         for name, value in os.environ.items()
@@ -47,12 +47,12 @@ def inherited_environment() -> dict[str, str]:
 
 @dataclass(slots=True)
 class ForkServerProcess:
-    """When its control socket closes it kills its forks, removes its folder and ends."""
+    """A fork server. When its control socket closes, it kills its forks, removes its folder and exits."""
 
     process: subprocess.Popen[bytes]
     control: socket.socket
     root: str | None
-    """Its folder on this machine; None: it is inside, and goes with it."""
+    """Its folder on this machine; None: its folders are in its own namespaces."""
     environment: Path | None
     calls: int = 0
     idle_timer: asyncio.TimerHandle | None = None
@@ -62,10 +62,10 @@ class ForkServerProcess:
         return self.process.poll() is None
 
     def kill_orphans(self, pid: int) -> None:
-        """Kill a call's group although the fork server is gone. Isolated ones have died with it."""
+        """Kill a call's process group after the fork server has died. Isolated calls have died with it."""
         if self.root is None:
             return
-        # The group exists a moment after the process does; EPERM is how macOS says "zombies only".
+        # The process may not have its group yet. macOS raises PermissionError if only zombies are left.
         for send in (os.killpg, os.kill):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 send(pid, signal.SIGKILL)
@@ -78,7 +78,7 @@ class ForkServerProcess:
             self.process.kill()
             self.process.wait()
         if self.root is not None:
-            shutil.rmtree(self.root, ignore_errors=True)  # of one that could not do it
+            shutil.rmtree(self.root, ignore_errors=True)  # if the process could not do it itself
 
 
 @dataclass(slots=True)
@@ -86,16 +86,16 @@ class ForkServerPool:
     limits: SandboxLimits
     isolation: Isolation | None
     hidden: tuple[Path, ...] = ()
-    """What plain tools cannot reach; isolated ones see little enough."""
+    """Paths that are hidden from plain tools; isolated tools do not see them anyway."""
     idle_seconds: float = IDLE_SECONDS
     max_servers: int = MAX_WARM_SERVERS
-    # The one that was used longest ago comes first.
+    # Ordered by last use, the oldest first.
     _servers: dict[Path | None, ForkServerProcess] = field(default_factory=dict)
     _stopping: set[asyncio.Task[None]] = field(default_factory=set)
 
     @contextlib.contextmanager
     def borrow(self, environment: Path | None) -> Iterator[ForkServerProcess]:
-        """The fork server for this environment (None: our own). One that died is replaced."""
+        """The fork server for this environment (None: the server's own). One that died is replaced."""
         server = self._servers.pop(environment, None)
         if server is not None and not server.is_alive:
             server.stop()
@@ -156,9 +156,9 @@ class ForkServerPool:
                 "own_network": self.isolation is not None and not self.isolation.network,
                 "environment": None if environment is None else _environment_options(environment),
             }
-            del options["output_bytes"]  # we count that ourselves
-            # The interpreter and the settings of an environment are what its packages have made of them. And
-            # without -S (no site) they could bring code that runs at the start.
+            del options["output_bytes"]  # the pool's side counts the output
+            # Our own interpreter, not that of the environment, which its packages may have changed; and -S (no site),
+            # so that none of their code runs at the start.
             bare = [] if environment is None else ["-S"]
             process = subprocess.Popen(  # noqa: S603 - our own module, run by our own interpreter
                 [
@@ -178,7 +178,7 @@ class ForkServerPool:
 
 
 def _environment_options(environment: Path) -> dict[str, Any]:
-    """As the forks need it (`child.Environment`)."""
+    """The fields of `child.Environment`."""
     base = {"base": str(environment), "platbase": str(environment)}
     folders = (sysconfig.get_path(kind, "venv", base) for kind in ("purelib", "platlib"))
     return {

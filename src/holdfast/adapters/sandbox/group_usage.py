@@ -1,6 +1,6 @@
-"""How many processes and threads a call has and how much memory they hold together, as /proc tells it.
+"""How many processes and threads a call has and how much memory they use together, read from /proc.
 
-The kernel limits single processes only; what a call's processes come to together is looked at now and then.
+The kernel limits single processes only; the sum over a call's processes is checked periodically.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ class Usage(NamedTuple):
     memory_bytes: int = 0
 
     def exceeded_limit(self, limits: "Usage") -> str | None:
-        """Of what there is too much, if there is."""
+        """The name of the first limit that is exceeded, if any."""
         if self.processes > limits.processes:
             return "processes"
         if self.threads > limits.threads:
@@ -26,37 +26,37 @@ class Usage(NamedTuple):
 
 
 def is_supported() -> bool:
-    """Whether this kernel tells who is whose child (all common ones do)."""
+    """Whether this kernel lists the children of a process (all common ones do)."""
     return _read_children(os.getpid(), os.getpid()) is not None
 
 
 def measure_groups(groups: Container[int], *, limits: Usage) -> dict[int, Usage]:
-    """What each of the process groups among our descendants has; where it is too much, counting stops.
+    """What each of the process groups among our descendants uses. Counting stops where a limit is exceeded.
 
-    Memory that was ours before the fork is not counted. What processes share among themselves counts for each:
-    the kernel does not tell us which of it is the same.
+    Memory from before the fork is not counted. Memory that processes share counts for each of them, because the
+    kernel does not say which pages are the same.
     """
     own, _ = _read_memory(os.getpid())
-    found: dict[int, Usage] = {}
-    waiting = _read_children(os.getpid(), os.getpid()) or []
-    while waiting:
-        pid = waiting.pop()
-        with contextlib.suppress(OSError):  # it ended meanwhile
+    usages: dict[int, Usage] = {}
+    pending = _read_children(os.getpid(), os.getpid()) or []
+    while pending:
+        pid = pending.pop()
+        with contextlib.suppress(OSError):  # the process has ended
             group = os.getpgid(pid)
-            before = found.get(group, Usage())
+            before = usages.get(group, Usage())
             if group not in groups or before.exceeded_limit(limits) is not None:
                 continue
             threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - read many times a second
             private, shared = _read_memory(pid)
-            found[group] = now = Usage(
+            usages[group] = now = Usage(
                 before.processes + 1,
                 before.threads + len(threads),
                 before.memory_bytes + max(0, private - own) + shared,
             )
             if now.exceeded_limit(limits) is None:
-                for thread in threads:  # each has children of its own
-                    waiting += _read_children(pid, thread) or []
-    return found
+                for thread in threads:  # each thread lists its own children
+                    pending += _read_children(pid, thread) or []
+    return usages
 
 
 def _read_children(pid: int, thread: int | str) -> list[int] | None:
@@ -68,7 +68,7 @@ def _read_children(pid: int, thread: int | str) -> list[int] | None:
 
 
 def _read_memory(pid: int) -> tuple[int, int]:
-    """Private and shared memory that is really there, in bytes."""
+    """Private and shared resident memory, in bytes."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/status", "rb") as file:  # noqa: PTH123 - as above
         lines = dict(line.split(b":", 1) for line in file if line.startswith((b"RssA", b"RssS")))
         return _parse_bytes(lines, b"RssAnon"), _parse_bytes(lines, b"RssShmem")

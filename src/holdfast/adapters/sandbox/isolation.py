@@ -1,4 +1,4 @@
-"""How far tools are kept apart from the machine: `plain`, or `isolated` in namespaces made by bubblewrap."""
+"""The sandbox level `isolated`: tools run in namespaces that bubblewrap makes. (The other level is `plain`.)"""
 
 import shutil
 import subprocess
@@ -14,7 +14,7 @@ BWRAP: Final = "bwrap"
 
 _PROBE_SECONDS: Final = 10.0
 _SOURCE_FOLDER: Final = Path(holdfast.__file__).parents[1]
-# What each call needs: namespaces of its own.
+# Makes namespaces as each call will do.
 _PROBE: Final = f"""
 import os, sys
 own_network = sys.argv[1] == "own"
@@ -30,7 +30,7 @@ if pid == 0:
 sys.exit(os.waitpid(pid, 0)[1] != 0)
 """
 
-# What programs need to run. Nothing else of the machine is visible, so that no list of secrets is needed.
+# What programs need to run. Nothing else of the machine is visible, so no list of secret paths is needed.
 _SYSTEM_PATHS: Final = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store"),
     *("/etc/alternatives", "/etc/ca-certificates", "/etc/fonts", "/etc/group", "/etc/hosts"),
@@ -42,65 +42,65 @@ _SYSTEM_PATHS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Isolation:
-    """A file system that can only be read, a /tmp of its own, no network unless allowed, own pids."""
+    """A read-only file system, an own /tmp and own pids for each call, and no network unless allowed."""
 
     network: bool
     hidden: tuple[str, ...] = ()
-    """Folders of the server: not to be seen even if they lie where programs do."""
+    """Folders of the server: invisible even if they lie inside a visible folder."""
 
     def bwrap_command(self, visible: Sequence[str]) -> list[str]:
-        """What to put before a command; it becomes the first process of its pid space."""
-        shown = [*_SYSTEM_PATHS, *_interpreter_paths()]
+        """The words to put before a command, which becomes process 1 of a pid namespace."""
+        visible_paths = [*_SYSTEM_PATHS, *_interpreter_paths()]
         return [
             shutil.which(BWRAP) or BWRAP,
             *("--unshare-all", "--die-with-parent", "--new-session", "--as-pid-1"),
             *(("--share-net",) if self.network else ()),
-            # To give each call its namespaces and its /tmp, and to drop these again before it begins.
+            # Needed to make the namespaces and the /tmp of each call; dropped again before the call begins.
             *("--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SETPCAP"),
             *(() if self.network else ("--cap-add", "CAP_NET_ADMIN")),
-            *_bind_options("--ro-bind-try", shown),
+            *_bind_options("--ro-bind-try", visible_paths),
             *(word for path in self.hidden if Path(path).exists() for word in ("--tmpfs", path)),
             *_bind_options("--ro-bind-try", visible),
-            # If we are root, much of /proc/sys is ours to write whatever our capabilities.
+            # Root can write to much of /proc/sys even without capabilities.
             *("--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev", "--remount-ro", "/dev"),
-            *("--dir", "/tmp", "--remount-ro", "/"),  # noqa: S108 - each call puts its own there
+            *("--dir", "/tmp", "--remount-ro", "/"),  # noqa: S108 - each call mounts its own there
             *("--chdir", "/", "--"),
         ]
 
 
 def isolation_problem(isolation: Isolation) -> str | None:
-    """Why tools cannot be isolated here, in a sentence for the operator; None if they can."""
-    asked = "HOLDFAST_SANDBOX=isolated is not possible here"
+    """Why isolation is not possible here, as a sentence for the operator; None if it is."""
+    refusal = "HOLDFAST_SANDBOX=isolated is not possible here"
     if sys.platform != "linux":
-        return f"{asked}: it needs Linux. Set it to plain."
+        return f"{refusal}: it needs Linux. Set it to plain."
     if shutil.which(BWRAP) is None:
         return (
-            f"{asked}: bubblewrap (the program bwrap) is not installed. Install the package bubblewrap, or "
+            f"{refusal}: bubblewrap (the program bwrap) is not installed. Install the package bubblewrap, or "
             "set it to plain."
         )
     if covered := [path for path in (*_interpreter_paths(), *isolation.hidden) if _is_in_tmp(path)]:
-        return f"{asked}: {covered[0]} lies in /tmp, of which each tool has its own. Move it."
+        return f"{refusal}: {covered[0]} is in /tmp, but each tool has its own /tmp. Move it."
     network = "shared" if isolation.network else "own"
     command = [*isolation.bwrap_command(()), sys.executable, "-I", "-c", _PROBE, network]
     try:
-        tried = subprocess.run(  # noqa: S603 - our own command
+        completed = subprocess.run(  # noqa: S603 - our own command
             command, capture_output=True, timeout=_PROBE_SECONDS, check=False, env={}
         )
     except subprocess.TimeoutExpired:
-        return f"{asked}: bubblewrap does not answer."
-    if tried.returncode == 0:
+        return f"{refusal}: bubblewrap does not answer."
+    if completed.returncode == 0:
         return None
-    words = tried.stderr.decode(errors="replace").strip().splitlines() or [
-        f"exit {tried.returncode}"
+    lines = completed.stderr.decode(errors="replace").strip().splitlines() or [
+        f"exit {completed.returncode}"
     ]
     return (
-        f"{asked}: this machine does not let bubblewrap make namespaces ({words[-1]}). Allow user namespaces "
+        f"{refusal}: this machine does not let bubblewrap make namespaces ({lines[-1]}). Allow user namespaces "
         "(docs/sandbox.md says how), or set it to plain."
     )
 
 
 def _is_in_tmp(path: str) -> bool:
-    return Path(path).resolve().is_relative_to("/tmp")  # noqa: S108 - a question, not a use
+    return Path(path).resolve().is_relative_to("/tmp")  # noqa: S108 - compared, not used
 
 
 def _bind_options(option: str, paths: Sequence[str]) -> list[str]:
@@ -108,18 +108,20 @@ def _bind_options(option: str, paths: Sequence[str]) -> list[str]:
 
 
 def _interpreter_paths() -> list[str]:
-    """Our Python and the packages that it has, wherever links lead; and ourselves."""
-    named = [sys.prefix, sys.base_prefix, *package_folders(), str(source_folder() / "holdfast")]
-    found = {path for name in named for path in (name, str(Path(name).resolve())) if path != "/"}
-    return sorted(found, key=len)  # what lies in another comes after it
+    """The folders of our Python, its packages and Holdfast, with the targets of links."""
+    folders = [sys.prefix, sys.base_prefix, *package_folders(), str(source_folder() / "holdfast")]
+    paths = {
+        path for folder in folders for path in (folder, str(Path(folder).resolve())) if path != "/"
+    }
+    return sorted(paths, key=len)  # a folder inside another comes after it
 
 
 def package_folders() -> list[str]:
-    """Where our interpreter has its packages; tools may import them."""
+    """The package folders of our interpreter; tools may import from them."""
     names = ("site-packages", "dist-packages")
     return [path for path in sys.path if Path(path).name in names]
 
 
 def source_folder() -> Path:
-    """Where an interpreter that does not have us finds us."""
+    """The folder to add to ``sys.path`` of an interpreter that cannot import ``holdfast``."""
     return _SOURCE_FOLDER

@@ -1,5 +1,5 @@
-"""What the kernel's Landlock keeps from a tool although its user could: Holdfast's own files (Linux 5.13 and newer), and
-signals to others (Linux 6.12 and newer). Privileges must be gone.
+"""Restricts a tool by Landlock: hides Holdfast's own files (Linux 5.13 and newer) and refuses signals to other processes
+(Linux 6.12 and newer). The process must have dropped its privileges before.
 
 Runs in the sandbox's own processes; imports only the standard library.
 """
@@ -11,18 +11,18 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-# Landlock's calls have the same numbers on all machines.
+# Landlock's system calls have the same numbers on all architectures.
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _VERSION_FLAG: Final = 1
 _PATH_BENEATH: Final = 1
 _SCOPE_SIGNAL: Final = 2
-# The kinds of access that the kernel knows, by the version of its interface; each has all of those before.
+# How many kinds of access the kernel knows, by the version of its interface; a version adds to those before.
 _ACCESS_COUNTS: Final = {1: 13, 2: 14, 3: 15, 4: 15}
 _MAX_ACCESS_COUNT: Final = 16
-# Run, write, read, truncate, order a device about: the others are of folders.
+# Execute, write, read, truncate, ioctl: the kinds of access for files; the others are for folders.
 _FILE_ACCESS: Final = 1 | 2 | 4 | 1 << 14 | 1 << 15
 
-# Run, read, list.
+# Execute, read, list.
 _READ_ACCESS: Final = 1 | 4 | 8
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -33,40 +33,40 @@ def is_supported() -> bool:
 
 
 def restrict_signals() -> bool:
-    """From now on this process, and all it starts, can signal only each other, whatever the way. Whether this
-    kernel can do it. The filter cannot: it does not know the numbers of others' threads."""
+    """From now on this process, and all that it starts, can send signals only to each other. Returns whether the kernel
+    supports it. The seccomp filter cannot do this: it does not know the thread ids of other processes."""
     return _restrict(struct.pack("QQQ", 0, 0, _SCOPE_SIGNAL))
 
 
 def hide_paths(paths: Sequence[str], readable: Sequence[str] = ()) -> bool:
-    """From now on this process, and all it starts, can do nothing with these paths and what is below them: not
-    list, read, write or run it; ``but`` can be read and run, also if it is there. Whether this kernel can do it.
+    """From now on this process, and all that it starts, cannot list, read, write or execute these paths and what is
+    below them; except ``readable``, which can be read and executed. Returns whether the kernel supports it.
 
-    A path that leads to one of them can be passed, but not listed, and nothing new made right in it: Landlock knows
-    only what is allowed, and what is allowed of a folder is allowed of all in it.
+    A parent folder of a hidden path can be traversed, but not listed, and no files can be created directly in it:
+    Landlock has allow rules only, and a rule for a folder holds for everything in it.
     """
-    kinds = (
+    access = (
         (1 << _ACCESS_COUNTS.get(version, _MAX_ACCESS_COUNT)) - 1
         if (version := _abi_version()) > 0
         else 0
     )
-    if not kinds or not paths:
+    if not access or not paths:
         return False
-    seen = _visible_paths("/", [os.path.realpath(path) for path in paths])
-    allowed = [*((path, kinds) for path in seen), *((path, _READ_ACCESS) for path in readable)]
-    return _restrict(struct.pack("Q", kinds), allowed)
+    visible = _visible_paths("/", [os.path.realpath(path) for path in paths])
+    allowed = [*((path, access) for path in visible), *((path, _READ_ACCESS) for path in readable)]
+    return _restrict(struct.pack("Q", access), allowed)
 
 
 def _restrict(ruleset: bytes, allowed: Sequence[tuple[str, int]] = ()) -> bool:
-    """Whether the kernel keeps what is wanted, but for what is allowed of these paths. For good."""
+    """Apply the rule set for good, except for the access that is allowed to these paths. Returns whether it worked."""
     if sys.platform != "linux":
         return False
     rules = _libc.syscall(_CREATE_RULESET, ruleset, len(ruleset), 0)
     if rules < 0:
         return False
     try:
-        for path, kinds in allowed:
-            _allow(rules, path, kinds)
+        for path, access in allowed:
+            _allow(rules, path, access)
         return bool(_libc.syscall(_RESTRICT_SELF, rules, 0) == 0)
     finally:
         os.close(rules)
@@ -81,7 +81,7 @@ def _abi_version() -> int:
 
 
 def _visible_paths(folder: str, hidden: Sequence[str]) -> Iterator[str]:
-    """The place, if nothing in it is hidden; else what of it is not."""
+    """The folder itself if nothing in it is hidden; else the paths in it that are not."""
     if folder in hidden:
         return
     inside = [path for path in hidden if path.startswith(f"{folder.rstrip('/')}/")]
@@ -95,7 +95,7 @@ def _visible_paths(folder: str, hidden: Sequence[str]) -> Iterator[str]:
 def _list_entries(folder: str) -> list[str]:
     try:
         with os.scandir(folder) as found:
-            # Where a link leads is seen or hidden by itself.
+            # The target of a link has its own rule.
             return [entry.path for entry in found if not entry.is_symlink()]
     except OSError:
         return []
@@ -104,7 +104,7 @@ def _list_entries(folder: str) -> list[str]:
 def _allow(rules: int, path: str, access: int) -> None:
     try:
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    except OSError:  # gone meanwhile
+    except OSError:  # it was removed meanwhile
         return
     try:
         allowed = access if os.path.isdir(path) else access & _FILE_ACCESS  # noqa: PTH112 - no more imports than needed

@@ -1,7 +1,7 @@
-"""Custom tools in processes of their own, forked from a warm one (`fork_server.py`).
+"""Runs custom tools in processes that a fork server forks (`fork_server.py`).
 
-This side knows descriptors, output and time; what a process may do is the fork server's affair, the tool's code,
-its arguments and return values are `child.py`'s.
+This module handles descriptors, output and timeouts. The fork server confines the processes; `child.py` runs the
+tool's code and converts its arguments and return values.
 """
 
 import asyncio
@@ -27,16 +27,16 @@ from holdfast.errors import BackendError, ToolError
 from holdfast.ports.sandbox import SandboxCall, SandboxLimits, SandboxResult
 
 MAX_OUTPUT_BYTES: Final = 1024 * 1024
-"""Kept of each of stdout and stderr; the rest is read and dropped, so that the tool never blocks."""
+"""How much of each of stdout and stderr is kept; the rest is read and dropped, so that the tool never blocks."""
 
 MAX_RESULT_BYTES: Final = 4 * 1024 * 1024
-"""The longest return of wire-v1 §2.5, 1,000,000 characters, at four bytes each."""
+"""The longest return value of wire-v1 §2.5, 1,000,000 characters, at four bytes each."""
 
 _REAP_SECONDS: Final = 5.0
-"""For a killed process to be gone; only one that hangs inside the kernel takes so long."""
+"""How long to wait for a killed process to end; only one that hangs inside the kernel takes so long."""
 
 _GRACE_SECONDS: Final = 0.5
-"""For the answer of a process that ended, or the end of one whose answer cannot be read."""
+"""How long to wait for the answer of a process that ended, or for the end of one that has answered."""
 
 _MAX_REPORT_BYTES: Final = 1000
 
@@ -54,8 +54,8 @@ class SubprocessSandbox:
         hidden: tuple[Path, ...] = (),
         max_concurrent: int | None = None,
     ) -> None:
-        """Without ``environments`` no requirements can be installed, without ``isolation`` the level is plain. What
-        is ``hidden`` tools cannot reach at all, where the kernel can hide it."""
+        """Without ``environments`` no requirements can be installed; without ``isolation`` the level is plain. Tools
+        cannot access the ``hidden`` paths, where the kernel supports that."""
         self._slots = asyncio.Semaphore(max_concurrent or 2 * (os.cpu_count() or 1))
         self._limits = limits or SandboxLimits()
         self._environments = environments
@@ -83,18 +83,18 @@ class SubprocessSandbox:
 
     @contextlib.asynccontextmanager
     async def _forked_child(self, environment: Path | None) -> AsyncIterator["_Child"]:
-        """A process that waits for its request; dead, with all that it started, at the end."""
-        with contextlib.ExitStack() as lent:
-            child = await self._fork(environment, lent)
+        """A process that waits for its request; killed, with all that it started, at the end."""
+        with contextlib.ExitStack() as borrowed:
+            child = await self._fork(environment, borrowed)
             try:
                 yield child
             finally:
                 child.kill()
                 await finish_despite_cancel(_clean_up(child))
 
-    async def _fork(self, environment: Path | None, lent: contextlib.ExitStack) -> "_Child":
-        for _ in range(2):  # a fork server that died, by whatever hand, is replaced
-            server = lent.enter_context(self._pool.borrow(environment))
+    async def _fork(self, environment: Path | None, borrowed: contextlib.ExitStack) -> "_Child":
+        for _ in range(2):  # a fork server that died is replaced
+            server = borrowed.enter_context(self._pool.borrow(environment))
             with contextlib.suppress(OSError, EOFError):
                 return await _Child.fork_from(server)
         raise BackendError("The tool sandbox could not start a process.")
@@ -102,33 +102,33 @@ class SubprocessSandbox:
     async def _run_call(self, child: "_Child", call: SandboxCall) -> SandboxResult:
         loop = asyncio.get_running_loop()
         started_at = loop.time()
-        asking = asyncio.create_task(child.ask(_encode_request(call)))
-        child.resources.callback(asking.cancel)
-        flooding = asyncio.create_task(child.wait_for_excess_output(self._limits.output_bytes))
-        child.resources.callback(flooding.cancel)
+        answer_task = asyncio.create_task(child.ask(_encode_request(call)))
+        child.resources.callback(answer_task.cancel)
+        excess_task = asyncio.create_task(child.wait_for_excess_output(self._limits.output_bytes))
+        child.resources.callback(excess_task.cancel)
         done, _ = await asyncio.wait(
-            {asking, flooding, child.exit_task},
+            {answer_task, excess_task, child.exit_task},
             timeout=call.timeout_seconds,
             return_when=asyncio.FIRST_COMPLETED,
         )
         duration_seconds = loop.time() - started_at
-        if done and flooding not in done:
-            # The answer and the end come together, as a rule in this order; few need to be told to end.
-            await asyncio.wait({asking, child.exit_task}, timeout=_GRACE_SECONDS)
+        if done and excess_task not in done:
+            # The exit follows the answer at once; few processes need to be killed.
+            await asyncio.wait({answer_task, child.exit_task}, timeout=_GRACE_SECONDS)
         child.kill()
         await asyncio.wait({child.exit_task}, timeout=_REAP_SECONDS)
         if not done:
-            verdict = _timeout_result(call.timeout_seconds)
-        elif flooding in done:
-            verdict = _failed_result(
+            outcome = _timeout_result(call.timeout_seconds)
+        elif excess_task in done:
+            outcome = _failed_result(
                 f"The tool wrote more than {self._limits.output_bytes} bytes of output."
             )
         else:
-            verdict = _call_result(
-                _result_if_done(asking), _result_if_done(child.exit_task), self._limits
+            outcome = _call_result(
+                _result_if_done(answer_task), _result_if_done(child.exit_task), self._limits
             )
         return SandboxResult(
-            **verdict,
+            **outcome,
             stdout=child.stdout.read_lines(),
             stderr=child.stderr.read_lines(),
             duration_seconds=duration_seconds,
@@ -148,7 +148,7 @@ def _encode_request(call: SandboxCall) -> bytes:
 
 
 class _Output:
-    """One stream of the tool, read as it comes so that the tool never blocks."""
+    """One output stream of the tool, read as data arrives so that the tool never blocks."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -159,7 +159,7 @@ class _Output:
         asyncio.get_running_loop().add_reader(fd, self._read)
 
     def read_lines(self) -> tuple[str, ...]:
-        """What a tool that ended has written, the rest of it taken from the pipe first."""
+        """The lines that the tool has written; call it when the tool has ended."""
         while len(self._buffer) < MAX_OUTPUT_BYTES and self._read():
             pass
         return tuple(self._buffer.decode(errors="replace").splitlines())
@@ -208,15 +208,15 @@ class _Child:
                 stderr, their_stderr = _open_pipe(ours, theirs)
                 given = [their_channel.fileno(), their_stdout, their_stderr, their_report.fileno()]
                 socket.send_fds(server.control, [b"f"], given)
-            # Tool code runs only once we know whom to kill: the fork waits for its request, and ends
-            # when the channel closes without one.
+            # We know the pid before any tool code runs: the fork waits for its request, and exits when the channel
+            # closes without one.
             (pid,) = struct.unpack("!q", await _receive_exactly(report, 8))
             ending = asyncio.create_task(_read_exit(report))
             ours.callback(ending.cancel)
             return cls(pid, server, channel, report, stdout, stderr, ending, ours.pop_all())
 
     async def ask(self, request: bytes) -> dict[str, Any] | None:
-        """The answer, or None: the channel is open to the tool's code, so anything may come."""
+        """Send the request and return the answer; None if it cannot be read: the tool's code may write to the channel."""
         header = struct.pack("!q", len(request))
         try:
             await asyncio.get_running_loop().sock_sendall(self.channel, header + request)
@@ -227,7 +227,7 @@ class _Child:
         return answer if isinstance(answer, dict) else None
 
     async def wait_for_excess_output(self, max_bytes: int) -> None:
-        """Returns when the tool has written more than that."""
+        """Return when the tool has written more than that."""
         more = asyncio.Event()
         for output in (self.stdout, self.stderr):
             output.on_data = more.set
@@ -236,9 +236,9 @@ class _Child:
             more.clear()
 
     def kill(self) -> None:
-        """Have everything killed that the call started, if something is left of it."""
+        """Have the fork server kill every process of the call that is left."""
         if not self.exit_task.done():
-            with contextlib.suppress(OSError):  # the other side was faster
+            with contextlib.suppress(OSError):  # the other side has closed it
                 self.report.shutdown(socket.SHUT_WR)
         elif _result_if_done(self.exit_task) is None:
             self.server.kill_orphans(self.pid)
@@ -290,15 +290,15 @@ async def _clean_up(child: _Child) -> None:
 
 
 async def _read_exit(report: socket.socket) -> _Exit | None:
-    """How the process ended; None if the fork server died and nobody knows."""
+    """How the process ended; None if the fork server died and it is not known."""
     loop = asyncio.get_running_loop()
-    words = b""
+    data = b""
     try:
         while chunk := await loop.sock_recv(report, _MAX_REPORT_BYTES):
-            words += chunk
+            data += chunk
     except OSError:
         return None
-    return _Exit(**json.loads(words)) if words else None
+    return _Exit(**json.loads(data)) if data else None
 
 
 async def _receive_exactly(source: socket.socket, size: int) -> bytes:

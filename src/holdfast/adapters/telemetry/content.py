@@ -1,4 +1,4 @@
-"""What was said, in the form of OpenTelemetry's GenAI conventions. Only for operators who ask for it."""
+"""Messages as OpenTelemetry's GenAI conventions define them. Used only if the operator asks for content."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -15,8 +15,8 @@ def input_messages(history: Iterable[Message]) -> str:
 
 def output_messages(answer: Answer) -> str:
     parts = [*map(_part, answer.content), *map(_call, answer.tool_calls)]
-    said = {"role": "assistant", "parts": parts, "finish_reason": answer.finish}
-    return _json([said])
+    message = {"role": "assistant", "parts": parts, "finish_reason": answer.finish}
+    return _json([message])
 
 
 def tool_result(returned: ToolReturn) -> str:
@@ -43,7 +43,7 @@ def _part(part: Part) -> dict[str, Any]:
         case Thinking(text=text):
             return {"type": "reasoning", "content": text}
         case _:
-            # A picture is worth more bytes than a span can carry.
+            # An image is too large for a span.
             return {"type": type(part).__name__.lower()}
 
 

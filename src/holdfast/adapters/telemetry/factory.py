@@ -1,4 +1,4 @@
-"""Which telemetry the settings mean."""
+"""Opens the telemetry that the settings ask for."""
 
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 def open_telemetry(
     endpoint: str | None, *, metrics: bool, with_content: bool
 ) -> "OtelTelemetry | None":
-    """None if nobody watches: then nothing of it is loaded."""
+    """None if neither traces nor metrics are on; then OpenTelemetry is not imported."""
     if endpoint is None and not metrics:
         return None
     try:

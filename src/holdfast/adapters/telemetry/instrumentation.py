@@ -1,4 +1,4 @@
-"""The model and the toolbox, watched: each call is a span and some figures. The engine does not know."""
+"""Wrappers of the model and the toolbox that record a span and metrics of each call."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
@@ -23,26 +23,26 @@ from holdfast.ports.toolbox import BuiltinSpec, Toolbox, ToolContext
 
 class InstrumentedModel:
     def __init__(
-        self, model: Model, tracer: Tracer, numbers: Metrics, *, with_content: bool
+        self, model: Model, tracer: Tracer, recorder: Metrics, *, with_content: bool
     ) -> None:
         self._model = model
         self._tracer = tracer
-        self._metrics = numbers
+        self._metrics = recorder
         self._with_content = with_content
 
     @asynccontextmanager
     async def ask(self, question: Question) -> AsyncIterator[AsyncIterator[ModelEvent]]:
-        about = _question_attributes(question)
+        attributes = _question_attributes(question)
         if self._with_content:
-            about["gen_ai.input.messages"] = content.input_messages(question.history)
+            attributes["gen_ai.input.messages"] = content.input_messages(question.history)
         name = f"chat {question.choice.name}"
         call = _CallMetrics(self._metrics, question.choice)
-        with call, open_span(self._tracer, name, SpanKind.CLIENT, about) as span:
+        with call, open_span(self._tracer, name, SpanKind.CLIENT, attributes) as span:
             async with (
                 self._model.ask(question) as events,
-                aclosing(self._record_events(events, span, call)) as heard,
+                aclosing(self._record_events(events, span, call)) as events_read,
             ):
-                yield heard
+                yield events_read
 
     async def _record_events(
         self, events: AsyncIterator[ModelEvent], span: Span, call: "_CallMetrics"
@@ -62,10 +62,10 @@ class InstrumentedModel:
 
 
 class _CallMetrics:
-    """The figures of one model call."""
+    """The metrics of one model call."""
 
-    def __init__(self, numbers: Metrics, choice: ModelChoice) -> None:
-        self._metrics = numbers
+    def __init__(self, recorder: Metrics, choice: ModelChoice) -> None:
+        self._metrics = recorder
         self._labels = {
             "gen_ai__operation__name": "chat",
             "gen_ai__provider__name": _provider_name(choice),
@@ -77,8 +77,8 @@ class _CallMetrics:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         error = {"error__type": kind.__name__} if kind else {}
-        spent = perf_counter() - self._started_at
-        self._metrics.record(metrics.CALL_SECONDS, spent, **self._labels, **error)
+        seconds = perf_counter() - self._started_at
+        self._metrics.record(metrics.CALL_SECONDS, seconds, **self._labels, **error)
 
     def record_first_chunk(self) -> float:
         seconds = perf_counter() - self._started_at
@@ -93,30 +93,30 @@ class _CallMetrics:
 
 class InstrumentedToolbox:
     def __init__(
-        self, toolbox: Toolbox, tracer: Tracer, numbers: Metrics, *, with_content: bool
+        self, toolbox: Toolbox, tracer: Tracer, recorder: Metrics, *, with_content: bool
     ) -> None:
         self._toolbox = toolbox
         self._tracer = tracer
-        self._metrics = numbers
+        self._metrics = recorder
         self._with_content = with_content
 
     def builtin_tools(self) -> Sequence[BuiltinSpec]:
         return self._toolbox.builtin_tools()
 
     async def run(self, tool: Tool, planned: PlannedCall, context: ToolContext) -> ToolReturn:
-        about: dict[str, AttributeValue] = {
+        attributes: dict[str, AttributeValue] = {
             "gen_ai.operation.name": "execute_tool",
             "gen_ai.tool.name": tool.name,
             "gen_ai.tool.call.id": planned.call.id,
         }
         if self._with_content:
-            about["gen_ai.tool.call.arguments"] = planned.call.arguments
-        began = perf_counter()
-        # As on record: what a call did that broke is not known.
+            attributes["gen_ai.tool.call.arguments"] = planned.call.arguments
+        started_at = perf_counter()
+        # As in the store: the effect of a call that raised is not known.
         outcome: str = Outcome.UNKNOWN
         name = f"execute_tool {tool.name}"
         try:
-            with open_span(self._tracer, name, SpanKind.INTERNAL, about) as span:
+            with open_span(self._tracer, name, SpanKind.INTERNAL, attributes) as span:
                 returned = await self._toolbox.run(tool, planned, context)
                 outcome = returned.outcome
                 self._record_return(span, returned)
@@ -125,7 +125,7 @@ class InstrumentedToolbox:
             outcome = Outcome.KILLED
             raise
         finally:
-            self._metrics.record(metrics.TOOL_SECONDS, perf_counter() - began, outcome=outcome)
+            self._metrics.record(metrics.TOOL_SECONDS, perf_counter() - started_at, outcome=outcome)
 
     async def run_source(
         self,
@@ -150,14 +150,14 @@ class InstrumentedToolbox:
 
 def _question_attributes(question: Question) -> dict[str, AttributeValue]:
     choice = question.choice
-    told = {
+    attributes = {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": _provider_name(choice),
         "gen_ai.request.model": choice.name,
         "gen_ai.request.max_tokens": choice.settings.max_output_tokens,
         "gen_ai.request.temperature": choice.settings.temperature,
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in attributes.items() if value is not None}
 
 
 def _answer_attributes(answer: Answer) -> dict[str, AttributeValue]:

@@ -1,7 +1,7 @@
-"""The figures of a server: what is counted and measured, and by what it can be told apart.
+"""The metrics of a server and their labels.
 
-Names and buckets are those of OpenTelemetry's conventions where there are some. Nothing that callers may name freely and
-without end is a label, except a model.
+Names and buckets follow OpenTelemetry's conventions where there are some. No label has values that callers can choose
+freely, except the model.
 """
 
 from collections.abc import Callable, Iterable
@@ -10,7 +10,7 @@ from typing import Final
 from msgspec import Struct
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
-# Seconds: from a token to a long tool.
+# Seconds: from one token to a long tool call.
 _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 _FIRST_CHUNK: Final = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48)
 _CANCEL: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5)
@@ -21,7 +21,7 @@ class Metric(Struct, frozen=True):
     name: str
     unit: str
     description: str
-    # None: it is counted, not measured.
+    # None: a counter. Else a histogram.
     buckets: tuple[float, ...] | None = None
 
 
@@ -87,19 +87,19 @@ class Metrics:
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
         self._counters = {
-            figure: meter.create_counter(figure.name, figure.unit, figure.description)
-            for figure in RECORDED_METRICS
-            if figure.buckets is None
+            metric: meter.create_counter(metric.name, metric.unit, metric.description)
+            for metric in RECORDED_METRICS
+            if metric.buckets is None
         }
         self._histograms = {
-            figure: meter.create_histogram(
-                figure.name,
-                figure.unit,
-                figure.description,
-                explicit_bucket_boundaries_advisory=figure.buckets,
+            metric: meter.create_histogram(
+                metric.name,
+                metric.unit,
+                metric.description,
+                explicit_bucket_boundaries_advisory=metric.buckets,
             )
-            for figure in RECORDED_METRICS
-            if figure.buckets is not None
+            for metric in RECORDED_METRICS
+            if metric.buckets is not None
         }
 
     def count(self, metric: Metric, **labels: Label) -> None:
@@ -109,7 +109,7 @@ class Metrics:
         self._histograms[metric].record(value, _attributes(labels))
 
     def observe(self, metric: Metric, value: Callable[[], int]) -> None:
-        """Ask for the figure whenever somebody wants to see it; it is asked for from another thread."""
+        """Call ``value`` whenever the metric is exported; the call comes from another thread."""
 
         def observe(_options: CallbackOptions) -> Iterable[Observation]:
             return [Observation(value())]
@@ -120,5 +120,5 @@ class Metrics:
 
 
 def _attributes(labels: dict[str, Label]) -> dict[str, str | int]:
-    """Conventions write their labels with dots, which Python cannot."""
+    """The labels by the names of the conventions, in which a dot stands for our double underscore."""
     return {name.replace("__", "."): value for name, value in labels.items() if value is not None}

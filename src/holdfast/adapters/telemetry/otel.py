@@ -1,7 +1,7 @@
-"""Telemetry by OpenTelemetry: traces and figures to a collector, and figures for Prometheus to fetch.
+"""Telemetry by OpenTelemetry: traces and metrics for a collector, and metrics for Prometheus.
 
-The providers are this server's own and not the process's: no library finds them, and nothing but what is written here is
-sent. What people, models and tools say goes out only where the operator asked for it.
+The tracer and meter providers are not registered globally: no library finds them, and nothing is sent but what this
+package records. Messages and tool results are sent only if the operator asks for it.
 """
 
 import asyncio
@@ -32,10 +32,10 @@ from holdfast.core.steps import Step
 from holdfast.ports.model import Model
 from holdfast.ports.toolbox import Toolbox
 
-# How long a collector may take to accept what it is sent, also when the server stops.
+# How long a collector may take to accept data, also when the server stops.
 _EXPORT_SECONDS = 3
 
-_current_run: ContextVar[RunSpans | None] = ContextVar("carried", default=None)
+_current_run: ContextVar[RunSpans | None] = ContextVar("current", default=None)
 
 
 class OtelTelemetry:
@@ -63,7 +63,7 @@ class OtelTelemetry:
 
     @classmethod
     def export_to(cls, endpoint: str | None, *, with_content: bool = False) -> "OtelTelemetry":
-        """Send to the collector at this address, if there is one."""
+        """With exporters to the collector at this address, if there is one."""
         if endpoint is None:
             return cls(with_content=with_content)
         base = endpoint.rstrip("/")
@@ -76,9 +76,9 @@ class OtelTelemetry:
         )
 
     async def aclose(self) -> None:
-        """Send what has not been sent yet."""
-        ends = (self._traces.shutdown, self._meters.shutdown)
-        await asyncio.gather(*(asyncio.to_thread(end) for end in ends))
+        """Send what has not been sent yet, and stop."""
+        shutdowns = (self._traces.shutdown, self._meters.shutdown)
+        await asyncio.gather(*(asyncio.to_thread(shutdown) for shutdown in shutdowns))
 
     def instrument_model(self, model: Model) -> Model:
         return InstrumentedModel(
@@ -91,11 +91,11 @@ class OtelTelemetry:
         )
 
     def observe_runs(self, *, live: Callable[[], int], waiting: Callable[[], int]) -> None:
-        """Where the figures are found that change by themselves."""
+        """Observe the numbers of live and waiting runs whenever metrics are exported."""
         self._metrics.observe(metrics.LIVE, live)
         self._metrics.observe(metrics.WAITING, waiting)
 
-    # what the engine tells
+    # calls by the engine
 
     def trace_parent(self) -> str | None:
         return spans.current_trace_parent()
@@ -104,20 +104,20 @@ class OtelTelemetry:
         _current_run.set(RunSpans(self._tracer, run, agent))
 
     def step_started(self, step: Step) -> None:
-        carried = _current_run.get()
-        if carried is not None:
-            carried.step_began(step)
+        current = _current_run.get()
+        if current is not None:
+            current.step_began(step)
 
     def step_ended(self, step: Step) -> None:
         self._metrics.count(metrics.STEPS, status=step.status)
-        carried = _current_run.get()
-        if carried is not None:
-            carried.step_ended(step)
+        current = _current_run.get()
+        if current is not None:
+            current.step_ended(step)
 
     def run_ended(self, run: Run) -> None:
-        carried = _current_run.get()
-        if carried is not None and carried.run_id == run.id:
-            carried.run_ended(run)
+        current = _current_run.get()
+        if current is not None and current.run_id == run.id:
+            current.run_ended(run)
             _current_run.set(None)
         stop = run.stop_reason
         self._metrics.count(metrics.RUNS, status=run.status, stop_reason=stop)
@@ -129,28 +129,28 @@ class OtelTelemetry:
             self._metrics.record(metrics.CANCEL_SECONDS, waited)
 
     def run_released(self) -> None:
-        carried = _current_run.get()
-        if carried is not None:
-            carried.interrupt()
+        current = _current_run.get()
+        if current is not None:
+            current.interrupt()
             _current_run.set(None)
 
-    # what the door tells
+    # calls by the HTTP layer
 
     @contextmanager
     def trace_request(
         self, method: str, path: str, headers: Mapping[str, str]
     ) -> Iterator["_Request"]:
-        about = {"http.request.method": method, "url.path": path}
-        sent_in = spans.parse_trace_parent(headers.get("traceparent"))
-        began = perf_counter()
-        with spans.open_span(self._tracer, method, SpanKind.SERVER, about, sent_in) as span:
+        attributes = {"http.request.method": method, "url.path": path}
+        parent = spans.parse_trace_parent(headers.get("traceparent"))
+        started_at = perf_counter()
+        with spans.open_span(self._tracer, method, SpanKind.SERVER, attributes, parent) as span:
             answer = _Request(span, method)
             try:
                 yield answer
             finally:
                 self._metrics.record(
                     metrics.REQUEST_SECONDS,
-                    perf_counter() - began,
+                    perf_counter() - started_at,
                     http__request__method=method,
                     http__route=answer.route,
                     http__response__status_code=answer.status,
@@ -161,7 +161,7 @@ class OtelTelemetry:
 
 
 def _resource() -> Resource:
-    """Who we are; ``OTEL_SERVICE_NAME`` and ``OTEL_RESOURCE_ATTRIBUTES`` say more."""
+    """The name and version of the service; ``OTEL_SERVICE_NAME`` and ``OTEL_RESOURCE_ATTRIBUTES`` override and add."""
     known = Resource.create({SERVICE_VERSION: __version__})
     if str(known.attributes.get(SERVICE_NAME)).startswith("unknown_service"):
         return known.merge(Resource({SERVICE_NAME: "holdfast"}))

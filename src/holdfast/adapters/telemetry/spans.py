@@ -1,6 +1,6 @@
-"""Spans by OpenTelemetry's conventions: a request, the run that it sent, its steps, their model and tool calls.
+"""Spans by OpenTelemetry's conventions: a request, the run that it started, its steps, their model and tool calls.
 
-What is being carried is a matter of the task: a span that begins in it belongs to the one that it is in.
+Each task has a current span; a span that starts in the task becomes its child.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,15 +23,15 @@ _ERROR_STATUSES = (RunStatus.FAILED, RunStatus.CANCELLED)
 
 
 class RunSpans:
-    """What this task carries: the run's span, and that of its step."""
+    """The span of the run that this task executes, and the span of its current step."""
 
     def __init__(self, tracer: Tracer, run: Run, agent: Agent) -> None:
         self._tracer = tracer
         self.run_id = run.id
-        sent_in = parse_trace_parent(run.request.trace_parent)
+        parent = parse_trace_parent(run.request.trace_parent)
         self._run = tracer.start_span(
             f"invoke_agent {agent.name}",
-            sent_in,
+            parent,
             attributes=_run_attributes(run, agent),
             links=_run_links(run),
         )
@@ -40,8 +40,8 @@ class RunSpans:
         self._token = contexts.attach(self._context)
 
     def step_began(self, step: Step) -> None:
-        about = {"holdfast.step.id": step.id, "gen_ai.request.model": step.model.name}
-        self._step = self._tracer.start_span("step", self._context, attributes=about)
+        attributes = {"holdfast.step.id": step.id, "gen_ai.request.model": step.model.name}
+        self._step = self._tracer.start_span("step", self._context, attributes=attributes)
         contexts.detach(self._token)
         self._token = contexts.attach(trace.set_span_in_context(self._step, self._context))
 
@@ -63,7 +63,7 @@ class RunSpans:
         self._close()
 
     def interrupt(self) -> None:
-        """It is not over, but this process does no more of it."""
+        """End the spans of a run that is not over, but goes on in another process or later."""
         if self._step is not None:
             _mark_failed(self._step, "interrupted")
             self._step.end()
@@ -88,34 +88,32 @@ def _run_attributes(run: Run, agent: Agent) -> dict[str, AttributeValue]:
 
 
 def _run_links(run: Run) -> list[Link]:
-    """A run that was interrupted is linked to the request, whose own span ended in another process."""
-    sent_in = trace.get_current_span(
-        parse_trace_parent(run.request.trace_parent)
-    ).get_span_context()
-    return [Link(sent_in)] if run.progress.recoveries and sent_in.is_valid else []
+    """A resumed run is linked to the request, whose own span ended in another process."""
+    parent = trace.get_current_span(parse_trace_parent(run.request.trace_parent)).get_span_context()
+    return [Link(parent)] if run.progress.recoveries and parent.is_valid else []
 
 
 def parse_trace_parent(trace_parent: str | None) -> Context:
-    """The place in a trace that it names; a place of its own if it names none."""
-    named = {"traceparent": trace_parent} if trace_parent else {}
-    return _propagator.extract(named, Context())
+    """The context that a W3C ``traceparent`` names; an empty one for None."""
+    headers = {"traceparent": trace_parent} if trace_parent else {}
+    return _propagator.extract(headers, Context())
 
 
 def current_trace_parent() -> str | None:
-    named: dict[str, str] = {}
-    _propagator.inject(named)
-    return named.get("traceparent")
+    headers: dict[str, str] = {}
+    _propagator.inject(headers)
+    return headers.get("traceparent")
 
 
 def usage_attributes(tokens: Usage) -> dict[str, AttributeValue]:
-    told = {
+    attributes = {
         "gen_ai.usage.input_tokens": tokens.prompt_tokens,
         "gen_ai.usage.output_tokens": tokens.completion_tokens,
         "gen_ai.usage.cache_read.input_tokens": tokens.cached_input_tokens,
         "gen_ai.usage.cache_creation.input_tokens": tokens.cache_write_tokens,
         "gen_ai.usage.details.reasoning_tokens": tokens.reasoning_tokens,
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in attributes.items() if value is not None}
 
 
 def _mark_failed(span: Span, kind: str) -> None:
@@ -131,7 +129,7 @@ def open_span(
     attributes: Mapping[str, AttributeValue],
     parent: Context | None = None,
 ) -> Iterator[Span]:
-    """A span around a piece of work. Of an error it tells the class, not the words: they may be somebody's."""
+    """A span around a piece of work. It records the class of an error, not its message, which may contain user data."""
     with tracer.start_as_current_span(
         name,
         parent,

@@ -1,5 +1,5 @@
-"""The agent as V1's tools expect it that have a parameter ``agent_state`` (wire-v1 §7.4). Its secrets are in the
-tool's environment and not here."""
+"""The agent's state for tools with a parameter ``agent_state``, as in V1 (wire-v1 §7.4). It contains no secrets; those
+are in the tool's environment."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ _PARAMETER = "agent_state"
 async def load_agent_state(
     services: Services, source: str, context: ToolContext
 ) -> dict[str, Any] | None:
-    """The agent as it is now; None if the source does not so much as mention it."""
+    """Load the agent's current state; None if the tool's source does not contain the word ``agent_state``."""
     if _PARAMETER not in source:
         return None
     return await services.store.read(lambda tx: _agent_state(tx, context))

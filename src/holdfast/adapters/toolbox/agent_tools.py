@@ -1,4 +1,4 @@
-"""The tools with which one agent speaks to others (wire-v1 §7.3)."""
+"""Built-in tools for sending messages to other agents (wire-v1 §7.3)."""
 
 import json
 
@@ -17,50 +17,61 @@ from holdfast.usecases import agent_messaging
 from holdfast.usecases.agent_messaging import Sender
 
 
-async def _ask_agent(hands: ToolServices, context: ToolContext, given: Arguments) -> str:
-    sender = await _load_sender(hands, context)
-    to, message = str(given["other_agent_id"]), str(given["message"])
+async def _ask_agent(
+    tool_services: ToolServices, context: ToolContext, arguments: Arguments
+) -> str:
+    sender = await _load_sender(tool_services, context)
+    to, message = str(arguments["other_agent_id"]), str(arguments["message"])
     try:
-        return await agent_messaging.ask(hands.services, sender, to, message, hands.timeout_seconds)
+        return await agent_messaging.ask(
+            tool_services.services, sender, to, message, tool_services.timeout_seconds
+        )
     except CallerError as error:
         raise ToolError(f"Error: {error}") from None
 
 
-async def _send_to_agent(hands: ToolServices, context: ToolContext, given: Arguments) -> str:
-    sender = await _load_sender(hands, context)
+async def _send_to_agent(
+    tool_services: ToolServices, context: ToolContext, arguments: Arguments
+) -> str:
+    sender = await _load_sender(tool_services, context)
     try:
         await agent_messaging.send(
-            hands.services, sender, str(given["other_agent_id"]), str(given["message"])
+            tool_services.services,
+            sender,
+            str(arguments["other_agent_id"]),
+            str(arguments["message"]),
         )
     except CallerError as error:
         raise ToolError(f"Error: {error}") from None
     return "Successfully sent message"
 
 
-async def _ask_matching_agents(hands: ToolServices, context: ToolContext, given: Arguments) -> str:
-    sender = await _load_sender(hands, context)
+async def _ask_matching_agents(
+    tool_services: ToolServices, context: ToolContext, arguments: Arguments
+) -> str:
+    sender = await _load_sender(tool_services, context)
     answers = await agent_messaging.ask_matching(
-        hands.services,
+        tool_services.services,
         sender,
-        str(given["message"]),
-        match_all=_tags(given, "match_all"),
-        match_some=_tags(given, "match_some"),
-        timeout_seconds=hands.timeout_seconds,
+        str(arguments["message"]),
+        match_all=_tags(arguments, "match_all"),
+        match_some=_tags(arguments, "match_some"),
+        timeout_seconds=tool_services.timeout_seconds,
     )
     return json.dumps(
-        [{"agent_id": agent_id, "response": said} for agent_id, said in answers.items()],
+        [{"agent_id": agent_id, "response": reply} for agent_id, reply in answers.items()],
         ensure_ascii=False,
     )
 
 
-async def _load_sender(hands: ToolServices, context: ToolContext) -> Sender:
+async def _load_sender(tool_services: ToolServices, context: ToolContext) -> Sender:
     return await agent_messaging.load_sender(
-        hands.services, context.organization_id, context.agent_id, context.run_id
+        tool_services.services, context.organization_id, context.agent_id, context.run_id
     )
 
 
-def _tags(given: Arguments, name: str) -> tuple[str, ...]:
-    tags = given.get(name) or ()
+def _tags(arguments: Arguments, name: str) -> tuple[str, ...]:
+    tags = arguments.get(name) or ()
     return (tags,) if isinstance(tags, str) else tuple(str(tag) for tag in tags)
 
 

@@ -1,4 +1,4 @@
-"""The tools that Holdfast brings along (wire-v1 §7.3), by name."""
+"""All built-in tools (wire-v1 §7.3), by name."""
 
 from collections.abc import Mapping
 
@@ -17,7 +17,7 @@ _SEND_MESSAGE = Builtin(
         kind=ToolKind.CORE,
         parameters=parameters(["message"], message=string_schema("What to say.")),
     ),
-    # Its argument is the message: whoever reads the run shows it.
+    # Its argument is the message to the user; clients read it from the call.
     constant_reply("Sent message successfully."),
 )
 

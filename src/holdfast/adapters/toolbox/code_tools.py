@@ -18,29 +18,29 @@ from holdfast.ports.toolbox import BuiltinSpec, ToolContext
 LANGUAGE = "python"
 
 
-async def _run_code(hands: ToolServices, context: ToolContext, given: Arguments) -> str:
-    language = str(given.get("language") or LANGUAGE)
+async def _run_code(tool_services: ToolServices, context: ToolContext, arguments: Arguments) -> str:
+    language = str(arguments.get("language") or LANGUAGE)
     if language != LANGUAGE:
         raise ToolError(f"Error: only {LANGUAGE} can be run here, not {language!r}.")
     try:
-        source = as_module(str(given["code"]))
+        source = as_module(str(arguments["code"]))
     except ToolSourceInvalid as error:
         raise ToolError(f"Error: {error}") from None
     call = SandboxCall(
         source=source,
         function=ENTRY_FUNCTION,
         arguments={},
-        timeout_seconds=hands.timeout_seconds,
+        timeout_seconds=tool_services.timeout_seconds,
         env=context.environment,
     )
-    result = await hands.sandbox.run(call)
-    said = {
+    result = await tool_services.sandbox.run(call)
+    output = {
         "results": [] if result.value is None else [result.value],
         "logs": {"stdout": list(result.stdout), "stderr": list(result.stderr)},
     }
     if result.status != "finished":
-        raise ToolError(json.dumps({**said, "error": result.error}, ensure_ascii=False))
-    return json.dumps(said, ensure_ascii=False)
+        raise ToolError(json.dumps({**output, "error": result.error}, ensure_ascii=False))
+    return json.dumps(output, ensure_ascii=False)
 
 
 CODE_TOOLS = (

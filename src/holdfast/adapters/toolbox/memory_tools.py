@@ -1,4 +1,4 @@
-"""The tools with which an agent edits its own memory blocks (wire-v1 §7.3)."""
+"""Built-in tools with which an agent edits its own memory blocks (wire-v1 §7.3)."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -29,7 +29,7 @@ Change = Callable[[str], str]
 
 
 def _find_editable_block(tx: Transaction, context: ToolContext, label: str) -> Block:
-    """The block of that label that the agent has in view, which it may edit."""
+    """The visible block with that label. Raises ToolError if there is none, or it is read-only."""
     blocks = _visible_blocks(tx, context)
     block = next((item for item in blocks if item.label == label), None)
     if block is None:
@@ -46,7 +46,7 @@ def _visible_blocks(tx: Transaction, context: ToolContext) -> Sequence[Block]:
 
 
 def _edit(tx: Transaction, context: ToolContext, label: str, now: datetime, change: Change) -> str:
-    """Change a block of the agent and every system message that shows it; returns the new value."""
+    """Change a block's value, update every system message that contains it, and return the new value."""
     block = _find_editable_block(tx, context, label)
     value = change(block.value)
     _save(tx, replace(block, value=value), now)
@@ -59,66 +59,70 @@ def _save(tx: Transaction, block: Block, now: datetime) -> None:
         system_prompt.rewrite_all(tx, agent_id, now)
 
 
-def _insert(tx: Transaction, context: ToolContext, given: Arguments, now: datetime) -> str:
-    line = int(given.get("insert_line", -1))
-    new = str(given["new_string"])
+def _insert(tx: Transaction, context: ToolContext, arguments: Arguments, now: datetime) -> str:
+    line = int(arguments.get("insert_line", -1))
+    new = str(arguments["new_string"])
     return _edit(
-        tx, context, given["label"], now, lambda value: block_edits.insert(value, new, line)
+        tx, context, arguments["label"], now, lambda value: block_edits.insert(value, new, line)
     )
 
 
-def _replace(tx: Transaction, context: ToolContext, given: Arguments, now: datetime) -> str:
-    old, new = str(given["old_string"]), str(given["new_string"])
+def _replace(tx: Transaction, context: ToolContext, arguments: Arguments, now: datetime) -> str:
+    old, new = str(arguments["old_string"]), str(arguments["new_string"])
     return _edit(
-        tx, context, given["label"], now, lambda value: block_edits.replace(value, old, new)
+        tx, context, arguments["label"], now, lambda value: block_edits.replace(value, old, new)
     )
 
 
-def _rethink(tx: Transaction, context: ToolContext, given: Arguments, now: datetime) -> str:
-    return _edit(tx, context, given["label"], now, lambda _: str(given["new_memory"]))
+def _rethink(tx: Transaction, context: ToolContext, arguments: Arguments, now: datetime) -> str:
+    return _edit(tx, context, arguments["label"], now, lambda _: str(arguments["new_memory"]))
 
 
-def _apply_patch(tx: Transaction, context: ToolContext, given: Arguments, now: datetime) -> str:
-    patch = str(given["patch"])
+def _apply_patch(tx: Transaction, context: ToolContext, arguments: Arguments, now: datetime) -> str:
+    patch = str(arguments["patch"])
     return _edit(
-        tx, context, given["label"], now, lambda value: block_edits.apply_patch(value, patch)
+        tx, context, arguments["label"], now, lambda value: block_edits.apply_patch(value, patch)
     )
 
 
-def _append(tx: Transaction, context: ToolContext, given: Arguments, now: datetime) -> str:
-    new = str(given["content"])
+def _append(tx: Transaction, context: ToolContext, arguments: Arguments, now: datetime) -> str:
+    new = str(arguments["content"])
     return _edit(
-        tx, context, given["label"], now, lambda value: f"{value}\n{new}" if value else new
+        tx, context, arguments["label"], now, lambda value: f"{value}\n{new}" if value else new
     )
 
 
-def _replace_content(tx: Transaction, context: ToolContext, given: Arguments, now: datetime) -> str:
-    old, new = str(given["old_content"]), str(given["new_content"])
+def _replace_content(
+    tx: Transaction, context: ToolContext, arguments: Arguments, now: datetime
+) -> str:
+    old, new = str(arguments["old_content"]), str(arguments["new_content"])
     return _edit(
-        tx, context, given["label"], now, lambda value: block_edits.replace(value, old, new)
+        tx, context, arguments["label"], now, lambda value: block_edits.replace(value, old, new)
     )
 
 
-async def _run_memory_command(hands: ToolServices, context: ToolContext, given: Arguments) -> str:
-    """One tool for all of it: what the others do, and blocks that come and go."""
-    command = str(given["command"])
+async def _run_memory_command(
+    tool_services: ToolServices, context: ToolContext, arguments: Arguments
+) -> str:
+    """The tool ``memory``: edits, creates, renames and deletes blocks."""
+    command = str(arguments["command"])
     if command == "create":
-        return await _create(hands, context, given)
+        return await _create(tool_services, context, arguments)
     if command not in _COMMANDS:
         known = ", ".join(["create", *_COMMANDS])
         raise ToolError(f"Error: there is no command {command!r}. The commands are: {known}.")
-    return await in_transaction(_COMMANDS[command])(hands, context, given)
+    return await in_transaction(_COMMANDS[command])(tool_services, context, arguments)
 
 
-async def _create(hands: ToolServices, context: ToolContext, given: Arguments) -> str:
-    services, label = hands.services, _label(given, "path")
+async def _create(tool_services: ToolServices, context: ToolContext, arguments: Arguments) -> str:
+    services, label = tool_services.services, _label(arguments, "path")
     now = services.clock.now()
     block = Block(
         id=services.ids.new_id(Kind.BLOCK),
         organization_id=context.organization_id,
         label=label,
-        value=str(given.get("file_text") or ""),
-        description=str(given.get("description") or "") or None,
+        value=str(arguments.get("file_text") or ""),
+        description=str(arguments.get("description") or "") or None,
         created_at=now,
         updated_at=now,
     )
@@ -133,10 +137,10 @@ async def _create(hands: ToolServices, context: ToolContext, given: Arguments) -
     return await services.store.write(work)
 
 
-def _delete(tx: Transaction, context: ToolContext, given: Arguments, now: datetime) -> str:
-    """The agent no longer has it. The block stays for others, and for whoever wants it back; but not one that is
-    this conversation's own: then the agent's is in view again, if it has one."""
-    block = _find_editable_block(tx, context, _label(given, "path"))
+def _delete(tx: Transaction, context: ToolContext, arguments: Arguments, now: datetime) -> str:
+    """Detach the block from the agent; the block itself stays, since other agents may have it. A block of this
+    conversation alone is deleted; the agent's block with the same label is visible again then."""
+    block = _find_editable_block(tx, context, _label(arguments, "path"))
     if block.thread_id is None:
         tx.agents.detach_block(context.agent_id, block.id)
     else:
@@ -145,35 +149,43 @@ def _delete(tx: Transaction, context: ToolContext, given: Arguments, now: dateti
     return f"Removed the memory block {block.label!r}."
 
 
-def _rename(tx: Transaction, context: ToolContext, given: Arguments, now: datetime) -> str:
-    """Another name, or with ``path`` another description."""
-    if given.get("path"):
-        block = _find_editable_block(tx, context, _label(given, "path"))
-        _save(tx, replace(block, description=_required_text(given, "description")), now)
+def _rename(tx: Transaction, context: ToolContext, arguments: Arguments, now: datetime) -> str:
+    """Change the label, or with ``path`` the description."""
+    if arguments.get("path"):
+        block = _find_editable_block(tx, context, _label(arguments, "path"))
+        _save(tx, replace(block, description=_required_text(arguments, "description")), now)
         return f"Changed the description of the memory block {block.label!r}."
-    block = _find_editable_block(tx, context, _label(given, "old_path"))
-    label = _label(given, "new_path")
+    block = _find_editable_block(tx, context, _label(arguments, "old_path"))
+    label = _label(arguments, "new_path")
     for agent_id in tx.blocks.holder_ids(block.id):
         _refuse_existing(tx, replace(context, agent_id=agent_id), label)
     _save(tx, replace(block, label=label), now)
     return f"Renamed the memory block {block.label!r} to {label!r}."
 
 
-def _replace_at_path(tx: Transaction, context: ToolContext, given: Arguments, now: datetime) -> str:
-    old, new = _required_text(given, "old_string"), str(given.get("new_string") or "")
+def _replace_at_path(
+    tx: Transaction, context: ToolContext, arguments: Arguments, now: datetime
+) -> str:
+    old, new = _required_text(arguments, "old_string"), str(arguments.get("new_string") or "")
     return _edit(
-        tx, context, _label(given, "path"), now, lambda value: block_edits.replace(value, old, new)
+        tx,
+        context,
+        _label(arguments, "path"),
+        now,
+        lambda value: block_edits.replace(value, old, new),
     )
 
 
-def _insert_at_path(tx: Transaction, context: ToolContext, given: Arguments, now: datetime) -> str:
-    line = given.get("insert_line")
+def _insert_at_path(
+    tx: Transaction, context: ToolContext, arguments: Arguments, now: datetime
+) -> str:
+    line = arguments.get("insert_line")
     change = partial(
         block_edits.insert,
-        text=_required_text(given, "insert_text"),
+        text=_required_text(arguments, "insert_text"),
         line=-1 if line is None else int(line),
     )
-    return _edit(tx, context, _label(given, "path"), now, change)
+    return _edit(tx, context, _label(arguments, "path"), now, change)
 
 
 _COMMANDS: dict[str, TransactionFunction] = {
@@ -184,14 +196,14 @@ _COMMANDS: dict[str, TransactionFunction] = {
 }
 
 
-def _required_text(given: Arguments, name: str) -> str:
-    if not given.get(name):
-        raise ToolError(f"Error: the command {given['command']!r} needs {name!r}.")
-    return str(given[name])
+def _required_text(arguments: Arguments, name: str) -> str:
+    if not arguments.get(name):
+        raise ToolError(f"Error: the command {arguments['command']!r} needs {name!r}.")
+    return str(arguments[name])
 
 
-def _label(given: Arguments, name: str) -> str:
-    return block_edits.label_from_path(_required_text(given, name))
+def _label(arguments: Arguments, name: str) -> str:
+    return block_edits.label_from_path(_required_text(arguments, name))
 
 
 def _refuse_existing(tx: Transaction, context: ToolContext, label: str) -> None:

@@ -1,4 +1,4 @@
-"""Looking for what was said before (wire-v1 §7.3)."""
+"""Built-in tool for searching earlier messages (wire-v1 §7.3)."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -20,35 +20,35 @@ DEFAULT_RESULTS = 5
 MAX_RESULTS = 50
 
 
-def _search(tx: Transaction, context: ToolContext, given: Arguments, now: datetime) -> str:
+def _search(tx: Transaction, context: ToolContext, arguments: Arguments, now: datetime) -> str:
     rows = tx.messages.search(
         context.agent_id,
-        str(given.get("query") or ""),
-        roles=given.get("roles") or [Role.USER, Role.ASSISTANT],
-        limit=min(max(int(given.get("limit") or DEFAULT_RESULTS), 1), MAX_RESULTS),
-        since=_parse_date(given, "start_date"),
-        until=_parse_date(given, "end_date", ends=True),
+        str(arguments.get("query") or ""),
+        roles=arguments.get("roles") or [Role.USER, Role.ASSISTANT],
+        limit=min(max(int(arguments.get("limit") or DEFAULT_RESULTS), 1), MAX_RESULTS),
+        since=_parse_date(arguments, "start_date"),
+        until=_parse_date(arguments, "end_date", ends=True),
     )
     if not rows:
         return json.dumps({"message": "No results found.", "results": []})
-    found = [_render_result(row, now) for row in rows]
+    results = [_render_result(row, now) for row in rows]
     return json.dumps(
-        {"message": f"Showing {len(found)} results:", "results": found}, ensure_ascii=False
+        {"message": f"Showing {len(results)} results:", "results": results}, ensure_ascii=False
     )
 
 
-def _parse_date(given: Arguments, name: str, *, ends: bool = False) -> datetime | None:
-    """A moment; a bare date as an end means the whole day."""
-    said = str(given.get(name) or "")
-    if not said:
+def _parse_date(arguments: Arguments, name: str, *, ends: bool = False) -> datetime | None:
+    """Parse a date or a time; a date as the end of a range includes the whole day."""
+    value = str(arguments.get(name) or "")
+    if not value:
         return None
     try:
-        moment = datetime.fromisoformat(said)
+        moment = datetime.fromisoformat(value)
     except ValueError:
         raise ToolError(
             f"Error: {name} must be a date such as 2026-01-31 or 2026-01-31T14:00:00+00:00."
         ) from None
-    if ends and len(said) <= len("2026-01-31"):
+    if ends and len(value) <= len("2026-01-31"):
         moment += timedelta(days=1, microseconds=-1)
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 

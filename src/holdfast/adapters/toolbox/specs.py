@@ -1,4 +1,4 @@
-"""What a built-in tool is made of: what the model is told of it, and the work."""
+"""The parts of a built-in tool: its description for the model, and the function that runs it."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ Arguments = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolServices:
-    """What a built-in tool may reach."""
+    """What a built-in tool may use."""
 
     services: Services
     sandbox: Sandbox
     timeout_seconds: float
 
 
-# Returns what the model is told; what cannot be done is a ToolError.
+# Returns the text for the model; raises ToolError if the call cannot be done.
 ToolFunction = Callable[[ToolServices, ToolContext, Arguments], Awaitable[str]]
 TransactionFunction = Callable[[Transaction, ToolContext, Arguments, datetime], str]
 
@@ -34,23 +34,25 @@ class Builtin:
 
 
 def in_transaction(function: TransactionFunction, *, only_reads: bool = False) -> ToolFunction:
-    """A tool that is one transaction and nothing else; nobody who writes waits for one that only reads."""
+    """A tool that runs the function in one transaction. One that only reads does not wait for writers."""
 
-    async def carry_out(hands: ToolServices, context: ToolContext, given: Arguments) -> str:
-        store, now = hands.services.store, hands.services.clock.now()
+    async def run(tool_services: ToolServices, context: ToolContext, arguments: Arguments) -> str:
+        store, now = tool_services.services.store, tool_services.services.clock.now()
         transact = store.read if only_reads else store.write
-        return await transact(lambda tx: function(tx, context, given, now))
+        return await transact(lambda tx: function(tx, context, arguments, now))
 
-    return carry_out
+    return run
 
 
 def constant_reply(reply: str) -> ToolFunction:
-    """A tool that does nothing but answer."""
+    """A tool that does nothing and returns the same text each time."""
 
-    async def carry_out(_hands: ToolServices, _context: ToolContext, _given: Arguments) -> str:
+    async def run(
+        _tool_services: ToolServices, _context: ToolContext, _arguments: Arguments
+    ) -> str:
         return reply
 
-    return carry_out
+    return run
 
 
 def string_schema(description: str) -> dict[str, Any]:

@@ -31,7 +31,7 @@ _RELATIONS = {
 }
 
 
-# The names of the parameter that ``include`` replaced.
+# For ``include_relationships``, the parameter that ``include`` replaced.
 _LEGACY_RELATIONS = {
     "memory": Relation.BLOCKS,
     "blocks": Relation.BLOCKS,
@@ -56,14 +56,14 @@ _LAST_RUN_FIELDS = ("last_stop_reason", "last_run_completion", "last_run_duratio
 def included_relations(
     include: Collection[str] | None, include_relationships: Collection[str] | None
 ) -> frozenset[Relation]:
-    """Nothing comes along unless it is named (wire-v1 §1.5)."""
+    """The relations to show. None is shown unless it is named (wire-v1 §1.5)."""
     named = [_RELATIONS.get(name) for name in include or ()]
     named += [_LEGACY_RELATIONS.get(name) for name in include_relationships or ()]
     return frozenset(relation for relation in named if relation)
 
 
 def new_agent(body: AgentCreate, project_id: str | None) -> NewAgent:
-    """``project_id`` holds if the body names no project."""
+    """``project_id`` is used if the body names no project."""
     return NewAgent(
         new_blocks=tuple(map(new_block, body.memory_blocks or ())),
         block_ids=tuple(dict.fromkeys(body.block_ids or ())),
@@ -123,7 +123,7 @@ def _tool_rules(given: Sequence[ToolRuleInput]) -> tuple[ToolRule, ...]:
 
 
 def _check_timeout(rule: ToolRuleInput) -> None:
-    """A timeout that would be ignored is a mistake that somebody would find out too late."""
+    """Refuse a timeout that would have no effect: the caller would notice too late."""
     seconds, outcome = rule.approval_timeout_seconds, rule.approval_on_timeout
     if rule.type != "requires_approval" and (seconds is not None or outcome is not None):
         raise Unprocessable(

@@ -14,7 +14,7 @@ from holdfast.http.letta_v1.schemas.approvals import DecideBody
 
 
 def approval_decisions(body: DecideBody, calls: Sequence[str]) -> list[Decision]:
-    """What somebody decided on a request with these calls."""
+    """The decisions of a body about a request with these calls."""
     if (body.approve is None) is (body.approvals is None):
         raise Unprocessable("Send either 'approve', for all calls, or 'approvals', one for each.")
     if body.approve is not None:
@@ -26,7 +26,7 @@ def approval_decisions(body: DecideBody, calls: Sequence[str]) -> list[Decision]
 
 
 def parse_entry(entry: wire.Entry, decided_by: str | None) -> Decision:
-    """``decided_by`` holds for every entry that does not name somebody else."""
+    """``decided_by`` is used unless the entry has its own."""
     if isinstance(entry, wire.ToolReturnEntry):
         return parse_tool_return(entry, decided_by)
     if entry.arguments is not None and not entry.approve:
@@ -41,7 +41,7 @@ def parse_entry(entry: wire.Entry, decided_by: str | None) -> Decision:
 
 
 def parse_tool_return(entry: wire.ToolReturnEntry, decided_by: str | None = None) -> Decision:
-    """The client ran the call itself, so the server must not."""
+    """A result means that the client ran the call itself, so the server must not run it."""
     outcome = Outcome.FINISHED if entry.status == "success" else Outcome.FAILED
     returned = ToolReturn(
         call_id=entry.tool_call_id,

@@ -3,7 +3,7 @@
 from holdfast.http.letta_v1.schemas.blocks import BlockCreate, BlockUpdate
 from holdfast.usecases.blocks import NewBlock
 
-# Null clears these; of the other fields it is ignored.
+# Null clears these fields and leaves all others unchanged.
 _CLEARABLE = frozenset({"description", "template_name", "hidden", "project_id"})
 
 
@@ -24,7 +24,7 @@ def new_block(body: BlockCreate) -> NewBlock:
 
 
 def block_changes(body: BlockUpdate) -> dict[str, object]:
-    """The fields that an update changes, by their names in ``core.memory.Block``."""
+    """The fields that an update changes, by their names in ``core.blocks.Block``."""
     given = body.model_dump(exclude_unset=True)
     changes = {
         name: value for name, value in given.items() if value is not None or name in _CLEARABLE

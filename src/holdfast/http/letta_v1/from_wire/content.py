@@ -27,7 +27,7 @@ def parse_content(content: wire.ContentInput) -> tuple[VisiblePart, ...]:
 
 
 def parse_parts(content: wire.ContentInput) -> tuple[VisiblePart, ...]:
-    """Words and pictures. What else a client repeats of a model's answer is not the user's to say."""
+    """Texts and images. Other parts come from a model's answer, which clients may send back: they are dropped."""
     if isinstance(content, str):
         return (Text(content),)
     found: list[VisiblePart] = []
@@ -74,7 +74,7 @@ def _image_from_data_url(url: str) -> Image:
 
 
 def _image_from_data(media_type: str, data: str, detail: str | None = None) -> Image:
-    """A picture that a provider can read: a bad one would be refused there, in words about us."""
+    """Check that providers can read the image: their own refusal would not help the caller."""
     if not media_type.lower().startswith("image/"):
         raise InvalidArgument(f"'{media_type}' is not the media type of an image.")
     try:
@@ -83,7 +83,7 @@ def _image_from_data(media_type: str, data: str, detail: str | None = None) -> I
         raise InvalidArgument("The data of an image is not base64.") from None
     if not decoded:
         raise InvalidArgument("The data of an image is empty.")
-    # A wrong name would be refused by the provider in this turn and in every later one.
+    # With a wrong media type, the provider would refuse this request and every later one of the thread.
     kind = images.detect_media_type(decoded)
     if kind is None:
         raise InvalidArgument(f"The data of an image cannot be used: {images.NOT_AN_IMAGE}.")

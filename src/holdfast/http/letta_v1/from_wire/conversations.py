@@ -49,7 +49,7 @@ def _shared_fields(body: ConversationFields) -> dict[str, Any]:
 
 
 def new_send(thread: Thread, body: ConversationSend) -> NewSend:
-    """A background send is known again if it is repeated, by its otids (wire-v1 §4.8)."""
+    """A background send has a key made of its otids, so that a repeated one is recognised (wire-v1 §4.8)."""
     is_direct = conversation_id(thread.id, thread.agent_id) is None
     new = send.new_send(
         thread.agent_id,

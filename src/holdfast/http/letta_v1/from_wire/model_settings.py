@@ -14,7 +14,7 @@ from holdfast.http.letta_v1.schemas.model_settings import (
 )
 from holdfast.usecases.model_choice import RequestedModel
 
-# What only V1's own loops and servers did with a configuration.
+# Settings that only V1's own agent loops and model servers used.
 _V1_ONLY_KEYS = (
     "put_inner_thoughts_in_kwargs",
     "return_logprobs",
@@ -28,15 +28,15 @@ _NO_EFFECT_WARNING = "{} has no effect here: it was for a server of V1's own."
 
 
 def dump_sent_fields(part: BaseModel | None) -> dict[str, Any] | None:
-    """The caller's own words: what was sent and nothing else."""
+    """Only the fields that the caller sent, as they were sent."""
     return part.model_dump(mode="json", exclude_unset=True) if part else None
 
 
 def requested_model(body: AgentFields) -> RequestedModel:
-    """What create or update says about the model. The old full configuration wins over ``model``."""
+    """The model that a create or an update asks for. ``llm_config``, the old form, wins over ``model``."""
     config = body.llm_config
     settings = core_settings(body.model_settings) if body.model_settings else None
-    told = RequestedModel(
+    request = RequestedModel(
         handle=body.model,
         context_window=body.context_window_limit,
         settings=settings,
@@ -46,20 +46,20 @@ def requested_model(body: AgentFields) -> RequestedModel:
         model_settings=dump_sent_fields(body.model_settings),
     )
     if config is None:
-        return told
+        return request
     return replace(
-        told,
+        request,
         handle=config.handle or f"{config.model_endpoint_type}/{config.model}",
         context_window=body.context_window_limit or config.context_window,
         settings=settings or _config_settings(config),
         endpoint=config.model_endpoint,
-        unknown_settings=(*told.unknown_settings, *_warn_unsupported_config(config)),
+        unknown_settings=(*request.unknown_settings, *_warn_unsupported_config(config)),
         llm_config=dump_sent_fields(config),
     )
 
 
 def _warn_unsupported_settings(given: ModelSettingsInput | None) -> Iterator[str]:
-    """V1's settings for servers that are not spoken to here."""
+    """Settings for model servers that Holdfast does not support."""
     if given is None:
         return
     if given.tool_call_parser is not None:
@@ -82,7 +82,7 @@ def core_settings(given: ModelSettingsInput) -> ModelSettings:
     return ModelSettings(
         max_output_tokens=given.max_output_tokens,
         temperature=given.temperature,
-        # Whoever sends settings gets their documented default (wire-v1 §3.11).
+        # The documented default, if any settings are sent (wire-v1 §3.11).
         parallel_tool_calls=True if parallel is None else parallel,
         reasoning_effort=(given.reasoning and given.reasoning.reasoning_effort) or given.effort,
         thinking=thinking,
@@ -95,7 +95,7 @@ def core_settings(given: ModelSettingsInput) -> ModelSettings:
 
 
 def _thinking_settings(given: ModelSettingsInput) -> tuple[bool | None, int | None]:
-    """Whether to think and how much, as Anthropic and its likes say it, or as Google does."""
+    """Whether to think and with which budget, in Anthropic's form or in Google's."""
     if given.thinking is not None:
         kind, budget = given.thinking.type, given.thinking.budget_tokens
         return _infer_thinking(None if kind is None else kind == "enabled", budget)
@@ -106,12 +106,12 @@ def _thinking_settings(given: ModelSettingsInput) -> tuple[bool | None, int | No
 
 
 def _infer_thinking(thinking: bool | None, budget: int | None) -> tuple[bool | None, int | None]:
-    """Whoever names a budget and nothing else means that it be used."""
+    """A budget alone means that the model should think."""
     return bool(budget) if thinking is None and budget is not None else thinking, budget
 
 
 def _config_settings(config: LlmConfigInput) -> ModelSettings:
-    # ``enable_reasoner`` is true in every configuration that V1 ever made, so only false says something.
+    # ``enable_reasoner`` is true in every configuration that V1 made, so only false has a meaning.
     thinks = False if config.enable_reasoner is False else bool(config.max_reasoning_tokens) or None
     return ModelSettings(
         max_output_tokens=config.max_tokens,

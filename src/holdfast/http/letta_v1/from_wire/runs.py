@@ -1,4 +1,4 @@
-"""What a caller says about runs to read or to list."""
+"""Parameters that select events of a run, or runs."""
 
 from collections.abc import Sequence
 
@@ -6,12 +6,12 @@ from holdfast.core.runs import RunStatus
 from holdfast.errors import InvalidArgument
 from holdfast.http.letta_v1.to_wire.runs import STATUSES
 
-# What every database can count to.
+# The largest integer of every database.
 _MAX_SEQ = 2**63 - 1
 
 
 def parse_cursor(value: object) -> int:
-    """The number of the last event that a reader has seen; 0 for one that has seen none."""
+    """The number of the last event that a reader has; 0 if it has none."""
     if value is None:
         return 0
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MAX_SEQ:
@@ -23,7 +23,7 @@ def parse_cursor(value: object) -> int:
 
 
 def parse_statuses(names: Sequence[str]) -> tuple[RunStatus, ...]:
-    """Every status that V1 shows by one of these names."""
+    """All statuses that V1 shows under one of these names."""
     unknown = sorted(set(names) - set(STATUSES.values()))
     if unknown:
         raise InvalidArgument(f"'{unknown[0]}' is not a valid RunStatus")

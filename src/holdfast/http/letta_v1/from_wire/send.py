@@ -27,7 +27,7 @@ def new_send(
     streaming: bool = False,
     background: bool = False,
 ) -> NewSend:
-    """``streaming``: the options that say how to stream hold, and ``background`` with them."""
+    """With ``streaming``, the streaming options of the body count, and so does its ``background``."""
     return NewSend(
         agent_id=agent_id,
         thread_id=thread_id,
@@ -73,7 +73,7 @@ def _budget(body: wire.SendBody) -> Budget | None:
 
 
 def refuse_streaming_options(body: wire.SendBody) -> None:
-    """A send that does not stream must not be asked how to (wire-v1 §1.11)."""
+    """Refuse streaming options in a send that does not stream (wire-v1 §1.11)."""
     problems = [
         problem
         for wrong, problem in (
@@ -103,7 +103,7 @@ def send_inputs(body: wire.SendBody) -> tuple[Input, ...]:
 
 
 def _items(items: Sequence[wire.Item]) -> tuple[Input, ...]:
-    """The first item decides: after an approval, messages are follow-ups and all else is dropped."""
+    """The first item decides: after an approval, messages follow it and all other items are dropped."""
     first, *rest = items
     messages = [item for item in rest if isinstance(item, wire.MessageCreate)]
     if not isinstance(first, wire.MessageCreate):
@@ -148,7 +148,7 @@ def _approval(item: wire.ApprovalCreate | wire.ToolReturnCreate) -> ApprovalInpu
 
 
 def _legacy_decision(item: wire.ApprovalCreate) -> list[Decision]:
-    """One call, named by the id of its approval request (wire-v1 §6.3)."""
+    """The old form: one call, named by ``approval_request_id`` (wire-v1 §6.3)."""
     if item.approve is None:
         return []
     if item.approval_request_id is None:

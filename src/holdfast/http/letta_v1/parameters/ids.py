@@ -1,4 +1,4 @@
-"""Path parameters that are ids. A malformed one is refused before the handler runs (wire-v1 §1.8)."""
+"""Ids in paths. A malformed one is refused before the handler runs (wire-v1 §1.8)."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""A list's query parameters as a ``Page``; each list says its own defaults (wire-v1 §1.10)."""
+"""The paging parameters of a list. Each list has its own defaults (wire-v1 §1.10)."""
 
 from collections.abc import Awaitable, Callable
 from typing import Annotated
@@ -13,7 +13,7 @@ MAX_LIMIT = 1_000
 def paging(
     *, limit: int, order: Order = Order.DESC, order_by: tuple[str, ...] = ("created_at",)
 ) -> Callable[..., Awaitable[Page]]:
-    """A dependency: ``Annotated[Page, Depends(paging(limit=50))]``. The first of ``order_by`` is the default."""
+    """Build a dependency: ``Annotated[Page, Depends(paging(limit=50))]``. The first of ``order_by`` is the default."""
     columns = f"^({'|'.join(order_by)})$"
     default_limit, default_order, default_column = limit, order, order_by[0]
 

@@ -1,4 +1,4 @@
-"""What a list of runs may ask for, as V1 names it (wire-v1 §2.8, §5.9)."""
+"""The filters of a list of runs (wire-v1 §2.8, §5.9)."""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal

@@ -81,7 +81,7 @@ async def modify_agent_block(
     services: ServicesDep,
     actor: ActorDep,
 ) -> Response:
-    """Change the block; every agent that holds it sees it in its system message."""
+    """Change the block. Every agent that has it gets the change in its system message."""
     changes = block_changes(body)
     block = await agent_relations.update_block(services, actor, agent_id, block_label, changes)
     return json_response(block_state(block))
@@ -124,7 +124,7 @@ async def hold_tool(
     body: HoldTool | None = None,
     requires_approval: Annotated[bool | None, Query(deprecated=True)] = None,
 ) -> Response:
-    """Whether calls of the tool wait for a person."""
+    """Set whether calls of the tool need an approval."""
     held = body.requires_approval if body else requires_approval
     if held is None:
         raise Unprocessable(
@@ -142,7 +142,7 @@ async def run_tool(
     actor: ActorDep,
     body: RunAttachedTool | None = None,
 ) -> Response:
-    """Run an attached tool with the agent's variables, without asking its model."""
+    """Run an attached tool with the agent's variables, without calling the model."""
     arguments = body.args if body else {}
     result = await agent_relations.run_tool(services, actor, agent_id, tool_name, arguments)
     return json_response(tool_execution_result(result))

@@ -131,14 +131,14 @@ async def retrieve_agent(
 async def modify_agent(
     agent_id: AgentId, body: AgentUpdate, services: ServicesDep, actor: ActorDep
 ) -> Response:
-    """Change what is given. Lists replace the whole relation; null leaves things as they are."""
+    """Change the fields that are given. Lists replace the whole relation; null leaves a field unchanged."""
     view = await agents.update(services, actor, agent_id, agent_changes(body))
     return json_response(agent_state(view))
 
 
 @router.delete("/agents/{agent_id}", responses=describe_response(AgentDeleted))
 async def delete_agent(agent_id: AgentId, services: ServicesDep, actor: ActorDep) -> Response:
-    """The agent with its messages and runs; its tools and blocks stay."""
+    """Delete the agent with its messages and runs. Its tools and blocks stay."""
     await agents.delete(services, actor, agent_id)
     return json_response(AgentDeleted(f"Agent id={agent_id} successfully deleted"))
 
@@ -154,7 +154,7 @@ async def recompile_agent(
     update_timestamp: UpdateTimestamp = False,
     dry_run: DryRun = False,
 ) -> Response:
-    """Compile the system message again from prompt, blocks and rules."""
+    """Compile the system message again from the prompt, the blocks and the tool rules."""
     text = await agent_context.recompile(
         services, actor, agent_id, keep_stamp=not update_timestamp, dry_run=dry_run
     )
@@ -165,7 +165,7 @@ async def recompile_agent(
 async def retrieve_context(
     agent_id: AgentId, services: ServicesDep, actor: ActorDep, conversation_id: str | None = None
 ) -> Response:
-    """How full the window is; token counts are estimates."""
+    """How full the context window is. Token counts are estimates."""
     name = DEFAULT_CONVERSATION if conversation_id is None else conversation_id
     thread_id = agent_thread_id(name, agent_id)
     return json_response(
@@ -181,7 +181,7 @@ async def retrieve_cost(
     start_date: datetime | None = None,
     end_date: datetime | None = None,
 ) -> Response:
-    """Not in V1: what the agent's steps have cost, in all or between two moments."""
+    """Not in V1: what the agent's steps have cost, in total or between two dates."""
     costs = await steps.sum_costs(services, actor, agent_id, as_utc(start_date), as_utc(end_date))
     return json_response(agent_cost(costs))
 
@@ -190,7 +190,7 @@ async def retrieve_cost(
 async def reset_messages(
     agent_id: AgentId, body: ResetMessages, services: ServicesDep, actor: ActorDep
 ) -> Response:
-    """Empty the context but for the recompiled system message. The history keeps every message."""
+    """Remove all messages from the context, except the recompiled system message. The history keeps them."""
     del body
     await agent_context.reset(services, actor, agent_id)
     return json_response(None)

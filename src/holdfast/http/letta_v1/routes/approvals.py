@@ -1,4 +1,4 @@
-"""The inbox: what waits for a person, wherever it waits, and deciding it. Not in V1."""
+"""The inbox: approval requests of all agents, and answers to them. Not in V1."""
 
 from typing import Annotated
 
@@ -43,7 +43,7 @@ async def list_approvals(
         str | None, Query(description="Only where this tool is asked for.")
     ] = None,
 ) -> Response:
-    """What waits for a person, the longest first, or the most urgent (order_by=expires_at). The header x-total-count counts all pages."""
+    """Requests that wait for an answer, oldest first, or the next to expire first (order_by=expires_at). The header x-total-count has the number on all pages."""
     query = ApprovalQuery(
         page=page,
         agent_id=agent_id,
@@ -84,13 +84,11 @@ async def retrieve_approval(
 async def decide_approval(
     message_id: MessageId, body: DecideBody, services: ServicesDep, actor: ActorDep
 ) -> Response:
-    """Decide; the answer is the run that carries it out, in the background."""
+    """Answer an approval request. The response is the run that continues in the background."""
     await fetch_linked_images(services, body)
     request = await approvals.retrieve(services, actor, message_id)
-    before = {item.call_id for item in request.decisions}
-    calls = [call.id for call in request.row.tool_calls if call.id not in before]
-    decisions = approval_decisions(body, calls)
-    run = await approvals.decide(services, actor, message_id, decisions, partial=body.partial)
+    decisions = approval_decisions(body, request.undecided_ids)
+    run = await approvals.decide(services, actor, request, decisions, partial=body.partial)
     return json_response(api_run(run))
 
 

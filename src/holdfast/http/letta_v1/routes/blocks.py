@@ -1,4 +1,4 @@
-"""Memory blocks (wire-v1 §2.6). The agents that hold a block are listed with the agents."""
+"""Memory blocks (wire-v1 §2.6). The list of the agents of a block is in ``routes.agents``."""
 
 from typing import Annotated
 
@@ -89,7 +89,7 @@ async def retrieve_block(block_id: BlockId, services: ServicesDep, actor: ActorD
 async def modify_block(
     block_id: BlockId, body: BlockUpdate, services: ServicesDep, actor: ActorDep
 ) -> Response:
-    """Change what is given; agents that hold the block see it in their system message."""
+    """Change the fields that are given. Agents that have the block get the change in their system message."""
     changed = await blocks.update(services, actor, block_id, block_changes(body))
     return json_response(block_state(changed))
 

@@ -1,4 +1,4 @@
-"""Stopping runs (wire-v1 §5.5). How a run is stopped is the use case's and the engine's affair."""
+"""Cancelling runs (wire-v1 §5.5)."""
 
 from typing import Annotated
 
@@ -24,13 +24,13 @@ async def cancel_runs_of_agent(
     actor: ActorDep,
     body: Annotated[CancelBody | None, Body()] = None,
 ) -> Response:
-    """Cancel these runs, or without ids what the agent is doing: its live runs, else what waits for a person."""
-    wish = body or CancelBody()
-    chosen = wish.run_ids or await runs.list_cancellable(services, actor, agent_id=agent_id)
+    """Cancel these runs. Without ids, the agent's active runs; if it has none, those that wait for an approval."""
+    options = body or CancelBody()
+    chosen = options.run_ids or await runs.list_cancellable(services, actor, agent_id=agent_id)
     if not chosen:
         raise Conflict(f"No active runs to cancel for agent {agent_id}")
     done = await runs.cancel_all(
-        services, actor, chosen, agent_id=agent_id, reason=wish.reason, action=wish.action
+        services, actor, chosen, agent_id=agent_id, reason=options.reason, action=options.action
     )
     return json_response(cancel_outcomes(done))
 
@@ -42,7 +42,7 @@ async def cancel_run(
     actor: ActorDep,
     body: Annotated[CancelRunBody | None, Body()] = None,
 ) -> Response:
-    """Cancel one run (ours). The answer shows the run as it is now; its receipt is in the metadata."""
-    wish = body or CancelRunBody()
-    run = await runs.cancel(services, actor, run_id, reason=wish.reason, action=wish.action)
+    """Not in V1: cancel one run. The answer is the run as it is now; the receipt is in its metadata."""
+    options = body or CancelRunBody()
+    run = await runs.cancel(services, actor, run_id, reason=options.reason, action=options.action)
     return json_response(api_run(run))

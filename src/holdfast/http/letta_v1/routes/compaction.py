@@ -1,4 +1,4 @@
-"""Making a context smaller on demand (wire-v1 §7.9)."""
+"""Compacting a context on request (wire-v1 §7.9)."""
 
 from typing import Annotated
 
@@ -32,7 +32,7 @@ async def summarize_agent(
     actor: ActorDep,
     body: Annotated[CompactBody | None, Body()] = None,
 ) -> Response:
-    """Hide the oldest messages of the agent's default thread behind a summary. The history keeps them all."""
+    """Replace the oldest messages in the context of the agent's default thread by a summary. The history keeps them."""
     await agents.retrieve(services, actor, agent_id, ())
     return await _compact(services, actor, default_thread_id(agent_id), body or CompactBody())
 
@@ -46,15 +46,15 @@ async def compact_conversation(
     actor: ActorDep,
     body: Annotated[CompactConversationBody | None, Body()] = None,
 ) -> Response:
-    """Hide the oldest messages of a conversation behind a summary. The history keeps them all."""
-    wish = body or CompactConversationBody()
-    thread = await conversations.find(services, actor, thread_id(conversation_id, wish.agent_id))
-    return await _compact(services, actor, thread.id, wish)
+    """Replace the oldest messages in the context of a conversation by a summary. The history keeps them."""
+    options = body or CompactConversationBody()
+    thread = await conversations.find(services, actor, thread_id(conversation_id, options.agent_id))
+    return await _compact(services, actor, thread.id, options)
 
 
-async def _compact(services: Services, actor: Actor, thread: str, wish: CompactBody) -> Response:
+async def _compact(services: Services, actor: Actor, thread: str, options: CompactBody) -> Response:
     done = await compaction.compact(
-        services, actor, thread, dump_sent_fields(wish.compaction_settings)
+        services, actor, thread, dump_sent_fields(options.compaction_settings)
     )
     if isinstance(done, RunFailure):
         return failure_response(done)

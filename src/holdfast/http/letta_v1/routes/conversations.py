@@ -1,4 +1,4 @@
-"""Conversations: threads of an agent beside its default one (wire-v1 §2.7)."""
+"""Conversations: the threads of an agent beside its default thread (wire-v1 §2.7)."""
 
 from typing import Annotated
 
@@ -64,9 +64,9 @@ async def create_conversation(
     actor: ActorDep,
     body: Annotated[ConversationCreate | None, Body()] = None,
 ) -> Response:
-    """Begin a conversation with a system message of its own."""
-    wish = body or ConversationCreate()
-    view = await conversations.create(services, actor, agent_id, new_conversation(wish))
+    """Create a conversation. It gets its own system message."""
+    options = body or ConversationCreate()
+    view = await conversations.create(services, actor, agent_id, new_conversation(options))
     return json_response(api_conversation(view))
 
 
@@ -82,7 +82,7 @@ async def list_conversations(
     ] = None,
     archive_status: ArchiveStatus = "unarchived",
 ) -> Response:
-    """Conversations that are not hidden; what is in their contexts is not told here (wire-v1 §9.2)."""
+    """Conversations that are not hidden, without the ids of the messages in their contexts (wire-v1 §9.2)."""
     query = ThreadQuery(
         page=page,
         agent_id=agent_id,
@@ -117,7 +117,7 @@ async def update_conversation(
 async def delete_conversation(
     conversation_id: ConversationId, services: ServicesDep, actor: ActorDep
 ) -> Response:
-    """The conversation with its runs and messages. Messages that a fork shares stay there."""
+    """Delete the conversation with its runs and messages. Messages that a fork shares stay in the fork."""
     await conversations.delete(services, actor, conversation_id)
     return json_response(None)
 
@@ -129,7 +129,7 @@ async def send_to_conversation(
     services: ServicesDep,
     actor: ActorDep,
 ) -> Response:
-    """Send and read along, or with ``streaming: false`` wait for the end."""
+    """Send a message and stream the run, or with ``streaming: false`` wait for its end."""
     await fetch_linked_images(services, body)
     thread = await conversations.find(services, actor, thread_id(conversation_id, body.agent_id))
     if not body.streaming:
@@ -140,7 +140,7 @@ async def send_to_conversation(
     try:
         return await wait_for_answer(services, await messages.send(services, actor, new))
     except PendingApproval as error:
-        # V1 has a form for it only where a message is sent to an agent (wire-v1 §6.9).
+        # V1 has a body for this error only where a message is sent to an agent (wire-v1 §6.9).
         raise Conflict(describe_error(error)) from error
 
 
@@ -155,7 +155,7 @@ async def list_conversation_messages(
     group_id: str | None = None,
     include_return_message_types: MessageTypes = None,
 ) -> Response:
-    """In sort order; but of the default thread oldest first, as that is read elsewhere too (wire-v1 §1.10)."""
+    """In sort order; but messages of the default thread oldest first, as in the agent's own list (wire-v1 §1.10)."""
     wanted = thread_id(conversation_id, agent_id)
     if is_id(Kind.CONVERSATION, wanted):
         rows = await conversations.list_messages(services, actor, wanted, page)
@@ -174,15 +174,15 @@ async def stream_conversation(
     actor: ActorDep,
     body: Annotated[ConversationResume | None, Body()] = None,
 ) -> Response:
-    """Read a run on: the one named, the one that was sent the otid, or the newest that has not ended."""
-    wish = body or ConversationResume()
-    after = parse_cursor(wish.starting_after)
-    if wish.run_id is not None:
-        run = await runs.retrieve(services, actor, check_run_id(wish.run_id))
+    """Stream a run: the one with this run_id, the one that was sent this otid, or the newest that has not ended."""
+    options = body or ConversationResume()
+    after = parse_cursor(options.starting_after)
+    if options.run_id is not None:
+        run = await runs.retrieve(services, actor, check_run_id(options.run_id))
     else:
-        wanted = thread_id(conversation_id, wish.agent_id)
-        run = await conversations.find_resumable_run(services, actor, wanted, wish.otid)
-    return resume_stream(services, run, after=after, include_pings=wish.include_pings)
+        wanted = thread_id(conversation_id, options.agent_id)
+        run = await conversations.find_resumable_run(services, actor, wanted, options.otid)
+    return resume_stream(services, run, after=after, include_pings=options.include_pings)
 
 
 @router.post("/{conversation_id}/cancel", responses=describe_response(dict[str, Outcome]))
@@ -192,7 +192,7 @@ async def cancel_conversation(
     actor: ActorDep,
     agent_id: DirectAgentId = None,
 ) -> Response:
-    """Cancel what the conversation is doing: its live runs, else the one that waits for a person."""
+    """Cancel the active runs of the conversation; if it has none, the one that waits for an approval."""
     thread = await conversations.find(services, actor, thread_id(conversation_id, agent_id))
     found = await runs.list_cancellable(
         services, actor, agent_id=thread.agent_id, thread_id=thread.id
@@ -216,7 +216,7 @@ async def fork_conversation(
         str | None, Query(description="The last message to share; all if not given.")
     ] = None,
 ) -> Response:
-    """A new conversation that shares what this one shows its model, with a fresh system message."""
+    """Create a conversation that shares the messages in this one's context. It gets a new system message."""
     wanted = thread_id(conversation_id, agent_id)
     view = await conversations.fork(services, actor, wanted, message_id=message_id, hidden=hidden)
     return json_response(api_conversation(view))
@@ -230,6 +230,6 @@ async def recompile_conversation(
     body: Annotated[ConversationTarget | None, Body()] = None,
     dry_run: Annotated[bool, Query(description="Show the text, store nothing.")] = False,
 ) -> Response:
-    """Compile the system message again from prompt, blocks and rules."""
+    """Compile the system message again from the prompt, the blocks and the tool rules."""
     wanted = thread_id(conversation_id, body.agent_id if body else None)
     return json_response(await conversations.recompile(services, actor, wanted, dry_run=dry_run))

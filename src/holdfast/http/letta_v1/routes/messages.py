@@ -1,4 +1,4 @@
-"""Sending to an agent and reading what was said (wire-v1 §2.3, §2.11)."""
+"""Sending messages to an agent, and reading messages (wire-v1 §2.3, §2.11)."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -85,12 +85,12 @@ async def list_messages(
     rows = await messages.list_page(services, actor, agent_id, page, thread_id=thread_id)
     if group_id is not None:
         rows = [row for row in rows if row.group_id == group_id]
-    speech = AssistantMessageTool(assistant_message_tool_name, assistant_message_tool_kwarg)
+    message_tool = AssistantMessageTool(assistant_message_tool_name, assistant_message_tool_kwarg)
     return json_response(
         api_listing(
             show_oldest_first(rows, page),
             include_return_message_types,
-            speech if use_assistant_message else None,
+            message_tool if use_assistant_message else None,
         )
     )
 

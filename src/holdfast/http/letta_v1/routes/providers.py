@@ -1,4 +1,4 @@
-"""Providers that users bring (wire-v1 §2.10)."""
+"""User providers: providers whose key a user stored (wire-v1 §2.10)."""
 
 from typing import Annotated
 
@@ -40,7 +40,7 @@ async def list_providers(
 
 @router.post("/", responses=describe_response(Provider))
 async def create_provider(body: ProviderCreate, services: ServicesDep, actor: ActorDep) -> Response:
-    """Bring a provider. Its models are `<name>/<model>`; its keys are kept encrypted and never shown."""
+    """Create a provider. Its models are `<name>/<model>`. Its keys are stored encrypted and never shown."""
     return json_response(
         provider_state(await providers.create(services, actor, provider_form(body)))
     )
@@ -48,7 +48,7 @@ async def create_provider(body: ProviderCreate, services: ServicesDep, actor: Ac
 
 @router.post("/check", responses=describe_response(ProviderMessage))
 async def check_provider(body: ProviderCheck, services: ServicesDep, actor: ActorDep) -> Response:
-    """See whether a key works, without keeping it."""
+    """Check whether a key works, without storing it."""
     checked = await providers.check(services, actor, provider_form(body))
     return json_response(_valid_key_message(checked.provider_type))
 
@@ -80,7 +80,7 @@ async def delete_provider(
 async def check_stored_provider(
     provider_id: ProviderId, services: ServicesDep, actor: ActorDep
 ) -> Response:
-    """See whether the stored key works."""
+    """Check whether the stored key works."""
     checked = await providers.refresh(services, actor, provider_id)
     return json_response(_valid_key_message(checked.provider_type))
 
@@ -89,7 +89,7 @@ async def check_stored_provider(
 async def refresh_provider(
     provider_id: ProviderId, services: ServicesDep, actor: ActorDep
 ) -> Response:
-    """See whether the stored key works, and note when."""
+    """Check whether the stored key works, and store when it was checked."""
     return json_response(provider_state(await providers.refresh(services, actor, provider_id)))
 
 

@@ -1,4 +1,4 @@
-"""Runs: what was asked of an agent, and what became of it (wire-v1 §2.8)."""
+"""Runs (wire-v1 §2.8). Cancelling them is in ``routes.cancel``."""
 
 from itertools import islice
 from typing import Annotated
@@ -35,7 +35,7 @@ from holdfast.usecases import explanation, runs
 
 router = APIRouter(prefix="/v1/runs", route_class=JsonRoute, tags=["runs"])
 
-# The same list under the name by which V1 had all filters.
+# The same list under the path where V1 had all filters.
 internal_router = APIRouter(prefix="/v1/_internal_runs", route_class=JsonRoute, tags=["runs"])
 
 _ACTIVE_LIMIT = 100
@@ -44,7 +44,7 @@ _ACTIVE_LIMIT = 100
 @internal_router.get("/", responses=describe_response(list[Run]), operation_id="list_internal_runs")
 @router.get("/", responses=describe_response(list[Run]))
 async def list_runs(query: RunFiltersDep, services: ServicesDep, actor: ActorDep) -> Response:
-    """Conditions combine with AND. Sorted by duration, or asked for one, it has only runs with a duration."""
+    """Filters combine with AND. Sorted or filtered by duration, the list only has runs with a duration."""
     found = await runs.list_runs(services, actor, query)
     return json_response([api_run(run) for run in found])
 
@@ -75,13 +75,13 @@ async def retrieve_run(run_id: RunId, services: ServicesDep, actor: ActorDep) ->
 async def update_run(
     run_id: RunId, body: RunUpdate, services: ServicesDep, actor: ActorDep
 ) -> Response:
-    """Add keys to the run's metadata, or replace them, whatever the run is doing."""
+    """Add keys to the run's metadata or replace them, whatever its status is."""
     return json_response(api_run(await runs.annotate(services, actor, run_id, body.metadata)))
 
 
 @router.delete("/{run_id}", responses=describe_response(None))
 async def delete_run(run_id: RunId, services: ServicesDep, actor: ActorDep) -> Response:
-    """Remove the run with its steps. What was said stays in the history."""
+    """Delete the run with its steps. Its messages stay in the history."""
     await runs.remove(services, actor, run_id)
     return json_response(None)
 
@@ -102,7 +102,7 @@ async def list_run_messages(
 async def stream_run(
     run_id: RunId, services: ServicesDep, actor: ActorDep, body: ResumeBody | None = None
 ) -> Response:
-    """Read a run from its beginning or on from where a reader stopped: while it runs and ever after."""
+    """Stream a run from its beginning or from after an event, while it runs or after it has ended."""
     body = body or ResumeBody()
     after = parse_cursor(body.starting_after)
     run = await runs.retrieve(services, actor, run_id)
@@ -133,7 +133,7 @@ async def retrieve_run_metrics(run_id: RunId, services: ServicesDep, actor: Acto
 
 @router.get("/{run_id}/explain", responses=describe_response(Explanation))
 async def explain_run(run_id: RunId, services: ServicesDep, actor: ActorDep) -> Response:
-    """What the run does or how it ended, what it waits for and since when, and the request that would unblock it."""
+    """What the run is doing or how it ended, what it waits for and since when, and the request that would unblock it."""
     return json_response(api_explanation(await explanation.explain_run(services, actor, run_id)))
 
 
@@ -144,7 +144,7 @@ async def retrieve_run_trace(
     actor: ActorDep,
     limit: Annotated[int, Query(ge=1, le=5_000)] = 1_000,
 ) -> Response:
-    """The run, its steps and their calls as spans, from what is on record."""
+    """The run, its steps and their calls as spans, from what is stored."""
     run = await runs.retrieve(services, actor, run_id)
     taken = await runs.list_steps(services, actor, run_id, Page(limit=limit, order=Order.ASC))
     return json_response(list(islice(run_spans(run, taken), limit)))

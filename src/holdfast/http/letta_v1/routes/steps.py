@@ -1,4 +1,4 @@
-"""Steps: one call of the model each, with the tools that its answer asked for (wire-v1 §2.9)."""
+"""Steps: each is one call of the model with the tool calls of its answer (wire-v1 §2.9)."""
 
 from datetime import datetime
 from typing import Annotated
@@ -85,10 +85,10 @@ async def list_step_messages(
 
 @router.get("/{step_id}/trace", responses=describe_response((ProviderTrace, None)))
 async def retrieve_step_trace(step_id: StepId, services: ServicesDep, actor: ActorDep) -> Response:
-    """What the step's provider was sent and answered, the last time if it was asked again. Null if that is not
-    kept (HOLDFAST_PROVIDER_TRACES)."""
-    kept = await steps.retrieve_trace(services, actor, step_id)
-    return json_response(provider_trace(*kept) if kept else None)
+    """The step's request to the provider and its answer; after retries, the last ones. Null if they are not stored
+    (HOLDFAST_PROVIDER_TRACES)."""
+    trace = await steps.retrieve_trace(services, actor, step_id)
+    return json_response(provider_trace(*trace) if trace else None)
 
 
 telemetry_router.get("/{step_id}", responses=describe_response((ProviderTrace, None)))(

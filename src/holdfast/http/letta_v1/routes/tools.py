@@ -62,13 +62,13 @@ FiltersDep = Annotated[ToolQuery, Depends(_tool_query)]
 
 @router.post("/", responses=describe_response(Tool))
 async def create_tool(body: ToolCreate, services: ServicesDep, actor: ActorDep) -> Response:
-    """Make a tool. A tool of that name is changed instead and keeps its id."""
+    """Create a tool. If there is one of that name, it is changed and keeps its id."""
     return json_response(tool_state(await tools.upsert(services, actor, new_tool(body))))
 
 
 @router.put("/", responses=describe_response(Tool))
 async def upsert_tool(body: ToolCreate, services: ServicesDep, actor: ActorDep) -> Response:
-    """Make a tool, or change the one of that name."""
+    """Create a tool, or change the one of that name."""
     return json_response(tool_state(await tools.upsert(services, actor, new_tool(body))))
 
 
@@ -92,14 +92,14 @@ async def count_tools(
 
 @router.post("/add-base-tools", responses=describe_response(list[Tool]))
 async def add_base_tools(services: ServicesDep, actor: ActorDep) -> Response:
-    """Bring the built-in tools up to date."""
+    """Add the built-in tools that are missing, and update the others."""
     added = await tools.add_builtin(services, actor)
     return json_response([tool_state(tool) for tool in added])
 
 
 @router.post("/run", responses=describe_response(ToolReturnMessage))
 async def run_tool_from_source(body: ToolRun, services: ServicesDep, _actor: ActorDep) -> Response:
-    """Run a source without storing it."""
+    """Run a tool from its source without storing it."""
     returned = await tools.run_source(
         services,
         source_to_run(body),
@@ -107,7 +107,7 @@ async def run_tool_from_source(body: ToolRun, services: ServicesDep, _actor: Act
         function=body.name,
         environment=body.env_vars or {},
     )
-    # Nobody said it, so it is in no thread: the row only lives to be shown.
+    # This row is not stored and belongs to no thread: it only serves to build the answer.
     row = Message(
         id=services.ids.new_id(Kind.MESSAGE),
         agent_id="",
@@ -140,7 +140,7 @@ async def retrieve_tool(tool_id: ToolId, services: ServicesDep, actor: ActorDep)
 async def modify_tool(
     tool_id: ToolId, body: ToolUpdate, services: ServicesDep, actor: ActorDep
 ) -> Response:
-    """Change what is given. A new source brings a new schema unless one is given with it."""
+    """Change the fields that are given. With a new source, the schema is derived again unless one is given."""
     return json_response(
         tool_state(await tools.update(services, actor, tool_id, tool_changes(body)))
     )
@@ -148,6 +148,6 @@ async def modify_tool(
 
 @router.delete("/{tool_id}", responses=describe_response(None))
 async def delete_tool(tool_id: ToolId, services: ServicesDep, actor: ActorDep) -> Response:
-    """Delete the tool; agents lose it."""
+    """Delete the tool. It is detached from its agents."""
     await tools.delete(services, actor, tool_id)
     return json_response(None)

@@ -1,7 +1,7 @@
 """Agents on the wire (wire-v1 §2.2, §3.2). What model settings look like is in ``schemas.model_settings``."""
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field
@@ -46,9 +46,9 @@ Include = Literal[
     "agent.tools",
 ]
 
-# More than any agent has, fewer than a database takes in one question.
+# More than any agent has, fewer than a database accepts in one query.
 NameList = Annotated[list[str], Field(max_length=1_000)]
-# Said in the description only: pydantic's own ``deprecated`` warns whenever we read the field.
+# Only for OpenAPI: pydantic's own ``deprecated`` would warn whenever we read the field.
 _DEPRECATED = Field(json_schema_extra={"deprecated": True})
 
 
@@ -87,7 +87,7 @@ class ToolRuleInput(BaseModel):
 
 
 class AgentFields(BaseModel):
-    """What create and update share. Unknown fields are ignored (wire-v1 §1.7)."""
+    """The fields that create and update share. Unknown fields are ignored (wire-v1 §1.7)."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -118,7 +118,7 @@ class AgentFields(BaseModel):
     base_template_id: ScopeId | None = None
     identity_ids: list[str] | None = None
     folder_ids: list[str] | None = None
-    # Old names, still honoured (wire-v1 §9.4).
+    # Old names that still have their effect (wire-v1 §9.4).
     llm_config: Annotated[LlmConfigInput | None, _DEPRECATED] = None
     embedding_config: Annotated[EmbeddingConfigInput | None, _DEPRECATED] = None
     parallel_tool_calls: Annotated[bool | None, _DEPRECATED] = None
@@ -129,6 +129,9 @@ class AgentFields(BaseModel):
 
 
 class AgentCreate(AgentFields):
+    # V1 has these too. They have no effect here, and are no misspellings of other fields.
+    ignored_fields: ClassVar = frozenset({"project", "template"})
+
     agent_type: AgentType | None = None
     memory_blocks: list[BlockCreate] | None = None
     tools: Annotated[NameList | None, Field(description="Tools by name.")] = None
@@ -141,7 +144,7 @@ class AgentCreate(AgentFields):
 
 
 class AgentUpdate(AgentFields):
-    """Null leaves a field as it is, but an explicit ``max_tokens: null`` lifts the limit."""
+    """Null leaves a field unchanged, but ``max_tokens: null`` removes the limit."""
 
     message_ids: list[str] | None = None
     last_stop_reason: StopReason | None = None
@@ -156,7 +159,7 @@ class ResetMessages(BaseModel):
 
 
 class HoldTool(BaseModel):
-    # Refuses what it does not know (wire-v1 §1.7).
+    # Unknown fields are refused (wire-v1 §1.7).
     model_config = ConfigDict(extra="forbid")
 
     requires_approval: bool
@@ -228,9 +231,9 @@ class AgentState(Struct, frozen=True, kw_only=True):
     last_updated_by_id: str | None
     created_at: datetime
     updated_at: datetime
-    # What was asked of the model and has no effect, in sentences; not V1's.
+    # Not in V1: a sentence for each setting of the model that has no effect.
     model_warnings: list[str]
-    # Not here yet, or leftovers of the V1 cloud: always empty.
+    # Not supported, or only of use in the V1 cloud: always empty.
     sources: list[dict[str, Any]] = []
     identity_ids: list[str] = []
     identities: list[dict[str, Any]] = []

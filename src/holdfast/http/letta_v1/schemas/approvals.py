@@ -1,4 +1,4 @@
-"""The inbox of what waits for a person. Not in V1."""
+"""Approval requests in the inbox, and answers to them. Not in V1."""
 
 from datetime import datetime
 from typing import Annotated, Literal
@@ -8,11 +8,11 @@ from pydantic import Field
 
 from holdfast.core.deadlines import OnTimeout
 from holdfast.http.letta_v1.schemas.messages import ApprovalReturn, ToolCall, ToolReturn
-from holdfast.http.letta_v1.schemas.send import DecidedBy, Entry, Lenient, Partial
+from holdfast.http.letta_v1.schemas.send import DecidedBy, Entry, LenientModel, Partial
 
 
 class CallDeadline(Struct, frozen=True, kw_only=True):
-    """Until when a call waits, and what becomes of it then. ``fail``: its client gave no result in time."""
+    """Until when a call waits for its answer, and what happens then. ``fail``: the client sent no result in time."""
 
     tool_call_id: str
     expires_at: datetime
@@ -20,7 +20,7 @@ class CallDeadline(Struct, frozen=True, kw_only=True):
 
 
 class Approval(Struct, frozen=True, kw_only=True):
-    """A request for a person's answer. ``id`` is the one of its approval_request_message."""
+    """A request for approval. Its ``id`` is that of the approval_request_message."""
 
     id: str
     status: Literal["pending", "decided"]
@@ -29,18 +29,18 @@ class Approval(Struct, frozen=True, kw_only=True):
     # The run that asked, and its step.
     run_id: str | None
     step_id: str | None
-    # The run that waits for the answer, while one does: after an answer in part another than the one that asked.
+    # The run that waits for the answer, if one does. After a partial answer it is not the run that asked.
     waiting_run_id: str | None
     created_at: datetime
     tool_calls: list[ToolCall]
     approvals: list[ApprovalReturn | ToolReturn]
-    # When the first of the calls that are still open expires, and when each of them does.
+    # When the first of the open calls expires, and when each of them does.
     expires_at: datetime | None
     deadlines: list[CallDeadline]
 
 
-class DecideBody(Lenient):
-    """Either one word for all calls, or an entry for each."""
+class DecideBody(LenientModel):
+    """Either ``approve`` for all calls, or an entry in ``approvals`` for each."""
 
     approve: bool | None = None
     reason: str | None = None

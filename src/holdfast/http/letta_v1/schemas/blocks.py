@@ -1,12 +1,15 @@
 """Memory blocks on the wire (wire-v1 §2.6, §3.3)."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from msgspec import Struct
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from holdfast.core.blocks import DEFAULT_BLOCK_LIMIT, LABEL_PATTERN, MAX_LABEL_CHARS
 from holdfast.http.letta_v1.schemas.names import Tag
+
+# V1 has these too. They have no effect here, and are no misspellings of other fields.
+_IGNORED_FIELDS = frozenset({"template_id", "base_template_id"})
 
 # What a PostgreSQL integer holds.
 _MAX_INTEGER = 2**31 - 1
@@ -16,12 +19,13 @@ CharLimit = Annotated[int, Field(ge=0, le=_MAX_INTEGER, description="Characters.
 
 
 def _null_to_empty(value: object) -> object:
-    """A new block without a value is an empty one (wire-v1 §2.6)."""
+    """A new block with a null value is empty (wire-v1 §2.6)."""
     return "" if value is None else value
 
 
 class BlockCreate(BaseModel):
     model_config = ConfigDict(extra="ignore")
+    ignored_fields: ClassVar = _IGNORED_FIELDS
 
     label: Label
     value: Annotated[str, BeforeValidator(_null_to_empty)]
@@ -37,9 +41,10 @@ class BlockCreate(BaseModel):
 
 
 class BlockUpdate(BaseModel):
-    """Any subset; null clears what may be empty and is ignored elsewhere."""
+    """Null clears the fields that may be empty, and is ignored in all others."""
 
     model_config = ConfigDict(extra="ignore")
+    ignored_fields: ClassVar = _IGNORED_FIELDS
 
     label: Label | None = None
     value: str | None = None
@@ -69,7 +74,7 @@ class BlockResponse(Struct, frozen=True, kw_only=True):
     project_id: str | None
     created_by_id: str | None
     last_updated_by_id: str | None
-    # Leftovers of the V1 cloud, always empty here.
+    # Only of use in the V1 cloud: always empty.
     template_id: str | None = None
     base_template_id: str | None = None
     deployment_id: str | None = None

@@ -13,7 +13,7 @@ class CancelBody(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     run_ids: list[str] | None = None
-    # Ours: why, for the receipt; and whether the thread forgets what the run said.
+    # Not in V1: why, for the receipt; and whether the run's messages stay in the context.
     reason: str | None = None
     action: Action = Action.KEEP
 

@@ -1,14 +1,14 @@
-"""Making a context smaller, on the wire (wire-v1 §2.2, §2.7)."""
+"""Compacting a context (wire-v1 §2.2, §2.7)."""
 
 from msgspec import Struct
 
 from holdfast.http.letta_v1.schemas.conversations import DirectAgentId
 from holdfast.http.letta_v1.schemas.model_settings import CompactionInput
-from holdfast.http.letta_v1.schemas.send import Lenient
+from holdfast.http.letta_v1.schemas.send import LenientModel
 
 
-class CompactBody(Lenient):
-    # What is given here goes over the agent's own settings, field by field.
+class CompactBody(LenientModel):
+    # Each field that is given replaces that of the agent's own settings.
     compaction_settings: CompactionInput | None = None
 
 

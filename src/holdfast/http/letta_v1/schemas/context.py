@@ -1,4 +1,4 @@
-"""How full an agent's window is, and rows in their stored form, on the wire (wire-v1 §3.13)."""
+"""How full a context window is, and messages in their stored form (wire-v1 §3.13)."""
 
 from datetime import datetime
 from typing import Any
@@ -25,7 +25,7 @@ class ContextWindowOverview(Struct, frozen=True, kw_only=True):
     functions_definitions: list[dict[str, Any]]
     num_tokens_messages: int
     messages: list["InternalMessage"]
-    # Not here yet: always empty.
+    # Not supported yet: always empty.
     num_archival_memory: int = 0
     num_tokens_memory_filesystem: int = 0
     memory_filesystem: str | None = None

@@ -1,4 +1,4 @@
-"""Conversations on the wire (wire-v1 §2.7, §3.13)."""
+"""Conversations (wire-v1 §2.7, §3.13)."""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -8,18 +8,18 @@ from pydantic import Field
 
 from holdfast.http.letta_v1.schemas.model_settings import ModelSettingsInput, Positive
 from holdfast.http.letta_v1.schemas.runs import ResumeBody
-from holdfast.http.letta_v1.schemas.send import Lenient, SendBody
+from holdfast.http.letta_v1.schemas.send import LenientModel, SendBody
 
 ArchiveStatus = Literal["unarchived", "archived", "all"]
 
-# Agent-direct: the conversation is called "default", and here is whose.
+# For the conversation "default": the agent whose default thread it is.
 DirectAgentId = Annotated[
     str | None, Field(description="The agent, where the conversation is 'default'.")
 ]
 
 
-class ConversationFields(Lenient):
-    """What create and update share. Unknown fields are ignored (wire-v1 §1.7)."""
+class ConversationFields(LenientModel):
+    """The fields that create and update share. Unknown fields are ignored (wire-v1 §1.7)."""
 
     summary: str | None = None
     description: str | None = None
@@ -39,7 +39,7 @@ class ConversationCreate(ConversationFields):
 
 
 class ConversationUpdate(ConversationFields):
-    """Null leaves a field as it is."""
+    """Null leaves a field unchanged."""
 
     last_message_at: datetime | None = None
     archived: bool | None = None
@@ -55,13 +55,13 @@ class ConversationResume(ResumeBody):
     run_id: Annotated[
         str | None, Field(description="Any run; the newest active one if not given.")
     ] = None
-    # Looked for in what was sent, which a database does for texts of some length only.
+    # Limited, because databases search for it and cannot search for texts of any length.
     otid: Annotated[
         str | None, Field(max_length=1_000, description="An otid that the run was sent.")
     ] = None
 
 
-class ConversationTarget(Lenient):
+class ConversationTarget(LenientModel):
     agent_id: DirectAgentId = None
 
 
@@ -82,5 +82,5 @@ class Conversation(Struct, frozen=True, kw_only=True):
     created_by_id: str | None
     last_updated_by_id: str | None
     isolated_block_ids: list[str]
-    # What the conversation asks of its model and has no effect, in sentences; not V1's, nor in lists.
+    # Not in V1, and empty in lists: a sentence for each setting of the model that has no effect.
     model_warnings: list[str] = []

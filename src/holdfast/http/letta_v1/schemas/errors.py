@@ -1,4 +1,4 @@
-"""The bodies of errors: one family per kind of trouble (wire-v1 §1.11)."""
+"""The bodies of errors (wire-v1 §1.11)."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 class Problem(Struct, frozen=True, kw_only=True):
     detail: str
-    # The run that holds the thread, where one is known.
+    # The run that the thread is busy with, if it is known.
     run_id: str | UnsetType = UNSET
 
 
@@ -25,7 +25,7 @@ class PendingCall(Struct, frozen=True, kw_only=True):
 
 
 class PendingApprovalDetail(Struct, frozen=True, kw_only=True):
-    """Ours: the calls that wait, and the body that answers them when sent to the same address."""
+    """Not in V1: the calls that wait, and the body that answers them when it is sent to the same address."""
 
     code: str
     message: str
@@ -39,7 +39,7 @@ class PendingApprovalProblem(Struct, frozen=True, kw_only=True):
 
 
 class MismatchProblem(Struct, frozen=True, kw_only=True):
-    """An answer that names other calls than those that wait. All but ``detail`` is ours."""
+    """The answer names other calls than those that wait. V1 only has ``detail``."""
 
     detail: str
     pending_request_id: str
@@ -48,7 +48,7 @@ class MismatchProblem(Struct, frozen=True, kw_only=True):
 
 
 class ModelFault(Struct, frozen=True, kw_only=True):
-    """``detail`` has the provider's own words."""
+    """``detail`` is the provider's own text."""
 
     type: str
     message: str

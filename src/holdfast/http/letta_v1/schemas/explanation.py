@@ -1,4 +1,4 @@
-"""What a run says when it is asked what it does. Not in V1."""
+"""The explanation of a run: what it is doing and what it waits for. Not in V1."""
 
 from datetime import datetime
 from typing import Any, Literal
@@ -16,7 +16,7 @@ from holdfast.http.letta_v1.schemas.steps import Attempt
 class AwaitedCall(Struct, frozen=True, kw_only=True):
     tool_call_id: str
     name: str
-    # running: its tool is at work; returned: others are waited for; decision, result: somebody must give it.
+    # running: the tool runs; returned: other calls still run; decision, result: it waits for one.
     needs: Literal["running", "returned", "decision", "result"]
     answered_by: str | None = None
     expires_at: datetime | None = None
@@ -24,7 +24,7 @@ class AwaitedCall(Struct, frozen=True, kw_only=True):
 
 
 class WaitsFor(Struct, frozen=True, kw_only=True):
-    """What is waited for: the runs before it, a model, tool calls."""
+    """What the run waits for: earlier runs of the thread, a model, tool calls."""
 
     runs: list[str]
     model: str | None
@@ -34,7 +34,7 @@ class WaitsFor(Struct, frozen=True, kw_only=True):
 
 
 class HttpCall(Struct, frozen=True, kw_only=True):
-    """A request that would change how things stand, and what it does."""
+    """A request that would unblock or stop the run, and its effect."""
 
     effect: str
     method: str
@@ -43,8 +43,7 @@ class HttpCall(Struct, frozen=True, kw_only=True):
 
 
 class Lease(Struct, frozen=True):
-    """One process carries the runs of a store, for as long as it lives: there is no time after which another may
-    take them."""
+    """One process carries out the runs of a store for as long as it lives, so a lease has no end."""
 
     held_here: bool
     expires_at: datetime | None = None
@@ -56,23 +55,23 @@ class Explanation(Struct, frozen=True, kw_only=True):
     conversation_id: str | None
     status: RunStatusName
     phase: Phase
-    # All of it in a sentence.
+    # The explanation in one sentence.
     summary: str
-    # Since when it is in this phase.
+    # Since when the run is in this phase.
     since: datetime | None
     waits_for: WaitsFor
-    # What happens if nobody does anything.
+    # What happens without a request.
     by_itself: str | None
-    # What would unblock or stop it, the likeliest first.
+    # What would unblock or stop the run, the likeliest first.
     unblock: list[HttpCall]
     stop_reason: StopReasonName | None
     error: ErrorMessage | None
     cancellation: Cancellation | None
     num_steps: int
-    # Tries of the newest step that came to nothing, and how often a dead process left the run behind.
+    # Failed calls of the model in the newest step, and how often a process died while it carried the run out.
     failed_attempts: list[Attempt]
     recoveries: int
-    # Whether a worker of the server that was asked carries the run.
+    # Whether a worker of the server that answers carries the run out.
     lease: Lease
     usage: TokenUsage
     created_at: datetime

@@ -1,6 +1,6 @@
-"""What V1 shows of messages (wire-v1 §3.7-§3.10): answers only. What a caller may send is in ``send``.
+"""Messages in answers and streams (wire-v1 §3.7-§3.10). What a caller may send is in ``schemas.send``.
 
-One stored row shows as several of these, all with the row's id. Every field is written, nulls too.
+One stored row becomes several of these, all with the row's id. Fields that are null are written too.
 """
 
 from datetime import datetime
@@ -27,7 +27,7 @@ MessageType = Literal[
 # Whole seconds with an offset (wire-v1 §1.9). Text, because msgspec would write `Z` and microseconds.
 WholeSeconds = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 Status = Literal["success", "error"]
-# As text: the enumeration itself would be described twice, here and where it is a query parameter.
+# As text: OpenAPI would have the enumeration twice, here and as a query parameter.
 StopReasonName = Annotated[str, Meta(extra_json_schema={"enum": [str(r) for r in StopReason]})]
 
 
@@ -43,7 +43,7 @@ class Base64Image(Struct, frozen=True, kw_only=True, tag="base64", tag_field="ty
 
 
 class ImageContent(Struct, frozen=True, tag="image", tag_field="type"):
-    """Pictures are stored by value, so that is how they are shown."""
+    """Images are stored and shown with their data, never by an address."""
 
     source: Base64Image
 
@@ -60,7 +60,7 @@ class ToolCall(Struct, frozen=True, kw_only=True):
 
 
 class ToolCallDelta(Struct, frozen=True, kw_only=True):
-    """Some more of a call: first its name, then piece by piece the JSON text of its arguments."""
+    """The next part of a call: first its name, then the JSON text of its arguments in parts."""
 
     name: str
     arguments: str | None = None
@@ -79,7 +79,7 @@ class ToolReturn(Struct, frozen=True, kw_only=True, tag="tool", tag_field="type"
 
 
 class ApprovalReturn(Struct, frozen=True, kw_only=True, tag="approval", tag_field="type"):
-    """Ours: who decided, as the server knows it and in the caller's words, and when; where it is known."""
+    """Not in V1: who decided (the user's id, and the name that the caller gave) and when, if it is known."""
 
     tool_call_id: str
     approve: bool
@@ -87,7 +87,7 @@ class ApprovalReturn(Struct, frozen=True, kw_only=True, tag="approval", tag_fiel
     decided_by_id: str | UnsetType = UNSET
     decided_by: str | UnsetType = UNSET
     decided_at: datetime | UnsetType = UNSET
-    # What the call got instead of the model's own arguments.
+    # The arguments that replaced those of the model.
     arguments: dict[str, Any] | UnsetType = UNSET
 
 
@@ -164,7 +164,7 @@ class ApprovalRequestMessage(
 ):
     tool_call: ToolCall
     tool_calls: list[ToolCall]
-    # Not in V1, and only where the request is shown as pending: when the first of its calls expires.
+    # Not in V1, and only for a pending request: when the first of its calls expires.
     expires_at: datetime | UnsetType = UNSET
 
 
@@ -205,7 +205,7 @@ ApiMessage = (
 
 
 class ToolCallChunk(MessageFields, frozen=True, kw_only=True, tag="tool_call_message"):
-    """Some more of a call: twice the same object, where a whole message has a list (wire-v1 §4.5)."""
+    """The next part of a call. ``tool_calls`` is the same object, not a list as in a whole message (wire-v1 §4.5)."""
 
     tool_call: ToolCallDelta
     tool_calls: ToolCallDelta
@@ -219,7 +219,7 @@ class ApprovalRequestChunk(
 
 
 class Ping(MessageFields, frozen=True, kw_only=True, tag="ping"):
-    """Says that the stream lives. ``seq_id`` is the last that was shown."""
+    """Shows that the stream is alive. ``seq_id`` is that of the last item."""
 
 
 class StopReasonItem(Struct, frozen=True, tag="stop_reason", tag_field="message_type"):
@@ -229,7 +229,7 @@ class StopReasonItem(Struct, frozen=True, tag="stop_reason", tag_field="message_
 class UsageStatistics(
     Struct, frozen=True, kw_only=True, tag="usage_statistics", tag_field="message_type"
 ):
-    """Null in the cache and reasoning fields: the provider did not say."""
+    """The cache and reasoning fields are null if the provider does not report them."""
 
     completion_tokens: int
     prompt_tokens: int
@@ -258,7 +258,7 @@ StreamItem = StreamMessage | Ping | StopReasonItem | UsageStatistics | ErrorMess
 
 
 class LettaResponse(Struct, frozen=True, kw_only=True):
-    """The answer to a send that waits for its end."""
+    """The answer to a send that waits for the end of the run."""
 
     messages: list[ApiMessage]
     stop_reason: StopReasonItem

@@ -1,6 +1,8 @@
-"""What a caller may say about a model (wire-v1 §3.11). Every provider's settings in one form: each has the
-fields that it knows, and what nobody knows is refused. An old full configuration was made by a server: what we
-do not know of it is kept, and told."""
+"""The settings of a model that a caller may send (wire-v1 §3.11).
+
+One schema has the settings of all providers, and refuses fields that no provider has. An old full configuration was
+written by a V1 server: its unknown fields are kept, and the answer warns of them.
+"""
 
 from typing import Annotated, Any, Literal, Self
 
@@ -14,13 +16,13 @@ Count = Annotated[int, Field(ge=0, le=_MAX_INTEGER)]
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 Effort = Literal["low", "medium", "high", "xhigh", "max"]
 Verbosity = Literal["low", "medium", "high"]
-# As far as any provider goes.
+# The widest range of all providers.
 Temperature = Annotated[float, Field(ge=0, le=2)]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 
 
 class ResponseFormatInput(BaseModel):
-    """``json_schema`` holds {name, schema, strict} and belongs to the type of the same name."""
+    """``json_schema`` is {name, schema, strict}. Only the type of the same name has it."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -95,14 +97,14 @@ class LlmConfigInput(BaseModel):
     response_format: ResponseFormatInput | None = None
     strict: bool | None = None
     frequency_penalty: Penalty | None = None
-    # For people and price lists; they ask nothing of the model.
+    # These describe the model and do not change how it is called.
     display_name: str | None = None
     provider_name: str | None = None
     provider_category: Literal["base", "byok"] | None = None
     tier: str | None = None
     compatibility_type: str | None = None
     model_wrapper: str | None = None
-    # Asked of V1's own loops and servers.
+    # Only V1's own agent loops and model servers used these.
     put_inner_thoughts_in_kwargs: bool | None = None
     return_logprobs: bool | None = None
     top_logprobs: int | None = None
@@ -123,7 +125,7 @@ class EmbeddingConfigInput(BaseModel):
 
 
 class CompactionInput(BaseModel):
-    """How a conversation is made shorter; what is left out is filled in (wire-v1 §7.9)."""
+    """How a context is compacted. Fields that are left out get their defaults (wire-v1 §7.9)."""
 
     model_config = ConfigDict(extra="ignore")
 

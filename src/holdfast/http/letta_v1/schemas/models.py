@@ -1,4 +1,4 @@
-"""Models on the wire (wire-v1 §2.10, §3.11). A list item repeats the whole old configuration."""
+"""Models (wire-v1 §2.10, §3.11). An item of a list repeats the whole old configuration."""
 
 from typing import Any, Literal
 

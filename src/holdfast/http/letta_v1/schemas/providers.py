@@ -1,4 +1,4 @@
-"""Providers that users bring, on the wire (wire-v1 §2.10)."""
+"""User providers: providers whose key a user stored (wire-v1 §2.10)."""
 
 from datetime import datetime
 from typing import Annotated
@@ -35,7 +35,7 @@ class ProviderCheck(_ProviderFields):
 
 
 class Provider(Struct, frozen=True, kw_only=True):
-    """Keys go in and never come out."""
+    """Keys are never shown."""
 
     id: str
     name: str

@@ -1,4 +1,4 @@
-"""What V1 shows of a run (wire-v1 §3.5) and of the tokens that it used."""
+"""Runs and the tokens that they used (wire-v1 §3.5)."""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -7,21 +7,21 @@ from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, WithJsonSchema
 
 from holdfast.http.letta_v1.schemas.messages import ApiMessage, StopReasonName
-from holdfast.http.letta_v1.schemas.send import Lenient
+from holdfast.http.letta_v1.schemas.send import LenientModel
 
 RunStatusName = Literal["created", "running", "completed", "failed", "cancelled"]
 
 
-class ResumeBody(Lenient):
-    """From where to read a run on. V1's ``poll_interval`` and ``batch_size`` are of no use here."""
+class ResumeBody(LenientModel):
+    """From where to read a run. V1's ``poll_interval`` and ``batch_size`` have no effect."""
 
-    # Anything: what cannot be a cursor is refused in words of its own, not as a body of the wrong form.
+    # Any type, because a wrong cursor has its own error message.
     starting_after: Annotated[Any, WithJsonSchema({"type": "integer", "minimum": 0})] = 0
     include_pings: bool = True
 
 
 class RunUpdate(BaseModel):
-    """Not in V1: callers' own notes on a run."""
+    """Not in V1: a caller's own metadata of a run."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -44,7 +44,7 @@ class Run(Struct, frozen=True, kw_only=True):
     stop_reason: StopReasonName | None
     background: bool
     conversation_id: str | None
-    # ``run_type``, what callers gave, and ``error`` (an ErrorMessage) once it failed.
+    # ``run_type``, what callers added, and ``error`` (an ErrorMessage) if the run failed.
     metadata: dict[str, Any]
     request_config: RequestConfig
     callback_url: str | None
@@ -54,7 +54,7 @@ class Run(Struct, frozen=True, kw_only=True):
     ttft_ns: int | None
     total_duration_ns: int | None
     base_template_id: str | None = None
-    # Not in V1: what was asked, also of a run that ended before it could store anything.
+    # Not in V1: what was sent, also for a run that ended before it stored anything.
     input: list[ApiMessage]
 
 
@@ -72,7 +72,7 @@ class RunMetrics(Struct, frozen=True, kw_only=True):
 
 
 class PromptTokensDetails(Struct, frozen=True, kw_only=True):
-    """Providers name the same tokens ``cached`` or ``cache_read``; both are filled in."""
+    """Providers call the same tokens ``cached`` or ``cache_read``. Both fields have the number."""
 
     cached_tokens: int | None
     cache_read_tokens: int | None
@@ -84,20 +84,20 @@ class CompletionTokensDetails(Struct, frozen=True):
 
 
 class TokenUsage(Struct, frozen=True, kw_only=True):
-    """The OpenAI shape that ``/usage`` has, unlike the usage in a send's answer."""
+    """The usage in OpenAI's form. The answer to a send has another form."""
 
     completion_tokens: int
     prompt_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptTokensDetails | None
     completion_tokens_details: CompletionTokensDetails | None
-    # Not in V1: US dollars, of the steps whose price is known, and how many it is not known of.
+    # Not in V1: US dollars of the steps whose price is known, and the number of those whose price is not.
     cost: float | None
     unpriced_steps: int
 
 
 class AgentCost(Struct, frozen=True, kw_only=True):
-    """What an agent's steps cost together, as far as prices are known: US dollars."""
+    """The cost of all steps of an agent whose price is known, in US dollars."""
 
     cost: float | None
     steps: int

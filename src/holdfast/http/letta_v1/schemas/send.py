@@ -1,4 +1,4 @@
-"""What a caller may send to an agent (wire-v1 §2.3.1). Form only; ``from_wire`` says what it means."""
+"""What a caller may send to an agent (wire-v1 §2.3.1)."""
 
 from typing import Annotated, Any, Literal
 
@@ -8,36 +8,38 @@ from holdfast.core.deadlines import MAX_TIMEOUT_SECONDS, MIN_TIMEOUT_SECONDS, On
 from holdfast.core.runs import DEFAULT_MAX_STEPS
 from holdfast.http.letta_v1.schemas.messages import MessageType
 
-# Far above what any run needs; a bound, so that the number fits everywhere.
+# Far more than any run needs, and it fits into every integer type.
 MAX_STEPS_LIMIT = 10_000
 
 
-class Lenient(BaseModel):
+class LenientModel(BaseModel):
+    """Unknown fields are ignored (wire-v1 §1.7)."""
+
     model_config = ConfigDict(extra="ignore")
 
 
-def _kind(value: object, *, otherwise: str, **event_writer: str) -> str:
-    """The ``type`` of an object; where it is left out, the first key that tells (wire-v1 §2.3.1)."""
+def _kind(value: object, *, otherwise: str, **by_key: str) -> str:
+    """The ``type`` of an object. If it has none, the kind of its first key in ``by_key`` (wire-v1 §2.3.1)."""
     if not isinstance(value, dict):
         return otherwise
     if (given := value.get("type")) is not None:
         return str(given)
-    return next((kind for key, kind in event_writer.items() if key in value), otherwise)
+    return next((kind for key, kind in by_key.items() if key in value), otherwise)
 
 
-class UrlSource(Lenient):
+class UrlSource(LenientModel):
     type: Literal["url"] = "url"
     url: str
 
 
-class Base64Source(Lenient):
+class Base64Source(LenientModel):
     type: Literal["base64"] = "base64"
     media_type: str
     data: str
     detail: str | None = None
 
 
-class FileSource(Lenient):
+class FileSource(LenientModel):
     type: Literal["letta"] = "letta"
     file_id: str
     media_type: str | None = None
@@ -49,12 +51,12 @@ def _source_kind(value: object) -> str:
     return _kind(value, otherwise="base64", url="url", file_id="letta")
 
 
-class TextInput(Lenient):
+class TextInput(LenientModel):
     type: Literal["text"] = "text"
     text: str
 
 
-class ImageInput(Lenient):
+class ImageInput(LenientModel):
     type: Literal["image"] = "image"
     source: Annotated[
         Annotated[UrlSource, Tag("url")]
@@ -64,8 +66,8 @@ class ImageInput(Lenient):
     ]
 
 
-class OtherInput(Lenient):
-    """Parts that only a model produces (wire-v1 §3.8): clients send them back, and they are let pass."""
+class OtherInput(LenientModel):
+    """Parts that only a model produces (wire-v1 §3.8). Clients send them back; they are accepted and dropped."""
 
     type: Literal[
         "tool_call",
@@ -91,7 +93,7 @@ PartInput = Annotated[
 ContentInput = str | list[PartInput]
 
 
-class MessageCreate(Lenient):
+class MessageCreate(LenientModel):
     type: Literal["message"] | None = None
     role: Literal["user", "system", "assistant"]
     content: ContentInput
@@ -103,12 +105,12 @@ class MessageCreate(Lenient):
 
 DecidedBy = Annotated[
     str | None,
-    Field(max_length=200, description="Not in V1: who decided, in the caller's own words."),
+    Field(max_length=200, description="Not in V1: who decided, as the caller calls them."),
 ]
 
 
 Partial = Annotated[
-    bool, Field(description="Not in V1: other calls may stay open; somebody else answers those.")
+    bool, Field(description="Not in V1: other calls may stay open, to be answered later.")
 ]
 
 
@@ -118,18 +120,18 @@ TimeoutSeconds = Annotated[
         ge=MIN_TIMEOUT_SECONDS,
         le=MAX_TIMEOUT_SECONDS,
         allow_inf_nan=False,
-        description="Not in V1: how long a call waits for its answer; for ever if not given.",
+        description="Not in V1: how long a call waits for its answer; without limit if not given.",
     ),
 ]
 TimeoutOutcome = Annotated[
     Literal[OnTimeout.DENY, OnTimeout.APPROVE],
     Field(
-        description="Not in V1: what becomes of a call that nobody answered in time; 'deny' if not given."
+        description="Not in V1: what happens to a call that is not answered in time; 'deny' if not given."
     ),
 ]
 
 
-class ApprovalEntry(Lenient):
+class ApprovalEntry(LenientModel):
     type: Literal["approval"] = "approval"
     tool_call_id: str
     approve: bool
@@ -141,7 +143,7 @@ class ApprovalEntry(Lenient):
     ] = None
 
 
-class ToolReturnEntry(Lenient):
+class ToolReturnEntry(LenientModel):
     type: Literal["tool"] = "tool"
     tool_call_id: str
     tool_return: ContentInput
@@ -161,8 +163,8 @@ Entry = Annotated[
 ]
 
 
-class ApprovalCreate(Lenient):
-    """``approvals`` is the form of today; ``approve`` with ``approval_request_id`` the one before."""
+class ApprovalCreate(LenientModel):
+    """``approvals`` is the current form, ``approve`` with ``approval_request_id`` the old one."""
 
     type: Literal["approval"] | None = None
     approvals: list[Entry] | None = None
@@ -175,7 +177,7 @@ class ApprovalCreate(Lenient):
     partial: Partial = False
 
 
-class ToolReturnCreate(Lenient):
+class ToolReturnCreate(LenientModel):
     type: Literal["tool_return"] | None = None
     tool_returns: list[ToolReturnEntry]
     partial: Partial = False
@@ -202,13 +204,13 @@ Item = Annotated[
 ]
 
 
-class ClientToolCreate(Lenient):
+class ClientToolCreate(LenientModel):
     name: Annotated[str, Field(min_length=1)]
     description: str | None = None
     parameters: dict[str, Any] | None = None
 
 
-class SendBody(Lenient):
+class SendBody(LenientModel):
     messages: list[Item] | None = None
     input: ContentInput | None = None
     max_steps: Annotated[int, Field(ge=1, le=MAX_STEPS_LIMIT)] = DEFAULT_MAX_STEPS
@@ -245,5 +247,7 @@ class SendBody(Lenient):
     ] = None
     on_disconnect: Annotated[
         Literal["continue", "cancel"],
-        Field(description="Not in V1: what becomes of the run if the reader of its stream leaves."),
+        Field(
+            description="Not in V1: what happens to the run if the reader of its stream disconnects."
+        ),
     ] = "continue"

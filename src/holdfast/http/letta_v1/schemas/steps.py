@@ -1,4 +1,4 @@
-"""What V1 shows of a step, and what may be said about one (wire-v1 §3.6)."""
+"""Steps, and feedback on them (wire-v1 §3.6)."""
 
 from datetime import datetime
 from typing import Any, Literal
@@ -17,7 +17,7 @@ Feedback = Literal["positive", "negative"]
 
 
 class Attempt(Struct, frozen=True, kw_only=True):
-    """A try to get the model's answer that failed, and how long is waited after it before the next, if there is one."""
+    """A failed call of the model, and how long the next one was delayed, if there was one."""
 
     number: int
     error_type: str
@@ -61,7 +61,7 @@ class Step(Struct, frozen=True, kw_only=True):
     project_id: str | None
     # Empty since V1 moved them to ``/v1/steps/{step_id}/messages``.
     messages: tuple[()] = ()
-    # Not in V1: what was tried in vain (wire-v1 §5.8).
+    # Not in V1: failed calls of the model (wire-v1 §5.8).
     attempts: list[Attempt]
 
 
@@ -96,7 +96,7 @@ class ProviderTrace(Struct, frozen=True, kw_only=True):
     request_json: dict[str, Any]
     response_json: dict[str, Any]
     latency_ms: int
-    # Ours: how the provider answered, and what went wrong.
+    # Not in V1: the status of the provider's answer, and the error.
     status_code: int | None
     error: str | None
     created_at: datetime

@@ -1,4 +1,4 @@
-"""Tools on the wire (wire-v1 §2.5, §3.4)."""
+"""Tools (wire-v1 §2.5, §3.4)."""
 
 from typing import Annotated, Any, Literal
 
@@ -9,7 +9,7 @@ from holdfast.core.tools import MAX_RETURN_CHARS
 from holdfast.http.letta_v1.schemas.names import Tag
 
 SourceType = Literal["python", "typescript", "json"]
-# Of the words of a search.
+# Of the text to search for.
 MAX_QUERY_CHARS = 10_000
 ReturnCharLimit = Annotated[int, Field(ge=1, le=MAX_RETURN_CHARS)]
 
@@ -24,7 +24,7 @@ class Requirement(BaseModel):
 
 
 class ToolFields(BaseModel):
-    """What create and update share; absent or null leaves a stored value as it is."""
+    """The fields that create and update share. A field that is absent or null leaves a stored value unchanged."""
 
     source_type: SourceType | None = None
     json_schema: dict[str, Any] | None = Field(
@@ -43,7 +43,7 @@ class ToolFields(BaseModel):
 
 
 class ToolCreate(ToolFields):
-    # The one body that refuses what it does not know (wire-v1 §1.7).
+    # Unknown fields are refused (wire-v1 §1.7).
     model_config = ConfigDict(extra="forbid")
 
     source_code: str = Field(description="Python; the last function at the top level is the tool.")

@@ -11,7 +11,7 @@ class Span(Struct, frozen=True, kw_only=True):
     parent_span_id: str | None
     name: str
     start_time_unix_nano: int
-    # Null: it is not over, or nobody took the time.
+    # Null: it has not ended, or its duration was not measured.
     duration_ns: int | None
     status: str
     attributes: dict[str, Any]

@@ -1,1 +1,1 @@
-"""Core values as V1 shows them: pure, one module for each noun."""
+"""Core values as V1 shows them: pure, one module for each resource."""

@@ -61,7 +61,7 @@ def memory_state(blocks: Sequence[Block], agent_type: str) -> Memory:
 
 
 def tool_execution_result(result: ToolReturn) -> ToolExecutionResult:
-    """What a tool that was run by hand gave; ``func_return`` is null if it failed."""
+    """The result of a tool that a caller ran directly. ``func_return`` is null if it failed."""
     ok = result.outcome is Outcome.FINISHED
     stderr = list(result.stderr) if ok else [*result.stderr, result.text]
     return ToolExecutionResult(

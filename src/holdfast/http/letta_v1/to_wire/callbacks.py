@@ -1,4 +1,4 @@
-"""What a callback says of a run (wire-v1 §5.6)."""
+"""The body of a callback about a run (wire-v1 §5.6)."""
 
 from collections.abc import Sequence
 from datetime import UTC
@@ -17,7 +17,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def callback_body(run: Run, rows: Sequence[Message], ended: RunEnded) -> bytes:
-    """The run as it stands now: one that waited for a person may have been cancelled since."""
+    """The run as it is now: if it waited for an approval, it may have been cancelled since."""
     shown = api_run(run)
     ended = replace(ended, stop_reason=run.stop_reason or ended.stop_reason)
     result = letta_response(Reply(run, tuple(rows), ended))

@@ -1,4 +1,4 @@
-"""How full an agent's window is, as the wire shows it (wire-v1 §3.13)."""
+"""How full an agent's context window is, as V1 shows it (wire-v1 §3.13)."""
 
 from typing import Any
 
@@ -67,7 +67,7 @@ def _part(part: Part) -> dict[str, Any]:
         case Text(text=text):
             return {"type": "text", "text": text}
         case Image():
-            # The bytes are in the history; here they would only make the answer huge.
+            # Without the bytes: they would make the answer huge, and the history has them.
             return {"type": "image", "source": {"type": "base64", "media_type": part.media_type}}
         case _ if part.redacted:
             return {"type": "redacted_reasoning", "data": part.signature}

@@ -1,4 +1,4 @@
-"""A run's explanation, with the requests that would help spelled out."""
+"""A run's explanation, with the HTTP requests that would unblock it."""
 
 from typing import Any
 
@@ -20,28 +20,28 @@ from holdfast.usecases.explanation import ExplainedRun
 
 _ANY_USER = "anyone who may use this server"
 _TOOL_CLIENT = "the client that offered the tool"
-# Where the caller's own words belong.
+# The caller puts its own text here.
 _PLACEHOLDER = "…"
 
 
 def api_explanation(found: ExplainedRun) -> wire.Explanation:
-    run, told = found.run, found.explanation
+    run, explanation = found.run, found.explanation
     return wire.Explanation(
         run_id=run.id,
         agent_id=run.agent_id,
         conversation_id=conversation_id(run.thread_id, run.agent_id),
         status=STATUSES[run.status],
-        phase=told.phase,
-        summary=told.summary,
-        since=told.since,
+        phase=explanation.phase,
+        summary=explanation.summary,
+        since=explanation.since,
         waits_for=wire.WaitsFor(
-            runs=list(told.runs_ahead),
-            model=told.model,
-            tool_calls=[_awaited_call(call, told) for call in told.calls],
-            approval_id=told.request_id,
+            runs=list(explanation.runs_ahead),
+            model=explanation.model,
+            tool_calls=[_awaited_call(call, explanation) for call in explanation.calls],
+            approval_id=explanation.request_id,
         ),
-        by_itself=told.by_itself,
-        unblock=[_unblock_request(remedy) for remedy in told.remedies],
+        by_itself=explanation.by_itself,
+        unblock=[_unblock_request(remedy) for remedy in explanation.remedies],
         stop_reason=run.stop_reason,
         error=error_message(run.id, run.failure) if run.failure else None,
         cancellation=run.cancellation,
@@ -56,11 +56,11 @@ def api_explanation(found: ExplainedRun) -> wire.Explanation:
     )
 
 
-def _awaited_call(call: AwaitedCall, told: Explanation) -> wire.AwaitedCall:
+def _awaited_call(call: AwaitedCall, explanation: Explanation) -> wire.AwaitedCall:
     shown = wire.AwaitedCall(
         tool_call_id=call.id, name=call.name, needs="returned" if call.has_result else "running"
     )
-    if told.phase is not Phase.WAITING_FOR_APPROVAL:
+    if explanation.phase is not Phase.WAITING_FOR_APPROVAL:
         return shown
     return wire.AwaitedCall(
         tool_call_id=call.id,

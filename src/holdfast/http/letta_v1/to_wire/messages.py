@@ -1,4 +1,4 @@
-"""Rows as V1 shows them (wire-v1 §3.7): one row is several API messages, all with the row's id."""
+"""Stored messages as V1 shows them (wire-v1 §3.7). One row becomes several API messages, all with its id."""
 
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Literal
@@ -25,32 +25,34 @@ from holdfast.http.letta_v1.schemas import messages as wire
 
 
 class AssistantMessageTool(Struct, frozen=True):
-    """The tool that older agents spoke through: a listing shows its calls as plain words."""
+    """The tool that older agents used to answer the user. Lists show its calls as assistant messages."""
 
     tool: str = "send_message"
     argument: str = "message"
 
 
-def api_messages(row: Message, speech: AssistantMessageTool | None = None) -> list[wire.ApiMessage]:
-    """All that V1 shows of a row: each piece of it is one message."""
-    found = pieces(row) if speech is None else _listing_pieces(row, speech)
-    return [_api_message(row, index, piece, speech) for index, piece in enumerate(found)]
+def api_messages(
+    row: Message, message_tool: AssistantMessageTool | None = None
+) -> list[wire.ApiMessage]:
+    """All API messages of a row, one for each of its pieces."""
+    found = pieces(row) if message_tool is None else _listing_pieces(row, message_tool)
+    return [_api_message(row, index, piece, message_tool) for index, piece in enumerate(found)]
 
 
 def api_listing(
     rows: Iterable[Message],
     types: Collection[str] | None = None,
-    speech: AssistantMessageTool | None = None,
+    message_tool: AssistantMessageTool | None = None,
 ) -> list[wire.ApiMessage]:
-    """The rows in their order; of these only the message types that were asked for (None: all)."""
-    shown = [message for row in rows for message in api_messages(row, speech)]
+    """The messages of the rows in their order. With ``types``, only messages of these types."""
+    shown = [message for row in rows for message in api_messages(row, message_tool)]
     if types is None:
         return shown
     return [message for message in shown if message_type(message) in types]
 
 
 def summary_message(row: Message) -> wire.SummaryMessage:
-    """A compaction's row, for those who asked to see it as what it is (wire-v1 §7.9)."""
+    """The row of a compaction, for callers that asked for compaction messages (wire-v1 §7.9)."""
     packed = unpack(row)
     stats = packed.compaction_stats
     return wire.SummaryMessage(
@@ -77,11 +79,11 @@ def _common_fields(row: Message, otid: str | None) -> dict[str, Any]:
 
 
 def _api_message(
-    row: Message, index: int, piece: Piece, speech: AssistantMessageTool | None
+    row: Message, index: int, piece: Piece, message_tool: AssistantMessageTool | None
 ) -> wire.ApiMessage:
-    """A piece; the otid tells its place in the row (wire-v1 §1.8)."""
+    """One piece of a row. Its otid depends on its position in the row (wire-v1 §1.8)."""
     if piece.kind is PieceKind.MESSAGE:
-        return _whole_message(row, speech)
+        return _whole_message(row, message_tool)
     common = _common_fields(
         row, derived_otid(row.id, -1 if piece.kind is PieceKind.HELD_CALLS else index)
     )
@@ -100,23 +102,23 @@ def _api_message(
 
 
 def _reasoning_message(piece: Piece, common: dict[str, Any]) -> wire.ApiMessage:
-    thoughts = [part for part in piece.parts if isinstance(part, Thinking)]
+    reasoning = [part for part in piece.parts if isinstance(part, Thinking)]
     if piece.kind is PieceKind.HIDDEN_REASONING:
-        [thought] = thoughts
+        [part] = reasoning
         return wire.HiddenReasoningMessage(
             **common,
-            state="redacted" if thought.redacted else "omitted",
-            hidden_reasoning=thought.signature if thought.redacted else None,
+            state="redacted" if part.redacted else "omitted",
+            hidden_reasoning=part.signature if part.redacted else None,
         )
-    signatures = [thought.signature for thought in thoughts if thought.signature]
+    signatures = [part.signature for part in reasoning if part.signature]
     return wire.ReasoningMessage(
         **common,
-        reasoning="".join(thought.text for thought in thoughts),
+        reasoning="".join(part.text for part in reasoning),
         signature=signatures[-1] if signatures else None,
     )
 
 
-def _whole_message(row: Message, speech: AssistantMessageTool | None) -> wire.ApiMessage:
+def _whole_message(row: Message, message_tool: AssistantMessageTool | None) -> wire.ApiMessage:
     match row.role:
         case Role.SYSTEM:
             return wire.SystemMessage(
@@ -125,7 +127,7 @@ def _whole_message(row: Message, speech: AssistantMessageTool | None) -> wire.Ap
         case Role.APPROVAL:
             return _approval_response(row)
         case Role.TOOL:
-            return _tool_return(row, _visible_returns(row, speech))
+            return _tool_return(row, _visible_returns(row, message_tool))
         case _:
             return wire.UserMessage(
                 **_common_fields(row, row.otid), content=_user_content(row.content)
@@ -158,36 +160,40 @@ def _tool_return(row: Message, items: Sequence[ToolReturn]) -> wire.ApiMessage:
     )
 
 
-def _listing_pieces(row: Message, speech: AssistantMessageTool) -> Sequence[Piece]:
-    """The pieces of a row in a listing: calls that only speak are words, and their returns are nothing."""
+def _listing_pieces(row: Message, message_tool: AssistantMessageTool) -> Sequence[Piece]:
+    """The pieces of a row in a list: calls of the tool become text, and their returns are left out."""
     found: list[Piece] = []
     for piece in pieces(row):
         if piece.kind is PieceKind.TOOL_CALLS:
-            words = {call.id: _speech_text(call, speech) for call in piece.calls}
+            texts = {call.id: _message_tool_text(call, message_tool) for call in piece.calls}
             found += [
-                Piece(PieceKind.TEXT, (Text(said),)) for said in words.values() if said is not None
+                Piece(PieceKind.TEXT, (Text(text),)) for text in texts.values() if text is not None
             ]
-            calls = tuple(call for call in piece.calls if words[call.id] is None)
+            calls = tuple(call for call in piece.calls if texts[call.id] is None)
             found += [Piece(PieceKind.TOOL_CALLS, calls=calls)] if calls else []
-        elif row.role is not Role.TOOL or _visible_returns(row, speech):
+        elif row.role is not Role.TOOL or _visible_returns(row, message_tool):
             found.append(piece)
     return found
 
 
-def _visible_returns(row: Message, speech: AssistantMessageTool | None) -> Sequence[ToolReturn]:
-    return [item for item in row.tool_returns if speech is None or item.name != speech.tool]
+def _visible_returns(
+    row: Message, message_tool: AssistantMessageTool | None
+) -> Sequence[ToolReturn]:
+    return [
+        item for item in row.tool_returns if message_tool is None or item.name != message_tool.tool
+    ]
 
 
-def _speech_text(call: ToolCall, speech: AssistantMessageTool) -> str | None:
-    """What the call says to the user, if that is all it does."""
-    if call.name != speech.tool:
+def _message_tool_text(call: ToolCall, message_tool: AssistantMessageTool) -> str | None:
+    """The text for the user, if the call is one of the tool."""
+    if call.name != message_tool.tool:
         return None
     try:
         arguments = msgspec.json.decode(call.arguments)
     except msgspec.DecodeError:
         return None
-    words = arguments.get(speech.argument) if isinstance(arguments, dict) else None
-    return words if isinstance(words, str) else None
+    text = arguments.get(message_tool.argument) if isinstance(arguments, dict) else None
+    return text if isinstance(text, str) else None
 
 
 def api_call(call: ToolCall) -> wire.ToolCall:
@@ -224,7 +230,7 @@ def api_decision(item: Decision) -> wire.ApprovalReturn | wire.ToolReturn:
 
 
 class _PackedUserMessage(Struct):
-    """How V1 stored a user's words; rows that come from there still hold it."""
+    """How V1 stored a user's text. Rows that were imported from V1 still have it."""
 
     type: Literal["user_message"]
     message: str
@@ -267,7 +273,7 @@ def _part_text(part: Part) -> str:
 
 
 def _as_text(content: Sequence[Part]) -> str:
-    """Content where V1 has room for text alone (wire-v1 §3.8)."""
+    """Content where V1 has only text (wire-v1 §3.8)."""
     texts = [part.text for part in content if isinstance(part, Text)]
     images = sum(isinstance(part, Image) for part in content)
     if images:

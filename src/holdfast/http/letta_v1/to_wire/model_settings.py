@@ -11,7 +11,7 @@ from holdfast.http.letta_v1.schemas.models import EmbeddingConfig, LlmConfig
 _GOOGLE = ("google_ai", "google_vertex")
 
 
-# Keys of model_settings that are shown as they are in force, whatever was sent.
+# Of these keys of model_settings the values in effect are shown, whatever was sent.
 _EFFECTIVE_KEYS = frozenset(ModelSettingsInput.model_fields) - {"provider_type"}
 
 
@@ -22,14 +22,14 @@ _DEFAULT_EMBEDDING_DIMENSIONS = 1536
 
 
 def model_settings(choice: ModelChoice) -> dict[str, Any]:
-    """The provider's defaults, what the caller sent, and on top what is in force."""
+    """The provider's defaults, then what the caller sent, then what is in effect; the last one wins."""
     provider = choice.provider_type or choice.provider
-    kept = {
+    sent = {
         key: value
         for key, value in (choice.model_settings or {}).items()
         if key not in _EFFECTIVE_KEYS
     }
-    return _default_settings(provider) | kept | _effective_settings(provider, choice.settings)
+    return _default_settings(provider) | sent | _effective_settings(provider, choice.settings)
 
 
 def _default_settings(provider: str) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def _default_settings(provider: str) -> dict[str, Any]:
     }
     match provider:
         case "openai":
-            # What V1 showed for an agent that named a model and nothing else.
+            # What V1 showed for an agent that gave only a model.
             return shown | {
                 "max_output_tokens": 16384,
                 "reasoning": {"reasoning_effort": "minimal"},
@@ -101,7 +101,7 @@ def llm_config(choice: ModelChoice) -> LlmConfig:
     """The old full configuration, which V1 clients still read."""
     settings = choice.settings
     provider = choice.provider_type or choice.provider
-    in_force = {
+    effective = {
         "handle": choice.handle,
         "context_window": choice.context_window,
         "max_tokens": settings.max_output_tokens,
@@ -115,21 +115,21 @@ def llm_config(choice: ModelChoice) -> LlmConfig:
         "verbosity": settings.verbosity,
         "frequency_penalty": settings.frequency_penalty,
     }
-    named = {
+    identity = {
         "model": choice.name,
         "model_endpoint_type": provider,
         "display_name": choice.name,
         "provider_name": choice.provider,
         "provider_category": "byok" if choice.provider_type else "base",
     }
-    kept = {
+    sent = {
         key: value
         for key, value in (choice.llm_config or {}).items()
-        # Whoever sends null leaves it open; what is shown has no room for it.
-        if value is not None and key in LlmConfig.__struct_fields__ and key not in in_force
+        # Null means that the caller did not choose; LlmConfig does not allow it everywhere.
+        if value is not None and key in LlmConfig.__struct_fields__ and key not in effective
     }
     return LlmConfig(
-        **named | kept | {key: value for key, value in in_force.items() if value is not None}
+        **identity | sent | {key: value for key, value in effective.items() if value is not None}
     )
 
 

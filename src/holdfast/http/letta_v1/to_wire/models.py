@@ -1,4 +1,4 @@
-"""The models on offer as the wire shows them. An agent's own choice is ``model_wire``'s affair."""
+"""The models that can be used, as V1 lists them. An agent's own model is in ``to_wire.model_settings``."""
 
 from holdfast.core.models import EmbeddingInfo, ModelInfo
 from holdfast.http.letta_v1.schemas.models import EmbeddingModel, Model

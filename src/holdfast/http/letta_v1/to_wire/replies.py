@@ -1,4 +1,4 @@
-"""How a run's end is told: the answer to a send, its usage, and what went wrong (wire-v1 §3.9, §4.6)."""
+"""The end of a run as V1 shows it: the answer to a send, its usage, its error (wire-v1 §3.9, §4.6)."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -15,7 +15,7 @@ from holdfast.http.letta_v1.to_wire.messages import (
 from holdfast.http.letta_v1.to_wire.unblock_hint import unblock_hint
 from holdfast.usecases.messages import Reply
 
-# The error types that V1 clients know (wire-v1 §4.6); every other failure has to be one of these too.
+# The error types that V1 clients know (wire-v1 §4.6). Every failure is shown as one of them.
 ERROR_TYPES: Final = frozenset(
     {
         "llm_timeout",
@@ -73,7 +73,7 @@ def error_message(run_id: str, failure: RunFailure) -> wire.ErrorMessage:
 
 
 def error_type(kind: str) -> str:
-    """The one that clients know, for a kind of failure."""
+    """The V1 error type for a kind of failure."""
     if kind in ERROR_TYPES:
         return kind
     return "llm_error" if kind.startswith("llm_") else "internal_error"

@@ -16,7 +16,7 @@ from holdfast.http.letta_v1.to_wire.replies import error_message
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-# V1 has no word for a run that waits for a person: it is completed, and its stop reason says the rest.
+# V1 has no status for a run that waits for an approval: it is completed, and its stop reason says why.
 STATUSES: Final[dict[RunStatus, wire.RunStatusName]] = {
     RunStatus.QUEUED: "created",
     RunStatus.RUNNING: "running",
@@ -32,7 +32,7 @@ STATUSES: Final[dict[RunStatus, wire.RunStatusName]] = {
 def api_run(run: Run) -> wire.Run:
     request = run.request
     types = request.include_return_message_types
-    told = run.callback or CallbackOutcome()
+    callback = run.callback or CallbackOutcome()
     return wire.Run(
         id=run.id,
         agent_id=run.agent_id,
@@ -50,9 +50,9 @@ def api_run(run: Run) -> wire.Run:
             include_return_message_types=None if types is None else list(types),
         ),
         callback_url=request.callback_url,
-        callback_sent_at=told.sent_at,
-        callback_status_code=told.status_code,
-        callback_error=told.error,
+        callback_sent_at=callback.sent_at,
+        callback_status_code=callback.status_code,
+        callback_error=callback.error,
         ttft_ns=run.ttft_ns,
         total_duration_ns=run.total_duration_ns,
         base_template_id=run.base_template_id,
@@ -119,7 +119,7 @@ def epoch_ns(moment: datetime) -> int:
 def _metadata(run: Run) -> dict[str, Any]:
     shown: dict[str, Any] = {**run.metadata, "run_type": run.kind}
     if run.kind == "send_message_async":
-        # V1 wrote the name of its job runner here; clients read past it.
+        # V1 wrote the name of its job runner here.
         shown.setdefault("lettuce", None)
     if run.failure is not None:
         shown["error"] = error_message(run.id, run.failure)

@@ -68,7 +68,7 @@ def step_metrics(step: Step) -> wire.StepMetrics:
         agent_id=step.agent_id,
         organization_id=step.organization_id,
         step_start_ns=started,
-        # A step is written down right before its model is asked.
+        # A step is stored right before its model is called.
         llm_request_start_ns=None if step.llm_request_ns is None else started,
         llm_request_ns=step.llm_request_ns,
         tool_execution_ns=step.tool_execution_ns,

@@ -1,6 +1,6 @@
-"""A run's events as the items of a stream (wire-v1 §4.4-§4.6): pure. Framing them is ``http/sse``'s affair.
+"""A run's events as the items of a stream (wire-v1 §4.4-§4.6): pure. ``http/sse`` frames them.
 
-An item is made and encoded in about 2 µs, where sending it takes 20: nothing is prepared ahead.
+Building and encoding an item takes about 2 µs, sending it 20 µs: nothing is prepared in advance.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,19 +35,19 @@ from holdfast.http.letta_v1.to_wire.messages import (
 from holdfast.http.letta_v1.to_wire.replies import error_message, usage_statistics
 from holdfast.http.letta_v1.to_wire.unblock_hint import describe_error
 
-# Every token of a piece has the same otid, and computing it costs more than all else about a token.
+# All tokens of a piece have the same otid, and computing it takes longer than the rest of an item.
 _otid = lru_cache(maxsize=1_024)(ids.derived_otid)
 
 
 class StreamView(Struct, frozen=True, kw_only=True):
-    """What a reader is shown: of a filtered run only these message types; event numbers if it may need them."""
+    """What a reader is shown: only these message types, if the run has a filter; event numbers, if it may resume."""
 
     types: tuple[str, ...] | None = None
     numbered: bool = False
 
 
 def view_of(run: Run, *, resumed: bool = False) -> StreamView:
-    """Who began in the background, or has resumed once, may want to resume again (wire-v1 §4.3)."""
+    """Readers of a background run, and those that have resumed, may resume again (wire-v1 §4.3)."""
     types = run.request.include_return_message_types
     return StreamView(types=types, numbered=resumed or run.background)
 
@@ -71,7 +71,7 @@ def ping(run_id: str, uuid: str, now: datetime, seq: int | None) -> wire.StreamI
 
 
 def refusal_items(error: CallerError) -> tuple[wire.StreamItem, ...]:
-    """A send that the loop would have refused: no run was made of it (wire-v1 §4.2)."""
+    """The items for a send that was refused before there was a run (wire-v1 §4.2)."""
     text = describe_error(error)
     return (
         wire.StopReasonItem(StopReason.ERROR),
@@ -94,7 +94,7 @@ def _message(
 
 
 def _stored_message(event: Event, fact: MessageStored, view: StreamView) -> wire.StreamMessage:
-    # A summary is in the log only where it was asked for (wire-v1 §7.9).
+    # The log only has a summary if the caller asked for it (wire-v1 §7.9).
     is_summary = fact.message.role is Role.SUMMARY
     message = (
         summary_message(fact.message) if is_summary else api_messages(fact.message)[fact.piece]
@@ -152,7 +152,7 @@ def _message_chunk(fact: Streamed, common: dict[str, Any]) -> wire.StreamMessage
 
 
 def _end_items(event: Event, ended: RunEnded, view: StreamView) -> Iterator[wire.StreamItem]:
-    """Exactly one stop reason, then the usage or what went wrong, whatever the reader asked for."""
+    """Exactly one stop reason, then the usage or the error. No filter applies to them."""
     yield wire.StopReasonItem(ended.stop_reason)
     if ended.failure is None:
         yield usage_statistics(ended)

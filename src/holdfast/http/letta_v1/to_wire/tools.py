@@ -1,4 +1,4 @@
-"""A tool as the wire shows it."""
+"""Tools as V1 shows them (wire-v1 §3.4)."""
 
 from holdfast.core import tools
 from holdfast.core.tool_search import ToolMatch

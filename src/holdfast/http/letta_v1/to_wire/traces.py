@@ -1,6 +1,6 @@
-"""A run as spans, from what is on record of it (wire-v1 §2.8): also where nobody watched while it happened.
+"""A run as spans, from its stored steps (wire-v1 §2.8). This also works for runs that were not traced.
 
-The ids are those of run and steps. Spans that were sent to a collector have others; they share the names.
+The ids are made of the ids of run and steps. Spans that were sent to a collector have the same names, but other ids.
 """
 
 from collections.abc import Iterator, Sequence
@@ -79,5 +79,5 @@ def _digits(entity_id: str) -> str:
 
 
 def _span_id(entity_id: str, number: int = 0) -> str:
-    """Half of the id's digits; the parts of a step count on from its own."""
+    """The last 16 digits of the id, plus ``number`` for the spans within a step."""
     return f"{(int(_digits(entity_id)[-16:], 16) + number) % 2**64:016x}"

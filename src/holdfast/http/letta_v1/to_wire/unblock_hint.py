@@ -1,4 +1,4 @@
-"""The way out of a pending approval, as part of the error: V1's sentence comes first, for those who look for it."""
+"""How to unblock a pending approval, as part of the error. V1's sentence comes first: clients may search for it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,7 +22,7 @@ def unblock_body(calls: Sequence[tuple[str, str]]) -> dict[str, Any]:
 
 
 def unblock_hint(pending_request_id: str | None, calls: Sequence[tuple[str, str]]) -> str:
-    """What waits and what to send; nothing if nothing does."""
+    """Which calls wait and what to send. Empty if no call waits."""
     if not calls:
         return ""
     body = msgspec.json.encode(unblock_body(calls)).decode()
@@ -33,13 +33,13 @@ def unblock_hint(pending_request_id: str | None, calls: Sequence[tuple[str, str]
 
 
 def describe_error(error: CallerError) -> str:
-    """The error's words, and the way out if there is one."""
+    """The error's text, and how to unblock it if that is possible."""
     match error:
         case PendingApproval():
             return f"{error}{unblock_hint(error.pending_request_id, error.calls)}"
         case AnswerMismatch():
-            # V1's sentence quotes with ', and the SDK shows a text that has both sorts of quotes with \\' for ':
-            # so that the sentence can still be found there, nothing is quoted with " after it.
+            # V1's sentence quotes with ', and the SDK shows a text that has both kinds of quotes with \\' for ':
+            # to keep the sentence unchanged there, no " follows it.
             return (
                 f"{error} Waiting: {_list_calls(error.calls)}. Name each of these once, with approve true or false, "
                 f"or its result; or POST approve=true to /v1/approvals/{error.pending_request_id}."

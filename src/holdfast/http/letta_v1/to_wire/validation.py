@@ -1,4 +1,4 @@
-"""What is wrong with a request, in the words of V1: a string, not FastAPI's list (wire-v1 §1.11)."""
+"""The faults of an invalid request as V1 shows them: one string, not FastAPI's list (wire-v1 §1.11)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from holdfast.http.letta_v1.schemas.names import EXAMPLE_UUID
 
 # The caller's own value is repeated up to here: it may be megabytes.
 _MAX_INPUT_CHARS = 500
-# So many faults are told; who has made more will not read on.
+# At most so many faults are shown.
 _MAX_FAULTS = 10
 
 _KINDS = {id_pattern(kind): kind for kind in Kind}
@@ -23,7 +23,7 @@ def describe_faults(faults: Sequence[Fault]) -> str:
 
 
 def example_ids(faults: Sequence[Fault]) -> list[str] | UnsetType:
-    """Well-formed ids in place of the malformed ones in the path, if that is what is wrong."""
+    """A well-formed id for each malformed one in the path. Unset if there is none."""
     kinds = [_path_id_kind(fault) for fault in faults[:_MAX_FAULTS]]
     return [f"{kind}-{EXAMPLE_UUID}" for kind in kinds if kind] or UNSET
 
