@@ -340,7 +340,7 @@ def test_a_run_is_cancelled_with_a_receipt_and_the_next_in_line_goes_on(
         with door.holding_tool():
             queued = served.tell(agent_id, "Hello")
             assert facts(said("show", queued))["waits for"] == f"its turn, after {running}"
-            assert f"which {running} holds" in said("explain", queued)
+            assert f"behind {running}" in said("explain", queued)
             assert "wait_at_gate" in said("explain", running).splitlines()[0]
 
             sentence, *receipt = said("cancel", running, "--reason", "too slow").splitlines()
