@@ -1,16 +1,16 @@
 """The choice of a model over HTTP: what is accepted, warned about, or refused (wire-v1 §3.11)."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from fastapi import FastAPI
 from httpx import AsyncClient
+from tests.support.http_app import use_app
 
 from holdfast.adapters.models.accounts import ProviderSettings
 from holdfast.adapters.models.catalogue import ProviderCatalogue
-from holdfast.http.app import HttpSettings, build_app
 from holdfast.ports.services import Services
 from holdfast.testing import ScriptedProvider
 
@@ -28,7 +28,7 @@ async def provider() -> AsyncIterator[ScriptedProvider]:
 
 
 @pytest.fixture
-async def app(services: Services, provider: ScriptedProvider) -> FastAPI:
+def app(services: Services, provider: ScriptedProvider) -> Iterator[FastAPI]:
     settings = ProviderSettings(
         {
             "openai": {"api_key": "k", "base_url": provider.openai_url},
@@ -36,7 +36,8 @@ async def app(services: Services, provider: ScriptedProvider) -> FastAPI:
         },
         allowed_model_endpoints=(ALLOWED,),
     )
-    return build_app(replace(services, catalogue=ProviderCatalogue(settings)), HttpSettings())
+    with use_app(replace(services, catalogue=ProviderCatalogue(settings))) as app:
+        yield app
 
 
 async def _made(client: AsyncClient, **fields: Any) -> dict[str, Any]:

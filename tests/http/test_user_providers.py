@@ -1,17 +1,17 @@
 """User providers: how many there may be, and that all are asked at once (wire-v1 §2.10)."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
 import pytest
 from fastapi import FastAPI
 from httpx import AsyncClient, Response
 from tests.doubles.catalogue import FixedCatalogue
+from tests.support.http_app import use_app
 
 from holdfast.core.models import ModelInfo
 from holdfast.core.providers import Provider
-from holdfast.http.app import HttpSettings, build_app
 from holdfast.ports.model import Catalogue
 from holdfast.ports.services import Services
 from holdfast.usecases import providers
@@ -48,8 +48,9 @@ class Slow(FixedCatalogue):
 
 
 @pytest.fixture
-async def app(services: Services) -> FastAPI:
-    return build_app(replace(services, catalogue=Slow(asyncio.Barrier(3))), HttpSettings())
+async def app(services: Services) -> AsyncIterator[FastAPI]:
+    with use_app(replace(services, catalogue=Slow(asyncio.Barrier(3)))) as app:
+        yield app
 
 
 async def _store(client: AsyncClient, name: str) -> Response:
