@@ -11,12 +11,11 @@ from typing import Any
 
 import httpx
 import pytest
-from letta_client import Letta
 from tests.support.client_objects import eventually, message_texts
 from tests.support.server_process import Command, ServerProcess, StartServer
 from tests.support.tool_gate import ToolGate
 from tests.support.tool_sources import SHOUT, WAIT_AT_GATE
-from tests.support.wire_server import MODELS, provider_variables
+from tests.support.wire_server import MODELS, connect, provider_variables
 
 from holdfast import __version__
 from holdfast.config import SPECS, option_name
@@ -178,7 +177,7 @@ class Served:
     def __init__(self, server: ServerProcess, home: Path) -> None:
         self.server = server
         self.home = home
-        self.client = Letta(base_url=server.address, max_retries=0, timeout=60)
+        self.client = connect(server.address)
 
     def agent(self, *sources: str, model: str = "holdfast/guide") -> str:
         tools = [self.client.tools.upsert(source_code=source).id for source in sources]

@@ -8,12 +8,10 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import httpx
 import pytest
-from letta_client import Letta
 from tests.support.client_objects import eventually, message_texts
 from tests.support.server_process import ServerProcess, StartServer
-from tests.support.wire_server import MODELS, provider_variables
+from tests.support.wire_server import MODELS, connect, connect_plainly, provider_variables
 
 from holdfast.testing import Answer, Gate, ScriptedProvider
 
@@ -52,8 +50,8 @@ class Place:
     def open(self, drain_seconds: str = FOR_EVER, **variables: str) -> None:
         given = provider_variables(self._provider) | variables
         self.server = self._start(HOLDFAST_DRAIN_SECONDS=drain_seconds, **given)
-        self.client = Letta(base_url=self.server.address, max_retries=0, timeout=60)
-        self.http = httpx.Client(base_url=self.server.address, timeout=60)
+        self.client = connect(self.server.address)
+        self.http = connect_plainly(self.server.address)
 
     def agent(self) -> str:
         return self.client.agents.create(model=MODELS["openai"], include_base_tools=False).id

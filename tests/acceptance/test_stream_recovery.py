@@ -25,7 +25,7 @@ from tests.support.stream_items import (
     without_dates,
 )
 from tests.support.tool_sources import SHOUT
-from tests.support.wire_server import MODELS, provider_variables
+from tests.support.wire_server import MODELS, connect, provider_variables
 
 from holdfast.testing import Answer, Gate, ScriptedProvider, ToolCall
 
@@ -41,10 +41,6 @@ SCENES = {
     "a word just told": (MODELS["openai"], True, False),
     "steps": (MODELS["openai"], False, True),
 }
-
-
-def connect(server: ServerProcess) -> Letta:
-    return Letta(base_url=server.address, max_retries=0, timeout=60)
 
 
 def last_durable(home: Path, run_id: str) -> int:
@@ -132,7 +128,7 @@ def crash(
     server = ServerProcess.start(home, **provider_variables(running_provider))
     # The last one begun is the one whose last word is not waited for.
     names = sorted(SCENES, key=lambda name: not SCENES[name][2])
-    readers = {name: begin(connect(server), running_provider, name) for name in names}
+    readers = {name: begin(connect(server.address), running_provider, name) for name in names}
     for name, reader in readers.items():
         if SCENES[name][2]:
             wait_until_durable(home, reader)
@@ -142,7 +138,7 @@ def crash(
         with pytest.raises(httpx.TransportError):
             next(reader.stream)
     server = ServerProcess.start(home, **provider_variables(running_provider))
-    client = connect(server)
+    client = connect(server.address)
     rests = {}
     for name, reader in readers.items():
         reader.recovering.reached.block()
@@ -204,14 +200,14 @@ def test_a_server_that_is_stopped_in_order_keeps_every_word_that_it_has_shown(
     # The run hangs on purpose and need not be waited for.
     variables = provider_variables(running_provider) | {"HOLDFAST_DRAIN_SECONDS": "0"}
     server = start_server(**variables)
-    reader = begin(connect(server), running_provider, "a word just told")
+    reader = begin(connect(server.address), running_provider, "a word just told")
 
     assert server.stop() == 0
 
     # It ends without an ending: any would be a lie.
     assert as_dicts(reader.stream) == []
     reader.interrupted.release()
-    client = connect(start_server(**variables))
+    client = connect(start_server(**variables).address)
     reader.recovering.release()
     rest = reader.resume(client, after=reader.cursor)
     assert text_of(rest) == "Second try."

@@ -219,7 +219,9 @@ def test_the_glossary_has_at_most_fifteen_words() -> None:
 def test_every_log_event_is_in_the_table() -> None:
     """And every line of the table in the code; a name is written out where it is logged, so that it can be found."""
     page = (ROOT / "docs" / "watching.md").read_text(encoding="utf-8")
-    documented = dict(re.findall(r"^\| `([a-z_.]+)` \| (\w+) \|", page, re.MULTILINE))
+    rows = re.findall(r"^\| `([a-z_.]+)` \| (\w+) \|", page, re.MULTILINE)
+    documented = dict(rows)
+    assert len(documented) == len(rows)
     written = {(name, _LEVELS[method]) for name, method in logged()}
     assert {*documented} == {name for name, _ in written}
     # One event may be grave or not: the table has one of its levels.

@@ -107,9 +107,9 @@ async def test_every_model_ends_with_all_that_it_said(
     *deltas, answer = events
     assert isinstance(answer, Answer)
     assert not [delta for delta in deltas if isinstance(delta, Answer)]
-    (said,) = answer.content
-    assert isinstance(said, Text)
-    assert said.text == "".join(text_deltas(deltas))
+    (text,) = answer.content
+    assert isinstance(text, Text)
+    assert text.text == "".join(text_deltas(deltas))
     (call,) = answer.tool_calls
     streamed = [delta for delta in deltas if isinstance(delta, ToolCallDelta)]
     assert {(delta.call_id, delta.name) for delta in streamed} == {(call.id, "flip_coin")}

@@ -34,14 +34,14 @@ async def test_an_answer_comes_in_pieces_and_then_whole(
     provider: ScriptedProvider, model: ModelRouter
 ) -> None:
     usage = testing.Usage(100, 40, cached_input_tokens=60, cache_write_tokens=30)
-    said = testing.Answer(
+    scripted = testing.Answer(
         testing.Thinking("Let me see.", signature="c2lnbmVk"),
         "I do both.",
         testing.ToolCall("roll_dice", {"num_sides": 6}),
         testing.ToolCall("flip_coin"),
         usage=usage,
     )
-    provider.script(said)
+    provider.script(scripted)
     question = make_question(
         HANDLE, tools=(ROLL, FLIP), settings=THINKING, parallel_tool_calls=True
     )
@@ -159,7 +159,7 @@ async def test_cancelling_closes_the_socket(provider: ScriptedProvider, model: M
     assert provider.requests[0].closed_early
 
 
-async def test_a_brought_pair_of_keys_signs_and_its_secret_half_stays_in_the_house(
+async def test_a_users_key_pair_signs_and_its_secret_half_is_never_sent(
     provider: ScriptedProvider,
 ) -> None:
     then = datetime(2026, 1, 1, tzinfo=UTC)

@@ -80,15 +80,15 @@ def test_a_dated_edition_has_the_window_of_its_model(handle: str, window: int) -
 def test_a_provider_that_is_not_configured_is_refused_with_the_way_out() -> None:
     with pytest.raises(UnknownModel) as raised:
         ProviderCatalogue(NOTHING).find("anthropic/claude-haiku-4-5")
-    told = str(raised.value)
-    assert told.startswith(
+    message = str(raised.value)
+    assert message.startswith(
         "Handle anthropic/claude-haiku-4-5 not found, must be one of [holdfast/guide]"
     )
-    assert "ANTHROPIC_API_KEY" in told
+    assert "ANTHROPIC_API_KEY" in message
 
 
 @pytest.mark.parametrize("handle", ["nobody/knows", "holdfast/other"])
-def test_a_provider_that_nobody_knows_is_refused(handle: str) -> None:
+def test_an_unknown_provider_is_refused(handle: str) -> None:
     with pytest.raises(UnknownModel, match=f"Handle {handle} not found, must be one of"):
         ProviderCatalogue(BOTH).find(handle)
 

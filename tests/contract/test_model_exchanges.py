@@ -81,9 +81,9 @@ def asked(handle: str, text: str = "Hello.", *, listening: bool = True) -> Quest
             thread_id="agent-1",
             role=role,
             created_at=datetime(2026, 1, 1, tzinfo=UTC),
-            content=(Text(said),),
+            content=(Text(words),),
         )
-        for role, said in ((Role.SYSTEM, "Be terse."), (Role.USER, text))
+        for role, words in ((Role.SYSTEM, "Be terse."), (Role.USER, text))
     )
     choice = ModelChoice(handle=handle, context_window=128_000)
     return Question(choice=choice, history=rows, tools=(ROLL,), exchanges=[] if listening else None)
@@ -108,7 +108,7 @@ async def test_a_stream_is_kept_as_the_answer_that_it_is(
     assert handle.startswith("google") or len(exchange.request) == len(body)
     assert (exchange.status_code, exchange.error) == (200, None)
     whole = await in_one_piece(provider, handle, exchange.request)
-    assert said(exchange.response) == said(whole)
+    assert stable_parts(exchange.response) == stable_parts(whole)
 
 
 async def in_one_piece(provider: ScriptedProvider, handle: str, request: dict[str, Any]) -> Any:
@@ -120,16 +120,16 @@ async def in_one_piece(provider: ScriptedProvider, handle: str, request: dict[st
     return answer.json()
 
 
-def said(value: Any) -> Any:
+def stable_parts(value: Any) -> Any:
     """The answer without fields that differ each time and without empty ones."""
     match value:
         case dict():
-            inner = {key: said(item) for key, item in value.items() if key not in FLEETING}
+            inner = {key: stable_parts(item) for key, item in value.items() if key not in FLEETING}
             if isinstance(inner.get("arguments"), str):
                 inner["arguments"] = json.loads(inner["arguments"])
             return {key: item for key, item in inner.items() if item not in (None, [], {}, "", 0)}
         case list():
-            return [item for item in map(said, value) if item != {}]
+            return [item for item in map(stable_parts, value) if item != {}]
         case _:
             return value
 
@@ -200,7 +200,7 @@ async def test_no_key_is_kept(provider: ScriptedProvider, model: ModelRouter, ha
     assert "[secret hidden]" in json.dumps((question.exchanges or [])[0].request)
 
 
-async def test_nobody_listens_unless_asked_to(
+async def test_nothing_is_recorded_unless_the_question_asks_for_it(
     provider: ScriptedProvider, model: ModelRouter, handle: str
 ) -> None:
     """Nor to the next request of the same task."""

@@ -138,10 +138,10 @@ async def test_what_came_before_the_break_is_handed_on(
 ) -> None:
     provider.script(testing.Answer("Half an", testing.HangUp()))
     async with model.ask(make_question(handle)) as events:
-        said: list[ModelEvent] = []
+        received: list[ModelEvent] = []
         with pytest.raises(errors.ModelError):
-            await collect(events, said)
-    assert "".join(text_deltas(said)) == "Half an"
+            await collect(events, received)
+    assert "".join(text_deltas(received)) == "Half an"
 
 
 async def test_a_provider_that_says_nothing_times_out(
@@ -201,9 +201,9 @@ async def test_half_a_character_is_refused_not_a_crash(model: ModelRouter, handl
         await ask_for_answer(model, make_question(handle, row(Role.USER, "\ud800")))
 
 
-@pytest.mark.parametrize("nobody_there", [True, False], ids=["no connection", "refused"])
-async def test_a_machine_that_cannot_sign_in_may_do_so_later_if_nobody_refused(
-    provider: ScriptedProvider, monkeypatch: pytest.MonkeyPatch, nobody_there: bool
+@pytest.mark.parametrize("is_unreachable", [True, False], ids=["no connection", "refused"])
+async def test_a_machine_that_cannot_sign_in_may_do_so_later_unless_it_was_refused(
+    provider: ScriptedProvider, monkeypatch: pytest.MonkeyPatch, is_unreachable: bool
 ) -> None:
     """Vertex requests a token before it calls the model."""
     async with ScriptedProvider() as gone:
@@ -211,7 +211,7 @@ async def test_a_machine_that_cannot_sign_in_may_do_so_later_if_nobody_refused(
     found = Credentials(  # type: ignore[no-untyped-call]  # the SDK has no types
         token=None,
         refresh_token="r",
-        token_uri=f"{away if nobody_there else provider.url}/token",
+        token_uri=f"{away if is_unreachable else provider.url}/token",
         client_id="c",
         client_secret="s",
     )
@@ -221,7 +221,7 @@ async def test_a_machine_that_cannot_sign_in_may_do_so_later_if_nobody_refused(
     )
     with pytest.raises(errors.ModelError) as raised:
         await ask_for_answer(router, make_question("google_vertex/gemini-2.5-pro"))
-    assert raised.value.transient is nobody_there
+    assert raised.value.transient is is_unreachable
     await router.aclose()
 
 

@@ -37,11 +37,11 @@ class Server:
         if callable(page):
             page = page(json.loads(body))
         status = "404 Not Found" if page is None else "200 OK"
-        said = json.dumps(page).encode()
+        body_sent = json.dumps(page).encode()
         writer.write(
-            f"HTTP/1.1 {status}\r\ncontent-length: {len(said)}\r\nconnection: close\r\n\r\n".encode()
+            f"HTTP/1.1 {status}\r\ncontent-length: {len(body_sent)}\r\nconnection: close\r\n\r\n".encode()
         )
-        writer.write(said)
+        writer.write(body_sent)
         await writer.drain()
         writer.close()
 
@@ -289,7 +289,7 @@ async def test_a_model_that_the_known_list_lacks_is_refused(name: str, is_offere
         catalogue = ProviderCatalogue(settings)
         handle = f"openai/{name}"
         await catalogue.prepare(handle)
-        # Whoever uses the model already is not asked whether it is listed.
+        # An agent that has the model already keeps it.
         assert catalogue.find(handle).handle == handle
         if is_offered:
             assert catalogue.find(handle, must_be_listed=True).handle == handle
@@ -373,7 +373,7 @@ async def test_what_was_said_holds_for_a_while() -> None:
     assert asked == 2  # the list, and whether it is a llama.cpp
 
 
-async def test_whoever_asks_at_the_same_time_asks_once() -> None:
+async def test_concurrent_callers_share_one_request() -> None:
     async with serving({"/v1/models": {"data": [{"id": "m", "max_model_len": 9}]}}) as server:
         catalogue = ProviderCatalogue(ProviderSettings({"vllm": {"base_url": server.url}}))
         await asyncio.gather(*(catalogue.list_models() for _ in range(5)))
@@ -399,11 +399,11 @@ async def test_what_is_said_of_eyes_is_heard() -> None:
         await asked.refresh(settings.accounts.values())
     listed = asked.last_list("vllm")
     assert listed is not None
-    said = [True, False] * 4
-    assert [model.supports_images for model in listed.models] == [*said, None]
+    expected = [True, False] * 4
+    assert [model.supports_images for model in listed.models] == [*expected, None]
 
 
-async def test_accounts_that_nobody_uses_any_more_are_forgotten(
+async def test_the_lists_of_unused_accounts_are_dropped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(discovery, "_MAX_ACCOUNTS", 2)

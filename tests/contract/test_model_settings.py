@@ -282,14 +282,14 @@ async def test_a_setting_reaches_the_provider_or_is_told(
 ) -> None:
     match cell:
         case str():
-            sent, told = None, [cell]
+            sent, warned = None, [cell]
         case ((str() as place, value), str() as named):
-            sent, told = (place, value), [named]
+            sent, warned = (place, value), [named]
         case (str() as place, value):
-            sent, told = (place, value), []
+            sent, warned = (place, value), []
     question = make_question(handle, tools=(ROLL,), settings=asked)
-    judged = ProviderCatalogue(_settings(provider)).with_warnings(question.choice)
-    assert [sentence.split(" ")[0] for sentence in judged.ignored] == told
+    checked = ProviderCatalogue(_settings(provider)).with_warnings(question.choice)
+    assert [sentence.split(" ")[0] for sentence in checked.ignored] == warned
     await ask_for_answer(model, question)
     assert provider.requests[0].refused is None
     if sent is not None:
@@ -323,8 +323,8 @@ async def test_parallel_calls_are_allowed_or_forbidden(
 
 def test_a_setting_that_is_told_says_on_which_model_and_why() -> None:
     choice = ModelChoice(handle=CLAUDE, context_window=1000, settings=Asked(verbosity="low"))
-    judged = ProviderCatalogue(ProviderSettings()).with_warnings(choice)
-    assert judged.ignored == (
+    checked = ProviderCatalogue(ProviderSettings()).with_warnings(choice)
+    assert checked.ignored == (
         "verbosity has no effect on anthropic/claude-haiku-4-5: there is no such setting.",
     )
 
@@ -494,17 +494,17 @@ async def test_what_a_server_says_of_its_models_eyes_holds(provider: ScriptedPro
         )
     )
 
-    class Told(ModelDiscovery):
-        said: ModelList | None = None
+    class FixedDiscovery(ModelDiscovery):
+        listed: ModelList | None = None
 
         def last_list(self, key: str) -> ModelList | None:
-            return self.said if key == account.cache_key else None
+            return self.listed if key == account.cache_key else None
 
         async def refresh(self, accounts: Iterable[Account]) -> None:
             assert [*accounts] == [account]
-            self.said = listed
+            self.listed = listed
 
-    router = ModelRouter(_settings(provider), discovery=Told())
+    router = ModelRouter(_settings(provider), discovery=FixedDiscovery())
     try:
         await ask_for_answer(router, make_question("ollama/text-only", *_PICTURED, tools=(ROLL,)))
         await ask_for_answer(router, make_question("ollama/qwq", *_PICTURED, tools=(ROLL,)))

@@ -415,6 +415,22 @@ async def test_a_summary_that_takes_too_many_tokens_is_stopped_in_its_middle(rig
     assert [row.id for row in await rig.context(agent)][: len(before)] == [r.id for r in before]
 
 
+async def test_a_complete_summary_is_kept_although_it_has_exceeded_the_budget(rig: Rig) -> None:
+    async with rig.working():
+        agent = await talkative(rig)
+        full = structs.replace(call_answer(("call-1", "tool")), usage=Usage(127_000, 5))
+        dear = structs.replace(text_answer("They talked."), usage=Usage(5_000, 5))
+        rig.model.script = [full, dear]
+        run = await rig.submit(agent, budget=Budget(total_tokens=130_000))
+        await rig.ended(run)
+    _, over = await stopped(rig, agent, run)
+
+    assert over == Overrun("max_total_tokens", 130_000, 132_010)
+    summaries = [row.text for row in await rig.context(agent) if row.role is Role.SUMMARY]
+    assert len(summaries) == 1
+    assert "They talked." in summaries[0]
+
+
 async def test_a_run_that_has_said_all_ends_so_though_its_summary_was_too_dear(rig: Rig) -> None:
     """Making the context smaller is left to the next run."""
     async with rig.working():

@@ -14,6 +14,7 @@ from tests.doubles.catalogue import FixedCatalogue
 from tests.doubles.model import ScriptedModel
 from tests.doubles.toolbox import ScriptedToolbox
 from tests.support.blank_store import create_blank_store
+from tests.support.http_app import use_app
 
 from holdfast.adapters.bell.local import LocalBell
 from holdfast.adapters.clock import RandomIds, SystemClock
@@ -99,8 +100,9 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-async def app(services: Services) -> FastAPI:
-    return build_app(services, HttpSettings())
+def app(services: Services) -> Iterator[FastAPI]:
+    with use_app(services) as app:
+        yield app
 
 
 @pytest.fixture

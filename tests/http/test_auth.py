@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from fastapi import FastAPI
 from httpx import AsyncClient
+from tests.support.http_app import use_app
 
 from holdfast.http.app import HttpSettings, build_app
 from holdfast.ports.services import Services
@@ -17,14 +18,16 @@ Connect = Callable[[FastAPI], AsyncClient]
 
 @pytest.fixture
 async def guarded(services: Services, connect: Connect) -> AsyncIterator[AsyncClient]:
-    async with connect(build_app(services, HttpSettings(password=PASSWORD))) as client:
-        yield client
+    with use_app(services, HttpSettings(password=PASSWORD)) as app:
+        async with connect(app) as client:
+            yield client
 
 
 @pytest.fixture
 async def small(services: Services, connect: Connect) -> AsyncIterator[AsyncClient]:
-    async with connect(build_app(services, HttpSettings(max_body_bytes=LIMIT))) as client:
-        yield client
+    with use_app(services, HttpSettings(max_body_bytes=LIMIT)) as app:
+        async with connect(app) as client:
+            yield client
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,12 @@ from httpx import AsyncClient
 from holdfast import errors, logs
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
 from holdfast.core.runs import RunFailure
+from holdfast.http.app import HttpSettings, build_app
 from holdfast.http.dependencies import ActorDep
 from holdfast.http.error_status import ERROR_STATUS, error_response
 from holdfast.http.letta_v1.to_wire.errors import failure_response
 from holdfast.http.letta_v1.wire import LETTA_V1
+from holdfast.ports.services import Services
 
 AGENT = "agent-123e4567-e89b-42d3-8456-426614174000"
 
@@ -155,8 +157,10 @@ async def test_a_malformed_acting_user_is_an_invalid_argument(client: AsyncClien
 
 
 async def test_an_unexpected_error_says_nothing_of_itself(
-    app: FastAPI, connect: Callable[[FastAPI], AsyncClient], caplog: pytest.LogCaptureFixture
+    services: Services, connect: Callable[[FastAPI], AsyncClient], caplog: pytest.LogCaptureFixture
 ) -> None:
+    app = build_app(services, HttpSettings())
+
     @app.get("/v1/broken/")
     async def broken() -> None:
         raise RuntimeError("our secret")
@@ -168,7 +172,7 @@ async def test_an_unexpected_error_says_nothing_of_itself(
 
 
 async def test_a_failed_request_is_logged_with_who_asked(
-    app: FastAPI, connect: Callable[[FastAPI], AsyncClient], monkeypatch: pytest.MonkeyPatch
+    services: Services, connect: Callable[[FastAPI], AsyncClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines: list[dict[str, Any]] = []
     handler = logging.Handler()
@@ -178,6 +182,8 @@ async def test_a_failed_request_is_logged_with_who_asked(
     )
     log = logging.getLogger("holdfast")
     log.addHandler(handler)
+
+    app = build_app(services, HttpSettings())
 
     @app.get("/v1/broken/")
     async def broken(actor: ActorDep) -> None:

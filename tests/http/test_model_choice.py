@@ -1,16 +1,16 @@
-"""Model settings over HTTP: they take effect, cause a warning, or are refused by name (wire-v1 §3.11)."""
+"""The choice of a model over HTTP: what is accepted, warned about, or refused (wire-v1 §3.11)."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from fastapi import FastAPI
 from httpx import AsyncClient
+from tests.support.http_app import use_app
 
 from holdfast.adapters.models.accounts import ProviderSettings
 from holdfast.adapters.models.catalogue import ProviderCatalogue
-from holdfast.http.app import HttpSettings, build_app
 from holdfast.ports.services import Services
 from holdfast.testing import ScriptedProvider
 
@@ -28,7 +28,7 @@ async def provider() -> AsyncIterator[ScriptedProvider]:
 
 
 @pytest.fixture
-async def app(services: Services, provider: ScriptedProvider) -> FastAPI:
+def app(services: Services, provider: ScriptedProvider) -> Iterator[FastAPI]:
     settings = ProviderSettings(
         {
             "openai": {"api_key": "k", "base_url": provider.openai_url},
@@ -36,7 +36,8 @@ async def app(services: Services, provider: ScriptedProvider) -> FastAPI:
         },
         allowed_model_endpoints=(ALLOWED,),
     )
-    return build_app(replace(services, catalogue=ProviderCatalogue(settings)), HttpSettings())
+    with use_app(replace(services, catalogue=ProviderCatalogue(settings))) as app:
+        yield app
 
 
 async def _made(client: AsyncClient, **fields: Any) -> dict[str, Any]:
@@ -46,7 +47,7 @@ async def _made(client: AsyncClient, **fields: Any) -> dict[str, Any]:
     return agent
 
 
-async def test_a_setting_that_the_model_does_not_heed_is_told_with_the_agent(
+async def test_a_setting_without_effect_is_a_warning_of_the_agent(
     client: AsyncClient,
 ) -> None:
     settings = {"provider_type": "anthropic", "verbosity": "low", "temperature": 0.2}
@@ -60,7 +61,7 @@ async def test_a_setting_that_the_model_does_not_heed_is_told_with_the_agent(
     assert changed.json()["model_warnings"] == []
 
 
-async def test_a_setting_that_nobody_knows_is_refused_by_its_name(client: AsyncClient) -> None:
+async def test_an_unknown_setting_is_refused_by_its_name(client: AsyncClient) -> None:
     settings = {"provider_type": "openai", "creativity": 11}
     answer = await client.post(
         "/v1/agents/", json={"model": "openai/gpt-4o", "model_settings": settings}
@@ -104,7 +105,7 @@ async def test_an_address_that_is_not_allowed_is_refused_with_the_setting(
     assert changed.status_code == 400
 
 
-async def test_a_conversation_is_told_what_its_model_does_not_heed(client: AsyncClient) -> None:
+async def test_a_conversation_has_warnings_about_its_model(client: AsyncClient) -> None:
     agent = await _made(client, model="openai/gpt-4o")
     settings = {"provider_type": "anthropic", "verbosity": "high"}
     body = {"model": "anthropic/claude-haiku-4-5", "model_settings": settings}

@@ -1,17 +1,17 @@
-"""Providers that users bring, as many as there may be, and all asked at once (wire-v1 §2.10)."""
+"""User providers: how many there may be, and that all are asked at once (wire-v1 §2.10)."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
 import pytest
 from fastapi import FastAPI
 from httpx import AsyncClient, Response
 from tests.doubles.catalogue import FixedCatalogue
+from tests.support.http_app import use_app
 
 from holdfast.core.models import ModelInfo
 from holdfast.core.providers import Provider
-from holdfast.http.app import HttpSettings, build_app
 from holdfast.ports.model import Catalogue
 from holdfast.ports.services import Services
 from holdfast.usecases import providers
@@ -48,31 +48,32 @@ class Slow(FixedCatalogue):
 
 
 @pytest.fixture
-async def app(services: Services) -> FastAPI:
-    return build_app(replace(services, catalogue=Slow(asyncio.Barrier(3))), HttpSettings())
+async def app(services: Services) -> AsyncIterator[FastAPI]:
+    with use_app(replace(services, catalogue=Slow(asyncio.Barrier(3)))) as app:
+        yield app
 
 
-async def _bring(client: AsyncClient, name: str) -> Response:
+async def _store(client: AsyncClient, name: str) -> Response:
     body = {"name": name, "provider_type": "anthropic", "api_key": "k"}
     return await client.post("/v1/providers/", json=body)
 
 
 async def test_all_providers_are_asked_side_by_side(client: AsyncClient) -> None:
     for name in ("one", "two", "three"):
-        assert (await _bring(client, name)).status_code == 200
+        assert (await _store(client, name)).status_code == 200
 
     found = (await client.get("/v1/models/")).json()
 
     assert {model["provider_name"] for model in found} == {"one", "two", "three"}
 
 
-async def test_no_more_are_brought_than_are_asked(
+async def test_no_more_are_stored_than_are_asked(
     client: AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(providers, "MAX_PROVIDERS", 1)
-    assert (await _bring(client, "one")).status_code == 200
+    assert (await _store(client, "one")).status_code == 200
 
-    refused = await _bring(client, "two")
+    refused = await _store(client, "two")
 
     assert refused.status_code == 400
     assert "no more than that" in refused.text

@@ -1,4 +1,4 @@
-"""Scenarios by hand: ``make simulate SEED=123`` plays one again, ``make simulate SEEDS=10000`` many."""
+"""Running scenarios by hand: ``make simulate SEED=123`` replays one, ``make simulate SEEDS=10000`` runs many."""
 
 import argparse
 import os

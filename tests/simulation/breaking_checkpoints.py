@@ -1,4 +1,4 @@
-"""Runs that no try can carry on, as if our own code broke on them: they must be given up, and nothing with them."""
+"""Checkpoints that always fail for some runs, as if our own code had a bug: such runs must be ended by force."""
 
 from tests.simulation.chance import Chance, InjectedError
 from tests.simulation.ledger import Ledger
@@ -11,7 +11,7 @@ from holdfast.ports.store import Transaction
 
 
 class BreakingCheckpoints(Checkpoints, frozen=True):
-    nature: Chance
+    chance: Chance
     ledger: Ledger
 
     def save(self, tx: Transaction, effect: EffectResult, command: Command) -> CheckpointResult:
@@ -26,6 +26,6 @@ class BreakingCheckpoints(Checkpoints, frozen=True):
     def _may_break(self, run: Run, kind: str) -> None:
         # Those that have to do with calls of another run are few, and the most delicate.
         beside_others = run.is_answer or run.request.compaction is not None
-        if self.nature.break_point(run.id, 0.5 if beside_others else 0.1) == kind:
-            self.ledger.cursed.add(run.id)
+        if self.chance.break_point(run.id, 0.5 if beside_others else 0.1) == kind:
+            self.ledger.broken_runs.add(run.id)
             raise InjectedError(f"{run.id} cannot be carried on")

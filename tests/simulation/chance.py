@@ -1,15 +1,15 @@
-"""The chance of a scenario: all that is not decided by the code under test is decided here."""
+"""The randomness of a scenario: everything that the code under test does not decide is decided here."""
 
 import asyncio
 from random import Random
 
 
 class InjectedError(RuntimeError):
-    """A mistake that the scenario makes on purpose. Any other one is a finding."""
+    """An error that the scenario raises on purpose. Any other error is a finding."""
 
 
 class Chance:
-    """The chance of a scenario. Once it is calm, nothing goes wrong any more."""
+    """The randomness of a scenario. Once it is calm, no more faults are injected."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -18,7 +18,7 @@ class Chance:
         self.in_order = self.random.random() < 0.5
         # A store that is out of reach now and then: few scenarios have one.
         self._has_flaky_store = self.random.random() < 0.15
-        # A house whose own code breaks on some runs.
+        # A server whose own code fails for some runs.
         self.breaks_runs = self.random.random() < 0.2
         # A model that mostly wants what a person must allow, and time for persons to do so.
         self.prefers_held_tools = self.random.random() < (0.8 if self.breaks_runs else 0.4)
@@ -36,7 +36,7 @@ class Chance:
         return fails
 
     def break_point(self, run_id: str, probability: float) -> str:
-        """Which checkpoints of the run always break, if any: "claim", or "advance" for all that come after."""
+        """Which checkpoints of the run always fail, if any: "claim", or "advance" for all later ones."""
         if run_id not in self._break_points:
             happens = self.breaks_runs and self.happens(probability)
             kind = self.random.choice(["claim", "advance"]) if happens else ""
@@ -48,7 +48,7 @@ class Chance:
         return f"c{self._calls}"
 
     async def pause(self) -> None:
-        """A few turns of the loop, a moment, or a while."""
+        """Yield to the loop a few times, or sleep for a short or a longer time."""
         kind = self.random.random()
         if kind < 0.75:
             for _ in range(self.random.randrange(4)):

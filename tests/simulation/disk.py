@@ -1,4 +1,4 @@
-"""The database of a scenario, which outlives its processes; and how one process reaches it."""
+"""The database of a scenario, which survives its processes, and the store of one process."""
 
 import asyncio
 from collections.abc import Callable
@@ -30,7 +30,7 @@ class Disk:
         return self._store._read_once(work)
 
     def wipe(self) -> None:
-        """Empty all tables: the next scenario starts as the first one did."""
+        """Empty all tables for the next scenario."""
         with self._store._writer.begin() as connection:
             for table in reversed(tables.metadata.sorted_tables):
                 connection.execute(table.delete())
@@ -58,15 +58,15 @@ class SteppedStore:
     def __init__(
         self,
         disk: Disk,
-        nature: Chance,
+        chance: Chance,
         committed: Callable[[], None],
     ) -> None:
         self._disk = disk
-        self._chance = nature.random
-        self._dawdle = nature.pause
-        self._is_out_of_reach = nature.store_fails
+        self._random = chance.random
+        self._pause = chance.pause
+        self._is_out_of_reach = chance.store_fails
         self._committed = committed
-        self._in_order = nature.in_order
+        self._in_order = chance.in_order
         self._waiting: list[_Job[Any]] = []
         self._tasks: set[asyncio.Task[Any]] = set()
         self.dead = False
@@ -83,24 +83,24 @@ class SteppedStore:
 
     async def read(self, work: Callable[[Transaction], T]) -> T:
         self._must_live()
-        await self._dawdle()
+        await self._pause()
         self._must_live()
         if self._is_out_of_reach():
             raise StoreUnavailable("The store was out of reach.")
         seen = self._disk.read(work)
-        await self._dawdle()
+        await self._pause()
         return seen
 
     async def close(self) -> None:
-        """What was accepted is finished."""
+        """Finish the transactions that were accepted."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
     def die(self) -> None:
-        """Some of what was under way has reached the database, the rest never does."""
+        """Commit some of the pending transactions and drop the others, as a crash does."""
         self.dead = True
         for job in list(self._waiting):
-            if self._chance.random() < 0.5:
+            if self._random.random() < 0.5:
                 self._execute(job)
             elif self._in_order:
                 break
@@ -110,14 +110,14 @@ class SteppedStore:
             raise StoreUnavailable("This process is dead.")
 
     async def _carry(self, job: _Job[T]) -> T:
-        await self._dawdle()
+        await self._pause()
         self._must_live()
         if job in self._waiting and self._is_out_of_reach():
             self._waiting.remove(job)
             raise StoreUnavailable("The store was out of reach.")
         while job in self._waiting:
             self._execute(self._waiting[0] if self._in_order else job)
-        await self._dawdle()
+        await self._pause()
         if job.error is not None:
             raise job.error
         return job.result  # type: ignore[return-value] # there is a result where there is no error

@@ -1,4 +1,4 @@
-"""Errors that nobody meets with because somebody caught them: those that nature did not inject are findings."""
+"""Errors that the code under test has caught and logged: those that were not injected are findings."""
 
 import logging
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def is_bug(error: BaseException) -> bool:
-    """Whether it is a mistake of the code under test."""
+    """Whether the error is a bug of the code under test."""
     return any(
         isinstance(leaf, Exception) and not isinstance(leaf, InjectedError | BackendError)
         for leaf in leaves(error)
@@ -41,7 +41,7 @@ class _LogHandler(logging.Handler):
 
 @contextmanager
 def capture_errors(ledger: Ledger) -> Iterator[None]:
-    """What the house logs goes to the ledger, and nowhere else: what goes wrong on purpose is logged at length."""
+    """Send the error logs of the server to the ledger instead of the console: injected faults log a lot."""
     before = (_LOGGER.handlers, _LOGGER.level, _LOGGER.propagate)
     _LOGGER.handlers, _LOGGER.propagate = [_LogHandler(ledger)], False
     _LOGGER.setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""What anybody has seen so far, and the promises that hold at every commit."""
+"""What clients have seen so far, and the invariants that hold after every commit."""
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -37,12 +37,12 @@ _NEXT = {
 
 
 class Violation(BaseException):
-    """A promise was broken. Not an Exception: nobody on the way may catch it."""
+    """An invariant was broken. Not an Exception, so that no handler in the code under test catches it."""
 
 
 @dataclass
 class Log:
-    """The events of one run: as they were shown, and as they are in the store."""
+    """The events of one run: as they were published, and as the store has them."""
 
     shown: dict[int, Fact] = field(default_factory=dict)
     durable: dict[int, Fact] = field(default_factory=dict)
@@ -75,14 +75,14 @@ class Ledger:
         self.broken: set[str] = set()
         self.asking: set[str] = set()
         # Runs of which a checkpoint broke: they are given up, and what only their process knew is lost.
-        self.cursed: set[str] = set()
+        self.broken_runs: set[str] = set()
         self.ended_at: dict[str, float] = {}
         self.violations: list[str] = []
 
     # -- what is seen outside the store ------------------------------------------------------
 
     def expect(self, holds: object, what: str, *values: object) -> None:
-        """``values`` are put into ``what`` only when they are needed: large ones take their time."""
+        """``values`` are formatted into ``what`` only on failure, because large ones take long."""
         if not holds:
             what = what.format(*values) if values else what
             self.violations.append(what)
@@ -90,7 +90,7 @@ class Ledger:
             raise Violation(what)
 
     def show(self, events: Sequence[Event]) -> None:
-        """Events reach the readers of this process."""
+        """Record events that the readers of this process get."""
         for event in events:
             log = self.logs.setdefault(event.run_id, Log())
             picked_up = self._recoveries(event.run_id)
@@ -104,7 +104,9 @@ class Ledger:
             if event.seq in log.shown:
                 continue
             follows = event.seq == log.last_shown + 1
-            again = log.shown_in.get(log.last_shown, 0) != picked_up or event.run_id in self.cursed
+            again = (
+                log.shown_in.get(log.last_shown, 0) != picked_up or event.run_id in self.broken_runs
+            )
             self.expect(follows or again, f"{event.run_id}: {event.seq} after {log.last_shown}")
             log.shown[event.seq] = event.fact
             log.shown_in[event.seq] = picked_up
@@ -150,7 +152,7 @@ class Ledger:
     # -- what is in the store ----------------------------------------------------------------
 
     def look(self, tx: Transaction) -> None:
-        """After every commit."""
+        """Check the invariants after a commit."""
         runs = {run.id: run for run in tx.runs.list(DEFAULT_ORGANIZATION_ID, _ALL_RUNS)}
         for run_id, before in list(self.runs.items()):
             if run_id not in runs:
@@ -195,7 +197,7 @@ class Ledger:
             self._cancelled(after, rows, tx.messages.context(after.thread_id))
 
     def _decides(self, run: Run, new: Decision) -> None:
-        """Of two answers to a call one wins. The same may come again, but not the clock's."""
+        """The first decision on a call counts. A person may repeat it, an expiry may not."""
         old = self.decided.setdefault(new.call_id, new)
         same_again = (old.approve, old.returned, old.arguments) == (
             new.approve,
@@ -236,7 +238,7 @@ class Ledger:
             self.expect(
                 event.seq == last + 1
                 or log.durable_in != run.progress.recoveries
-                or run.id in self.cursed,
+                or run.id in self.broken_runs,
                 f"{run.id}: {event.seq} is stored after {last}",
             )
             self.expect(not isinstance(log.durable.get(last), RunEnded), "after its end: {}", event)
@@ -258,7 +260,9 @@ class Ledger:
 
     def _outcome_is_true(self, run: Run, call_id: str, outcome: Outcome) -> None:
         began = call_id in self.started
-        crashed = run.progress.recoveries > 0 or call_id in self.broken or run.id in self.cursed
+        crashed = (
+            run.progress.recoveries > 0 or call_id in self.broken or run.id in self.broken_runs
+        )
         match outcome:
             case Outcome.FINISHED | Outcome.FAILED:
                 true = self._result_of(call_id) is outcome
@@ -271,7 +275,7 @@ class Ledger:
         self.expect(true, f"{run.id}: {call_id} is told as {outcome}, started: {began}")
 
     def _result_of(self, call_id: str) -> Outcome | None:
-        """What its tool returned, or its client."""
+        """The outcome that the tool or the client returned."""
         given = self.decided[call_id].returned if call_id in self.decided else None
         return given.outcome if given else self.returned.get(call_id)
 
@@ -282,7 +286,7 @@ class Ledger:
         )
         running = [call_id for call_id, owner in self.running.items() if owner == run.id]
         self.expect(not running, f"{run.id} has ended and {running} are running")
-        if run.id in self.cursed:
+        if run.id in self.broken_runs:
             return
         log = self.logs[run.id]
         # What an earlier process has shown is kept if it was the step that the cancel has cut short.
@@ -356,7 +360,7 @@ class Ledger:
             self._clock_runs(item)
 
     def _clock_runs(self, item: OpenCall) -> None:
-        """A deadline stays what it was until the call is answered; then there is none."""
+        """A deadline does not change until the call is answered, which removes it."""
         call_id = item.call.id
         wanted = self.deadlines.setdefault(call_id, item.deadline)
         if call_id in self.decided or item.state is not CallState.HELD:
@@ -364,7 +368,7 @@ class Ledger:
         self.expect(item.deadline == wanted, "{}: {} became {}", call_id, wanted, item.deadline)
 
     def _summary(self, tx: Transaction, thread_id: str, context: Sequence[Message]) -> None:
-        """There is at most one, where the rows were that it stands for; those are still on record."""
+        """A context has at most one summary, in the place of the rows that it replaces, and those are still stored."""
         before, now = self.shown_rows.get(thread_id, ()), [row.id for row in context]
         self.shown_rows[thread_id] = now
         places = [place for place, row in enumerate(context) if row.role is Role.SUMMARY]
@@ -379,7 +383,7 @@ class Ledger:
         self.expect(gone <= {row.id for row in rows}, f"{thread_id} lost rows for good")
 
     def _unanswered(self, rows: Iterable[Message]) -> set[str]:
-        """Each call has exactly one result, before anybody speaks again; those at the end may have none yet."""
+        """The calls without a result: only those of the last answer may have none."""
         waiting: dict[str, str | None] = {}
         seen: set[str] = set()
         for row in rows:
@@ -401,13 +405,13 @@ class Ledger:
 
 
 def same(one: Fact, other: Fact) -> bool:
-    """Stored rows have a place, which those that were just written have not."""
+    """Compare facts without the position of rows, which only stored rows have."""
     if isinstance(one, MessageStored) and isinstance(other, MessageStored):
         return (one.message.id, one.piece) == (other.message.id, other.piece)
     return one == other
 
 
 def _reachable(status: RunStatus) -> set[RunStatus]:
-    """A checkpoint may do two things at once: claim a run and end it."""
+    """The statuses after one checkpoint, which may claim a run and end it at once."""
     once = _NEXT[status]
     return {status} | once | {after for between in once - FINAL for after in _NEXT[between]}

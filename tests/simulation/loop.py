@@ -1,4 +1,4 @@
-"""An event loop that nothing outside can reach: one seed, one order of events.
+"""An event loop without I/O: one seed gives one order of events.
 
 Time stands still while anything can run, and jumps to the next timer when nothing can.
 """
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Stuck(Exception):
-    """Everybody waits for somebody else."""
+    """All tasks wait for each other: a deadlock."""
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
@@ -28,7 +28,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class _VirtualSelector(selectors.SelectSelector):
-    """No file is ever ready. To wait for one is to let the time pass."""
+    """No file is ever ready. Waiting for one advances the virtual time."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""One life of the server: all in here dies with it. What outlives it is the disk, and what was seen."""
+"""One process of the server. A crash ends everything in here; the disk and the ledger survive."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -43,7 +43,7 @@ _DAWN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class LoopClock:
-    """The time of the loop; no two moments are the same."""
+    """The virtual time of the loop; no two calls return the same instant."""
 
     def __init__(self) -> None:
         self._looks = 0
@@ -62,17 +62,17 @@ class LoopClock:
 
 class SeededIds:
     def __init__(self, seed: int) -> None:
-        self._chance = Random(seed)
+        self._random = Random(seed)
 
     def new_id(self, kind: Kind) -> str:
         return f"{kind}-{self.new_otid()}"
 
     def new_otid(self) -> str:
-        return str(UUID(int=self._chance.getrandbits(128), version=4))
+        return str(UUID(int=self._random.getrandbits(128), version=4))
 
 
 class WatchedLog(SqlEventLog):
-    """The real log; the ledger sees what its readers see."""
+    """The real event log; the ledger sees what its readers see."""
 
     def __init__(self, store: Store, show: Callable[[Sequence[Event]], None]) -> None:
         super().__init__(store)
@@ -85,21 +85,21 @@ class WatchedLog(SqlEventLog):
 
 class Process:
     def __init__(
-        self, disk: Disk, nature: Chance, ledger: Ledger, clock: LoopClock, ids: SeededIds
+        self, disk: Disk, chance: Chance, ledger: Ledger, clock: LoopClock, ids: SeededIds
     ) -> None:
         self._ledger = ledger
         self._disk = disk
-        self._nature = nature
-        self._store = SteppedStore(disk, nature, self._committed)
+        self._chance = chance
+        self._store = SteppedStore(disk, chance, self._committed)
         bell = LocalBell()
         self.services = Services(
             store=self._store,
             events=WatchedLog(self._store, self._show),
             dispatch=InProcessDispatch(bell),
             bell=bell,
-            model=Provider(nature, ledger),
+            model=Provider(chance, ledger),
             catalogue=_CATALOGUE,
-            toolbox=Toolbox(nature, ledger),
+            toolbox=Toolbox(chance, ledger),
             outgoing=GuardedOutgoing(AllowedAddresses()),
             prices=GenaiPrices({}, clock),
             clock=clock,
@@ -107,8 +107,8 @@ class Process:
             limits=Limits(busy_wait_seconds=20, max_recoveries=3),
         )
         self._worker = Worker(self.services)
-        self._worker._runner._checkpoints = BreakingCheckpoints(clock, ids, nature, ledger)
-        self._timekeeper = ApprovalExpiry(self.services, approvals.expire)
+        self._worker._runner._checkpoints = BreakingCheckpoints(clock, ids, chance, ledger)
+        self._expiry = ApprovalExpiry(self.services, approvals.expire)
         # Whoever starts a process is none of its tasks.
         self._outlives_it = asyncio.current_task()
         self.clients: set[asyncio.Task[None]] = set()
@@ -116,12 +116,12 @@ class Process:
         self._stopping = False
 
     async def start(self) -> None:
-        """Nobody is served before it is known what the last process left behind."""
-        calm, self._nature.is_calm = self._nature.is_calm, True
+        """Start the server: requests are accepted after the unfinished runs are requeued."""
+        calm, self._chance.is_calm = self._chance.is_calm, True
         await self._worker.requeue_unfinished()
-        self._nature.is_calm = calm
+        self._chance.is_calm = calm
         self._working = asyncio.create_task(self._worker.run(), name="worker")
-        self._keeping_time = asyncio.create_task(self._timekeeper.run(), name="timekeeper")
+        self._expiring = asyncio.create_task(self._expiry.run(), name="expiry")
 
     def _committed(self) -> None:
         self._disk.read(self._ledger.look)
@@ -133,7 +133,7 @@ class Process:
     # -- its end -----------------------------------------------------------------------------
 
     async def crash(self) -> None:
-        """Gone between two awaits: nothing that its tasks still do has an effect."""
+        """End the process at once: nothing that its tasks still do has an effect."""
         self._stopping = True
         self._store.die()
         self._ledger.process_died()
@@ -141,10 +141,10 @@ class Process:
         self._ledger.process_died()
 
     async def stop(self) -> None:
-        """The way of SIGTERM: runs are left as they are, what was accepted is written."""
+        """Stop as on SIGTERM: runs stay unfinished, accepted transactions are committed."""
         self._stopping = True
-        self._keeping_time.cancel()
-        self._worker.drain(self._nature.random.choice([0.0, 0.5, 10.0]))
+        self._expiring.cancel()
+        self._worker.drain(self._chance.random.choice([0.0, 0.5, 10.0]))
         await asyncio.wait([self._working])
         self.services.events.disconnect_readers()
         self._ledger.expect(not self._ledger.running, "tools outlive the worker")
@@ -168,7 +168,7 @@ class Process:
         self._ledger.expect(None, f"tasks that cannot be cancelled: {left}")
 
     def check(self) -> None:
-        for task in (self._working, self._keeping_time):
+        for task in (self._working, self._expiring):
             if task.done() and not self._stopping:
                 why = None if task.cancelled() else task.exception()
                 self._ledger.expect(None, f"the {task.get_name()} has ended: {why!r}")
@@ -218,9 +218,9 @@ class Process:
             late = asyncio.get_running_loop().time() - self._ledger.ended_at.get(run.id, 0.0)
             self._ledger.expect(late < REPLY_SECONDS, f"{run.id} is told {late} s after its end")
 
-    def hang_up(self, chance: Random) -> None:
-        """A client goes away, whatever it was told or not."""
-        client = chance.choice(sorted(self.clients, key=asyncio.Task.get_name))
+    def hang_up(self, random: Random) -> None:
+        """A client disconnects, whatever it has received."""
+        client = random.choice(sorted(self.clients, key=asyncio.Task.get_name))
         self._ledger.note(f"{client.get_name()} hangs up")
         client.cancel()
 
@@ -246,5 +246,5 @@ class Process:
         self._ledger.note(f"compact of {thread_id}: {done}")
 
     def _is_prompt(self) -> bool:
-        """Nothing that happened is a reason to be late."""
-        return not self._stopping and not self._nature.outages
+        """Whether no injected fault explains a late reply."""
+        return not self._stopping and not self._chance.outages

@@ -1,4 +1,4 @@
-"""The model and the tools of a scenario: they answer, fail, dawdle and are cut off, as chance has it."""
+"""The model and the tools of a scenario: at random they answer, fail, are slow or are interrupted."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -36,8 +36,8 @@ MOST_ROUNDS = 3
 
 
 class Provider:
-    def __init__(self, nature: Chance, ledger: Ledger) -> None:
-        self._nature = nature
+    def __init__(self, chance: Chance, ledger: Ledger) -> None:
+        self._chance = chance
         self._ledger = ledger
 
     @asynccontextmanager
@@ -45,79 +45,79 @@ class Provider:
         thread_id = question.history[0].thread_id
         self._ledger.question(thread_id, question.history)
         try:
-            await self._nature.pause()
-            if self._nature.happens(0.06):
-                raise ModelOverloaded("before the first token", transient=self._nature.happens(0.7))
-            if self._nature.happens(0.05):
+            await self._chance.pause()
+            if self._chance.happens(0.06):
+                raise ModelOverloaded("before the first token", transient=self._chance.happens(0.7))
+            if self._chance.happens(0.05):
                 raise ContextWindowExceeded("too long")
             yield self._speak(question)
         finally:
             # To hang up takes a moment too, and may be interrupted.
             try:
-                for _ in range(self._nature.random.randrange(3)):
+                for _ in range(self._chance.random.randrange(3)):
                     await asyncio.sleep(0)
             finally:
                 self._ledger.asking.discard(thread_id)
 
     async def _speak(self, question: Question) -> AsyncIterator[ModelEvent]:
         for event in self._planned(question):
-            await self._nature.pause()
-            if self._nature.happens(0.02):
+            await self._chance.pause()
+            if self._chance.happens(0.02):
                 raise ModelTimedOut("in mid-stream")
-            if self._nature.happens(0.01):
+            if self._chance.happens(0.01):
                 raise InjectedError("a bug of the bridge")
-            if self._nature.happens(0.02):
+            if self._chance.happens(0.02):
                 return
             yield event
 
     def _planned(self, question: Question) -> list[ModelEvent]:
-        """The deltas of an answer, and the answer that they come to."""
-        nature, chance = self._nature, self._nature.random
-        if nature.happens(0.04):
+        """The deltas of an answer, and the complete answer."""
+        chance, random = self._chance, self._chance.random
+        if chance.happens(0.04):
             return [_answer([], [])]
         if question.call_type is CallType.SUMMARIZATION:
             return [TextDelta("They "), TextDelta("talked."), _answer([Text("They talked.")], [])]
         events: list[ModelEvent] = []
         content: list[Part] = []
         calls: list[ToolCall] = []
-        if nature.happens(0.1):
+        if chance.happens(0.1):
             events.append(HiddenThinking(redacted=True, data="sealed"))
             content.append(Thinking("", redacted=True))
-        if nature.happens(0.3):
+        if chance.happens(0.3):
             events += [ThinkingDelta("Hm, "), ThinkingDelta("well.")]
             content.append(Thinking("Hm, well."))
-        wants_tools = nature.happens(0.65) and _rounds(question) < MOST_ROUNDS
-        if not wants_tools or nature.happens(0.4):
-            words = [f"{chance.randrange(100)} " for _ in range(chance.randint(1, 3))]
+        wants_tools = chance.happens(0.65) and _rounds(question) < MOST_ROUNDS
+        if not wants_tools or chance.happens(0.4):
+            words = [f"{random.randrange(100)} " for _ in range(random.randint(1, 3))]
             events += [TextDelta(word) for word in words]
             content.append(Text("".join(words)))
         if wants_tools:
             calls = self._calls(question)
-            events += _deltas(calls, chance)
-        answer = _answer(content, calls, length=nature.happens(0.05))
-        if nature.happens(0.1):
+            events += _deltas(calls, random)
+        answer = _answer(content, calls, length=chance.happens(0.05))
+        if chance.happens(0.1):
             answer = replace(answer, usage=Usage(question.choice.context_window, 5))
         return [*events, answer]
 
     def _calls(self, question: Question) -> list[ToolCall]:
-        nature, chance = self._nature, self._nature.random
+        chance, random = self._chance, self._chance.random
         names = [offer.name for offer in question.tools]
-        if nature.prefers_held_tools and nature.happens(0.7):
+        if chance.prefers_held_tools and chance.happens(0.7):
             names = [name for name in names if name in HELD] or names
-        names += ["unheard_of"] * nature.happens(0.05)
+        names += ["unheard_of"] * chance.happens(0.05)
         # A provider may give several calls where only one is wanted.
-        several = question.parallel_tool_calls or nature.happens(0.2)
-        count = chance.randint(1, 3) if several else 1
+        several = question.parallel_tool_calls or chance.happens(0.2)
+        count = random.randint(1, 3) if several else 1
         return [
             ToolCall(
-                nature.call_id(), chance.choice(names), '{"cut' if nature.happens(0.05) else "{}"
+                chance.call_id(), random.choice(names), '{"cut' if chance.happens(0.05) else "{}"
             )
             for _ in range(count)
         ]
 
 
 def _rounds(question: Question) -> int:
-    """How many rows of results there are since anybody spoke."""
+    """How many rows of results follow the last message."""
     count = 0
     for row in reversed(question.history):
         if row.role is Role.USER:
@@ -126,11 +126,11 @@ def _rounds(question: Question) -> int:
     return count
 
 
-def _deltas(calls: Sequence[ToolCall], chance: Random) -> list[ModelEvent]:
-    """Calls come one after the other, or side by side."""
+def _deltas(calls: Sequence[ToolCall], random: Random) -> list[ModelEvent]:
+    """The deltas of the calls, one call after the other or alternating."""
     heads: list[ModelEvent] = []
     tails: list[ModelEvent] = []
-    side_by_side = chance.random() < 0.2
+    side_by_side = random.random() < 0.2
     for call in calls:
         head = ToolCallDelta(call.id, call.name, call.arguments[:1])
         tail = ToolCallDelta(call.id, call.name, call.arguments[1:])
@@ -147,8 +147,8 @@ def _answer(content: list[Part], calls: list[ToolCall], *, length: bool = False)
 
 
 class Toolbox:
-    def __init__(self, nature: Chance, ledger: Ledger) -> None:
-        self._nature = nature
+    def __init__(self, chance: Chance, ledger: Ledger) -> None:
+        self._chance = chance
         self._ledger = ledger
 
     def builtin_tools(self) -> Sequence[BuiltinSpec]:
@@ -161,15 +161,15 @@ class Toolbox:
             await self._work()
         except asyncio.CancelledError:
             try:
-                for _ in range(self._nature.random.randrange(4)):
+                for _ in range(self._chance.random.randrange(4)):
                     await asyncio.sleep(0)
             finally:
                 self._ledger.tool_dies(call_id)
             raise
-        if self._nature.happens(0.04):
+        if self._chance.happens(0.04):
             self._ledger.tool_breaks(call_id)
             raise InjectedError("a bug of the toolbox")
-        outcome = Outcome.FAILED if self._nature.happens(0.2) else Outcome.FINISHED
+        outcome = Outcome.FAILED if self._chance.happens(0.2) else Outcome.FINISHED
         self._ledger.tool_returns(call_id, outcome)
         return ToolReturn(call_id, tool.name, outcome, (Text("done"),))
 
@@ -184,10 +184,10 @@ class Toolbox:
         raise NotImplementedError
 
     async def _work(self) -> None:
-        if self._nature.happens(0.3):
+        if self._chance.happens(0.3):
             # Longer than anybody waits for a cancel, or for a turn.
             await asyncio.sleep(25)
-        elif self._nature.happens(0.3):
-            await asyncio.sleep(self._nature.random.uniform(0.5, 5))
+        elif self._chance.happens(0.3):
+            await asyncio.sleep(self._chance.random.uniform(0.5, 5))
         else:
-            await self._nature.pause()
+            await self._chance.pause()

@@ -1,4 +1,4 @@
-"""A few minutes in the life of a server, made up from a seed: who comes, what breaks, and when."""
+"""A few minutes of a server, derived from a seed: what clients do, what fails, and when."""
 
 import asyncio
 import re
@@ -39,11 +39,11 @@ _MODEL = "holdfast/guide"
 
 
 class ViolationFound(AssertionError):
-    """What a seed has brought to light, with all that led to it."""
+    """The violation that a seed has found, with the trace of its scenario."""
 
 
 def play(seed: int, disk: Disk) -> None:
-    """Play the scenario of this seed; Found if a promise was broken."""
+    """Run the scenario of this seed; ViolationFound if an invariant was broken."""
     disk.wipe()
     scenario = Scenario(seed, disk)
     try:
@@ -58,8 +58,8 @@ def play(seed: int, disk: Disk) -> None:
 class Scenario:
     def __init__(self, seed: int, disk: Disk) -> None:
         self._disk = disk
-        self._nature = Chance(seed)
-        self._chance = self._nature.random
+        self._chance = Chance(seed)
+        self._random = self._chance.random
         self._clock = LoopClock()
         self._ids = SeededIds(seed)
         self._threads: dict[str, Agent] = {}
@@ -79,7 +79,7 @@ class Scenario:
             await self._play()
 
     def _on_task_error(self, _: object, told: dict[str, Any]) -> None:
-        """A task has failed and nobody looked. What a dead process leaves behind does so, as it would in life."""
+        """The error of a task that was never awaited. Tasks of a crashed process end like that."""
         error = told.get("exception")
         # Nobody is left to hear that a request was refused whose client has gone.
         if error is None or isinstance(error, CallerError):
@@ -91,7 +91,7 @@ class Scenario:
         self._create_agents()
         await self._start()
         try:
-            for _ in range(self._chance.randint(3, 16 if self._nature.breaks_runs else 8)):
+            for _ in range(self._random.randint(3, 16 if self._chance.breaks_runs else 8)):
                 await self._act()
                 await self._wait()
             await self._settle()
@@ -100,43 +100,43 @@ class Scenario:
 
     async def _start(self) -> None:
         self.note("START")
-        self._process = Process(self._disk, self._nature, self.ledger, self._clock, self._ids)
+        self._process = Process(self._disk, self._chance, self.ledger, self._clock, self._ids)
         await self._process.start()
 
     # -- what happens ------------------------------------------------------------------------
 
     async def _act(self) -> None:
-        if self.ledger.live() and self._chance.random() < 0.12:
+        if self.ledger.live() and self._random.random() < 0.12:
             await self._restart()
         else:
             self._ask()
 
     def _ask(self) -> None:
-        """Somebody wants something of the process."""
-        kind = self._chance.random()
+        """A client sends a request to the process."""
+        kind = self._random.random()
         held = [thread for thread, calls in self.ledger.held.items() if calls]
-        if held and kind < (0.5 if self._nature.prefers_held_tools else 0.35):
-            self._answer(self._chance.choice(held))
+        if held and kind < (0.5 if self._chance.prefers_held_tools else 0.35):
+            self._answer(self._random.choice(held))
         elif kind < 0.65 and self.ledger.runs:
             self._cancel()
         elif kind < 0.7 and self._process.clients:
-            self._process.hang_up(self._chance)
+            self._process.hang_up(self._random)
         elif kind < 0.78:
             # The one that has most to tell: of too little there is no summary.
             thread_id = max(self._threads, key=lambda it: len(self.ledger.shown_rows.get(it, ())))
             self.note(f"ACT compact {thread_id}")
             self._process.compact(thread_id)
         else:
-            self._send(self._chance.choice(list(self._threads)))
+            self._send(self._random.choice(list(self._threads)))
 
     async def _wait(self) -> None:
-        """Little or much may happen before the next one acts."""
-        kind = self._chance.random()
-        if kind < (0.4 if self._nature.prefers_held_tools else 0.8):
-            for _ in range(self._chance.randrange(6 if kind < 0.4 else 50)):
+        """Wait for a random time before the next action."""
+        kind = self._random.random()
+        if kind < (0.4 if self._chance.prefers_held_tools else 0.8):
+            for _ in range(self._random.randrange(6 if kind < 0.4 else 50)):
                 await asyncio.sleep(0)
         else:
-            await asyncio.sleep(self._chance.uniform(0.01, 3))
+            await asyncio.sleep(self._random.uniform(0.01, 3))
         self._check()
 
     def _check(self) -> None:
@@ -150,17 +150,17 @@ class Scenario:
         self._process.send(self._new(thread_id, said), self._choose_reader())
 
     def _answer(self, thread_id: str) -> None:
-        """All that is open, some of it, or what was answered before."""
+        """Answer all open calls, some of them, or repeat an earlier answer."""
         calls = list(self.ledger.held[thread_id])
-        partial = self._nature.happens(0.5)
+        partial = self._chance.happens(0.5)
         if partial:
             calls += self.ledger.answered[thread_id]
-            calls = self._chance.sample(calls, self._chance.randint(1, len(calls)))
+            calls = self._random.sample(calls, self._random.randint(1, len(calls)))
         decisions = tuple(self._decision(item) for item in calls)
         items: list[Input] = [
             ApprovalInput(decisions=decisions, options=AnswerOptions(partial=partial))
         ]
-        if self._nature.happens(0.2):
+        if self._chance.happens(0.2):
             items.append(MessageInput(role=Role.USER, content=(Text("and"),)))
         told = [(d.call_id, d.approve) for d in decisions]
         self.note(f"ACT answer on {thread_id}: {told}{' in part' * partial}")
@@ -168,31 +168,31 @@ class Scenario:
 
     def _decision(self, item: OpenCall) -> Decision:
         call = item.call
-        if self._nature.happens(0.1):
+        if self._chance.happens(0.1):
             given = ToolReturn(call.id, call.name, Outcome.FINISHED, (Text("by the client"),))
             return Decision(call.id, approve=False, returned=given)
-        approve = self._chance.random() < 0.7
-        edited: dict[str, Any] | None = {} if approve and self._nature.happens(0.1) else None
+        approve = self._random.random() < 0.7
+        edited: dict[str, Any] | None = {} if approve and self._chance.happens(0.1) else None
         return Decision(call.id, approve=approve, reason="because", arguments=edited)
 
     def _new(self, thread_id: str, *items: Input) -> NewSend:
         request = RunRequest(
-            stream_tokens=self._chance.random() < 0.5,
-            max_steps=self._chance.randint(2, 6),
-            client_tools=(ClientTool(CLIENT_TOOL),) if self._nature.happens(0.2) else (),
+            stream_tokens=self._random.random() < 0.5,
+            max_steps=self._random.randint(2, 6),
+            client_tools=(ClientTool(CLIENT_TOOL),) if self._chance.happens(0.2) else (),
             approval_timeout_seconds=self._patience(0.2),
-            approval_on_timeout=self._chance.choice([None, OnTimeout.DENY, OnTimeout.APPROVE]),
+            approval_on_timeout=self._random.choice([None, OnTimeout.DENY, OnTimeout.APPROVE]),
         )
         agent = self._threads[thread_id]
         return NewSend(agent_id=agent.id, thread_id=thread_id, input=items, request=request)
 
     def _patience(self, probability: float) -> float | None:
-        """In the time of the loop: little enough to be over before the scenario is."""
+        """A time limit in virtual time, short enough to pass before the scenario ends."""
         longest = LONGEST_PATIENCE_SECONDS
-        return self._chance.uniform(0.05, longest) if self._chance.random() < probability else None
+        return self._random.uniform(0.05, longest) if self._random.random() < probability else None
 
     def _choose_reader(self) -> str:
-        return self._chance.choice(["wait", "follow", "go"])
+        return self._random.choice(["wait", "follow", "go"])
 
     def _cancel(self) -> None:
         runs = list(self.ledger.runs.values())
@@ -200,19 +200,19 @@ class Scenario:
         asked = {item.message_id for calls in self.ledger.held.values() for item in calls}
         open_ones = [run for run in runs if run.status in LIVE or run.approval_id in asked]
         # Most are still there to be cancelled.
-        run = self._chance.choice(open_ones if open_ones and self._chance.random() < 0.9 else runs)
-        action = Action.ROLLBACK if self._chance.random() < 0.3 else Action.KEEP
+        run = self._random.choice(open_ones if open_ones and self._random.random() < 0.9 else runs)
+        action = Action.ROLLBACK if self._random.random() < 0.3 else Action.KEEP
         self.note(f"ACT cancel {run.id} ({run.status}), {action}")
         self._process.cancel(run.id, action)
 
     async def _restart(self) -> None:
-        if self._chance.random() < 0.7:
+        if self._random.random() < 0.7:
             self.note("ACT crash")
             await self._process.crash()
         else:
             self.note("ACT stop")
             stopping = asyncio.create_task(self._process.stop())
-            if self._chance.random() < 0.5:
+            if self._random.random() < 0.5:
                 await self._wait()
                 self._ask()
             await stopping
@@ -221,14 +221,14 @@ class Scenario:
     # -- how it ends -------------------------------------------------------------------------
 
     async def _settle(self) -> None:
-        """Nothing goes wrong any more: every run comes to its end, every thread answers."""
+        """Without further faults every run must end and every thread must answer."""
         self.note("CALM")
-        self._nature.is_calm = True
-        if self._chance.random() < 0.5:
+        self._chance.is_calm = True
+        if self._random.random() < 0.5:
             await self._drain()
         await self._restart()
         await self._drain()
-        if self._chance.random() < 0.5:
+        if self._random.random() < 0.5:
             await self._let_time_pass()
         for thread_id in self._threads:
             while self.ledger.held[thread_id]:
@@ -239,7 +239,7 @@ class Scenario:
         await self._process.stop()
 
     async def _drain(self) -> None:
-        """Until no run is live and no client waits."""
+        """Wait until no run is live and no client waits."""
         deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
         while self.ledger.live() or self._process.clients:
             self._check()
@@ -250,7 +250,7 @@ class Scenario:
         self._check()
 
     async def _let_time_pass(self) -> None:
-        """Nobody answers: only what waits for ever is left in the end."""
+        """Let all deadlines pass: in the end only calls without a deadline wait."""
         await asyncio.sleep(LONGEST_PATIENCE_SECONDS + POLL_SECONDS)
         await self._drain()
         left = [item for calls in self.ledger.held.values() for item in calls if item.deadline]
@@ -278,7 +278,7 @@ class Scenario:
             log = self.ledger.logs[run.id]
             ends = [fact for fact in log.durable.values() if type(fact).__name__ == "RunEnded"]
             self.ledger.expect(len(ends) == 1, f"{run.id} has {len(ends)} ends")
-            if run.progress.recoveries == 0 and run.id not in self.ledger.cursed:
+            if run.progress.recoveries == 0 and run.id not in self.ledger.broken_runs:
                 lost = sorted(log.shown.keys() - log.durable.keys())
                 self.ledger.expect(not lost, f"{run.id}: {lost} were shown and are not stored")
 
@@ -290,7 +290,7 @@ class Scenario:
         def store(tx: Transaction) -> None:
             for tool in tools:
                 tx.tools.add(tool)
-            for _ in range(self._chance.randint(1, 2)):
+            for _ in range(self._random.randint(1, 2)):
                 self._add_agent(tx, tools)
 
         self._disk.write(store)
@@ -298,7 +298,7 @@ class Scenario:
 
     def _add_agent(self, tx: Transaction, tools: Sequence[Tool]) -> None:
         now = self._clock.now()
-        settings = ModelSettings(parallel_tool_calls=self._chance.random() < 0.7)
+        settings = ModelSettings(parallel_tool_calls=self._random.random() < 0.7)
         agent = Agent(
             id=self._ids.new_id(Kind.AGENT),
             organization_id=ACTOR.organization_id,
@@ -308,17 +308,17 @@ class Scenario:
             created_at=now,
             updated_at=now,
             tool_rules=tuple(self._rule(name) for name in TOOLS if "held" in name),
-            message_buffer_autoclear=self._chance.random() < 0.15,
-            compaction_settings={"mode": self._chance.choice(["all", "sliding_window"])},
+            message_buffer_autoclear=self._random.random() < 0.15,
+            compaction_settings={"mode": self._random.choice(["all", "sliding_window"])},
         )
         tx.agents.add(agent)
         tx.agents.attach_tools(agent.id, [tool.id for tool in tools])
         self._add_thread(tx, agent, agent.id)
-        if self._chance.random() < 0.4:
+        if self._random.random() < 0.4:
             self._add_thread(tx, agent, self._ids.new_id(Kind.CONVERSATION))
 
     def _rule(self, name: str) -> tool_rules.RequiresApproval:
-        outcome = self._chance.choice([OnTimeout.DENY, OnTimeout.APPROVE])
+        outcome = self._random.choice([OnTimeout.DENY, OnTimeout.APPROVE])
         seconds = self._patience(0.5)
         if seconds is None:
             return tool_rules.RequiresApproval(tool_name=name)

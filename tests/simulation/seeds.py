@@ -1,4 +1,4 @@
-"""Playing many scenarios on one database, which is emptied between them."""
+"""Running many scenarios on one database, which is emptied between them."""
 
 import tempfile
 from collections.abc import Generator, Iterable, Iterator
@@ -30,7 +30,7 @@ def disks() -> Iterator[Disk]:
 
 
 def stories(seeds: Iterable[int]) -> Generator[str, None, None]:
-    """What these seeds find, one after the other."""
+    """The violations that these seeds find, one after the other."""
     with disks() as disk:
         for seed in seeds:
             try:
@@ -40,5 +40,5 @@ def stories(seeds: Iterable[int]) -> Generator[str, None, None]:
 
 
 def play_all(seeds: Iterable[int]) -> list[str]:
-    """What these seeds have found, each with its story."""
+    """The violations that these seeds find, each with its trace."""
     return list(stories(seeds))

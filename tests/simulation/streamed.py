@@ -1,4 +1,4 @@
-"""What was streamed of an answer must be what the store has of it, piece by piece."""
+"""Checks that the streamed pieces of an answer are the stored ones."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -22,7 +22,7 @@ _KINDS = {
 
 
 def assert_streamed_is_stored(run: Run, facts: Iterable[Fact], rows: Sequence[Message]) -> None:
-    """A step that failed may have shown what nobody keeps; nothing else may."""
+    """Only a failed run may have streamed something that is not stored."""
     if run.status is RunStatus.FAILED:
         return
     said: dict[tuple[str, int], tuple[PieceKind, str]] = {}

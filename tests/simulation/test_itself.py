@@ -1,4 +1,4 @@
-"""The simulation is worth something only if a seed tells one story, and if it finds what is wrong."""
+"""The simulation must be deterministic, and it must find deliberate bugs."""
 
 import asyncio
 from contextlib import closing
@@ -33,7 +33,7 @@ def story(seed: int, disk: Disk) -> list[str]:
 
 
 def found(words: str) -> str:
-    """The first story that ends so; few seeds bring a given fault to light."""
+    """The first trace with this violation; only few seeds find a given bug."""
     with closing(stories(range(500))) as told:
         return next(story for story in told if words in story)
 
@@ -64,7 +64,7 @@ def test_time_passes_only_when_nothing_else_can_happen() -> None:
 
 
 def test_most_changes_of_the_lifecycle_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A simulation in which nothing happens would find nothing either."""
+    """A simulation that does not reach all transitions would not find their bugs."""
     seen: set[str] = set()
     plain = Ledger._changes
 

@@ -1,4 +1,4 @@
-"""As many scenarios as a test run has time for; ``make simulate`` plays more."""
+"""As many scenarios as a test run has time for; ``make simulate`` runs more."""
 
 import pytest
 from tests.simulation.seeds import CHUNK, TESTED_SEEDS, play_all

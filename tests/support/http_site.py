@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from httpx import ASGITransport, AsyncClient
+from tests.support.http_app import use_app
 from tests.support.rig import ACTOR, Rig
 from tests.support.stream_transcripts import items
 
@@ -16,7 +17,6 @@ from holdfast.adapters.models.router import ModelRouter
 from holdfast.adapters.store.sql_store import SqlStore
 from holdfast.core.runs import Run
 from holdfast.engine.worker import Worker
-from holdfast.http.app import HttpSettings, build_app
 from holdfast.ports.clock import Clock
 from holdfast.ports.services import Limits, Services
 from holdfast.testing import ScriptedProvider
@@ -145,9 +145,10 @@ async def open_site(
             clock=clock or rig.services.clock,
         )
         working = asyncio.create_task(Worker(services).run())
-        transport = ASGITransport(build_app(services, HttpSettings()), raise_app_exceptions=False)
-        async with AsyncClient(transport=transport, base_url="http://localhost:8283") as http:
-            yield Site(services, http, provider)
+        with use_app(services) as app:
+            transport = ASGITransport(app, raise_app_exceptions=False)
+            async with AsyncClient(transport=transport, base_url="http://localhost:8283") as http:
+                yield Site(services, http, provider)
         working.cancel()
         with suppress(asyncio.CancelledError):
             await working

@@ -3,10 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from letta_client import Letta
 from tests.support.client_objects import as_dict, as_dicts, eventually
 from tests.support.server_process import ServerProcess
-from tests.support.wire_server import provider_variables
+from tests.support.wire_server import connect, provider_variables
 
 from holdfast.testing import ScriptedProvider
 
@@ -23,7 +22,7 @@ class RestartableServer:
         # A run that hangs on purpose need not be waited for.
         patience = {"HOLDFAST_DRAIN_SECONDS": "0"}
         self.server = self._start(**provider_variables(self.provider) | patience | variables)
-        self.client = Letta(base_url=self.server.address, max_retries=0, timeout=60)
+        self.client = connect(self.server.address)
 
     def agent_with(self, model: str, *sources: str, **fields: Any) -> str:
         tools = [self.client.tools.upsert(source_code=source).id for source in sources]

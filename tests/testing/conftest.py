@@ -1,4 +1,4 @@
-"""A running scripted provider, and every client that is to be pleased with it."""
+"""A running scripted provider, and every client that is to be pleased with it. None loads certificates: that is slow."""
 
 from collections.abc import AsyncIterator
 
@@ -29,7 +29,11 @@ async def provider() -> AsyncIterator[ScriptedProvider]:
 @pytest.fixture
 async def openai_client(provider: ScriptedProvider) -> AsyncIterator[openai.AsyncOpenAI]:
     async with openai.AsyncOpenAI(
-        base_url=provider.openai_url, api_key="sk-test", max_retries=0, timeout=20
+        base_url=provider.openai_url,
+        api_key="sk-test",
+        max_retries=0,
+        timeout=20,
+        http_client=openai.DefaultAsyncHttpxClient(verify=False),
     ) as client:
         yield client
 
@@ -37,16 +41,24 @@ async def openai_client(provider: ScriptedProvider) -> AsyncIterator[openai.Asyn
 @pytest.fixture
 async def anthropic_client(provider: ScriptedProvider) -> AsyncIterator[anthropic.AsyncAnthropic]:
     async with anthropic.AsyncAnthropic(
-        base_url=provider.url, api_key="sk-test", max_retries=0, timeout=20
+        base_url=provider.url,
+        api_key="sk-test",
+        max_retries=0,
+        timeout=20,
+        http_client=anthropic.DefaultAsyncHttpxClient(verify=False),
     ) as client:
         yield client
 
 
 @pytest.fixture
 async def google_client(provider: ScriptedProvider) -> AsyncIterator[genai.Client]:
-    client = genai.Client(
-        api_key="sk-test", http_options=HttpOptions(base_url=provider.url, timeout=20_000)
+    options = HttpOptions(
+        base_url=provider.url,
+        timeout=20_000,
+        client_args={"verify": False},
+        async_client_args={"verify": False},
     )
+    client = genai.Client(api_key="sk-test", http_options=options)
     yield client
     await client.aio.aclose()
 

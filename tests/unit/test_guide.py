@@ -50,7 +50,7 @@ def _question(*rows: Message | str, system: str = "Be good.", **more: Any) -> Qu
     return Question(choice=choice, history=(_row(Role.SYSTEM, system), *spoken), **more)
 
 
-def _said(plan: Plan) -> str:
+def _text_of(plan: Plan) -> str:
     assert isinstance(plan, Say)
     return plan.text
 
@@ -65,17 +65,17 @@ def _calls(plan: Plan) -> tuple[Call, ...]:
 
 @pytest.mark.parametrize("text", ["Hello", "hi there!", "What is the meaning of life?", ""])
 def test_it_always_says_that_it_is_a_script(text: str) -> None:
-    assert "a script inside Holdfast, not an LLM" in _said(decide(_question(text)))
+    assert "a script inside Holdfast, not an LLM" in _text_of(decide(_question(text)))
 
 
 def test_it_explains_what_can_be_tried_with_the_tools_there_are() -> None:
-    assert "call roll_dice with num_sides 1" in _said(decide(_question("Hello", tools=(ROLL,))))
-    assert "Attach a tool" in _said(decide(_question("Hello")))
+    assert "call roll_dice with num_sides 1" in _text_of(decide(_question("Hello", tools=(ROLL,))))
+    assert "Attach a tool" in _text_of(decide(_question("Hello")))
 
 
 def test_it_repeats_what_was_said_before() -> None:
     rows = ("My name is Ada.", _row(Role.ASSISTANT, "Fine."), "What did I just say?")
-    assert "My name is Ada." in _said(decide(_question(*rows)))
+    assert "My name is Ada." in _text_of(decide(_question(*rows)))
 
 
 def test_it_shows_its_memory_blocks() -> None:
@@ -89,7 +89,7 @@ def test_it_shows_its_memory_blocks() -> None:
         description="About the user.",
     )
     question = _question("What is in your memory?", system=render_blocks([block]))
-    assert "human: Ada likes tea." in _said(decide(question))
+    assert "human: Ada likes tea." in _text_of(decide(question))
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_where_only_one_call_is_allowed_they_come_one_after_the_other() -> None:
     second = decide(_question(text, *_called("call_1", "roll_dice"), tools=tools))
     assert _calls(second) == (Call("flip_coin", {}),)
     both = (*_called("call_1", "roll_dice"), *_called("call_2", "flip_coin"))
-    assert "flip_coin returned: 7" in _said(decide(_question(text, *both, tools=tools)))
+    assert "flip_coin returned: 7" in _text_of(decide(_question(text, *both, tools=tools)))
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_where_only_one_call_is_allowed_they_come_one_after_the_other() -> None:
 )
 def test_it_tells_what_came_back(outcome: Outcome, expected: str) -> None:
     rows = ("call flip_coin", *_called("call_1", "flip_coin", outcome))
-    assert _said(decide(_question(*rows, tools=(FLIP,)))) == expected
+    assert _text_of(decide(_question(*rows, tools=(FLIP,)))) == expected
 
 
 def test_a_new_message_is_a_new_request() -> None:
@@ -179,13 +179,13 @@ def test_a_new_message_is_a_new_request() -> None:
 
 
 def test_missing_arguments_are_asked_for() -> None:
-    said = _said(decide(_question("call roll_dice", tools=(ROLL,))))
-    assert "To call roll_dice I need num_sides." in said
+    text = _text_of(decide(_question("call roll_dice", tools=(ROLL,))))
+    assert "To call roll_dice I need num_sides." in text
 
 
 def test_an_argument_of_the_wrong_kind_is_named() -> None:
-    said = _said(decide(_question("call roll_dice with num_sides many", tools=(ROLL,))))
-    assert "could not read num_sides" in said
+    text = _text_of(decide(_question("call roll_dice with num_sides many", tools=(ROLL,))))
+    assert "could not read num_sides" in text
 
 
 def test_an_everyday_word_is_not_taken_for_a_tool() -> None:
@@ -230,7 +230,7 @@ def test_an_argument_takes_the_type_of_its_schema(
     assert (reading.missing, reading.unreadable) == ((), ())
 
 
-# how it is said
+# how it is streamed
 
 
 async def _events(guide: Guide, question: Question) -> list[ModelEvent]:
@@ -304,8 +304,8 @@ async def test_the_router_needs_no_key_for_the_guide() -> None:
 
 def test_the_guide_can_summarise() -> None:
     rows = [_row(Role.USER, "count to 3"), _row(Role.ASSISTANT, "1, 2, 3."), _row(Role.USER, "hi")]
-    told = render_transcript(rows, 1_000)
-    asked = _question(told, call_type=CallType.SUMMARIZATION, tools=(FLIP,))
+    transcript = render_transcript(rows, 1_000)
+    asked = _question(transcript, call_type=CallType.SUMMARIZATION, tools=(FLIP,))
     assert decide(asked) == Say("The user said: “count to 3”; “hi”.")
     nothing = _question(render_transcript([], 10), call_type=CallType.SUMMARIZATION)
     assert decide(nothing) == Say("The user said: nothing.")

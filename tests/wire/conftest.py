@@ -12,7 +12,14 @@ from letta_client import Letta, NotFoundError
 from letta_client.types import AgentState, Tool
 from tests.support.postgres_server import PostgresServer
 from tests.support.server_process import ServerProcess
-from tests.support.wire_server import MODELS, MakeAgent, MakeTool, variables
+from tests.support.wire_server import (
+    MODELS,
+    MakeAgent,
+    MakeTool,
+    connect,
+    connect_plainly,
+    variables,
+)
 
 from holdfast.testing import ScriptedProvider
 
@@ -92,7 +99,7 @@ def provider(running_provider: ScriptedProvider) -> ScriptedProvider:
 def client(server: ServerProcess, provider: ScriptedProvider) -> Iterator[Letta]:
     """The official client without retries, since tests check the first answer."""
     written = len(server.log)
-    with Letta(base_url=server.address, max_retries=0, timeout=60) as letta:
+    with connect(server.address) as letta:
         yield letta
     # Shown with a failure.
     sys.stderr.write(server.log[written:])
@@ -101,7 +108,7 @@ def client(server: ServerProcess, provider: ScriptedProvider) -> Iterator[Letta]
 @pytest.fixture
 def http(server: ServerProcess) -> Iterator[httpx.Client]:
     """Plain HTTP, for requests that the client cannot send."""
-    with httpx.Client(base_url=server.address, timeout=60) as plain:
+    with connect_plainly(server.address) as plain:
         yield plain
 
 

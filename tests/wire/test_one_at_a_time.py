@@ -8,7 +8,7 @@ import pytest
 from letta_client import ConflictError, Letta
 from tests.support.client_objects import as_dicts, eventually, message_texts
 from tests.support.server_process import ServerProcess
-from tests.support.wire_server import MODELS, provider_variables
+from tests.support.wire_server import MODELS, connect, provider_variables
 
 from holdfast.testing import Answer, Gate, HangUp, ScriptedProvider
 
@@ -149,7 +149,7 @@ def impatient_server(
 def test_a_send_that_does_not_get_its_turn_is_refused_and_leaves_no_run(
     impatient_server: ServerProcess, provider: ScriptedProvider, pool: ThreadPoolExecutor
 ) -> None:
-    client = Letta(base_url=impatient_server.address, max_retries=0, timeout=60)
+    client = connect(impatient_server.address)
     agent = client.agents.create(model=MODELS["openai"], include_base_tools=False)
     gate = Gate("the first answer")
     provider.script(Answer(gate, "Done."), "Again.")

@@ -33,7 +33,7 @@ def server(
 
 
 @pytest.fixture
-def brought(http: httpx.Client, provider: ScriptedProvider) -> dict[str, Any]:
+def user_provider(http: httpx.Client, provider: ScriptedProvider) -> dict[str, Any]:
     """A user provider."""
     name = f"mine-{uuid4().hex[:8]}"
     body = {
@@ -48,10 +48,10 @@ def brought(http: httpx.Client, provider: ScriptedProvider) -> dict[str, Any]:
     return found
 
 
-def test_a_model_of_a_brought_provider_is_asked_with_its_own_key(
-    client: Letta, provider: ScriptedProvider, brought: dict[str, Any]
+def test_a_model_of_a_user_provider_is_asked_with_its_own_key(
+    client: Letta, provider: ScriptedProvider, user_provider: dict[str, Any]
 ) -> None:
-    handle = f"{brought['name']}/gpt-4o-mini"
+    handle = f"{user_provider['name']}/gpt-4o-mini"
     agent = client.agents.create(model=handle, include_base_tools=False)
     provider.script("Hello.", "Hello again.")
 
@@ -63,7 +63,7 @@ def test_a_model_of_a_brought_provider_is_asked_with_its_own_key(
     # V1's closed enums have no values for names that users choose.
     assert seen["model_settings"]["provider_type"] == "openai"
     assert seen["llm_config"]["model_endpoint_type"] == "openai"
-    assert seen["llm_config"]["provider_name"] == brought["name"]
+    assert seen["llm_config"]["provider_name"] == user_provider["name"]
     request = provider.requests[-1]
     assert request.headers["authorization"] == f"Bearer {KEY}"
     assert request.body["model"] == "gpt-4o-mini"
@@ -74,9 +74,9 @@ def test_a_model_of_a_brought_provider_is_asked_with_its_own_key(
 
 
 def test_one_request_and_one_conversation_may_use_it_too(
-    client: Letta, provider: ScriptedProvider, brought: dict[str, Any]
+    client: Letta, provider: ScriptedProvider, user_provider: dict[str, Any]
 ) -> None:
-    handle = f"{brought['name']}/gpt-4o-mini"
+    handle = f"{user_provider['name']}/gpt-4o-mini"
     agent = client.agents.create(model="openai/gpt-4o", include_base_tools=False)
 
     client.agents.messages.create(agent.id, input="Hi", override_model=handle)
@@ -88,29 +88,31 @@ def test_one_request_and_one_conversation_may_use_it_too(
 
 
 def test_a_new_key_is_used_from_the_next_message_on(
-    client: Letta, http: httpx.Client, provider: ScriptedProvider, brought: dict[str, Any]
+    client: Letta, http: httpx.Client, provider: ScriptedProvider, user_provider: dict[str, Any]
 ) -> None:
-    agent = client.agents.create(model=f"{brought['name']}/gpt-4o-mini", include_base_tools=False)
+    agent = client.agents.create(
+        model=f"{user_provider['name']}/gpt-4o-mini", include_base_tools=False
+    )
     client.agents.messages.create(agent.id, input="Hi")
 
-    changed = http.patch(f"/v1/providers/{brought['id']}", json={"api_key": "sk-new"})
+    changed = http.patch(f"/v1/providers/{user_provider['id']}", json={"api_key": "sk-new"})
 
     assert changed.status_code == 200, changed.text
-    assert changed.json()["base_url"] == brought["base_url"]
+    assert changed.json()["base_url"] == user_provider["base_url"]
     client.agents.messages.create(agent.id, input="Hi")
     assert provider.requests[-1].headers["authorization"] == "Bearer sk-new"
 
 
 def test_a_deleted_provider_is_missed_and_nothing_is_bricked(
-    client: Letta, http: httpx.Client, provider: ScriptedProvider, brought: dict[str, Any]
+    client: Letta, http: httpx.Client, provider: ScriptedProvider, user_provider: dict[str, Any]
 ) -> None:
-    handle = f"{brought['name']}/gpt-4o-mini"
+    handle = f"{user_provider['name']}/gpt-4o-mini"
     agent = client.agents.create(model=handle, include_base_tools=False)
 
-    assert http.delete(f"/v1/providers/{brought['id']}").status_code == 200
+    assert http.delete(f"/v1/providers/{user_provider['id']}").status_code == 200
 
-    assert http.get(f"/v1/providers/{brought['id']}").status_code == 404
-    with pytest.raises(APIStatusError, match=brought["name"]) as refused:
+    assert http.get(f"/v1/providers/{user_provider['id']}").status_code == 404
+    with pytest.raises(APIStatusError, match=user_provider["name"]) as refused:
         client.agents.messages.create(agent.id, input="Hi")
     assert refused.value.status_code == 404
     client.agents.update(agent.id, model="openai/gpt-4o-mini")
@@ -122,9 +124,11 @@ def test_keys_go_in_and_never_come_out(
     http: httpx.Client,
     server: ServerProcess,
     provider: ScriptedProvider,
-    brought: dict[str, Any],
+    user_provider: dict[str, Any],
 ) -> None:
-    agent = client.agents.create(model=f"{brought['name']}/gpt-4o-mini", include_base_tools=False)
+    agent = client.agents.create(
+        model=f"{user_provider['name']}/gpt-4o-mini", include_base_tools=False
+    )
     provider.script(HttpError(401, message=f"The key {KEY} is wrong."))
     with pytest.raises(APIStatusError) as refused:
         client.agents.messages.create(agent.id, input="Hi")
@@ -132,9 +136,9 @@ def test_keys_go_in_and_never_come_out(
     steps = http.get("/v1/steps/", params={"agent_id": agent.id}).json()
     traces = [http.get(f"/v1/steps/{step['id']}/trace").text for step in steps]
     assert ["is wrong" in trace for trace in traces] == [True]
-    told = [
+    shown = [
         http.get("/v1/providers/").text,
-        http.get(f"/v1/providers/{brought['id']}").text,
+        http.get(f"/v1/providers/{user_provider['id']}").text,
         http.get("/v1/models/").text,
         http.get(f"/v1/agents/{agent.id}").text,
         http.get("/v1/runs/", params={"agent_id": agent.id}).text,
@@ -143,23 +147,23 @@ def test_keys_go_in_and_never_come_out(
         str(refused.value.body),
         server.log,
     ]
-    assert not [text for text in told if KEY in text]
-    assert brought["name"] in told[0]
+    assert not [text for text in shown if KEY in text]
+    assert user_provider["name"] in shown[0]
 
 
 def test_providers_are_listed_and_their_models_with_the_others(
-    client: Letta, http: httpx.Client, brought: dict[str, Any]
+    client: Letta, http: httpx.Client, user_provider: dict[str, Any]
 ) -> None:
-    listed = http.get("/v1/providers/", params={"name": brought["name"]}).json()
-    assert listed == [brought]
-    assert brought["provider_category"] == "byok"
+    listed = http.get("/v1/providers/", params={"name": user_provider["name"]}).json()
+    assert listed == [user_provider]
+    assert user_provider["provider_category"] == "byok"
 
-    mine = client.models.list(provider_category=["byok"], provider_name=brought["name"])
+    mine = client.models.list(provider_category=["byok"], provider_name=user_provider["name"])
     assert mine
     assert {model.provider_type for model in mine} == {"openai"}
-    assert all(str(model.handle).startswith(f"{brought['name']}/") for model in mine)
+    assert all(str(model.handle).startswith(f"{user_provider['name']}/") for model in mine)
     base = client.models.list(provider_category=["base"])
-    assert brought["name"] not in {model.provider_name for model in base}
+    assert user_provider["name"] not in {model.provider_name for model in base}
 
 
 @pytest.mark.parametrize(
@@ -186,21 +190,21 @@ def test_a_provider_that_cannot_be_reached_is_refused(
     assert KEY not in refused.text
 
 
-def test_a_name_is_taken_once(http: httpx.Client, brought: dict[str, Any]) -> None:
-    body = {"name": brought["name"], "provider_type": "anthropic", "api_key": "x"}
+def test_a_name_is_taken_once(http: httpx.Client, user_provider: dict[str, Any]) -> None:
+    body = {"name": user_provider["name"], "provider_type": "anthropic", "api_key": "x"}
 
     assert http.post("/v1/providers/", json=body).status_code == 409
 
 
 def test_a_key_is_checked_with_its_provider(
-    http: httpx.Client, provider: ScriptedProvider, brought: dict[str, Any]
+    http: httpx.Client, provider: ScriptedProvider, user_provider: dict[str, Any]
 ) -> None:
     body = {"provider_type": "openai", "api_key": KEY, "base_url": provider.openai_url}
 
     good = http.post("/v1/providers/check", json=body)
     assert good.json() == {"message": "Valid api key for provider_type=openai"}
-    assert http.post(f"/v1/providers/{brought['id']}/check").status_code == 200
-    refreshed = http.patch(f"/v1/providers/{brought['id']}/refresh").json()
+    assert http.post(f"/v1/providers/{user_provider['id']}/check").status_code == 200
+    refreshed = http.patch(f"/v1/providers/{user_provider['id']}/refresh").json()
     assert refreshed["last_synced"] is not None
     cannot = http.post(
         "/v1/providers/check",

@@ -11,7 +11,7 @@ import pytest
 from letta_client import APIStatusError, Letta
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from tests.support.server_process import ServerProcess
-from tests.support.wire_server import provider_variables
+from tests.support.wire_server import connect, connect_plainly, provider_variables
 
 from holdfast.testing import Answer, HttpError, ScriptedProvider
 
@@ -92,14 +92,14 @@ def server(
 
 @pytest.fixture
 def client(server: ServerProcess, provider: ScriptedProvider) -> Iterator[Letta]:
-    with Letta(base_url=server.address, api_key=PASSWORD, max_retries=0, timeout=60) as letta:
+    with connect(server.address, api_key=PASSWORD) as letta:
         yield letta
 
 
 @pytest.fixture
 def http(server: ServerProcess) -> Iterator[httpx.Client]:
     headers = {"authorization": f"Bearer {PASSWORD}"}
-    with httpx.Client(base_url=server.address, headers=headers, timeout=60) as plain:
+    with connect_plainly(server.address, headers=headers) as plain:
         yield plain
 
 

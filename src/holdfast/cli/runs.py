@@ -204,7 +204,7 @@ def _format_cost(usage: Mapping[str, Any]) -> str | None:
     if usage["cost"] is None:
         return None
     missing = usage["unpriced_steps"]
-    missing_note = f", without {missing} of its steps, whose price is not values" if missing else ""
+    missing_note = f", without {missing} of its steps, whose price is not known" if missing else ""
     return f"${usage['cost']:.9f}".rstrip("0").rstrip(".") + missing_note
 
 
