@@ -114,10 +114,10 @@ async def median_ms(work: Work, count: int) -> float:
     """The median time of one call of ``work``, after a few warm-up calls."""
     for _ in range(min(count, 5)):
         await work()
-    return median([await timed_ms(work) for _ in range(count)])
+    return median([await measure_ms(work) for _ in range(count)])
 
 
-async def timed_ms(work: Work) -> float:
+async def measure_ms(work: Work) -> float:
     started = time.perf_counter()
     await work()
     return (time.perf_counter() - started) * 1000

@@ -41,7 +41,7 @@ def words(count: int, delay_seconds: float = 0.0) -> str:
     return f"words {count} {delay_seconds}"
 
 
-def paced(name: str, count: int, delay_seconds: float) -> str:
+def paced_words(name: str, count: int, delay_seconds: float) -> str:
     """Requests words of which the n-th is due n delays after ``started_at``."""
     return f"paced {name} {count} {delay_seconds}"
 

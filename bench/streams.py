@@ -9,7 +9,7 @@ import msgspec
 from bench.client import Client
 from bench.context import new_agent
 from bench.processes import open_client
-from bench.provider import paced, started_at
+from bench.provider import paced_words, started_at
 from bench.stream_recorder import ProviderStreamRecorder, StreamRecorder
 
 CALL_PATH = "/v1/chat/completions"
@@ -51,11 +51,11 @@ async def read_provider_stream(provider: Client, text: str) -> StreamRecorder:
 
 
 async def lags_ms(
-    provider: Client, hear: ReadStream, count: int, delay_seconds: float
+    provider: Client, read: ReadStream, count: int, delay_seconds: float
 ) -> list[float]:
     """The lag of one stream behind the provider, word by word."""
     name = new_name()
-    recorder = check_complete(await hear(paced(name, count, delay_seconds)), count)
+    recorder = check_complete(await read(paced_words(name, count, delay_seconds)), count)
     began = msgspec.json.decode(await ask_provider(provider, started_at(name)), type=float)
     return recorder.lags_ms(began, delay_seconds)
 

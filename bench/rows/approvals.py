@@ -7,7 +7,7 @@ from typing import Any
 from bench import many_approvals, processes
 from bench.client import Client, RequestFailed
 from bench.context import BenchContext, Home, new_agent, turn_path
-from bench.floor import timed_ms
+from bench.floor import measure_ms
 from bench.measurements import Measurement, median
 from bench.provider import ASK, ASK_TOOL
 from holdfast.adapters.store.cipher import load_home_cipher
@@ -52,12 +52,12 @@ async def _result_ms(client: Client, tool_id: str) -> float:
     answer: dict[str, Any] = {"messages": [{"type": "approval", "approvals": [entry]}]}
     heard_at: list[float] = []
 
-    def hear(data: bytes) -> None:
+    def on_data(data: bytes) -> None:
         if _RESULT in data:
             heard_at.append(time.perf_counter())
 
     asked_at = time.perf_counter()
-    await client.stream(f"{turn_path(agent_id)}/stream", answer, hear)
+    await client.stream(f"{turn_path(agent_id)}/stream", answer, on_data)
     return (heard_at[0] - asked_at) * 1000
 
 
@@ -69,7 +69,7 @@ async def _inbox(context: BenchContext) -> list[Measurement]:
             await running.wait_until_idle()
             by_age, by_deadline = [
                 [
-                    await timed_ms(partial(_list, client, order_by))
+                    await measure_ms(partial(_list, client, order_by))
                     for _ in range(context.counts.inboxes)
                 ]
                 for order_by in ("created_at", "expires_at")

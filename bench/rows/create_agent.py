@@ -4,7 +4,7 @@ from typing import Any
 
 from bench.client import Client
 from bench.context import BenchContext, new_agent
-from bench.floor import floor, median_ms, timed_ms
+from bench.floor import floor, measure_ms, median_ms
 from bench.measurements import Measurement, median
 
 BUDGET_MS = 10
@@ -32,4 +32,4 @@ async def measure(context: BenchContext) -> list[Measurement]:
 
 
 async def _create(client: Client, count: int, fields: dict[str, Any]) -> float:
-    return median([await timed_ms(lambda: new_agent(client, **fields)) for _ in range(count)])
+    return median([await measure_ms(lambda: new_agent(client, **fields)) for _ in range(count)])

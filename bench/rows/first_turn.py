@@ -7,7 +7,7 @@ wait until the process is idle. An earlier turn waits for the loading.
 from functools import partial
 
 from bench.context import TURN, BenchContext, new_agent, turn_path
-from bench.floor import floor, timed_ms
+from bench.floor import floor, measure_ms
 from bench.measurements import Measurement, median
 from bench.processes import open_client
 
@@ -24,8 +24,8 @@ async def measure(context: BenchContext) -> list[Measurement]:
         with context.server(home) as running:
             await running.wait_until_idle()
             async with open_client(running.address) as client:
-                turns.append(await timed_ms(partial(client.post, path, TURN)))
-        floors.append(await timed_ms(lambda: _first_floor_turn(context)))
+                turns.append(await measure_ms(partial(client.post, path, TURN)))
+        floors.append(await measure_ms(lambda: _first_floor_turn(context)))
     return [
         Measurement(
             what="first turn after start",

@@ -7,7 +7,7 @@ from functools import partial
 from bench import streams
 from bench.client import Client
 from bench.context import BenchContext, new_agent
-from bench.floor import smallest_server, timed_ms
+from bench.floor import measure_ms, smallest_server
 from bench.measurements import Measurement, median, percentile_95
 from bench.processes import RunningProcess, open_client
 from bench.provider import hold, words
@@ -78,7 +78,7 @@ async def _reconnect(context: BenchContext) -> list[Measurement]:
         ]
     with smallest_server() as smallest:
         floors = [
-            await timed_ms(partial(_ask, smallest.address))
+            await measure_ms(partial(_ask, smallest.address))
             for _ in range(context.counts.reconnects)
         ]
     return [

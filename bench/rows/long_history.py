@@ -3,7 +3,7 @@
 from functools import partial
 
 from bench.context import TURN, BenchContext, new_agent, turn_path
-from bench.floor import floor, median_ms, timed_ms
+from bench.floor import floor, measure_ms, median_ms
 from bench.measurements import Measurement, median
 
 BUDGET_MS = 60
@@ -18,7 +18,7 @@ async def measure(context: BenchContext) -> list[Measurement]:
     ]
     async with context.warm_server() as (_, client):
         path = turn_path(await new_agent(client, initial_message_sequence=messages))
-        turns = [await timed_ms(partial(client.post, path, TURN)) for _ in range(count)]
+        turns = [await measure_ms(partial(client.post, path, TURN)) for _ in range(count)]
     async with floor(context.provider.address, context.new_folder()) as smallest:
         for message in messages:
             smallest.commit(message["content"])

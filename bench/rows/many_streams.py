@@ -56,11 +56,13 @@ async def _lags_ms(
     context: BenchContext, address: str, agents: Sequence[str | None]
 ) -> list[float]:
     """The lags of all streams: one stream per agent, or one of the bare provider for each None."""
-    lags = await asyncio.gather(*(_one(context, address, agent) for agent in agents))
+    lags = await asyncio.gather(*(_one_stream_lags_ms(context, address, agent) for agent in agents))
     return list(chain.from_iterable(lags))
 
 
-async def _one(context: BenchContext, address: str, agent_id: str | None) -> list[float]:
+async def _one_stream_lags_ms(
+    context: BenchContext, address: str, agent_id: str | None
+) -> list[float]:
     async with open_client(address) as client, open_client(context.provider.address) as provider:
 
         async def hear(text: str) -> StreamRecorder:

@@ -13,7 +13,7 @@ from sqlalchemy import create_engine, make_url
 from bench import processes
 from bench.client import Client, RequestFailed
 from bench.context import BenchContext, Home
-from bench.floor import timed_ms
+from bench.floor import measure_ms
 from bench.many_runs import BUSY_AGENT, COMMON_TOOL, FIRST_AT, QUIET_AGENT, RARE_TOOL, fill
 from bench.measurements import Measurement
 
@@ -92,7 +92,7 @@ async def _measurement(
     await ask()
     # On a busy machine the fastest time is the most meaningful.
     return Measurement(
-        what=what, unit="ms", value=min([await timed_ms(ask) for _ in range(_REPEATED)])
+        what=what, unit="ms", value=min([await measure_ms(ask) for _ in range(_REPEATED)])
     )
 
 

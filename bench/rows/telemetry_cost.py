@@ -12,7 +12,7 @@ from threading import Thread
 
 from bench import streams
 from bench.context import TURN, BenchContext, new_agent, turn_path
-from bench.floor import timed_ms
+from bench.floor import measure_ms
 from bench.measurements import Measurement, median
 from bench.processes import RunningProcess, open_client
 from bench.provider import words
@@ -60,7 +60,7 @@ async def _take_turns(context: BenchContext, servers: list[_ObservedServer]) -> 
         for server in servers:
             async with open_client(server.running.address) as client:
                 turn = partial(client.post, turn_path(await new_agent(client)), TURN)
-                server.turns_ms += [await timed_ms(turn) for _ in range(TURNS_PER_AGENT)]
+                server.turns_ms += [await measure_ms(turn) for _ in range(TURNS_PER_AGENT)]
     for server, spent in zip(servers, before, strict=True):
         server.turn_cpu_ms = (server.running.cpu_ms() - spent) / (rounds * TURNS_PER_AGENT)
 

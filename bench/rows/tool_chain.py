@@ -2,7 +2,7 @@
 
 from bench.client import Client
 from bench.context import TURN, BenchContext, new_agent, turn_path
-from bench.floor import floor, median_ms, timed_ms
+from bench.floor import floor, measure_ms, median_ms
 from bench.measurements import Measurement, median
 from bench.provider import CHAIN_CALLS, CHAIN_TOOL
 
@@ -47,7 +47,7 @@ async def _chain(client: Client, tool_id: str) -> float:
     async def turn() -> None:
         answers.append(await client.post(path, TURN))
 
-    taken = await timed_ms(turn)
+    taken = await measure_ms(turn)
     returns = [
         message
         for message in answers[0]["messages"]

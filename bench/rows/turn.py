@@ -3,7 +3,7 @@
 from functools import partial
 
 from bench.context import TURN, BenchContext, new_agent, turn_path
-from bench.floor import floor, median_ms, timed_ms
+from bench.floor import floor, measure_ms, median_ms
 from bench.measurements import Measurement, median, percentile_95
 
 BUDGET_MS = 10
@@ -17,7 +17,7 @@ async def measure(context: BenchContext) -> list[Measurement]:
         while len(turns) < count:
             path = turn_path(await new_agent(client))
             turns += [
-                await timed_ms(partial(client.post, path, TURN)) for _ in range(TURNS_PER_AGENT)
+                await measure_ms(partial(client.post, path, TURN)) for _ in range(TURNS_PER_AGENT)
             ]
     async with floor(context.provider.address, context.new_folder()) as smallest:
         call_ms = await median_ms(smallest.call, count)

@@ -50,14 +50,14 @@ class Scene:
     def pause(self, name: str, source: str, call: ToolCall, **request: Any) -> str:
         """An agent that waits for a person; the id of its request."""
 
-        def is_meant(asked: ProviderRequest) -> bool:
-            return asked.user_text == f"Go on, {name}"
+        def is_for_this_agent(request: ProviderRequest) -> bool:
+            return request.user_text == f"Go on, {name}"
 
         client = self.services.client
         # The last is asked for again if the server was killed while it came.
         last = f"So much for {name}."
-        self.services.provider.script(Answer(call), last, last, when=is_meant)
-        self.agents[name] = self.services.agent_with(MODELS["anthropic"], source)
+        self.services.provider.script(Answer(call), last, last, when=is_for_this_agent)
+        self.agents[name] = self.services.create_agent(MODELS["anthropic"], source)
         client.agents.tools.update_approval(
             call.name, agent_id=self.agents[name], body_requires_approval=True
         )
@@ -74,7 +74,7 @@ class Scene:
     def log(self, name: str) -> Path:
         return self.logs / f"log of {name}"
 
-    def aftermath(self, name: str) -> dict[str, Any]:
+    def wait_for_results(self, name: str) -> dict[str, Any]:
         """The results of the agent's calls, once it has said its last word on them."""
         rows = eventually(
             lambda: history(self.services.client, self.agents[name]),
@@ -101,7 +101,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
             for name in HASTY
         ]
         scene.approve(running)
-        with door.holding_tool():
+        with door.wait_for_tool():
             list(pool.map(scene.approve, hasty))
             scene.services.server.kill()
         scene.services.start()
@@ -110,28 +110,28 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 
 
 def test_a_tool_that_was_approved_and_running_is_not_run_again(scene: Scene) -> None:
-    results = scene.aftermath("running")
+    results = scene.wait_for_results("running")
     assert results["status"] == "error"
     assert "its outcome is unknown" in results["tool_return"]
     assert scene.log("running").read_text(encoding="utf-8") == "entered\n"
-    assert scene.services.still_works(scene.agents["running"])
+    assert scene.services.is_working(scene.agents["running"])
 
 
 @pytest.mark.parametrize("name", HASTY)
 def test_an_answer_that_was_accepted_is_carried_out_at_most_once(scene: Scene, name: str) -> None:
-    results = scene.aftermath(name)
+    results = scene.wait_for_results(name)
     written = scene.log(name).read_text(encoding="utf-8") if scene.log(name).exists() else ""
     if results["status"] == "success":
         assert written == "noted\n"
     else:
         assert "its outcome is unknown" in results["tool_return"]
         assert written in ("", "noted\n")
-    assert scene.services.still_works(scene.agents[name])
+    assert scene.services.is_working(scene.agents[name])
 
 
 def test_a_deadline_that_passes_while_no_server_runs_is_kept_at_the_next_start(
     scene: Scene,
 ) -> None:
-    results = scene.aftermath("late")
+    results = scene.wait_for_results("late")
     assert "User reason: Nobody answered until" in results["tool_return"]
-    assert scene.services.still_works(scene.agents["late"])
+    assert scene.services.is_working(scene.agents["late"])

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 ALLOWED = {"HOLDFAST_ALLOWED_PRIVATE_HOSTS": "127.0.0.1"}
 
 
-def said(server: ServerProcess, run_id: str) -> str:
+def render_run(server: ServerProcess, run_id: str) -> str:
     """What ``holdfast runs show`` says."""
     return render_one(Api(server.address, {}), run_id, as_json=False)
 
@@ -40,7 +40,7 @@ def test_a_callback_outlives_the_server_that_owes_it(start_server: "StartServer"
     eventually(
         lambda: as_dict(client.runs.retrieve(run.id)), lambda seen: seen["completed_at"] is not None
     )
-    assert f"http://127.0.0.1:{port}/hook" in said(server, run.id)
+    assert f"http://127.0.0.1:{port}/hook" in render_run(server, run.id)
     server.kill()
 
     with run_receiver_in_thread(port) as receiver:
@@ -60,7 +60,7 @@ def test_a_callback_outlives_the_server_that_owes_it(start_server: "StartServer"
             callback_url=f"http://127.0.0.1:{port}/hook",
         )
         receiver.wait()
-        assert f"taken by http://127.0.0.1:{port}/hook at " in said(server, run.id)
+        assert f"taken by http://127.0.0.1:{port}/hook at " in render_run(server, run.id)
 
         assert server.stop() == 0
         assert "Traceback" not in server.log

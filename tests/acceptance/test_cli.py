@@ -32,7 +32,7 @@ def taken_port() -> Iterator[str]:
         yield str(listener.getsockname()[1])
 
 
-def test_the_version_is_told(holdfast: Command) -> None:
+def test_the_version_is_printed(holdfast: Command) -> None:
     assert holdfast("--version").stdout == f"holdfast {__version__}\n"
 
 
@@ -61,7 +61,7 @@ def test_an_open_address_without_a_password_is_refused(holdfast: Command) -> Non
     assert "Set HOLDFAST_PASSWORD" in refused.stderr
 
 
-def test_a_port_in_use_is_told_in_one_sentence(holdfast: Command, taken_port: str) -> None:
+def test_a_port_in_use_is_reported_in_one_sentence(holdfast: Command, taken_port: str) -> None:
     refused = holdfast("server", "--port", taken_port)
 
     assert refused.returncode == 1
@@ -71,7 +71,7 @@ def test_a_port_in_use_is_told_in_one_sentence(holdfast: Command, taken_port: st
     )
 
 
-def test_a_home_that_cannot_be_used_is_told_in_one_sentence(
+def test_a_home_that_cannot_be_used_is_reported_in_one_sentence(
     holdfast: Command, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
@@ -114,7 +114,7 @@ def test_other_users_cannot_read_the_home_of_a_server(
     } == set()
 
 
-def test_a_database_that_is_not_there_is_told_in_one_sentence(
+def test_a_missing_database_is_reported_in_one_sentence(
     holdfast: Command,
 ) -> None:
     with socket.socket() as closed:
@@ -171,7 +171,7 @@ def test_the_help_answers_without_what_only_the_commands_need() -> None:
     assert loaded.stdout == "set()\n"
 
 
-class Served:
+class ServerWithCli:
     """A server with agents that can be told to do something, and the command line beside it."""
 
     def __init__(self, server: ServerProcess, home: Path) -> None:
@@ -183,7 +183,7 @@ class Served:
         tools = [self.client.tools.upsert(source_code=source).id for source in sources]
         return self.client.agents.create(model=model, include_base_tools=False, tool_ids=tools).id
 
-    def tell(self, agent_id: str, text: str) -> str:
+    def send_async(self, agent_id: str, text: str) -> str:
         """Send and go."""
         run = self.client.agents.messages.create_async(agent_id, input=text)
         return run.id
@@ -192,7 +192,7 @@ class Served:
         shown: dict[str, Any] = httpx.get(f"{self.server.address}/v1/runs/{run_id}").json()
         return shown
 
-    def ended(self, run_id: str) -> str:
+    def wait_for_end(self, run_id: str) -> str:
         eventually(lambda: self.run(run_id), lambda run: run["completed_at"] is not None)
         return run_id
 
@@ -204,25 +204,25 @@ def provider() -> Iterator[ScriptedProvider]:
 
 
 @pytest.fixture(scope="module")
-def served(
+def server_with_cli(
     provider: ScriptedProvider, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Served]:
+) -> Iterator[ServerWithCli]:
     home = tmp_path_factory.mktemp("home")
     variables = {"HOLDFAST_DRAIN_SECONDS": "0", "HOLDFAST_MODEL_ATTEMPTS": "2"}
     server = ServerProcess.start(home, **provider_variables(provider) | variables)
-    yield Served(server, home)
+    yield ServerWithCli(server, home)
     server.stop()
 
 
-Said = Callable[..., str]
+PrintRuns = Callable[..., str]
 
 
 @pytest.fixture
-def said(holdfast: Command, served: Served) -> Said:
+def print_runs(holdfast: Command, server_with_cli: ServerWithCli) -> PrintRuns:
     """What ``holdfast runs …`` prints about that server."""
 
     def run(*arguments: str) -> str:
-        done = holdfast("runs", *arguments, HOLDFAST_URL=served.server.address)
+        done = holdfast("runs", *arguments, HOLDFAST_URL=server_with_cli.server.address)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -234,11 +234,16 @@ def facts(text: str) -> dict[str, str]:
     return dict(re.split(r" {2,}", line, maxsplit=1) for line in text.splitlines())
 
 
-def test_runs_are_listed_in_columns_the_newest_first(served: Served, said: Said) -> None:
-    agent_id = served.agent()
-    first, second = (served.ended(served.tell(agent_id, text)) for text in ("One", "Two"))
+def test_runs_are_listed_in_columns_the_newest_first(
+    server_with_cli: ServerWithCli, print_runs: PrintRuns
+) -> None:
+    agent_id = server_with_cli.agent()
+    first, second = (
+        server_with_cli.wait_for_end(server_with_cli.send_async(agent_id, text))
+        for text in ("One", "Two")
+    )
 
-    heading, *rows = said("list", "--agent", agent_id).splitlines()
+    heading, *rows = print_runs("list", "--agent", agent_id).splitlines()
 
     assert [row.split()[0] for row in rows] == [second, first]
     for row in rows:
@@ -247,40 +252,49 @@ def test_runs_are_listed_in_columns_the_newest_first(served: Served, said: Said)
         assert row[heading.index("AGENT") :] == agent_id
 
 
-def test_a_list_can_be_narrowed_and_read_by_scripts(served: Served, said: Said) -> None:
-    agent_id = served.agent()
-    runs = [served.ended(served.tell(agent_id, text)) for text in ("One", "Two")]
+def test_a_list_can_be_narrowed_and_read_by_scripts(
+    server_with_cli: ServerWithCli, print_runs: PrintRuns
+) -> None:
+    agent_id = server_with_cli.agent()
+    runs = [
+        server_with_cli.wait_for_end(server_with_cli.send_async(agent_id, text))
+        for text in ("One", "Two")
+    ]
     of_agent = ("list", "--agent", agent_id)
 
-    assert said(*of_agent, "--status", "failed") == "There are no such runs.\n"
-    assert json.loads(said(*of_agent, "--status", "failed", "--json")) == []
-    (newest,) = json.loads(said(*of_agent, "--limit", "1", "--json"))
-    assert newest == served.run(runs[1])
+    assert print_runs(*of_agent, "--status", "failed") == "There are no such runs.\n"
+    assert json.loads(print_runs(*of_agent, "--status", "failed", "--json")) == []
+    (newest,) = json.loads(print_runs(*of_agent, "--limit", "1", "--json"))
+    assert newest == server_with_cli.run(runs[1])
 
 
-def test_a_run_is_shown_with_what_it_used(served: Served, said: Said) -> None:
-    agent_id = served.agent()
-    run_id = served.ended(served.tell(agent_id, "Hello"))
+def test_a_run_is_shown_with_what_it_used(server_with_cli: ServerWithCli, print_runs: PrintRuns) -> None:
+    agent_id = server_with_cli.agent()
+    run_id = server_with_cli.wait_for_end(server_with_cli.send_async(agent_id, "Hello"))
 
-    shown = facts(said("show", run_id))
+    shown = facts(print_runs("show", run_id))
 
     assert (shown["run"], shown["agent"]) == (run_id, agent_id)
     assert (shown["status"], shown["stop reason"]) == ("completed", "end_turn")
     assert re.fullmatch(r"\d+\.\d\d s", shown["duration"])
     assert re.fullmatch(r"\d+ in, \d+ out", shown["tokens"])
     assert shown.keys().isdisjoint({"waits for", "error", "cancelled"})
-    assert json.loads(said("show", run_id, "--json")).keys() == {
-        *served.run(run_id),
+    assert json.loads(print_runs("show", run_id, "--json")).keys() == {
+        *server_with_cli.run(run_id),
         "usage",
         "steps",
     }
 
 
-def test_a_failed_run_shows_why(served: Served, said: Said, provider: ScriptedProvider) -> None:
+def test_a_failed_run_shows_why(
+    server_with_cli: ServerWithCli, print_runs: PrintRuns, provider: ScriptedProvider
+) -> None:
     provider.respond_with(lambda _request: HttpError(400, "TEST: no such thing"))
-    run_id = served.ended(served.tell(served.agent(model=MODELS["openai"]), "Hello"))
+    run_id = server_with_cli.wait_for_end(
+        server_with_cli.send_async(server_with_cli.agent(model=MODELS["openai"]), "Hello")
+    )
 
-    shown = facts(said("show", run_id))
+    shown = facts(print_runs("show", run_id))
 
     assert shown["status"] == "failed"
     assert shown["error"].startswith("llm_error: The LLM model provider rejected the request.")
@@ -288,31 +302,35 @@ def test_a_failed_run_shows_why(served: Served, said: Said, provider: ScriptedPr
 
 
 def test_a_run_shows_when_its_model_was_asked_again(
-    served: Served, said: Said, provider: ScriptedProvider
+    server_with_cli: ServerWithCli, print_runs: PrintRuns, provider: ScriptedProvider
 ) -> None:
     provider.respond_with(None)
     provider.script(HttpError(429, "TEST: not now", headers={"retry-after": "0"}), "Here I am.")
-    run_id = served.ended(served.tell(served.agent(model=MODELS["openai"]), "Hello"))
+    run_id = server_with_cli.wait_for_end(
+        server_with_cli.send_async(server_with_cli.agent(model=MODELS["openai"]), "Hello")
+    )
 
-    shown = facts(said("show", run_id))
+    shown = facts(print_runs("show", run_id))
 
     assert shown["status"] == "completed"
     assert shown["asked again"].endswith("llm_rate_limit: TEST: not now")
-    (step,) = json.loads(said("show", run_id, "--json"))["steps"]
+    (step,) = json.loads(print_runs("show", run_id, "--json"))["steps"]
     (attempt,) = step["attempts"]
     assert (attempt["number"], attempt["error_type"]) == (1, "llm_rate_limit")
 
 
 def test_a_run_that_waits_for_a_person_shows_for_what_until_somebody_decides(
-    served: Served, said: Said
+    server_with_cli: ServerWithCli, print_runs: PrintRuns
 ) -> None:
-    agent_id = served.agent(SHOUT)
-    tools = served.client.agents.tools
+    agent_id = server_with_cli.agent(SHOUT)
+    tools = server_with_cli.client.agents.tools
     tools.update_approval("shout", agent_id=agent_id, body_requires_approval=True)
-    run_id = served.ended(served.tell(agent_id, "call shout with text hey"))
-    (call_id,) = re.findall(r"\((.+)\)", facts(said("show", run_id))["waits for"])
-    assert facts(said("show", run_id))["waits for"] == f"an approval of shout ({call_id})"
-    sentence, *explained = said("explain", run_id).splitlines()
+    run_id = server_with_cli.wait_for_end(
+        server_with_cli.send_async(agent_id, "call shout with text hey")
+    )
+    (call_id,) = re.findall(r"\((.+)\)", facts(print_runs("show", run_id))["waits for"])
+    assert facts(print_runs("show", run_id))["waits for"] == f"an approval of shout ({call_id})"
+    sentence, *explained = print_runs("explain", run_id).splitlines()
     assert f"a person's decision on shout ({call_id})" in sentence
     assert "By itself: Nothing: it waits until somebody answers or cancels it." in explained
     (approval_id,) = {
@@ -323,78 +341,86 @@ def test_a_run_that_waits_for_a_person_shows_for_what_until_somebody_decides(
     assert f'POST /v1/approvals/{approval_id} {{"approve": true}}' in explained
 
     decision: Any = {"type": "approval", "approve": True, "tool_call_id": call_id}
-    served.client.agents.messages.create(
+    server_with_cli.client.agents.messages.create(
         agent_id, messages=[{"type": "approval", "approvals": [decision]}]
     )
 
-    assert "waits for" not in facts(said("show", run_id))
+    assert "waits for" not in facts(print_runs("show", run_id))
 
 
 def test_a_run_is_cancelled_with_a_receipt_and_the_next_in_line_goes_on(
-    served: Served, said: Said, tmp_path: Path
+    server_with_cli: ServerWithCli, print_runs: PrintRuns, tmp_path: Path
 ) -> None:
-    agent_id = served.agent(WAIT_AT_GATE)
+    agent_id = server_with_cli.agent(WAIT_AT_GATE)
     with ToolGate() as door:
         text = f"call wait_at_gate with port {door.port} and log {tmp_path / 'entries'}"
-        running = served.tell(agent_id, text)
-        with door.holding_tool():
-            queued = served.tell(agent_id, "Hello")
-            assert facts(said("show", queued))["waits for"] == f"its turn, after {running}"
-            assert f"behind {running}" in said("explain", queued)
-            assert "wait_at_gate" in said("explain", running).splitlines()[0]
+        running = server_with_cli.send_async(agent_id, text)
+        with door.wait_for_tool():
+            queued = server_with_cli.send_async(agent_id, "Hello")
+            assert facts(print_runs("show", queued))["waits for"] == f"its turn, after {running}"
+            assert f"behind {running}" in print_runs("explain", queued)
+            assert "wait_at_gate" in print_runs("explain", running).splitlines()[0]
 
-            sentence, *receipt = said("cancel", running, "--reason", "too slow").splitlines()
+            sentence, *receipt = print_runs("cancel", running, "--reason", "too slow").splitlines()
 
     assert sentence == f"{running} is cancelled."
     told = facts("\n".join(receipt))
     assert (told["reason"], told["messages"]) == ("too slow", "kept")
     assert re.fullmatch(r"\S+ wait_at_gate: killed", told["call"])
-    shown = facts(said("show", running))
+    shown = facts(print_runs("show", running))
     assert (shown["status"], shown["stop reason"]) == ("cancelled", "cancelled")
     assert told.items() <= shown.items()
-    assert served.run(served.ended(queued))["status"] == "completed"
+    assert server_with_cli.run(server_with_cli.wait_for_end(queued))["status"] == "completed"
 
 
 def test_a_cancel_can_roll_back_and_its_answer_can_be_read_by_scripts(
-    served: Served, said: Said, tmp_path: Path
+    server_with_cli: ServerWithCli, print_runs: PrintRuns, tmp_path: Path
 ) -> None:
-    agent_id = served.agent(WAIT_AT_GATE)
+    agent_id = server_with_cli.agent(WAIT_AT_GATE)
     with ToolGate() as door:
         text = f"call wait_at_gate with port {door.port} and log {tmp_path / 'entries'}"
-        run_id = served.tell(agent_id, text)
-        with door.holding_tool():
-            run = json.loads(said("cancel", run_id, "--rollback", "--json"))
+        run_id = server_with_cli.send_async(agent_id, text)
+        with door.wait_for_tool():
+            run = json.loads(print_runs("cancel", run_id, "--rollback", "--json"))
 
     assert (run["id"], run["status"]) == (run_id, "cancelled")
     assert run["metadata"]["cancellation"]["action"] == "rollback"
-    assert facts(said("show", run_id))["messages"] == "rolled back"
+    assert facts(print_runs("show", run_id))["messages"] == "rolled back"
 
 
-def test_to_cancel_what_has_ended_changes_nothing(served: Served, said: Said) -> None:
-    agent_id = served.agent()
-    run_id = served.ended(served.tell(agent_id, "Hello"))
-    before = message_texts(served.client, agent_id)
+def test_to_cancel_what_has_ended_changes_nothing(
+    server_with_cli: ServerWithCli, print_runs: PrintRuns
+) -> None:
+    agent_id = server_with_cli.agent()
+    run_id = server_with_cli.wait_for_end(server_with_cli.send_async(agent_id, "Hello"))
+    before = message_texts(server_with_cli.client, agent_id)
 
-    assert said("cancel", run_id) == (
+    assert print_runs("cancel", run_id) == (
         f"{run_id} had ended before: completed, end_turn. Nothing was changed.\n"
     )
-    assert message_texts(served.client, agent_id) == before
+    assert message_texts(server_with_cli.client, agent_id) == before
 
 
-def test_what_the_server_refuses_is_told_in_its_words(holdfast: Command, served: Served) -> None:
+def test_a_refusal_of_the_server_is_printed_verbatim(
+    holdfast: Command, server_with_cli: ServerWithCli
+) -> None:
     unknown = "run-00000000-0000-4000-8000-000000000000"
 
     for command in (("show", unknown), ("cancel", unknown), ("list", "--status", "lost")):
-        refused = holdfast("runs", *command, "--url", served.server.address)
+        refused = holdfast("runs", *command, "--url", server_with_cli.server.address)
 
         assert (refused.returncode, refused.stdout) == (1, "")
         (sentence,) = refused.stderr.splitlines()
         assert command[-1] in sentence
 
 
-def test_commands_find_the_server_by_its_port(served: Served, holdfast: Command) -> None:
-    run_id = served.ended(served.tell(served.agent(), "Hello"))
-    port = served.server.address.rpartition(":")[2]
+def test_commands_find_the_server_by_its_port(
+    server_with_cli: ServerWithCli, holdfast: Command
+) -> None:
+    run_id = server_with_cli.wait_for_end(
+        server_with_cli.send_async(server_with_cli.agent(), "Hello")
+    )
+    port = server_with_cli.server.address.rpartition(":")[2]
 
     listed = holdfast("runs", "list", HOLDFAST_PORT=port)
     waiting = holdfast("approvals", "list", HOLDFAST_PORT=port)
@@ -403,7 +429,7 @@ def test_commands_find_the_server_by_its_port(served: Served, holdfast: Command)
     assert waiting.returncode == 0, waiting.stderr
 
 
-def test_a_server_that_is_not_there_is_told_in_one_sentence(holdfast: Command) -> None:
+def test_an_unreachable_server_is_reported_in_one_sentence(holdfast: Command) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{closed.getsockname()[1]}"
@@ -416,7 +442,7 @@ def test_a_server_that_is_not_there_is_told_in_one_sentence(holdfast: Command) -
     )
 
 
-def test_an_address_that_cannot_be_one_is_told_in_one_sentence(holdfast: Command) -> None:
+def test_an_invalid_address_is_reported_in_one_sentence(holdfast: Command) -> None:
     refused = holdfast("runs", "list", HOLDFAST_URL="localhost:8283")
 
     assert refused.returncode == 2

@@ -23,7 +23,7 @@ def look() -> dict:
 
 
 @pytest.fixture
-def far_home() -> Iterator[Path]:
+def home_outside_tmp() -> Iterator[Path]:
     """Isolated tools have a /tmp of their own, so a server's home cannot be in it."""
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         yield Path(folder)
@@ -41,7 +41,7 @@ def test_a_fresh_machine_is_well(holdfast: Command, tmp_path: Path) -> None:
     assert not (tmp_path / ".holdfast").exists()
 
 
-def test_every_bad_setting_is_told_at_once(holdfast: Command) -> None:
+def test_all_bad_settings_are_reported_at_once(holdfast: Command) -> None:
     told = holdfast("doctor", "--port", "http", HOLDFAST_LOG_LEVEL="loud", OPENAI_API_KEY="the-key")
 
     assert told.returncode == 1
@@ -52,13 +52,13 @@ def test_every_bad_setting_is_told_at_once(holdfast: Command) -> None:
 
 
 def test_what_cannot_be_isolated_does_not_start_and_the_doctor_says_the_same(
-    holdfast: Command, far_home: Path, tmp_path: Path
+    holdfast: Command, home_outside_tmp: Path, tmp_path: Path
 ) -> None:
     reason = "HOLDFAST_SANDBOX=isolated is not possible here: bubblewrap (the program bwrap) is not"
     settings = {
         "HOLDFAST_SANDBOX": "isolated",
         "PATH": str(tmp_path),
-        "HOLDFAST_HOME": str(far_home),
+        "HOLDFAST_HOME": str(home_outside_tmp),
     }
 
     refused = holdfast("server", "--port", "0", **settings)
@@ -71,9 +71,9 @@ def test_what_cannot_be_isolated_does_not_start_and_the_doctor_says_the_same(
 
 @pytest.mark.skipif(WHY_NOT_ISOLATED is not None, reason=str(WHY_NOT_ISOLATED))
 def test_a_server_that_isolates_runs_tools_that_see_nothing(
-    start_server: StartServer, far_home: Path
+    start_server: StartServer, home_outside_tmp: Path
 ) -> None:
-    server = start_server(HOLDFAST_SANDBOX="isolated", HOLDFAST_HOME=str(far_home))
+    server = start_server(HOLDFAST_SANDBOX="isolated", HOLDFAST_HOME=str(home_outside_tmp))
     client = Letta(base_url=server.address, api_key="none")
 
     tool = client.tools.create(source_code=LOOK)

@@ -51,18 +51,18 @@ def ids(http: httpx.Client) -> dict[str, str]:
     return {"agent": agent, "tool": tool, "block": block}
 
 
-def everything(http: httpx.Client) -> dict[str, Any]:
+def dump_server(http: httpx.Client) -> dict[str, Any]:
     """All that the server holds."""
     paths = ("agents", "tools", "blocks", "runs", "steps", "messages", "tags")
     return {path: http.get(f"/v1/{path}/", params={"limit": 1000}).json() for path in paths}
 
 
 @pytest.fixture
-def unchanged(http: httpx.Client, ids: dict[str, str]) -> Iterator[None]:
+def assert_unchanged(http: httpx.Client, ids: dict[str, str]) -> Iterator[None]:
     """Holds that the test changes nothing and leaves the server well."""
-    before = everything(http)
+    before = dump_server(http)
     yield
-    assert everything(http) == before
+    assert dump_server(http) == before
     assert http.get("/v1/health/").json()["status"] == "ok"
 
 
@@ -121,7 +121,7 @@ NOT_JSON = {
 
 
 @pytest.mark.parametrize("target", BODY_TARGETS)
-@pytest.mark.usefixtures("unchanged")
+@pytest.mark.usefixtures("assert_unchanged")
 def test_a_body_that_is_no_json_object_is_refused(
     http: httpx.Client, ids: dict[str, str], target: str
 ) -> None:
@@ -255,7 +255,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("target", WRONG)
-@pytest.mark.usefixtures("unchanged")
+@pytest.mark.usefixtures("assert_unchanged")
 def test_values_that_cannot_be_are_refused(
     http: httpx.Client, ids: dict[str, str], target: str
 ) -> None:
@@ -265,7 +265,7 @@ def test_values_that_cannot_be_are_refused(
         refusal(answer)
 
 
-@pytest.mark.usefixtures("unchanged")
+@pytest.mark.usefixtures("assert_unchanged")
 def test_queries_that_cannot_be_are_refused(http: httpx.Client, ids: dict[str, str]) -> None:
     agent = ids["agent"]
     for path in (
@@ -291,7 +291,7 @@ def test_queries_that_cannot_be_are_refused(http: httpx.Client, ids: dict[str, s
             refusal(answer)
 
 
-@pytest.mark.usefixtures("unchanged")
+@pytest.mark.usefixtures("assert_unchanged")
 def test_strange_cursors_and_filters_are_never_the_servers_fault(
     http: httpx.Client, ids: dict[str, str]
 ) -> None:
@@ -309,7 +309,7 @@ def test_strange_cursors_and_filters_are_never_the_servers_fault(
                 assert answer.status_code < 500, f"{path} {query}: {answer.text[:300]}"
 
 
-@pytest.mark.usefixtures("unchanged")
+@pytest.mark.usefixtures("assert_unchanged")
 def test_strange_paths_are_not_found(http: httpx.Client, ids: dict[str, str]) -> None:
     agent = ids["agent"]
     for path in (
@@ -333,7 +333,7 @@ def test_strange_paths_are_not_found(http: httpx.Client, ids: dict[str, str]) ->
         refusal(answer)
 
 
-@pytest.mark.usefixtures("unchanged")
+@pytest.mark.usefixtures("assert_unchanged")
 def test_strange_headers_are_refused_or_ignored(http: httpx.Client) -> None:
     for value in ("me", "user-nope", "x" * 5000, "'; DROP TABLE agents;--"):
         answer = http.get("/v1/agents/", headers={"user_id": value})
@@ -343,7 +343,7 @@ def test_strange_headers_are_refused_or_ignored(http: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("announced", [True, False], ids=["announced", "in chunks"])
-@pytest.mark.usefixtures("unchanged")
+@pytest.mark.usefixtures("assert_unchanged")
 def test_a_body_above_the_limit_is_refused(
     http: httpx.Client, ids: dict[str, str], announced: bool
 ) -> None:

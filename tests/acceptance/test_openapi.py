@@ -60,7 +60,7 @@ def schemathesis(server: ServerProcess, folder: Path, settings: str, *options: s
     return ran.stdout
 
 
-def the_server_is_well(server: ServerProcess) -> bool:
+def assert_healthy(server: ServerProcess) -> bool:
     return httpx.get(f"{server.address}/v1/ready/").status_code == 200 and (
         "Traceback" not in server.log
     )
@@ -71,7 +71,7 @@ def test_every_operation_stands_up_to_every_kind_of_value(
 ) -> None:
     schemathesis(server, tmp_path, "", "--phases", "coverage")
 
-    assert the_server_is_well(server)
+    assert assert_healthy(server)
 
 
 def test_operations_on_things_that_exist_answer_as_described(
@@ -102,4 +102,4 @@ def test_operations_on_things_that_exist_answer_as_described(
         *("--phases", "fuzzing", "--max-examples", "10", "--exclude-method", "DELETE"),
     )
 
-    assert the_server_is_well(server)
+    assert assert_healthy(server)

@@ -75,7 +75,7 @@ def crash(
     gates.append(_queue_two(scene, pool))
     _pause(scene)
     doors = [_begin_tools(scene, pool, name) for name in MODELS]
-    with doors[0].holding_tool(), doors[1].holding_tool():
+    with doors[0].wait_for_tool(), doors[1].wait_for_tool():
         services.server.kill()
     for gate in gates:
         gate.release()
@@ -86,7 +86,7 @@ def crash(
     services.server.stop()
 
 
-def _asked(text: str) -> Callable[[ProviderRequest], bool]:
+def _has_user_text(text: str) -> Callable[[ProviderRequest], bool]:
     return lambda request: request.user_text == text
 
 
@@ -95,9 +95,9 @@ def _begin_answering(scene: Crash, pool: ThreadPoolExecutor, name: str) -> Gate:
     gate = Gate(f"the first try of {name}")
     question = f"Hello, {name}?"
     scene.services.provider.script(
-        Answer("I was about", gate), "Second try.", when=_asked(question)
+        Answer("I was about", gate), "Second try.", when=_has_user_text(question)
     )
-    scene.answering[name] = scene.services.agent_with(MODELS[name])
+    scene.answering[name] = scene.services.create_agent(MODELS[name])
     scene.callers.append(pool.submit(scene.services.say, scene.answering[name], question))
     gate.reached.block()
     return gate
@@ -106,9 +106,9 @@ def _begin_answering(scene: Crash, pool: ThreadPoolExecutor, name: str) -> Gate:
 def _queue_two(scene: Crash, pool: ThreadPoolExecutor) -> Gate:
     """An agent with one message under way and another that waits for its turn."""
     gate = Gate("the first of two")
-    scene.services.provider.script(Answer(gate), "To one.", when=_asked("One"))
-    scene.services.provider.script("To two.", when=_asked("Two"))
-    agent_id = scene.queued = scene.services.agent_with(MODELS["openai"])
+    scene.services.provider.script(Answer(gate), "To one.", when=_has_user_text("One"))
+    scene.services.provider.script("To two.", when=_has_user_text("Two"))
+    agent_id = scene.queued = scene.services.create_agent(MODELS["openai"])
     scene.callers.append(pool.submit(scene.services.say, agent_id, "One"))
     gate.reached.block()
     scene.callers.append(pool.submit(scene.services.say, agent_id, "Two"))
@@ -119,12 +119,14 @@ def _queue_two(scene: Crash, pool: ThreadPoolExecutor) -> Gate:
 
 def _pause(scene: Crash) -> None:
     """An agent that waits for a person."""
-    scene.paused = scene.services.agent_with(MODELS["openai"], SHOUT)
+    scene.paused = scene.services.create_agent(MODELS["openai"], SHOUT)
     scene.services.client.agents.tools.update_approval(
         "shout", agent_id=scene.paused, body_requires_approval=True
     )
     scene.services.provider.script(
-        Answer(ToolCall("shout", {"text": "hi"}, id="call_held")), "Done.", when=_asked("Shout")
+        Answer(ToolCall("shout", {"text": "hi"}, id="call_held")),
+        "Done.",
+        when=_has_user_text("Shout"),
     )
     scene.services.say(scene.paused, "Shout")
 
@@ -143,9 +145,9 @@ def _begin_tools(scene: Crash, pool: ThreadPoolExecutor, name: str) -> ToolGate:
             ToolCall("wait_at_gate", {"port": door.port, "log": str(log)}, id="call_2"),
         ),
         "I do not know whether they heard.",
-        when=_asked(question),
+        when=_has_user_text(question),
     )
-    agent_id = scene.services.agent_with(
+    agent_id = scene.services.create_agent(
         MODELS[name], SHOUT, WAIT_AT_GATE, parallel_tool_calls=True
     )
     scene.using_tools[name] = agent_id
@@ -163,22 +165,22 @@ def test_callers_are_cut_off(crash: Crash) -> None:
 def test_a_question_that_was_being_answered_is_asked_again(crash: Crash, name: str) -> None:
     agent_id = crash.answering[name]
 
-    run = crash.services.ended_run_of(agent_id)
+    run = crash.services.wait_for_ended_run(agent_id)
 
     assert (run["status"], run["stop_reason"]) == ("completed", "end_turn")
     assert message_texts(crash.services.client, agent_id) == [f"Hello, {name}?", "Second try."]
     steps = crash.services.client.runs.steps.list(run["id"], order="asc").items
     assert [step.status for step in steps] == ["failed", "success"]
-    assert crash.services.still_works(agent_id)
+    assert crash.services.is_working(agent_id)
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_tool_that_was_running_is_not_run_again_and_the_model_is_told(
+def test_a_tool_that_was_running_is_not_run_again_and_the_model_is_informed(
     crash: Crash, name: str
 ) -> None:
     agent_id = crash.using_tools[name]
 
-    run = crash.services.ended_run_of(agent_id)
+    run = crash.services.wait_for_ended_run(agent_id)
 
     assert (run["status"], run["stop_reason"]) == ("completed", "end_turn")
     assert crash.log[name].read_text(encoding="utf-8") == "entered\n"
@@ -191,11 +193,11 @@ def test_a_tool_that_was_running_is_not_run_again_and_the_model_is_told(
     assert answer["content"] == "I do not know whether they heard."
     told = [str(request.messages) for request in crash.services.provider.requests]
     assert any("its outcome is unknown" in text for text in told)
-    assert crash.services.still_works(agent_id)
+    assert crash.services.is_working(agent_id)
 
 
 def test_a_message_that_waited_for_its_turn_is_still_answered(crash: Crash) -> None:
-    crash.services.ended_run_of(crash.queued)
+    crash.services.wait_for_ended_run(crash.queued)
 
     assert message_texts(crash.services.client, crash.queued) == [
         "One",
@@ -223,59 +225,59 @@ def test_every_row_in_context_is_stored_and_every_stored_row_in_context(crash: C
 
 
 @pytest.fixture
-def fresh_house(start_server: "StartServer", provider: ScriptedProvider) -> RestartableServer:
+def fresh_server(start_server: "StartServer", provider: ScriptedProvider) -> RestartableServer:
     return RestartableServer(start_server, provider)
 
 
 def test_a_run_that_dies_with_its_server_again_and_again_is_given_up(
-    fresh_house: RestartableServer, provider: ScriptedProvider, pool: ThreadPoolExecutor
+    fresh_server: RestartableServer, provider: ScriptedProvider, pool: ThreadPoolExecutor
 ) -> None:
-    agent_id = fresh_house.agent_with(MODELS["openai"])
+    agent_id = fresh_server.create_agent(MODELS["openai"])
     gates = [Gate("the first try"), Gate("the second try")]
     provider.script(*(Answer(gate) for gate in gates))
-    pool.submit(fresh_house.say, agent_id, "Hello?")
+    pool.submit(fresh_server.say, agent_id, "Hello?")
     gates[0].reached.block()
-    fresh_house.server.kill()
-    fresh_house.start(HOLDFAST_MAX_RECOVERIES="1")
+    fresh_server.server.kill()
+    fresh_server.start(HOLDFAST_MAX_RECOVERIES="1")
     gates[1].reached.block()
-    fresh_house.server.kill()
+    fresh_server.server.kill()
     for gate in gates:
         gate.release()
 
-    fresh_house.start(HOLDFAST_MAX_RECOVERIES="1")
+    fresh_server.start(HOLDFAST_MAX_RECOVERIES="1")
 
-    run = fresh_house.ended_run_of(agent_id)
+    run = fresh_server.wait_for_ended_run(agent_id)
     assert (run["status"], run["stop_reason"]) == ("failed", "error")
     assert "HOLDFAST_MAX_RECOVERIES" in run["metadata"]["error"]["detail"]
     assert [row["content"] for row in run["input"]] == ["Hello?"]
-    assert history(fresh_house.client, agent_id) == []
-    assert fresh_house.still_works(agent_id)
+    assert history(fresh_server.client, agent_id) == []
+    assert fresh_server.is_working(agent_id)
 
 
 def test_a_server_that_is_stopped_in_order_leaves_its_run_to_the_next(
-    fresh_house: RestartableServer, provider: ScriptedProvider, pool: ThreadPoolExecutor
+    fresh_server: RestartableServer, provider: ScriptedProvider, pool: ThreadPoolExecutor
 ) -> None:
-    agent_id = fresh_house.agent_with(MODELS["openai"])
+    agent_id = fresh_server.create_agent(MODELS["openai"])
     gate = Gate("the first try")
     provider.script(Answer("I was about", gate), "Second try.")
-    caller = pool.submit(fresh_house.say, agent_id, "Hello?")
+    caller = pool.submit(fresh_server.say, agent_id, "Hello?")
     gate.reached.block()
 
-    assert fresh_house.server.stop() == 0
+    assert fresh_server.server.stop() == 0
     gate.release()
     told = caller.exception(WAIT_SECONDS)
     assert isinstance(told, InternalServerError)
     assert "is kept and goes on when the server is back" in str(told)
     # The SDK would send it once more, and the agent would hear it twice.
     assert told.response.headers["x-should-retry"] == "false"
-    fresh_house.start()
+    fresh_server.start()
 
-    fresh_house.ended_run_of(agent_id)
-    assert message_texts(fresh_house.client, agent_id) == ["Hello?", "Second try."]
+    fresh_server.wait_for_ended_run(agent_id)
+    assert message_texts(fresh_server.client, agent_id) == ["Hello?", "Second try."]
 
 
 def test_a_second_server_on_the_same_home_is_refused_and_the_first_goes_on(
-    fresh_house: RestartableServer, holdfast: "Command", tmp_path: Path
+    fresh_server: RestartableServer, holdfast: "Command", tmp_path: Path
 ) -> None:
     refused = holdfast("server", "--port", "0")
 
@@ -283,4 +285,4 @@ def test_a_second_server_on_the_same_home_is_refused_and_the_first_goes_on(
     (sentence,) = refused.stderr.splitlines()
     assert sentence.startswith("holdfast: ")
     assert str(tmp_path / ".holdfast") in sentence
-    assert fresh_house.client.health().status == "ok"
+    assert fresh_server.client.health().status == "ok"

@@ -39,7 +39,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield threads
 
 
-class Place:
+class ServerHome:
     """A home in which one server follows the other."""
 
     def __init__(self, start: StartServer, provider: ScriptedProvider) -> None:
@@ -56,7 +56,7 @@ class Place:
     def agent(self) -> str:
         return self.client.agents.create(model=MODELS["openai"], include_base_tools=False).id
 
-    def tell(self, agent_id: str, text: str) -> str:
+    def send_async(self, agent_id: str, text: str) -> str:
         """Send and go: no client waits for the run."""
         sent = self.http.post(f"/v1/agents/{agent_id}/messages/async", json={"input": text})
         run_id: str = sent.json()["id"]
@@ -66,15 +66,15 @@ class Place:
         shown: dict[str, Any] = self.http.get(f"/v1/runs/{run_id}").json()
         return shown
 
-    def ended(self, run_id: str) -> dict[str, Any]:
+    def wait_for_end(self, run_id: str) -> dict[str, Any]:
         return eventually(lambda: self.run(run_id), lambda run: run["completed_at"] is not None)
 
-    def send(self, number: int = signal.SIGTERM) -> None:
+    def send_signal(self, number: int = signal.SIGTERM) -> None:
         os.kill(self.server.pid, number)
 
     def begin_to_stop(self, number: int = signal.SIGTERM) -> None:
         """A signal; from here on the server is draining."""
-        self.send(number)
+        self.send_signal(number)
         eventually(lambda: self.http.get("/v1/ready/"), lambda ready: ready.status_code == 503)
 
     def exit_code(self) -> int:
@@ -83,8 +83,8 @@ class Place:
 
 
 @pytest.fixture
-def place(start_server: StartServer, provider: ScriptedProvider) -> Place:
-    return Place(start_server, provider)
+def server_home(start_server: StartServer, provider: ScriptedProvider) -> ServerHome:
+    return ServerHome(start_server, provider)
 
 
 @pytest.fixture
@@ -96,60 +96,63 @@ def gate() -> Iterator[Gate]:
 
 
 def test_a_run_without_a_client_is_finished_before_the_server_ends(
-    place: Place, provider: ScriptedProvider, gate: Gate
+    server_home: ServerHome, provider: ScriptedProvider, gate: Gate
 ) -> None:
-    place.open()
-    agent_id = place.agent()
+    server_home.open()
+    agent_id = server_home.agent()
     provider.script(Answer("First", gate, " try."))
-    run_id = place.tell(agent_id, "Hello?")
+    run_id = server_home.send_async(agent_id, "Hello?")
     gate.reached.block()
 
-    place.begin_to_stop()
+    server_home.begin_to_stop()
     gate.release()
 
-    assert place.exit_code() == 0
-    place.open()
-    assert place.run(run_id)["status"] == "completed"
-    assert message_texts(place.client, agent_id) == ["Hello?", "First try."]
+    assert server_home.exit_code() == 0
+    server_home.open()
+    assert server_home.run(run_id)["status"] == "completed"
+    assert message_texts(server_home.client, agent_id) == ["Hello?", "First try."]
     assert len(provider.requests) == 1
 
 
 def test_what_is_not_finished_in_time_and_what_waits_is_done_by_the_next_server(
-    place: Place, provider: ScriptedProvider, gate: Gate
+    server_home: ServerHome, provider: ScriptedProvider, gate: Gate
 ) -> None:
-    place.open(drain_seconds="0")
-    agent_id = place.agent()
+    server_home.open(drain_seconds="0")
+    agent_id = server_home.agent()
     provider.script(Answer("First", gate), "Second try.", "To two.")
-    live = place.tell(agent_id, "One")
+    live = server_home.send_async(agent_id, "One")
     gate.reached.block()
-    queued = place.tell(agent_id, "Two")
+    queued = server_home.send_async(agent_id, "Two")
 
-    assert place.server.stop() == 0
-    place.open()
+    assert server_home.server.stop() == 0
+    server_home.open()
 
-    assert [place.ended(run)["status"] for run in (live, queued)] == ["completed", "completed"]
-    assert message_texts(place.client, agent_id) == ["One", "Second try.", "Two", "To two."]
+    assert [server_home.wait_for_end(run)["status"] for run in (live, queued)] == [
+        "completed",
+        "completed",
+    ]
+    assert message_texts(server_home.client, agent_id) == ["One", "Second try.", "Two", "To two."]
 
 
 def test_a_stream_ends_in_order_and_goes_on_with_the_next_server(
-    place: Place, provider: ScriptedProvider, gate: Gate
+    server_home: ServerHome, provider: ScriptedProvider, gate: Gate
 ) -> None:
-    place.open(drain_seconds="0")
-    agent_id = place.agent()
+    server_home.open(drain_seconds="0")
+    agent_id = server_home.agent()
     provider.script(Answer("I was about", gate), "Second try.")
     wish = {"input": "Hello?", "streaming": True, "stream_tokens": True, "background": True}
 
     # A connection that is cut in the middle of an answer is an error to httpx.
-    with place.http.stream("POST", f"/v1/agents/{agent_id}/messages", json=wish) as answer:
+    with server_home.http.stream("POST", f"/v1/agents/{agent_id}/messages", json=wish) as answer:
         lines = answer.iter_lines()
         begun = next(line for line in lines if "I was about" in line)
-        place.send()
+        server_home.send_signal()
         rest = [line for line in lines if line]
-    assert place.exit_code() == 0
+    assert server_home.exit_code() == 0
     assert not any("[DONE]" in line or "error" in line for line in rest)
     last = json.loads((rest or [begun])[-1].removeprefix("data: "))
-    place.open()
-    resumed = place.http.post(
+    server_home.open()
+    resumed = server_home.http.post(
         f"/v1/runs/{last['run_id']}/stream", json={"starting_after": last["seq_id"]}
     )
 
@@ -162,32 +165,32 @@ def test_a_stream_ends_in_order_and_goes_on_with_the_next_server(
 
 
 def test_while_it_stops_the_server_takes_no_message_and_says_so(
-    place: Place, provider: ScriptedProvider, gate: Gate
+    server_home: ServerHome, provider: ScriptedProvider, gate: Gate
 ) -> None:
-    place.open()
-    agent_id = place.agent()
+    server_home.open()
+    agent_id = server_home.agent()
     provider.script(Answer("First", gate, " try."))
-    run_id = place.tell(agent_id, "Hello?")
+    run_id = server_home.send_async(agent_id, "Hello?")
     gate.reached.block()
 
-    place.begin_to_stop()
+    server_home.begin_to_stop()
 
-    senders = paths_of_messages(place.http.get("/openapi.json").json())
+    senders = paths_of_messages(server_home.http.get("/openapi.json").json())
     assert len(senders) >= 4
     for path in senders:
         given = re.sub(r"\{\w+\}", agent_id, path)
-        refused = place.http.post(given, json={"input": "Me too", "agent_id": agent_id})
+        refused = server_home.http.post(given, json={"input": "Me too", "agent_id": agent_id})
         assert refused.status_code == 503, path
         assert "was not stored: send it again" in refused.json()["detail"]
         # Nothing was stored, so the SDK may well try again, once this server is gone.
         assert "x-should-retry" not in refused.headers
         assert 0 < int(refused.headers["retry-after"]) <= int(FOR_EVER)
-    assert place.http.get("/v1/health/").status_code == 200
-    assert place.run(run_id)["status"] == "running"
+    assert server_home.http.get("/v1/health/").status_code == 200
+    assert server_home.run(run_id)["status"] == "running"
     gate.release()
-    assert place.exit_code() == 0
-    place.open()
-    assert message_texts(place.client, agent_id) == ["Hello?", "First try."]
+    assert server_home.exit_code() == 0
+    server_home.open()
+    assert message_texts(server_home.client, agent_id) == ["Hello?", "First try."]
 
 
 def paths_of_messages(openapi: dict[str, Any]) -> list[str]:
@@ -203,55 +206,55 @@ def paths_of_messages(openapi: dict[str, Any]) -> list[str]:
 
 
 def test_a_message_that_was_turned_away_is_answered_by_the_next_server(
-    place: Place, provider: ScriptedProvider, gate: Gate, pool: ThreadPoolExecutor
+    server_home: ServerHome, provider: ScriptedProvider, gate: Gate, pool: ThreadPoolExecutor
 ) -> None:
-    place.open()
-    agent_id, other = place.agent(), place.agent()
+    server_home.open()
+    agent_id, other = server_home.agent(), server_home.agent()
     provider.script(Answer("First", gate, " try."), "To you too.")
-    place.tell(agent_id, "Hello?")
+    server_home.send_async(agent_id, "Hello?")
     gate.reached.block()
-    place.begin_to_stop()
+    server_home.begin_to_stop()
 
-    patient = place.client.with_options(max_retries=20)
+    patient = server_home.client.with_options(max_retries=20)
     caller = pool.submit(patient.agents.messages.create, other, input="And me?")
     gate.release()
-    assert place.exit_code() == 0
-    place.open(HOLDFAST_PORT=place.server.address.rsplit(":", 1)[1])
+    assert server_home.exit_code() == 0
+    server_home.open(HOLDFAST_PORT=server_home.server.address.rsplit(":", 1)[1])
 
     caller.result(WAIT_SECONDS)
-    assert message_texts(place.client, other) == ["And me?", "To you too."]
+    assert message_texts(server_home.client, other) == ["And me?", "To you too."]
 
 
 def test_while_it_stops_a_run_can_be_cancelled_and_then_nothing_holds_the_server(
-    place: Place, provider: ScriptedProvider, gate: Gate
+    server_home: ServerHome, provider: ScriptedProvider, gate: Gate
 ) -> None:
-    place.open()
+    server_home.open()
     provider.script(Answer("First", gate))
-    run_id = place.tell(place.agent(), "Hello?")
+    run_id = server_home.send_async(server_home.agent(), "Hello?")
     gate.reached.block()
-    place.begin_to_stop()
+    server_home.begin_to_stop()
 
-    cancelled = place.http.post(f"/v1/runs/{run_id}/cancel")
+    cancelled = server_home.http.post(f"/v1/runs/{run_id}/cancel")
 
     assert cancelled.json()["status"] == "cancelled"
-    assert place.exit_code() == 0
+    assert server_home.exit_code() == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
 def test_at_a_second_signal_the_server_waits_no_longer(
-    place: Place, provider: ScriptedProvider, gate: Gate, number: int
+    server_home: ServerHome, provider: ScriptedProvider, gate: Gate, number: int
 ) -> None:
-    place.open()
-    agent_id = place.agent()
+    server_home.open()
+    agent_id = server_home.agent()
     provider.script(Answer("First", gate), "Second try.")
-    run_id = place.tell(agent_id, "Hello?")
+    run_id = server_home.send_async(agent_id, "Hello?")
     gate.reached.block()
-    place.begin_to_stop(number)
+    server_home.begin_to_stop(number)
 
-    place.send(number)
+    server_home.send_signal(number)
 
-    assert place.exit_code() == 0
-    assert "Traceback" not in place.server.log
-    place.open()
-    assert place.ended(run_id)["status"] == "completed"
-    assert message_texts(place.client, agent_id) == ["Hello?", "Second try."]
+    assert server_home.exit_code() == 0
+    assert "Traceback" not in server_home.server.log
+    server_home.open()
+    assert server_home.wait_for_end(run_id)["status"] == "completed"
+    assert message_texts(server_home.client, agent_id) == ["Hello?", "Second try."]

@@ -19,7 +19,7 @@ from tests.support.server_process import ServerProcess
 from tests.support.stream_items import (
     IGNORE_DEPRECATION,
     assert_ended,
-    places,
+    message_keys,
     seq_ids,
     text_of,
     without_dates,
@@ -189,7 +189,7 @@ def test_the_history_has_the_steps_that_were_completed_and_nothing_of_the_interr
 
     assert message_texts(crash.client, reader.agent_id) == [name, "I shout.", "Second try."]
     rows = history(crash.client, reader.agent_id)
-    assert places(rows[1:]) == places(reader.committed) + places(rest)
+    assert message_keys(rows[1:]) == message_keys(reader.committed) + message_keys(rest)
     run = crash.client.runs.retrieve(reader.run_id)
     assert (run.status, run.stop_reason) == ("completed", "end_turn")
 

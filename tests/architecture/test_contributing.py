@@ -8,7 +8,7 @@ from tests.architecture.modules import LONGEST_FUNCTION, LONGEST_MODULE, ROOT, S
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 
-def floors() -> list[list[str]]:
+def import_layers() -> list[list[str]]:
     """The layers that import-linter holds, from the top, without the name of the package."""
     with (ROOT / "pyproject.toml").open("rb") as file:
         contracts = tomllib.load(file)["tool"]["importlinter"]["contracts"]
@@ -25,12 +25,14 @@ def test_every_part_of_the_package_is_on_one_floor() -> None:
         if path.is_dir() or path.suffix == ".py"
         if not path.name.startswith("__")
     }
-    assert sorted(part for floor in floors() for part in floor) == sorted(parts)
+    assert sorted(part for floor in import_layers() for part in floor) == sorted(parts)
 
 
 def test_the_page_shows_the_floors_that_the_linter_holds() -> None:
     (shown,) = re.findall(r"^```\n(cli .*)\n```$", PAGE, re.MULTILINE)
-    assert [[part.strip() for part in floor.split("|")] for floor in shown.split(">")] == floors()
+    assert [
+        [part.strip() for part in floor.split("|")] for floor in shown.split(">")
+    ] == import_layers()
 
 
 def test_the_page_names_the_limits_that_the_tests_hold() -> None:

@@ -159,13 +159,13 @@ PLACE = re.compile(
 )
 
 
-def places(page: Path) -> set[str]:
+def code_references(page: Path) -> set[str]:
     """What the page names of the code and of the tests, in its text and in its diagrams."""
     text = LINK.sub("", page.read_text(encoding="utf-8"))
     return {place.rstrip(".") for place in PLACE.findall(text)}
 
 
-def is_there(place: str) -> bool:
+def reference_exists(place: str) -> bool:
     """A file, a folder, a module without its suffix, or a name in a module: ``core/turn.next_command``."""
     root = ROOT if place.startswith(("tests/", "docs/")) else ROOT / "src" / "holdfast"
     module, _, name = place.rpartition(".")
@@ -186,7 +186,7 @@ def is_there(place: str) -> bool:
     "page", [page for page in pages() if page.name != "wire-v1.md"], ids=name_of
 )
 def test_every_place_in_the_code_that_a_page_names_is_there(page: Path) -> None:
-    assert {place for place in places(page) if not is_there(place)} == set()
+    assert {place for place in code_references(page) if not reference_exists(place)} == set()
 
 
 def layers() -> list[str]:
@@ -205,7 +205,7 @@ def test_the_layers_of_the_architecture_are_those_that_the_linter_checks() -> No
 
 
 def test_the_architecture_says_where_to_look() -> None:
-    assert len(places(ROOT / "ARCHITECTURE.md")) > 40
+    assert len(code_references(ROOT / "ARCHITECTURE.md")) > 40
 
 
 def test_the_glossary_has_at_most_fifteen_words() -> None:
@@ -222,7 +222,7 @@ def test_every_log_event_is_in_the_table() -> None:
     rows = re.findall(r"^\| `([a-z_.]+)` \| (\w+) \|", page, re.MULTILINE)
     documented = dict(rows)
     assert len(documented) == len(rows)
-    written = {(name, _LEVELS[method]) for name, method in logged()}
+    written = {(name, _LEVELS[method]) for name, method in log_events()}
     assert {*documented} == {name for name, _ in written}
     # One event may be grave or not: the table has one of its levels.
     assert {*documented.items()} <= written
@@ -237,7 +237,7 @@ _LEVELS = {
 }
 
 
-def logged() -> Iterator[tuple[str, str]]:
+def log_events() -> Iterator[tuple[str, str]]:
     for module in (ROOT / "src").rglob("*.py"):
         for node in ast.walk(parse(module.read_text(encoding="utf-8"))):
             match node:

@@ -46,7 +46,7 @@ def test_no_other_module_names_a_provider() -> None:
         f"{module}:{line} {what}"
         for module, tree in modules()
         if not module.startswith(tuple(MAY_NAME))
-        for line, what in (*named_in_strings(tree), *named_in_definitions(tree))
+        for line, what in (*find_in_strings(tree), *find_in_definitions(tree))
     }
     assert named == set()
 
@@ -57,7 +57,7 @@ def test_every_exception_is_needed() -> None:
         for module, tree in modules()
         for place in MAY_NAME
         if module.startswith(place)
-        and (any(named_in_strings(tree)) or any(named_in_definitions(tree)))
+        and (any(find_in_strings(tree)) or any(find_in_definitions(tree)))
     }
     assert used == set(MAY_NAME)
 
@@ -81,7 +81,7 @@ def modules() -> Iterator[tuple[str, ast.Module]]:
         yield path.relative_to(SOURCE).as_posix(), parse(path.read_text(encoding="utf-8"))
 
 
-def named_in_strings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+def find_in_strings(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """A provider's name as a whole string or the beginning of a handle, one of its variables, or its host."""
     prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
@@ -99,7 +99,7 @@ def named_in_strings(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield node.lineno, text
 
 
-def named_in_definitions(tree: ast.Module) -> Iterator[tuple[int, str]]:
+def find_in_definitions(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """A function, class, parameter or variable with a provider's name in its own."""
     for node in ast.walk(tree):
         match node:

@@ -43,14 +43,14 @@ def sections() -> dict[str, tuple[str, list[Row]]]:
 def parse_row(line: str) -> Row:
     tier, rest = line.removeprefix("|").split("|", 1)
     endpoints = [
-        (method, unnamed(path))
+        (method, without_parameter_names(path))
         for methods, path in ENDPOINT.findall(rest)
         for method in methods.split("/")
     ]
     return Row("✗" not in tier, endpoints, FAMILY.findall(rest))
 
 
-def unnamed(path: str) -> str:
+def without_parameter_names(path: str) -> str:
     """The path without the names of its parameters, which the page and the code may choose differently."""
     return re.sub(r"\{[^}]*\}", "{}", path)
 
@@ -58,7 +58,9 @@ def unnamed(path: str) -> str:
 def routes() -> set[tuple[str, str]]:
     paths = build_app(None, HttpSettings()).openapi()["paths"]
     return {
-        (method.upper(), unnamed(path)) for path, methods in paths.items() for method in methods
+        (method.upper(), without_parameter_names(path))
+        for path, methods in paths.items()
+        for method in methods
     }
 
 

@@ -23,7 +23,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_home_that_is_not_there_is_promised_and_not_made(tmp_path: Path) -> None:
+def test_a_missing_home_is_reported_and_not_created(tmp_path: Path) -> None:
     home = tmp_path / "a" / "home"
     assert list(check_home(home)) == [
         Check(Verdict.GOOD, "home", f"{home} does not exist yet; the first start makes it.")
@@ -46,7 +46,7 @@ def test_a_key_that_others_can_read_is_wrong(tmp_path: Path) -> None:
     assert [found.verdict for found in check_home(tmp_path)] == [Verdict.GOOD, Verdict.PROBLEM]
 
 
-async def test_a_database_that_is_not_there_is_promised_and_not_made(tmp_path: Path) -> None:
+async def test_a_missing_database_is_reported_and_not_created(tmp_path: Path) -> None:
     found = await check_store(f"sqlite:///{tmp_path}/holdfast.db")
     assert found.verdict is Verdict.GOOD
     assert "the first start makes it" in found.message
@@ -151,7 +151,7 @@ async def test_no_provider_is_worth_a_note() -> None:
 
 
 @pytest.mark.slow
-def test_the_level_in_force_is_told_with_its_reason(tmp_path: Path) -> None:
+def test_the_isolation_level_in_force_is_reported_with_its_reason(tmp_path: Path) -> None:
     found = {item.subject: item for item in check_sandbox(None, network=False, home=tmp_path)}
     assert found["sandbox"].message.startswith("Level plain: HOLDFAST_SANDBOX does not ask")
     assert {

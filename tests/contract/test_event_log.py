@@ -50,21 +50,21 @@ async def make_log(any_store: Store, request: pytest.FixtureRequest) -> AsyncIte
 
 
 @pytest.fixture(params=[HERE, ELSEWHERE, pytest.param(REDIS, marks=pytest.mark.slow)])
-def place(request: pytest.FixtureRequest) -> Any:
+def reader_location(request: pytest.FixtureRequest) -> Any:
     """The location of the reader: in the writer's process, in another one, or in another one connected by Redis."""
     return request.param
 
 
 @pytest.fixture
-def log(place: str, make_log: MakeLog) -> EventLog:
+def log(reader_location: str, make_log: MakeLog) -> EventLog:
     """The writer's log."""
-    return make_log(place)
+    return make_log(reader_location)
 
 
 @pytest.fixture
-def door(place: str, log: EventLog, make_log: MakeLog) -> EventLog:
+def reader_log(reader_location: str, log: EventLog, make_log: MakeLog) -> EventLog:
     """The reader's log."""
-    return log if place == HERE else make_log(place)
+    return log if reader_location == HERE else make_log(reader_location)
 
 
 @pytest.fixture
@@ -73,9 +73,9 @@ async def writer(any_store: Store, log: EventLog, make: Make) -> Writer:
 
 
 async def test_a_reader_gets_each_event_once_in_order_and_then_the_end(
-    writer: Writer, door: EventLog
+    writer: Writer, reader_log: EventLog
 ) -> None:
-    reader = Reader(door, writer.run.id)
+    reader = Reader(reader_log, writer.run.id)
     published = await writer.store_message()
     await reader.wait_for(published[-1].seq)
     published += writer.publish(3)
@@ -89,31 +89,31 @@ async def test_a_reader_gets_each_event_once_in_order_and_then_the_end(
 
 @pytest.mark.parametrize("after", [0, 1, 2, 3, 5, 6])
 async def test_a_reader_gets_what_follows_its_cursor(
-    writer: Writer, door: EventLog, after: int
+    writer: Writer, reader_log: EventLog, after: int
 ) -> None:
     published = await writer.store_message() + writer.publish(2)
     await writer.save()
-    early = Reader(door, writer.run.id, after)
+    early = Reader(reader_log, writer.run.id, after)
     published += writer.publish(1) + await writer.end()
     expected = [event for event in published if event.seq > after]
     assert await early.read_to_end() == expected
-    assert await read(door, writer.run.id, after) == expected
+    assert await read(reader_log, writer.run.id, after) == expected
 
 
 @pytest.mark.parametrize("beyond", [0, 1, 10**12])
 async def test_a_cursor_at_or_beyond_the_end_of_an_ended_run_gets_nothing(
-    writer: Writer, door: EventLog, beyond: int
+    writer: Writer, reader_log: EventLog, beyond: int
 ) -> None:
     (ended,) = await writer.end()
-    assert await read(door, writer.run.id, ended.seq + beyond) == []
+    assert await read(reader_log, writer.run.id, ended.seq + beyond) == []
 
 
 async def test_a_cursor_beyond_the_end_of_a_live_run_gets_nothing_until_the_run_is_there(
-    writer: Writer, door: EventLog
+    writer: Writer, reader_log: EventLog
 ) -> None:
     await writer.store_message()
-    reader, far = Reader(door, writer.run.id, 4), Reader(door, writer.run.id, 1_000)
-    near = Reader(door, writer.run.id, 2)
+    reader, far = Reader(reader_log, writer.run.id, 4), Reader(reader_log, writer.run.id, 1_000)
+    near = Reader(reader_log, writer.run.id, 2)
     published = writer.publish(5)
     await writer.save()
     await near.wait_for(published[-1].seq)
@@ -122,32 +122,32 @@ async def test_a_cursor_beyond_the_end_of_a_live_run_gets_nothing_until_the_run_
     assert await far.read_to_end() == []
 
 
-async def test_a_run_that_is_not_there_is_not_found(door: EventLog) -> None:
+async def test_a_run_that_is_not_there_is_not_found(reader_log: EventLog) -> None:
     with pytest.raises(NotFound, match="Run with ID run-0 not found"):
-        await read(door, "run-0")
+        await read(reader_log, "run-0")
 
 
 async def test_a_run_is_replayed_in_another_process_after_its_end(
-    writer: Writer, place: str, make_log: MakeLog
+    writer: Writer, reader_location: str, make_log: MakeLog
 ) -> None:
     published = await writer.store_message() + writer.publish(2)
     await writer.save()
     published += writer.publish(450) + await writer.end()
-    assert await read(make_log(place), writer.run.id) == published
+    assert await read(make_log(reader_location), writer.run.id) == published
 
 
 @pytest.mark.parametrize("saved", [0, 2, 5])
 async def test_a_crash_leaves_one_jump_in_the_numbers_and_readers_go_on(
-    writer: Writer, place: str, make_log: MakeLog, saved: int
+    writer: Writer, reader_location: str, make_log: MakeLog, saved: int
 ) -> None:
     published = await writer.store_message()
     published += writer.publish(saved)
     await writer.save(ahead=20)
     lost = writer.publish(3)
-    log = make_log(place)
-    door = log if place == HERE else make_log(place)
+    log = make_log(reader_location)
+    reader_log = log if reader_location == HERE else make_log(reader_location)
     cursors = [0, published[-1].seq, lost[1].seq, lost[-1].seq, lost[-1].seq + 4]
-    early = [Reader(door, writer.run.id, cursor) for cursor in cursors]
+    early = [Reader(reader_log, writer.run.id, cursor) for cursor in cursors]
     second = await writer.restart(log, ahead=20)
     published += second.publish(2)
     assert published[-2].seq == 2 + saved + 20 + 1
@@ -157,15 +157,15 @@ async def test_a_crash_leaves_one_jump_in_the_numbers_and_readers_go_on(
         # A reader with Redis may still get events that were never stored.
         seen = [event for event in await reader.read_to_end() if event not in lost]
         assert seen == expected
-        late = await read(door, writer.run.id, reader.after)
+        late = await read(reader_log, writer.run.id, reader.after)
         assert [event for event in late if event not in lost] == expected
 
 
 async def test_a_reader_may_come_before_a_process_executes_the_run(
-    any_store: Store, place: str, make_log: MakeLog, make: Make
+    any_store: Store, reader_location: str, make_log: MakeLog, make: Make
 ) -> None:
-    first = await Writer.begin(any_store, make_log(place), make)
-    log = make_log(place)
+    first = await Writer.begin(any_store, make_log(reader_location), make)
+    log = make_log(reader_location)
     reader = Reader(log, first.run.id)
     beside = await Writer.begin(any_store, log, make)
     await read_after_end(beside, log)
@@ -179,8 +179,10 @@ async def read_after_end(writer: Writer, log: EventLog) -> None:
     assert await read(log, writer.run.id) == ended
 
 
-async def test_many_readers_of_one_run_all_get_everything(writer: Writer, door: EventLog) -> None:
-    readers = [Reader(door, writer.run.id, number % 3) for number in range(100)]
+async def test_many_readers_of_one_run_all_get_everything(
+    writer: Writer, reader_log: EventLog
+) -> None:
+    readers = [Reader(reader_log, writer.run.id, number % 3) for number in range(100)]
     published = await writer.store_message()
     for _ in range(20):
         published += writer.publish(2)
@@ -190,11 +192,13 @@ async def test_many_readers_of_one_run_all_get_everything(writer: Writer, door: 
         assert await reader.read_to_end() == published[reader.after :]
 
 
-async def test_readers_that_leave_do_not_disturb_others(writer: Writer, door: EventLog) -> None:
-    staying = Reader(door, writer.run.id)
+async def test_readers_that_leave_do_not_disturb_others(
+    writer: Writer, reader_log: EventLog
+) -> None:
+    staying = Reader(reader_log, writer.run.id)
     published = await writer.store_message()
     for _ in range(5):
-        leaving = Reader(door, writer.run.id, published[-1].seq - 1)
+        leaving = Reader(reader_log, writer.run.id, published[-1].seq - 1)
         await leaving.wait_for(published[-1].seq)
         await leaving.stop()
         published += await writer.store_message()
@@ -203,16 +207,16 @@ async def test_readers_that_leave_do_not_disturb_others(writer: Writer, door: Ev
 
 
 async def test_a_reader_that_stops_reading_delays_no_other_and_misses_nothing(
-    writer: Writer, door: EventLog
+    writer: Writer, reader_log: EventLog
 ) -> None:
     published = await writer.store_message()
-    async with aclosing(door.follow(writer.run.id)) as stopped:
+    async with aclosing(reader_log.follow(writer.run.id)) as stopped:
         seen = [*await asyncio.wait_for(anext(stopped), WAIT_SECONDS)]
         for _ in range(30):
             published += writer.publish(BATCH_EVENTS)
             await writer.save(ahead=BATCH_EVENTS)
         published += await writer.end()
-        assert await read(door, writer.run.id) == published
+        assert await read(reader_log, writer.run.id) == published
         async with asyncio.timeout(WAIT_SECONDS):
             async for events in stopped:
                 assert len(events) <= BATCH_EVENTS
@@ -266,12 +270,12 @@ async def test_redis_shows_events_to_other_processes_before_they_are_durable(
     await reader.stop()
 
 
-async def test_nothing_follows_the_end(writer: Writer, log: EventLog, door: EventLog) -> None:
-    reader = Reader(door, writer.run.id)
+async def test_nothing_follows_the_end(writer: Writer, log: EventLog, reader_log: EventLog) -> None:
+    reader = Reader(reader_log, writer.run.id)
     (ended,) = await writer.end()
     writer.publish(1)
     assert await reader.read_to_end() == [ended]
-    assert await read(door, writer.run.id) == [ended]
+    assert await read(reader_log, writer.run.id) == [ended]
 
 
 async def test_readers_end_without_a_run_end_when_the_process_closes_the_run(
@@ -302,10 +306,10 @@ async def test_all_readers_end_when_the_process_disconnects_them(
 
 @pytest.mark.parametrize("place", [ELSEWHERE, pytest.param(REDIS, marks=pytest.mark.slow)])
 async def test_readers_in_other_processes_learn_that_a_run_was_deleted(
-    any_store: Store, writer: Writer, door: EventLog
+    any_store: Store, writer: Writer, reader_log: EventLog
 ) -> None:
     published = await writer.store_message()
-    reader = Reader(door, writer.run.id)
+    reader = Reader(reader_log, writer.run.id)
     await reader.wait_for(published[-1].seq)
     await any_store.write(lambda tx: tx.runs.delete(DEFAULT_ORGANIZATION_ID, writer.run.id))
     with pytest.raises(NotFound):

@@ -29,7 +29,7 @@ async def log(store: SqliteStore, redis_server: RedisServer) -> AsyncIterator[Re
 
 
 @pytest.fixture
-async def door(store: SqliteStore, redis_server: RedisServer) -> AsyncIterator[RedisEventLog]:
+async def reader_log(store: SqliteStore, redis_server: RedisServer) -> AsyncIterator[RedisEventLog]:
     opened = RedisEventLog.connect(store, redis_server.url)
     yield opened
     await opened.aclose()
@@ -55,9 +55,9 @@ async def wait_until_sent(redis: Redis, event: Event) -> None:
 
 
 async def test_a_run_goes_on_without_redis_and_its_readers_with_it(
-    writer: Writer, log: RedisEventLog, door: RedisEventLog, redis_server: RedisServer
+    writer: Writer, log: RedisEventLog, reader_log: RedisEventLog, redis_server: RedisServer
 ) -> None:
-    here, away = Reader(log, writer.run.id), Reader(door, writer.run.id)
+    here, away = Reader(log, writer.run.id), Reader(reader_log, writer.run.id)
     published = writer.publish(2)
     await away.wait_for(2)
     redis_server.stop()
@@ -73,21 +73,21 @@ async def test_a_run_goes_on_without_redis_and_its_readers_with_it(
 
 
 async def test_a_run_without_any_redis_is_read_from_the_store(
-    writer: Writer, door: RedisEventLog, redis_server: RedisServer
+    writer: Writer, reader_log: RedisEventLog, redis_server: RedisServer
 ) -> None:
     redis_server.stop()
-    reader = Reader(door, writer.run.id)
+    reader = Reader(reader_log, writer.run.id)
     published = await writer.store_message() + writer.publish(3) + await writer.end()
     assert await reader.read_to_end() == published
 
 
 async def test_what_redis_loses_is_read_from_the_store(
-    writer: Writer, door: RedisEventLog, redis: Redis
+    writer: Writer, reader_log: RedisEventLog, redis: Redis
 ) -> None:
     published = writer.publish(3)
     await wait_until_sent(redis, published[-1])
     await redis.flushall()
-    reader = Reader(door, writer.run.id)
+    reader = Reader(reader_log, writer.run.id)
     published += writer.publish(2)
     await wait_until_sent(redis, published[-1])
     published += await writer.store_message() + await writer.end()
@@ -95,16 +95,16 @@ async def test_what_redis_loses_is_read_from_the_store(
 
 
 async def test_events_that_are_missing_in_redis_are_not_skipped(
-    writer: Writer, door: RedisEventLog, redis: Redis
+    writer: Writer, reader_log: RedisEventLog, redis: Redis
 ) -> None:
     published = writer.publish(3)
     await wait_until_sent(redis, published[-1])
     await redis.flushall()
     published += writer.publish(2)
     await wait_until_sent(redis, published[-1])
-    reader = Reader(door, writer.run.id)
+    reader = Reader(reader_log, writer.run.id)
     # It has seen the gap when it asks for the next events; nothing is stored yet.
-    await eventually(lambda: bool(door._watch_tasks))
+    await eventually(lambda: bool(reader_log._watch_tasks))
     await writer.save(ahead=50)
     await reader.wait_for(5)
     assert reader.seen == published
@@ -113,10 +113,10 @@ async def test_events_that_are_missing_in_redis_are_not_skipped(
 
 @pytest.mark.parametrize("fields", [{"events": "[{]", "durable": 9}, {"other": "x"}])
 async def test_an_entry_that_cannot_be_decoded_is_skipped(
-    writer: Writer, door: RedisEventLog, redis: Redis, fields: dict[str, str]
+    writer: Writer, reader_log: RedisEventLog, redis: Redis, fields: dict[str, str]
 ) -> None:
     published = await writer.store_message()
-    reader = Reader(door, writer.run.id)
+    reader = Reader(reader_log, writer.run.id)
     await reader.wait_for(published[-1].seq)
     await redis.xadd(stream_key(writer.run.id), fields, id="7-0")  # type: ignore[arg-type]  # redis-py's dict is invariant
     published += await writer.store_message()
@@ -126,16 +126,16 @@ async def test_an_entry_that_cannot_be_decoded_is_skipped(
 
 
 async def test_a_run_whose_writes_redis_refuses_is_read_from_the_store(
-    writer: Writer, door: RedisEventLog, redis: Redis
+    writer: Writer, reader_log: RedisEventLog, redis: Redis
 ) -> None:
     await redis.set(stream_key(writer.run.id), "not a stream")
-    reader = Reader(door, writer.run.id)
+    reader = Reader(reader_log, writer.run.id)
     published = await writer.store_message() + await writer.end()
     assert await reader.read_to_end() == published
 
 
 async def test_the_stream_expires_after_the_end(
-    writer: Writer, door: RedisEventLog, redis: Redis
+    writer: Writer, reader_log: RedisEventLog, redis: Redis
 ) -> None:
     published = await writer.store_message()
     await wait_until_sent(redis, published[-1])
@@ -145,7 +145,7 @@ async def test_the_stream_expires_after_the_end(
     await wait_until_sent(redis, published[-1])
     assert 0 < await redis.ttl(key) <= adapter.ENDED_TTL_SECONDS
     await redis.delete(key)
-    assert await read(door, writer.run.id) == published
+    assert await read(reader_log, writer.run.id) == published
 
 
 async def test_nothing_accumulates_while_redis_is_unreachable(
@@ -161,9 +161,9 @@ async def test_nothing_accumulates_while_redis_is_unreachable(
 
 
 async def test_many_events_are_sent_in_few_entries(
-    writer: Writer, door: RedisEventLog, redis: Redis
+    writer: Writer, reader_log: RedisEventLog, redis: Redis
 ) -> None:
-    reader = Reader(door, writer.run.id)
+    reader = Reader(reader_log, writer.run.id)
     published = [event for _ in range(500) for event in writer.publish(1)]
     await wait_until_sent(redis, published[-1])
     assert await redis.xlen(stream_key(writer.run.id)) < 50

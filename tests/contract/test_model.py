@@ -63,7 +63,7 @@ async def test_text_comes_in_pieces_and_then_whole(
     assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (10, 5)
 
 
-async def test_what_the_provider_counts_is_told_as_soon_as_it_says_so(
+async def test_the_usage_is_reported_as_soon_as_the_provider_sends_it(
     provider: ScriptedProvider, model: ModelRouter, handle: str
 ) -> None:
     provider.script(testing.Answer("One two three."))
@@ -152,7 +152,7 @@ async def test_a_tool_call_streams_its_arguments(
     assert answer.finish is Finish.TOOL_CALLS
 
 
-async def test_a_call_without_arguments_is_told_as_it_is_stored(
+async def test_a_call_without_arguments_is_streamed_as_it_is_stored(
     provider: ScriptedProvider, model: ModelRouter, handle: str
 ) -> None:
     provider.script(testing.Answer(testing.ToolCall("flip_coin", "")))

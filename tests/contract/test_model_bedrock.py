@@ -77,7 +77,9 @@ async def test_a_thought_goes_back_to_bedrock(
     assert "c2lnbmVk" in str(second.messages)
 
 
-async def test_bedrock_is_told_what_to_keep(provider: ScriptedProvider, model: ModelRouter) -> None:
+async def test_bedrock_requests_have_cache_markers(
+    provider: ScriptedProvider, model: ModelRouter
+) -> None:
     await ask_for_answer(model, make_question(HANDLE, tools=(FLIP,)))
     body = provider.requests[0].body
     for place in (body["system"], body["toolConfig"]["tools"], body["messages"][-1]["content"]):

@@ -17,14 +17,14 @@ NOTHING = ProviderSettings()
 BOTH = ProviderSettings({"openai": {"api_key": "sk-one"}, "anthropic": {"api_key": "sk-two"}})
 
 
-class Unasked(ModelDiscovery):
+class NoDiscovery(ModelDiscovery):
     """A catalogue that sends no requests and uses the published data."""
 
     async def refresh(self, accounts: Iterable[Account]) -> None: ...
 
 
 def _catalogue(settings: ProviderSettings) -> ProviderCatalogue:
-    return ProviderCatalogue(settings, discovery=Unasked())
+    return ProviderCatalogue(settings, discovery=NoDiscovery())
 
 
 async def _handles(settings: ProviderSettings) -> list[str]:
@@ -77,7 +77,7 @@ def test_a_dated_edition_has_the_window_of_its_model(handle: str, window: int) -
     assert ProviderCatalogue(BOTH).find(handle).context_window == window
 
 
-def test_a_provider_that_is_not_configured_is_refused_with_the_way_out() -> None:
+def test_a_provider_that_is_not_configured_is_refused_with_a_hint() -> None:
     with pytest.raises(UnknownModel) as raised:
         ProviderCatalogue(NOTHING).find("anthropic/claude-haiku-4-5")
     message = str(raised.value)

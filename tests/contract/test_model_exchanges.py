@@ -73,7 +73,7 @@ def handle(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def asked(handle: str, text: str = "Hello.", *, listening: bool = True) -> Question:
+def build_question(handle: str, text: str = "Hello.", *, with_exchanges: bool = True) -> Question:
     rows = tuple(
         Message(
             id="message-1",
@@ -86,7 +86,9 @@ def asked(handle: str, text: str = "Hello.", *, listening: bool = True) -> Quest
         for role, words in ((Role.SYSTEM, "Be terse."), (Role.USER, text))
     )
     choice = ModelChoice(handle=handle, context_window=128_000)
-    return Question(choice=choice, history=rows, tools=(ROLL,), exchanges=[] if listening else None)
+    return Question(
+        choice=choice, history=rows, tools=(ROLL,), exchanges=[] if with_exchanges else None
+    )
 
 
 async def exchanges(model: ModelRouter, question: Question) -> list[Exchange]:
@@ -101,17 +103,19 @@ async def test_a_stream_is_kept_as_the_answer_that_it_is(
 ) -> None:
     """The response merged from a stream equals the provider's response to the same request without streaming."""
     provider.script(ANSWER, ANSWER)
-    (exchange,) = await exchanges(model, asked(handle))
+    (exchange,) = await exchanges(model, build_question(handle))
     body = provider.requests[0].body
     # Google has the model in the path; the scripted provider adds it to the body.
     assert exchange.request == {key: body[key] for key in exchange.request}
     assert handle.startswith("google") or len(exchange.request) == len(body)
     assert (exchange.status_code, exchange.error) == (200, None)
-    whole = await in_one_piece(provider, handle, exchange.request)
+    whole = await ask_without_stream(provider, handle, exchange.request)
     assert stable_parts(exchange.response) == stable_parts(whole)
 
 
-async def in_one_piece(provider: ScriptedProvider, handle: str, request: dict[str, Any]) -> Any:
+async def ask_without_stream(
+    provider: ScriptedProvider, handle: str, request: dict[str, Any]
+) -> Any:
     path = provider.requests[0].path.replace(":streamGenerateContent", ":generateContent")
     body = {key: value for key, value in request.items() if key not in ("stream", "stream_options")}
     async with httpx.AsyncClient() as http:
@@ -138,7 +142,7 @@ async def test_a_refusal_is_kept_with_its_words(
     provider: ScriptedProvider, model: ModelRouter, handle: str
 ) -> None:
     provider.script(testing.HttpError(429, "TEST: slow down"))
-    question = asked(handle)
+    question = build_question(handle)
     with pytest.raises(errors.ModelRateLimited):
         await exchanges(model, question)
     (exchange,) = question.exchanges or []
@@ -151,7 +155,7 @@ async def test_an_answer_that_breaks_off_is_kept_as_far_as_it_came(
     provider: ScriptedProvider, model: ModelRouter, handle: str
 ) -> None:
     provider.script(testing.Answer("I was about", testing.HangUp()))
-    question = asked(handle)
+    question = build_question(handle)
     with pytest.raises(errors.ModelError):
         await exchanges(model, question)
     (exchange,) = question.exchanges or []
@@ -162,7 +166,7 @@ async def test_an_answer_that_breaks_off_is_kept_as_far_as_it_came(
 async def test_a_provider_that_never_answers_leaves_the_request(model: ModelRouter) -> None:
     settings = ProviderSettings({"openai": {"base_url": "http://127.0.0.1:1/v1"}})
     lost = ModelRouter(settings)
-    question = asked("openai/gpt-4o")
+    question = build_question("openai/gpt-4o")
     with pytest.raises(errors.ModelError):
         await exchanges(lost, question)
     await lost.aclose()
@@ -177,7 +181,7 @@ async def test_a_question_that_is_cancelled_leaves_what_was_there(
 ) -> None:
     gate = testing.Gate()
     provider.script(testing.Answer("Half", gate, " more"))
-    question = asked("openai/gpt-4o")
+    question = build_question("openai/gpt-4o")
     task = asyncio.create_task(exchanges(model, question))
     await gate.reached.wait()
     task.cancel()
@@ -193,7 +197,7 @@ async def test_no_key_is_kept(provider: ScriptedProvider, model: ModelRouter, ha
     """Also not a key that is part of the prompt, or that a provider repeats."""
     key = KEYS[handle.partition("/")[0]]
     provider.script(testing.HttpError(401, f"TEST: {key} is wrong"))
-    question = asked(handle, f"My key is {key}.")
+    question = build_question(handle, f"My key is {key}.")
     with pytest.raises(errors.ModelError):
         await exchanges(model, question)
     assert key not in repr(question.exchanges)
@@ -204,8 +208,8 @@ async def test_nothing_is_recorded_unless_the_question_asks_for_it(
     provider: ScriptedProvider, model: ModelRouter, handle: str
 ) -> None:
     """Nor to the next request of the same task."""
-    await exchanges(model, heard := asked(handle))
-    await exchanges(model, asked(handle, listening=False))
+    await exchanges(model, heard := build_question(handle))
+    await exchanges(model, build_question(handle, with_exchanges=False))
     assert len(provider.requests) == 2
     assert len(heard.exchanges or []) == 1
 

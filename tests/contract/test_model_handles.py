@@ -29,7 +29,7 @@ from holdfast.testing import ScriptedProvider
 KEY = "a-secret-key"
 
 
-def _compatible(handle: str) -> tuple[str, dict[str, str], str, tuple[str, str]]:
+def _openai_compatible_case(handle: str) -> tuple[str, dict[str, str], str, tuple[str, str]]:
     """A provider that speaks OpenAI's chat completions."""
     given = {"api_key": KEY, "base_url": "{url}/v1"}
     return handle, given, "/v1/chat/completions", ("authorization", f"Bearer {KEY}")
@@ -124,14 +124,14 @@ REACHED: list[tuple[str, dict[str, str], str, tuple[str, str]]] = [
         "/api/v1/chat/completions",
         ("authorization", f"Bearer {KEY}"),
     ),
-    _compatible("xai/grok-4.5"),
+    _openai_compatible_case("xai/grok-4.5"),
     (
         "deepseek/deepseek-chat",
         {"api_key": KEY, "base_url": "{url}"},
         "/chat/completions",
         ("authorization", f"Bearer {KEY}"),
     ),
-    _compatible("together/moonshotai/Kimi-K2"),
+    _openai_compatible_case("together/moonshotai/Kimi-K2"),
     (
         "ollama/llama3.2:3b",
         {"base_url": "{url}"},
@@ -150,7 +150,7 @@ REACHED: list[tuple[str, dict[str, str], str, tuple[str, str]]] = [
         "/v1/chat/completions",
         ("authorization", "Bearer no-key-needed"),
     ),
-    _compatible("vllm/Qwen/Qwen3-8B"),
+    _openai_compatible_case("vllm/Qwen/Qwen3-8B"),
 ]
 
 
@@ -249,11 +249,11 @@ def test_every_provider_is_reached_above() -> None:
 
 
 @asynccontextmanager
-async def _listening(heard: list[bytes]) -> AsyncIterator[str]:
+async def _refusing_server(requests: list[bytes]) -> AsyncIterator[str]:
     """A server that refuses every request."""
 
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        heard.append(await reader.readuntil(b"\r\n\r\n"))
+        requests.append(await reader.readuntil(b"\r\n\r\n"))
         body = b'{"message": "You may not."}'
         head = b"HTTP/1.1 403 Forbidden\r\nx-amzn-errortype: AccessDeniedException\r\nconnection: close\r\n"
         writer.write(head + b"content-length: %d\r\n\r\n" % len(body) + body)
@@ -268,7 +268,7 @@ async def _listening(heard: list[bytes]) -> AsyncIterator[str]:
 async def test_bedrock_is_reached_with_a_signature() -> None:
     heard: list[bytes] = []
     keys = {"access_key": "AKIDEXAMPLE", "secret_key": KEY}
-    async with _listening(heard) as url:
+    async with _refusing_server(heard) as url:
         settings = ProviderSettings({"bedrock": {"region": "eu-west-1", "base_url": url, **keys}})
         async with _router(settings) as router:
             with pytest.raises(errors.ModelAuthFailed, match="You may not") as raised:
@@ -284,7 +284,7 @@ async def test_bedrock_is_reached_with_a_signature() -> None:
 
 async def test_bedrocks_key_is_not_sent_in_the_clear() -> None:
     heard: list[bytes] = []
-    async with _listening(heard) as url:
+    async with _refusing_server(heard) as url:
         settings = ProviderSettings(
             {"bedrock": {"region": "eu-west-1", "base_url": url, "api_key": KEY}}
         )
@@ -362,7 +362,7 @@ async def test_a_loopback_server_needs_no_key(provider: ScriptedProvider) -> Non
 # URLs from callers
 
 
-def _at(handle: str, endpoint: str) -> Question:
+def _question_to_endpoint(handle: str, endpoint: str) -> Question:
     choice = ModelChoice(handle=handle, context_window=1000, endpoint=endpoint)
     return Question(choice=choice, history=make_question(handle).history)
 
@@ -420,7 +420,7 @@ async def test_an_allowed_address_is_asked_with_the_providers_key(
         allowed_model_endpoints=(provider.openai_url,),
     )
     async with _router(settings) as router:
-        await ask_for_answer(router, _at("openai/gpt-4o", provider.openai_url))
+        await ask_for_answer(router, _question_to_endpoint("openai/gpt-4o", provider.openai_url))
     assert provider.requests[0].api_key == KEY
 
 
@@ -429,9 +429,11 @@ async def test_an_allowed_server_of_a_provider_without_a_key_is_asked_without(
 ) -> None:
     settings = ProviderSettings(allowed_model_endpoints=(provider.openai_url,))
     async with _router(settings) as router:
-        await ask_for_answer(router, _at("vllm/qwen", f"{provider.openai_url}/"))
+        await ask_for_answer(router, _question_to_endpoint("vllm/qwen", f"{provider.openai_url}/"))
         with pytest.raises(errors.UnknownModel, match="ANTHROPIC_API_KEY"):
-            await ask_for_answer(router, _at("anthropic/claude", provider.openai_url))
+            await ask_for_answer(
+                router, _question_to_endpoint("anthropic/claude", provider.openai_url)
+            )
     assert provider.requests[0].api_key == "no-key-needed"
 
 
@@ -440,5 +442,7 @@ async def test_an_address_that_is_no_longer_allowed_is_not_asked(
 ) -> None:
     async with _router(ProviderSettings({"openai": {"api_key": KEY}})) as router:
         with pytest.raises(errors.InvalidArgument):
-            await ask_for_answer(router, _at("openai/gpt-4o", provider.openai_url))
+            await ask_for_answer(
+                router, _question_to_endpoint("openai/gpt-4o", provider.openai_url)
+            )
     assert provider.requests == []

@@ -47,7 +47,7 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(pages: dict[str, Any]) -> AsyncIterator[Server]:
+async def run_server(pages: dict[str, Any]) -> AsyncIterator[Server]:
     server = Server(pages)
     listening = await asyncio.start_server(server.answer, "127.0.0.1", 0)
     async with listening:
@@ -97,7 +97,7 @@ OLLAMA = {
 
 
 async def test_ollama_is_asked_what_it_serves() -> None:
-    async with serving(OLLAMA) as server:
+    async with run_server(OLLAMA) as server:
         catalogue = ProviderCatalogue(ProviderSettings({"ollama": {"base_url": server.url}}))
         # The context of the loaded model, else that of its file, else Ollama's default.
         assert await _windows(catalogue, "ollama") == {
@@ -120,7 +120,7 @@ async def test_lm_studio_is_asked_what_it_serves() -> None:
         {"id": "unloaded", "type": "vlm", "max_context_length": 131_072},
         {"id": "nomic", "type": "embeddings", "max_context_length": 2048},
     ]
-    async with serving({"/api/v0/models": {"data": models}}) as server:
+    async with run_server({"/api/v0/models": {"data": models}}) as server:
         catalogue = ProviderCatalogue(
             ProviderSettings({"lmstudio_openai": {"base_url": f"{server.url}/v1"}})
         )
@@ -130,7 +130,7 @@ async def test_lm_studio_is_asked_what_it_serves() -> None:
 
 async def test_vllm_is_asked_what_it_serves() -> None:
     models = [{"id": "Qwen/Qwen3-8B", "object": "model", "max_model_len": 40_960}]
-    async with serving({"/v1/models": {"data": models}}) as server:
+    async with run_server({"/v1/models": {"data": models}}) as server:
         settings = ProviderSettings({"vllm": {"base_url": server.url, "api_key": KEY}})
         found = await _windows(ProviderCatalogue(settings), "vllm")
     assert found == {"Qwen/Qwen3-8B": 40_960}
@@ -142,15 +142,15 @@ async def test_llama_cpp_is_asked_what_it_serves() -> None:
         "/v1/models": {"data": [{"id": "gemma.gguf", "meta": {"n_ctx_train": 131_072}}]},
         "/props": {"default_generation_settings": {"n_ctx": 12_288}},
     }
-    async with serving(pages) as server:
+    async with run_server(pages) as server:
         settings = ProviderSettings({"openai": {"base_url": f"{server.url}/v1"}})
         catalogue = ProviderCatalogue(settings)
         assert await _windows(catalogue, "openai-proxy") == {"gemma.gguf": 12_288}
         assert catalogue.find("openai-proxy/gemma.gguf").context_window == 12_288
 
 
-async def test_a_server_that_says_no_window_has_the_usual_one() -> None:
-    async with serving({"/v1/models": {"data": [{"id": "mystery"}]}}) as server:
+async def test_a_server_that_reports_no_window_has_the_default_one() -> None:
+    async with run_server({"/v1/models": {"data": [{"id": "mystery"}]}}) as server:
         settings = ProviderSettings({"vllm": {"base_url": server.url}})
         assert await _windows(ProviderCatalogue(settings), "vllm") == {"mystery": 128_000}
 
@@ -220,7 +220,7 @@ LISTS: list[tuple[str, str, Any, dict[str, int]]] = [
 async def test_a_key_lists_what_it_can_reach(
     provider: str, path: str, page: Any, windows: dict[str, int]
 ) -> None:
-    async with serving({path: page}) as server:
+    async with run_server({path: page}) as server:
         settings = ProviderSettings({provider: {"api_key": KEY, "base_url": server.url}})
         found = await _windows(ProviderCatalogue(settings), provider)
     assert found == windows
@@ -238,7 +238,7 @@ async def test_openai_lists_models_that_talk_and_models_that_embed() -> None:
         "o4-mini",
     ]
     pages = {"/v1/models": {"data": [{"id": name} for name in names]}}
-    async with serving(pages) as server:
+    async with run_server(pages) as server:
         settings = ProviderSettings({"openai": {"api_key": KEY, "base_url": f"{server.url}/v1"}})
         catalogue = ProviderCatalogue(settings)
         assert await _windows(catalogue, "openai") == {"gpt-4o": 128_000, "o4-mini": 200_000}
@@ -247,7 +247,7 @@ async def test_openai_lists_models_that_talk_and_models_that_embed() -> None:
 
 
 async def test_who_cannot_say_what_a_key_opens_is_not_asked() -> None:
-    async with serving({}) as server:
+    async with run_server({}) as server:
         settings = ProviderSettings(
             {
                 "azure": {"api_key": KEY, "base_url": server.url},
@@ -284,7 +284,7 @@ async def test_who_cannot_say_what_a_key_opens_is_not_asked() -> None:
 async def test_a_model_that_the_known_list_lacks_is_refused(name: str, is_offered: bool) -> None:
     listed = ["served", "grok-4-0709", "llama", "team/*", "whisper-3", "text-embedding-x"]
     page = {"data": [{"id": one, "max_model_len": 9} for one in listed]}
-    async with serving({"/v1/models": page}) as server:
+    async with run_server({"/v1/models": page}) as server:
         settings = ProviderSettings({"openai": {"base_url": f"{server.url}/v1"}})
         catalogue = ProviderCatalogue(settings)
         handle = f"openai/{name}"
@@ -300,7 +300,7 @@ async def test_a_model_that_the_known_list_lacks_is_refused(name: str, is_offere
 
 @pytest.mark.parametrize("pages", [{}, {"/v1/models": {"data": []}}], ids=["none", "empty"])
 async def test_without_a_list_every_model_is_accepted(pages: dict[str, Any]) -> None:
-    async with serving(pages) as server:
+    async with run_server(pages) as server:
         catalogue = ProviderCatalogue(ProviderSettings({"vllm": {"base_url": server.url}}))
         await catalogue.prepare("vllm/anything")
         assert catalogue.find("vllm/anything", must_be_listed=True).name == "anything"
@@ -316,7 +316,7 @@ async def test_a_provider_that_cannot_list_its_models_accepts_every_name() -> No
 # the requests
 
 
-async def _never(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _never_answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     await reader.read()
     writer.close()
 
@@ -325,8 +325,10 @@ async def test_a_server_that_does_not_answer_is_left_out_after_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(discovery, "TIMEOUT_SECONDS", 0.4)
-    silent = await asyncio.start_server(_never, "127.0.0.1", 0)
-    async with serving({"/v1/models": {"data": [{"id": "there", "max_model_len": 7}]}}) as server:
+    silent = await asyncio.start_server(_never_answer, "127.0.0.1", 0)
+    async with run_server(
+        {"/v1/models": {"data": [{"id": "there", "max_model_len": 7}]}}
+    ) as server:
         port = silent.sockets[0].getsockname()[1]
         settings = ProviderSettings(
             {
@@ -349,14 +351,14 @@ async def test_a_server_that_does_not_answer_is_left_out_after_a_while(
     "page", ["no list", {"data": "none"}, {"data": [{"name": "x"}]}, [1], None]
 )
 async def test_an_answer_that_makes_no_sense_breaks_nothing(page: Any) -> None:
-    async with serving({"/v1/models": page}) as server:
+    async with run_server({"/v1/models": page}) as server:
         catalogue = ProviderCatalogue(ProviderSettings({"vllm": {"base_url": server.url}}))
         assert [model.handle for model in await catalogue.list_models()] == ["holdfast/guide"]
 
 
-async def test_what_was_said_holds_for_a_while() -> None:
+async def test_a_discovered_list_is_cached_for_a_while() -> None:
     pages = {"/v1/models": {"data": [{"id": "one"}]}}
-    async with serving(pages) as server:
+    async with run_server(pages) as server:
         settings = ProviderSettings({"vllm": {"base_url": server.url}})
         now = [0.0]
         catalogue = ProviderCatalogue(settings, discovery=ModelDiscovery(lambda: now[0]))
@@ -374,13 +376,13 @@ async def test_what_was_said_holds_for_a_while() -> None:
 
 
 async def test_concurrent_callers_share_one_request() -> None:
-    async with serving({"/v1/models": {"data": [{"id": "m", "max_model_len": 9}]}}) as server:
+    async with run_server({"/v1/models": {"data": [{"id": "m", "max_model_len": 9}]}}) as server:
         catalogue = ProviderCatalogue(ProviderSettings({"vllm": {"base_url": server.url}}))
         await asyncio.gather(*(catalogue.list_models() for _ in range(5)))
     assert len(server.requests) == 1
 
 
-async def test_what_is_said_of_eyes_is_heard() -> None:
+async def test_reported_image_support_is_read() -> None:
     """Each server reports image support in its own way; others do not report it."""
     rows = [
         {"id": "a", "capabilities": ["completion", "vision"]},
@@ -393,7 +395,7 @@ async def test_what_is_said_of_eyes_is_heard() -> None:
         {"id": "h", "type": "llm"},
         {"id": "i"},
     ]
-    async with serving({"/v1/models": {"data": rows}}) as server:
+    async with run_server({"/v1/models": {"data": rows}}) as server:
         settings = ProviderSettings({"vllm": {"base_url": server.url}})
         asked = ModelDiscovery()
         await asked.refresh(settings.accounts.values())
@@ -407,7 +409,7 @@ async def test_the_lists_of_unused_accounts_are_dropped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(discovery, "_MAX_ACCOUNTS", 2)
-    async with serving({"/v1/models": {"data": [{"id": "m", "max_model_len": 9}]}}) as server:
+    async with run_server({"/v1/models": {"data": [{"id": "m", "max_model_len": 9}]}}) as server:
         asked = ModelDiscovery()
         for owner in ("one", "two", "three"):
             await asked.refresh([Account(KEY, f"{server.url}/v1", "vllm", owner=owner)])
@@ -440,7 +442,7 @@ async def test_no_more_is_read_than_a_list_of_models_is_long() -> None:
 
 
 async def test_a_model_is_prepared_by_asking_its_server_alone() -> None:
-    async with serving(OLLAMA) as server, serving({}) as other:
+    async with run_server(OLLAMA) as server, run_server({}) as other:
         settings = ProviderSettings(
             {"ollama": {"base_url": server.url}, "vllm": {"base_url": other.url}}
         )
@@ -452,7 +454,7 @@ async def test_a_model_is_prepared_by_asking_its_server_alone() -> None:
 
 
 async def test_a_model_whose_window_is_published_needs_no_asking() -> None:
-    async with serving({}) as server:
+    async with run_server({}) as server:
         settings = ProviderSettings({"openai": {"api_key": KEY, "base_url": server.url}})
         await ProviderCatalogue(settings).prepare("openai/gpt-4o-2024-11-20")
     assert server.requests == []

@@ -90,19 +90,19 @@ async def _events(model: ModelRouter, handle: str) -> list[ModelEvent]:
         return [event async for event in events]
 
 
-def _told(events: list[ModelEvent]) -> list[tuple[PieceKind, object]]:
+def _join_facts(events: list[ModelEvent]) -> list[tuple[PieceKind, object]]:
     """What a client has that joins the facts of all pieces."""
     facts = AnswerFacts("message-1", "step-1", Policy(max_steps=1, parallel=True))
     found: dict[int, tuple[PieceKind, object]] = {}
     for event in events:
         for fact in facts.facts_for(event):
-            found[fact.piece] = _joined(found.get(fact.piece), fact)
+            found[fact.piece] = _add_fact(found.get(fact.piece), fact)
     assert list(facts.deferred_facts()) == []
     assert sorted(found) == list(range(len(found)))
     return [found[number] for number in sorted(found)]
 
 
-def _joined(before: tuple[PieceKind, object] | None, fact: Streamed) -> tuple[PieceKind, object]:
+def _add_fact(before: tuple[PieceKind, object] | None, fact: Streamed) -> tuple[PieceKind, object]:
     match fact:
         case TextStreamed():
             return PieceKind.TEXT, f"{before[1] if before else ''}{fact.text}"
@@ -117,7 +117,7 @@ def _joined(before: tuple[PieceKind, object] | None, fact: Streamed) -> tuple[Pi
             return PieceKind.TOOL_CALLS, calls
 
 
-def _stored(piece: Piece) -> tuple[PieceKind, object]:
+def _piece_value(piece: Piece) -> tuple[PieceKind, object]:
     match piece.kind:
         case PieceKind.TOOL_CALLS:
             return piece.kind, {call.id: call.arguments for call in piece.calls}
@@ -144,7 +144,7 @@ def _answers(lengths: range) -> Iterator[testing.Answer]:
     [range(3), pytest.param(range(3, 4), marks=pytest.mark.slow)],
     ids=["short", "long"],
 )
-async def test_every_answer_is_stored_as_it_was_told(
+async def test_every_answer_is_stored_as_it_was_streamed(
     provider: ScriptedProvider, model: ModelRouter, handle: str, lengths: range
 ) -> None:
     for scripted in _answers(lengths):
@@ -152,12 +152,12 @@ async def test_every_answer_is_stored_as_it_was_told(
         events = await _events(model, handle)
         answer = events[-1]
         assert isinstance(answer, Answer)
-        stored = [_stored(piece) for piece in pieces(_row(Role.ASSISTANT, answer))]
-        assert _told(events) == stored, scripted
+        stored = [_piece_value(piece) for piece in pieces(_row(Role.ASSISTANT, answer))]
+        assert _join_facts(events) == stored, scripted
 
 
 @pytest.mark.parametrize("handle", HANDLES[:-1])
-async def test_it_is_told_in_pieces_as_it_is_told_at_once(
+async def test_an_answer_in_pieces_streams_the_same_as_one_at_once(
     provider: ScriptedProvider, model: ModelRouter, handle: str
 ) -> None:
     parts = (
@@ -167,16 +167,16 @@ async def test_it_is_told_in_pieces_as_it_is_told_at_once(
         testing.ToolCall("flip_coin", {"a": "b" * 30}, id="call_1"),
     )
     provider.script(testing.Answer(*parts))
-    slowly = _told(await _events(model, handle))
+    slowly = _join_facts(await _events(model, handle))
     provider.script(
         testing.Answer(
             *(testing.Thinking("First I think."), *parts[1:2], "Then I speak of it.", parts[3])
         )
     )
-    assert _told(await _events(model, handle)) == slowly
+    assert _join_facts(await _events(model, handle)) == slowly
 
 
-async def test_redacted_thinking_is_told_with_its_data_when_it_comes(
+async def test_redacted_thinking_is_streamed_with_its_data_when_it_arrives(
     provider: ScriptedProvider, model: ModelRouter
 ) -> None:
     gate = testing.Gate()
@@ -184,9 +184,9 @@ async def test_redacted_thinking_is_told_with_its_data_when_it_comes(
     choice = ModelChoice(handle=HANDLES[2], context_window=1000, settings=SETTINGS)
     question = Question(choice=choice, history=(_row(Role.SYSTEM), _row(Role.USER)))
     async with model.ask(question) as events:
-        assert _told([await next_event(events)]) == [
+        assert _join_facts([await next_event(events)]) == [
             (PieceKind.HIDDEN_REASONING, (True, "aGlkZGVu"))
         ]
         gate.release()
         rest = [event async for event in events]
-    assert _told(rest) == [(PieceKind.TEXT, "Yes.")]
+    assert _join_facts(rest) == [(PieceKind.TEXT, "Yes.")]

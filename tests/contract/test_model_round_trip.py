@@ -40,36 +40,37 @@ READERS = [
 ]
 
 
-def _signed(by: str, number: int) -> str:
-    return b64encode(f"{by} {number}".encode()).decode()
+def _make_signature(signer: str, number: int) -> str:
+    return b64encode(f"{signer} {number}".encode()).decode()
 
 
 def _script(maker: str) -> tuple[testing.Answer, ...]:
     """Two turns; each wire signs its reasoning with its own signature."""
     return (
         testing.Answer(
-            testing.Thinking("First I think.", signature=_signed(maker, 1)),
-            testing.RedactedThinking(_signed(maker, 2)),
+            testing.Thinking("First I think.", signature=_make_signature(maker, 1)),
+            testing.RedactedThinking(_make_signature(maker, 2)),
             "I do both.",
             testing.ToolCall("flip_coin"),
             testing.ToolCall("roll_dice", {"num_sides": 6}),
             testing.ToolCall("flip_coin"),
         ),
         testing.Answer(
-            testing.Thinking("So I say.", signature=_signed(maker, 3)), "Heads, and a 4."
+            testing.Thinking("So I say.", signature=_make_signature(maker, 3)), "Heads, and a 4."
         ),
         testing.Answer(
-            testing.Thinking("Again.", signature=_signed(maker, 4)), testing.ToolCall("flip_coin")
+            testing.Thinking("Again.", signature=_make_signature(maker, 4)),
+            testing.ToolCall("flip_coin"),
         ),
     )
 
 
-def _asked(handle: str, rows: list[Message], settings: ModelSettings) -> Question:
+def _build_question(handle: str, rows: list[Message], settings: ModelSettings) -> Question:
     tools = (ROLL, FLIP)
     return make_question(handle, *rows, tools=tools, settings=settings, parallel_tool_calls=True)
 
 
-def _said(answer: Answer, step_id: str, *, held: int = 0) -> list[Message]:
+def _answer_messages(answer: Answer, step_id: str, *, held: int = 0) -> list[Message]:
     """The messages of an answer whose last ``held`` calls wait for a person."""
     free = answer.tool_calls[: len(answer.tool_calls) - held]
     rows = [row(Role.ASSISTANT, "", *answer.content, tool_calls=free, step_id=step_id)]
@@ -85,9 +86,9 @@ async def _history(
     """Everything that can happen; and the same with an unfinished tool loop."""
     provider.script(*_script(maker))
     rows = [row(Role.USER, "Flip, roll, and look.", PICTURE)]
-    first = await ask_for_answer(model, _asked(maker, rows, THINKING))
+    first = await ask_for_answer(model, _build_question(maker, rows, THINKING))
     flip, roll, denied = first.tool_calls
-    rows += _said(first, "step-1", held=2)
+    rows += _answer_messages(first, "step-1", held=2)
     rows += [
         row(
             Role.APPROVAL,
@@ -107,15 +108,15 @@ async def _history(
             step_id="step-1",
         ),
     ]
-    second = await ask_for_answer(model, _asked(maker, rows, THINKING))
-    rows += _said(second, "step-2")
+    second = await ask_for_answer(model, _build_question(maker, rows, THINKING))
+    rows += _answer_messages(second, "step-2")
     # Two cancelled answers: one with half a word, one without text.
     rows += [row(Role.USER, "Tell me more."), row(Role.ASSISTANT, "Well, it", step_id="step-3")]
     rows += [row(Role.USER, "Go on."), row(Role.ASSISTANT, step_id="step-4")]
     rows += [row(Role.USER, "And again.")]
     over = list(rows)
-    third = await ask_for_answer(model, _asked(maker, rows, THINKING))
-    rows += _said(third, "step-5")
+    third = await ask_for_answer(model, _build_question(maker, rows, THINKING))
+    rows += _answer_messages(third, "step-5")
     call = third.tool_calls[0]
     killed = ToolReturn(call.id, "flip_coin", Outcome.KILLED, (Text("It was stopped."),))
     rows.append(row(Role.TOOL, tool_returns=(killed,), step_id="step-5"))
@@ -132,13 +133,13 @@ async def test_a_history_made_on_one_provider_is_accepted_by_all(
     for reader in READERS:
         for rows in (over, in_the_middle):
             asked = len(provider.requests)
-            await ask_for_answer(model, _asked(reader, rows, settings))
+            await ask_for_answer(model, _build_question(reader, rows, settings))
             (request,) = provider.requests[asked:]
             assert request.refused is None, (reader, request.refused)
 
 
 @pytest.mark.parametrize("maker", MAKERS)
-async def test_a_history_may_change_hands_in_every_turn(
+async def test_a_history_may_change_its_provider_in_every_turn(
     provider: ScriptedProvider, model: ModelRouter, maker: str
 ) -> None:
     """Each answer comes from another provider than the one before, within one tool loop."""
@@ -146,13 +147,13 @@ async def test_a_history_may_change_hands_in_every_turn(
     for number, reader in enumerate(READERS):
         provider.script(
             testing.Answer(
-                testing.Thinking("Mine.", signature=_signed(reader, number)),
+                testing.Thinking("Mine.", signature=_make_signature(reader, number)),
                 # Mistral sends a call in one piece.
                 testing.ToolCall("flip_coin", at_once=reader.startswith("mistral/")),
             )
         )
-        answer = await ask_for_answer(model, _asked(reader, rows, THINKING))
-        rows += _said(answer, f"step-turn-{number}")
+        answer = await ask_for_answer(model, _build_question(reader, rows, THINKING))
+        rows += _answer_messages(answer, f"step-turn-{number}")
         call = answer.tool_calls[0]
         returned = ToolReturn(call.id, "flip_coin", Outcome.FINISHED, (Text("tails"),))
         rows.append(row(Role.TOOL, tool_returns=(returned,)))

@@ -258,7 +258,7 @@ async def model(provider: ScriptedProvider) -> AsyncIterator[ModelRouter]:
     await router.aclose()
 
 
-def _at(body: Any, place: str) -> Any:
+def _value_at(body: Any, place: str) -> Any:
     for name in place.split("."):
         if isinstance(body, list):
             body = body[int(name)]
@@ -273,7 +273,7 @@ def _at(body: Any, place: str) -> Any:
     CELLS,
     ids=[f"{cell[0]}-{number}" for number, cell in enumerate(CELLS)],
 )
-async def test_a_setting_reaches_the_provider_or_is_told(
+async def test_a_setting_reaches_the_provider_or_is_reported(
     provider: ScriptedProvider,
     model: ModelRouter,
     handle: str,
@@ -293,7 +293,7 @@ async def test_a_setting_reaches_the_provider_or_is_told(
     await ask_for_answer(model, question)
     assert provider.requests[0].refused is None
     if sent is not None:
-        assert _at(provider.requests[0].body, sent[0]) == sent[1]
+        assert _value_at(provider.requests[0].body, sent[0]) == sent[1]
 
 
 @pytest.mark.parametrize("parallel", [True, False])
@@ -318,10 +318,10 @@ async def test_parallel_calls_are_allowed_or_forbidden(
     parallel: bool,
 ) -> None:
     await ask_for_answer(model, make_question(handle, tools=(ROLL,), parallel_tool_calls=parallel))
-    assert _at(provider.requests[0].body, place) is (parallel is not inverted)
+    assert _value_at(provider.requests[0].body, place) is (parallel is not inverted)
 
 
-def test_a_setting_that_is_told_says_on_which_model_and_why() -> None:
+def test_a_reported_setting_names_the_model_and_the_reason() -> None:
     choice = ModelChoice(handle=CLAUDE, context_window=1000, settings=Asked(verbosity="low"))
     checked = ProviderCatalogue(ProviderSettings()).with_warnings(choice)
     assert checked.ignored == (
@@ -360,7 +360,7 @@ def _marks(value: Any) -> int:
     return sum(map(_marks, value)) if isinstance(value, list) else 0
 
 
-async def test_anthropic_is_told_what_to_keep(
+async def test_anthropic_requests_have_cache_markers(
     provider: ScriptedProvider, model: ModelRouter
 ) -> None:
     rows = (HELLO, *call_rows("call_1"))
@@ -423,7 +423,7 @@ _PICTURED = (
         "groq/llama-3.3-70b-versatile",
     ],
 )
-async def test_a_model_that_cannot_see_is_told_that_there_was_a_picture(
+async def test_a_model_without_image_support_gets_a_note_instead_of_an_image(
     provider: ScriptedProvider, model: ModelRouter, handle: str
 ) -> None:
     await ask_for_answer(model, make_question(handle, *_PICTURED, tools=(ROLL,)))
@@ -485,7 +485,7 @@ def test_which_models_see_is_known_by_their_names(name: str, seeing: bool) -> No
     assert supports_images(name, None) is seeing
 
 
-async def test_what_a_server_says_of_its_models_eyes_holds(provider: ScriptedProvider) -> None:
+async def test_image_support_that_a_server_reports_is_used(provider: ScriptedProvider) -> None:
     account = _settings(provider).accounts["ollama"]
     listed = ModelList(
         models=(

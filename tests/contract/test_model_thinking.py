@@ -66,7 +66,7 @@ async def test_anthropic_thinks_within_its_budget_and_without_temperature(
     assert "temperature" not in body
 
 
-async def test_a_model_that_does_not_think_is_not_told_to(
+async def test_a_model_that_does_not_reason_is_not_asked_to(
     provider: ScriptedProvider, model: ModelRouter
 ) -> None:
     settings = ModelSettings(thinking=True, reasoning_effort="high")
@@ -85,7 +85,7 @@ async def test_a_reasoning_model_gets_its_effort_and_no_temperature(
     assert "parallel_tool_calls" not in body
 
 
-async def test_openai_keeps_nothing_and_hands_its_thoughts_over(
+async def test_openai_stores_nothing_and_returns_its_encrypted_reasoning(
     provider: ScriptedProvider, model: ModelRouter
 ) -> None:
     await ask_for_answer(model, make_question(RESPONSES))
@@ -144,7 +144,7 @@ async def test_thoughts_between_calls_go_back_in_their_places(
     assert [request.refused for request in provider.requests] == [None] * 3
 
 
-async def test_words_after_a_call_are_told_and_stored(
+async def test_text_after_a_call_is_streamed_and_stored(
     provider: ScriptedProvider, model: ModelRouter, handle: str
 ) -> None:
     provider.script(testing.Answer("I flip.", testing.ToolCall("flip_coin"), " Wait for it."))

@@ -21,7 +21,7 @@ class Server:
         self.url = ""
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator["Server"]:
+    async def run(self) -> AsyncIterator["Server"]:
         server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         async with server:
             self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
@@ -37,7 +37,7 @@ class Server:
 
 
 async def test_a_connection_is_used_again() -> None:
-    async with Server(ANSWER).running() as server, client() as http:
+    async with Server(ANSWER).run() as server, client() as http:
         answers = [(await http.get(server.url)).text for _ in range(2)]
     assert answers == ["ok", "ok"]
     assert server.connections == 1
@@ -45,14 +45,14 @@ async def test_a_connection_is_used_again() -> None:
 
 async def test_a_connection_that_the_provider_closed_is_replaced() -> None:
     """The connection looked open when it was reused, and was closed before a byte of the response came."""
-    async with Server(b"").running() as server, client() as http:
+    async with Server(b"").run() as server, client() as http:
         answers = [(await http.get(server.url)).text for _ in range(2)]
     assert answers == ["ok", "ok"]
     assert server.connections == 2
 
 
 async def test_an_answer_that_had_begun_is_not_asked_for_again() -> None:
-    async with Server(b"HTTP/1.1 200 OK\r\n").running() as server, client() as http:
+    async with Server(b"HTTP/1.1 200 OK\r\n").run() as server, client() as http:
         await http.get(server.url)
         with pytest.raises(httpx2.RemoteProtocolError):
             await http.get(server.url)

@@ -41,7 +41,7 @@ def test_a_chunk_may_be_odd(chunk: bytes) -> None:
     _decoder.decode(chunk)
 
 
-class _Arriving(httpx2.AsyncByteStream):
+class _ChunkedStream(httpx2.AsyncByteStream):
     def __init__(self, *pieces: bytes) -> None:
         self._pieces = pieces
 
@@ -60,14 +60,14 @@ class _Arriving(httpx2.AsyncByteStream):
     ],
 )
 async def test_events_are_read_however_they_arrive(pieces: tuple[bytes, ...]) -> None:
-    response = httpx2.Response(200, stream=_Arriving(*pieces))
+    response = httpx2.Response(200, stream=_ChunkedStream(*pieces))
     batches = [batch async for batch in read_events(response)]
     assert [data for batch in batches for data in batch] == [b"one", b"two"]
 
 
 async def test_events_that_arrive_together_come_together() -> None:
     response = httpx2.Response(
-        200, stream=_Arriving(b"data: 1\n\ndata: 2\n\ndata:", b" 3\n\n", b"data: 4\n\n")
+        200, stream=_ChunkedStream(b"data: 1\n\ndata: 2\n\ndata:", b" 3\n\n", b"data: 4\n\n")
     )
     batches = [batch async for batch in read_events(response)]
     assert batches == [[b"1", b"2"], [b"3"], [b"4"]]
@@ -76,7 +76,7 @@ async def test_events_that_arrive_together_come_together() -> None:
 async def test_a_compressed_stream_is_read_too() -> None:
     body = gzip.compress(b"data: one\n\ndata: two\n\n")
     response = httpx2.Response(
-        200, headers={"content-encoding": "gzip"}, stream=_Arriving(body[:20], body[20:])
+        200, headers={"content-encoding": "gzip"}, stream=_ChunkedStream(body[:20], body[20:])
     )
     assert [data async for batch in read_events(response) for data in batch] == [b"one", b"two"]
 

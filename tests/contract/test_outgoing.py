@@ -31,7 +31,9 @@ async def receiver() -> AsyncIterator[Receiver]:
         yield receiver
 
 
-def letter(url: str, *, seconds: float = WAIT_SECONDS, max_bytes: int = 1000) -> OutgoingRequest:
+def make_request(
+    url: str, *, seconds: float = WAIT_SECONDS, max_bytes: int = 1000
+) -> OutgoingRequest:
     return OutgoingRequest(
         url=url,
         method="POST",
@@ -42,7 +44,7 @@ def letter(url: str, *, seconds: float = WAIT_SECONDS, max_bytes: int = 1000) ->
     )
 
 
-def outgoing(allowed: AllowedAddresses, *answers: Sequence[str]) -> GuardedOutgoing:
+def make_outgoing(allowed: AllowedAddresses, *answers: Sequence[str]) -> GuardedOutgoing:
     """Each lookup of a name returns the next of these answers, and the last one from then on."""
     left = list(answers)
 
@@ -56,7 +58,7 @@ async def test_a_request_arrives_under_the_name_it_was_sent_to(receiver: Receive
     receiver.answers = [CannedResponse(201, {"X-Seen": "yes"}, b"thanks")]
     url = f"http://hooks.example:{receiver.port}/here?a=1"
 
-    reply = await outgoing(LOOPBACK, ["127.0.0.1"]).send(letter(url))
+    reply = await make_outgoing(LOOPBACK, ["127.0.0.1"]).send(make_request(url))
 
     heard = await receiver.next_request()
     assert (heard.method, heard.target, heard.body) == ("POST", "/here?a=1", b"hello")
@@ -69,7 +71,9 @@ async def test_a_name_that_stands_for_a_private_address_is_not_asked(receiver: R
     url = f"http://rebound.example:{receiver.port}/"
 
     with pytest.raises(AddressForbidden, match=r"rebound\.example is not a public address"):
-        await outgoing(AllowedAddresses(), ["127.0.0.1", "::1", "10.0.0.1"]).send(letter(url))
+        await make_outgoing(AllowedAddresses(), ["127.0.0.1", "::1", "10.0.0.1"]).send(
+            make_request(url)
+        )
 
     assert receiver.all_requests == []
 
@@ -78,9 +82,9 @@ async def test_of_several_addresses_only_those_that_may_be_reached_are_tried(
     receiver: Receiver,
 ) -> None:
     """127.0.0.2 would answer as well if it were asked."""
-    network = outgoing(LOOPBACK, ["127.0.0.2", "169.254.169.254", "127.0.0.1"])
+    network = make_outgoing(LOOPBACK, ["127.0.0.2", "169.254.169.254", "127.0.0.1"])
 
-    reply = await network.send(letter(f"http://many.example:{receiver.port}/"))
+    reply = await network.send(make_request(f"http://many.example:{receiver.port}/"))
 
     assert reply.status == 200
     assert await Lookup(LOOPBACK, lambda *_: ["127.0.0.2", "127.0.0.1"]).find_addresses(
@@ -88,7 +92,7 @@ async def test_of_several_addresses_only_those_that_may_be_reached_are_tried(
     ) == ["127.0.0.1"]
 
 
-async def test_the_address_that_was_judged_is_the_one_that_is_connected_to(
+async def test_the_address_that_was_checked_is_the_one_that_is_connected_to(
     receiver: Receiver,
 ) -> None:
     """DNS rebinding: a name server that returns a public address first and a private one later gains nothing."""
@@ -102,16 +106,18 @@ async def test_the_address_that_was_judged_is_the_one_that_is_connected_to(
     network = GuardedOutgoing(LOOPBACK, Lookup(LOOPBACK, rebinding))
     url = f"http://rebinding.example:{receiver.port}/"
 
-    assert (await network.send(letter(url))).status == 200
+    assert (await network.send(make_request(url))).status == 200
     assert looked_up == 1
     with pytest.raises(AddressForbidden):
-        await network.send(letter(url))
+        await network.send(make_request(url))
 
 
 async def test_a_redirect_is_an_answer_and_not_an_order(receiver: Receiver) -> None:
     receiver.answers = [CannedResponse(302, {"Location": f"{receiver.url}/inside"})]
 
-    reply = await outgoing(LOOPBACK, ["127.0.0.1"]).send(letter(f"{receiver.url}/outside"))
+    reply = await make_outgoing(LOOPBACK, ["127.0.0.1"]).send(
+        make_request(f"{receiver.url}/outside")
+    )
 
     assert reply.status == 302
     assert [heard.target for heard in receiver.all_requests] == ["/outside"]
@@ -121,14 +127,14 @@ async def test_an_answer_that_does_not_come_ends_in_time(receiver: Receiver) -> 
     receiver.answers = [None]
 
     with pytest.raises(Undeliverable, match=r"no answer within 0\.05 s"):
-        await outgoing(LOOPBACK, ["127.0.0.1"]).send(letter(receiver.url, seconds=0.05))
+        await make_outgoing(LOOPBACK, ["127.0.0.1"]).send(make_request(receiver.url, seconds=0.05))
 
 
 async def test_an_answer_that_is_too_large_is_not_taken(receiver: Receiver) -> None:
     receiver.answers = [CannedResponse(body=b"x" * 1001)]
 
     with pytest.raises(Undeliverable, match="larger than 1000 bytes"):
-        await outgoing(LOOPBACK, ["127.0.0.1"]).send(letter(receiver.url))
+        await make_outgoing(LOOPBACK, ["127.0.0.1"]).send(make_request(receiver.url))
 
 
 async def test_a_server_that_is_not_there_is_reported() -> None:
@@ -136,17 +142,17 @@ async def test_a_server_that_is_not_there_is_reported() -> None:
         url = receiver.url
 
     with pytest.raises(Undeliverable, match=r"127\.0\.0\.1 gave no answer"):
-        await outgoing(LOOPBACK, ["127.0.0.1"]).send(letter(url))
+        await make_outgoing(LOOPBACK, ["127.0.0.1"]).send(make_request(url))
 
 
-async def test_a_name_that_nobody_knows_is_reported() -> None:
+async def test_an_unknown_name_is_reported() -> None:
     def unknown(host: str, port: int) -> Sequence[str]:
         raise OSError(-2, "Name or service not known")
 
     network = GuardedOutgoing(AllowedAddresses(), Lookup(AllowedAddresses(), unknown))
 
     with pytest.raises(Undeliverable, match=r"nobody\.example was not found"):
-        await network.send(letter("http://nobody.example/"))
+        await network.send(make_request("http://nobody.example/"))
 
 
 async def test_what_is_not_even_a_name_is_reported() -> None:
@@ -158,7 +164,7 @@ async def test_what_is_not_even_a_name_is_reported() -> None:
             await lookup.find_addresses(f"{'a' * 64}.example", 80)
 
 
-async def test_a_name_server_that_hangs_keeps_nobody_else_waiting(receiver: Receiver) -> None:
+async def test_a_name_server_that_hangs_delays_no_other_request(receiver: Receiver) -> None:
     """It blocks neither its own request nor requests for other names, however often it is repeated."""
     answering = Event()
 
@@ -169,14 +175,16 @@ async def test_a_name_server_that_hangs_keeps_nobody_else_waiting(receiver: Rece
 
     network = GuardedOutgoing(LOOPBACK, Lookup(LOOPBACK, resolve))
     waiting = [
-        asyncio.create_task(network.send(letter("http://slow.example/", seconds=0.05)))
+        asyncio.create_task(network.send(make_request("http://slow.example/", seconds=0.05)))
         for _ in range(MAX_LOOKUPS)
     ]
     for task in waiting:
         with pytest.raises(Undeliverable, match="no answer within"):
             await task
 
-    assert (await network.send(letter(f"http://quick.example:{receiver.port}/"))).status == 200
+    assert (
+        await network.send(make_request(f"http://quick.example:{receiver.port}/"))
+    ).status == 200
     answering.set()
 
 
@@ -199,9 +207,9 @@ async def test_a_name_is_looked_up_when_its_turn_comes(receiver: Receiver) -> No
     ]
     await asyncio.to_thread(asked.wait, WAIT_SECONDS)
     url = f"http://quick.example:{receiver.port}/"
-    patient = asyncio.create_task(network.send(letter(url)))
+    patient = asyncio.create_task(network.send(make_request(url)))
     with pytest.raises(Undeliverable, match="no answer within"):
-        await network.send(letter(url, seconds=0.05))
+        await network.send(make_request(url, seconds=0.05))
     answering.set()
 
     assert (await patient).status == 200
@@ -209,7 +217,7 @@ async def test_a_name_is_looked_up_when_its_turn_comes(receiver: Receiver) -> No
 
 
 async def test_what_is_evident_is_refused_before_anybody_is_asked() -> None:
-    network = outgoing(LOOPBACK, ["8.8.8.8"])
+    network = make_outgoing(LOOPBACK, ["8.8.8.8"])
 
     network.check("https://hooks.example/")
     network.check("http://127.0.0.1:9000/")
@@ -217,7 +225,7 @@ async def test_what_is_evident_is_refused_before_anybody_is_asked() -> None:
         with pytest.raises(AddressForbidden):
             network.check(url)
         with pytest.raises(AddressForbidden):
-            await network.send(letter(url))
+            await network.send(make_request(url))
 
 
 def certificate(folder: Path, name: str) -> Path:
@@ -252,13 +260,13 @@ async def test_the_name_is_what_a_certificate_must_be_for(
     context.load_cert_chain(pem)
     asked_for: list[str | None] = []
     context.sni_callback = lambda _socket, name, _context: asked_for.append(name)
-    network = outgoing(LOOPBACK, ["127.0.0.1"])
+    network = make_outgoing(LOOPBACK, ["127.0.0.1"])
 
     async with run_receiver(tls=context) as receiver:
-        reply = await network.send(letter(f"https://hooks.example:{receiver.port}/"))
+        reply = await network.send(make_request(f"https://hooks.example:{receiver.port}/"))
         heard = await receiver.next_request()
         with pytest.raises(Undeliverable, match=r"other\.example gave no answer"):
-            await network.send(letter(f"https://other.example:{receiver.port}/"))
+            await network.send(make_request(f"https://other.example:{receiver.port}/"))
 
     assert reply.status == 200
     assert heard.headers["host"] == f"hooks.example:{receiver.port}"

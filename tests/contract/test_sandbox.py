@@ -54,7 +54,7 @@ def exists(path: str) -> bool:
     return Path(path).exists()
 
 
-def resolved(path: str) -> str:
+def resolve_path(path: str) -> str:
     return str(Path(path).resolve())
 
 
@@ -268,14 +268,12 @@ async def test_stdout_and_stderr_are_kept_apart(sandbox: Sandbox) -> None:
         ),
     ],
 )
-async def test_whatever_a_tool_does_wrong_is_told(
-    sandbox: Sandbox, source: str, error: str
-) -> None:
+async def test_every_error_of_a_tool_is_reported(sandbox: Sandbox, source: str, error: str) -> None:
     result = await sandbox.run(call(source))
     assert (result.status, result.value, result.error) == ("failed", None, error)
 
 
-async def test_unknown_arguments_and_broken_source_are_told(sandbox: Sandbox) -> None:
+async def test_unknown_arguments_and_broken_source_are_reported(sandbox: Sandbox) -> None:
     unknown = await sandbox.run(call("def tool(): pass", arguments={"y": 1}))
     assert unknown.error == "TypeError: tool() got an unexpected keyword argument 'y'"
     broken = await sandbox.run(call("def tool(:"))
@@ -323,7 +321,7 @@ async def test_the_servers_environment_stays_with_the_server(
     assert "server-key" not in str(result.value)
     assert env["MY_SECRET"] == "tool-key"
     assert env["PATH"] == os.environ["PATH"]
-    assert resolved(env["HOME"]) == resolved(env["TMPDIR"]) == resolved(folder)
+    assert resolve_path(env["HOME"]) == resolve_path(env["TMPDIR"]) == resolve_path(folder)
     assert folder != os.environ.get("HOME")
 
 
@@ -336,7 +334,7 @@ async def test_the_tools_folder_is_removed(sandbox: Sandbox) -> None:
         return [os.getcwd(), tempfile.gettempdir()]
     """
     folder, temporary = (await sandbox.run(call(source))).value
-    assert resolved(temporary) == resolved(folder)
+    assert resolve_path(temporary) == resolve_path(folder)
     assert not exists(folder)
 
 

@@ -76,7 +76,7 @@ def calls_running(sandbox: SubprocessSandbox) -> int:
     return len(below) - (1 if server.root is None else 0)
 
 
-def signals_can_be_kept() -> bool:
+def can_restrict_signals() -> bool:
     pid = os.fork()
     if pid == 0:
         drop_privileges()
@@ -84,10 +84,10 @@ def signals_can_be_kept() -> bool:
     return os.waitpid(pid, 0)[1] == 0
 
 
-async def attempt(sandbox: SubprocessSandbox, tried: SandboxCall) -> SandboxResult:
+async def attempt(sandbox: SubprocessSandbox, sandbox_call: SandboxCall) -> SandboxResult:
     """The call's result, after checking that no process is left and that the next call works."""
     async with asyncio.timeout(WAIT_SECONDS):
-        result = await sandbox.run(tried)
+        result = await sandbox.run(sandbox_call)
     assert calls_running(sandbox) == 0
     after = await sandbox.run(call("def tool(): return 1"))
     assert (after.status, after.value) == ("finished", 1), after.error
@@ -127,7 +127,7 @@ async def attempt(sandbox: SubprocessSandbox, tried: SandboxCall) -> SandboxResu
     ],
     ids=lambda text: text[:40].replace("\n", " "),
 )
-async def test_a_tool_that_breaks_itself_is_told(
+async def test_a_tool_that_breaks_itself_is_reported(
     sandbox: SubprocessSandbox, source: str, error: str
 ) -> None:
     result = await attempt(sandbox, call(source))
@@ -223,7 +223,7 @@ async def test_memory_is_counted_over_all_that_a_tool_holds(
         "libc.syscall({'x86_64': 248}.get(os.uname().machine, 217), b'user', b'x', b'x', 1, -4)",
     ],
 )
-async def test_nothing_is_made_that_nobody_counts_or_that_outlives_the_call(
+async def test_no_process_is_uncounted_or_outlives_the_call(
     sandbox: SubprocessSandbox, attempted: str
 ) -> None:
     source = f"""
@@ -347,7 +347,7 @@ async def test_what_a_forked_copy_prints_after_the_return_is_not_waited_for(
     assert (result.value, result.stdout) == ("done", ())
 
 
-async def test_a_second_answer_is_not_heard(sandbox: SubprocessSandbox) -> None:
+async def test_a_second_result_is_ignored(sandbox: SubprocessSandbox) -> None:
     """A forked copy of the tool that also returns has the same channel."""
     source = """
     import os
@@ -361,7 +361,7 @@ async def test_a_second_answer_is_not_heard(sandbox: SubprocessSandbox) -> None:
 
 
 @pytest.mark.parametrize("target", ["os.getppid()", "-1", "-os.getpgid(os.getppid())", "server"])
-async def test_nobody_outside_the_call_can_be_killed(
+async def test_no_process_outside_the_call_can_be_killed(
     sandbox: SubprocessSandbox, target: str
 ) -> None:
     source = f"""
@@ -407,9 +407,9 @@ async def test_there_is_no_way_round_to_signal_the_server(
     assert result.value in {"PermissionError", *(hidden if "pidfd" in way else ())}
 
 
-async def test_nobody_else_can_be_signalled(sandbox: SubprocessSandbox) -> None:
+async def test_no_other_process_can_be_signalled(sandbox: SubprocessSandbox) -> None:
     """A thread id of the server, by which the kernel finds the server; and an unrelated process."""
-    if not signals_can_be_kept():
+    if not can_restrict_signals():
         pytest.skip("The kernel is older than 6.12.")
     source = """
     import os, subprocess

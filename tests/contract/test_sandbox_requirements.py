@@ -94,7 +94,7 @@ def call(requirements: tuple[str, ...] = GREETING) -> SandboxCall:
     )
 
 
-def what_lies_in(folder: Path) -> set[str]:
+def list_entries(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir() if path.suffix != ".lock"}
 
 
@@ -171,7 +171,7 @@ def isolation_of(level: str, folder: Path) -> Isolation | None:
     return isolation
 
 
-async def test_what_cannot_be_installed_is_told_with_pips_words_and_leaves_nothing(
+async def test_a_failed_installation_is_reported_with_the_text_of_pip_and_leaves_nothing(
     folder: Path,
 ) -> None:
     sandbox = SubprocessSandbox(environments=environments(folder))
@@ -184,7 +184,7 @@ async def test_what_cannot_be_installed_is_told_with_pips_words_and_leaves_nothi
     assert failed.status == "failed"
     assert "No matching distribution found for holdfast-has-no-such-package" in (failed.error or "")
     assert again.error == failed.error
-    assert _environment_key(MISSING) not in what_lies_in(folder)
+    assert _environment_key(MISSING) not in list_entries(folder)
 
 
 async def test_one_who_stops_waiting_does_not_stop_the_others(folder: Path) -> None:
@@ -192,7 +192,7 @@ async def test_one_who_stops_waiting_does_not_stop_the_others(folder: Path) -> N
     requirements = ("greeting<2",)
     impatient = asyncio.create_task(both.prepare(requirements))
     patient = asyncio.create_task(both.prepare(requirements))
-    await eventually(lambda: _environment_key(requirements) in what_lies_in(folder))
+    await eventually(lambda: _environment_key(requirements) in list_entries(folder))
     impatient.cancel()
 
     path = await asyncio.wait_for(patient, INSTALL_SECONDS)
@@ -205,13 +205,13 @@ async def test_closing_ends_a_build_and_removes_its_beginnings(folder: Path) -> 
     closed = environments(folder)
     requirements = ("greeting>=1",)
     waiting = asyncio.create_task(closed.prepare(requirements))
-    await eventually(lambda: _environment_key(requirements) in what_lies_in(folder))
+    await eventually(lambda: _environment_key(requirements) in list_entries(folder))
 
     await asyncio.wait_for(closed.close(), WAIT_SECONDS)
 
     await asyncio.wait({waiting}, timeout=WAIT_SECONDS)
     assert waiting.cancelled()
-    assert _environment_key(requirements) not in what_lies_in(folder)
+    assert _environment_key(requirements) not in list_entries(folder)
 
 
 async def test_a_build_has_a_time_limit_also_while_another_process_builds(tmp_path: Path) -> None:
@@ -225,10 +225,12 @@ async def test_a_build_has_a_time_limit_also_while_another_process_builds(tmp_pa
             await environments(tmp_path, 0.1).prepare(GREETING)
     finally:
         os.close(descriptor)
-    assert what_lies_in(tmp_path) == set()
+    assert list_entries(tmp_path) == set()
 
 
-def a_whole_one(folder: Path, requirements: tuple[str, ...], *, used_seconds_ago: float) -> Path:
+def make_complete_environment(
+    folder: Path, requirements: tuple[str, ...], *, used_seconds_ago: float
+) -> Path:
     path = folder / _environment_key(requirements)
     (path / "bin").mkdir(parents=True)
     (path / "bin" / "python").symlink_to("/bin/true")
@@ -241,7 +243,7 @@ def a_whole_one(folder: Path, requirements: tuple[str, ...], *, used_seconds_ago
 async def test_only_so_many_are_built_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    a_whole_one(tmp_path, (), used_seconds_ago=0)
+    make_complete_environment(tmp_path, (), used_seconds_ago=0)
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     opened = os.open(gate, os.O_RDWR)
@@ -267,20 +269,21 @@ async def test_only_so_many_are_built_at_once(
 def test_what_was_used_longest_ago_makes_room(tmp_path: Path) -> None:
     hours = [5, 3, 4, 0]
     paths = [
-        a_whole_one(tmp_path, (str(each),), used_seconds_ago=each * 3600 + 1) for each in hours
+        make_complete_environment(tmp_path, (str(each),), used_seconds_ago=each * 3600 + 1)
+        for each in hours
     ]
     leftover = tmp_path / "leftover"
     leftover.mkdir()
 
     assert remove_surplus(tmp_path, 3) == 3
-    assert what_lies_in(tmp_path) == {paths[1].name, paths[2].name, paths[3].name}
+    assert list_entries(tmp_path) == {paths[1].name, paths[2].name, paths[3].name}
     assert remove_surplus(tmp_path, 0) == 1
-    assert what_lies_in(tmp_path) == {paths[3].name}
+    assert list_entries(tmp_path) == {paths[3].name}
     assert (paths[3] / "holdfast-complete").exists()
 
 
 async def test_one_that_is_used_is_not_removed(tmp_path: Path) -> None:
-    path = a_whole_one(tmp_path, GREETING, used_seconds_ago=7200)
+    path = make_complete_environment(tmp_path, GREETING, used_seconds_ago=7200)
     assert await environments(tmp_path).prepare(GREETING) == path
     assert remove_surplus(tmp_path, 0) == 1
 
@@ -295,17 +298,17 @@ def test_one_that_is_being_built_is_not_removed(tmp_path: Path) -> None:
 
 
 async def test_where_there_is_no_room_a_new_set_is_refused(tmp_path: Path) -> None:
-    a_whole_one(tmp_path, GREETING, used_seconds_ago=0)
+    make_complete_environment(tmp_path, GREETING, used_seconds_ago=0)
     full = Environments(tmp_path, install_seconds=INSTALL_SECONDS, max_environments=1)
     with pytest.raises(ToolError, match=r"keeps 1 sets of packages, and all were used lately"):
         await full.prepare(MISSING)
-    assert what_lies_in(tmp_path) == {_environment_key(GREETING)}
+    assert list_entries(tmp_path) == {_environment_key(GREETING)}
 
 
 async def test_only_so_many_failures_are_remembered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    a_whole_one(tmp_path, GREETING, used_seconds_ago=0)
+    make_complete_environment(tmp_path, GREETING, used_seconds_ago=0)
     monkeypatch.setattr(building, "MAX_FAILURES", 2)
     full = Environments(tmp_path, install_seconds=INSTALL_SECONDS, max_environments=1)
     for number in range(3):
@@ -384,14 +387,14 @@ async def test_a_tool_that_imports_a_missing_package_is_pointed_to_pip_requireme
     assert called.content == tried.content == (Text(error),)
 
 
-def an_environment(folder: Path) -> Path:
+def make_environment(folder: Path) -> Path:
     (folder / "bin").mkdir(parents=True)
     (folder / "bin" / "python").symlink_to(sys.executable)
     return folder
 
 
 async def test_only_so_many_fork_servers_are_warm_and_none_for_long(tmp_path: Path) -> None:
-    paths = [an_environment(tmp_path / str(number)) for number in range(3)]
+    paths = [make_environment(tmp_path / str(number)) for number in range(3)]
     warm = ForkServerPool(SandboxLimits(), None, max_servers=2)
     lent = []
     for path in paths:
@@ -411,7 +414,7 @@ async def test_only_so_many_fork_servers_are_warm_and_none_for_long(tmp_path: Pa
 
 
 async def test_a_fork_server_that_is_in_use_stays(tmp_path: Path) -> None:
-    paths = [an_environment(tmp_path / str(number)) for number in range(2)]
+    paths = [make_environment(tmp_path / str(number)) for number in range(2)]
     warm = ForkServerPool(SandboxLimits(), None, max_servers=1, idle_seconds=0)
     try:
         with warm.borrow(paths[0]) as first, warm.borrow(paths[1]) as second:

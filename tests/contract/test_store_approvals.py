@@ -169,16 +169,16 @@ async def test_overdue_requests_of_all_organisations_are_found(
         now = NOW + timedelta(seconds=seconds)
         return list(tx.calls.list_overdue(now)), tx.calls.next_deadline(now)
 
-    async def at(seconds: float) -> tuple[list[OverdueRequest], datetime | None]:
+    async def overdue_after(seconds: float) -> tuple[list[OverdueRequest], datetime | None]:
         return await any_store.read(lambda tx: look(tx, seconds))
 
-    assert await at(5) == ([], NOW + timedelta(seconds=10))
-    assert await at(10) == ([OverdueRequest(ORG, later.id)], NOW + timedelta(seconds=20))
-    assert await at(25) == (
+    assert await overdue_after(5) == ([], NOW + timedelta(seconds=10))
+    assert await overdue_after(10) == ([OverdueRequest(ORG, later.id)], NOW + timedelta(seconds=20))
+    assert await overdue_after(25) == (
         [OverdueRequest(ORG, later.id), OverdueRequest(ORG, late.id)],
         NOW + timedelta(seconds=30),
     )
-    assert (await at(100))[1] is None
+    assert (await overdue_after(100))[1] is None
 
 
 async def test_a_thread_waits_for_one_request_at_a_time(any_store: Store, make: Make) -> None:

@@ -102,7 +102,7 @@ async def test_a_row_replaces_neighbours_in_the_context(any_store: Store, make: 
     await append(any_store, make.message(other))
     summary = make.message(thread, role=Role.SUMMARY)
 
-    async def shown() -> list[str]:
+    async def context_ids() -> list[str]:
         found = await any_store.read(lambda tx: tx.messages.context(thread.id))
         return [row.id for row in found]
 
@@ -112,7 +112,7 @@ async def test_a_row_replaces_neighbours_in_the_context(any_store: Store, make: 
     (new,) = await append(any_store, make.message(thread))
     assert stored == msgspec.structs.replace(summary, position=stored.position)
     assert rows[-1].position < stored.position < new.position
-    assert await shown() == [system.id, summary.id, rows[3].id, new.id]
+    assert await context_ids() == [system.id, summary.id, rows[3].id, new.id]
     page = Page(limit=10, order=Order.ASC)
     history = await any_store.read(lambda tx: tx.messages.list(ORG, page, thread_id=thread.id))
     assert [row.id for row in history] == [row.id for row in (system, *rows, stored, new)]
@@ -125,7 +125,7 @@ async def test_a_row_replaces_neighbours_in_the_context(any_store: Store, make: 
         lambda tx: tx.messages.replace_in_context(again, [summary.id, rows[3].id])
     )
     (last,) = await append(any_store, make.message(thread))
-    assert await shown() == [system.id, again.id, last.id]
+    assert await context_ids() == [system.id, again.id, last.id]
     assert len(await any_store.read(lambda tx: tx.messages.context(other.id))) == 1
 
 
@@ -137,21 +137,21 @@ async def test_a_row_replaces_only_the_neighbours_that_are_still_shown(
     summary, lost = (make.message(thread, role=Role.SUMMARY) for _ in range(2))
     leaving = [row.id for row in rows[:3]]
 
-    async def shown() -> list[str]:
+    async def context_ids() -> list[str]:
         found = await any_store.read(lambda tx: tx.messages.context_ids([thread.id]))
         return list(found[thread.id])
 
     await any_store.write(lambda tx: tx.messages.hide(thread.id, [rows[0].id, rows[2].id]))
-    assert await shown() == [system.id, rows[1].id, rows[3].id]
+    assert await context_ids() == [system.id, rows[1].id, rows[3].id]
     await any_store.write(lambda tx: tx.messages.replace_in_context(summary, leaving))
-    assert await shown() == [system.id, summary.id, rows[3].id]
+    assert await context_ids() == [system.id, summary.id, rows[3].id]
     # No message is left that it could replace.
     stored = await any_store.write(lambda tx: tx.messages.replace_in_context(lost, leaving))
-    assert await shown() == [system.id, summary.id, rows[3].id]
+    assert await context_ids() == [system.id, summary.id, rows[3].id]
     assert await any_store.read(lambda tx: tx.messages.get(ORG, lost.id)) == stored
     # Hiding what is hidden already changes nothing.
     await any_store.write(lambda tx: tx.messages.hide(thread.id, leaving))
-    assert await shown() == [system.id, summary.id, rows[3].id]
+    assert await context_ids() == [system.id, summary.id, rows[3].id]
 
 
 async def test_hiding_and_replacing_rows_at_the_same_time_do_not_undo_each_other(
@@ -324,7 +324,7 @@ async def test_search_can_be_limited_to_a_time(any_store: Store, make: Make) -> 
     rows = [make.message(thread, "hello", created_at=moment(n)) for n in (1, 2, 3)]
     await append(any_store, *rows)
 
-    async def found(since: int | None, until: int | None) -> list[str]:
+    async def search_ids(since: int | None, until: int | None) -> list[str]:
         rows = await any_store.read(
             lambda tx: tx.messages.search(
                 thread.agent_id,
@@ -338,9 +338,9 @@ async def test_search_can_be_limited_to_a_time(any_store: Store, make: Make) -> 
         return [row.id for row in rows]
 
     one, two, three = (row.id for row in rows)
-    assert await found(2, None) == [three, two]
-    assert await found(None, 2) == [two, one]
-    assert await found(2, 2) == [two]
+    assert await search_ids(2, None) == [three, two]
+    assert await search_ids(None, 2) == [two, one]
+    assert await search_ids(2, 2) == [two]
 
 
 async def test_threads_come_back_with_all_their_fields(any_store: Store, make: Make) -> None:

@@ -76,13 +76,13 @@ async def test_providers_are_listed_newest_first_and_by_each_filter(any_store: S
 
     await any_store.write(add_all)
 
-    async def found(**query: Any) -> list[str]:
+    async def list_names(**query: Any) -> list[str]:
         asked = ProviderQuery(page=Page(limit=10), **query)
         return [row.name for row in await any_store.read(lambda tx: tx.providers.list(ORG, asked))]
 
-    assert await found() == ["mine-3", "mine-2", "mine-1"]
-    assert await found(name="mine-2") == ["mine-2"]
-    assert await found(provider_type="openai") == ["mine-3", "mine-1"]
+    assert await list_names() == ["mine-3", "mine-2", "mine-1"]
+    assert await list_names(name="mine-2") == ["mine-2"]
+    assert await list_names(provider_type="openai") == ["mine-3", "mine-1"]
 
 
 async def test_keys_are_readable_neither_in_the_database_nor_in_a_log(store: SqliteStore) -> None:

@@ -82,37 +82,37 @@ async def test_runs_are_found_by_each_condition(any_store: Store, make: Make) ->
     foreign = make.run(thread, organization_id="org-x", project_id="p")
     await add_runs(any_store, one, two, foreign)
 
-    async def found(**query: Any) -> list[Run]:
+    async def list_ids(**query: Any) -> list[Run]:
         return await list_runs(any_store, **query)
 
-    assert await found() == [one, two]
-    assert await found(run_id=two.id) == [two]
-    assert await found(run_id=foreign.id) == []
-    assert await found(agent_ids=(thread.agent_id,)) == [one]
-    assert await found(agent_ids=(thread.agent_id, other.agent_id)) == [one, two]
-    assert await found(thread_id=other.id) == [two]
-    assert await found(statuses=(RunStatus.FAILED, RunStatus.QUEUED)) == [two]
-    assert await found(statuses=(RunStatus.FAILED, RunStatus.CANCELLED)) == [two]
-    assert await found(statuses=tuple(LIVE)) == []
-    assert await found(stop_reason=StopReason.END_TURN) == [one]
-    assert await found(background=True) == [two]
-    assert await found(background=False) == [one]
-    assert await found(project_id="p") == [one]
-    assert await found(template_family="family") == [one]
-    assert await found(template_family="another") == []
-    assert await found(start_date=one.created_at, end_date=one.created_at) == [one]
-    assert await found(start_date=two.created_at) == [two]
-    assert await found(step_count=Bound(EQ, 4)) == [two]
-    assert await found(step_count=Bound(GTE, 2)) == [one, two]
-    assert await found(step_count=Bound(LTE, 2)) == [one]
-    assert await found(tools_used=("tool-a", "tool-c")) == [one]
-    assert await found(tools_used=("tool-a", "tool-b")) == [one, two]
-    assert await found(tools_used=("tool-c",)) == []
-    assert await found(duration=Bound(GT, 5)) == [two]
-    assert await found(duration=Bound(LT, 9)) == [one]
-    assert await found(duration=Bound(EQ, 9)) == [two]
-    assert await found(duration_percentile=0) == [one, two]
-    assert await found(duration_percentile=51) == [two]
+    assert await list_ids() == [one, two]
+    assert await list_ids(run_id=two.id) == [two]
+    assert await list_ids(run_id=foreign.id) == []
+    assert await list_ids(agent_ids=(thread.agent_id,)) == [one]
+    assert await list_ids(agent_ids=(thread.agent_id, other.agent_id)) == [one, two]
+    assert await list_ids(thread_id=other.id) == [two]
+    assert await list_ids(statuses=(RunStatus.FAILED, RunStatus.QUEUED)) == [two]
+    assert await list_ids(statuses=(RunStatus.FAILED, RunStatus.CANCELLED)) == [two]
+    assert await list_ids(statuses=tuple(LIVE)) == []
+    assert await list_ids(stop_reason=StopReason.END_TURN) == [one]
+    assert await list_ids(background=True) == [two]
+    assert await list_ids(background=False) == [one]
+    assert await list_ids(project_id="p") == [one]
+    assert await list_ids(template_family="family") == [one]
+    assert await list_ids(template_family="another") == []
+    assert await list_ids(start_date=one.created_at, end_date=one.created_at) == [one]
+    assert await list_ids(start_date=two.created_at) == [two]
+    assert await list_ids(step_count=Bound(EQ, 4)) == [two]
+    assert await list_ids(step_count=Bound(GTE, 2)) == [one, two]
+    assert await list_ids(step_count=Bound(LTE, 2)) == [one]
+    assert await list_ids(tools_used=("tool-a", "tool-c")) == [one]
+    assert await list_ids(tools_used=("tool-a", "tool-b")) == [one, two]
+    assert await list_ids(tools_used=("tool-c",)) == []
+    assert await list_ids(duration=Bound(GT, 5)) == [two]
+    assert await list_ids(duration=Bound(LT, 9)) == [one]
+    assert await list_ids(duration=Bound(EQ, 9)) == [two]
+    assert await list_ids(duration_percentile=0) == [one, two]
+    assert await list_ids(duration_percentile=51) == [two]
 
 
 @pytest.mark.wire(121)
@@ -269,11 +269,11 @@ async def test_any_conditions_combine_in_any_order(any_store: SqlStore, make: Ma
 
     @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.lists(queries, min_size=5, max_size=5))
-    def check(asked: list[RunQuery]) -> None:
+    def check(run_queries: list[RunQuery]) -> None:
         # Directly on a connection: a thread switch per query would cost more than the query.
         with any_store._reader.connect() as connection:
             connection.begin()
-            for query in asked:
+            for query in run_queries:
                 expected = sort_runs([run for run in runs if matches(run, query)], query.page)
                 found = SqlRuns(connection).list(ORG, query)
                 assert [run.id for run in found] == [run.id for run in expected[: query.page.limit]]

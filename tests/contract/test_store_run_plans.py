@@ -151,14 +151,14 @@ def record_statements(engine: Engine) -> Iterator[list[tuple[str, Any]]]:
     """The statements sent to the database meanwhile."""
     statements: list[tuple[str, Any]] = []
 
-    def hear(_c: Connection, _cursor: object, statement: str, given: Any, *_: object) -> None:
+    def record(_c: Connection, _cursor: object, statement: str, given: Any, *_: object) -> None:
         statements.append((statement, given))
 
-    event.listen(engine, "before_cursor_execute", hear)
+    event.listen(engine, "before_cursor_execute", record)
     try:
         yield statements
     finally:
-        event.remove(engine, "before_cursor_execute", hear)
+        event.remove(engine, "before_cursor_execute", record)
 
 
 @contextmanager

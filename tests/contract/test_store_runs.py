@@ -291,23 +291,23 @@ async def test_steps_are_found_by_each_condition(any_store: Store, make: Make) -
 
     await any_store.write(add)
 
-    async def found(**query: Any) -> list[Step]:
+    async def list_ids(**query: Any) -> list[Step]:
         asked = StepQuery(page=ALL, **query)
         return list(await any_store.read(lambda tx: tx.steps.list(ORG, asked)))
 
-    assert await found() == [one, two]
-    assert await found(agent_id=run.agent_id) == [one]
-    assert await found(run_id=other.id) == [two]
-    assert await found(model="anthropic/claude_x") == [two]
-    assert await found(model="claude_x") == [two]
-    assert await found(model="claude%x") == []
-    assert await found(start_date=two.created_at) == [two]
-    assert await found(end_date=one.created_at) == [one]
-    assert await found(feedback="positive") == [one]
-    assert await found(has_feedback=True) == [one]
-    assert await found(has_feedback=False) == [two]
-    assert await found(tags=("a", "b")) == [one]
-    assert await found(project_id="p") == [one]
+    assert await list_ids() == [one, two]
+    assert await list_ids(agent_id=run.agent_id) == [one]
+    assert await list_ids(run_id=other.id) == [two]
+    assert await list_ids(model="anthropic/claude_x") == [two]
+    assert await list_ids(model="claude_x") == [two]
+    assert await list_ids(model="claude%x") == []
+    assert await list_ids(start_date=two.created_at) == [two]
+    assert await list_ids(end_date=one.created_at) == [one]
+    assert await list_ids(feedback="positive") == [one]
+    assert await list_ids(has_feedback=True) == [one]
+    assert await list_ids(has_feedback=False) == [two]
+    assert await list_ids(tags=("a", "b")) == [one]
+    assert await list_ids(project_id="p") == [one]
     assert await any_store.read(lambda tx: tx.steps.list_pending(run.id)) == [one]
     assert await any_store.read(lambda tx: tx.steps.list_pending(other.id)) == []
     assert await any_store.read(lambda tx: tx.steps.get(ORG, two.id)) == two

@@ -77,18 +77,18 @@ async def test_a_list_shows_conversations_and_nothing_else(any_store: Store, mak
     await add(any_store, make, agent, 3, hidden=True)
     four = await add(any_store, make, other, 4, hidden=False)
 
-    async def found(organization_id: str = ORG, **wanted: Any) -> list[Thread]:
+    async def list_ids(organization_id: str = ORG, **wanted: Any) -> list[Thread]:
         query = ThreadQuery(page=Page(limit=9), **wanted)
         return list(await any_store.read(lambda tx: tx.threads.list(organization_id, query)))
 
-    assert await found() == [four, two, one]
-    assert await found("org-x") == []
-    assert await found(agent_id=agent.id) == [two, one]
-    assert await found(archived=True) == [two]
-    assert await found(archived=False) == [four, one]
-    assert await found(summary_search="über") == [one]
-    assert await found(summary_search="100%") == [two]
-    assert await found(summary_search="1_0") == []
+    assert await list_ids() == [four, two, one]
+    assert await list_ids("org-x") == []
+    assert await list_ids(agent_id=agent.id) == [two, one]
+    assert await list_ids(archived=True) == [two]
+    assert await list_ids(archived=False) == [four, one]
+    assert await list_ids(summary_search="über") == [one]
+    assert await list_ids(summary_search="100%") == [two]
+    assert await list_ids(summary_search="1_0") == []
 
 
 @pytest.mark.parametrize("order", [ASC, DESC])
@@ -261,10 +261,10 @@ async def test_a_run_is_found_by_the_otid_of_its_input(any_store: Store, make: M
     for run in runs:
         await any_store.write(lambda tx, run=run: tx.runs.add(run))  # type: ignore[misc]  # bound here
 
-    async def found(otid: str) -> Run | None:
+    async def find_run(otid: str) -> Run | None:
         return await any_store.read(lambda tx: tx.runs.find_by_otid(thread.id, otid))
 
-    assert await found("mine") == runs[2]
-    assert await found('50%"x') == runs[0]
+    assert await find_run("mine") == runs[2]
+    assert await find_run('50%"x') == runs[0]
     for unknown in ("other", "min", "MINE", ""):
-        assert await found(unknown) is None
+        assert await find_run(unknown) is None

@@ -31,7 +31,7 @@ class ScriptedToolbox:
             await self.gate.wait()
         if tool.name in self.faults:
             raise self.faults[tool.name]
-        return _finished(planned.call.id, tool.name, self._result)
+        return _finished_return(planned.call.id, tool.name, self._result)
 
     async def run_source(
         self,
@@ -43,7 +43,7 @@ class ScriptedToolbox:
     ) -> ToolReturn:
         """Runs nothing: the result repeats what it was given."""
         given = f"{function} {dict(arguments)} {dict(environment)} {[*requirements]}"
-        return _finished("call_1", function, given)
+        return _finished_return("call_1", function, given)
 
 
 class HangingToolbox(ScriptedToolbox):
@@ -67,5 +67,5 @@ class HangingToolbox(ScriptedToolbox):
         raise AssertionError
 
 
-def _finished(call_id: str, name: str, text: str) -> ToolReturn:
+def _finished_return(call_id: str, name: str, text: str) -> ToolReturn:
     return ToolReturn(call_id, name, Outcome.FINISHED, (Text(text),))

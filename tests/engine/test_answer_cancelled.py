@@ -40,7 +40,7 @@ async def answer(rig: Rig, agent: Agent, *, approve: bool = True) -> Run:
 async def assert_goes_on(rig: Rig, agent: Agent) -> None:
     assert_calls_answered(await rig.context(agent))
     assert await rig.read(lambda tx: tx.calls.list_open(agent.id)) == []
-    async with rig.working():
+    async with rig.run_worker():
         assert (await rig.say(agent, "and now?")).ended.stop_reason is StopReason.END_TURN
 
 
@@ -82,7 +82,7 @@ async def test_a_roll_back_of_an_answer_keeps_the_results_of_the_calls_it_answer
     rig.model.script = [call_answer(("c1", "ask_hang"), ("c2", "hang"))]
     toolbox = HangingToolbox()
     rig.services = replace(rig.services, toolbox=toolbox)
-    async with rig.working():
+    async with rig.run_worker():
         await rig.say(agent)
         run = await answer(rig, agent, approve=approve)
         await wait_until_set(toolbox.hanging)
@@ -106,9 +106,9 @@ async def test_an_agent_that_forgets_keeps_the_calls_that_are_being_answered(rig
         "ask", rules=(rules.RequiresApproval(tool_name="ask"),), message_buffer_autoclear=True
     )
     rig.model.script = [call_answer(("c1", "ask"))]
-    async with rig.working():
+    async with rig.run_worker():
         await rig.say(agent)
-        ended = await rig.ended(await answer(rig, agent))
+        ended = await rig.wait_for_end(await answer(rig, agent))
     assert ended.status is RunStatus.COMPLETED
     await assert_goes_on(rig, agent)
 
@@ -121,12 +121,12 @@ async def test_readers_see_the_end_of_a_run_that_is_cancelled_as_its_turn_comes(
     await asyncio.sleep(0)
     silent = Rig(rig.services.store)
     await runs.cancel(silent.services, ACTOR, run.id)
-    async with rig.working():
+    async with rig.run_worker():
         reply = await asyncio.wait_for(waiting, 20)
     assert reply.ended.status is RunStatus.CANCELLED
 
 
-class LastMoment:
+class HeldCommitStore:
     """Its next transaction is as good as committed when ``done`` is set, and committed when it is let."""
 
     def __init__(self, store: Store) -> None:
@@ -134,13 +134,13 @@ class LastMoment:
         self.done, self.may_commit = threading.Event(), threading.Event()
 
     async def write(self, work: Callable[[Transaction], T]) -> T:
-        def held_back(tx: Transaction) -> T:
+        def work_then_wait(tx: Transaction) -> T:
             result = work(tx)
             self.done.set()
             assert self.may_commit.wait(WAIT_SECONDS)
             return result
 
-        return await self._store.write(held_back)
+        return await self._store.write(work_then_wait)
 
     async def read(self, work: Callable[[Transaction], T]) -> T:
         return await self._store.read(work)
@@ -151,7 +151,7 @@ class LastMoment:
 async def test_a_reset_drops_no_calls_that_are_being_answered(any_store: SqlStore) -> None:
     rig = Rig(any_store)
     agent, _ = await make_paused_run(rig)
-    moment = LastMoment(any_store)
+    moment = HeldCommitStore(any_store)
     answering = asyncio.create_task(answer(Rig(moment), agent))
     await asyncio.to_thread(moment.done.wait, WAIT_SECONDS)
     resetting = asyncio.create_task(agent_context.reset(rig.services, ACTOR, agent.id))
@@ -161,7 +161,7 @@ async def test_a_reset_drops_no_calls_that_are_being_answered(any_store: SqlStor
     run = await asyncio.wait_for(answering, WAIT_SECONDS)
     with pytest.raises(Conflict, match=f"busy with run {run.id}"):
         await asyncio.wait_for(resetting, WAIT_SECONDS)
-    async with rig.working():
-        assert (await rig.ended(run)).status is RunStatus.COMPLETED
+    async with rig.run_worker():
+        assert (await rig.wait_for_end(run)).status is RunStatus.COMPLETED
     assert sorted(rig.toolbox.started) == ["c1", "c2"]
     await assert_goes_on(rig, agent)

@@ -46,7 +46,7 @@ SOON_SECONDS = 60
 
 
 @asynccontextmanager
-async def lasting(rig: Rig) -> AsyncIterator[Agent]:
+async def temporary_agent(rig: Rig) -> AsyncIterator[Agent]:
     """An agent for as long as one example lasts: the names of its tools are those of the next one's too."""
     agent = await make_agent(rig)
     try:
@@ -64,7 +64,7 @@ def _remove(tx: Transaction, agent: Agent) -> None:
 
 async def test_the_row_of_the_answer_belongs_to_the_step_that_asked(rig: Rig) -> None:
     agent = await make_agent(rig)
-    async with rig.working():
+    async with rig.run_worker():
         asked = await pause(rig, agent, ("c1", "ask"))
         await answer(rig, agent, allow("c1"))
     rows = await rig.context(agent)
@@ -74,7 +74,7 @@ async def test_the_row_of_the_answer_belongs_to_the_step_that_asked(rig: Rig) ->
 
 async def test_each_decision_says_who_made_it_and_when(rig: Rig) -> None:
     agent = await make_agent(rig)
-    async with rig.working():
+    async with rig.run_worker():
         await pause(rig, agent, ("c1", "ask"))
         reply = await answer(rig, agent, allow("c1"))
     (decision,) = [item for row in await rig.context(agent) for item in row.decisions]
@@ -82,15 +82,15 @@ async def test_each_decision_says_who_made_it_and_when(rig: Rig) -> None:
     assert decision.decided_at == reply.run.created_at
 
 
-async def test_a_run_that_waited_behind_the_pause_is_told_the_way_out(rig: Rig) -> None:
+async def test_a_run_that_waited_behind_the_pause_gets_a_hint_how_to_continue(rig: Rig) -> None:
     agent = await make_agent(rig)
     rig.model.script = [call_answer(("c1", "ask"))]
     rig.model.gate = asyncio.Event()
-    async with rig.working():
+    async with rig.run_worker():
         await rig.submit(agent)
         second = await rig.submit(agent)
         rig.model.gate.set()
-        failure = (await rig.ended(second)).failure
+        failure = (await rig.wait_for_end(second)).failure
     assert failure is not None
     assert failure.detail == failure.message == str(PendingApproval(""))
     assert failure.pending_calls == (("c1", "ask"),)
@@ -98,9 +98,9 @@ async def test_a_run_that_waited_behind_the_pause_is_told_the_way_out(rig: Rig) 
     assert failure.pending_request_id == open_calls[0].message_id
 
 
-async def test_a_pause_whose_run_is_deleted_holds_nobody(rig: Rig) -> None:
+async def test_a_pause_whose_run_is_deleted_blocks_no_other_run(rig: Rig) -> None:
     agent = await make_agent(rig)
-    async with rig.working():
+    async with rig.run_worker():
         asked = await pause(rig, agent, ("c1", "ask"), ("c2", "roll"))
         await runs.remove(rig.services, ACTOR, asked.run.id)
         with pytest.raises(CallerError, match="No tool call is currently awaiting approval"):
@@ -111,7 +111,7 @@ async def test_a_pause_whose_run_is_deleted_holds_nobody(rig: Rig) -> None:
 
 async def test_a_model_that_fails_after_the_answer_costs_nothing_but_its_words(rig: Rig) -> None:
     agent = await make_agent(rig)
-    async with rig.working():
+    async with rig.run_worker():
         await pause(rig, agent, ("c1", "ask"), ("c2", "roll"))
         rig.model.script = [ModelRateLimited("slow down")]
         failed = await answer(rig, agent, allow("c1"), more="And hurry.")
@@ -128,10 +128,10 @@ async def test_a_result_that_is_too_long_to_be_kept_whole_may_come_again(rig: Ri
     agent = await make_agent(rig)
     long = ToolReturn("c1", None, Outcome.FINISHED, (Text("x" * 200_000),))
     given = Decision("c1", approve=False, returned=long)
-    async with rig.working():
+    async with rig.run_worker():
         await pause(rig, agent, ("c1", "look"), ("c2", "ask"))
         for _ in range(2):
-            run = await rig.ended(await submit(rig, agent, given, partial=True))
+            run = await rig.wait_for_end(await submit(rig, agent, given, partial=True))
             assert run.status is RunStatus.PAUSED
         reply = await answer(rig, agent, given, allow("c2"))
     assert reply.ended.stop_reason is StopReason.END_TURN
@@ -142,27 +142,27 @@ async def test_a_result_that_is_too_long_to_be_kept_whole_may_come_again(rig: Ri
 async def test_the_inbox_knows_each_decision_however_many_answers_there_were(rig: Rig) -> None:
     agent = await make_agent(rig)
     calls = [f"c{number}" for number in range(22)]
-    async with rig.working():
+    async with rig.run_worker():
         asked = await pause(rig, agent, *((call_id, "ask") for call_id in calls))
         for call_id in calls[:-1]:
-            await rig.ended(await submit(rig, agent, deny(call_id), partial=True))
+            await rig.wait_for_end(await submit(rig, agent, deny(call_id), partial=True))
         query = ApprovalQuery(page=Page(limit=10), agent_id=agent.id)
         waiting = await approvals.load_inbox(rig.services, ACTOR, query)
         request = await approvals.retrieve(rig.services, ACTOR, asked.messages[-1].id)
         assert [item.call_id for item in request.decisions] == calls[:-1]
         assert waiting.decisions == {request.row.id: request.decisions}
-        await rig.ended(await submit(rig, agent, allow(calls[-1])))
+        await rig.wait_for_end(await submit(rig, agent, allow(calls[-1])))
         request = await approvals.retrieve(rig.services, ACTOR, asked.messages[-1].id)
     assert [item.call_id for item in request.decisions] == calls
 
 
 async def test_a_cancel_lets_stand_what_was_decided_before(rig: Rig) -> None:
     agent = await make_agent(rig)
-    async with rig.working():
+    async with rig.run_worker():
         await pause(
             rig, agent, ("c1", "ask"), ("c2", "ask"), ("c3", "look"), ("c4", "ask"), ("c5", "roll")
         )
-        run = await rig.ended(
+        run = await rig.wait_for_end(
             await submit(rig, agent, allow("c1"), deny("c2"), client_result("c3"), partial=True)
         )
         run = await runs.cancel(rig.services, ACTOR, run.id)
@@ -191,15 +191,15 @@ async def test_a_crash_while_an_answer_is_carried_out_runs_no_call_twice(
 ) -> None:
     first, second = Rig(store), Rig(store)
     agent = await make_agent(first)
-    async with first.working():
+    async with first.run_worker():
         await pause(first, agent, ("c1", "ask"), ("c2", "roll"), ("c3", "ask"))
     run = await submit(first, agent, allow("c1"), deny("c3"), more="And hurry.")
     dying = CrashingStore(store, at, after_commit=after_commit)
     first.services = replace(first.services, store=dying)
-    async with first.working():
+    async with first.run_worker():
         await asyncio.wait_for(dying.died.wait(), WAIT_SECONDS)
-    async with second.working():
-        assert (await second.ended(run)).status is RunStatus.COMPLETED
+    async with second.run_worker():
+        assert (await second.wait_for_end(run)).status is RunStatus.COMPLETED
         await assert_sound(second, agent, run)
         assert (await second.say(agent)).ended.stop_reason is StopReason.END_TURN
     rows = await second.context(agent)
@@ -214,7 +214,7 @@ async def test_a_crash_while_an_answer_is_carried_out_runs_no_call_twice(
     assert {results[call_id] for call_id in {"c1", "c2"} - finished} <= {Outcome.UNKNOWN}
 
 
-class Deed(StrEnum):
+class ApprovalAction(StrEnum):
     """What somebody does about held calls."""
 
     ANSWER = "answer"
@@ -235,28 +235,31 @@ class Deed(StrEnum):
 
 
 TOOLS = ("ask", "look", "roll")
-BY_CLOCK = (Deed.LET_EXPIRE, Deed.ANSWER_ONE_AND_LET_EXPIRE)
-ONE_ANSWERED = (Deed.ANSWER_ONE_AND_CANCEL, Deed.ANSWER_ONE_AND_CANCEL_WHO_ASKED)
-NOBODY_ANSWERS = (*ONE_ANSWERED, Deed.CANCEL, Deed.DELETE)
+BY_CLOCK = (ApprovalAction.LET_EXPIRE, ApprovalAction.ANSWER_ONE_AND_LET_EXPIRE)
+ONE_ANSWERED = (
+    ApprovalAction.ANSWER_ONE_AND_CANCEL,
+    ApprovalAction.ANSWER_ONE_AND_CANCEL_WHO_ASKED,
+)
+NOBODY_ANSWERS = (*ONE_ANSWERED, ApprovalAction.CANCEL, ApprovalAction.DELETE)
 FINAL = (
-    Deed.ANSWER,
-    Deed.ANSWER_TWICE_AT_ONCE,
-    Deed.ANSWER_ONE_BY_ONE,
-    Deed.ANSWER_WHILE_QUEUED,
-    Deed.CANCEL_WHILE_QUEUED,
+    ApprovalAction.ANSWER,
+    ApprovalAction.ANSWER_TWICE_AT_ONCE,
+    ApprovalAction.ANSWER_ONE_BY_ONE,
+    ApprovalAction.ANSWER_WHILE_QUEUED,
+    ApprovalAction.CANCEL_WHILE_QUEUED,
     *BY_CLOCK,
     *NOBODY_ANSWERS,
 )
 # What is refused at once, and leaves everything as it was.
-REFUSED = tuple(deed for deed in Deed if deed not in FINAL)
+REFUSED = tuple(deed for deed in ApprovalAction if deed not in FINAL)
 
 
 class Batch(Struct, frozen=True):
     """Calls of one answer of the model, what is tried in vain, how it ends, and what comes too late."""
 
     tools: tuple[str, ...]
-    in_vain: tuple[Deed, ...]
-    final: Deed
+    in_vain: tuple[ApprovalAction, ...]
+    final: ApprovalAction
     answers: tuple[int, ...]
     repeated: bool
     follow_up: bool
@@ -292,18 +295,18 @@ def decisions_of(batch: Batch, held: Sequence[str]) -> list[Decision]:
     ]
 
 
-def opposite(decision: Decision) -> Decision:
+def reverse_decision(decision: Decision) -> Decision:
     return deny(decision.call_id) if decision.approve else allow(decision.call_id)
 
 
-async def try_in_vain(rig: Rig, agent: Agent, deed: Deed, right: list[Decision]) -> None:
+async def try_in_vain(rig: Rig, agent: Agent, deed: ApprovalAction, right: list[Decision]) -> None:
     first = right[0]
     wrong = {
-        Deed.NAME_ANOTHER: [allow("nobody")],
-        Deed.LEAVE_ONE_OUT: right[1:] or [allow("nobody")],
-        Deed.CONTRADICT: [*right, opposite(first)],
+        ApprovalAction.NAME_ANOTHER: [allow("nobody")],
+        ApprovalAction.LEAVE_ONE_OUT: right[1:] or [allow("nobody")],
+        ApprovalAction.CONTRADICT: [*right, reverse_decision(first)],
     }
-    if deed is Deed.SPEAK:
+    if deed is ApprovalAction.SPEAK:
         with pytest.raises(PendingApproval):
             await rig.submit(agent)
     else:
@@ -313,15 +316,15 @@ async def try_in_vain(rig: Rig, agent: Agent, deed: Deed, right: list[Decision])
 
 async def let_expire(rig: Rig, agent: Agent, answered: list[Decision]) -> None:
     if answered:
-        await rig.ended(await submit(rig, agent, *answered, partial=True))
+        await rig.wait_for_end(await submit(rig, agent, *answered, partial=True))
     assert isinstance(rig.services.clock, MovableClock)
     rig.services.clock.advance(SOON_SECONDS)
     rig.services.bell.ring(DEADLINES)
-    assert (await rig.expiry()).stop_reason is StopReason.END_TURN
+    assert (await rig.wait_for_expiry()).stop_reason is StopReason.END_TURN
 
 
 @asynccontextmanager
-async def summarising(rig: Rig, agent: Agent) -> AsyncIterator[None]:
+async def while_summarising(rig: Rig, agent: Agent) -> AsyncIterator[None]:
     """A summary is written for as long as this lasts: an answer that is sent meanwhile is queued."""
     gate = rig.model.gate = asyncio.Event()
     rig.model.asked.clear()
@@ -339,29 +342,29 @@ async def answer_twice_at_once(rig: Rig, agent: Agent, right: list[Decision], mo
     assert won
     assert all(isinstance(item, Run | CallerError) for item in outcomes)
     for winner in won:
-        await rig.ended(winner)
+        await rig.wait_for_end(winner)
 
 
 async def answer_one_by_one(rig: Rig, agent: Agent, right: list[Decision]) -> None:
     for decision in right:
-        run = await rig.ended(await submit(rig, agent, decision, partial=True))
+        run = await rig.wait_for_end(await submit(rig, agent, decision, partial=True))
         with pytest.raises(Conflict, match="It was decided before"):
-            await submit(rig, agent, opposite(decision), partial=True)
+            await submit(rig, agent, reverse_decision(decision), partial=True)
     assert run.stop_reason is StopReason.END_TURN
 
 
 async def answer_while_queued(rig: Rig, agent: Agent, right: list[Decision]) -> None:
     first, *rest = right
-    async with summarising(rig, agent):
+    async with while_summarising(rig, agent):
         run = await submit(rig, agent, first, partial=True)
         with pytest.raises(Conflict, match=f"It was decided before: {first.call_id} was"):
-            await submit(rig, agent, opposite(first), partial=True)
+            await submit(rig, agent, reverse_decision(first), partial=True)
         for other in rest:
             with pytest.raises(Conflict, match=f"try again in a moment for .*{other.call_id}"):
                 await submit(rig, agent, other, partial=True)
-    run = await rig.ended(run)
+    run = await rig.wait_for_end(run)
     if rest:
-        run = await rig.ended(await submit(rig, agent, *rest))
+        run = await rig.wait_for_end(await submit(rig, agent, *rest))
     assert run.stop_reason is StopReason.END_TURN
 
 
@@ -370,19 +373,19 @@ async def answer_one_and_cancel(
 ) -> None:
     """By the id of the run that waits, or of the one that asked and has handed its calls on."""
     cancelled, queued = asked, batch.follow_up
-    async with summarising(rig, agent) if queued else nullcontext():
+    async with while_summarising(rig, agent) if queued else nullcontext():
         if len(right) > 1:
             run = await submit(rig, agent, right[0], partial=True)
             if not queued:
-                await rig.ended(run)
-            cancelled = run if batch.final is Deed.ANSWER_ONE_AND_CANCEL else asked
+                await rig.wait_for_end(run)
+            cancelled = run if batch.final is ApprovalAction.ANSWER_ONE_AND_CANCEL else asked
         ended = await runs.cancel(rig.services, ACTOR, cancelled.id)
     assert ended.status is RunStatus.CANCELLED
 
 
 async def cancel_while_queued(rig: Rig, agent: Agent, right: list[Decision]) -> None:
     started = list(rig.toolbox.started)
-    async with summarising(rig, agent):
+    async with while_summarising(rig, agent):
         run = await submit(rig, agent, *right, more="And hurry.")
         ended = await runs.cancel(rig.services, ACTOR, run.id)
     assert ended.status is RunStatus.CANCELLED
@@ -398,23 +401,23 @@ async def cancel_while_queued(rig: Rig, agent: Agent, right: list[Decision]) -> 
 async def finish(rig: Rig, agent: Agent, batch: Batch, run: Run, right: list[Decision]) -> None:
     more = "And hurry." if batch.follow_up else ""
     match batch.final:
-        case Deed.ANSWER:
+        case ApprovalAction.ANSWER:
             reply = await answer(rig, agent, *right, more=more)
             assert reply.ended.stop_reason is StopReason.END_TURN
-        case Deed.ANSWER_TWICE_AT_ONCE:
+        case ApprovalAction.ANSWER_TWICE_AT_ONCE:
             await answer_twice_at_once(rig, agent, right, more)
-        case Deed.ANSWER_ONE_BY_ONE:
+        case ApprovalAction.ANSWER_ONE_BY_ONE:
             await answer_one_by_one(rig, agent, right[::-1])
-        case Deed.ANSWER_WHILE_QUEUED:
+        case ApprovalAction.ANSWER_WHILE_QUEUED:
             await answer_while_queued(rig, agent, right)
-        case Deed.ANSWER_ONE_AND_CANCEL | Deed.ANSWER_ONE_AND_CANCEL_WHO_ASKED:
+        case ApprovalAction.ANSWER_ONE_AND_CANCEL | ApprovalAction.ANSWER_ONE_AND_CANCEL_WHO_ASKED:
             await answer_one_and_cancel(rig, agent, batch, run, right)
-        case Deed.CANCEL_WHILE_QUEUED:
+        case ApprovalAction.CANCEL_WHILE_QUEUED:
             await cancel_while_queued(rig, agent, right)
-        case Deed.LET_EXPIRE | Deed.ANSWER_ONE_AND_LET_EXPIRE:
-            answered = right[:1] if batch.final is Deed.ANSWER_ONE_AND_LET_EXPIRE else []
+        case ApprovalAction.LET_EXPIRE | ApprovalAction.ANSWER_ONE_AND_LET_EXPIRE:
+            answered = right[:1] if batch.final is ApprovalAction.ANSWER_ONE_AND_LET_EXPIRE else []
             await let_expire(rig, agent, answered if len(right) > 1 else [])
-        case Deed.CANCEL:
+        case ApprovalAction.CANCEL:
             assert (await runs.cancel(rig.services, ACTOR, run.id)).status is RunStatus.CANCELLED
         case _:
             await runs.remove(rig.services, ACTOR, run.id)
@@ -423,16 +426,40 @@ async def finish(rig: Rig, agent: Agent, batch: Batch, run: Run, right: list[Dec
 @pytest.mark.slow
 @given(history=st.lists(batches, min_size=1, max_size=3))
 @example(
-    history=[Batch(("ask", "look", "ask"), (), Deed.ANSWER_WHILE_QUEUED, (0, 2, 1, 0), True, False)]
+    history=[
+        Batch(
+            ("ask", "look", "ask"),
+            (),
+            ApprovalAction.ANSWER_WHILE_QUEUED,
+            (0, 2, 1, 0),
+            True,
+            False,
+        )
+    ]
 )
 @example(
     history=[
-        Batch(("ask", "look"), (), Deed.ANSWER_ONE_AND_CANCEL_WHO_ASKED, (0, 2), True, False),
-        Batch(("ask", "ask"), (), Deed.ANSWER_ONE_AND_CANCEL_WHO_ASKED, (0, 1), True, True),
-        Batch(("ask", "roll", "look"), (), Deed.CANCEL_WHILE_QUEUED, (1, 2), True, False),
+        Batch(
+            ("ask", "look"), (), ApprovalAction.ANSWER_ONE_AND_CANCEL_WHO_ASKED, (0, 2), True, False
+        ),
+        Batch(
+            ("ask", "ask"), (), ApprovalAction.ANSWER_ONE_AND_CANCEL_WHO_ASKED, (0, 1), True, True
+        ),
+        Batch(("ask", "roll", "look"), (), ApprovalAction.CANCEL_WHILE_QUEUED, (1, 2), True, False),
     ]
 )
-@example(history=[Batch(("roll", "ask"), (Deed.SPEAK,), Deed.DELETE, (0, 0, 0, 0), True, False)])
+@example(
+    history=[
+        Batch(
+            ("roll", "ask"),
+            (ApprovalAction.SPEAK,),
+            ApprovalAction.DELETE,
+            (0, 0, 0, 0),
+            True,
+            False,
+        )
+    ]
+)
 @settings(
     max_examples=60,
     deadline=None,
@@ -442,7 +469,7 @@ async def test_whatever_is_answered_the_agent_answers_the_next_message(
     store: SqliteStore, history: list[Batch]
 ) -> None:
     rig = Rig(store, clock=MovableClock())
-    async with lasting(rig) as agent, rig.working():
+    async with temporary_agent(rig) as agent, rig.run_worker():
         await rig.say(agent)
         for number, batch in enumerate(history):
             calls = [(f"c{number}{index}", tool) for index, tool in enumerate(batch.tools)]
@@ -472,7 +499,7 @@ async def _contradict(rig: Rig, agent: Agent, batch: Batch, right: list[Decision
     decided = batch.final not in NOBODY_ANSWERS
     decided |= batch.final in ONE_ANSWERED and len(right) > 1
     with pytest.raises(CallerError) as caught:
-        await submit(rig, agent, opposite(right[0]))
+        await submit(rig, agent, reverse_decision(right[0]))
     assert isinstance(caught.value, Conflict) == decided
     words = "It was decided before" if decided else "No tool call is currently awaiting approval"
     assert words in str(caught.value)

@@ -59,7 +59,7 @@ def allow(rig: Rig, allowed: AllowedAddresses, resolves_to: str = "127.0.0.1") -
 
 
 @asynccontextmanager
-async def delivering(rig: Rig, **options: Any) -> AsyncIterator[asyncio.Task[None]]:
+async def run_delivery(rig: Rig, **options: Any) -> AsyncIterator[asyncio.Task[None]]:
     quick = {"first_wait_seconds": 0.001, "timeout_seconds": WAIT_SECONDS} | options
     delivery = asyncio.create_task(CallbackDelivery(rig.services, callback_body, **quick).run())
     try:
@@ -69,12 +69,12 @@ async def delivering(rig: Rig, **options: Any) -> AsyncIterator[asyncio.Task[Non
         await asyncio.wait_for(asyncio.gather(delivery, return_exceptions=True), WAIT_SECONDS)
 
 
-async def finished(rig: Rig, url: str, agent: Agent | None = None) -> Run:
+async def run_with_callback(rig: Rig, url: str, agent: Agent | None = None) -> Run:
     run = await rig.submit(agent or await rig.make_agent(), callback_url=url)
-    return await rig.ended(run)
+    return await rig.wait_for_end(run)
 
 
-async def settled(rig: Rig, run: Run) -> CallbackOutcome:
+async def wait_for_outcome(rig: Rig, run: Run) -> CallbackOutcome:
     """What came of it, once nothing more is due."""
 
     def look(tx: Transaction) -> CallbackOutcome | None:
@@ -88,12 +88,14 @@ async def settled(rig: Rig, run: Run) -> CallbackOutcome:
     return outcome
 
 
-async def test_the_end_of_a_run_is_told_as_v1_tells_it(rig: Rig, receiver: Receiver) -> None:
+async def test_the_end_of_a_run_is_delivered_in_the_form_of_v1(
+    rig: Rig, receiver: Receiver
+) -> None:
     rig.model.script = [text_answer("Hello")]
-    async with rig.working(), delivering(rig):
-        run = await finished(rig, f"{receiver.url}/hook?who=me")
+    async with rig.run_worker(), run_delivery(rig):
+        run = await run_with_callback(rig, f"{receiver.url}/hook?who=me")
         heard = await receiver.next_request()
-        outcome = await settled(rig, run)
+        outcome = await wait_for_outcome(rig, run)
 
     body = json.loads(heard.body)
     assert (heard.method, heard.target) == ("POST", "/hook?who=me")
@@ -119,10 +121,10 @@ async def test_a_receiver_that_fails_is_tried_again_under_the_same_key(
     rig: Rig, receiver: Receiver
 ) -> None:
     receiver.answers = [CannedResponse(500), CannedResponse(503), CannedResponse(204)]
-    async with rig.working(), delivering(rig):
-        run = await finished(rig, receiver.url)
+    async with rig.run_worker(), run_delivery(rig):
+        run = await run_with_callback(rig, receiver.url)
         heard = [await receiver.next_request() for _ in range(3)]
-        outcome = await settled(rig, run)
+        outcome = await wait_for_outcome(rig, run)
 
     assert {item.headers["idempotency-key"] for item in heard} == {f"callback-{run.id}"}
     assert len({item.body for item in heard}) == 1
@@ -131,9 +133,9 @@ async def test_a_receiver_that_fails_is_tried_again_under_the_same_key(
 
 async def test_a_receiver_that_never_takes_it_is_given_up(rig: Rig, receiver: Receiver) -> None:
     receiver.answers = [CannedResponse(500)]
-    async with rig.working(), delivering(rig):
-        run = await finished(rig, receiver.url)
-        outcome = await settled(rig, run)
+    async with rig.run_worker(), run_delivery(rig):
+        run = await run_with_callback(rig, receiver.url)
+        outcome = await wait_for_outcome(rig, run)
 
     assert len(receiver.all_requests) == 3
     assert outcome.status_code == 500
@@ -143,28 +145,26 @@ async def test_a_receiver_that_never_takes_it_is_given_up(rig: Rig, receiver: Re
 
 async def test_a_redirect_is_not_followed(rig: Rig, receiver: Receiver) -> None:
     receiver.answers = [CannedResponse(307, {"Location": f"{receiver.url}/inside"})]
-    async with rig.working(), delivering(rig):
-        run = await finished(rig, f"{receiver.url}/hook")
-        outcome = await settled(rig, run)
+    async with rig.run_worker(), run_delivery(rig):
+        run = await run_with_callback(rig, f"{receiver.url}/hook")
+        outcome = await wait_for_outcome(rig, run)
 
     assert {item.target for item in receiver.all_requests} == {"/hook"}
     assert outcome.status_code == 307
     assert outcome.error is not None
 
 
-async def test_a_receiver_that_hangs_keeps_nobody_else_waiting(
-    rig: Rig, receiver: Receiver
-) -> None:
+async def test_a_receiver_that_hangs_delays_no_other_callback(rig: Rig, receiver: Receiver) -> None:
     """It has its few places, however many runs want to tell it something."""
-    async with run_receiver() as hanging, rig.working(), delivering(rig):
+    async with run_receiver() as hanging, rig.run_worker(), run_delivery(rig):
         hanging.answers = [None]
         agent = await rig.make_agent()
         url = f"http://hanging.example:{hanging.port}/"
         for _ in range(callbacks.MAX_CONCURRENT_PER_HOST + 2):
-            await finished(rig, url, agent)
+            await run_with_callback(rig, url, agent)
         for _ in range(callbacks.MAX_CONCURRENT_PER_HOST):
             await hanging.next_request()
-        run = await finished(rig, receiver.url, agent)
+        run = await run_with_callback(rig, receiver.url, agent)
         heard = await receiver.next_request()
 
     assert json.loads(heard.body)["run_id"] == run.id
@@ -175,17 +175,17 @@ async def test_an_answer_that_does_not_come_in_time_is_a_failure(
     rig: Rig, receiver: Receiver
 ) -> None:
     receiver.answers = [None]
-    async with rig.working(), delivering(rig, timeout_seconds=0.01):
-        run = await finished(rig, receiver.url)
-        outcome = await settled(rig, run)
+    async with rig.run_worker(), run_delivery(rig, timeout_seconds=0.01):
+        run = await run_with_callback(rig, receiver.url)
+        outcome = await wait_for_outcome(rig, run)
 
     assert (outcome.sent_at, outcome.status_code) == (None, None)
     assert outcome.error == "127.0.0.1 gave no answer within 0.01 s."
 
 
 async def test_the_receiver_can_know_who_sent_it(rig: Rig, receiver: Receiver) -> None:
-    async with rig.working(), delivering(rig, secret=SECRET):
-        await finished(rig, receiver.url)
+    async with rig.run_worker(), run_delivery(rig, secret=SECRET):
+        await run_with_callback(rig, receiver.url)
         heard = await receiver.next_request()
 
     key, sent_at = heard.headers["webhook-id"], heard.headers["webhook-timestamp"]
@@ -196,18 +196,18 @@ async def test_the_receiver_can_know_who_sent_it(rig: Rig, receiver: Receiver) -
 
 
 async def test_without_a_secret_nothing_is_signed(rig: Rig, receiver: Receiver) -> None:
-    async with rig.working(), delivering(rig):
-        await finished(rig, receiver.url)
+    async with rig.run_worker(), run_delivery(rig):
+        await run_with_callback(rig, receiver.url)
         heard = await receiver.next_request()
 
     assert "webhook-signature" not in heard.headers
 
 
-async def test_a_run_that_waits_for_a_person_is_told_of(rig: Rig, receiver: Receiver) -> None:
+async def test_a_run_that_waits_for_a_person_is_delivered(rig: Rig, receiver: Receiver) -> None:
     rig.model.script = [call_answer(("call-1", "careful"))]
     agent = await rig.make_agent("careful", rules=(RequiresApproval(tool_name="careful"),))
-    async with rig.working(), delivering(rig):
-        await finished(rig, receiver.url, agent)
+    async with rig.run_worker(), run_delivery(rig):
+        await run_with_callback(rig, receiver.url, agent)
         body = json.loads((await receiver.next_request()).body)
 
     result = body["metadata"]["result"]
@@ -218,8 +218,8 @@ async def test_a_run_that_waits_for_a_person_is_told_of(rig: Rig, receiver: Rece
 
 async def test_a_run_that_failed_says_why(rig: Rig, receiver: Receiver) -> None:
     rig.model.script = [ModelRateLimited("slow down")]
-    async with rig.working(), delivering(rig):
-        await finished(rig, receiver.url)
+    async with rig.run_worker(), run_delivery(rig):
+        await run_with_callback(rig, receiver.url)
         body = json.loads((await receiver.next_request()).body)
 
     assert body["status"] == "failed"
@@ -227,22 +227,26 @@ async def test_a_run_that_failed_says_why(rig: Rig, receiver: Receiver) -> None:
     assert body["metadata"]["result"]["messages"] == []
 
 
-async def test_a_run_that_is_cancelled_in_line_is_told_of(rig: Rig, receiver: Receiver) -> None:
+async def test_a_run_that_is_cancelled_in_the_queue_is_delivered(
+    rig: Rig, receiver: Receiver
+) -> None:
     run = await rig.submit(await rig.make_agent(), callback_url=receiver.url)
-    async with delivering(rig):
+    async with run_delivery(rig):
         await runs.cancel(rig.services, ACTOR, run.id)
         body = json.loads((await receiver.next_request()).body)
 
     assert (body["run_id"], body["status"]) == (run.id, "cancelled")
 
 
-async def test_what_a_dead_process_left_is_told_by_the_next(rig: Rig, receiver: Receiver) -> None:
-    async with rig.working():
-        run = await finished(rig, receiver.url)
+async def test_callbacks_of_a_dead_process_are_delivered_by_the_next(
+    rig: Rig, receiver: Receiver
+) -> None:
+    async with rig.run_worker():
+        run = await run_with_callback(rig, receiver.url)
     later = Rig(rig.services.store)
     allow(later, parse_allowed(["127.0.0.1"]))
 
-    async with delivering(later):
+    async with run_delivery(later):
         heard = await receiver.next_request()
 
     assert json.loads(heard.body)["run_id"] == run.id
@@ -257,12 +261,12 @@ async def test_of_several_processes_one_tells(
     for rig in (one, other):
         allow(rig, parse_allowed(["127.0.0.1"]))
     agent = await one.make_agent()
-    async with one.working():
-        ended = [await finished(one, receiver.url, agent) for _ in range(8)]
+    async with one.run_worker():
+        ended = [await run_with_callback(one, receiver.url, agent) for _ in range(8)]
 
-    async with delivering(one), delivering(other):
+    async with run_delivery(one), run_delivery(other):
         heard = [json.loads((await receiver.next_request()).body)["run_id"] for _ in range(8)]
-        await settled(one, ended[0])
+        await wait_for_outcome(one, ended[0])
     await store.close()
 
     assert sorted(heard) == sorted(run.id for run in ended)
@@ -271,23 +275,23 @@ async def test_of_several_processes_one_tells(
 
 async def test_a_stop_gives_back_what_is_under_way(rig: Rig, receiver: Receiver) -> None:
     receiver.answers = [None, CannedResponse()]
-    async with rig.working():
-        async with delivering(rig):
-            run = await finished(rig, receiver.url)
+    async with rig.run_worker():
+        async with run_delivery(rig):
+            run = await run_with_callback(rig, receiver.url)
             await receiver.next_request()
-        async with delivering(rig):
+        async with run_delivery(rig):
             await receiver.next_request()
-            outcome = await settled(rig, run)
+            outcome = await wait_for_outcome(rig, run)
 
     assert outcome.status_code == 200
 
 
-async def test_a_name_that_turns_out_to_be_private_is_not_told(rig: Rig) -> None:
+async def test_a_name_that_resolves_to_a_private_address_gets_no_callback(rig: Rig) -> None:
     """What was public when it was sent may stand for something else later; trying again would not help."""
     allow(rig, AllowedAddresses(), resolves_to="169.254.169.254")
-    async with rig.working(), delivering(rig):
-        run = await finished(rig, "http://rebound.example/latest/meta-data")
-        outcome = await settled(rig, run)
+    async with rig.run_worker(), run_delivery(rig):
+        run = await run_with_callback(rig, "http://rebound.example/latest/meta-data")
+        outcome = await wait_for_outcome(rig, run)
 
     assert outcome.sent_at is None
     assert outcome.error is not None
@@ -303,7 +307,9 @@ async def test_an_address_that_is_evidently_private_is_refused_with_the_message(
     assert list(await rig.read(lambda tx: tx.runs.list_live())) == []
 
 
-async def test_a_body_that_cannot_be_made_harms_nobody(rig: Rig, receiver: Receiver) -> None:
+async def test_a_body_that_cannot_be_built_stops_no_other_callback(
+    rig: Rig, receiver: Receiver
+) -> None:
     agent = await rig.make_agent()
 
     def broken_for_one(run: Run, *rest: Any) -> bytes:
@@ -311,13 +317,13 @@ async def test_a_body_that_cannot_be_made_harms_nobody(rig: Rig, receiver: Recei
             raise ValueError(run.id)
         return callback_body(run, *rest)
 
-    async with rig.working():
-        broken = await finished(rig, receiver.url, agent)
-        whole = await finished(rig, receiver.url, agent)
+    async with rig.run_worker():
+        broken = await run_with_callback(rig, receiver.url, agent)
+        whole = await run_with_callback(rig, receiver.url, agent)
         delivery = CallbackDelivery(rig.services, broken_for_one, first_wait_seconds=0.001)
         working = asyncio.create_task(delivery.run())
         heard = await receiver.next_request()
-        outcome = await settled(rig, broken)
+        outcome = await wait_for_outcome(rig, broken)
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
 
@@ -335,17 +341,19 @@ async def test_waits_grow_and_are_not_alike(rig: Rig) -> None:
     assert len(set(waits[0])) > 1
 
 
-async def test_a_run_that_cannot_be_read_harms_nobody(rig: Rig, receiver: Receiver) -> None:
+async def test_a_run_that_cannot_be_read_stops_no_other_callback(
+    rig: Rig, receiver: Receiver
+) -> None:
     agent = await rig.make_agent()
-    async with rig.working():
-        broken = await finished(rig, receiver.url, agent)
-        whole = await finished(rig, receiver.url, agent)
+    async with rig.run_worker():
+        broken = await run_with_callback(rig, receiver.url, agent)
+        whole = await run_with_callback(rig, receiver.url, agent)
     lost = structs.replace(broken, last_event_seq=broken.last_event_seq + 9)
     await rig.services.store.write(lambda tx: tx.runs.save(lost))
 
-    async with delivering(rig) as delivery:
+    async with run_delivery(rig) as delivery:
         heard = await receiver.next_request()
-        outcome = await settled(rig, broken)
+        outcome = await wait_for_outcome(rig, broken)
         still_delivers = not delivery.done()
 
     assert json.loads(heard.body)["run_id"] == whole.id

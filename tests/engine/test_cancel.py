@@ -34,8 +34,8 @@ async def test_a_run_is_cancelled_before_anybody_took_it(rig: Rig) -> None:
     agent = await rig.make_agent()
     run = await rig.submit(agent)
     await runs.cancel(rig.services, ACTOR, run.id, reason="changed my mind")
-    async with rig.working():
-        ended = await rig.ended(run)
+    async with rig.run_worker():
+        ended = await rig.wait_for_end(run)
     assert ended.cancellation is not None
     assert (ended.cancellation.phase, ended.cancellation.reason) == ("queue", "changed my mind")
     assert await texts_in(rig, agent) == []
@@ -46,13 +46,13 @@ async def test_a_run_is_cancelled_before_anybody_took_it(rig: Rig) -> None:
 async def test_a_run_that_waits_for_its_turn_is_cancelled_at_once(rig: Rig) -> None:
     agent = await rig.make_agent()
     use_model(rig, HangingModel())
-    async with rig.working():
+    async with rig.run_worker():
         first = await rig.submit(agent, "one")
         second = await rig.submit(agent, "two")
         await runs.cancel(rig.services, ACTOR, second.id)
-        assert (await rig.ended(second)).status is RunStatus.CANCELLED
+        assert (await rig.wait_for_end(second)).status is RunStatus.CANCELLED
         await runs.cancel(rig.services, ACTOR, first.id)
-        await rig.ended(first)
+        await rig.wait_for_end(first)
     await assert_cancelled(rig, agent, second)
 
 
@@ -60,11 +60,11 @@ async def test_before_the_first_token_nothing_is_stored(rig: Rig) -> None:
     agent = await rig.make_agent()
     model = HangingModel()
     use_model(rig, model)
-    async with rig.working():
+    async with rig.run_worker():
         run = await rig.submit(agent)
         await wait_until_set(model.silent)
         await runs.cancel(rig.services, ACTOR, run.id)
-        await rig.ended(run)
+        await rig.wait_for_end(run)
         assert model.hung_up.is_set()
     assert await texts_in(rig, agent) == []
     (step,) = await steps_of(rig, run)
@@ -77,7 +77,7 @@ async def test_the_partial_text_stays_in_the_history(rig: Rig, stream_tokens: bo
     agent = await rig.make_agent()
     model = HangingModel(ThinkingDelta("hm"), TextDelta("Once upon"), TextDelta(" a time"))
     use_model(rig, model)
-    async with rig.working():
+    async with rig.run_worker():
         run = await rig.submit(agent, "a story", stream_tokens=stream_tokens)
         await wait_until_set(model.silent)
         await runs.cancel(rig.services, ACTOR, run.id)
@@ -101,11 +101,11 @@ async def test_an_incomplete_call_is_dropped_and_a_complete_one_was_not_started(
     deltas = (ToolCallDelta("c1", "roll", "{}"), ToolCallDelta("c2", "flip", '{"ha'))
     model = HangingModel(*deltas)
     use_model(rig, model)
-    async with rig.working():
+    async with rig.run_worker():
         run = await rig.submit(agent)
         await wait_until_set(model.silent)
         await runs.cancel(rig.services, ACTOR, run.id)
-        await rig.ended(run)
+        await rig.wait_for_end(run)
     (*_, answer, results) = await rig.context(agent)
     assert [call.id for call in answer.tool_calls] == ["c1"]
     assert [item.outcome for item in results.tool_returns] == [Outcome.NOT_STARTED]
@@ -118,11 +118,11 @@ async def test_each_call_gets_the_outcome_that_is_true_of_it(rig: Rig) -> None:
     toolbox = HangingToolbox()
     rig.services = replace(rig.services, toolbox=toolbox)
     rig.model.script = [call_answer(("c1", "slow_a"), ("c2", "slow_hang"), ("c3", "slow_c"))]
-    async with rig.working():
+    async with rig.run_worker():
         run = await rig.submit(agent)
         await wait_until_set(toolbox.hanging)
         await runs.cancel(rig.services, ACTOR, run.id)
-        await rig.ended(run)
+        await rig.wait_for_end(run)
     results = (await rig.context(agent))[-1].tool_returns
     assert {item.call_id: item.outcome for item in results} == {
         "c1": Outcome.FINISHED,
@@ -140,11 +140,11 @@ async def test_tools_that_run_side_by_side_are_all_killed(rig: Rig) -> None:
     toolbox = HangingToolbox()
     rig.services = replace(rig.services, toolbox=toolbox)
     rig.model.script = [call_answer(("c1", "fast_hang_a"), ("c2", "fast_hang_b"))]
-    async with rig.working():
+    async with rig.run_worker():
         run = await rig.submit(agent)
         await wait_until_set(toolbox.hanging)
         await runs.cancel(rig.services, ACTOR, run.id)
-        await rig.ended(run)
+        await rig.wait_for_end(run)
     assert sorted(toolbox.killed) == ["c1", "c2"]
     await assert_cancelled(rig, agent, run)
 
@@ -171,15 +171,15 @@ async def test_a_cancel_that_falls_between_two_steps_wins_over_what_was_not_comm
     use_model(rig, CancellingModel())
     rig.model.script = [text_answer("The end.")]
     run = await rig.submit(agent)
-    async with rig.working():
-        await rig.ended(run)
+    async with rig.run_worker():
+        await rig.wait_for_end(run)
     assert await texts_in(rig, agent) == [(Role.USER, "Hi"), (Role.ASSISTANT, "The end.")]
     await assert_cancelled(rig, agent, run)
 
 
 async def test_cancelling_a_run_that_is_over_changes_nothing(rig: Rig) -> None:
     agent = await rig.make_agent()
-    async with rig.working():
+    async with rig.run_worker():
         reply = await rig.say(agent)
         after = await runs.cancel(rig.services, ACTOR, reply.run.id)
     assert after.status is RunStatus.COMPLETED
@@ -190,12 +190,12 @@ async def test_cancelling_twice_is_harmless(rig: Rig) -> None:
     agent = await rig.make_agent()
     model = HangingModel(TextDelta("Well"))
     use_model(rig, model)
-    async with rig.working():
+    async with rig.run_worker():
         run = await rig.submit(agent)
         await wait_until_set(model.silent)
         both = [runs.cancel(rig.services, ACTOR, run.id, reason=reason) for reason in ("a", "b")]
         await asyncio.gather(*both)
-        await rig.ended(run)
+        await rig.wait_for_end(run)
     ended = await assert_cancelled(rig, agent, run)
     assert ended.cancellation is not None
     assert ended.cancellation.reason == "a"
@@ -216,11 +216,11 @@ async def test_a_roll_back_makes_the_thread_forget_but_the_rows_stay(rig: Rig) -
     agent = await rig.make_agent()
     model = HangingModel(TextDelta("Once upon"))
     use_model(rig, model)
-    async with rig.working():
+    async with rig.run_worker():
         run = await rig.submit(agent, "a story")
         await wait_until_set(model.silent)
         await runs.cancel(rig.services, ACTOR, run.id, action=Action.ROLLBACK)
-        await rig.ended(run)
+        await rig.wait_for_end(run)
     assert await texts_in(rig, agent) == []
     page = Page(limit=10)
     rows = await rig.read(lambda tx: tx.messages.list(ACTOR.organization_id, page, run_id=run.id))
@@ -238,11 +238,11 @@ async def test_a_cancel_from_another_process_reaches_the_run(rig: Rig) -> None:
     agent = await rig.make_agent()
     model = HangingModel(TextDelta("Once upon"))
     use_model(rig, model)
-    async with rig.working():
+    async with rig.run_worker():
         run = await rig.submit(agent)
         await wait_until_set(model.silent)
         seen = await runs.cancel(elsewhere.services, ACTOR, run.id, reason="from afar")
         assert seen.status is RunStatus.CANCELLED
         assert model.hung_up.is_set()
-        await rig.ended(run)
+        await rig.wait_for_end(run)
     await assert_cancelled(rig, agent, run)

@@ -34,11 +34,11 @@ from holdfast.usecases import runs
 T = TypeVar("T")
 
 
-async def cancelled_after(rig: Rig, agent: Agent, *events: ModelEvent) -> tuple[Run, Message]:
+async def cancel_after(rig: Rig, agent: Agent, *events: ModelEvent) -> tuple[Run, Message]:
     """A run that was cancelled when the model had said so much, and the row that is left of it."""
     model = HangingModel(*events)
     use_model(rig, model)
-    async with rig.working():
+    async with rig.run_worker():
         run = await rig.submit(agent, stream_tokens=True)
         await wait_until_set(model.silent)
         await runs.cancel(rig.services, ACTOR, run.id)
@@ -46,7 +46,7 @@ async def cancelled_after(rig: Rig, agent: Agent, *events: ModelEvent) -> tuple[
     return run, rows[-1]
 
 
-async def test_a_second_strike_while_the_effect_winds_down_does_no_harm() -> None:
+async def test_a_second_trigger_while_the_effect_stops_does_no_harm() -> None:
     interruption = Interruption()
     open_now, winding_down, wound_down = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
@@ -76,12 +76,12 @@ async def test_cancelling_again_while_the_provider_hangs_up_leaves_the_worker_al
     hanging_up, hung_up, struck_again = asyncio.Event(), asyncio.Event(), asyncio.Event()
     strike = Interruption.trigger
 
-    def noted(interruption: Interruption) -> None:
+    def record_trigger(interruption: Interruption) -> None:
         if hanging_up.is_set():
             struck_again.set()
         strike(interruption)
 
-    monkeypatch.setattr(Interruption, "trigger", noted)
+    monkeypatch.setattr(Interruption, "trigger", record_trigger)
 
     class SlowToHangUp(HangingModel):
         @asynccontextmanager
@@ -94,7 +94,7 @@ async def test_cancelling_again_while_the_provider_hangs_up_leaves_the_worker_al
 
     model = SlowToHangUp(TextDelta("Well"))
     use_model(rig, model)
-    async with rig.working():
+    async with rig.run_worker():
         run = await rig.submit(agent)
         await wait_until_set(model.silent)
         first = asyncio.create_task(runs.cancel(rig.services, ACTOR, run.id))
@@ -105,7 +105,7 @@ async def test_cancelling_again_while_the_provider_hangs_up_leaves_the_worker_al
         hung_up.set()
         await asyncio.wait_for(asyncio.gather(first, second), WAIT_SECONDS)
         use_model(rig, ScriptedModel())
-        await rig.ended(run)
+        await rig.wait_for_end(run)
     await assert_cancelled(rig, agent, run)
 
 
@@ -114,7 +114,7 @@ async def test_the_receipt_says_of_each_call_what_its_result_says(rig: Rig) -> N
     toolbox = HangingToolbox()
     rig.services = replace(rig.services, toolbox=toolbox)
     rig.model.script = [call_answer(("c1", "slow_a"), ("c2", "slow_hang"), ("c3", "slow_c"))]
-    async with rig.working():
+    async with rig.run_worker():
         run = await rig.submit(agent)
         await wait_until_set(toolbox.hanging)
         ended = await runs.cancel(rig.services, ACTOR, run.id)
@@ -126,7 +126,7 @@ async def test_the_receipt_says_of_each_call_what_its_result_says(rig: Rig) -> N
     }
 
 
-class SlowOnRecord:
+class SlowSaveStore:
     """Lets nothing be put on record before the gate is open; whoever goes away changes nothing."""
 
     def __init__(self, store: Store, gate: asyncio.Event) -> None:
@@ -137,7 +137,7 @@ class SlowOnRecord:
     async def write(self, work: Callable[[Transaction], T]) -> T:
         if "_save_result" not in getattr(work, "__qualname__", ""):
             return await self._store.write(work)
-        task = asyncio.create_task(self._late(work))
+        task = asyncio.create_task(self._write_when_open(work))
         return await asyncio.shield(task)
 
     async def read(self, work: Callable[[Transaction], T]) -> T:
@@ -145,7 +145,7 @@ class SlowOnRecord:
 
     async def close(self) -> None: ...
 
-    async def _late(self, work: Callable[[Transaction], T]) -> T:
+    async def _write_when_open(self, work: Callable[[Transaction], T]) -> T:
         self.waiting.set()
         await self._gate.wait()
         return await self._store.write(work)
@@ -157,10 +157,10 @@ async def test_a_result_that_is_being_put_on_record_is_kept_and_comes_before_the
     """Else it would be written after its call was closed, and the thread would wait for it for ever."""
     agent = await rig.make_agent("slow_a", "slow_b")
     gate = asyncio.Event()
-    store = SlowOnRecord(rig.services.store, gate)
+    store = SlowSaveStore(rig.services.store, gate)
     rig.services = replace(rig.services, store=store)
     rig.model.script = [call_answer(("c1", "slow_a"), ("c2", "slow_b"))]
-    async with rig.working():
+    async with rig.run_worker():
         run = await rig.submit(agent)
         await wait_until_set(store.waiting)
         cancelling = asyncio.create_task(runs.cancel(rig.services, ACTOR, run.id))
@@ -172,15 +172,15 @@ async def test_a_result_that_is_being_put_on_record_is_kept_and_comes_before_the
     assert await rig.read(lambda tx: tx.calls.list_open(agent.id)) == []
 
 
-class StruckToolbox(HangingToolbox):
+class CancellingToolbox(HangingToolbox):
     """Is struck after a tool has returned and before anybody could take its result."""
 
-    strike: Callable[[str], None]
+    trigger: Callable[[str], None]
 
     async def run(self, tool: Tool, planned: PlannedCall, context: ToolContext) -> ToolReturn:
         result = await super().run(tool, planned, context)
         await self.services.store.write(lambda tx: _mark(tx, context.run_id or ""))
-        self.strike(context.run_id or "")
+        self.trigger(context.run_id or "")
         return result
 
     def __init__(self, services: Services) -> None:
@@ -196,13 +196,13 @@ def _mark(tx: Transaction, run_id: str) -> None:
 
 async def test_the_result_of_a_tool_that_has_returned_is_kept(rig: Rig) -> None:
     agent = await rig.make_agent("fast_a")
-    toolbox = StruckToolbox(rig.services)
+    toolbox = CancellingToolbox(rig.services)
     rig.services = replace(rig.services, toolbox=toolbox)
     rig.model.script = [call_answer(("c1", "fast_a"))]
     worker = Worker(rig.services)
-    toolbox.strike = lambda run_id: worker._live[run_id].trigger()
+    toolbox.trigger = lambda run_id: worker._live[run_id].trigger()
     task = asyncio.create_task(worker.run())
-    ended = await rig.ended(await rig.submit(agent))
+    ended = await rig.wait_for_end(await rig.submit(agent))
     task.cancel()
     await asyncio.wait([task])
     assert ended.cancellation is not None
@@ -213,7 +213,7 @@ async def test_the_result_of_a_tool_that_has_returned_is_kept(rig: Rig) -> None:
 async def test_a_hidden_thought_keeps_its_place_in_what_is_left(rig: Rig) -> None:
     agent = await rig.make_agent()
     hidden = HiddenThinking(redacted=True, data="sealed")
-    run, row = await cancelled_after(rig, agent, hidden, TextDelta("Once"))
+    run, row = await cancel_after(rig, agent, hidden, TextDelta("Once"))
     told = [
         (fact.message_id, fact.piece)
         for fact in await facts_of(rig, run)
@@ -231,15 +231,15 @@ async def test_calls_that_come_side_by_side_are_kept_whole_or_not_at_all(rig: Ri
         ToolCallDelta("c1", "roll", ": 1}"),
         ToolCallDelta("c2", "flip", '"b'),
     ]
-    run, row = await cancelled_after(rig, agent, *deltas)
+    run, row = await cancel_after(rig, agent, *deltas)
     assert [(call.id, call.arguments) for call in row.tool_calls] == [("c1", '{"a": 1}')]
     await assert_cancelled(rig, agent, run)
 
 
-async def test_of_a_second_call_that_nobody_wanted_nothing_is_left(rig: Rig) -> None:
+async def test_nothing_is_left_of_a_second_call_that_was_not_requested(rig: Rig) -> None:
     agent = await rig.make_agent("roll", "flip", parallel=False)
     deltas = [ToolCallDelta("c1", "roll", "{}"), ToolCallDelta("c2", "flip", "{}")]
-    run, row = await cancelled_after(rig, agent, *deltas, TextDelta("so"))
+    run, row = await cancel_after(rig, agent, *deltas, TextDelta("so"))
     assert [call.id for call in row.tool_calls] == ["c1"]
     shown = [fact for fact in await facts_of(rig, run) if isinstance(fact, CallStreamed)]
     assert {fact.call_id for fact in shown} == {"c1"}

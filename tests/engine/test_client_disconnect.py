@@ -45,7 +45,7 @@ class GatedStore:
     async def close(self) -> None: ...
 
 
-async def gone(task: asyncio.Task[object], store: GatedStore) -> None:
+async def disconnect_after_commit(task: asyncio.Task[object], store: GatedStore) -> None:
     """Its caller goes away after the commit and before it has heard of it."""
     await wait_until_set(store.committed)
     task.cancel()
@@ -58,13 +58,13 @@ async def test_a_message_is_answered_though_its_sender_went_away(rig: Rig) -> No
     store = GatedStore(rig.services.store)
     sender = Rig(rig.services.store)
     sender.services = replace(rig.services, store=store)
-    async with rig.working():
+    async with rig.run_worker():
         # The worker has looked for what was left behind before this one comes.
         await rig.say(agent)
-        await gone(asyncio.create_task(sender.submit(agent)), store)
+        await disconnect_after_commit(asyncio.create_task(sender.submit(agent)), store)
         query = RunQuery(page=Page(limit=10), agent_ids=(agent.id,))
         for run in await runs.list_runs(rig.services, ACTOR, query):
-            assert (await rig.ended(run)).status is RunStatus.COMPLETED
+            assert (await rig.wait_for_end(run)).status is RunStatus.COMPLETED
 
 
 async def test_a_run_is_stopped_though_the_one_who_cancelled_it_went_away(rig: Rig) -> None:
@@ -72,15 +72,17 @@ async def test_a_run_is_stopped_though_the_one_who_cancelled_it_went_away(rig: R
     model = HangingModel()
     use_model(rig, model)
     store = GatedStore(rig.services.store)
-    async with rig.working():
+    async with rig.run_worker():
         run = await rig.submit(agent)
         await wait_until_set(model.silent)
         services = replace(rig.services, store=store)
-        await gone(asyncio.create_task(runs.cancel(services, ACTOR, run.id)), store)
-        assert (await rig.ended(run)).status is RunStatus.CANCELLED
+        await disconnect_after_commit(
+            asyncio.create_task(runs.cancel(services, ACTOR, run.id)), store
+        )
+        assert (await rig.wait_for_end(run)).status is RunStatus.CANCELLED
 
 
-class ShakyStore:
+class FailingStore:
     """Out of reach for one write, or for those that do this."""
 
     def __init__(self, store: Store, *, doing: str = "nothing") -> None:
@@ -88,7 +90,7 @@ class ShakyStore:
         self._doing = doing
         self._left = -2
 
-    def fails_after(self, writes: int) -> None:
+    def fail_after(self, writes: int) -> None:
         self._left = writes
 
     async def write(self, work: Callable[[Transaction], T]) -> T:
@@ -108,34 +110,36 @@ async def test_a_run_that_could_not_be_claimed_at_once_is_claimed_later(
 ) -> None:
     monkeypatch.setattr(worker, "STORE_RETRY_SECONDS", 0)
     agent = await rig.make_agent()
-    store = ShakyStore(rig.services.store)
+    store = FailingStore(rig.services.store)
     rig.services = replace(rig.services, store=store)
-    async with rig.working():
+    async with rig.run_worker():
         await rig.say(agent)
-        store.fails_after(1)
+        store.fail_after(1)
         run = await rig.submit(agent)
-        assert (await rig.ended(run)).status is RunStatus.COMPLETED
+        assert (await rig.wait_for_end(run)).status is RunStatus.COMPLETED
 
 
 async def test_a_send_that_cannot_be_taken_back_keeps_its_turn(rig: Rig) -> None:
     agent = await rig.make_agent()
-    shaky = ShakyStore(rig.services.store, doing="_withdraw")
+    shaky = FailingStore(rig.services.store, doing="_withdraw")
     rig.services = replace(rig.services, store=shaky, limits=Limits(busy_wait_seconds=0))
     rig.model.gate = asyncio.Event()
-    async with rig.working():
+    async with rig.run_worker():
         first, second = await rig.submit(agent), await rig.submit(agent)
         with pytest.raises(StoreUnavailable):
             await messages.wait_for_turn(rig.services, second)
         rig.model.gate.set()
         for run in (first, second):
-            assert (await rig.ended(run)).status is RunStatus.COMPLETED
+            assert (await rig.wait_for_end(run)).status is RunStatus.COMPLETED
 
 
 async def test_a_result_that_cannot_be_put_on_record_is_written_with_the_others(rig: Rig) -> None:
     agent = await rig.make_agent("slow_a", "slow_b")
-    rig.services = replace(rig.services, store=ShakyStore(rig.services.store, doing="_save_result"))
+    rig.services = replace(
+        rig.services, store=FailingStore(rig.services.store, doing="_save_result")
+    )
     rig.model.script = [call_answer(("c1", "slow_a"), ("c2", "slow_b"))]
-    async with rig.working():
+    async with rig.run_worker():
         reply = await rig.say(agent)
     assert reply.ended.status is RunStatus.COMPLETED
     (row,) = [row for row in await rig.context(agent) if row.role is Role.TOOL]
@@ -148,7 +152,7 @@ async def test_new_messages_wait_behind_what_a_dead_process_left(store: SqliteSt
     first.model.script = [call_answer(("c1", "hang"))]
     toolbox = HangingToolbox()
     first.services = replace(first.services, toolbox=toolbox)
-    async with first.working():
+    async with first.run_worker():
         interrupted = await first.submit(agent, "one")
         await wait_until_set(toolbox.hanging)
     at_work = Worker(second.services)
@@ -156,7 +160,7 @@ async def test_new_messages_wait_behind_what_a_dead_process_left(store: SqliteSt
     new = await second.submit(agent, "two")
     task = asyncio.create_task(at_work.run())
     for run in (interrupted, new):
-        assert (await second.ended(run)).status is RunStatus.COMPLETED
+        assert (await second.wait_for_end(run)).status is RunStatus.COMPLETED
     task.cancel()
     await asyncio.wait([task])
     assert [row.text for row in await second.context(agent) if row.role is Role.USER] == [

@@ -13,7 +13,7 @@ async def test_a_step_and_its_run_know_what_they_cost(rig: Rig) -> None:
     rig.prices.price = PRICE
     rig.model.script = [call_answer(("call-1", "tool")), text_answer()]
     agent = await rig.make_agent("tool")
-    async with rig.working():
+    async with rig.run_worker():
         reply = await rig.say(agent)
 
     query = StepQuery(page=Page(limit=10), run_id=reply.run.id)
@@ -27,7 +27,7 @@ async def test_a_step_and_its_run_know_what_they_cost(rig: Rig) -> None:
 
 async def test_steps_without_a_known_price_are_counted_and_not_guessed(rig: Rig) -> None:
     agent, other = await rig.make_agent(), await rig.make_agent()
-    async with rig.working():
+    async with rig.run_worker():
         await rig.say(agent)
         silent = await rig.read(
             lambda tx: tx.steps.sum_costs(

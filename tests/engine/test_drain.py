@@ -19,24 +19,24 @@ from holdfast.usecases import messages, runs
 LONG_SECONDS = 3_600.0
 
 
-class Duty:
+class RunningWorker:
     """A worker that a test can dismiss."""
 
     def __init__(self, rig: Rig) -> None:
         self.worker = Worker(rig.services)
         self.task = asyncio.create_task(self.worker.run())
 
-    async def drained(self, seconds: float) -> None:
+    async def drain(self, seconds: float) -> None:
         self.worker.drain(seconds)
-        await self.over()
+        await self.wait_for_end()
 
-    async def over(self) -> None:
+    async def wait_for_end(self) -> None:
         await asyncio.wait_for(self.task, WAIT_SECONDS)
 
 
 @asynccontextmanager
-async def on_duty(rig: Rig) -> AsyncIterator[Duty]:
-    duty = Duty(rig)
+async def run_worker(rig: Rig) -> AsyncIterator[RunningWorker]:
+    duty = RunningWorker(rig)
     try:
         yield duty
     finally:
@@ -44,15 +44,15 @@ async def on_duty(rig: Rig) -> AsyncIterator[Duty]:
         await asyncio.wait([duty.task], timeout=WAIT_SECONDS)
 
 
-async def within(awaited: asyncio.Event) -> None:
-    await asyncio.wait_for(awaited.wait(), WAIT_SECONDS)
+async def wait_for_event(event: asyncio.Event) -> None:
+    await asyncio.wait_for(event.wait(), WAIT_SECONDS)
 
 
 async def status_of(rig: Rig, run: Run) -> RunStatus:
     return (await rig.read(lambda tx: tx.runs.get(ACTOR.organization_id, run.id))).status
 
 
-async def told(rig: Rig, run: Run, after: int = 0) -> list[Event]:
+async def read_events(rig: Rig, run: Run, after: int = 0) -> list[Event]:
     async with asyncio.timeout(WAIT_SECONDS):
         return [
             event async for batch in rig.services.events.follow(run.id, after) for event in batch
@@ -60,20 +60,20 @@ async def told(rig: Rig, run: Run, after: int = 0) -> list[Event]:
 
 
 async def test_a_worker_without_runs_leaves_at_once(rig: Rig) -> None:
-    async with on_duty(rig) as duty:
-        await duty.drained(LONG_SECONDS)
+    async with run_worker(rig) as duty:
+        await duty.drain(LONG_SECONDS)
 
 
 async def test_a_run_that_ends_in_time_is_completed(rig: Rig) -> None:
     agent = await rig.make_agent("roll")
     rig.model.script = [call_answer(("c1", "roll")), text_answer("Four.")]
     rig.toolbox.gate = asyncio.Event()
-    async with on_duty(rig) as duty:
+    async with run_worker(rig) as duty:
         run = await rig.submit(agent)
-        await within(rig.toolbox.running)
+        await wait_for_event(rig.toolbox.running)
         duty.worker.drain(LONG_SECONDS)
         rig.toolbox.gate.set()
-        await duty.over()
+        await duty.wait_for_end()
 
     assert await status_of(rig, run) is RunStatus.COMPLETED
     assert [row.text for row in await rig.context(agent)][-1] == "Four."
@@ -86,14 +86,14 @@ async def test_a_run_that_does_not_end_in_time_is_left_to_the_next_worker(
     agent = await first.make_agent("roll")
     first.model.script = [call_answer(("c1", "roll"))]
     first.toolbox.gate = asyncio.Event()
-    async with on_duty(first) as duty:
+    async with run_worker(first) as duty:
         run = await first.submit(agent)
-        await within(first.toolbox.running)
-        await duty.drained(0)
+        await wait_for_event(first.toolbox.running)
+        await duty.drain(0)
     assert await status_of(first, run) is RunStatus.RUNNING
 
-    async with second.working():
-        assert (await second.ended(run)).status is RunStatus.COMPLETED
+    async with second.run_worker():
+        assert (await second.wait_for_end(run)).status is RunStatus.COMPLETED
     (result,) = second.model.questions[0].history[-1].tool_returns
     assert result.outcome is Outcome.UNKNOWN
     assert second.toolbox.started == []
@@ -105,34 +105,34 @@ async def test_no_run_is_begun_any_more_and_those_that_wait_are_run_by_the_next_
     first, second = Rig(store), Rig(store)
     agent, other = await first.make_agent(), await first.make_agent()
     first.model.gate = asyncio.Event()
-    async with on_duty(first) as duty:
+    async with run_worker(first) as duty:
         live = await first.submit(agent, "one")
-        await within(first.model.asked)
+        await wait_for_event(first.model.asked)
         waiting = await first.submit(agent, "two")
         duty.worker.drain(LONG_SECONDS)
         late = await first.submit(other, "three")
         first.model.gate.set()
-        await duty.over()
+        await duty.wait_for_end()
     assert await status_of(first, live) is RunStatus.COMPLETED
     assert await status_of(first, waiting) is RunStatus.QUEUED
     assert await status_of(first, late) is RunStatus.QUEUED
     assert len(first.model.questions) == 1
 
-    async with second.working():
+    async with second.run_worker():
         for run in (waiting, late):
-            assert (await second.ended(run)).status is RunStatus.COMPLETED
+            assert (await second.wait_for_end(run)).status is RunStatus.COMPLETED
     assert [r.text for r in await second.context(agent) if r.role is Role.USER] == ["one", "two"]
 
 
-async def test_whoever_waits_is_told_that_the_run_is_kept(rig: Rig) -> None:
+async def test_a_waiting_client_learns_that_the_run_is_kept(rig: Rig) -> None:
     """The one whose run was left, the next in line, and the one after."""
     agent = await rig.make_agent()
     rig.model.gate = asyncio.Event()
-    async with on_duty(rig) as duty:
+    async with run_worker(rig) as duty:
         sent = [await rig.submit(agent, text) for text in ("one", "two", "three")]
         callers = [asyncio.create_task(messages.wait(rig.services, run)) for run in sent]
-        await within(rig.model.asked)
-        await duty.drained(0)
+        await wait_for_event(rig.model.asked)
+        await duty.drain(0)
         rig.services.events.disconnect_readers()
         async with asyncio.timeout(WAIT_SECONDS):
             answers = await asyncio.gather(*callers, return_exceptions=True)
@@ -147,47 +147,49 @@ async def test_a_reader_gets_all_that_was_said_and_resumes_with_the_next_worker(
     agent = await first.make_agent()
     first.model.script = [(TextDelta("I was about"), asyncio.Event())]
     second.model.script = [text_answer("Second try.")]
-    async with on_duty(first) as duty:
+    async with run_worker(first) as duty:
         run = await first.submit(agent, stream_tokens=True)
         batches = first.services.events.follow(run.id)
         seen: list[Event] = []
         async with asyncio.timeout(WAIT_SECONDS):
             while not any(isinstance(event.fact, TextStreamed) for event in seen):
                 seen += await anext(batches)
-        await duty.drained(0)
+        await duty.drain(0)
         async with asyncio.timeout(WAIT_SECONDS):
             seen += [event async for batch in batches for event in batch]
     assert not any(isinstance(event.fact, RunEnded) for event in seen)
 
-    async with second.working():
-        rest = await told(second, run, after=seen[-1].seq)
+    async with second.run_worker():
+        rest = await read_events(second, run, after=seen[-1].seq)
     assert isinstance(rest[-1].fact, RunEnded)
-    assert [event.seq for event in await told(second, run)] == [e.seq for e in (*seen, *rest)]
+    assert [event.seq for event in await read_events(second, run)] == [
+        e.seq for e in (*seen, *rest)
+    ]
 
 
 async def test_a_run_can_be_cancelled_while_the_worker_waits_for_it(rig: Rig) -> None:
     agent = await rig.make_agent()
     rig.model.gate = asyncio.Event()
-    async with on_duty(rig) as duty:
+    async with run_worker(rig) as duty:
         run = await rig.submit(agent)
-        await within(rig.model.asked)
+        await wait_for_event(rig.model.asked)
         duty.worker.drain(LONG_SECONDS)
         async with asyncio.timeout(WAIT_SECONDS):
             assert (await runs.cancel(rig.services, ACTOR, run.id)).status is RunStatus.CANCELLED
-        await duty.over()
+        await duty.wait_for_end()
 
 
 async def test_a_worker_that_is_cancelled_does_not_wait_any_longer(store: SqliteStore) -> None:
     first, second = Rig(store), Rig(store)
     agent = await first.make_agent()
     first.model.gate = asyncio.Event()
-    async with on_duty(first) as duty:
+    async with run_worker(first) as duty:
         run = await first.submit(agent)
-        await within(first.model.asked)
+        await wait_for_event(first.model.asked)
         duty.worker.drain(LONG_SECONDS)
         duty.task.cancel()
         await asyncio.wait([duty.task], timeout=WAIT_SECONDS)
         assert duty.task.done()
 
-    async with second.working():
-        assert (await second.ended(run)).status is RunStatus.COMPLETED
+    async with second.run_worker():
+        assert (await second.wait_for_end(run)).status is RunStatus.COMPLETED

@@ -28,19 +28,19 @@ T = TypeVar("T")
 
 
 @pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def write_immediately(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests wait for writes, not for the time until them."""
     monkeypatch.setattr(event_writer, "WRITE_AFTER_SECONDS", 0.0)
 
 
-class WatchedStore:
+class CountingStore:
     """Counts writes that are done; while it is paused they wait."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._may_go_on = asyncio.Event()
         self._may_go_on.set()
-        self._news = asyncio.Condition()
+        self._changed = asyncio.Condition()
         self.waiting = asyncio.Event()
         self.done = 0
 
@@ -51,17 +51,17 @@ class WatchedStore:
     def go_on(self) -> None:
         self._may_go_on.set()
 
-    async def has_written(self, times: int) -> None:
-        async with asyncio.timeout(WAIT_SECONDS), self._news:
-            await self._news.wait_for(lambda: self.done >= times)
+    async def wait_for_writes(self, times: int) -> None:
+        async with asyncio.timeout(WAIT_SECONDS), self._changed:
+            await self._changed.wait_for(lambda: self.done >= times)
 
     async def write(self, work: Callable[[Transaction], T]) -> T:
         self.waiting.set()
         await self._may_go_on.wait()
         result = await self._store.write(work)
         self.done += 1
-        async with self._news:
-            self._news.notify_all()
+        async with self._changed:
+            self._changed.notify_all()
         return result
 
     async def read(self, work: Callable[[Transaction], T]) -> T:
@@ -71,24 +71,24 @@ class WatchedStore:
 
 
 @pytest.fixture
-def watched(store: SqliteStore, rig: Rig) -> WatchedStore:
+def counting_store(store: SqliteStore, rig: Rig) -> CountingStore:
     """The rig's store from now on."""
-    watched = WatchedStore(store)
-    rig.services = replace(rig.services, store=watched)
-    return watched
+    counting_store = CountingStore(store)
+    rig.services = replace(rig.services, store=counting_store)
+    return counting_store
 
 
 def words(*texts: str) -> tuple[Moment, ...]:
     return tuple(TextDelta(text) for text in texts)
 
 
-def story(*moments: Moment) -> tuple[Moment, ...]:
+def complete_stream(*moments: Moment) -> tuple[Moment, ...]:
     """A stream that ends as it should, with the whole answer."""
     text = "".join(moment.text for moment in moments if isinstance(moment, TextDelta))
     return (*moments, text_answer(text))
 
 
-async def following(
+async def follow_events(
     services: Services, run: Run, until: int | None = None, after: int = 0
 ) -> list[Event]:
     """What a client is given: up to the end, or up to this number."""
@@ -104,7 +104,7 @@ async def following(
     return seen
 
 
-async def durable(rig: Rig, run: Run) -> list[Event]:
+async def stored_events(rig: Rig, run: Run) -> list[Event]:
     return list(await rig.read(lambda tx: tx.events.list_after(run.id, 0, 10_000)))
 
 
@@ -117,93 +117,93 @@ def numbers(events: Sequence[Event]) -> list[int]:
 
 
 async def test_a_word_is_seen_before_it_is_durable_and_durable_after_one_write(
-    rig: Rig, watched: WatchedStore
+    rig: Rig, counting_store: CountingStore
 ) -> None:
     agent = await rig.make_agent()
     speak, finish = asyncio.Event(), asyncio.Event()
-    rig.model.script = [story(speak, *words("One"), finish, *words(" two"))]
-    async with rig.working():
+    rig.model.script = [complete_stream(speak, *words("One"), finish, *words(" two"))]
+    async with rig.run_worker():
         run = await rig.submit(agent, stream_tokens=True)
         await asyncio.wait_for(rig.model.asked.wait(), WAIT_SECONDS)
-        watched.pause()
+        counting_store.pause()
         speak.set()
-        seen = await following(rig.services, run, until=1)
+        seen = await follow_events(rig.services, run, until=1)
         assert text_of(seen) == "One"
-        assert await durable(rig, run) == []
-        await asyncio.wait_for(watched.waiting.wait(), WAIT_SECONDS)
-        before = watched.done
-        watched.go_on()
-        await watched.has_written(before + 1)
-        assert await durable(rig, run) == seen
+        assert await stored_events(rig, run) == []
+        await asyncio.wait_for(counting_store.waiting.wait(), WAIT_SECONDS)
+        before = counting_store.done
+        counting_store.go_on()
+        await counting_store.wait_for_writes(before + 1)
+        assert await stored_events(rig, run) == seen
         finish.set()
-        whole = await following(rig.services, run)
+        whole = await follow_events(rig.services, run)
     assert text_of(whole) == "One two"
     assert numbers(whole) == [1, 2, 3]
-    assert await durable(rig, run) == whole
+    assert await stored_events(rig, run) == whole
 
 
-async def test_a_word_that_is_told_during_a_write_does_not_wait_for_another_word(
-    rig: Rig, watched: WatchedStore
+async def test_a_word_that_arrives_during_a_write_does_not_wait_for_another_word(
+    rig: Rig, counting_store: CountingStore
 ) -> None:
     agent = await rig.make_agent()
     speak, again, silence = asyncio.Event(), asyncio.Event(), asyncio.Event()
-    rig.model.script = [story(speak, *words("One"), again, *words(" two"), silence)]
-    async with rig.working():
+    rig.model.script = [complete_stream(speak, *words("One"), again, *words(" two"), silence)]
+    async with rig.run_worker():
         run = await rig.submit(agent, stream_tokens=True)
         await asyncio.wait_for(rig.model.asked.wait(), WAIT_SECONDS)
-        watched.pause()
+        counting_store.pause()
         speak.set()
-        await asyncio.wait_for(watched.waiting.wait(), WAIT_SECONDS)
+        await asyncio.wait_for(counting_store.waiting.wait(), WAIT_SECONDS)
         again.set()
-        await following(rig.services, run, until=2)
+        await follow_events(rig.services, run, until=2)
         for _ in range(10):  # The time until the next write passes while this one is under way.
             await asyncio.sleep(0)
-        before = watched.done
-        watched.go_on()
-        await watched.has_written(before + 2)
-        assert text_of(await durable(rig, run)) == "One two"
+        before = counting_store.done
+        counting_store.go_on()
+        await counting_store.wait_for_writes(before + 2)
+        assert text_of(await stored_events(rig, run)) == "One two"
 
 
 async def test_a_long_answer_takes_more_numbers_than_are_reserved_at_a_time(rig: Rig) -> None:
     agent = await rig.make_agent()
-    rig.model.script = [story(*words(*(f"{number} " for number in range(5_000))))]
-    async with rig.working():
+    rig.model.script = [complete_stream(*words(*(f"{number} " for number in range(5_000))))]
+    async with rig.run_worker():
         run = await rig.submit(agent, stream_tokens=True)
-        seen = await following(rig.services, run)
+        seen = await follow_events(rig.services, run)
     assert numbers(seen) == [*range(1, 5_002)]
     assert text_of(seen).split() == [str(number) for number in range(5_000)]
     assert isinstance(seen[-1].fact, RunEnded)
-    assert await durable(rig, run) == seen
+    assert await stored_events(rig, run) == seen
     (answer,) = (await rig.context(agent))[-1:]
     assert answer.text == text_of(seen)
 
 
-async def test_more_facts_at_once_than_are_reserved_at_a_time_are_told(rig: Rig) -> None:
+async def test_more_facts_at_once_than_are_reserved_at_a_time_are_written(rig: Rig) -> None:
     """A held call is told when the answer is complete, however long its arguments are."""
     agent = await rig.make_agent("roll", rules=(rules.RequiresApproval(tool_name="roll"),))
     pieces = ['{"sides": "', *["6"] * (3 * RESERVED_AHEAD), '"}']
     call = ToolCall(id="c1", name="roll", arguments="".join(pieces))
     answer = Answer(content=(), tool_calls=(call,), usage=Usage(10, 5), finish=Finish.TOOL_CALLS)
     rig.model.script = [(*(ToolCallDelta("c1", "roll", piece) for piece in pieces), answer)]
-    async with rig.working():
+    async with rig.run_worker():
         run = await rig.submit(agent, stream_tokens=True)
-        seen = await following(rig.services, run)
+        seen = await follow_events(rig.services, run)
     told = [event.fact.arguments for event in seen if isinstance(event.fact, CallStreamed)]
     assert "".join(told) == call.arguments
     assert numbers(seen) == [*range(1, len(seen) + 1)]
-    assert await durable(rig, run) == seen
+    assert await stored_events(rig, run) == seen
 
 
 async def test_a_stream_that_breaks_off_keeps_its_words_and_numbers(rig: Rig) -> None:
     agent = await rig.make_agent()
     rig.model.script = [(*words("One", " two"), ModelOverloaded("Too busy."))]
-    async with rig.working():
+    async with rig.run_worker():
         run = await rig.submit(agent, stream_tokens=True)
-        seen = await following(rig.services, run)
-        assert (await rig.ended(run)).status is RunStatus.FAILED
+        seen = await follow_events(rig.services, run)
+        assert (await rig.wait_for_end(run)).status is RunStatus.FAILED
     assert text_of(seen) == "One two"
     assert numbers(seen) == [1, 2, 3]
-    assert await durable(rig, run) == seen
+    assert await stored_events(rig, run) == seen
 
 
 # The first write claims the run; each of the others has a few words, and reserves numbers for the next.
@@ -216,26 +216,28 @@ async def test_a_client_that_comes_back_after_a_crash_gets_the_rest_once_and_the
         monkeypatch.setattr(module, "RESERVED_AHEAD", 10)
     first, second = Rig(store), Rig(store)
     agent = await first.make_agent()
-    first.model.script = [story(*words(*"abcdefghijklmnopqrstuvwxyz" * 40), asyncio.Event())]
-    second.model.script = [story(*words("Once", " more."))]
+    first.model.script = [
+        complete_stream(*words(*"abcdefghijklmnopqrstuvwxyz" * 40), asyncio.Event())
+    ]
+    second.model.script = [complete_stream(*words("Once", " more."))]
     run = await first.submit(agent, stream_tokens=True)
-    client = asyncio.create_task(following(first.services, run))
+    client = asyncio.create_task(follow_events(first.services, run))
     dying = CrashingStore(store, at, after_commit=after_commit)
     first.services = replace(first.services, store=dying)
-    async with first.working():
+    async with first.run_worker():
         await asyncio.wait_for(dying.died.wait(), WAIT_SECONDS)
     seen = await client
-    kept = await durable(first, run)
+    kept = await stored_events(first, run)
     assert seen[: len(kept)] == kept, "what is durable is what was shown"
     mark = await second.read(lambda tx: tx.runs.find(run.id))
     assert mark is not None
-    async with second.working():
-        rest = await following(second.services, run, after=seen[-1].seq if seen else 0)
+    async with second.run_worker():
+        rest = await follow_events(second.services, run, after=seen[-1].seq if seen else 0)
     assert text_of(rest) == "Once more."
     assert isinstance(rest[-1].fact, RunEnded)
     assert rest[0].seq == mark.highest_seq + 1 > numbers(seen)[-1]
     assert numbers(rest) == [*range(rest[0].seq, rest[0].seq + 3)], "one jump"
-    assert await following(second.services, run) == kept + rest
+    assert await follow_events(second.services, run) == kept + rest
 
 
 async def test_a_server_that_stops_in_mid_stream_keeps_what_was_shown(
@@ -244,20 +246,20 @@ async def test_a_server_that_stops_in_mid_stream_keeps_what_was_shown(
     monkeypatch.setattr(event_writer, "WRITE_AFTER_SECONDS", 3_600)
     first, second = Rig(store), Rig(store)
     agent = await first.make_agent()
-    first.model.script = [story(*words("One", " two"), asyncio.Event())]
-    second.model.script = [story(*words("Three"))]
-    async with first.working():
+    first.model.script = [complete_stream(*words("One", " two"), asyncio.Event())]
+    second.model.script = [complete_stream(*words("Three"))]
+    async with first.run_worker():
         run = await first.submit(agent, stream_tokens=True)
-        seen = await following(first.services, run, until=2)
-        assert await durable(first, run) == []
-    assert await durable(first, run) == seen
-    async with second.working():
-        rest = await following(second.services, run, after=2)
+        seen = await follow_events(first.services, run, until=2)
+        assert await stored_events(first, run) == []
+    assert await stored_events(first, run) == seen
+    async with second.run_worker():
+        rest = await follow_events(second.services, run, after=2)
     assert text_of(rest) == "Three"
-    assert await durable(second, run) == seen + rest
+    assert await stored_events(second, run) == seen + rest
 
 
-class FailingStore(WatchedStore):
+class FailingStore(CountingStore):
     """Fails one write, as a database that is away for a moment."""
 
     def __init__(self, store: Store) -> None:
@@ -281,15 +283,15 @@ async def test_a_run_whose_words_cannot_be_kept_is_interrupted_and_goes_on_with_
     speak = asyncio.Event()
     rig.model.script = [
         (speak, *words(*"abcdefghij" * 100), text_answer("never")),
-        story(*words("Again")),
+        complete_stream(*words("Again")),
     ]
-    async with rig.working():
+    async with rig.run_worker():
         run = await rig.submit(agent, stream_tokens=True)
         await asyncio.wait_for(rig.model.asked.wait(), WAIT_SECONDS)
         failing.fail_next = True
         speak.set()
-        seen = await following(rig.services, run)
-        replayed = await durable(rig, run)
+        seen = await follow_events(rig.services, run)
+        replayed = await stored_events(rig, run)
     assert text_of(replayed) == "Again", "the words before were never kept"
     assert seen[-len(replayed) :] == replayed
     assert replayed[0].seq == RESERVED_AHEAD + 1

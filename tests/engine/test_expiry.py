@@ -96,17 +96,17 @@ async def decisions(rig: Rig, agent: Agent) -> dict[str, Decision]:
     return {item.call_id: item for item in found}
 
 
-async def overdue(rig: Rig) -> list[OverdueRequest]:
+async def list_overdue(rig: Rig) -> list[OverdueRequest]:
     now = rig.services.clock.now()
     return list(await rig.read(lambda tx: tx.calls.list_overdue(now)))
 
 
-async def test_what_nobody_answers_in_time_is_denied(rig: Rig, clock: MovableClock) -> None:
+async def test_a_call_without_an_answer_in_time_is_denied(rig: Rig, clock: MovableClock) -> None:
     agent = await make_agent(rig)
-    async with rig.working():
+    async with rig.run_worker():
         await pause(rig, agent, ("c1", "ask"), ("c2", "roll"))
         await pass_time(rig, clock)
-        run = await rig.expiry()
+        run = await rig.wait_for_expiry()
         assert (run.status, run.stop_reason) == (RunStatus.COMPLETED, StopReason.END_TURN)
         assert run.background
         await assert_not_stuck(rig, agent)
@@ -121,34 +121,34 @@ async def test_what_nobody_answers_in_time_is_denied(rig: Rig, clock: MovableClo
 
 async def test_a_rule_may_have_it_approved_instead(rig: Rig, clock: MovableClock) -> None:
     agent = await make_agent(rig, ask(approval_on_timeout=OnTimeout.APPROVE))
-    async with rig.working():
+    async with rig.run_worker():
         await pause(rig, agent, ("c1", "ask"))
         await pass_time(rig, clock)
-        await rig.expiry()
+        await rig.wait_for_expiry()
     assert await results(rig, agent) == {"c1": Outcome.FINISHED}
     assert (await decisions(rig, agent))["c1"].approve
 
 
 async def test_nothing_expires_before_its_time(rig: Rig, clock: MovableClock) -> None:
     agent = await make_agent(rig)
-    async with rig.working():
+    async with rig.run_worker():
         await pause(rig, agent, ("c1", "ask"), ("c2", "beg"))
         await pass_time(rig, clock, MINUTE / 2)
-        assert await overdue(rig) == []
+        assert await list_overdue(rig) == []
         await pass_time(rig, clock, MINUTE / 2)
-        await rig.expiry()
+        await rig.wait_for_expiry()
 
 
-async def test_a_client_that_gives_no_result_in_time_is_told_to_have_given_none(
+async def test_a_client_call_without_a_result_in_time_gets_a_result_that_says_so(
     rig: Rig, clock: MovableClock
 ) -> None:
     agent = await make_agent(rig)
     request = {"client_tools": (LOOK,), "approval_timeout_seconds": MINUTE}
-    async with rig.working():
+    async with rig.run_worker():
         # Whatever the request says: nobody but the client can run it.
         await pause(rig, agent, ("c1", "look"), approval_on_timeout=OnTimeout.APPROVE, **request)
         await pass_time(rig, clock)
-        assert (await rig.expiry()).stop_reason is StopReason.END_TURN
+        assert (await rig.wait_for_expiry()).stop_reason is StopReason.END_TURN
         await assert_not_stuck(rig, agent)
     assert rig.toolbox.started == []
     assert await results(rig, agent) == {"c1": Outcome.UNKNOWN}
@@ -159,12 +159,12 @@ async def test_a_client_that_gives_no_result_in_time_is_told_to_have_given_none(
 async def test_what_the_request_says_wins_over_the_rule(rig: Rig, clock: MovableClock) -> None:
     agent = await make_agent(rig)
     patient = {"approval_timeout_seconds": 2 * MINUTE, "approval_on_timeout": OnTimeout.APPROVE}
-    async with rig.working():
+    async with rig.run_worker():
         await pause(rig, agent, ("c1", "ask"), **patient)
         await pass_time(rig, clock)
-        assert await overdue(rig) == []
+        assert await list_overdue(rig) == []
         await pass_time(rig, clock)
-        run = await rig.expiry()
+        run = await rig.wait_for_expiry()
     assert await results(rig, agent) == {"c1": Outcome.FINISHED}
     # What was asked for holds for all that comes of it.
     assert run.request.approval_timeout_seconds == 2 * MINUTE
@@ -174,13 +174,13 @@ async def test_each_call_has_its_own_time(rig: Rig, clock: MovableClock) -> None
     agent = await make_agent(
         rig, ask(), rules.RequiresApproval(tool_name="beg", approval_timeout_seconds=2 * MINUTE)
     )
-    async with rig.working():
+    async with rig.run_worker():
         await pause(rig, agent, ("c1", "ask"), ("c2", "beg"), ("c3", "roll"))
         await pass_time(rig, clock)
-        assert (await rig.expiry()).status is RunStatus.PAUSED
+        assert (await rig.wait_for_expiry()).status is RunStatus.PAUSED
         assert list(await decisions(rig, agent)) == ["c1"]
         await pass_time(rig, clock)
-        assert (await rig.expiry()).stop_reason is StopReason.END_TURN
+        assert (await rig.wait_for_expiry()).stop_reason is StopReason.END_TURN
     assert await results(rig, agent) == {
         "c1": Outcome.DENIED,
         "c2": Outcome.DENIED,
@@ -190,10 +190,10 @@ async def test_each_call_has_its_own_time(rig: Rig, clock: MovableClock) -> None
 
 async def test_what_waits_for_ever_goes_on_waiting_beside_it(rig: Rig, clock: MovableClock) -> None:
     agent = await make_agent(rig)
-    async with rig.working():
+    async with rig.run_worker():
         await pause(rig, agent, ("c1", "ask"), ("c2", "beg"))
         await pass_time(rig, clock, 100 * MINUTE)
-        assert (await rig.expiry()).status is RunStatus.PAUSED
+        assert (await rig.wait_for_expiry()).status is RunStatus.PAUSED
         reply = await answer(rig, agent, allow("c2"))
         assert reply.ended.stop_reason is StopReason.END_TURN
     assert await results(rig, agent) == {"c1": Outcome.DENIED, "c2": Outcome.FINISHED}
@@ -201,11 +201,11 @@ async def test_what_waits_for_ever_goes_on_waiting_beside_it(rig: Rig, clock: Mo
 
 async def test_only_what_is_still_open_expires(rig: Rig, clock: MovableClock) -> None:
     agent = await make_agent(rig)
-    async with rig.working():
+    async with rig.run_worker():
         await pause(rig, agent, ("c1", "ask"), ("c2", "ask"))
-        await rig.ended(await submit(rig, agent, allow("c2"), partial=True))
+        await rig.wait_for_end(await submit(rig, agent, allow("c2"), partial=True))
         await pass_time(rig, clock)
-        assert (await rig.expiry()).stop_reason is StopReason.END_TURN
+        assert (await rig.wait_for_expiry()).stop_reason is StopReason.END_TURN
     assert await results(rig, agent) == {"c1": Outcome.DENIED, "c2": Outcome.FINISHED}
     by = {call_id: item.decided_by for call_id, item in (await decisions(rig, agent)).items()}
     assert by == {"c2": None, "c1": EXPIRY_DECIDER}
@@ -213,18 +213,20 @@ async def test_only_what_is_still_open_expires(rig: Rig, clock: MovableClock) ->
 
 async def test_what_was_answered_in_time_never_expires(rig: Rig, clock: MovableClock) -> None:
     agent = await make_agent(rig)
-    async with rig.working():
+    async with rig.run_worker():
         await pause(rig, agent, ("c1", "ask"), ("c2", "beg"))
-        await rig.ended(await submit(rig, agent, allow("c1"), partial=True))
+        await rig.wait_for_end(await submit(rig, agent, allow("c1"), partial=True))
         clock.advance(MINUTE)
-        assert await overdue(rig) == []
+        assert await list_overdue(rig) == []
         assert await rig.read(lambda tx: tx.calls.next_deadline(clock.now())) is None
 
 
-async def test_who_answers_too_late_is_told_who_decided(rig: Rig, clock: MovableClock) -> None:
+async def test_an_answer_that_comes_too_late_is_refused_with_who_decided(
+    rig: Rig, clock: MovableClock
+) -> None:
     agent = await make_agent(rig)
     told = f"c1 was denied by {EXPIRY_DECIDER} at "
-    async with rig.working():
+    async with rig.run_worker():
         row = await pause(rig, agent, ("c1", "ask"))
         rig.model.gate = asyncio.Event()
         await pass_time(rig, clock)
@@ -235,7 +237,7 @@ async def test_who_answers_too_late_is_told_who_decided(rig: Rig, clock: Movable
         with pytest.raises(Conflict, match=told):
             await decide(rig, row, allow("c1"))
         rig.model.gate.set()
-        await rig.ended(carried_out)
+        await rig.wait_for_end(carried_out)
         with pytest.raises(Conflict, match=told):
             await submit(rig, agent, allow("c1"))
         with pytest.raises(Conflict, match=told):
@@ -246,7 +248,7 @@ async def test_who_answers_too_late_is_told_who_decided(rig: Rig, clock: Movable
 async def test_a_person_of_that_name_is_no_clock(rig: Rig) -> None:
     agent = await make_agent(rig)
     posing = Decision("c1", approve=True, decided_by=EXPIRY_DECIDER)
-    async with rig.working():
+    async with rig.run_worker():
         await pause(rig, agent, ("c1", "ask"))
         await answer(rig, agent, posing)
         # Given again it counts as given.
@@ -256,12 +258,12 @@ async def test_a_person_of_that_name_is_no_clock(rig: Rig) -> None:
 async def test_a_restart_looks_at_what_is_stored(store: SqliteStore, clock: MovableClock) -> None:
     first, second = Rig(store, clock=clock), Rig(store, clock=clock)
     agent = await make_agent(first)
-    async with first.working():
+    async with first.run_worker():
         await pause(first, agent, ("c1", "ask"), ("c2", "ask"))
-        await first.ended(await submit(first, agent, deny("c2"), partial=True))
+        await first.wait_for_end(await submit(first, agent, deny("c2"), partial=True))
     clock.advance(100 * MINUTE)
-    async with second.working():
-        assert (await second.expiry()).stop_reason is StopReason.END_TURN
+    async with second.run_worker():
+        assert (await second.wait_for_expiry()).stop_reason is StopReason.END_TURN
         await assert_not_stuck(second, agent)
 
 
@@ -273,17 +275,17 @@ async def test_a_crash_while_it_expires_costs_nothing(
 ) -> None:
     first, second = Rig(store, clock=clock), Rig(store, clock=clock)
     agent = await make_agent(first, ask(approval_on_timeout=OnTimeout.APPROVE))
-    async with first.working():
+    async with first.run_worker():
         await pause(first, agent, ("c1", "ask"), ("c2", "roll"))
     clock.advance(MINUTE)
     dying = CrashingStore(store, at, after_commit=after_commit)
     first.services = replace(first.services, store=dying)
-    async with first.working():
+    async with first.run_worker():
         await asyncio.wait_for(dying.died.wait(), WAIT_SECONDS)
-    async with second.working():
+    async with second.run_worker():
         if at == 0 and not after_commit:
             # Nothing was stored, so it is for this one to expire.
-            await second.expiry()
+            await second.wait_for_expiry()
         await assert_not_stuck(second, agent)
     started = first.toolbox.started + second.toolbox.started
     assert len(started) == len(set(started))
@@ -295,11 +297,11 @@ async def test_an_answer_and_the_clock_never_both_win(any_rig: Rig, clock: Movab
     agent = await make_agent(rig)
     for number in range(6):
         call_id = f"c{number}"
-        async with _without_clock(rig):
+        async with _work_without_expiry(rig):
             row = await pause(rig, agent, (call_id, "ask"))
         clock.advance(MINUTE)
         outcomes = await asyncio.gather(
-            *_in_some_order(
+            *_order_by_parity(
                 number,
                 submit(rig, agent, allow(call_id)),
                 approvals.expire(rig.services, OverdueRequest(ACTOR.organization_id, row.id)),
@@ -309,26 +311,26 @@ async def test_an_answer_and_the_clock_never_both_win(any_rig: Rig, clock: Movab
         (winner,) = [item for item in outcomes if isinstance(item, Run)]
         (loser,) = [item for item in outcomes if not isinstance(item, Run)]
         assert isinstance(loser, Conflict), loser
-        async with _without_clock(rig):
-            await rig.ended(winner)
+        async with _work_without_expiry(rig):
+            await rig.wait_for_end(winner)
         by_clock = (await decisions(rig, agent))[call_id].decided_by == EXPIRY_DECIDER
         assert by_clock == winner.background
     assert_calls_answered(await rig.context(agent))
 
 
-def _in_some_order(number: int, *deeds: Any) -> list[Any]:
+def _order_by_parity(number: int, *deeds: Any) -> list[Any]:
     return list(deeds if number % 2 else deeds[::-1])
 
 
 @asynccontextmanager
-async def _without_clock(rig: Rig) -> AsyncIterator[None]:
+async def _work_without_expiry(rig: Rig) -> AsyncIterator[None]:
     """At work, but deadlines pass by."""
 
     async def nothing(*_: object) -> None: ...
 
     plain, rig._expire = rig._expire, nothing  # type: ignore[method-assign,assignment] # for a while
     try:
-        async with rig.working():
+        async with rig.run_worker():
             yield
     finally:
         rig._expire = plain  # type: ignore[method-assign]  # as it was
@@ -337,7 +339,7 @@ async def _without_clock(rig: Rig) -> AsyncIterator[None]:
 async def test_of_two_answers_at_the_same_time_one_wins(any_rig: Rig) -> None:
     rig = any_rig
     agent = await make_agent(rig)
-    async with rig.working():
+    async with rig.run_worker():
         for number in range(6):
             call_id = f"c{number}"
             await pause(rig, agent, (call_id, "beg"))
@@ -347,7 +349,7 @@ async def test_of_two_answers_at_the_same_time_one_wins(any_rig: Rig) -> None:
             losers = [item for item in outcomes if not isinstance(item, Run)]
             assert all(isinstance(item, Conflict) for item in losers), losers
             assert all(f"{call_id} was " in str(item) for item in losers)
-            await rig.ended(winner)
+            await rig.wait_for_end(winner)
             assert call_id in await decisions(rig, agent)
         await assert_not_stuck(rig, agent)
 
@@ -355,7 +357,7 @@ async def test_of_two_answers_at_the_same_time_one_wins(any_rig: Rig) -> None:
 async def test_of_equal_decisions_in_the_inbox_at_the_same_time_one_wins(any_rig: Rig) -> None:
     rig = any_rig
     agent = await make_agent(rig)
-    async with rig.working():
+    async with rig.run_worker():
         for number in range(6):
             call_id = f"c{number}"
             row = await pause(rig, agent, (call_id, "beg"))
@@ -365,7 +367,7 @@ async def test_of_equal_decisions_in_the_inbox_at_the_same_time_one_wins(any_rig
             losers = [item for item in outcomes if not isinstance(item, Run)]
             assert all(isinstance(item, Conflict) for item in losers), losers
             assert all(f"{call_id} was approved by {ACTOR.user_id}" in str(item) for item in losers)
-            await rig.ended(winner)
+            await rig.wait_for_end(winner)
 
 
 async def test_of_several_processes_one_expires_it(
@@ -373,7 +375,7 @@ async def test_of_several_processes_one_expires_it(
 ) -> None:
     rigs = [Rig(any_store, clock=clock) for _ in range(3)]
     agent = await make_agent(rigs[0])
-    async with rigs[0].working():
+    async with rigs[0].run_worker():
         row = await pause(rigs[0], agent, ("c1", "ask"))
     clock.advance(MINUTE)
     late = OverdueRequest(ACTOR.organization_id, row.id)
@@ -396,24 +398,24 @@ async def test_one_that_cannot_expire_does_not_hold_up_the_others(
         lambda tx: tx.agents.attach_tools(other.id, [tool.id for tool in tools])
     )
     gone = structs.replace(other, model=structs.replace(other.model, handle="gone/away"))
-    async with rig.working():
+    async with rig.run_worker():
         await pause(rig, other, ("c1", "ask"))
         await rig.services.store.write(lambda tx: tx.agents.save(gone))
         await pause(rig, agent, ("c2", "ask"))
         await pass_time(rig, clock)
-        assert (await rig.expiry()).agent_id == agent.id
-        assert [item.organization_id for item in await overdue(rig)] == [ACTOR.organization_id]
+        assert (await rig.wait_for_expiry()).agent_id == agent.id
+        assert [item.organization_id for item in await list_overdue(rig)] == [ACTOR.organization_id]
         with pytest.raises(UnknownModel):
-            await approvals.expire(rig.services, (await overdue(rig))[0])
+            await approvals.expire(rig.services, (await list_overdue(rig))[0])
         # It is tried again: once the model is back, it expires.
         await rig.services.store.write(lambda tx: tx.agents.save(other))
         rig.services.bell.ring(DEADLINES)
-        assert (await rig.expiry()).agent_id == other.id
+        assert (await rig.wait_for_expiry()).agent_id == other.id
 
 
 async def test_a_request_without_a_timeout_costs_no_deadline(rig: Rig) -> None:
     agent = await make_agent(rig, PATIENT)
-    async with rig.working():
+    async with rig.run_worker():
         await pause(rig, agent, ("c1", "beg"))
     (call,) = await rig.read(lambda tx: tx.calls.list_open(agent.id))
     assert call.deadline is None

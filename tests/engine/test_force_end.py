@@ -55,20 +55,20 @@ class SlowSummariser(ScriptedModel):
             yield events
 
 
-async def compaction_of(rig: Rig, agent: Agent) -> Run:
+async def find_compaction_run(rig: Rig, agent: Agent) -> Run:
     query = RunQuery(page=Page(limit=10), agent_ids=(agent.id,))
     found = await rig.read(lambda tx: tx.runs.list(ACTOR.organization_id, query))
     return next(run for run in found if run.request.compaction is not None)
 
 
 @asynccontextmanager
-async def paused_beside_a_summary(
+async def paused_during_summary(
     rig: Rig, *calls: tuple[str, str]
 ) -> AsyncIterator[tuple[Agent, SlowSummariser]]:
     """An agent that waits for a person while its context is being made smaller."""
     model = SlowSummariser()
     use_model(rig, model)
-    async with rig.working():
+    async with rig.run_worker():
         agent = await make_talkative_agent(rig, tools=("ask", "roll"), rules=(ASK,))
         await pause(rig, agent, *calls)
         compacting = asyncio.create_task(compact_thread(rig, agent))
@@ -89,10 +89,10 @@ def decisions(rows: list[Message]) -> list[Decision]:
 async def test_a_compaction_that_is_given_up_leaves_the_calls_to_who_waits_for_them(
     rig: Rig,
 ) -> None:
-    async with paused_beside_a_summary(rig, ("c1", "ask")) as (agent, model):
-        run = await compaction_of(rig, agent)
+    async with paused_during_summary(rig, ("c1", "ask")) as (agent, model):
+        run = await find_compaction_run(rig, agent)
         await Runner(rig.services).force_end(run.id, "TEST: stuck")
-        assert (await rig.ended(run)).status is RunStatus.FAILED
+        assert (await rig.wait_for_end(run)).status is RunStatus.FAILED
         model.may_write.set()
         assert len(await rig.read(lambda tx: tx.calls.list_open(agent.id))) == 1
         assert (await answer(rig, agent, allow("c1"))).ended.stop_reason is StopReason.END_TURN
@@ -101,7 +101,7 @@ async def test_a_compaction_that_is_given_up_leaves_the_calls_to_who_waits_for_t
 
 
 async def test_a_cancel_of_a_waiting_compaction_changes_nothing_of_the_agent(rig: Rig) -> None:
-    async with rig.working():
+    async with rig.run_worker():
         agent = await make_talkative_agent(rig, tools=("ask",), rules=(ASK,))
         asked = await pause(rig, agent, ("c1", "ask"))
     wish = await rig.read(lambda tx: compaction._plan(tx, rig.services, ACTOR, agent.id, None))
@@ -117,9 +117,9 @@ async def test_a_cancel_of_a_waiting_compaction_changes_nothing_of_the_agent(rig
 
 async def test_an_answer_that_is_given_up_before_its_turn_leaves_no_call_open(rig: Rig) -> None:
     agent = await make_agent(rig)
-    async with rig.working():
+    async with rig.run_worker():
         await pause(rig, agent, ("c1", "ask"), ("c2", "ask"), ("c3", "look"), ("c4", "roll"))
-        await rig.ended(await submit(rig, agent, client_result("c3"), partial=True))
+        await rig.wait_for_end(await submit(rig, agent, client_result("c3"), partial=True))
     run = await submit(rig, agent, allow("c1"), deny("c2"), more="And hurry.")
     await Runner(rig.services).force_end(run.id, "TEST: no claim works")
     rows = await rig.context(agent)
@@ -132,7 +132,7 @@ async def test_an_answer_that_is_given_up_before_its_turn_leaves_no_call_open(ri
     assert [item.call_id for item in decisions(rows)] == ["c3", "c1", "c2"]
     assert rows[-1].text == "And hurry."
     second = Rig(rig.services.store)
-    async with second.working():
+    async with second.run_worker():
         await assert_not_stuck(second, agent)
         assert await runs.list_cancellable(second.services, ACTOR, agent_id=agent.id) == []
 
@@ -143,18 +143,18 @@ async def test_a_cancelled_answer_that_is_given_up_has_its_receipt(
 ) -> None:
     agent = await make_agent(rig)
     rig.toolbox.gate = asyncio.Event()
-    async with rig.working():
+    async with rig.run_worker():
         await pause(rig, agent, ("c1", "ask"))
         run = await submit(rig, agent, allow("c1"))
         await wait_until_set(rig.toolbox.running)
     # The process has died meanwhile, and the next one finds the run as it cannot be carried on.
 
-    def put_on_record(tx: Transaction) -> None:
+    def save_cancel(tx: Transaction) -> None:
         receipt = Cancellation(requested_at=run.created_at, requested_by="", action=action)
         stored = tx.runs.get(ACTOR.organization_id, run.id)
         cancellation.record_cancel(tx, stored, receipt, rig.services.ids)
 
-    await rig.services.store.write(put_on_record)
+    await rig.services.store.write(save_cancel)
     await Runner(rig.services).force_end(run.id, "TEST: no try works")
     ended = await runs.retrieve(rig.services, ACTOR, run.id)
     assert ended.cancellation is not None
@@ -171,18 +171,18 @@ async def test_a_roll_back_of_a_run_that_is_given_up_forgets_what_it_said(rig: R
     agent = await rig.make_agent("roll")
     rig.model.script = [text_answer(), call_answer(("c1", "roll"))]
     rig.toolbox.gate = asyncio.Event()
-    async with rig.working():
+    async with rig.run_worker():
         await rig.say(agent)
         before = await rig.context(agent)
         run = await rig.submit(agent)
         await wait_until_set(rig.toolbox.running)
 
-    def put_on_record(tx: Transaction) -> None:
+    def save_cancel(tx: Transaction) -> None:
         receipt = Cancellation(requested_at=run.created_at, requested_by="", action=Action.ROLLBACK)
         stored = tx.runs.get(ACTOR.organization_id, run.id)
         cancellation.record_cancel(tx, stored, receipt, rig.services.ids)
 
-    await rig.services.store.write(put_on_record)
+    await rig.services.store.write(save_cancel)
     await Runner(rig.services).force_end(run.id, "TEST: no try works")
     assert await rig.context(agent) == before
     assert await rig.read(lambda tx: tx.calls.list_open(agent.id)) == []
@@ -192,7 +192,7 @@ async def test_what_was_answered_stands_when_its_run_is_cancelled_before_its_tur
     rig: Rig,
 ) -> None:
     calls = (("c1", "look"), ("c2", "ask"), ("c3", "ask"), ("c4", "ask"))
-    async with paused_beside_a_summary(rig, *calls) as (agent, _):
+    async with paused_during_summary(rig, *calls) as (agent, _):
         run = await submit(rig, agent, client_result("c1"), deny("c2"), allow("c3"), partial=True)
         run = await runs.cancel(rig.services, ACTOR, run.id)
         rows = await rig.context(agent)
@@ -211,7 +211,7 @@ async def test_what_was_answered_stands_when_its_run_is_cancelled_before_its_tur
                 "c4": Outcome.DENIED,
             }
         )
-    async with rig.working():
+    async with rig.run_worker():
         await assert_not_stuck(rig, agent)
 
 
@@ -219,7 +219,7 @@ async def test_what_was_answered_stands_when_its_run_is_cancelled_before_its_tur
 async def test_a_cancel_of_the_run_that_asked_ends_what_still_waits_for_a_person(
     rig: Rig, queued: bool
 ) -> None:
-    async with paused_beside_a_summary(rig, ("c1", "ask"), ("c2", "ask"), ("c3", "ask")) as (
+    async with paused_during_summary(rig, ("c1", "ask"), ("c2", "ask"), ("c3", "ask")) as (
         agent,
         model,
     ):
@@ -229,8 +229,8 @@ async def test_a_cancel_of_the_run_that_asked_ends_what_still_waits_for_a_person
         waiting = await submit(rig, agent, allow("c1"), partial=True)
         if not queued:
             model.may_write.set()
-            await rig.ended(waiting)
-            waiting = await rig.ended(await submit(rig, agent, deny("c2"), partial=True))
+            await rig.wait_for_end(waiting)
+            waiting = await rig.wait_for_end(await submit(rig, agent, deny("c2"), partial=True))
         assert row.run_id is not None
         done = await runs.cancel_all(rig.services, ACTOR, [row.run_id], agent_id=agent.id)
         assert done == {row.run_id: True}
@@ -246,20 +246,20 @@ async def test_a_cancel_of_the_run_that_asked_leaves_alone_what_carries_out_the_
     rig: Rig,
 ) -> None:
     agent = await make_agent(rig)
-    async with rig.working():
+    async with rig.run_worker():
         asked = await pause(rig, agent, ("c1", "ask"))
     run = await submit(rig, agent, allow("c1"))
     await runs.cancel(rig.services, ACTOR, asked.run.id)
-    async with rig.working():
-        assert (await rig.ended(run)).status is RunStatus.COMPLETED
+    async with rig.run_worker():
+        assert (await rig.wait_for_end(run)).status is RunStatus.COMPLETED
     assert rig.toolbox.started == ["c1"]
 
 
 async def test_to_delete_a_run_that_was_answered_ends_nothing(rig: Rig) -> None:
     agent = await make_agent(rig)
-    async with rig.working():
+    async with rig.run_worker():
         asked = await pause(rig, agent, ("c1", "ask"), ("c2", "ask"))
-        waiting = await rig.ended(await submit(rig, agent, allow("c1"), partial=True))
+        waiting = await rig.wait_for_end(await submit(rig, agent, allow("c1"), partial=True))
         await runs.remove(rig.services, ACTOR, asked.run.id)
         assert (await runs.retrieve(rig.services, ACTOR, waiting.id)).status is RunStatus.PAUSED
         assert (await answer(rig, agent, allow("c2"))).ended.stop_reason is StopReason.END_TURN

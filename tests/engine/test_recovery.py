@@ -37,7 +37,7 @@ from holdfast.usecases import runs
 T = TypeVar("T")
 
 
-def by_progress(question: Question) -> Answer:
+def answer_by_progress(question: Question) -> Answer:
     """Two tools, then one, then words: told apart by what the history shows."""
     rows = [row for row in question.history if row.role is Role.TOOL]
     unknown = sum(item.outcome is Outcome.UNKNOWN for row in rows for item in row.tool_returns)
@@ -58,12 +58,12 @@ async def test_a_crash_at_any_write_loses_nothing_and_runs_no_tool_twice(
     store: SqliteStore, at: int, after_commit: bool
 ) -> None:
     first, second = Rig(store), Rig(store)
-    first.model.otherwise = second.model.otherwise = by_progress
+    first.model.otherwise = second.model.otherwise = answer_by_progress
     agent = await first.make_agent("fast_a", "slow_b")
     dying = CrashingStore(store, at, after_commit=after_commit)
     run = await run_until_crash(first, agent, dying)
-    async with second.working():
-        ended = await second.ended(run)
+    async with second.run_worker():
+        ended = await second.wait_for_end(run)
         assert ended.status is RunStatus.COMPLETED
         await assert_sound(second, agent, run)
         assert (await second.say(agent)).ended.stop_reason is StopReason.END_TURN
@@ -71,16 +71,18 @@ async def test_a_crash_at_any_write_loses_nothing_and_runs_no_tool_twice(
     assert set(started.values()) == {1}
 
 
-async def test_a_call_that_was_running_is_told_to_the_model_as_unknown(store: SqliteStore) -> None:
+async def test_a_call_that_was_running_has_an_unknown_outcome_for_the_model(
+    store: SqliteStore,
+) -> None:
     first, second = Rig(store), Rig(store)
     agent = await first.make_agent("roll")
     first.model.script = [call_answer(("c1", "roll"))]
     first.toolbox.gate = asyncio.Event()
-    async with first.working():
+    async with first.run_worker():
         run = await first.submit(agent)
         await asyncio.wait_for(first.toolbox.running.wait(), WAIT_SECONDS)
-    async with second.working():
-        assert (await second.ended(run)).status is RunStatus.COMPLETED
+    async with second.run_worker():
+        assert (await second.wait_for_end(run)).status is RunStatus.COMPLETED
     (result,) = second.model.questions[0].history[-1].tool_returns
     assert result.outcome is Outcome.UNKNOWN
     assert second.toolbox.started == []
@@ -90,12 +92,12 @@ async def test_queued_runs_wait_for_the_one_that_was_interrupted(store: SqliteSt
     first, second = Rig(store), Rig(store)
     agent = await first.make_agent()
     first.model.gate = asyncio.Event()
-    async with first.working():
+    async with first.run_worker():
         runs = [await first.submit(agent, text) for text in ("one", "two", "three")]
         await asyncio.wait_for(first.model.asked.wait(), WAIT_SECONDS)
-    async with second.working():
+    async with second.run_worker():
         for run in runs:
-            assert (await second.ended(run)).status is RunStatus.COMPLETED
+            assert (await second.wait_for_end(run)).status is RunStatus.COMPLETED
     said_by_user = [row.text for row in await second.context(agent) if row.role is Role.USER]
     assert said_by_user == ["one", "two", "three"]
 
@@ -110,11 +112,11 @@ async def test_a_run_that_keeps_killing_its_process_is_given_up(store: SqliteSto
     for _ in range(limits.max_recoveries):
         rig = Rig(store, limits)
         rig.model.gate = asyncio.Event()
-        async with rig.working():
+        async with rig.run_worker():
             await asyncio.wait_for(rig.model.asked.wait(), WAIT_SECONDS)
     rig = Rig(store, limits)
-    async with rig.working():
-        ended = await rig.ended(run)
+    async with rig.run_worker():
+        ended = await rig.wait_for_end(run)
         assert ended.status is RunStatus.FAILED
         assert ended.failure is not None
         assert "HOLDFAST_MAX_RECOVERIES" in ended.failure.detail
@@ -128,7 +130,7 @@ async def test_a_cancel_on_record_is_honoured_by_the_next_process(store: SqliteS
     agent = await first.make_agent("roll")
     first.model.script = [call_answer(("c1", "roll"))]
     first.toolbox.gate = asyncio.Event()
-    async with first.working():
+    async with first.run_worker():
         run = await first.submit(agent)
         await asyncio.wait_for(first.toolbox.running.wait(), WAIT_SECONDS)
 
@@ -136,8 +138,8 @@ async def test_a_cancel_on_record_is_honoured_by_the_next_process(store: SqliteS
         tx.runs.transition(tx.runs.get(ACTOR.organization_id, run.id), Signal.CANCEL)
 
     await store.write(cancel)
-    async with second.working():
-        ended = await second.ended(run)
+    async with second.run_worker():
+        ended = await second.wait_for_end(run)
         assert (ended.status, ended.stop_reason) == (RunStatus.CANCELLED, StopReason.CANCELLED)
         await assert_sound(second, agent, run)
         assert second.model.questions == []
@@ -149,7 +151,7 @@ async def test_what_a_cancelled_run_had_shown_before_the_crash_stays(store: Sqli
     agent = await first.make_agent()
     model = HangingModel(HiddenThinking(redacted=True), TextDelta("Once upon"))
     use_model(first, model)
-    async with first.working():
+    async with first.run_worker():
         run = await first.submit(agent, stream_tokens=True)
         await wait_until_set(model.silent)
 
@@ -157,8 +159,8 @@ async def test_what_a_cancelled_run_had_shown_before_the_crash_stays(store: Sqli
         tx.runs.transition(tx.runs.get(ACTOR.organization_id, run.id), Signal.CANCEL)
 
     await store.write(cancel)
-    async with second.working():
-        assert (await second.ended(run)).status is RunStatus.CANCELLED
+    async with second.run_worker():
+        assert (await second.wait_for_end(run)).status is RunStatus.CANCELLED
         await assert_sound_but_for_a_gap(second, agent, run)
     assert [row.text for row in await second.context(agent)][1:] == ["Hi", "Once upon"]
     (step,) = await steps_of(second, run)
@@ -178,7 +180,7 @@ async def test_a_commit_that_fails_once_does_not_lose_the_run(store: SqliteStore
     agent = await rig.make_agent("roll")
     rig.model.script = [call_answer(("c1", "roll"))]
 
-    class Stumbling(CrashingStore):
+    class FailsOnceStore(CrashingStore):
         async def write(self, work: Callable[[Transaction], T]) -> T:
             try:
                 return await super().write(work)
@@ -187,9 +189,9 @@ async def test_a_commit_that_fails_once_does_not_lose_the_run(store: SqliteStore
                 raise OSError("the disk was busy") from None
 
     run = await rig.submit(agent)
-    rig.services = replace(rig.services, store=Stumbling(store, 2, after_commit=False))
-    async with rig.working():
-        assert (await rig.ended(run)).status is RunStatus.COMPLETED
+    rig.services = replace(rig.services, store=FailsOnceStore(store, 2, after_commit=False))
+    async with rig.run_worker():
+        assert (await rig.wait_for_end(run)).status is RunStatus.COMPLETED
         await assert_sound(rig, agent, run)
 
 
@@ -203,19 +205,19 @@ async def test_a_run_that_no_try_can_carry_on_is_ended_and_its_thread_is_free(
     rig.model.script = [call_answer(("c1", "roll"), ("c2", "roll"))]
     rig.toolbox.gate = asyncio.Event()
 
-    def broken(*_: object, **__: object) -> None:
+    def raise_error(*_: object, **__: object) -> None:
         raise ValueError("TEST: a bug")
 
-    async with rig.working():
+    async with rig.run_worker():
         run = await rig.submit(agent, stream_tokens=True)
         await wait_until_set(rig.toolbox.running)
         with monkeypatch.context() as patched:
-            patched.setattr(Checkpoints, "save", broken)
-            patched.setattr(recovery, "load_state", broken)
+            patched.setattr(Checkpoints, "save", raise_error)
+            patched.setattr(recovery, "load_state", raise_error)
             if cancelling:
                 await runs.cancel(rig.services, ACTOR, run.id)
             rig.toolbox.gate.set()
-            ended = await rig.ended(run)
+            ended = await rig.wait_for_end(run)
         status = RunStatus.CANCELLED if cancelling else RunStatus.FAILED
         assert ended.status is status
         if not cancelling:

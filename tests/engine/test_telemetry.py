@@ -30,7 +30,7 @@ SENT_IN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 TRACE_ID = 0x0AF7651916CD43DD8448EB211C80319C
 
 
-class Watched:
+class InstrumentedRig:
     """A rig whose telemetry is kept in memory."""
 
     def __init__(self, store: SqliteStore, *, with_content: bool = False) -> None:
@@ -60,35 +60,35 @@ class Watched:
             for span in self.spans
         ]
 
-    def named(self, name: str) -> list[ReadableSpan]:
+    def find_span(self, name: str) -> list[ReadableSpan]:
         return [span for span in self.spans if span.name == name]
 
-    def told(self, name: str) -> dict[str, object]:
-        (span,) = self.named(name)
+    def span_attributes(self, name: str) -> dict[str, object]:
+        (span,) = self.find_span(name)
         return dict(span.attributes or {})
 
-    def everything(self) -> str:
+    def all_attributes(self) -> str:
         return "".join(span.to_json() for span in self.spans)
 
-    def figures(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         text = self.telemetry.render_metrics()[0].decode()
         pairs = [line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#")]
         return {name: float(value) for name, value in pairs}
 
 
 @pytest.fixture
-def watched(store: SqliteStore) -> Watched:
-    return Watched(store)
+def instrumented(store: SqliteStore) -> InstrumentedRig:
+    return InstrumentedRig(store)
 
 
-async def test_a_run_is_a_tree_of_spans(watched: Watched) -> None:
-    rig = watched.rig
+async def test_a_run_is_a_tree_of_spans(instrumented: InstrumentedRig) -> None:
+    rig = instrumented.rig
     rig.model.script = [call_answer(("call_1", "slow")), (TextDelta("Done."), text_answer("Done."))]
-    async with rig.working():
+    async with rig.run_worker():
         agent = await rig.make_agent("slow")
         reply = await rig.say(agent)
     run = "invoke_agent tester"
-    assert watched.tree() == [
+    assert instrumented.tree() == [
         (run, None),
         ("step", run),
         ("chat guide", "step"),
@@ -96,7 +96,7 @@ async def test_a_run_is_a_tree_of_spans(watched: Watched) -> None:
         ("step", run),
         ("chat guide", "step"),
     ]
-    told = watched.told(run)
+    told = instrumented.span_attributes(run)
     assert told["gen_ai.operation.name"] == "invoke_agent"
     assert told["gen_ai.agent.id"] == agent.id
     assert told["gen_ai.conversation.id"] == agent.id
@@ -106,7 +106,7 @@ async def test_a_run_is_a_tree_of_spans(watched: Watched) -> None:
         "end_turn",
     )
     assert (told["gen_ai.usage.input_tokens"], told["gen_ai.usage.output_tokens"]) == (20, 10)
-    chat = watched.named("chat guide")[1]
+    chat = instrumented.find_span("chat guide")[1]
     assert chat.kind is SpanKind.CLIENT
     asked = dict(chat.attributes or {})
     assert asked.pop("gen_ai.client.operation.time_to_first_chunk")
@@ -118,75 +118,85 @@ async def test_a_run_is_a_tree_of_spans(watched: Watched) -> None:
         "gen_ai.usage.input_tokens": 10,
         "gen_ai.usage.output_tokens": 5,
     }
-    assert watched.told("execute_tool slow") == {
+    assert instrumented.span_attributes("execute_tool slow") == {
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": "slow",
         "gen_ai.tool.call.id": "call_1",
         "holdfast.tool.outcome": "finished",
     }
-    assert {span.status.status_code for span in watched.spans} == {StatusCode.UNSET}
+    assert {span.status.status_code for span in instrumented.spans} == {StatusCode.UNSET}
 
 
-async def test_tools_that_run_side_by_side_are_siblings(watched: Watched) -> None:
-    rig = watched.rig
+async def test_tools_that_run_side_by_side_are_siblings(instrumented: InstrumentedRig) -> None:
+    rig = instrumented.rig
     rig.model.script = [call_answer(("call_1", "fast_a"), ("call_2", "fast_b")), text_answer()]
-    async with rig.working():
+    async with rig.run_worker():
         await rig.say(await rig.make_agent("fast_a", "fast_b"))
     parents = {
         span.parent.span_id
-        for span in watched.spans
+        for span in instrumented.spans
         if span.parent and span.name.startswith("execute_tool")
     }
     assert len(parents) == 1
-    assert len(watched.named("execute_tool fast_a") + watched.named("execute_tool fast_b")) == 2
+    assert (
+        len(
+            instrumented.find_span("execute_tool fast_a")
+            + instrumented.find_span("execute_tool fast_b")
+        )
+        == 2
+    )
 
 
-async def test_a_failed_call_shows_in_all_that_it_was_part_of(watched: Watched) -> None:
-    rig = watched.rig
+async def test_a_failed_call_shows_in_all_that_it_was_part_of(
+    instrumented: InstrumentedRig,
+) -> None:
+    rig = instrumented.rig
     rig.model.script = [ModelRejectedRequest("Your words were: private words.")]
-    async with rig.working():
+    async with rig.run_worker():
         await rig.say(await rig.make_agent())
-    kinds = [span.attributes and span.attributes["error.type"] for span in watched.spans]
+    kinds = [span.attributes and span.attributes["error.type"] for span in instrumented.spans]
     assert kinds == [
         ModelRejectedRequest.kind,
         ModelRejectedRequest.kind,
         "ModelRejectedRequest",
     ]
-    assert {span.status.status_code for span in watched.spans} == {StatusCode.ERROR}
-    assert "private words" not in watched.everything()
-    figures = watched.figures()
+    assert {span.status.status_code for span in instrumented.spans} == {StatusCode.ERROR}
+    assert "private words" not in instrumented.all_attributes()
+    figures = instrumented.metrics()
     assert figures['holdfast_runs_total{status="failed",stop_reason="llm_api_error"}'] == 1
     assert figures['holdfast_steps_total{status="failed"}'] == 1
 
 
-async def test_a_step_that_failed_shows_so_though_its_run_went_on(watched: Watched) -> None:
-    rig = watched.rig
-    async with rig.working():
+async def test_a_step_that_failed_shows_so_though_its_run_went_on(
+    instrumented: InstrumentedRig,
+) -> None:
+    rig = instrumented.rig
+    async with rig.run_worker():
         agent = await rig.make_agent()
         for _ in range(3):
             await rig.say(agent)
-        watched.memory.clear()
+        instrumented.memory.clear()
         rig.model.script = [ContextWindowExceeded("too long")]
         reply = await rig.say(agent)
     assert reply.ended.failure is None
-    steps = [dict(span.attributes or {}) for span in watched.named("step")]
+    steps = [dict(span.attributes or {}) for span in instrumented.find_span("step")]
     assert [step["holdfast.step.status"] for step in steps] == ["failed", "success", "success"]
     assert steps[0]["error.type"] == ContextWindowExceeded.kind
-    assert watched.figures()['holdfast_steps_total{status="failed"}'] == 1
+    assert instrumented.metrics()['holdfast_steps_total{status="failed"}'] == 1
 
 
-async def test_a_cancelled_run_shows_where_it_was_stopped(watched: Watched) -> None:
-    rig = watched.rig
+async def test_a_cancelled_run_shows_where_it_was_stopped(instrumented: InstrumentedRig) -> None:
+    rig = instrumented.rig
     rig.model.gate = asyncio.Event()
-    async with rig.working():
+    async with rig.run_worker():
         agent = await rig.make_agent()
         run, queued = await rig.submit(agent), await rig.submit(agent)
         await rig.model.asked.wait()
         await runs.cancel(rig.services, ACTOR, queued.id)
         await runs.cancel(rig.services, ACTOR, run.id)
-    kinds = [span.attributes and span.attributes["error.type"] for span in watched.spans]
+    kinds = [span.attributes and span.attributes["error.type"] for span in instrumented.spans]
     assert kinds == ["cancelled", "cancelled", "CancelledError"]
-    figures = watched.figures()
+    figures = instrumented.metrics()
     # The queued one too, although nobody carried it.
     assert figures['holdfast_runs_total{status="cancelled",stop_reason="cancelled"}'] == 2
     assert figures["holdfast_cancel_duration_seconds_count"] == 2
@@ -195,27 +205,27 @@ async def test_a_cancelled_run_shows_where_it_was_stopped(watched: Watched) -> N
 
 @pytest.mark.parametrize("while_asking", [False, True])
 async def test_a_run_that_is_given_up_is_counted_and_so_are_its_steps(
-    watched: Watched, monkeypatch: pytest.MonkeyPatch, while_asking: bool
+    instrumented: InstrumentedRig, monkeypatch: pytest.MonkeyPatch, while_asking: bool
 ) -> None:
-    rig = watched.rig
+    rig = instrumented.rig
     rig.model.script = [call_answer(("call_1", "slow"))]
     rig.toolbox.gate = asyncio.Event()
     if while_asking:
         rig.model.gate = asyncio.Event()
 
-    def broken(*_: object, **__: object) -> None:
+    def raise_error(*_: object, **__: object) -> None:
         raise ValueError("TEST: a bug")
 
-    async with rig.working():
+    async with rig.run_worker():
         run = await rig.submit(await rig.make_agent("slow"))
         await (rig.model.asked if while_asking else rig.toolbox.running).wait()
-        monkeypatch.setattr(Checkpoints, "save", broken)
-        monkeypatch.setattr(recovery, "load_state", broken)
+        monkeypatch.setattr(Checkpoints, "save", raise_error)
+        monkeypatch.setattr(recovery, "load_state", raise_error)
         rig.model.gate.set()
         rig.toolbox.gate.set()
-        ended = await rig.ended(run)
+        ended = await rig.wait_for_end(run)
     assert ended.failure is not None
-    figures = watched.figures()
+    figures = instrumented.metrics()
     assert figures['holdfast_runs_total{status="failed",stop_reason="error"}'] == 1
     assert figures['holdfast_run_duration_seconds_count{status="failed"}'] == 1
     step = "failed" if while_asking else "success"
@@ -223,58 +233,58 @@ async def test_a_run_that_is_given_up_is_counted_and_so_are_its_steps(
     assert counted == {f'holdfast_steps_total{{status="{step}"}}': 1}
 
 
-async def test_a_run_that_a_reset_ends_is_counted(watched: Watched) -> None:
-    rig = watched.rig
+async def test_a_run_that_a_reset_ends_is_counted(instrumented: InstrumentedRig) -> None:
+    rig = instrumented.rig
     rig.model.script = [call_answer(("call_1", "held"))]
-    async with rig.working():
+    async with rig.run_worker():
         agent = await rig.make_agent("held", rules=(RequiresApproval(tool_name="held"),))
         await rig.say(agent)
         await agent_context.reset(rig.services, ACTOR, agent.id)
-    figures = watched.figures()
+    figures = instrumented.metrics()
     assert figures['holdfast_runs_total{status="paused",stop_reason="requires_approval"}'] == 1
     assert figures['holdfast_runs_total{status="cancelled",stop_reason="cancelled"}'] == 1
 
 
-async def test_a_killed_tool_is_measured_as_such(watched: Watched) -> None:
-    rig = watched.rig
+async def test_a_killed_tool_is_measured_as_such(instrumented: InstrumentedRig) -> None:
+    rig = instrumented.rig
     rig.model.script = [call_answer(("call_1", "slow"))]
     rig.toolbox.gate = asyncio.Event()
-    async with rig.working():
+    async with rig.run_worker():
         run = await rig.submit(await rig.make_agent("slow"))
         await rig.toolbox.running.wait()
         await runs.cancel(rig.services, ACTOR, run.id)
-    assert watched.told("execute_tool slow")["error.type"] == "CancelledError"
-    assert watched.figures()['holdfast_tool_duration_seconds_count{outcome="killed"}'] == 1
+    assert instrumented.span_attributes("execute_tool slow")["error.type"] == "CancelledError"
+    assert instrumented.metrics()['holdfast_tool_duration_seconds_count{outcome="killed"}'] == 1
 
 
-async def test_a_tool_that_broke_was_not_killed(watched: Watched) -> None:
-    rig = watched.rig
+async def test_a_tool_that_broke_was_not_killed(instrumented: InstrumentedRig) -> None:
+    rig = instrumented.rig
     rig.model.script = [call_answer(("call_1", "slow"))]
     rig.toolbox.faults["slow"] = ValueError("TEST: a bug")
-    async with rig.working():
+    async with rig.run_worker():
         await rig.say(await rig.make_agent("slow"))
-    assert watched.told("execute_tool slow")["error.type"] == "ValueError"
-    measured = {name for name in watched.figures() if "tool_duration_seconds_count" in name}
+    assert instrumented.span_attributes("execute_tool slow")["error.type"] == "ValueError"
+    measured = {name for name in instrumented.metrics() if "tool_duration_seconds_count" in name}
     assert measured == {'holdfast_tool_duration_seconds_count{outcome="unknown"}'}
 
 
-async def test_what_was_said_stays_here(watched: Watched) -> None:
-    rig = watched.rig
+async def test_message_text_is_not_exported(instrumented: InstrumentedRig) -> None:
+    rig = instrumented.rig
     rig.model.script = [call_answer(("call_1", "slow")), text_answer("Their answer.")]
-    async with rig.working():
+    async with rig.run_worker():
         await rig.say(await rig.make_agent("slow"), "My words.")
-    assert len(watched.spans) == 6
+    assert len(instrumented.spans) == 6
     for words in ("My words", "Their answer", "You are a test", "done"):
-        assert words not in watched.everything()
+        assert words not in instrumented.all_attributes()
 
 
-async def test_what_was_said_goes_out_if_the_operator_wants_it(store: SqliteStore) -> None:
-    watched = Watched(store, with_content=True)
-    rig = watched.rig
+async def test_message_text_is_exported_if_the_operator_wants_it(store: SqliteStore) -> None:
+    instrumented = InstrumentedRig(store, with_content=True)
+    rig = instrumented.rig
     rig.model.script = [call_answer(("call_1", "slow")), text_answer("Their answer.")]
-    async with rig.working():
+    async with rig.run_worker():
         await rig.say(await rig.make_agent("slow"), "My words.")
-    last = dict(watched.named("chat guide")[1].attributes or {})
+    last = dict(instrumented.find_span("chat guide")[1].attributes or {})
     assert last["gen_ai.input.messages"] == (
         '[{"role":"system","parts":[{"type":"text","content":"You are a test."}]},'
         '{"role":"user","parts":[{"type":"text","content":"My words."}]},'
@@ -284,66 +294,68 @@ async def test_what_was_said_goes_out_if_the_operator_wants_it(store: SqliteStor
     assert last["gen_ai.output.messages"] == (
         '[{"role":"assistant","parts":[{"type":"text","content":"Their answer."}],"finish_reason":"stop"}]'
     )
-    tool = watched.told("execute_tool slow")
+    tool = instrumented.span_attributes("execute_tool slow")
     assert tool["gen_ai.tool.call.arguments"] == "{}"
     assert tool["gen_ai.tool.call.result"] == '[{"type":"text","content":"done"}]'
 
 
-async def send(watched: Watched, agent_id: str) -> Run:
+async def send(instrumented: InstrumentedRig, agent_id: str) -> Run:
     """As a request does whose caller is in a trace already."""
     item = MessageInput(role=Role.USER, content=(Text("Hi"),))
-    with watched.telemetry.trace_request("POST", "/v1/x", {"traceparent": SENT_IN}):
+    with instrumented.telemetry.trace_request("POST", "/v1/x", {"traceparent": SENT_IN}):
         new = NewSend(agent_id=agent_id, input=(item,))
-        return await messages.send(watched.rig.services, ACTOR, new)
+        return await messages.send(instrumented.rig.services, ACTOR, new)
 
 
-async def test_a_run_is_part_of_the_trace_in_which_it_was_sent(watched: Watched) -> None:
-    rig = watched.rig
-    async with rig.working():
-        run = await send(watched, (await rig.make_agent()).id)
-        await rig.ended(run)
-    assert {span.context.trace_id for span in watched.spans if span.context} == {TRACE_ID}
-    assert watched.tree()[:2] == [("POST", None), ("invoke_agent tester", "POST")]
+async def test_a_run_is_part_of_the_trace_in_which_it_was_sent(
+    instrumented: InstrumentedRig,
+) -> None:
+    rig = instrumented.rig
+    async with rig.run_worker():
+        run = await send(instrumented, (await rig.make_agent()).id)
+        await rig.wait_for_end(run)
+    assert {span.context.trace_id for span in instrumented.spans if span.context} == {TRACE_ID}
+    assert instrumented.tree()[:2] == [("POST", None), ("invoke_agent tester", "POST")]
     assert run.request.trace_id == f"{TRACE_ID:032x}"
 
 
 async def test_a_run_that_is_taken_up_again_goes_on_in_its_trace(store: SqliteStore) -> None:
-    first, second = Watched(store), Watched(store)
+    first, second = InstrumentedRig(store), InstrumentedRig(store)
     first.rig.model.gate = asyncio.Event()
-    async with first.rig.working():
+    async with first.rig.run_worker():
         run = await send(first, (await first.rig.make_agent()).id)
         await first.rig.model.asked.wait()
-    async with second.rig.working():
-        await second.rig.ended(run)
+    async with second.rig.run_worker():
+        await second.rig.wait_for_end(run)
     # What the first process did ended with it.
-    assert first.told("invoke_agent tester")["error.type"] == "interrupted"
-    (again,) = second.named("invoke_agent tester")
+    assert first.span_attributes("invoke_agent tester")["error.type"] == "interrupted"
+    (again,) = second.find_span("invoke_agent tester")
     assert again.context is not None
     assert again.context.trace_id == TRACE_ID
-    (request,) = first.named("POST")
+    (request,) = first.find_span("POST")
     assert request.context is not None
     assert [link.context.span_id for link in again.links] == [request.context.span_id]
-    assert second.told("invoke_agent tester")["holdfast.run.recoveries"] == 1
+    assert second.span_attributes("invoke_agent tester")["holdfast.run.recoveries"] == 1
     # The step that nobody could finish is over too.
-    counted = {name: count for name, count in second.figures().items() if "steps_total" in name}
+    counted = {name: count for name, count in second.metrics().items() if "steps_total" in name}
     assert counted == {
         'holdfast_steps_total{status="failed"}': 1,
         'holdfast_steps_total{status="success"}': 1,
     }
 
 
-async def test_runs_at_once_do_not_mix(watched: Watched) -> None:
-    rig = watched.rig
-    async with rig.working():
+async def test_runs_at_once_do_not_mix(instrumented: InstrumentedRig) -> None:
+    rig = instrumented.rig
+    async with rig.run_worker():
         agents = [await rig.make_agent() for _ in range(5)]
         replies = await asyncio.gather(*(rig.say(agent) for agent in agents))
     assert len(replies) == 5
-    assert len({span.context.trace_id for span in watched.spans if span.context}) == 5
-    assert len(watched.spans) == 15
+    assert len({span.context.trace_id for span in instrumented.spans if span.context}) == 5
+    assert len(instrumented.spans) == 15
 
 
 @pytest.mark.slow
-async def test_a_collector_that_is_not_there_holds_nobody_up() -> None:
+async def test_an_unreachable_collector_delays_nothing() -> None:
     telemetry = OtelTelemetry.export_to("http://127.0.0.1:1")
     with telemetry.trace_request("GET", "/v1/x", {}) as request:
         request.set_response(200, "/v1/x")
@@ -352,7 +364,7 @@ async def test_a_collector_that_is_not_there_holds_nobody_up() -> None:
 
 
 @pytest.mark.slow
-def test_nothing_of_it_is_loaded_where_nobody_watches() -> None:
+def test_opentelemetry_is_not_loaded_without_an_exporter() -> None:
     program = (
         "import sys, holdfast.assembly; from holdfast.adapters.telemetry import factory;"
         "assert factory.open_telemetry(None, metrics=False, with_content=False) is None;"
@@ -364,7 +376,7 @@ def test_nothing_of_it_is_loaded_where_nobody_watches() -> None:
     assert finished.stdout.strip() == "[]"
 
 
-def test_without_the_extra_the_operator_is_told_what_to_install(
+def test_without_the_extra_the_error_names_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # What an import meets where nothing is installed.

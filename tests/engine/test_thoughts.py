@@ -35,7 +35,7 @@ async def provider() -> AsyncIterator[ScriptedProvider]:
 
 
 @asynccontextmanager
-async def process(store: SqliteStore, provider: ScriptedProvider) -> AsyncIterator[Rig]:
+async def run_process(store: SqliteStore, provider: ScriptedProvider) -> AsyncIterator[Rig]:
     """A process of its own: nothing but the store is left when it ends."""
     settings = ProviderSettings(
         {
@@ -47,7 +47,7 @@ async def process(store: SqliteStore, provider: ScriptedProvider) -> AsyncIterat
     router = ModelRouter(settings)
     rig = Rig(store)
     rig.services = replace(rig.services, model=router, catalogue=ProviderCatalogue(settings))
-    async with rig.working():
+    async with rig.run_worker():
         yield rig
     await router.aclose()
 
@@ -69,7 +69,7 @@ async def _send(rig: Rig, new: NewSend) -> Reply:
 @pytest.mark.parametrize("handle", HANDLES)
 async def test_after_a_tool(store: SqliteStore, provider: ScriptedProvider, handle: str) -> None:
     provider.script(Answer(THOUGHT, ToolCall("roll")), "Done.")
-    async with process(store, provider) as rig:
+    async with run_process(store, provider) as rig:
         reply = await rig.say(await _agent(rig, handle))
     assert reply.ended.stop_reason is StopReason.END_TURN
     assert SIGNATURE in str(provider.requests[1].body)
@@ -81,12 +81,12 @@ async def test_after_a_restart_and_an_approval(
     store: SqliteStore, provider: ScriptedProvider, handle: str
 ) -> None:
     provider.script(Answer(THOUGHT, "May I?", ToolCall("roll"), ToolCall("ask")), "Done.")
-    async with process(store, provider) as rig:
+    async with run_process(store, provider) as rig:
         agent = await _agent(rig, handle)
         reply = await rig.say(agent)
         assert reply.ended.stop_reason is StopReason.REQUIRES_APPROVAL
         calls = [call for row in reply.messages for call in row.tool_calls if call.name == "ask"]
-    async with process(store, provider) as rig:
+    async with run_process(store, provider) as rig:
         decisions = tuple(Decision(call.id, approve=True) for call in calls)
         reply = await _send(
             rig, NewSend(agent_id=agent.id, input=(ApprovalInput(decisions=decisions),))
@@ -102,7 +102,7 @@ async def test_in_the_next_turn_and_not_to_another_model(
 ) -> None:
     provider.script(Answer(THOUGHT, "I think so."), "Mine.", "Again.")
     other = next(one for one in HANDLES if one != handle)
-    async with process(store, provider) as rig:
+    async with run_process(store, provider) as rig:
         agent = await _agent(rig, handle)
         await rig.say(agent)
         item = MessageInput(role=Role.USER, content=(Text("And you?"),))

@@ -20,7 +20,7 @@ from holdfast.ports.services import Limits
 from holdfast.usecases import runs
 
 
-class Heard:
+class TracingModel:
     """The scripted model, with an exchange for each question it answers."""
 
     def __init__(self, rig: Rig, **fields: object) -> None:
@@ -49,13 +49,13 @@ def exchange(number: int, **fields: object) -> Exchange:
     return Exchange(**values | fields)  # type: ignore[arg-type]  # the caller names the fields
 
 
-def listening(store: SqlStore, **fields: object) -> Rig:
+def make_tracing_rig(store: SqlStore, **fields: object) -> Rig:
     rig = Rig(store, Limits(max_trace_bytes=1_000))
-    Heard(rig, **fields)
+    TracingModel(rig, **fields)
     return rig
 
 
-async def kept(rig: Rig) -> list[Sequence[ProviderTrace]]:
+async def list_traces(rig: Rig) -> list[Sequence[ProviderTrace]]:
     """The traces of each step, in the order of the steps."""
     page = Page(limit=50)
     steps = await rig.read(lambda tx: tx.steps.list(ACTOR.organization_id, StepQuery(page=page)))
@@ -66,12 +66,12 @@ async def kept(rig: Rig) -> list[Sequence[ProviderTrace]]:
 
 
 async def test_each_step_keeps_its_exchange(any_store: SqlStore) -> None:
-    rig = listening(any_store)
+    rig = make_tracing_rig(any_store)
     rig.model.script = [call_answer(("call_1", "slow")), text_answer("Done.")]
-    async with rig.working():
+    async with rig.run_worker():
         agent = await rig.make_agent("slow")
         reply = await rig.say(agent)
-    first, second = await kept(rig)
+    first, second = await list_traces(rig)
     assert [(trace.request, trace.latency_ms) for trace in (*first, *second)] == [
         ({"number": 1}, 7),
         ({"number": 2}, 7),
@@ -83,11 +83,11 @@ async def test_each_step_keeps_its_exchange(any_store: SqlStore) -> None:
 
 
 async def test_traces_go_with_their_run(any_store: SqlStore) -> None:
-    rig = listening(any_store)
-    async with rig.working():
+    rig = make_tracing_rig(any_store)
+    async with rig.run_worker():
         agent = await rig.make_agent()
         reply = await rig.say(agent)
-        assert len(await kept(rig)) == 1
+        assert len(await list_traces(rig)) == 1
         page = StepQuery(page=Page(limit=1))
         (step,) = await rig.read(lambda tx: tx.steps.list(ACTOR.organization_id, page))
         await runs.remove(rig.services, ACTOR, reply.run.id)
@@ -95,37 +95,37 @@ async def test_traces_go_with_their_run(any_store: SqlStore) -> None:
 
 
 async def test_a_failed_call_is_kept_too(store: SqliteStore) -> None:
-    rig = listening(store, status_code=503, error="full", response={})
+    rig = make_tracing_rig(store, status_code=503, error="full", response={})
     rig.model.script = [ModelOverloaded("full")]
     rig.model.otherwise = lambda _: (_ for _ in ()).throw(ModelOverloaded("full"))
-    async with rig.working():
+    async with rig.run_worker():
         reply = await rig.say(await rig.make_agent())
     assert reply.ended.failure is not None
-    traces = [trace for step in await kept(rig) for trace in step]
+    traces = [trace for step in await list_traces(rig) for trace in step]
     assert {(trace.status_code, trace.error) for trace in traces} == {(503, "full")}
 
 
 async def test_a_cancelled_call_is_kept_too(store: SqliteStore) -> None:
-    rig = listening(store, error="CancelledError")
+    rig = make_tracing_rig(store, error="CancelledError")
     rig.model.gate = asyncio.Event()
-    async with rig.working():
+    async with rig.run_worker():
         run = await rig.submit(await rig.make_agent())
         await rig.model.asked.wait()
         await runs.cancel(rig.services, ACTOR, run.id)
-    ((trace,),) = await kept(rig)
+    ((trace,),) = await list_traces(rig)
     assert trace.error == "CancelledError"
 
 
 async def test_an_agents_secrets_are_hidden_and_what_is_too_long_is_cut(
     store: SqliteStore,
 ) -> None:
-    rig = listening(store, request={"a": "the s3cret word"}, response={"b": "x" * 2_000})
-    async with rig.working():
+    rig = make_tracing_rig(store, request={"a": "the s3cret word"}, response={"b": "x" * 2_000})
+    async with rig.run_worker():
         agent = await rig.make_agent()
         secret = Secret(id="agent-env-1", key="WORD", value="s3cret")
         await store.write(lambda tx: tx.agents.set_secrets(agent.id, [secret]))
         await rig.say(agent)
-    ((trace,),) = await kept(rig)
+    ((trace,),) = await list_traces(rig)
     assert trace.request == {"a": "the [secret hidden] word"}
     assert trace.response["truncated"] is True
     assert trace.response["size_bytes"] == 2_008
@@ -134,11 +134,11 @@ async def test_an_agents_secrets_are_hidden_and_what_is_too_long_is_cut(
 
 async def test_nothing_is_kept_unless_asked_for(store: SqliteStore) -> None:
     rig = Rig(store)
-    Heard(rig)
-    async with rig.working():
+    TracingModel(rig)
+    async with rig.run_worker():
         await rig.say(await rig.make_agent())
     assert rig.model.questions[0].exchanges is None
-    assert await kept(rig) == [[]]
+    assert await list_traces(rig) == [[]]
 
 
 @pytest.mark.parametrize("written", ['pa"ss\nwörd', r"pa\"ss\nwörd", r"pa\"ss\nw\u00f6rd"])

@@ -62,7 +62,7 @@ async def effect(
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def end_of(task: asyncio.Task[None]) -> EndTurn | None:
+async def wait_for_interruption(task: asyncio.Task[None]) -> EndTurn | None:
     with pytest.raises(Interrupted) as struck:
         await asyncio.wait_for(task, WAIT_SECONDS)
     return struck.value.end
@@ -84,7 +84,7 @@ async def test_an_effect_that_is_quiet_for_too_long_is_stopped() -> None:
 
         clock.advance(1)
         dog.check({"run-1": interruption})
-        end = await end_of(task)
+        end = await wait_for_interruption(task)
     assert end is not None
     assert end.failure is not None
     assert end.failure.kind == "llm_timeout"
@@ -103,7 +103,7 @@ async def test_what_is_quiet_on_purpose_has_its_time_first() -> None:
         assert not interruption.is_triggered
         clock.advance(1)
         dog.check({"run-1": interruption})
-        assert await end_of(task) is not None
+        assert await wait_for_interruption(task) is not None
 
 
 def test_between_two_effects_there_is_nothing_to_stop() -> None:
@@ -116,7 +116,7 @@ def test_between_two_effects_there_is_nothing_to_stop() -> None:
 
 async def assert_stalled(rig: Rig, agent: Agent, run: Run, reason: StopReason, kind: str) -> Run:
     """What holds of every stalled run: it has failed and says why, and the agent answers again."""
-    ended = await rig.ended(run)
+    ended = await rig.wait_for_end(run)
     assert (ended.status, ended.stop_reason) == (RunStatus.FAILED, reason)
     assert ended.failure is not None
     assert ended.failure.kind == kind
@@ -136,7 +136,7 @@ async def test_a_model_that_falls_silent_ends_the_run_and_what_it_said_is_kept(
         TextDelta("I was "), TextDelta("about to"), ToolCallDelta("c", "roll", "{")
     )
     use_model(rig, model)
-    async with rig.working():
+    async with rig.run_worker():
         run = await rig.submit(agent, stream_tokens=stream_tokens)
         await wait_until_set(model.silent)
         clock.advance(STALL_SECONDS + 1)
@@ -152,7 +152,7 @@ async def test_a_tool_that_outlives_its_time_is_stopped(rig: Rig, clock: FakeClo
     agent = await rig.make_agent("roll")
     rig.model.script = [call_answer(("c1", "roll"))]
     rig.toolbox.gate = asyncio.Event()
-    async with rig.working():
+    async with rig.run_worker():
         run = await rig.submit(agent)
         await wait_until_set(rig.toolbox.running)
         clock.advance(rig.services.limits.tool_timeout_seconds + STALL_SECONDS + 1)
@@ -166,26 +166,26 @@ async def test_a_tool_that_outlives_its_time_is_stopped(rig: Rig, clock: FakeClo
 async def test_who_waits_for_a_turn_has_not_stalled(rig: Rig, clock: FakeClock) -> None:
     agent = await rig.make_agent()
     rig.model.gate = asyncio.Event()
-    async with rig.working():
+    async with rig.run_worker():
         first = await rig.submit(agent, "one")
         await wait_until_set(rig.model.asked)
         clock.advance(STALL_SECONDS - 1)
         second = await rig.submit(agent, "two")
         rig.model.gate.set()
-        assert (await rig.ended(first)).status is RunStatus.COMPLETED
-        assert (await rig.ended(second)).status is RunStatus.COMPLETED
+        assert (await rig.wait_for_end(first)).status is RunStatus.COMPLETED
+        assert (await rig.wait_for_end(second)).status is RunStatus.COMPLETED
 
 
 async def test_who_waits_for_a_person_has_not_stalled(rig: Rig, clock: FakeClock) -> None:
     agent = await rig.make_agent("ask", rules=(RequiresApproval(tool_name="ask"),))
     rig.model.script = [call_answer(("c1", "ask"))]
-    async with rig.working():
+    async with rig.run_worker():
         run = await rig.submit(agent)
-        await rig.ended(run)
+        await rig.wait_for_end(run)
         clock.advance(10 * STALL_SECONDS)
         # Somebody else's turn: the dog has looked at everything meanwhile.
         await rig.say(await rig.make_agent())
-    assert (await rig.ended(run)).status is RunStatus.PAUSED
+    assert (await rig.wait_for_end(run)).status is RunStatus.PAUSED
 
 
 async def test_a_cancel_on_record_wins_over_a_stall(rig: Rig, clock: FakeClock) -> None:
@@ -193,26 +193,26 @@ async def test_a_cancel_on_record_wins_over_a_stall(rig: Rig, clock: FakeClock) 
     model = HangingModel(TextDelta("Well"))
     use_model(rig, model)
 
-    def cancelled_as_it_stalls(tx: Transaction) -> None:
-        put_cancel_on_record(rig, run, tx)
+    def cancel_and_save(tx: Transaction) -> None:
+        save_cancel(rig, run, tx)
         # The run is stopped from now on, and its end is written after this.
         clock.advance(STALL_SECONDS + 1)
 
-    async with rig.working():
+    async with rig.run_worker():
         run = await rig.submit(agent)
         await wait_until_set(model.silent)
-        await rig.services.store.write(cancelled_as_it_stalls)
-        ended = await rig.ended(run)
+        await rig.services.store.write(cancel_and_save)
+        ended = await rig.wait_for_end(run)
     assert (ended.status, ended.failure) == (RunStatus.CANCELLED, None)
     assert await texts_in(rig, agent) == [(Role.USER, "Hi"), (Role.ASSISTANT, "Well")]
 
 
-class Stubborn(ScriptedToolbox):
+class SlowToStopToolbox(ScriptedToolbox):
     """Its tool hears that it is to stop, and goes on."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.heard = asyncio.Event()
+        self.cancel_received = asyncio.Event()
         self.done = asyncio.Event()
 
     async def run(self, tool: Tool, planned: PlannedCall, context: ToolContext) -> ToolReturn:
@@ -220,12 +220,12 @@ class Stubborn(ScriptedToolbox):
         try:
             await self.done.wait()
         except asyncio.CancelledError:
-            self.heard.set()
+            self.cancel_received.set()
             await self.done.wait()
         return await super().run(tool, planned, context)
 
 
-class Deaf(ScriptedToolbox):
+class UnstoppableToolbox(ScriptedToolbox):
     """Its tool does not stop, however often it is told."""
 
     def __init__(self) -> None:
@@ -245,18 +245,18 @@ async def test_a_run_whose_tool_does_not_stop_is_ended_without_it(
     rig: Rig, clock: FakeClock, cancelled: bool
 ) -> None:
     agent = await rig.make_agent("roll")
-    toolbox = Stubborn()
+    toolbox = SlowToStopToolbox()
     rig.services = replace(rig.services, toolbox=toolbox)
     rig.model.script = [call_answer(("c1", "roll"))]
-    async with rig.working():
+    async with rig.run_worker():
         run = await rig.submit(agent)
         await wait_until_set(toolbox.running)
         if cancelled:
-            await rig.services.store.write(partial(put_cancel_on_record, rig, run))
+            await rig.services.store.write(partial(save_cancel, rig, run))
         clock.advance(rig.services.limits.tool_timeout_seconds + STALL_SECONDS + 1)
-        await wait_until_set(toolbox.heard)
+        await wait_until_set(toolbox.cancel_received)
         # Nothing says that the dog has looked since; so time goes on until it has.
-        following = asyncio.create_task(rig.ended(run))
+        following = asyncio.create_task(rig.wait_for_end(run))
         while not following.done():
             clock.advance(STALL_SECONDS + 1)
             await asyncio.wait([following], timeout=worker.POLL_SECONDS)
@@ -270,13 +270,13 @@ async def test_a_run_whose_tool_does_not_stop_is_ended_without_it(
         # Whatever comes of the tool at last is nobody's news.
         toolbox.done.set()
         assert (await rig.say(agent, "Still there?")).ended.stop_reason is StopReason.END_TURN
-        assert (await rig.ended(run)).status is ended.status
+        assert (await rig.wait_for_end(run)).status is ended.status
 
 
 async def test_a_worker_leaves_without_a_tool_that_does_not_stop(
     rig: Rig, clock: FakeClock
 ) -> None:
-    agent, toolbox = await rig.make_agent("roll"), Stubborn()
+    agent, toolbox = await rig.make_agent("roll"), SlowToStopToolbox()
     rig.services = replace(rig.services, toolbox=toolbox)
     rig.model.script = [call_answer(("c1", "roll"))]
     duty = worker.Worker(rig.services)
@@ -284,8 +284,8 @@ async def test_a_worker_leaves_without_a_tool_that_does_not_stop(
     run = await rig.submit(agent)
     await wait_until_set(toolbox.running)
     clock.advance(rig.services.limits.tool_timeout_seconds + STALL_SECONDS + 1)
-    await wait_until_set(toolbox.heard)
-    following = asyncio.create_task(rig.ended(run))
+    await wait_until_set(toolbox.cancel_received)
+    following = asyncio.create_task(rig.wait_for_end(run))
     while not following.done():
         clock.advance(STALL_SECONDS + 1)
         await asyncio.wait([following], timeout=worker.POLL_SECONDS)
@@ -304,7 +304,7 @@ async def test_a_worker_leaves_without_a_tool_that_never_heeds_it(
 ) -> None:
     """The run is left to the next start, as any other that did not end in time."""
     monkeypatch.setattr(worker, "STOP_SECONDS", 0.01)
-    agent, toolbox = await rig.make_agent("roll"), Deaf()
+    agent, toolbox = await rig.make_agent("roll"), UnstoppableToolbox()
     rig.services = replace(rig.services, toolbox=toolbox)
     rig.model.script = [call_answer(("c1", "roll"))]
     duty = worker.Worker(rig.services)
@@ -322,7 +322,7 @@ async def test_a_worker_leaves_without_a_tool_that_never_heeds_it(
     assert found.status is RunStatus.RUNNING
 
 
-def put_cancel_on_record(rig: Rig, run: Run, tx: Transaction) -> None:
+def save_cancel(rig: Rig, run: Run, tx: Transaction) -> None:
     receipt = Cancellation(requested_at=run.created_at, requested_by=ACTOR.user_id)
     stored = tx.runs.get(ACTOR.organization_id, run.id)
     cancellation.record_cancel(tx, stored, receipt, rig.services.ids)

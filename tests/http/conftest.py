@@ -51,7 +51,7 @@ BUILTIN = (
 
 
 @asynccontextmanager
-async def _opened(home: Path) -> AsyncIterator[Services]:
+async def _open_services(home: Path) -> AsyncIterator[Services]:
     path = create_blank_store(home / "holdfast.db")
     store = await SqliteStore.open(path, cipher=FernetCipher("test"))
     bell = LocalBell()
@@ -73,7 +73,7 @@ async def _opened(home: Path) -> AsyncIterator[Services]:
 
 @pytest.fixture
 async def services(tmp_path: Path) -> AsyncIterator[Services]:
-    async with _opened(tmp_path) as services:
+    async with _open_services(tmp_path) as services:
         yield services
 
 
@@ -84,7 +84,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with _opened(home) as services:
+        async with _open_services(home) as services:
             app.state.services = services
             yield
 

@@ -96,7 +96,7 @@ async def test_recompiling_keeps_the_time_unless_asked_otherwise(client: AsyncCl
     assert "JST+0900" in moved.json()
 
 
-async def test_rules_are_told_to_the_model_when_the_prompt_is_rebuilt(client: AsyncClient) -> None:
+async def test_rules_are_in_the_prompt_when_it_is_rebuilt(client: AsyncClient) -> None:
     agent = await make(client)
     path = f"/v1/agents/{agent['id']}"
     await client.patch(path, json={"tool_rules": [{"type": "exit_loop", "tool_name": "bye"}]})

@@ -19,7 +19,7 @@ async def make(client: AsyncClient, **body: object) -> str:
     return made
 
 
-async def found(client: AsyncClient, **params: Any) -> list[str]:
+async def list_ids(client: AsyncClient, **params: Any) -> list[str]:
     answer = await client.get("/v1/agents/", params=params)
     assert answer.status_code == 200, answer.text
     return [agent["id"] for agent in answer.json()]
@@ -40,33 +40,33 @@ async def sdk(app: FastAPI) -> AsyncIterator[AsyncLetta]:
 async def test_the_newest_comes_first_unless_asked_otherwise(
     client: AsyncClient, three: list[str]
 ) -> None:
-    assert await found(client) == three[::-1]
-    assert await found(client, order="asc") == three
-    assert await found(client, ascending="true") == three
+    assert await list_ids(client) == three[::-1]
+    assert await list_ids(client, order="asc") == three
+    assert await list_ids(client, ascending="true") == three
 
 
 async def test_cursors_follow_the_sort_order_both_ways(
     client: AsyncClient, three: list[str]
 ) -> None:
     one, two, three_ = three
-    assert await found(client, after=three_, limit=1) == [two]
-    assert await found(client, after=two) == [one]
-    assert await found(client, after=one) == []
-    assert await found(client, before=one, limit=1) == [two]
-    assert await found(client, before=one) == [three_, two]
-    assert await found(client, order="asc", after=one) == [two, three_]
-    assert await found(client, order="asc", before=three_) == [one, two]
+    assert await list_ids(client, after=three_, limit=1) == [two]
+    assert await list_ids(client, after=two) == [one]
+    assert await list_ids(client, after=one) == []
+    assert await list_ids(client, before=one, limit=1) == [two]
+    assert await list_ids(client, before=one) == [three_, two]
+    assert await list_ids(client, order="asc", after=one) == [two, three_]
+    assert await list_ids(client, order="asc", before=three_) == [one, two]
 
 
 async def test_an_unknown_cursor_is_ignored(client: AsyncClient, three: list[str]) -> None:
-    assert await found(client, after=UNKNOWN) == three[::-1]
+    assert await list_ids(client, after=UNKNOWN) == three[::-1]
 
 
 async def test_agents_can_be_sorted_by_their_last_change(
     client: AsyncClient, three: list[str]
 ) -> None:
     await client.patch(f"/v1/agents/{three[1]}", json={"description": "x"})
-    assert (await found(client, order_by="updated_at"))[0] == three[1]
+    assert (await list_ids(client, order_by="updated_at"))[0] == three[1]
     assert (await client.get("/v1/agents/", params={"order_by": "name"})).status_code == 422
 
 
@@ -82,38 +82,38 @@ async def test_the_sdk_pages_through_all_agents_and_stops(
 
 
 async def test_names_are_matched_whole_or_in_part(client: AsyncClient, three: list[str]) -> None:
-    assert await found(client, name="Two") == [three[1]]
-    assert await found(client, name="two") == []
-    assert await found(client, query_text="t") == [three[2], three[1]]
-    assert await found(client, query_text="%") == []
+    assert await list_ids(client, name="Two") == [three[1]]
+    assert await list_ids(client, name="two") == []
+    assert await list_ids(client, query_text="t") == [three[2], three[1]]
+    assert await list_ids(client, query_text="%") == []
 
 
 async def test_tags_are_matched_all_or_any(client: AsyncClient) -> None:
     both = await make(client, tags=["red", "round"])
     red = await make(client, tags=["red"])
     await make(client)
-    assert await found(client, tags=["red", "round"]) == [red, both]
-    assert await found(client, tags=["red", "round"], match_all_tags="true") == [both]
-    assert await found(client, tags="blue") == []
+    assert await list_ids(client, tags=["red", "round"]) == [red, both]
+    assert await list_ids(client, tags=["red", "round"], match_all_tags="true") == [both]
+    assert await list_ids(client, tags="blue") == []
 
 
 async def test_other_filters_combine(client: AsyncClient) -> None:
     agent = await make(client, project_id="p", template_id="t", base_template_id="b")
     await make(client, project_id="p")
-    assert len(await found(client, project_id="p")) == 2
-    assert await found(client, project_id="p", template_id="t", base_template_id="b") == [agent]
+    assert len(await list_ids(client, project_id="p")) == 2
+    assert await list_ids(client, project_id="p", template_id="t", base_template_id="b") == [agent]
     await client.patch(f"/v1/agents/{agent}", json={"last_stop_reason": "end_turn"})
-    assert await found(client, last_stop_reason="end_turn") == [agent]
-    assert await found(client, last_stop_reason="error") == []
-    assert await found(client, created_by_id="user-somebody") == []
-    assert await found(client, identity_id="identity-x") == []
+    assert await list_ids(client, last_stop_reason="end_turn") == [agent]
+    assert await list_ids(client, last_stop_reason="error") == []
+    assert await list_ids(client, created_by_id="user-somebody") == []
+    assert await list_ids(client, identity_id="identity-x") == []
 
 
 async def test_hidden_agents_are_shown_only_on_demand(client: AsyncClient) -> None:
     shown = await make(client)
     hidden = await make(client, hidden=True)
-    assert await found(client) == [shown]
-    assert await found(client, show_hidden_agents="true") == [hidden, shown]
+    assert await list_ids(client) == [shown]
+    assert await list_ids(client, show_hidden_agents="true") == [hidden, shown]
 
 
 async def test_the_count_follows_the_same_filters(client: AsyncClient, three: list[str]) -> None:

@@ -178,7 +178,7 @@ async def test_approval_is_switched_on_and_off(client: AsyncClient) -> None:
         assert [item["type"] for item in await rules(client, path)] == kinds
 
 
-async def test_approval_needs_to_be_told_on_or_off(client: AsyncClient) -> None:
+async def test_an_approval_update_must_say_on_or_off(client: AsyncClient) -> None:
     agent = await make(client)
     path = f"/v1/agents/{agent['id']}/tools/approval/plain"
     said_nothing = await client.patch(path)
@@ -190,7 +190,7 @@ async def test_approval_needs_to_be_told_on_or_off(client: AsyncClient) -> None:
     assert unknown.status_code == 422
 
 
-class Recorder:
+class RecordingToolbox:
     """A toolbox that remembers how it was asked."""
 
     def __init__(self, outcome: Outcome) -> None:
@@ -204,7 +204,7 @@ class Recorder:
         return ToolReturn(planned.call.id, tool.name, self.outcome, (Text("said"),), ("out",))
 
 
-def with_toolbox(services: Services, toolbox: Recorder) -> FastAPI:
+def with_toolbox(services: Services, toolbox: RecordingToolbox) -> FastAPI:
     return build_app(replace(services, toolbox=toolbox), HttpSettings())  # type: ignore[arg-type]  # it only runs
 
 
@@ -213,7 +213,7 @@ async def test_an_attached_tool_is_run_with_the_agents_variables(
 ) -> None:
     tool = await make_tool(client, "plain")
     agent = await make(client, tool_ids=[tool], secrets={"KEY": "v"})
-    toolbox = Recorder(Outcome.FINISHED)
+    toolbox = RecordingToolbox(Outcome.FINISHED)
     async with connect(with_toolbox(services, toolbox)) as direct:
         answer = await direct.post(
             f"/v1/agents/{agent['id']}/tools/plain/run", json={"args": {"x": 1}}
@@ -234,7 +234,7 @@ async def test_a_tool_that_fails_returns_nothing_but_its_error(
 ) -> None:
     tool = await make_tool(client, "plain")
     agent = await make(client, tool_ids=[tool])
-    async with connect(with_toolbox(services, Recorder(Outcome.FAILED))) as direct:
+    async with connect(with_toolbox(services, RecordingToolbox(Outcome.FAILED))) as direct:
         answer = await direct.post(f"/v1/agents/{agent['id']}/tools/plain/run")
     assert answer.status_code == 200
     assert (answer.json()["status"], answer.json()["func_return"]) == ("error", None)

@@ -17,14 +17,16 @@ Connect = Callable[[FastAPI], AsyncClient]
 
 
 @pytest.fixture
-async def guarded(services: Services, connect: Connect) -> AsyncIterator[AsyncClient]:
+async def client_with_password(services: Services, connect: Connect) -> AsyncIterator[AsyncClient]:
     with use_app(services, HttpSettings(password=PASSWORD)) as app:
         async with connect(app) as client:
             yield client
 
 
 @pytest.fixture
-async def small(services: Services, connect: Connect) -> AsyncIterator[AsyncClient]:
+async def client_with_small_limit(
+    services: Services, connect: Connect
+) -> AsyncIterator[AsyncClient]:
     with use_app(services, HttpSettings(max_body_bytes=LIMIT)) as app:
         async with connect(app) as client:
             yield client
@@ -38,8 +40,10 @@ async def small(services: Services, connect: Connect) -> AsyncIterator[AsyncClie
         {"x-bare-password": f"password {PASSWORD}"},
     ],
 )
-async def test_the_password_opens_the_server(guarded: AsyncClient, headers: dict[str, str]) -> None:
-    assert (await guarded.get("/v1/blocks/", headers=headers)).status_code == 200
+async def test_the_password_opens_the_server(
+    client_with_password: AsyncClient, headers: dict[str, str]
+) -> None:
+    assert (await client_with_password.get("/v1/blocks/", headers=headers)).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -55,10 +59,10 @@ async def test_the_password_opens_the_server(guarded: AsyncClient, headers: dict
     ],
 )
 async def test_without_the_password_nothing_is_answered(
-    guarded: AsyncClient, headers: dict[str, str]
+    client_with_password: AsyncClient, headers: dict[str, str]
 ) -> None:
     for path in ("/v1/blocks/", "/openapi.json", "/docs", "/nowhere"):
-        answer = await guarded.get(path, headers=headers)
+        answer = await client_with_password.get(path, headers=headers)
         assert (answer.status_code, answer.json()) == (401, {"detail": "Unauthorized"})
 
 
@@ -72,20 +76,22 @@ async def test_a_password_may_have_any_characters(services: Services, connect: C
     "path",
     ["/v1/health", "/v1/health/", "/v1/ready", "/v1/ready/", "/latest/health", "/latest/health/"],
 )
-async def test_probes_need_no_password(guarded: AsyncClient, path: str) -> None:
-    answer = await guarded.get(path, headers={"host": "10.1.2.3:80"})
+async def test_probes_need_no_password(client_with_password: AsyncClient, path: str) -> None:
+    answer = await client_with_password.get(path, headers={"host": "10.1.2.3:80"})
     assert answer.status_code == 200
     assert answer.json()["status"] == "ok"
 
 
-async def test_with_a_password_any_host_and_origin_may_ask(guarded: AsyncClient) -> None:
+async def test_with_a_password_any_host_and_origin_may_ask(
+    client_with_password: AsyncClient,
+) -> None:
     headers = {
         "authorization": f"Bearer {PASSWORD}",
         "host": "agents.example.com",
         "origin": "https://app.example.com",
         "sec-fetch-site": "cross-site",
     }
-    assert (await guarded.get("/v1/blocks/", headers=headers)).status_code == 200
+    assert (await client_with_password.get("/v1/blocks/", headers=headers)).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -157,14 +163,18 @@ async def test_an_operator_may_open_other_hosts_but_not_other_origins(
         assert (await client.get("/v1/blocks/", headers=other)).status_code == 403
 
 
-async def test_an_announced_body_over_the_limit_is_refused_at_once(small: AsyncClient) -> None:
-    answer = await small.post("/v1/blocks/", content=b"x" * (LIMIT + 1))
+async def test_an_announced_body_over_the_limit_is_refused_at_once(
+    client_with_small_limit: AsyncClient,
+) -> None:
+    answer = await client_with_small_limit.post("/v1/blocks/", content=b"x" * (LIMIT + 1))
     assert answer.status_code == 413
     assert str(LIMIT) in answer.json()["detail"]
     assert "HOLDFAST_MAX_BODY_BYTES" in answer.json()["detail"]
 
 
-async def test_a_body_of_unknown_length_is_counted_while_it_comes(small: AsyncClient) -> None:
+async def test_a_body_of_unknown_length_is_counted_while_it_comes(
+    client_with_small_limit: AsyncClient,
+) -> None:
     pulled = 0
 
     async def endless() -> AsyncIterator[bytes]:
@@ -173,7 +183,7 @@ async def test_a_body_of_unknown_length_is_counted_while_it_comes(small: AsyncCl
             pulled += 1
             yield b" " * 1000
 
-    answer = await small.post(
+    answer = await client_with_small_limit.post(
         "/v1/blocks/", content=endless(), headers={"content-type": "application/json"}
     )
     assert answer.status_code == 413
@@ -181,11 +191,11 @@ async def test_a_body_of_unknown_length_is_counted_while_it_comes(small: AsyncCl
     assert pulled <= LIMIT / 1000 + 1
 
 
-async def test_a_body_at_the_limit_is_taken(small: AsyncClient) -> None:
+async def test_a_body_at_the_limit_is_taken(client_with_small_limit: AsyncClient) -> None:
     body = b'{"label": "a", "value": "%s"}'
     filled = body % (b"x" * (LIMIT - len(body) + 2))
     assert len(filled) == LIMIT
-    answer = await small.post(
+    answer = await client_with_small_limit.post(
         "/v1/blocks/", content=filled, headers={"content-type": "application/json"}
     )
     assert answer.status_code == 200

@@ -28,7 +28,7 @@ def converse(client: AsyncClient, agent_id: str) -> Converse:
     return converse
 
 
-async def system_of(client: AsyncClient, conversation: dict[str, Any]) -> str:
+async def load_system_text(client: AsyncClient, conversation: dict[str, Any]) -> str:
     rows = (await client.get(f"/v1/conversations/{conversation['id']}/messages")).json()
     (system,) = [row for row in rows if row["message_type"] == "system_message"]
     return str(system["content"])
@@ -43,7 +43,7 @@ async def test_a_new_conversation_has_a_system_message_of_its_own(
     assert (made["model"], made["model_settings"], made["context_window_limit"]) == (None,) * 3
     assert (made["archived"], made["archived_at"], made["last_message_at"]) == (False, None, None)
     assert len(made["in_context_message_ids"]) == 1
-    text = await system_of(client, made)
+    text = await load_system_text(client, made)
     assert f"- CONVERSATION_ID: {made['id']}\n" in text
     assert "- CONVERSATION_ID: default" not in text
     assert "Ann" in text
@@ -176,22 +176,22 @@ async def test_a_list_shows_the_newest_first_without_contexts(
     at = {"last_message_at": "2026-01-02T03:04:05Z"}
     await client.patch(f"/v1/conversations/{one['id']}", json=at)
 
-    async def listed(**params: Any) -> list[str]:
+    async def list_ids(**params: Any) -> list[str]:
         found = await client.get("/v1/conversations/", params=params)
         assert found.status_code == 200, found.text
         assert all(item["in_context_message_ids"] == [] for item in found.json())
         return [item["id"] for item in found.json()]
 
-    assert await listed() == [two["id"], one["id"]]
-    assert await listed(order="asc", archive_status="all") == [one["id"], two["id"], three["id"]]
-    assert await listed(archive_status="archived") == [three["id"]]
-    assert await listed(summary_search="GREEN", archive_status="all") == [three["id"], two["id"]]
-    assert await listed(limit=1) == [two["id"]]
-    assert await listed(limit=1, after=two["id"]) == [one["id"]]
-    assert await listed(order_by="last_message_at", order="desc") == [one["id"], two["id"]]
-    assert await listed(order_by="last_message_at", order="asc") == [one["id"], two["id"]]
-    assert await listed(agent_id=agent_id) == await listed()
-    assert await listed(agent_id=f"agent-{uuid4()}") == []
+    assert await list_ids() == [two["id"], one["id"]]
+    assert await list_ids(order="asc", archive_status="all") == [one["id"], two["id"], three["id"]]
+    assert await list_ids(archive_status="archived") == [three["id"]]
+    assert await list_ids(summary_search="GREEN", archive_status="all") == [three["id"], two["id"]]
+    assert await list_ids(limit=1) == [two["id"]]
+    assert await list_ids(limit=1, after=two["id"]) == [one["id"]]
+    assert await list_ids(order_by="last_message_at", order="desc") == [one["id"], two["id"]]
+    assert await list_ids(order_by="last_message_at", order="asc") == [one["id"], two["id"]]
+    assert await list_ids(agent_id=agent_id) == await list_ids()
+    assert await list_ids(agent_id=f"agent-{uuid4()}") == []
     wrong = await client.get("/v1/conversations/", params={"order_by": "summary"})
     assert wrong.status_code == 422
 
@@ -233,9 +233,9 @@ async def test_recompiling_shows_what_the_blocks_say_now(
     dry = await client.post(path, params={"dry_run": True}, json={})
     assert dry.status_code == 200
     assert "Be brief." in dry.json()
-    assert "Be brief." not in await system_of(client, made)
+    assert "Be brief." not in await load_system_text(client, made)
     wet = (await client.post(path, json={})).json()
-    assert await system_of(client, made) == wet
+    assert await load_system_text(client, made) == wet
     assert "Be brief." in wet
     assert "Bob" in wet
     assert f"- CONVERSATION_ID: {made['id']}\n" in wet

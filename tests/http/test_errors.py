@@ -34,14 +34,14 @@ def test_every_error_has_its_own_row(error: type[errors.HoldfastError]) -> None:
     assert error in ERROR_STATUS
 
 
-def _shown(error: errors.HoldfastError) -> tuple[int, Any, str | None]:
+def _render_error(error: errors.HoldfastError) -> tuple[int, Any, str | None]:
     response = error_response(LETTA_V1, error)
     body = json.loads(bytes(response.body))
     return response.status_code, body, response.headers.get("x-should-retry")
 
 
 def test_a_pending_approval_names_the_request_and_is_not_resent() -> None:
-    status, body, retry = _shown(errors.PendingApproval("message-1"))
+    status, body, retry = _render_error(errors.PendingApproval("message-1"))
     assert status == 409
     assert body["detail"]["code"] == "PENDING_APPROVAL"
     assert body["detail"]["pending_request_id"] == "message-1"
@@ -50,10 +50,10 @@ def test_a_pending_approval_names_the_request_and_is_not_resent() -> None:
 
 
 def test_a_busy_thread_names_its_run_and_may_be_tried_again() -> None:
-    status, body, retry = _shown(errors.ThreadBusy("run-1"))
+    status, body, retry = _render_error(errors.ThreadBusy("run-1"))
     assert (status, body["run_id"], retry) == (409, "run-1", None)
     assert body["detail"].startswith("Cannot send a new message: Another request (run_id=run-1)")
-    assert "run_id" not in _shown(errors.ThreadBusy(None))[1]
+    assert "run_id" not in _render_error(errors.ThreadBusy(None))[1]
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_busy_thread_names_its_run_and_may_be_tried_again() -> None:
 def test_plain_errors_have_a_detail_alone(
     error: errors.HoldfastError, status: int, text: str, retry: str | None
 ) -> None:
-    assert _shown(error) == (status, {"detail": text}, retry)
+    assert _render_error(error) == (status, {"detail": text}, retry)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_model_error_and_a_run_that_it_ended_look_the_same(
     error: type[errors.ModelError], status: int
 ) -> None:
     expected = {"error": {"type": error.kind, "message": error.summary, "detail": "its words"}}
-    assert _shown(error("its words"))[:2] == (status, expected)
+    assert _render_error(error("its words"))[:2] == (status, expected)
     failed = failure_response(RunFailure(error.kind, error.summary, "its words"))
     assert (failed.status_code, json.loads(bytes(failed.body))) == (status, expected)
 
@@ -108,7 +108,7 @@ def test_a_model_error_and_a_run_that_it_ended_look_the_same(
 def test_two_model_errors_are_plain(
     error: type[errors.ModelError], status: int, start: str
 ) -> None:
-    answered, body, _ = _shown(error("its words"))
+    answered, body, _ = _render_error(error("its words"))
     assert answered == status
     assert body["detail"].startswith(start)
     assert body["detail"].endswith("its words")
@@ -162,7 +162,7 @@ async def test_an_unexpected_error_says_nothing_of_itself(
     app = build_app(services, HttpSettings())
 
     @app.get("/v1/broken/")
-    async def broken() -> None:
+    async def raise_error() -> None:
         raise RuntimeError("our secret")
 
     async with connect(app) as client:
@@ -186,7 +186,7 @@ async def test_a_failed_request_is_logged_with_who_asked(
     app = build_app(services, HttpSettings())
 
     @app.get("/v1/broken/")
-    async def broken(actor: ActorDep) -> None:
+    async def raise_error(actor: ActorDep) -> None:
         raise RuntimeError(actor.user_id)
 
     user_id = "user-00000000-0000-4000-8000-000000000007"

@@ -40,7 +40,7 @@ def app(services: Services, provider: ScriptedProvider) -> Iterator[FastAPI]:
         yield app
 
 
-async def _made(client: AsyncClient, **fields: Any) -> dict[str, Any]:
+async def _create_agent(client: AsyncClient, **fields: Any) -> dict[str, Any]:
     answer = await client.post("/v1/agents/", json={"include_base_tools": False} | fields)
     assert answer.status_code == 200, answer.text
     agent: dict[str, Any] = answer.json()
@@ -51,7 +51,7 @@ async def test_a_setting_without_effect_is_a_warning_of_the_agent(
     client: AsyncClient,
 ) -> None:
     settings = {"provider_type": "anthropic", "verbosity": "low", "temperature": 0.2}
-    agent = await _made(client, model="anthropic/claude-haiku-4-5", model_settings=settings)
+    agent = await _create_agent(client, model="anthropic/claude-haiku-4-5", model_settings=settings)
     warning = "verbosity has no effect on anthropic/claude-haiku-4-5: there is no such setting."
     assert agent["model_warnings"] == [warning]
     path = f"/v1/agents/{agent['id']}"
@@ -79,7 +79,9 @@ async def test_thinking_that_was_switched_off_stays_off(client: AsyncClient) -> 
         "parallel_tool_calls": False,
         "response_format": form,
     }
-    agent = await _made(client, model="anthropic/claude-sonnet-4-5", model_settings=settings)
+    agent = await _create_agent(
+        client, model="anthropic/claude-sonnet-4-5", model_settings=settings
+    )
     shown = agent["model_settings"]
     assert shown["thinking"]["type"] == "disabled"
     assert (shown["parallel_tool_calls"], shown["response_format"]) == (False, form)
@@ -89,7 +91,7 @@ async def test_thinking_that_was_switched_off_stays_off(client: AsyncClient) -> 
 async def test_an_old_configuration_may_name_an_address_that_is_allowed(
     client: AsyncClient, address: str | None
 ) -> None:
-    agent = await _made(client, llm_config=CONFIG | {"model_endpoint": address})
+    agent = await _create_agent(client, llm_config=CONFIG | {"model_endpoint": address})
     assert agent["llm_config"]["model_endpoint"] == address
 
 
@@ -100,13 +102,13 @@ async def test_an_address_that_is_not_allowed_is_refused_with_the_setting(
     refused = await client.post("/v1/agents/", json={"llm_config": config})
     assert refused.status_code == 400
     assert "HOLDFAST_ALLOWED_MODEL_ENDPOINTS" in refused.json()["detail"]
-    agent = await _made(client, model="openai/gpt-4o")
+    agent = await _create_agent(client, model="openai/gpt-4o")
     changed = await client.patch(f"/v1/agents/{agent['id']}", json={"llm_config": config})
     assert changed.status_code == 400
 
 
 async def test_a_conversation_has_warnings_about_its_model(client: AsyncClient) -> None:
-    agent = await _made(client, model="openai/gpt-4o")
+    agent = await _create_agent(client, model="openai/gpt-4o")
     settings = {"provider_type": "anthropic", "verbosity": "high"}
     body = {"model": "anthropic/claude-haiku-4-5", "model_settings": settings}
     made = await client.post("/v1/conversations/", params={"agent_id": agent["id"]}, json=body)
@@ -133,7 +135,7 @@ async def test_a_model_that_its_provider_does_not_list_is_refused(client: AsyncC
     refused = await client.post("/v1/agents/", json={"model": "openai/gpt-9"})
     assert refused.status_code == 404
     assert refused.json()["detail"].startswith("NOT_FOUND: Handle openai/gpt-9 not found")
-    agent = await _made(client, model="openai/gpt-4o")
+    agent = await _create_agent(client, model="openai/gpt-4o")
     path = f"/v1/agents/{agent['id']}"
     refused = await client.patch(path, json={"model": "openai/gpt-9"})
     assert refused.status_code == 404
@@ -147,7 +149,7 @@ async def test_an_agent_whose_model_is_no_longer_listed_can_still_be_changed(
     client: AsyncClient,
 ) -> None:
     config = CONFIG | {"model": "gpt-9"}
-    agent = await _made(client, llm_config=config)
+    agent = await _create_agent(client, llm_config=config)
     assert (await client.get("/v1/models/")).status_code == 200
     changed = await client.patch(
         f"/v1/agents/{agent['id']}", json={"name": "kept", "model": "openai/gpt-9"}

@@ -58,7 +58,7 @@ async def test_a_turn_shows_in_all_figures(
 ) -> None:
     app = build_app(rig.services, HttpSettings(telemetry=telemetry, metrics=True))
     rig.model.script = [call_answer(("call_1", "slow")), (TextDelta("Done."), text_answer("Done."))]
-    async with rig.working(), connect(app) as client:
+    async with rig.run_worker(), connect(app) as client:
         agent = await rig.make_agent("slow")
         body = {"messages": [{"role": "user", "content": "Hi"}]}
         answer = await client.post(f"/v1/agents/{agent.id}/messages", json=body)
@@ -75,16 +75,16 @@ async def test_a_turn_shows_in_all_figures(
     assert 'gen_ai_token_type="input"' in text
     # Every name of the page is there, and no other.
     served = set(re.findall(r"^# TYPE (\w+) ", text, re.MULTILINE))
-    assert {name for _, name in documented()} == served
+    assert {name for _, name in documented_metrics()} == served
 
 
 def test_the_page_names_every_figure() -> None:
-    assert [name for name, _ in documented()] == [
+    assert [name for name, _ in documented_metrics()] == [
         item.name for item in (*RECORDED_METRICS, *OBSERVED_METRICS)
     ]
 
 
-def documented() -> list[tuple[str, str]]:
+def documented_metrics() -> list[tuple[str, str]]:
     page = PAGE.read_text(encoding="utf-8")
     return re.findall(r"^\| `([a-z_.]+)` \| `([a-z_]+)` \|", page, re.MULTILINE)
 
@@ -93,7 +93,7 @@ async def test_a_request_goes_on_in_the_callers_trace(
     rig: Rig, telemetry: OtelTelemetry, memory: InMemorySpanExporter, connect: Connect
 ) -> None:
     app = build_app(rig.services, HttpSettings(telemetry=telemetry))
-    async with rig.working(), connect(app) as client:
+    async with rig.run_worker(), connect(app) as client:
         agent = await rig.make_agent()
         body = {"messages": [{"role": "user", "content": "Hi"}]}
         path = f"/v1/agents/{agent.id}/messages"

@@ -288,11 +288,11 @@ async def test_thousands_of_tools_are_weighed_beside_other_requests(
     threads: list[threading.Thread] = []
     search = tool_search.search
 
-    def counted_search(*given: Any) -> Any:
+    def count_and_search(*given: Any) -> Any:
         threads.append(threading.current_thread())
         return search(*given)
 
-    monkeypatch.setattr(tool_search, "search", counted_search)
+    monkeypatch.setattr(tool_search, "search", count_and_search)
     found = await client.post("/v1/tools/search", json={"query": "roll"})
 
     assert [item["tool"]["name"] for item in found.json()] == ["roll_dice_tool"]

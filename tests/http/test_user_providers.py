@@ -17,15 +17,15 @@ from holdfast.ports.services import Services
 from holdfast.usecases import providers
 
 
-class Slow(FixedCatalogue):
+class BarrierCatalogue(FixedCatalogue):
     """No provider answers before all have been asked."""
 
-    def __init__(self, asked: asyncio.Barrier) -> None:
-        self._asked = asked
+    def __init__(self, all_asked: asyncio.Barrier) -> None:
+        self._asked = all_asked
         self._provider: Provider | None = None
 
     def with_user_provider(self, provider: Provider) -> Catalogue:
-        with_it = Slow(self._asked)
+        with_it = BarrierCatalogue(self._asked)
         with_it._provider = provider
         return with_it
 
@@ -49,7 +49,7 @@ class Slow(FixedCatalogue):
 
 @pytest.fixture
 async def app(services: Services) -> AsyncIterator[FastAPI]:
-    with use_app(replace(services, catalogue=Slow(asyncio.Barrier(3)))) as app:
+    with use_app(replace(services, catalogue=BarrierCatalogue(asyncio.Barrier(3)))) as app:
         yield app
 
 

@@ -72,19 +72,19 @@ class SteppedStore:
         self.dead = False
 
     async def write(self, work: Callable[[Transaction], T]) -> T:
-        self._must_live()
+        self._raise_if_dead()
         job = _Job(work)
         self._waiting.append(job)
-        task = asyncio.create_task(self._carry(job))
+        task = asyncio.create_task(self._run_job(job))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         # Whoever goes away leaves no doubt behind: what was asked for is done.
         return await asyncio.shield(task)
 
     async def read(self, work: Callable[[Transaction], T]) -> T:
-        self._must_live()
+        self._raise_if_dead()
         await self._pause()
-        self._must_live()
+        self._raise_if_dead()
         if self._is_out_of_reach():
             raise StoreUnavailable("The store was out of reach.")
         seen = self._disk.read(work)
@@ -105,13 +105,13 @@ class SteppedStore:
             elif self._in_order:
                 break
 
-    def _must_live(self) -> None:
+    def _raise_if_dead(self) -> None:
         if self.dead:
             raise StoreUnavailable("This process is dead.")
 
-    async def _carry(self, job: _Job[T]) -> T:
+    async def _run_job(self, job: _Job[T]) -> T:
         await self._pause()
-        self._must_live()
+        self._raise_if_dead()
         if job in self._waiting and self._is_out_of_reach():
             self._waiting.remove(job)
             raise StoreUnavailable("The store was out of reach.")

@@ -96,7 +96,7 @@ class Ledger:
             picked_up = self._recoveries(event.run_id)
             known = log.shown.get(event.seq, log.durable.get(event.seq))
             self.expect(
-                known is None or same(known, event.fact),
+                known is None or is_same_fact(known, event.fact),
                 "number {0.seq} of {0.run_id} was {1}, is {0.fact}",
                 event,
                 known,
@@ -135,9 +135,11 @@ class Ledger:
         self.broken.add(call_id)
         del self.running[call_id]
 
-    def question(self, thread_id: str, history: Sequence[Message]) -> None:
+    def record_question(self, thread_id: str, history: Sequence[Message]) -> None:
         self.expect(history[0].role is Role.SYSTEM, "a history begins without its system message")
-        self.expect(not self._unanswered(history), f"a question on {thread_id} with open calls")
+        self.expect(
+            not self._find_unanswered_calls(history), f"a question on {thread_id} with open calls"
+        )
         self.expect(thread_id not in self.asking, f"two questions at once on {thread_id}")
         self.asking.add(thread_id)
 
@@ -151,7 +153,7 @@ class Ledger:
 
     # -- what is in the store ----------------------------------------------------------------
 
-    def look(self, tx: Transaction) -> None:
+    def check_commit(self, tx: Transaction) -> None:
         """Check the invariants after a commit."""
         runs = {run.id: run for run in tx.runs.list(DEFAULT_ORGANIZATION_ID, _ALL_RUNS)}
         for run_id, before in list(self.runs.items()):
@@ -160,20 +162,22 @@ class Ledger:
                 del self.runs[run_id]
         changed = [run for run in runs.values() if self.runs.get(run.id) != run]
         for run in changed:
-            self._changes(tx, self.runs.get(run.id), run)
+            self._check_change(tx, self.runs.get(run.id), run)
         holding = [run.thread_id for run in runs.values() if run.status in HOLDING]
         self.expect(len(holding) == len(set(holding)), "two runs hold one thread")
         # A commit that changes no run may have changed any thread.
         for thread_id in {run.thread_id for run in changed} or self._threads:
-            self._thread(tx, thread_id)
+            self._check_thread(tx, thread_id)
 
-    def _changes(self, tx: Transaction, before: Run | None, after: Run) -> None:
+    def _check_change(self, tx: Transaction, before: Run | None, after: Run) -> None:
         was = before.status if before else RunStatus.QUEUED
         if before is None:
             for decision in (item for row in after.input for item in row.decisions):
-                self._decides(after, decision)
+                self._check_decision(after, decision)
         self.expect(was not in FINAL, f"{after.id} has ended {was} and changed")
-        self.expect(after.status in _reachable(was), f"{after.id}: {was} became {after.status}")
+        self.expect(
+            after.status in _reachable_statuses(was), f"{after.id}: {was} became {after.status}"
+        )
         if was is not after.status:
             self.note(f"{after.id}: {was} → {after.status} {after.stop_reason or ''}")
         self.runs[after.id] = after
@@ -184,19 +188,19 @@ class Ledger:
             not tx.steps.list_pending(after.id), f"{after.id} has ended with a pending step"
         )
         rows = tx.messages.list(DEFAULT_ORGANIZATION_ID, _ALL_ROWS, run_id=after.id)
-        self._ended(after, rows)
+        self._check_ended(after, rows)
         if was in LIVE:
             self.ended_at[after.id] = asyncio.get_running_loop().time()
             query = StepQuery(page=_ALL_ROWS, run_id=after.id)
             steps = tx.steps.list(DEFAULT_ORGANIZATION_ID, query)
             self.expect(len(steps) == after.num_steps, f"{after.id} miscounts its steps")
-            self._found_by_its_tools(tx, after)
+            self._check_found_by_tools(tx, after)
             cut_short = {step.id for step in steps if step.status is StepStatus.CANCELLED}
-            self._just_ended(after, rows, cut_short)
+            self._check_end(after, rows, cut_short)
         if after.status is RunStatus.CANCELLED:
-            self._cancelled(after, rows, tx.messages.context(after.thread_id))
+            self._check_cancelled(after, rows, tx.messages.context(after.thread_id))
 
-    def _decides(self, run: Run, new: Decision) -> None:
+    def _check_decision(self, run: Run, new: Decision) -> None:
         """The first decision on a call counts. A person may repeat it, an expiry may not."""
         old = self.decided.setdefault(new.call_id, new)
         same_again = (old.approve, old.returned, old.arguments) == (
@@ -218,7 +222,7 @@ class Ledger:
             self.expect(in_time, "{} expired too early: {}", new, deadline)
         self.note(f"{new.call_id} is decided by {new.decided_by or 'a person'}: {new.approve}")
 
-    def _found_by_its_tools(self, tx: Transaction, run: Run) -> None:
+    def _check_found_by_tools(self, tx: Transaction, run: Run) -> None:
         for tool_id in run.tools_used:
             query = RunQuery(page=_ALL_ROWS, run_id=run.id, tools_used=(tool_id,))
             found = tx.runs.list(DEFAULT_ORGANIZATION_ID, query)
@@ -230,7 +234,7 @@ class Ledger:
             last = max(log.durable, default=0)
             known = log.shown.get(event.seq)
             self.expect(
-                known is None or same(known, event.fact),
+                known is None or is_same_fact(known, event.fact),
                 "number {0.seq} of {0.run_id} was shown as {1}, is {0.fact}",
                 event,
                 known,
@@ -245,7 +249,7 @@ class Ledger:
             log.durable[event.seq] = event.fact
             log.durable_in = run.progress.recoveries
 
-    def _ended(self, run: Run, rows: Sequence[Message]) -> None:
+    def _check_ended(self, run: Run, rows: Sequence[Message]) -> None:
         facts = self.logs[run.id].durable
         last = facts[max(facts)] if facts else None
         ended = isinstance(last, RunEnded)
@@ -256,9 +260,9 @@ class Ledger:
             self.expect(not inputs, f"{run.id} produced nothing and its input is stored")
         for row in rows:
             for item in row.tool_returns:
-                self._outcome_is_true(run, item.call_id, item.outcome)
+                self._check_outcome(run, item.call_id, item.outcome)
 
-    def _outcome_is_true(self, run: Run, call_id: str, outcome: Outcome) -> None:
+    def _check_outcome(self, run: Run, call_id: str, outcome: Outcome) -> None:
         began = call_id in self.started
         crashed = (
             run.progress.recoveries > 0 or call_id in self.broken or run.id in self.broken_runs
@@ -279,7 +283,7 @@ class Ledger:
         given = self.decided[call_id].returned if call_id in self.decided else None
         return given.outcome if given else self.returned.get(call_id)
 
-    def _just_ended(self, run: Run, rows: Sequence[Message], cut_short: Collection[str]) -> None:
+    def _check_end(self, run: Run, rows: Sequence[Message], cut_short: Collection[str]) -> None:
         self.expect(
             run.thread_id not in self.asking or run.started_at is None,
             f"{run.id} has ended and the model talks",
@@ -301,7 +305,9 @@ class Ledger:
         except AssertionError as error:
             self.expect(None, f"{run.id}: {error}")
 
-    def _cancelled(self, run: Run, rows: Sequence[Message], context: Sequence[Message]) -> None:
+    def _check_cancelled(
+        self, run: Run, rows: Sequence[Message], context: Sequence[Message]
+    ) -> None:
         receipt = run.cancellation
         if receipt is None or run.stop_reason is not StopReason.CANCELLED:
             return self.expect(None, f"{run.id} is cancelled without a receipt")
@@ -322,7 +328,7 @@ class Ledger:
             )
         return None
 
-    def _thread(self, tx: Transaction, thread_id: str) -> None:
+    def _check_thread(self, tx: Transaction, thread_id: str) -> None:
         context = tx.messages.context(thread_id)
         ids = [row.id for row in context]
         self.expect(
@@ -331,9 +337,9 @@ class Ledger:
         )
         self.expect(len(ids) == len(set(ids)), f"{thread_id} shows a row twice")
         self.expect(context[0].role is Role.SYSTEM, f"{thread_id} lost its system message")
-        self._summary(tx, thread_id, context)
+        self._check_summary(tx, thread_id, context)
         calls = tx.calls.list_open(thread_id)
-        unanswered = self._unanswered(context)
+        unanswered = self._find_unanswered_calls(context)
         self.expect(
             unanswered == {item.call.id for item in calls},
             "{}: unanswered {}, on record {}",
@@ -357,9 +363,9 @@ class Ledger:
         self.held[thread_id] = [i for i in held if waits and i.call.id not in made]
         self.answered[thread_id] = [i for i in held if waits and i.call.id in made]
         for item in calls:
-            self._clock_runs(item)
+            self._check_deadline(item)
 
-    def _clock_runs(self, item: OpenCall) -> None:
+    def _check_deadline(self, item: OpenCall) -> None:
         """A deadline does not change until the call is answered, which removes it."""
         call_id = item.call.id
         wanted = self.deadlines.setdefault(call_id, item.deadline)
@@ -367,7 +373,7 @@ class Ledger:
             wanted = None
         self.expect(item.deadline == wanted, "{}: {} became {}", call_id, wanted, item.deadline)
 
-    def _summary(self, tx: Transaction, thread_id: str, context: Sequence[Message]) -> None:
+    def _check_summary(self, tx: Transaction, thread_id: str, context: Sequence[Message]) -> None:
         """A context has at most one summary, in the place of the rows that it replaces, and those are still stored."""
         before, now = self.shown_rows.get(thread_id, ()), [row.id for row in context]
         self.shown_rows[thread_id] = now
@@ -382,7 +388,7 @@ class Ledger:
         rows = tx.messages.list(DEFAULT_ORGANIZATION_ID, page, thread_id=thread_id)
         self.expect(gone <= {row.id for row in rows}, f"{thread_id} lost rows for good")
 
-    def _unanswered(self, rows: Iterable[Message]) -> set[str]:
+    def _find_unanswered_calls(self, rows: Iterable[Message]) -> set[str]:
         """The calls without a result: only those of the last answer may have none."""
         waiting: dict[str, str | None] = {}
         seen: set[str] = set()
@@ -404,14 +410,14 @@ class Ledger:
         return run.progress.recoveries if run else 0
 
 
-def same(one: Fact, other: Fact) -> bool:
+def is_same_fact(one: Fact, other: Fact) -> bool:
     """Compare facts without the position of rows, which only stored rows have."""
     if isinstance(one, MessageStored) and isinstance(other, MessageStored):
         return (one.message.id, one.piece) == (other.message.id, other.piece)
     return one == other
 
 
-def _reachable(status: RunStatus) -> set[RunStatus]:
+def _reachable_statuses(status: RunStatus) -> set[RunStatus]:
     """The statuses after one checkpoint, which may claim a run and end it at once."""
     once = _NEXT[status]
     return {status} | once | {after for between in once - FINAL for after in _NEXT[between]}

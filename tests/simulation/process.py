@@ -71,7 +71,7 @@ class SeededIds:
         return str(UUID(int=self._random.getrandbits(128), version=4))
 
 
-class WatchedLog(SqlEventLog):
+class RecordedLog(SqlEventLog):
     """The real event log; the ledger sees what its readers see."""
 
     def __init__(self, store: Store, show: Callable[[Sequence[Event]], None]) -> None:
@@ -90,11 +90,11 @@ class Process:
         self._ledger = ledger
         self._disk = disk
         self._chance = chance
-        self._store = SteppedStore(disk, chance, self._committed)
+        self._store = SteppedStore(disk, chance, self._check_commit)
         bell = LocalBell()
         self.services = Services(
             store=self._store,
-            events=WatchedLog(self._store, self._show),
+            events=RecordedLog(self._store, self._show),
             dispatch=InProcessDispatch(bell),
             bell=bell,
             model=Provider(chance, ledger),
@@ -123,8 +123,8 @@ class Process:
         self._working = asyncio.create_task(self._worker.run(), name="worker")
         self._expiring = asyncio.create_task(self._expiry.run(), name="expiry")
 
-    def _committed(self) -> None:
-        self._disk.read(self._ledger.look)
+    def _check_commit(self) -> None:
+        self._disk.read(self._ledger.check_commit)
 
     def _show(self, events: Sequence[Event]) -> None:
         if not self._store.dead:
@@ -137,7 +137,7 @@ class Process:
         self._stopping = True
         self._store.die()
         self._ledger.process_died()
-        await self._bury()
+        await self._cancel_all_tasks()
         self._ledger.process_died()
 
     async def stop(self) -> None:
@@ -154,9 +154,9 @@ class Process:
             await asyncio.wait(self.clients)
         await self._store.close()
         self._store.dead = True
-        await self._bury()
+        await self._cancel_all_tasks()
 
-    async def _bury(self) -> None:
+    async def _cancel_all_tasks(self) -> None:
         alive = {asyncio.current_task(), self._outlives_it}
         for _ in range(100):
             left = [task for task in asyncio.all_tasks() if task not in alive]
@@ -175,23 +175,23 @@ class Process:
 
     # -- its clients -------------------------------------------------------------------------
 
-    def send(self, new: NewSend, manner: str) -> None:
-        self._serve(partial(self._send, new, manner), f"send {manner}")
+    def send(self, new: NewSend, send_kind: str) -> None:
+        self._start_client(partial(self._send, new, send_kind), f"send {send_kind}")
 
     def cancel(self, run_id: str, action: Action) -> None:
-        self._serve(partial(self._cancel, run_id, action), f"cancel {run_id}")
+        self._start_client(partial(self._cancel, run_id, action), f"cancel {run_id}")
 
     def compact(self, thread_id: str) -> None:
-        self._serve(partial(self._compact, thread_id), f"compact {thread_id}")
+        self._start_client(partial(self._compact, thread_id), f"compact {thread_id}")
 
-    def _serve(self, client: Callable[[], Awaitable[None]], name: str) -> None:
+    def _start_client(self, client: Callable[[], Awaitable[None]], name: str) -> None:
         self._served_so_far += 1
         name = f"client {self._served_so_far}: {name}"
-        task = asyncio.create_task(self._served(client, name), name=name)
+        task = asyncio.create_task(self._run_client(client, name), name=name)
         self.clients.add(task)
         task.add_done_callback(self.clients.discard)
 
-    async def _served(self, client: Callable[[], Awaitable[None]], name: str) -> None:
+    async def _run_client(self, client: Callable[[], Awaitable[None]], name: str) -> None:
         try:
             await client()
         except CallerError as error:
@@ -203,18 +203,18 @@ class Process:
         except Exception as error:  # noqa: BLE001 - whatever else a client meets with is a finding
             self._ledger.expect(self._stopping, f"{name}: {error!r}")
 
-    async def _send(self, new: NewSend, manner: str) -> None:
+    async def _send(self, new: NewSend, send_kind: str) -> None:
         run = await messages.send(self.services, ACTOR, new)
         # One that was cancelled before anybody knew of it takes its turn all the same.
         prompt = run.id not in self._ledger.ended_at
         self._ledger.note(f"sent {run.id} on {run.thread_id}")
-        if manner == "wait":
+        if send_kind == "wait":
             reply = await messages.wait(self.services, run)
             self._ledger.note(f"{run.id} replied {reply.ended.stop_reason}")
-        elif manner == "follow":
+        elif send_kind == "follow":
             await messages.wait_for_turn(self.services, run)
             await self.follow(run)
-        if manner != "go" and prompt and self._is_prompt():
+        if send_kind != "go" and prompt and self._is_prompt():
             late = asyncio.get_running_loop().time() - self._ledger.ended_at.get(run.id, 0.0)
             self._ledger.expect(late < REPLY_SECONDS, f"{run.id} is told {late} s after its end")
 

@@ -43,14 +43,14 @@ class Provider:
     @asynccontextmanager
     async def ask(self, question: Question) -> AsyncIterator[AsyncIterator[ModelEvent]]:
         thread_id = question.history[0].thread_id
-        self._ledger.question(thread_id, question.history)
+        self._ledger.record_question(thread_id, question.history)
         try:
             await self._chance.pause()
             if self._chance.happens(0.06):
                 raise ModelOverloaded("before the first token", transient=self._chance.happens(0.7))
             if self._chance.happens(0.05):
                 raise ContextWindowExceeded("too long")
-            yield self._speak(question)
+            yield self._stream(question)
         finally:
             # To hang up takes a moment too, and may be interrupted.
             try:
@@ -59,8 +59,8 @@ class Provider:
             finally:
                 self._ledger.asking.discard(thread_id)
 
-    async def _speak(self, question: Question) -> AsyncIterator[ModelEvent]:
-        for event in self._planned(question):
+    async def _stream(self, question: Question) -> AsyncIterator[ModelEvent]:
+        for event in self._plan_events(question):
             await self._chance.pause()
             if self._chance.happens(0.02):
                 raise ModelTimedOut("in mid-stream")
@@ -70,7 +70,7 @@ class Provider:
                 return
             yield event
 
-    def _planned(self, question: Question) -> list[ModelEvent]:
+    def _plan_events(self, question: Question) -> list[ModelEvent]:
         """The deltas of an answer, and the complete answer."""
         chance, random = self._chance, self._chance.random
         if chance.happens(0.04):

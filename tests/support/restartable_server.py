@@ -24,7 +24,7 @@ class RestartableServer:
         self.server = self._start(**provider_variables(self.provider) | patience | variables)
         self.client = connect(self.server.address)
 
-    def agent_with(self, model: str, *sources: str, **fields: Any) -> str:
+    def create_agent(self, model: str, *sources: str, **fields: Any) -> str:
         tools = [self.client.tools.upsert(source_code=source).id for source in sources]
         return self.client.agents.create(
             model=model, include_base_tools=False, tool_ids=tools, **fields
@@ -33,13 +33,13 @@ class RestartableServer:
     def say(self, agent_id: str, text: str) -> list[dict[str, Any]]:
         return as_dicts(self.client.agents.messages.create(agent_id, input=text).messages)
 
-    def ended_run_of(self, agent_id: str) -> dict[str, Any]:
+    def wait_for_ended_run(self, agent_id: str) -> dict[str, Any]:
         def newest() -> dict[str, Any]:
             return as_dict(self.client.runs.list(agent_id=agent_id).items[0])
 
         return eventually(newest, lambda run: run["completed_at"] is not None)
 
-    def still_works(self, agent_id: str) -> bool:
+    def is_working(self, agent_id: str) -> bool:
         """Whether a next message is answered, and no provider found fault with the history."""
         answered = self.say(agent_id, "Still there?")[-1]["message_type"] == "assistant_message"
         return answered and all(request.refused is None for request in self.provider.requests)

@@ -67,7 +67,7 @@ class Rig:
         )
 
     @asynccontextmanager
-    async def working(self) -> AsyncIterator[None]:
+    async def run_worker(self) -> AsyncIterator[None]:
         worker = Worker(self.services)
         # As a server does: before it takes messages.
         await worker.requeue_unfinished()
@@ -84,9 +84,9 @@ class Rig:
     async def _expire(self, services: Services, overdue: OverdueRequest) -> None:
         self.expired.put_nowait(await approvals.expire(services, overdue))
 
-    async def expiry(self) -> Run:
+    async def wait_for_expiry(self) -> Run:
         """The next run that answers what nobody did, once it has ended."""
-        return await self.ended(await asyncio.wait_for(self.expired.get(), WAIT_SECONDS))
+        return await self.wait_for_end(await asyncio.wait_for(self.expired.get(), WAIT_SECONDS))
 
     async def make_agent(
         self, *tools: str, rules: tuple[ToolRule, ...] = (), parallel: bool = True, **fields: Any
@@ -140,7 +140,7 @@ class Rig:
     async def context(self, agent: Agent) -> list[Message]:
         return list(await self.read(lambda tx: tx.messages.context(agent.id)))
 
-    async def ended(self, run: Run) -> Run:
+    async def wait_for_end(self, run: Run) -> Run:
         """The run once its last event is out."""
         async with asyncio.timeout(WAIT_SECONDS):
             async for _ in self.services.events.follow(run.id):

@@ -33,10 +33,10 @@ def _item(frame: str) -> dict[str, Any]:
     return item
 
 
-def read_until(stream: Iterator[BaseModel], said: str) -> list[dict[str, Any]]:
+def read_until(stream: Iterator[BaseModel], text: str) -> list[dict[str, Any]]:
     """Read on in a stream of tokens until the assistant has said this much, and not further."""
     items: list[dict[str, Any]] = []
-    while text_of(items) != said:
+    while text_of(items) != text:
         items.append(as_dict(next(stream)))
     return items
 
@@ -46,7 +46,7 @@ def kinds_in_turn(items: Items) -> list[str]:
     return [kind for kind, _ in groupby(item["message_type"] for item in items)]
 
 
-def places(items: Items) -> list[tuple[str, str, str]]:
+def message_keys(items: Items) -> list[tuple[str, str, str]]:
     """Type, id and otid of each message, in order, once."""
     said = [item for item in items if "otid" in item]
     return list(dict.fromkeys((item["message_type"], item["id"], item["otid"]) for item in said))

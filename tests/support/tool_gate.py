@@ -19,7 +19,7 @@ class ToolGate:
         return port
 
     @contextmanager
-    def holding_tool(self) -> Iterator[socket.socket]:
+    def wait_for_tool(self) -> Iterator[socket.socket]:
         """Wait until a tool comes to the gate; it may go on at the end of the block."""
         connection, _ = self._listener.accept()
         connection.settimeout(GATE_SECONDS)

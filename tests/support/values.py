@@ -34,15 +34,17 @@ class Make:
         self._numbers = itertools.count(1)
 
     def agent(self, **fields: Any) -> Agent:
-        return Agent(**self._named("agent") | {"system": "Be kind.", "model": MODEL} | fields)
+        return Agent(
+            **self._common_fields("agent") | {"system": "Be kind.", "model": MODEL} | fields
+        )
 
     def tool(self, **fields: Any) -> Tool:
         schema = {"name": "tool", "parameters": {"type": "object", "properties": {}}}
-        values = self._named("tool") | {"description": "Does it.", "json_schema": schema}
+        values = self._common_fields("tool") | {"description": "Does it.", "json_schema": schema}
         return Tool(**values | fields)
 
     def block(self, **fields: Any) -> Block:
-        values = self._named("block")
+        values = self._common_fields("block")
         values["label"] = values.pop("name")
         return Block(**values | {"value": "What I know."} | fields)
 
@@ -94,7 +96,7 @@ class Make:
         }
         return Step(**values | fields)
 
-    def _named(self, kind: str) -> dict[str, Any]:
+    def _common_fields(self, kind: str) -> dict[str, Any]:
         number = next(self._numbers)
         return {
             "id": ident(kind, number),

@@ -38,7 +38,7 @@ def assistant(*blocks: Block) -> Message:
     return {"role": "assistant", "content": list(blocks)}
 
 
-def judged(*messages: Message, **fields: Any) -> str:
+def check_request(*messages: Message, **fields: Any) -> str:
     body = {"model": "claude", "max_tokens": 4096, "messages": list(messages)} | fields
     return refusal(body) or "accepted"
 
@@ -58,7 +58,7 @@ def judged(*messages: Message, **fields: Any) -> str:
     ],
 )
 def test_a_sound_history_is_accepted(history: list[Message]) -> None:
-    assert judged(*history) == "accepted"
+    assert check_request(*history) == "accepted"
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_a_sound_history_is_accepted(history: list[Message]) -> None:
     ],
 )
 def test_a_broken_history_is_refused_with_its_reason(history: list[Message], reason: str) -> None:
-    assert reason in judged(*history)
+    assert reason in check_request(*history)
 
 
 @pytest.mark.parametrize("field", ["model", "max_tokens", "messages"])
@@ -134,7 +134,7 @@ def test_a_required_field_is_missed(field: str) -> None:
 
 
 def test_a_tool_with_a_bad_name_is_refused() -> None:
-    assert "tools.0.custom.name" in judged(USER, tools=[{"name": "roll.dice"}])
+    assert "tools.0.custom.name" in check_request(USER, tools=[{"name": "roll.dice"}])
 
 
 @pytest.mark.parametrize(
@@ -148,19 +148,19 @@ def test_a_tool_with_a_bad_name_is_refused() -> None:
     ],
 )
 def test_thinking_sets_bounds_on_the_other_options(fields: dict[str, Any], reason: str) -> None:
-    assert reason in judged(USER, **({"thinking": ENABLED} | fields))
+    assert reason in check_request(USER, **({"thinking": ENABLED} | fields))
 
 
 @pytest.mark.parametrize("first", [THINKING, REDACTED])
 def test_with_thinking_a_tool_loop_starts_with_thinking(first: Block) -> None:
     history = [USER, assistant(first, use("a")), user(result("a"))]
-    assert judged(*history, thinking=ENABLED) == "accepted"
+    assert check_request(*history, thinking=ENABLED) == "accepted"
 
 
 def test_with_thinking_a_tool_loop_without_it_is_refused() -> None:
     history = [USER, assistant(use("a")), user(result("a"))]
-    assert judged(*history) == "accepted"
-    assert judged(*history, thinking=ENABLED).startswith(
+    assert check_request(*history) == "accepted"
+    assert check_request(*history, thinking=ENABLED).startswith(
         "messages.1.content.0.type: Expected `thinking` or `redacted_thinking`, "
         "but found `tool_use`."
     )
@@ -170,5 +170,5 @@ def test_only_the_start_of_the_tool_loop_that_goes_on_needs_thinking() -> None:
     earlier = [USER, assistant(use("a")), user(result("a")), assistant(TEXT)]
     now = [USER, assistant(THINKING, use("b")), user(result("b"))]
     on = [assistant(use("c")), user(result("c"))]
-    assert judged(*earlier, *now, *on, thinking=ENABLED) == "accepted"
-    assert judged(*earlier, USER, thinking=ENABLED) == "accepted"
+    assert check_request(*earlier, *now, *on, thinking=ENABLED) == "accepted"
+    assert check_request(*earlier, USER, thinking=ENABLED) == "accepted"

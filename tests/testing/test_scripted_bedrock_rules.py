@@ -12,19 +12,23 @@ USER: Message = {"role": "user", "content": [{"text": "hi"}]}
 SAID: Message = {"role": "assistant", "content": [{"text": "hello"}]}
 
 
-def calling(*call_ids: str) -> Message:
+def call_message(*call_ids: str) -> Message:
     calls = [{"toolUse": {"toolUseId": one, "name": "roll", "input": {}}} for one in call_ids]
     return {"role": "assistant", "content": calls}
 
 
-def returning(*call_ids: str) -> Message:
+def result_message(*call_ids: str) -> Message:
     results = [{"toolResult": {"toolUseId": one, "content": []}} for one in call_ids]
     return {"role": "user", "content": results}
 
 
 @pytest.mark.parametrize(
     "history",
-    [[USER], [USER, SAID, USER], [USER, calling("a", "b"), returning("b", "a"), SAID, USER]],
+    [
+        [USER],
+        [USER, SAID, USER],
+        [USER, call_message("a", "b"), result_message("b", "a"), SAID, USER],
+    ],
 )
 def test_a_sound_history_is_accepted(history: list[Message]) -> None:
     assert refusal({"messages": history}) is None
@@ -38,11 +42,11 @@ def test_a_sound_history_is_accepted(history: list[Message]) -> None:
         ([USER, USER], "must alternate between user and assistant roles"),
         ([USER | {"content": []}], "messages.0 is empty"),
         ([{"role": "user", "content": [{"text": " "}]}], "messages.0.content.0 is blank"),
-        ([USER, calling("a")], "Expected toolResult blocks at messages.2.content"),
-        ([USER, calling("a"), USER], "for the following Ids: a"),
-        ([USER, calling("a", "b"), returning("a")], "for the following Ids: b"),
-        ([USER, SAID, returning("a")], "exceeds the number of toolUse blocks"),
-        ([USER, calling("a b"), returning("a b")], "[a-zA-Z0-9_-]+"),
+        ([USER, call_message("a")], "Expected toolResult blocks at messages.2.content"),
+        ([USER, call_message("a"), USER], "for the following Ids: a"),
+        ([USER, call_message("a", "b"), result_message("a")], "for the following Ids: b"),
+        ([USER, SAID, result_message("a")], "exceeds the number of toolUse blocks"),
+        ([USER, call_message("a b"), result_message("a b")], "[a-zA-Z0-9_-]+"),
     ],
 )
 def test_a_broken_history_is_refused_with_its_reason(history: list[Message], reason: str) -> None:

@@ -17,7 +17,7 @@ def test_both_times_move_by_what_the_test_says_and_by_nothing_else() -> None:
     assert clock.monotonic() == 1.5
 
 
-def test_the_time_is_told_in_utc() -> None:
+def test_the_time_is_in_utc() -> None:
     clock = FakeClock(datetime(2026, 5, 1, 2, tzinfo=timezone(timedelta(hours=2))))
     assert clock.now().isoformat() == "2026-05-01T00:00:00+00:00"
 
@@ -59,6 +59,6 @@ async def test_waiting_for_a_sleep_that_does_not_come_ends() -> None:
         await FakeClock().wait_for_sleep(timeout=0.01)
 
 
-def test_it_is_a_clock_of_the_house() -> None:
+def test_the_fake_clock_implements_the_clock_port() -> None:
     clock: Clock = FakeClock()
     assert clock.monotonic_ns() == 0

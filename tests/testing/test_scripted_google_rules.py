@@ -21,7 +21,7 @@ def model(*parts: Content) -> Content:
     return {"role": "model", "parts": list(parts) or [{"text": "hello"}]}
 
 
-def judged(*contents: Content, **fields: Any) -> str:
+def check_request(*contents: Content, **fields: Any) -> str:
     return refusal({"model": "gemini-2.5-flash", "contents": list(contents)} | fields) or "accepted"
 
 
@@ -39,7 +39,7 @@ def judged(*contents: Content, **fields: Any) -> str:
     ],
 )
 def test_a_sound_history_is_accepted(contents: list[Content]) -> None:
-    assert judged(*contents) == "accepted"
+    assert check_request(*contents) == "accepted"
 
 
 @pytest.mark.parametrize(
@@ -58,18 +58,22 @@ def test_a_sound_history_is_accepted(contents: list[Content]) -> None:
     ],
 )
 def test_an_unsound_history_is_refused(contents: list[Content], reason: str) -> None:
-    assert reason in judged(*contents)
+    assert reason in check_request(*contents)
 
 
 @pytest.mark.parametrize("name", ["1st", "with space", "x" * 65, ""])
 def test_a_function_has_a_proper_name(name: str) -> None:
-    told = judged(user(), tools=[{"functionDeclarations": [{"name": name}]}])
+    told = check_request(user(), tools=[{"functionDeclarations": [{"name": name}]}])
     assert "function_declarations[0].name: [FIELD_INVALID]" in told
 
 
 def test_a_newer_model_wants_its_signatures_back() -> None:
     asked = {"model": "gemini-3-pro-preview"}
-    assert "missing a thought_signature" in judged(user(), model(CALL), user(RETURNED), **asked)
+    assert "missing a thought_signature" in check_request(
+        user(), model(CALL), user(RETURNED), **asked
+    )
     # The first call of an answer has it, and turns that are over are not looked at.
-    assert judged(user(), model(SIGNED, CALL), user(RETURNED, RETURNED), **asked) == "accepted"
-    assert judged(user(), model(CALL), user(RETURNED), user(), **asked) == "accepted"
+    assert (
+        check_request(user(), model(SIGNED, CALL), user(RETURNED, RETURNED), **asked) == "accepted"
+    )
+    assert check_request(user(), model(CALL), user(RETURNED), user(), **asked) == "accepted"

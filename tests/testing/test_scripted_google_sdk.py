@@ -56,7 +56,7 @@ def check(found: list[Part], last: GenerateContentResponse) -> None:
     assert usage.total_token_count == 150
 
 
-async def streamed(client: genai.Client) -> list[GenerateContentResponse]:
+async def read_stream(client: genai.Client) -> list[GenerateContentResponse]:
     stream = await client.aio.models.generate_content_stream(model=MODEL, contents="hi")
     return [response async for response in stream]
 
@@ -76,7 +76,7 @@ async def test_an_answer_is_streamed_into_the_same_answer(
     provider: ScriptedProvider, google_client: genai.Client
 ) -> None:
     provider.script(FULL)
-    responses = await streamed(google_client)
+    responses = await read_stream(google_client)
     check([part for response in responses for part in parts(response)], responses[-1])
     assert len(responses) > 5
     assert provider.requests[0].stream
@@ -86,7 +86,7 @@ async def test_a_signature_that_nothing_follows_stands_alone(
     provider: ScriptedProvider, google_client: genai.Client
 ) -> None:
     provider.script(Answer(Thinking("Hm.", signature="c2lnbmVk")))
-    found = [part for response in await streamed(google_client) for part in parts(response)]
+    found = [part for response in await read_stream(google_client) for part in parts(response)]
     assert [part.thought_signature for part in found] == [None, b"signed", None]
 
 
@@ -111,7 +111,7 @@ async def test_a_gate_holds_the_stream(
         ("RECITATION", FinishReason.RECITATION),
     ],
 )
-async def test_the_end_is_told_in_googles_words(
+async def test_the_finish_reason_has_googles_name(
     provider: ScriptedProvider, google_client: genai.Client, finish: str, told: FinishReason
 ) -> None:
     provider.script(Answer("Well", finish=finish))
@@ -149,7 +149,7 @@ async def test_an_error_is_the_clients_own(
         await google_client.aio.models.generate_content(model=MODEL, contents="hi")
     assert (raised.value.code, raised.value.status, raised.value.message) == (status, name, "No.")
     with pytest.raises(kind):
-        await streamed(google_client)
+        await read_stream(google_client)
 
 
 async def test_an_error_in_the_middle_of_a_stream_ends_it(
@@ -157,7 +157,7 @@ async def test_an_error_in_the_middle_of_a_stream_ends_it(
 ) -> None:
     provider.script(Answer("One", HttpError(503, "Enough.")))
     with pytest.raises(ServerError, match="Enough"):
-        await streamed(google_client)
+        await read_stream(google_client)
 
 
 async def test_a_history_that_google_would_refuse_is_refused(

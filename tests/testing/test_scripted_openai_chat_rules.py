@@ -15,7 +15,7 @@ def call(call_id: str, name: str = "roll", arguments: Any = "{}") -> dict[str, A
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-def calling(*calls: dict[str, Any]) -> Message:
+def call_message(*calls: dict[str, Any]) -> Message:
     return {"role": "assistant", "content": None, "tool_calls": list(calls)}
 
 
@@ -23,21 +23,21 @@ def result(call_id: str) -> Message:
     return {"role": "tool", "tool_call_id": call_id, "content": "7"}
 
 
-def judged(*messages: Message, **fields: Any) -> str:
+def check_request(*messages: Message, **fields: Any) -> str:
     return refusal({"model": "gpt", "messages": list(messages)} | fields) or "accepted"
 
 
 def test_a_plain_question_is_accepted() -> None:
-    assert judged({"role": "system", "content": "Be brief."}, USER) == "accepted"
+    assert check_request({"role": "system", "content": "Be brief."}, USER) == "accepted"
 
 
 def test_answered_calls_are_accepted_in_any_order() -> None:
-    history = [USER, calling(call("a"), call("b")), result("b"), result("a"), USER]
-    assert judged(*history) == "accepted"
+    history = [USER, call_message(call("a"), call("b")), result("b"), result("a"), USER]
+    assert check_request(*history) == "accepted"
 
 
 def test_arguments_that_are_no_json_are_accepted_as_long_as_they_are_text() -> None:
-    assert judged(USER, calling(call("a", arguments="{not")), result("a")) == "accepted"
+    assert check_request(USER, call_message(call("a", arguments="{not")), result("a")) == "accepted"
 
 
 @pytest.mark.parametrize(
@@ -47,33 +47,36 @@ def test_arguments_that_are_no_json_are_accepted_as_long_as_they_are_text() -> N
         ([{"role": "wizard", "content": "hi"}], "Invalid value: 'wizard'"),
         ([{"role": "user", "content": None}], "got null"),
         ([USER, {"role": "assistant", "content": None}], "got null"),
-        ([USER, calling()], "tool_calls': empty array"),
-        ([USER, calling(call("a"))], "did not have response messages: a"),
-        ([USER, calling(call("a")), USER, result("a")], "did not have response messages: a"),
+        ([USER, call_message()], "tool_calls': empty array"),
+        ([USER, call_message(call("a"))], "did not have response messages: a"),
+        ([USER, call_message(call("a")), USER, result("a")], "did not have response messages: a"),
         (
-            [USER, calling(call("a"), call("b")), result("a"), USER],
+            [USER, call_message(call("a"), call("b")), result("a"), USER],
             "did not have response messages: b",
         ),
         ([USER, result("a")], "must be a response to a preceeding message with 'tool_calls'"),
-        ([USER, calling(call("a")), result("b")], "'tool_call_id' of 'b' not found"),
+        ([USER, call_message(call("a")), result("b")], "'tool_call_id' of 'b' not found"),
         (
-            [USER, calling(call("a")), result("a"), USER, result("a")],
+            [USER, call_message(call("a")), result("a"), USER, result("a")],
             "must be a response to a preceeding message",
         ),
-        ([USER, calling(call("a"), call("a")), result("a")], "Duplicate value"),
-        ([USER, calling(call("a", arguments={})), result("a")], "arguments': expected a string"),
-        ([USER, calling(call("a", name="no spaces")), result("a")], "does not match pattern"),
-        ([USER, calling(call("a", name="n" * 65)), result("a")], "maximum length 64"),
-        ([USER, calling(call("i" * 41)), result("i" * 41)], "maximum length 40"),
+        ([USER, call_message(call("a"), call("a")), result("a")], "Duplicate value"),
+        (
+            [USER, call_message(call("a", arguments={})), result("a")],
+            "arguments': expected a string",
+        ),
+        ([USER, call_message(call("a", name="no spaces")), result("a")], "does not match pattern"),
+        ([USER, call_message(call("a", name="n" * 65)), result("a")], "maximum length 64"),
+        ([USER, call_message(call("i" * 41)), result("i" * 41)], "maximum length 40"),
     ],
 )
 def test_a_broken_history_is_refused_with_its_reason(history: list[Message], reason: str) -> None:
-    assert reason in judged(*history)
+    assert reason in check_request(*history)
 
 
 def test_a_tool_with_a_bad_name_is_refused() -> None:
     tool = {"type": "function", "function": {"name": "roll.dice"}}
-    assert "Invalid 'tools[0].function.name'" in judged(USER, tools=[tool])
+    assert "Invalid 'tools[0].function.name'" in check_request(USER, tools=[tool])
 
 
 def test_a_request_without_a_model_or_messages_is_refused() -> None:
@@ -84,12 +87,12 @@ def test_a_request_without_a_model_or_messages_is_refused() -> None:
 def test_a_model_that_takes_only_text_refuses_a_picture() -> None:
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}
     shown = {"role": "user", "content": [{"type": "text", "text": "Look."}, picture]}
-    assert judged(shown, model="gpt-4o") == "accepted"
-    assert "image_url is only supported" in judged(shown, model="gpt-3.5-turbo")
-    assert judged(USER, model="gpt-3.5-turbo") == "accepted"
+    assert check_request(shown, model="gpt-4o") == "accepted"
+    assert "image_url is only supported" in check_request(shown, model="gpt-3.5-turbo")
+    assert check_request(USER, model="gpt-3.5-turbo") == "accepted"
 
 
 def test_mistral_takes_an_empty_list_of_calls() -> None:
     history = [USER, {"role": "assistant", "content": "Hm.", "tool_calls": []}, USER]
-    assert judged(*history, model="mistral-large-latest") == "accepted"
-    assert "empty array" in judged(*history)
+    assert check_request(*history, model="mistral-large-latest") == "accepted"
+    assert "empty array" in check_request(*history)

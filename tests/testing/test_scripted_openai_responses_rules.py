@@ -15,7 +15,7 @@ REASONING: Item = {"type": "reasoning", "id": "rs_1", "summary": []}
 SAID: Item = {"type": "message", "role": "assistant", "content": "hello"}
 
 
-def judged(*items: Item, **fields: Any) -> str:
+def check_request(*items: Item, **fields: Any) -> str:
     return refusal({"model": "gpt", "input": list(items)} | fields) or "accepted"
 
 
@@ -30,7 +30,7 @@ def judged(*items: Item, **fields: Any) -> str:
     ],
 )
 def test_a_sound_input_is_accepted(items: list[Item]) -> None:
-    assert judged(*items) == "accepted"
+    assert check_request(*items) == "accepted"
 
 
 def test_plain_text_is_accepted() -> None:
@@ -58,16 +58,16 @@ def test_plain_text_is_accepted() -> None:
     ],
 )
 def test_a_broken_input_is_refused_with_its_reason(items: list[Item], reason: str) -> None:
-    assert reason in judged(*items)
+    assert reason in check_request(*items)
 
 
 def test_an_output_may_answer_a_call_of_the_stored_history() -> None:
-    assert judged(OUTPUT, previous_response_id="resp_1") == "accepted"
+    assert check_request(OUTPUT, previous_response_id="resp_1") == "accepted"
 
 
 def test_a_tool_with_a_bad_name_is_refused() -> None:
     tool = {"type": "function", "name": "roll.dice"}
-    assert "Invalid 'tools[0].name'" in judged(USER, tools=[tool])
+    assert "Invalid 'tools[0].name'" in check_request(USER, tools=[tool])
 
 
 def test_a_request_without_a_model_is_refused() -> None:
@@ -75,6 +75,6 @@ def test_a_request_without_a_model_is_refused() -> None:
 
 
 def test_thoughts_that_were_not_to_be_kept_come_back_whole() -> None:
-    assert "Item with id 'rs_1' not found" in judged(USER, REASONING, SAID, store=False)
+    assert "Item with id 'rs_1' not found" in check_request(USER, REASONING, SAID, store=False)
     whole = REASONING | {"encrypted_content": "x"}
-    assert judged(USER, whole, SAID, store=False) == "accepted"
+    assert check_request(USER, whole, SAID, store=False) == "accepted"

@@ -28,7 +28,7 @@ from holdfast.testing import (
 DEFAULT = "Hello from the scripted provider."
 
 
-def client_of(provider: ScriptedProvider) -> openai.AsyncOpenAI:
+def make_client(provider: ScriptedProvider) -> openai.AsyncOpenAI:
     return openai.AsyncOpenAI(base_url=provider.openai_url, api_key="sk-test", max_retries=0)
 
 
@@ -210,7 +210,7 @@ async def test_leaving_ends_answers_that_still_wait() -> None:
     assert not request.closed_early
 
 
-def ask_plainly(url: str) -> str:
+def ask_without_sdk(url: str) -> str:
     with openai.OpenAI(base_url=url, api_key="k", max_retries=0, timeout=20) as client:
         completion = client.chat.completions.create(
             model="gpt", messages=[{"role": "user", "content": "hi"}]
@@ -221,9 +221,9 @@ def ask_plainly(url: str) -> str:
 def test_a_provider_in_a_thread_serves_code_without_a_loop() -> None:
     with ScriptedProvider.in_thread() as provider:
         provider.script("From the thread.", HttpError(500))
-        assert ask_plainly(provider.openai_url) == "From the thread."
+        assert ask_without_sdk(provider.openai_url) == "From the thread."
         with pytest.raises(openai.InternalServerError):
-            ask_plainly(provider.openai_url)
+            ask_without_sdk(provider.openai_url)
         assert provider.block_for_request(2).user_text == "hi"
 
 
@@ -231,7 +231,7 @@ def test_a_gate_in_a_thread_is_worked_from_outside() -> None:
     gate = Gate()
     with ScriptedProvider.in_thread() as provider, ThreadPoolExecutor(1) as pool:
         provider.script(Answer(gate, "Through."))
-        asking = pool.submit(ask_plainly, provider.openai_url)
+        asking = pool.submit(ask_without_sdk, provider.openai_url)
         gate.reached.block()
         assert not asking.done()
         gate.release()
@@ -239,7 +239,7 @@ def test_a_gate_in_a_thread_is_worked_from_outside() -> None:
         provider.requests[0].finished.block()
 
 
-def test_a_port_that_is_taken_is_told_to_who_asked_for_it() -> None:
+def test_a_port_that_is_taken_raises_an_error() -> None:
     with ScriptedProvider.in_thread() as provider:
         port = int(provider.url.rsplit(":", 1)[1])
         with (
@@ -257,7 +257,7 @@ def test_as_a_process_it_prints_its_address_first_and_ends_on_a_signal() -> None
             assert process.stdout is not None
             url = process.stdout.readline().strip()
             assert url.startswith("http://127.0.0.1:")
-            assert ask_plainly(f"{url}/v1") == "From the process."
+            assert ask_without_sdk(f"{url}/v1") == "From the process."
             with urllib.request.urlopen(f"{url}/v1/models", timeout=20) as listed:
                 assert b'"scripted-model"' in listed.read()
         finally:
@@ -267,7 +267,7 @@ def test_as_a_process_it_prints_its_address_first_and_ends_on_a_signal() -> None
 
 async def test_an_answer_that_was_not_asked_for_fails_the_test() -> None:
     async def test() -> None:
-        async with ScriptedProvider() as provider, client_of(provider) as client:
+        async with ScriptedProvider() as provider, make_client(provider) as client:
             provider.script("One.", "Two.")
             assert await say(client) == "One."
 
@@ -277,7 +277,7 @@ async def test_an_answer_that_was_not_asked_for_fails_the_test() -> None:
 
 async def test_a_request_for_which_nothing_is_scripted_fails_the_test() -> None:
     async def test() -> None:
-        async with ScriptedProvider() as provider, client_of(provider) as client:
+        async with ScriptedProvider() as provider, make_client(provider) as client:
             with pytest.raises(openai.BadRequestError, match="Nothing is scripted"):
                 await say(client, "Hello?")
             assert [request.user_text for request in provider.unscripted_requests] == ["Hello?"]
@@ -307,7 +307,7 @@ async def test_a_test_that_fails_keeps_its_own_error() -> None:
 
 
 async def test_a_script_can_be_checked_test_by_test() -> None:
-    async with ScriptedProvider() as provider, client_of(provider) as client:
+    async with ScriptedProvider() as provider, make_client(provider) as client:
         provider.script("One.")
         with pytest.raises(ScriptMismatch):
             provider.check()

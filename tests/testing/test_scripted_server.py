@@ -100,7 +100,7 @@ async def test_a_body_that_is_no_request_is_refused(
     assert json.loads(answer)["error"]["message"] == provider.requests[0].refused
 
 
-async def test_what_is_not_http_is_shown_the_door(connection: Connection) -> None:
+async def test_a_request_that_is_not_http_is_refused(connection: Connection) -> None:
     reader, writer = connection
     writer.write(b"\x16\x03\x01 hello\r\n\r\n")
     async with asyncio.timeout(10):

@@ -150,7 +150,7 @@ INSIDE = [
 ]
 
 
-def clothes(address: IPv4Address) -> list[str]:
+def notations(address: IPv4Address) -> list[str]:
     """Notations of one address that have been used to get past filters."""
     parts, number = address.packed, int(address)
     high, low = number >> 16, number & 0xFFFF
@@ -174,7 +174,7 @@ def clothes(address: IPv4Address) -> list[str]:
 @given(st.sampled_from(INSIDE).flatmap(lambda text: st.ip_addresses(network=text)))
 @settings(max_examples=50)
 def test_an_address_inside_is_refused_in_whatever_clothes(address: IPv4Address) -> None:
-    for host in clothes(address):
+    for host in notations(address):
         with pytest.raises(AddressForbidden):
             parse_destination(f"http://{host}/", NOTHING_MORE)
 

@@ -161,7 +161,7 @@ def test_what_nobody_has_answered_yet_stays(
         assert list(planned.kept[-new:]) == asked
 
 
-def talk(rounds: int) -> list[Message]:
+def make_conversation(rounds: int) -> list[Message]:
     rows = Rows()
     for number in range(rounds):
         rows.add(Role.USER, f"question {number}")
@@ -169,37 +169,39 @@ def talk(rounds: int) -> list[Message]:
     return rows.rows
 
 
-def planned_for(rows: list[Message], chosen: dict[str, Any], room: int = WIDE) -> Eviction:
-    planned = choose_eviction(rows, settings=chosen, available_tokens=room)
+def plan_eviction(
+    rows: list[Message], settings: dict[str, Any], available_tokens: int = WIDE
+) -> Eviction:
+    planned = choose_eviction(rows, settings=settings, available_tokens=available_tokens)
     assert planned is not None
     return planned
 
 
 def test_all_hides_everything_that_was_said() -> None:
-    planned = planned_for(talk(4), ALL)
+    planned = plan_eviction(make_conversation(4), ALL)
     assert (len(planned.evicted), planned.kept) == (8, ())
 
 
 def test_a_sliding_window_lets_forty_per_cent_go_and_begins_with_an_answer() -> None:
-    planned = planned_for(talk(5), SLIDING)
+    planned = plan_eviction(make_conversation(5), SLIDING)
     assert len(planned.evicted) == 5
     assert planned.kept[0].text == "answer 2"
 
 
 def test_a_sliding_window_slides_until_the_rest_fits() -> None:
-    rows = talk(10)
+    rows = make_conversation(10)
     tail = sum(map(context.message_tokens, rows[1 + 15 :]))
-    planned = planned_for(rows, SLIDING, room=tail)
+    planned = plan_eviction(rows, SLIDING, available_tokens=tail)
     assert planned.kept[0].text == "answer 7"
-    assert planned_for(rows, SLIDING, room=0).kept == ()
+    assert plan_eviction(rows, SLIDING, available_tokens=0).kept == ()
 
 
 def test_a_window_too_small_to_slide_falls_back_to_all() -> None:
-    planned = planned_for(talk(1), SLIDING)
+    planned = plan_eviction(make_conversation(1), SLIDING)
     assert len(planned.evicted) == 2
 
 
-@pytest.mark.parametrize("rows", [[], talk(0)])
+@pytest.mark.parametrize("rows", [[], make_conversation(0)])
 def test_a_system_message_alone_has_nothing_to_spare(rows: list[Message]) -> None:
     assert compaction.evictable_count(rows) == 0
 
@@ -213,48 +215,50 @@ def test_a_summary_alone_is_not_summarised_again() -> None:
 # -- when ------------------------------------------------------------------------------------
 
 
-def turn(tokens: int, *, rows: list[Message] | None = None, **fields: Any) -> Turn:
+def make_turn(tokens: int, *, rows: list[Message] | None = None, **fields: Any) -> Turn:
     progress = Progress(steps_taken=1, context_tokens=tokens, ending=fields.pop("ending", None))
-    return Turn(history=tuple(rows or talk(2)), progress=progress, **fields)
+    return Turn(history=tuple(rows or make_conversation(2)), progress=progress, **fields)
 
 
 POLICY = Policy(max_steps=5, context_window=100)
 
 
 def test_a_step_that_leaves_little_room_is_followed_by_a_compaction() -> None:
-    assert next_command(turn(90), POLICY) == EndTurn(StopReason.END_TURN)
+    assert next_command(make_turn(90), POLICY) == EndTurn(StopReason.END_TURN)
     full = Compact(Trigger.FULL, ending=StopReason.END_TURN)
-    assert next_command(turn(91), POLICY) == full
-    asked = turn(91, rows=[*talk(2), Rows().add(Role.USER, "more")])
+    assert next_command(make_turn(91), POLICY) == full
+    asked = make_turn(91, rows=[*make_conversation(2), Rows().add(Role.USER, "more")])
     assert next_command(asked, POLICY) == Compact(Trigger.FULL)
 
 
 def test_it_is_tried_once_and_the_run_ends_as_it_was_going_to() -> None:
-    assert next_command(turn(91, is_compaction_done=True), POLICY) == EndTurn(StopReason.END_TURN)
-    left = turn(91, ending=StopReason.MAX_STEPS)
+    assert next_command(make_turn(91, is_compaction_done=True), POLICY) == EndTurn(
+        StopReason.END_TURN
+    )
+    left = make_turn(91, ending=StopReason.MAX_STEPS)
     assert next_command(left, POLICY) == Compact(Trigger.FULL, ending=StopReason.MAX_STEPS)
-    shown = [*talk(0), Rows().add(Role.SUMMARY, "all of it")]
-    done = turn(20, rows=shown, ending=StopReason.TOOL_RULE, is_compaction_done=True)
+    shown = [*make_conversation(0), Rows().add(Role.SUMMARY, "all of it")]
+    done = make_turn(20, rows=shown, ending=StopReason.TOOL_RULE, is_compaction_done=True)
     assert next_command(done, POLICY) == EndTurn(StopReason.TOOL_RULE)
 
 
 def test_a_window_full_of_the_system_message_is_not_helped() -> None:
-    rows = talk(2)
+    rows = make_conversation(2)
     rows[0] = Rows().add(Role.SYSTEM, "long " * 100)
-    assert next_command(turn(99, rows=rows), POLICY) == EndTurn(StopReason.END_TURN)
+    assert next_command(make_turn(99, rows=rows), POLICY) == EndTurn(StopReason.END_TURN)
 
 
 def test_a_refused_question_is_made_smaller_and_asked_again() -> None:
-    rows = [*talk(2), Rows().add(Role.USER, "more")]
-    assert next_command(turn(0, rows=rows, overflows=1), POLICY) == Compact(Trigger.OVERFLOW)
-    again = next_command(turn(0, rows=rows, overflows=1, is_compaction_done=True), POLICY)
+    rows = [*make_conversation(2), Rows().add(Role.USER, "more")]
+    assert next_command(make_turn(0, rows=rows, overflows=1), POLICY) == Compact(Trigger.OVERFLOW)
+    again = next_command(make_turn(0, rows=rows, overflows=1, is_compaction_done=True), POLICY)
     assert isinstance(again, AskModel)
 
 
 def test_a_run_that_only_compacts_does_it_once() -> None:
     policy = Policy(max_steps=5, only_compacts=True)
-    assert next_command(turn(0), policy) == Compact(Trigger.REQUESTED)
-    for done in (turn(0, is_compaction_done=True), turn(0, rows=talk(0))):
+    assert next_command(make_turn(0), policy) == Compact(Trigger.REQUESTED)
+    for done in (make_turn(0, is_compaction_done=True), make_turn(0, rows=make_conversation(0))):
         assert next_command(done, policy) == EndTurn(StopReason.END_TURN)
 
 

@@ -127,11 +127,11 @@ def test_another_provider_brings_its_own_summary_model_unless_one_was_chosen() -
 
 @pytest.mark.parametrize(("window", "limit"), [(100_000, 80_000), (1_000, 5_000)])
 def test_no_return_of_a_tool_fills_the_window_by_itself(window: int, limit: int) -> None:
-    def returned(text: str) -> Message:
+    def result_row(text: str) -> Message:
         result = ToolReturn("call_1", "roll", Outcome.FINISHED, (Text(text), Text("end")))
         return row(Role.TOOL, returns=(result,))
 
-    fits, long, said = returned("x" * (limit - 4)), returned("y" * (limit + 7)), row(Role.USER)
+    fits, long, said = result_row("x" * (limit - 4)), result_row("y" * (limit + 7)), row(Role.USER)
 
     shown = context.truncate_returns([said, fits, long], window)
 

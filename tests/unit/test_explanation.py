@@ -31,14 +31,14 @@ def call(number: int, state: CallState, **fields: Any) -> OpenCall:
     return OpenCall(call=asked, message_id="message-1", step_id="step-1", state=state, **fields)
 
 
-def over(status: RunStatus, reason: StopReason, **fields: Any) -> Run:
+def ended_run(status: RunStatus, reason: StopReason, **fields: Any) -> Run:
     spent: dict[str, Any] = {"completed_at": NOW, "total_duration_ns": 1_500_000_000}
     return run(status, stop_reason=reason, **spent | fields)
 
 
 STEP = make.step(run(RunStatus.RUNNING), created_at=AGO)
 HELD = call(1, CallState.HELD)
-PAUSED = over(RunStatus.PAUSED, StopReason.REQUIRES_APPROVAL, completed_at=LONG_AGO)
+PAUSED = ended_run(RunStatus.PAUSED, StopReason.REQUIRES_APPROVAL, completed_at=LONG_AGO)
 STOP_SECONDS = "It fails if it makes no progress for 900 seconds."
 WAITS_ON = "Nothing: it waits until somebody answers or cancels it."
 
@@ -167,7 +167,7 @@ CASES: dict[str, tuple[dict[str, Any], Phase, str, str | None, list[Remedy]]] = 
     ),
     "waiting for the client and a person": (
         {
-            "run": over(
+            "run": ended_run(
                 RunStatus.PAUSED,
                 StopReason.REQUIRES_APPROVAL,
                 completed_at=LONG_AGO,
@@ -205,7 +205,7 @@ CASES: dict[str, tuple[dict[str, Any], Phase, str, str | None, list[Remedy]]] = 
         [],
     ),
     "completed": (
-        {"run": over(RunStatus.COMPLETED, StopReason.END_TURN)},
+        {"run": ended_run(RunStatus.COMPLETED, StopReason.END_TURN)},
         Phase.ENDED,
         "The run completed after 1.5 seconds and 2 steps: the model ended its turn.",
         None,
@@ -213,7 +213,7 @@ CASES: dict[str, tuple[dict[str, Any], Phase, str, str | None, list[Remedy]]] = 
     ),
     "out of its budget": (
         {
-            "run": over(
+            "run": ended_run(
                 RunStatus.FAILED,
                 StopReason.MAX_TOKENS_EXCEEDED,
                 overrun=Overrun("max_total_tokens", 100, 112),
@@ -229,7 +229,7 @@ CASES: dict[str, tuple[dict[str, Any], Phase, str, str | None, list[Remedy]]] = 
     ),
     "answered": (
         {
-            "run": over(RunStatus.ANSWERED, StopReason.REQUIRES_APPROVAL, num_steps=1),
+            "run": ended_run(RunStatus.ANSWERED, StopReason.REQUIRES_APPROVAL, num_steps=1),
             "followed_by": "run-2",
         },
         Phase.ENDED,
@@ -242,7 +242,7 @@ CASES: dict[str, tuple[dict[str, Any], Phase, str, str | None, list[Remedy]]] = 
     ),
     "failed": (
         {
-            "run": over(
+            "run": ended_run(
                 RunStatus.FAILED,
                 StopReason.LLM_API_ERROR,
                 failure=RunFailure("llm_timeout", "It took too long.", "60 s"),
@@ -254,7 +254,7 @@ CASES: dict[str, tuple[dict[str, Any], Phase, str, str | None, list[Remedy]]] = 
         [],
     ),
     "cut off": (
-        {"run": over(RunStatus.FAILED, StopReason.MAX_TOKENS_EXCEEDED)},
+        {"run": ended_run(RunStatus.FAILED, StopReason.MAX_TOKENS_EXCEEDED)},
         Phase.ENDED,
         (
             "The run failed after 1.5 seconds and 2 steps: the model's answer was cut off at its maximum length "
@@ -264,7 +264,7 @@ CASES: dict[str, tuple[dict[str, Any], Phase, str, str | None, list[Remedy]]] = 
         [],
     ),
     "ended by a rule that does not fit its tool": (
-        {"run": over(RunStatus.FAILED, StopReason.INVALID_TOOL_CALL)},
+        {"run": ended_run(RunStatus.FAILED, StopReason.INVALID_TOOL_CALL)},
         Phase.ENDED,
         (
             "The run failed after 1.5 seconds and 2 steps: a tool rule sets arguments that its tool does not "
@@ -275,7 +275,7 @@ CASES: dict[str, tuple[dict[str, Any], Phase, str, str | None, list[Remedy]]] = 
     ),
     "cancelled while it compacted": (
         {
-            "run": over(
+            "run": ended_run(
                 RunStatus.CANCELLED,
                 StopReason.CANCELLED,
                 cancellation=Cancellation(
@@ -293,7 +293,7 @@ CASES: dict[str, tuple[dict[str, Any], Phase, str, str | None, list[Remedy]]] = 
     ),
     "failed, since others wait": (
         {
-            "run": over(
+            "run": ended_run(
                 RunStatus.FAILED,
                 StopReason.ERROR,
                 failure=RunFailure("pending_approval", "Something waits.", "", "message-1"),
@@ -313,7 +313,7 @@ CASES: dict[str, tuple[dict[str, Any], Phase, str, str | None, list[Remedy]]] = 
     ),
     "cancelled": (
         {
-            "run": over(
+            "run": ended_run(
                 RunStatus.CANCELLED,
                 StopReason.CANCELLED,
                 cancellation=Cancellation(
@@ -359,7 +359,7 @@ def test_every_status_and_every_phase_has_its_case() -> None:
 def test_however_a_run_ends_the_words_say_it(status: RunStatus, reason: StopReason) -> None:
     """Also for runs with fewer fields than the engine writes."""
     told = explain(
-        Facts(run=over(status, reason), now=NOW, stall_seconds=1, tool_timeout_seconds=1)
+        Facts(run=ended_run(status, reason), now=NOW, stall_seconds=1, tool_timeout_seconds=1)
     )
     assert told.phase is Phase.ENDED
     assert "None" not in told.summary

@@ -28,12 +28,12 @@ def body(**fields: Any) -> SendBody:
     return SendBody.model_validate(fields)
 
 
-def parsed(*items: dict[str, Any]) -> tuple[Input, ...]:
+def parse_inputs(*items: dict[str, Any]) -> tuple[Input, ...]:
     return send_inputs(body(messages=list(items)))
 
 
-def content(value: Any) -> tuple[Any, ...]:
-    [message] = parsed({"role": "user", "content": value})
+def parse_content(value: Any) -> tuple[Any, ...]:
+    [message] = parse_inputs({"role": "user", "content": value})
     assert isinstance(message, MessageInput)
     return message.content
 
@@ -42,11 +42,11 @@ PNG = b64encode(b"\x89PNG\r\n\x1a\n" + bytes(4)).decode()
 
 
 def image(**source: Any) -> Any:
-    return content([{"type": "image", "source": source}])[0]
+    return parse_content([{"type": "image", "source": source}])[0]
 
 
 def test_a_message_keeps_who_sent_it() -> None:
-    [message] = parsed(
+    [message] = parse_inputs(
         HI | {"otid": "o", "name": "Ann", "sender_id": "s", "group_id": "g", "unknown": 1}
     )
     assert message == MessageInput(
@@ -56,7 +56,7 @@ def test_a_message_keeps_who_sent_it() -> None:
 
 @pytest.mark.parametrize("role", ["user", "system", "assistant"])
 def test_a_caller_may_speak_in_three_roles(role: str) -> None:
-    [message] = parsed({"type": "message", "role": role, "content": "x"})
+    [message] = parse_inputs({"type": "message", "role": role, "content": "x"})
     assert isinstance(message, MessageInput)
     assert message.role == role
 
@@ -88,11 +88,11 @@ def test_messages_and_input_exclude_each_other(fields: dict[str, Any], phrase: s
 )
 def test_a_message_must_say_something(empty: Any) -> None:
     with pytest.raises(InvalidArgument, match=r"^Message content is empty or invalid$"):
-        content(empty)
+        parse_content(empty)
 
 
 def test_parts_that_only_a_model_makes_are_let_pass() -> None:
-    assert content(
+    assert parse_content(
         [
             {"type": "reasoning", "reasoning": "x", "is_native": True},
             {"type": "tool_call", "id": "1", "name": "roll", "input": {}},
@@ -172,7 +172,7 @@ def test_a_picture_that_cannot_be_used_is_refused(source: dict[str, Any], phrase
 
 
 def test_approvals_become_decisions() -> None:
-    [approval] = parsed(
+    [approval] = parse_inputs(
         {
             "type": "approval",
             "otid": "o",
@@ -213,7 +213,7 @@ def test_approvals_become_decisions() -> None:
 
 @pytest.mark.parametrize("kind", [{"type": "approval"}, {"type": None}, {}])
 def test_the_older_form_of_an_approval_still_counts(kind: dict[str, Any]) -> None:
-    [approval] = parsed(
+    [approval] = parse_inputs(
         kind | {"approve": False, "approval_request_id": "message-1", "reason": "no"}
     )
     assert approval == ApprovalInput(decisions=(Decision("message-1", approve=False, reason="no"),))
@@ -222,7 +222,7 @@ def test_the_older_form_of_an_approval_still_counts(kind: dict[str, Any]) -> Non
 @pytest.mark.parametrize("kind", [{"type": "tool_return"}, {}])
 def test_a_tool_return_answers_like_an_approval(kind: dict[str, Any]) -> None:
     entry = {"tool_call_id": "t1", "tool_return": "", "status": "success"}
-    [approval] = parsed(kind | {"tool_returns": [entry]})
+    [approval] = parse_inputs(kind | {"tool_returns": [entry]})
     returned = ToolReturn("t1", None, Outcome.FINISHED, (Text(""),))
     assert approval == ApprovalInput(decisions=(Decision("t1", approve=False, returned=returned),))
 
@@ -244,19 +244,19 @@ def test_an_approval_must_decide_something(
     item: dict[str, Any], error: type[CallerError], phrase: str
 ) -> None:
     with pytest.raises(error) as raised:
-        parsed(item)
+        parse_inputs(item)
     assert phrase in str(raised.value)
 
 
 def test_after_an_approval_messages_follow_and_the_rest_is_dropped() -> None:
-    approval, follow_up = parsed(YES, HI, YES)
+    approval, follow_up = parse_inputs(YES, HI, YES)
     assert isinstance(approval, ApprovalInput)
     assert follow_up == MessageInput(role=Role.USER, content=(Text("hi"),))
 
 
 def test_an_approval_in_second_place_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="Unexpected type"):
-        parsed(HI, YES)
+        parse_inputs(HI, YES)
 
 
 def test_a_send_without_wishes_has_the_defaults() -> None:

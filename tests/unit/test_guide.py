@@ -138,7 +138,7 @@ def test_several_tools_are_called_at_once() -> None:
     )
 
 
-def _called(
+def _call_rows(
     call_id: str, name: str, outcome: Outcome = Outcome.FINISHED
 ) -> tuple[Message, Message]:
     returned = ToolReturn(call_id, name, outcome, (Text("7"),))
@@ -153,9 +153,9 @@ def test_where_only_one_call_is_allowed_they_come_one_after_the_other() -> None:
     tools = (ROLL, FLIP)
     first = decide(_question(text, tools=tools))
     assert _calls(first) == (Call("roll_dice", {"num_sides": 6}),)
-    second = decide(_question(text, *_called("call_1", "roll_dice"), tools=tools))
+    second = decide(_question(text, *_call_rows("call_1", "roll_dice"), tools=tools))
     assert _calls(second) == (Call("flip_coin", {}),)
-    both = (*_called("call_1", "roll_dice"), *_called("call_2", "flip_coin"))
+    both = (*_call_rows("call_1", "roll_dice"), *_call_rows("call_2", "flip_coin"))
     assert "flip_coin returned: 7" in _text_of(decide(_question(text, *both, tools=tools)))
 
 
@@ -169,12 +169,12 @@ def test_where_only_one_call_is_allowed_they_come_one_after_the_other() -> None:
     ],
 )
 def test_it_tells_what_came_back(outcome: Outcome, expected: str) -> None:
-    rows = ("call flip_coin", *_called("call_1", "flip_coin", outcome))
+    rows = ("call flip_coin", *_call_rows("call_1", "flip_coin", outcome))
     assert _text_of(decide(_question(*rows, tools=(FLIP,)))) == expected
 
 
 def test_a_new_message_is_a_new_request() -> None:
-    rows = ("call flip_coin", *_called("call_1", "flip_coin"), "call flip_coin")
+    rows = ("call flip_coin", *_call_rows("call_1", "flip_coin"), "call flip_coin")
     assert _calls(decide(_question(*rows, tools=(FLIP,)))) == (Call("flip_coin", {}),)
 
 
@@ -238,12 +238,12 @@ async def _events(guide: Guide, question: Question) -> list[ModelEvent]:
         return [event async for event in events]
 
 
-async def _never(_seconds: float) -> None:
+async def _fail_on_wait(_seconds: float) -> None:
     raise AssertionError("no delay was asked for")
 
 
 async def test_it_speaks_word_by_word_without_delay() -> None:
-    events = await _events(Guide(_never), _question("Hello"))
+    events = await _events(Guide(_fail_on_wait), _question("Hello"))
     answer = events[-1]
     assert isinstance(answer, Answer)
     words = [event.text for event in events if isinstance(event, TextDelta)]
@@ -255,7 +255,7 @@ async def test_it_speaks_word_by_word_without_delay() -> None:
 
 async def test_a_call_is_streamed_like_any_other() -> None:
     question = _question("call roll_dice with num_sides 16", tools=(ROLL,))
-    events = await _events(Guide(_never), question)
+    events = await _events(Guide(_fail_on_wait), question)
     answer = events[-1]
     assert isinstance(answer, Answer)
     (call,) = answer.tool_calls

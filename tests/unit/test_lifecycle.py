@@ -21,10 +21,10 @@ from holdfast.errors import IllegalTransition
 signals = st.lists(st.sampled_from(Signal), max_size=12)
 
 
-def walked(start: RunStatus, given: list[Signal]) -> list[RunStatus]:
+def walk_statuses(start: RunStatus, signals: list[Signal]) -> list[RunStatus]:
     """Every status on the way through the signals; illegal signals are refused and change nothing."""
     path = [start]
-    for signal in given:
+    for signal in signals:
         try:
             path.append(advance(path[-1], signal))
         except IllegalTransition:
@@ -41,27 +41,27 @@ def test_a_finished_run_accepts_no_signal(status: RunStatus, signal: Signal) -> 
 
 @given(signals)
 def test_an_ended_run_never_changes(given: list[Signal]) -> None:
-    path = walked(RunStatus.QUEUED, given)
+    path = walk_statuses(RunStatus.QUEUED, given)
     for before, after in pairwise(path):
         assert before not in FINAL or after is before
 
 
 @given(signals)
 def test_no_run_goes_back_to_the_queue(given: list[Signal]) -> None:
-    path = walked(RunStatus.QUEUED, given)
+    path = walk_statuses(RunStatus.QUEUED, given)
     left = [index for index, status in enumerate(path) if status is not RunStatus.QUEUED]
     assert not left or RunStatus.QUEUED not in path[left[0] :]
 
 
 @given(signals)
 def test_a_cancel_on_record_can_only_end_as_cancelled(given: list[Signal]) -> None:
-    path = walked(RunStatus.CANCELLING, given)
+    path = walk_statuses(RunStatus.CANCELLING, given)
     assert set(path) <= {RunStatus.CANCELLING, RunStatus.CANCELLED}
 
 
 @given(signals)
 def test_a_paused_run_is_answered_or_cancelled_but_never_both(given: list[Signal]) -> None:
-    path = set(walked(RunStatus.PAUSED, given))
+    path = set(walk_statuses(RunStatus.PAUSED, given))
     assert not {RunStatus.ANSWERED, RunStatus.CANCELLED} <= path
 
 

@@ -21,7 +21,7 @@ def record(
     return made
 
 
-def trouble(text: str) -> Any:
+def make_exc_info(text: str) -> Any:
     try:
         int(text)
     except ValueError:
@@ -56,14 +56,14 @@ def test_a_field_cannot_pass_for_another_line_or_another_field() -> None:
 
 
 def test_a_traceback_is_a_field_for_machines() -> None:
-    assert as_json(exc_info=trouble("oh no"))["exception"].endswith("'oh no'")
+    assert as_json(exc_info=make_exc_info("oh no"))["exception"].endswith("'oh no'")
 
 
 def test_a_field_cannot_take_the_place_of_the_event() -> None:
     assert as_json(event_="x", level="mine")["level"] == "info"
 
 
-def test_a_librarys_sentence_is_told_as_such() -> None:
+def test_the_message_of_a_library_is_logged_as_a_message() -> None:
     told = as_json("Retrying in %s", name="openai._base_client")
     assert told["event"] == "library.openai._base_client"
     assert told["message"] == "Retrying in %s"
@@ -80,25 +80,25 @@ def test_no_secret_setting_is_ever_written(tmp_path: Any) -> None:
     )
     for form in (logs.EventFormatter, logs.JsonFormatter):
         line = form(settings.secrets).format(
-            record(why="pass-word sk-secret", exc_info=trouble("p%40ss-db or p@ss-db"))
+            record(why="pass-word sk-secret", exc_info=make_exc_info("p%40ss-db or p@ss-db"))
         )
         assert not [word for word in ("pass-word", "sk-secret", "ss-db") if word in line]
 
 
 async def test_whom_it_is_about_is_bound_to_a_task_and_those_that_it_starts() -> None:
-    async def of_a_run(run_id: str) -> list[str | None]:
+    async def read_ids_of_run(run_id: str) -> list[str | None]:
         logs.bind(run_id=run_id)
         await asyncio.sleep(0)
-        inner = asyncio.create_task(told())
+        inner = asyncio.create_task(read_bound_run_id())
         logs.bind(run_id=None)
-        return [await inner, await told()]
+        return [await inner, await read_bound_run_id()]
 
-    async def told() -> str | None:
+    async def read_bound_run_id() -> str | None:
         return as_json().get("run_id")
 
-    both = await asyncio.gather(of_a_run("run-1"), of_a_run("run-2"))
+    both = await asyncio.gather(read_ids_of_run("run-1"), read_ids_of_run("run-2"))
     assert [*both] == [["run-1", None], ["run-2", None]]
-    assert await told() is None
+    assert await read_bound_run_id() is None
 
 
 @pytest.mark.parametrize("form", logs.FORMATS)

@@ -36,7 +36,7 @@ class Client:
     def text(self) -> bytes:
         return b"".join(message.get("body", b"") for message in self.sent)
 
-    async def gets(self, fact: Callable[[], bool]) -> None:
+    async def wait_until(self, fact: Callable[[], bool]) -> None:
         async with asyncio.timeout(WAIT_SECONDS):
             while not fact():
                 self.got_something.clear()
@@ -60,7 +60,7 @@ class Source:
             self.closed.set()
 
 
-async def served(stream: EventStream, client: Client) -> None:
+async def serve_stream(stream: EventStream, client: Client) -> None:
     scope = {"type": "http"}
     await asyncio.wait_for(stream(scope, client.receive, client.send), WAIT_SECONDS)
 
@@ -79,7 +79,7 @@ def test_only_an_error_has_a_name() -> None:
 async def test_each_chunk_is_one_message_and_the_last_is_empty() -> None:
     client, source = Client(), Source(b"one", b"two", DONE)
     source.queue.put_nowait(None)
-    await served(EventStream(source.chunks()), client)
+    await serve_stream(EventStream(source.chunks()), client)
     start, *bodies = client.sent
     assert (start["type"], start["status"]) == ("http.response.start", 200)
     assert dict(start["headers"]) == {
@@ -94,8 +94,8 @@ async def test_each_chunk_is_one_message_and_the_last_is_empty() -> None:
 
 async def test_a_client_that_leaves_ends_the_reading() -> None:
     client, source = Client(), Source(b"one")
-    serving = asyncio.create_task(served(EventStream(source.chunks()), client))
-    await client.gets(lambda: client.text == b"one")
+    serving = asyncio.create_task(serve_stream(EventStream(source.chunks()), client))
+    await client.wait_until(lambda: client.text == b"one")
     client.leaves.set()
     await serving
     assert source.closed.is_set()
@@ -105,8 +105,8 @@ async def test_a_client_that_leaves_ends_the_reading() -> None:
 async def test_a_client_that_leaves_while_it_does_not_read_is_noticed_too() -> None:
     client, source = Client(), Source(b"one", b"two")
     stream = EventStream(source.chunks())
-    serving = asyncio.create_task(served(stream, client))
-    await client.gets(lambda: bool(client.sent))
+    serving = asyncio.create_task(serve_stream(stream, client))
+    await client.wait_until(lambda: bool(client.sent))
     client.reads.clear()
     client.leaves.set()
     await serving
@@ -114,16 +114,16 @@ async def test_a_client_that_leaves_while_it_does_not_read_is_noticed_too() -> N
 
 
 @pytest.mark.parametrize("leaves", [True, False])
-async def test_whoever_asked_to_is_told_of_a_client_that_left(leaves: bool) -> None:
+async def test_on_disconnect_is_called_when_the_client_disconnects(leaves: bool) -> None:
     client, source = Client(), Source(b"one")
     told: list[bool] = []
 
-    async def left() -> None:
+    async def on_disconnect() -> None:
         told.append(source.closed.is_set())
 
-    stream = EventStream(source.chunks(), on_disconnect=left)
-    serving = asyncio.create_task(served(stream, client))
-    await client.gets(lambda: client.text == b"one")
+    stream = EventStream(source.chunks(), on_disconnect=on_disconnect)
+    serving = asyncio.create_task(serve_stream(stream, client))
+    await client.wait_until(lambda: client.text == b"one")
     if leaves:
         client.leaves.set()
     else:
@@ -134,8 +134,8 @@ async def test_whoever_asked_to_is_told_of_a_client_that_left(leaves: bool) -> N
 
 async def test_nothing_is_taken_from_the_source_before_the_client_took_the_last() -> None:
     client, source = Client(), Source(*[b"x"] * 1_000)
-    serving = asyncio.create_task(served(EventStream(source.chunks()), client))
-    await client.gets(lambda: bool(client.sent))
+    serving = asyncio.create_task(serve_stream(EventStream(source.chunks()), client))
+    await client.wait_until(lambda: bool(client.sent))
     client.reads.clear()
     for _ in range(100):
         await asyncio.sleep(0)
@@ -143,7 +143,7 @@ async def test_nothing_is_taken_from_the_source_before_the_client_took_the_last(
     taken = 1_000 - source.queue.qsize()
     assert taken <= len(client.text) + 1
     client.reads.set()
-    await client.gets(lambda: len(client.text) == 1_000)
+    await client.wait_until(lambda: len(client.text) == 1_000)
     client.leaves.set()
     await serving
 
@@ -151,10 +151,10 @@ async def test_nothing_is_taken_from_the_source_before_the_client_took_the_last(
 async def test_silence_is_filled_and_talk_is_not() -> None:
     client, source = Client(), Source()
     stream = EventStream(source.chunks(), keep_alive_seconds=0.01)
-    serving = asyncio.create_task(served(stream, client))
-    await client.gets(lambda: client.text.count(KEEP_ALIVE_COMMENT) >= 3)
+    serving = asyncio.create_task(serve_stream(stream, client))
+    await client.wait_until(lambda: client.text.count(KEEP_ALIVE_COMMENT) >= 3)
     source.queue.put_nowait(b"data: 1\n\n")
-    await client.gets(lambda: b"data" in client.text)
+    await client.wait_until(lambda: b"data" in client.text)
     source.queue.put_nowait(None)
     await serving
     assert client.text.replace(KEEP_ALIVE_COMMENT, b"") == b"data: 1\n\n"
@@ -162,8 +162,8 @@ async def test_silence_is_filled_and_talk_is_not() -> None:
 
 async def test_nothing_is_said_before_there_is_something_to_say() -> None:
     client, source = Client(), Source()
-    serving = asyncio.create_task(served(EventStream(source.chunks()), client))
-    await client.gets(lambda: bool(client.sent))
+    serving = asyncio.create_task(serve_stream(EventStream(source.chunks()), client))
+    await client.wait_until(lambda: bool(client.sent))
     for _ in range(10):
         await asyncio.sleep(0)
     assert [message["type"] for message in client.sent] == ["http.response.start"]
@@ -172,13 +172,13 @@ async def test_nothing_is_said_before_there_is_something_to_say() -> None:
 
 
 async def test_a_broken_source_breaks_the_stream() -> None:
-    async def broken() -> AsyncGenerator[bytes, None]:
+    async def failing_chunks() -> AsyncGenerator[bytes, None]:
         yield b"one"
         raise ZeroDivisionError
 
     client = Client()
     with pytest.raises(ZeroDivisionError):
-        await served(EventStream(broken()), client)
+        await serve_stream(EventStream(failing_chunks()), client)
     assert client.text == b"one"
     assert client.sent[-1]["more_body"]
 
@@ -187,7 +187,7 @@ async def test_a_server_that_is_cancelled_closes_the_source() -> None:
     client, source = Client(), Source(b"one")
     stream = EventStream(source.chunks())
     serving = asyncio.create_task(stream({"type": "http"}, client.receive, client.send))
-    await client.gets(lambda: client.text == b"one")
+    await client.wait_until(lambda: client.text == b"one")
     serving.cancel()
     with pytest.raises(asyncio.CancelledError):
         await serving

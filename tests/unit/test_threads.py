@@ -22,17 +22,17 @@ def thread(make: Make) -> Thread:
     return make.thread(make.agent(), id="conv-1")
 
 
-def chosen(make: Make, **wishes: object) -> ModelChoice:
+def choose_model(make: Make, **wishes: object) -> ModelChoice:
     return make.thread(make.agent(), **wishes).choose_model(OWN)
 
 
 def test_a_conversation_follows_its_agent_where_it_says_nothing(make: Make) -> None:
-    assert chosen(make) == OWN
-    assert chosen(make, model="openai/gpt-x") == OWN
+    assert choose_model(make) == OWN
+    assert choose_model(make, model="openai/gpt-x") == OWN
 
 
 def test_another_model_keeps_the_agents_window(make: Make) -> None:
-    choice = chosen(make, model="openai/gpt-y")
+    choice = choose_model(make, model="openai/gpt-y")
     assert (choice.handle, choice.context_window) == ("openai/gpt-y", 32_000)
     assert choice.settings == OWN.settings
     # The caller's JSON for the agent was about another model.
@@ -40,17 +40,17 @@ def test_another_model_keeps_the_agents_window(make: Make) -> None:
 
 
 def test_another_provider_is_not_asked_what_the_agents_is(make: Make) -> None:
-    choice = chosen(make, model="anthropic/claude-x")
+    choice = choose_model(make, model="anthropic/claude-x")
     assert choice.settings == ModelSettings(parallel_tool_calls=True)
 
 
 def test_settings_and_window_of_a_conversation_win(make: Make) -> None:
     settings = ModelSettings(temperature=1.0)
-    choice = chosen(make, settings=settings, context_window_limit=9_000)
+    choice = choose_model(make, settings=settings, context_window_limit=9_000)
     assert (choice.handle, choice.settings, choice.context_window) == (OWN.handle, settings, 9_000)
 
 
-def said(make: Make, thread: Thread, *roles: str) -> list[Message]:
+def make_messages(make: Make, thread: Thread, *roles: str) -> list[Message]:
     """Messages by letter: s(ystem), u(ser), c(all), d(ecision), r(eturn). All calls have the same id."""
     call, back = ToolCall("call_1", "f", "{}"), ToolReturn("call_1", "f", Outcome.FINISHED, ())
     kinds: dict[str, dict[str, Any]] = {
@@ -70,12 +70,12 @@ def said(make: Make, thread: Thread, *roles: str) -> list[Message]:
 def test_a_fork_shares_what_was_said_but_no_unanswered_call(
     make: Make, thread: Thread, context: str, shared: str
 ) -> None:
-    rows = said(make, thread, *context)
+    rows = make_messages(make, thread, *context)
     assert list(shareable_messages(rows)) == rows[1 : 1 + len(shared)]
 
 
 def test_a_fork_ends_with_the_message_it_is_told_to(make: Make, thread: Thread) -> None:
-    rows = said(make, thread, *"sucru")
+    rows = make_messages(make, thread, *"sucru")
     assert list(shareable_messages(rows, rows[0].id)) == []
     assert list(shareable_messages(rows, rows[1].id)) == rows[1:2]
     assert list(shareable_messages(rows, rows[2].id)) == rows[1:2]

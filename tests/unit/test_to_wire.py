@@ -76,16 +76,18 @@ def a_run(**fields: Any) -> Run:
     return replace(run, **fields)
 
 
-def on_the_wire(value: object) -> Any:
+def encode_and_decode(value: object) -> Any:
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
-def shown(row: Message, speech: AssistantMessageTool | None = None) -> list[dict[str, Any]]:
+def render_message(
+    row: Message, speech: AssistantMessageTool | None = None
+) -> list[dict[str, Any]]:
     """The API messages without the fields that are the same in each."""
     common = {"id", "date", "name", "sender_id", "step_id", "run_id", "is_err", "seq_id"}
     return [
         {key: value for key, value in message.items() if key not in common}
-        for message in on_the_wire(api_messages(row, speech))
+        for message in encode_and_decode(api_messages(row, speech))
     ]
 
 
@@ -93,17 +95,17 @@ def call(number: int, name: str = "roll", arguments: str = "{}") -> ToolCall:
     return ToolCall(id=f"call_{number}", name=name, arguments=arguments)
 
 
-def wired_call(number: int, name: str = "roll", arguments: str = "{}") -> dict[str, str]:
+def wire_call(number: int, name: str = "roll", arguments: str = "{}") -> dict[str, str]:
     return {"name": name, "arguments": arguments, "tool_call_id": f"call_{number}"}
 
 
-def returned(number: int, text: str = "4", **fields: Any) -> ToolReturn:
+def tool_return(number: int, text: str = "4", **fields: Any) -> ToolReturn:
     item = ToolReturn(f"call_{number}", "roll", Outcome.FINISHED, (Text(text),))
     return replace(item, **fields)
 
 
 def test_every_message_has_all_common_fields_and_whole_seconds() -> None:
-    [message] = on_the_wire(api_messages(a_row(Role.USER, content=(Text("hi"),), otid="o")))
+    [message] = encode_and_decode(api_messages(a_row(Role.USER, content=(Text("hi"),), otid="o")))
     assert message == {
         "message_type": "user_message",
         "id": ROW,
@@ -120,7 +122,7 @@ def test_every_message_has_all_common_fields_and_whole_seconds() -> None:
 
 
 def test_a_system_row_is_its_text() -> None:
-    assert shown(a_row(Role.SYSTEM, content=(Text("be kind"),))) == [
+    assert render_message(a_row(Role.SYSTEM, content=(Text("be kind"),))) == [
         {"message_type": "system_message", "content": "be kind", "otid": None}
     ]
 
@@ -154,7 +156,7 @@ def test_a_system_row_is_its_text() -> None:
 def test_a_users_content_is_plain_text_if_that_is_all_it_is(
     stored: Any, expected: Any, role: Role
 ) -> None:
-    [message] = shown(a_row(role, content=stored))
+    [message] = render_message(a_row(role, content=stored))
     assert message["message_type"] == "user_message"
     assert message["content"] == expected
 
@@ -172,7 +174,7 @@ def test_an_answer_shows_thoughts_words_and_calls_in_order_with_counted_otids() 
         ),
         tool_calls=(call(1), call(2)),
     )
-    assert shown(row) == [
+    assert render_message(row) == [
         {
             "message_type": "reasoning_message",
             "reasoning": "I need a die.",
@@ -195,8 +197,8 @@ def test_an_answer_shows_thoughts_words_and_calls_in_order_with_counted_otids() 
         {"message_type": "assistant_message", "content": "Let me roll.", "otid": f"{OTID}83"},
         {
             "message_type": "tool_call_message",
-            "tool_call": wired_call(1),
-            "tool_calls": [wired_call(1), wired_call(2)],
+            "tool_call": wire_call(1),
+            "tool_calls": [wire_call(1), wire_call(2)],
             "otid": f"{OTID}84",
         },
     ]
@@ -204,17 +206,17 @@ def test_an_answer_shows_thoughts_words_and_calls_in_order_with_counted_otids() 
 
 def test_an_empty_text_beside_a_call_shows_nothing() -> None:
     row = a_row(Role.ASSISTANT, content=(Text(""),), tool_calls=(call(1),))
-    assert [message["message_type"] for message in shown(row)] == ["tool_call_message"]
+    assert [message["message_type"] for message in render_message(row)] == ["tool_call_message"]
 
 
 def test_an_approval_request_carries_its_rows_id_as_otid() -> None:
     row = a_row(Role.APPROVAL, content=(Text("May I?"),), tool_calls=(call(1), call(2)))
-    assert shown(row) == [
+    assert render_message(row) == [
         {"message_type": "assistant_message", "content": "May I?", "otid": f"{OTID}80"},
         {
             "message_type": "approval_request_message",
-            "tool_call": wired_call(1),
-            "tool_calls": [wired_call(1), wired_call(2)],
+            "tool_call": wire_call(1),
+            "tool_calls": [wire_call(1), wire_call(2)],
             "otid": ROW,
         },
     ]
@@ -225,12 +227,12 @@ def test_an_approval_response_repeats_its_first_decision() -> None:
         Role.APPROVAL,
         otid="mine",
         decisions=(
-            Decision("call_3", approve=False, returned=returned(3, "7")),
+            Decision("call_3", approve=False, returned=tool_return(3, "7")),
             Decision("call_1", approve=False, reason="no"),
             Decision("call_2", approve=True),
         ),
     )
-    [message] = shown(row)
+    [message] = render_message(row)
     assert [entry["type"] for entry in message["approvals"]] == ["tool", "approval", "approval"]
     assert message["approvals"][0]["tool_return"] == "7"
     assert message["approvals"][2] == {
@@ -244,8 +246,10 @@ def test_an_approval_response_repeats_its_first_decision() -> None:
 
 
 def test_an_answer_by_the_client_alone_decides_nothing() -> None:
-    row = a_row(Role.APPROVAL, decisions=(Decision("call_1", approve=False, returned=returned(1)),))
-    [message] = shown(row)
+    row = a_row(
+        Role.APPROVAL, decisions=(Decision("call_1", approve=False, returned=tool_return(1)),)
+    )
+    [message] = render_message(row)
     assert (message["approve"], message["approval_request_id"]) == (None, None)
 
 
@@ -253,11 +257,11 @@ def test_a_tool_row_mirrors_its_first_return() -> None:
     row = a_row(
         Role.TOOL,
         tool_returns=(
-            returned(1, "4", stdout=("rolling",)),
-            returned(2, "too many sides", outcome=Outcome.FAILED),
+            tool_return(1, "4", stdout=("rolling",)),
+            tool_return(2, "too many sides", outcome=Outcome.FAILED),
         ),
     )
-    [message] = on_the_wire(api_messages(row))
+    [message] = encode_and_decode(api_messages(row))
     assert message["name"] == "roll"
     assert message["otid"] == f"{OTID}80"
     assert (message["tool_return"], message["status"]) == ("4", "success")
@@ -284,13 +288,13 @@ def test_a_tool_row_mirrors_its_first_return() -> None:
 
 @pytest.mark.parametrize("outcome", sorted(set(Outcome) - {Outcome.FINISHED}))
 def test_only_a_finished_call_succeeded(outcome: Outcome) -> None:
-    [message] = shown(a_row(Role.TOOL, tool_returns=(returned(1, outcome=outcome),)))
+    [message] = render_message(a_row(Role.TOOL, tool_returns=(tool_return(1, outcome=outcome),)))
     assert message["status"] == "error"
 
 
 def test_a_returned_picture_is_a_part_and_a_note_in_the_text() -> None:
     pictures = (Text("two:"), Image("image/png", "aGk="), Image("image/png", "aGk="))
-    [message] = shown(a_row(Role.TOOL, tool_returns=(returned(1, content=pictures),)))
+    [message] = render_message(a_row(Role.TOOL, tool_returns=(tool_return(1, content=pictures),)))
     assert message["tool_return"] == "two:\n[2 images omitted]"
     assert [part["type"] for part in message["tool_returns"][0]["tool_return"]] == [
         "text",
@@ -306,32 +310,35 @@ def test_a_note_to_the_model_is_not_shown() -> None:
 def test_a_listing_shows_the_speech_tool_as_words_and_hides_its_return() -> None:
     said = call(1, "send_message", '{"message": "hello"}')
     row = a_row(Role.ASSISTANT, content=(Thinking("greet"),), tool_calls=(said, call(2)))
-    answer = a_row(Role.TOOL, tool_returns=(returned(1, name="send_message"), returned(2)))
-    assert [message["message_type"] for message in shown(row, AssistantMessageTool())] == [
+    answer = a_row(Role.TOOL, tool_returns=(tool_return(1, name="send_message"), tool_return(2)))
+    assert [message["message_type"] for message in render_message(row, AssistantMessageTool())] == [
         "reasoning_message",
         "assistant_message",
         "tool_call_message",
     ]
-    assert shown(row, AssistantMessageTool())[1]["content"] == "hello"
-    assert shown(row, AssistantMessageTool())[2]["tool_calls"] == [wired_call(2)]
-    [left] = shown(answer, AssistantMessageTool())
+    assert render_message(row, AssistantMessageTool())[1]["content"] == "hello"
+    assert render_message(row, AssistantMessageTool())[2]["tool_calls"] == [wire_call(2)]
+    [left] = render_message(answer, AssistantMessageTool())
     assert left["tool_call_id"] == "call_2"
     assert (
-        shown(replace(answer, tool_returns=answer.tool_returns[:1]), AssistantMessageTool()) == []
+        render_message(
+            replace(answer, tool_returns=answer.tool_returns[:1]), AssistantMessageTool()
+        )
+        == []
     )
 
 
 @pytest.mark.parametrize("arguments", ["{", "[]", '{"text": "x"}', '{"message": 1}'])
 def test_a_speech_without_words_stays_a_call(arguments: str) -> None:
     row = a_row(Role.ASSISTANT, tool_calls=(call(1, "send_message", arguments),))
-    assert [message["message_type"] for message in shown(row, AssistantMessageTool())] == [
+    assert [message["message_type"] for message in render_message(row, AssistantMessageTool())] == [
         "tool_call_message"
     ]
 
 
 def test_outside_listings_the_speech_tool_is_a_tool() -> None:
     row = a_row(Role.ASSISTANT, tool_calls=(call(1, "send_message", '{"message": "x"}'),))
-    assert [message["message_type"] for message in shown(row)] == ["tool_call_message"]
+    assert [message["message_type"] for message in render_message(row)] == ["tool_call_message"]
 
 
 def test_a_filter_leaves_only_what_was_asked_for() -> None:
@@ -363,7 +370,7 @@ def test_v1_knows_five_statuses(status: RunStatus, name: str) -> None:
 
 
 def test_a_run_shows_what_was_asked_of_it() -> None:
-    run = on_the_wire(
+    run = encode_and_decode(
         api_run(
             a_run(
                 input=(a_row(Role.USER, content=(Text("hi"),)),),
@@ -393,7 +400,7 @@ def test_a_run_on_a_thread_of_its_own_names_the_conversation() -> None:
 
 def test_a_failed_run_says_why_in_its_metadata() -> None:
     failure = RunFailure("llm_timeout", "The LLM request timed out.", "after 3 s")
-    run = on_the_wire(api_run(a_run(status=RunStatus.FAILED, failure=failure)))
+    run = encode_and_decode(api_run(a_run(status=RunStatus.FAILED, failure=failure)))
     assert run["metadata"]["error"] == {
         "message_type": "error_message",
         "run_id": "run-1",
@@ -435,7 +442,7 @@ def test_metrics_count_from_the_epoch() -> None:
 
 def test_usage_details_stay_null_until_a_provider_reports_them() -> None:
     costs = Costs(cost=1_500_000, steps=3, unpriced=1)
-    assert on_the_wire(token_usage(Usage(10, 2), costs)) == {
+    assert encode_and_decode(token_usage(Usage(10, 2), costs)) == {
         "completion_tokens": 2,
         "prompt_tokens": 10,
         "total_tokens": 12,
@@ -445,7 +452,7 @@ def test_usage_details_stay_null_until_a_provider_reports_them() -> None:
         "unpriced_steps": 1,
     }
     used = Usage(10, 2, cached_input_tokens=0, reasoning_tokens=1)
-    reported = on_the_wire(token_usage(used, costs))
+    reported = encode_and_decode(token_usage(used, costs))
     assert reported["prompt_tokens_details"] == {
         "cached_tokens": 0,
         "cache_read_tokens": 0,
@@ -467,7 +474,7 @@ def a_step(**fields: Any) -> Step:
 
 
 def test_a_step_names_its_model_and_its_tokens() -> None:
-    step = on_the_wire(api_step(a_step(usage=Usage(3, 4), tags=("a",))))
+    step = encode_and_decode(api_step(a_step(usage=Usage(3, 4), tags=("a",))))
     assert (step["model"], step["model_handle"]) == ("gpt-x", "openai/gpt-x")
     assert (step["provider_name"], step["context_window_limit"]) == ("openai", 1000)
     assert (step["prompt_tokens"], step["completion_tokens"], step["total_tokens"]) == (3, 4, 7)
@@ -495,7 +502,7 @@ def test_a_reply_has_the_filtered_messages_and_the_whole_usage() -> None:
     )
     ended = RunEnded(RunStatus.COMPLETED, StopReason.END_TURN, Usage(10, 2), 1, 12)
     run = a_run(request=RunRequest(include_return_message_types=("assistant_message",)))
-    response = on_the_wire(letta_response(Reply(run, rows, ended)))
+    response = encode_and_decode(letta_response(Reply(run, rows, ended)))
     assert [message["content"] for message in response.pop("messages")] == ["ho"]
     assert response == {
         "stop_reason": {"message_type": "stop_reason", "stop_reason": "end_turn"},
@@ -522,7 +529,7 @@ def test_a_reply_tells_of_a_compaction_only_who_asked_for_it(*, wanted: bool) ->
     rows = (a_row(Role.SUMMARY, content=(Text("They met."),)),)
     ended = RunEnded(RunStatus.COMPLETED, StopReason.END_TURN, Usage(10, 2), 1, 12)
     run = a_run(request=RunRequest(include_compaction_messages=wanted))
-    response = on_the_wire(letta_response(Reply(run, rows, ended)))
+    response = encode_and_decode(letta_response(Reply(run, rows, ended)))
     shown = [message["message_type"] for message in response["messages"]]
     assert shown == ["summary_message"] * wanted
 
@@ -581,15 +588,15 @@ sdk_listing: TypeAdapter[list[SdkMessage]] = TypeAdapter(list[SdkMessage])
 @given(row=rows)
 def test_the_official_client_reads_what_any_row_shows(row: Message) -> None:
     messages = api_messages(row)
-    read = sdk_listing.validate_python(on_the_wire(messages))
+    read = sdk_listing.validate_python(encode_and_decode(messages))
     assert [item.message_type for item in read] == [message_type(item) for item in messages]
 
 
 def test_the_official_client_reads_runs_steps_and_replies() -> None:
     run = a_run(input=(a_row(Role.USER, content=(Text("hi"),)),), stop_reason=StopReason.END_TURN)
-    assert SdkRun.model_validate(on_the_wire(api_run(run))).id == run.id
-    assert SdkStep.model_validate(on_the_wire(api_step(a_step()))).api_model_handle
+    assert SdkRun.model_validate(encode_and_decode(api_run(run))).id == run.id
+    assert SdkStep.model_validate(encode_and_decode(api_step(a_step()))).api_model_handle
     ended = RunEnded(RunStatus.COMPLETED, StopReason.END_TURN, Usage(10, 2), 1, 12)
     reply = Reply(run, (a_row(Role.ASSISTANT, content=(Text("ho"),)),), ended)
-    read = SdkResponse.model_validate(on_the_wire(letta_response(reply)))
+    read = SdkResponse.model_validate(encode_and_decode(letta_response(reply)))
     assert read.usage.total_tokens == 12

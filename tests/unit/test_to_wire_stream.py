@@ -84,13 +84,13 @@ rows = st.builds(
 )
 
 
-def shown(fact: Fact, view: StreamView = PLAIN, seq: int = 7) -> list[dict[str, Any]]:
+def render_fact(fact: Fact, view: StreamView = PLAIN, seq: int = 7) -> list[dict[str, Any]]:
     found = list(stream_items([Event("run-1", seq, fact)], view, NOW))
     decoded: list[dict[str, Any]] = msgspec.json.decode(msgspec.json.encode(found))
     return decoded
 
 
-def ended(failure: RunFailure | None = None) -> RunEnded:
+def run_ended(failure: RunFailure | None = None) -> RunEnded:
     status, reason = RunStatus.COMPLETED, StopReason.END_TURN
     if failure:
         status, reason = RunStatus.FAILED, StopReason.LLM_API_ERROR
@@ -126,8 +126,8 @@ def test_a_compaction_is_an_event_and_a_summary() -> None:
         created_at=NOW,
         content=(Text(text),),
     )
-    (began,) = shown(CompactionBegan("some-uuid", "manual", 12, 10))
-    (summary,) = shown(MessageStored(row))
+    (began,) = render_fact(CompactionBegan("some-uuid", "manual", 12, 10))
+    (summary,) = render_fact(MessageStored(row))
     assert (began["message_type"], began["id"]) == ("event_message", "some-uuid")
     assert (began["event_type"], began["event_data"]) == (
         "compaction",
@@ -139,7 +139,7 @@ def test_a_compaction_is_an_event_and_a_summary() -> None:
 
 
 def test_a_token_has_the_ids_of_the_row_that_it_will_be_part_of() -> None:
-    [token] = shown(TextStreamed(ROW, "step-1", 2, "Hel"))
+    [token] = render_fact(TextStreamed(ROW, "step-1", 2, "Hel"))
     assert token == {
         "message_type": "assistant_message",
         "id": ROW,
@@ -153,7 +153,7 @@ def test_a_token_has_the_ids_of_the_row_that_it_will_be_part_of() -> None:
         "seq_id": None,
         "content": "Hel",
     }
-    [thought] = shown(ReasoningStreamed(ROW, "step-1", 0, "hm"))
+    [thought] = render_fact(ReasoningStreamed(ROW, "step-1", 0, "hm"))
     assert (thought["otid"], thought["reasoning"]) == (f"{OTID}80", "hm")
     assert (thought["source"], thought["signature"]) == ("reasoner_model", None)
 
@@ -169,7 +169,7 @@ def test_a_token_has_the_ids_of_the_row_that_it_will_be_part_of() -> None:
 def test_a_call_is_a_delta_twice(
     held: bool, kind: str, otid: str, arguments: str, fragment: str | None
 ) -> None:
-    [chunk] = shown(CallStreamed(ROW, "step-1", 1, "call_1", "roll", arguments, held))
+    [chunk] = render_fact(CallStreamed(ROW, "step-1", 1, "call_1", "roll", arguments, held))
     delta = {"name": "roll", "arguments": fragment, "tool_call_id": "call_1"}
     assert (chunk["tool_call"], chunk["tool_calls"]) == (delta, delta)
     assert (chunk["message_type"], chunk["otid"], chunk["id"]) == (kind, otid, ROW)
@@ -181,12 +181,12 @@ def test_a_call_is_a_delta_twice(
 def test_a_hidden_thought_says_only_how_it_is_hidden(
     redacted: bool, state: str, hidden: str | None
 ) -> None:
-    [chunk] = shown(HiddenReasoningStreamed(ROW, "step-1", 0, redacted, "xyz"))
+    [chunk] = render_fact(HiddenReasoningStreamed(ROW, "step-1", 0, redacted, "xyz"))
     assert (chunk["state"], chunk["hidden_reasoning"]) == (state, hidden)
 
 
 def test_an_ending_is_a_stop_reason_and_the_usage() -> None:
-    stop, usage = shown(ended(), StreamView(types=(), numbered=True))
+    stop, usage = render_fact(run_ended(), StreamView(types=(), numbered=True))
     assert stop == {"message_type": "stop_reason", "stop_reason": "end_turn"}
     assert (usage["message_type"], usage["total_tokens"]) == ("usage_statistics", 12)
 
@@ -194,7 +194,7 @@ def test_an_ending_is_a_stop_reason_and_the_usage() -> None:
 @pytest.mark.parametrize(("numbered", "seq"), [(True, 7), (False, None)])
 def test_a_failure_is_a_stop_reason_and_the_error(numbered: bool, seq: int | None) -> None:
     failure = RunFailure("llm_timeout", "The LLM request timed out.", "after 3 s")
-    stop, error = shown(ended(failure), StreamView(types=(), numbered=numbered))
+    stop, error = render_fact(run_ended(failure), StreamView(types=(), numbered=numbered))
     assert stop["stop_reason"] == "llm_api_error"
     assert error == {
         "message_type": "error_message",
@@ -208,8 +208,8 @@ def test_a_failure_is_a_stop_reason_and_the_error(numbered: bool, seq: int | Non
 
 def test_a_filter_drops_messages_of_other_types() -> None:
     view = StreamView(types=("reasoning_message",))
-    assert shown(TextStreamed(ROW, "step-1", 0, "x"), view) == []
-    assert len(shown(ReasoningStreamed(ROW, "step-1", 0, "x"), view)) == 1
+    assert render_fact(TextStreamed(ROW, "step-1", 0, "x"), view) == []
+    assert len(render_fact(ReasoningStreamed(ROW, "step-1", 0, "x"), view)) == 1
 
 
 @pytest.mark.parametrize(
@@ -262,8 +262,8 @@ def test_the_sdk_reads_every_item() -> None:
         HiddenReasoningStreamed(ROW, "step-1", 0, redacted=True, data="x"),
         CallStreamed(ROW, "step-1", 0, "call_1", "roll"),
         CallStreamed(ROW, "step-1", 0, "call_1", "roll", "{}", held=True),
-        ended(),
-        ended(RunFailure("llm_timeout", "m", "d")),
+        run_ended(),
+        run_ended(RunFailure("llm_timeout", "m", "d")),
     ]
     events = [Event("run-1", seq, fact) for seq, fact in enumerate(facts)]
     told = [*stream_items(events, StreamView(), NOW), ping("run-1", "0", NOW, None)]

@@ -133,7 +133,7 @@ def test_a_refusal_names_the_rule_that_was_broken() -> None:
     assert "b must be called first" in text
 
 
-def test_rules_are_told_to_the_model_unless_they_concern_only_us() -> None:
+def test_rules_are_in_the_prompt_unless_only_the_server_needs_them() -> None:
     assert rules.render([rules.RequiresApproval(tool_name="a")]) == ""
     assert "a ends your turn when called" in rules.render([rules.ExitLoop(tool_name="a")])
 

@@ -502,7 +502,7 @@ def test_a_supplied_schema_is_completed() -> None:
     }
 
 
-def nested(depth: int) -> dict[str, Any]:
+def nested_schema(depth: int) -> dict[str, Any]:
     schema: dict[str, Any] = {}
     for _ in range(depth):
         schema = {"items": schema}
@@ -527,8 +527,8 @@ def nested(depth: int) -> dict[str, Any]:
         {"properties": {"x": {"default": object()}}},
         {"properties": {"x": {"description": "a" * (MAX_SCHEMA_CHARS + 1)}}},
         {"properties": {"x": {"enum": list(range(MAX_SCHEMA_NODES))}}},
-        nested(MAX_SCHEMA_DEPTH),
-        nested(100_000),
+        nested_schema(MAX_SCHEMA_DEPTH),
+        nested_schema(100_000),
     ],
 )
 def test_a_supplied_schema_of_the_wrong_form_or_size_is_refused(schema: object) -> None:

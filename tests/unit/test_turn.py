@@ -63,7 +63,7 @@ def call(name: str, number: int = 1, arguments: str = "{}") -> ToolCall:
     return ToolCall(id=f"call_{number}", name=name, arguments=arguments)
 
 
-def opened(*calls: ToolCall, state: CallState = CallState.FRESH) -> tuple[OpenCall, ...]:
+def open_calls(*calls: ToolCall, state: CallState = CallState.FRESH) -> tuple[OpenCall, ...]:
     return tuple(OpenCall(item, "message-a", "step-1", state) for item in calls)
 
 
@@ -77,7 +77,7 @@ USER = row(Role.USER, "Hello")
 
 def after_calls(*calls: ToolCall, **turn: Any) -> Turn:
     answer = row(Role.ASSISTANT, tool_calls=calls)
-    return Turn(history=(SYSTEM, USER, answer), calls=opened(*calls), **turn)
+    return Turn(history=(SYSTEM, USER, answer), calls=open_calls(*calls), **turn)
 
 
 def after_result(name: str, text: str = "done", **turn: Any) -> Turn:
@@ -120,7 +120,7 @@ def held_turn(*decisions: Decision) -> Turn:
     answer = row(Role.ASSISTANT, tool_calls=(dice,))
     approval = row(Role.APPROVAL, tool_calls=(question,))
     response = row(Role.APPROVAL, decisions=decisions)
-    calls = opened(dice, state=CallState.READY) + opened(question, state=CallState.HELD)
+    calls = open_calls(dice, state=CallState.READY) + open_calls(question, state=CallState.HELD)
     return Turn(history=(SYSTEM, USER, answer, approval, response), calls=calls)
 
 
@@ -156,7 +156,7 @@ def test_a_rule_added_while_calls_wait_does_not_hold_their_siblings_too() -> Non
 
 def test_a_call_that_was_running_when_the_server_died_is_not_run_again() -> None:
     dice = call("roll")
-    turn = replace(after_calls(dice), calls=opened(dice, state=CallState.STARTED))
+    turn = replace(after_calls(dice), calls=open_calls(dice, state=CallState.STARTED))
     command = next_command(turn, POLICY)
     assert isinstance(command, RunTools)
     assert command.planned == ()
@@ -166,7 +166,7 @@ def test_a_call_that_was_running_when_the_server_died_is_not_run_again() -> None
 def test_a_settled_call_keeps_its_result_and_its_sibling_runs() -> None:
     dice, coin = call("roll", 1), call("flip", 2)
     settled = OpenCall(dice, "message-a", "step-1", CallState.SETTLED, result(dice, "6"))
-    turn = replace(after_calls(dice, coin), calls=(settled, *opened(coin)))
+    turn = replace(after_calls(dice, coin), calls=(settled, *open_calls(coin)))
     command = next_command(turn, POLICY)
     assert isinstance(command, RunTools)
     assert [item.call for item in command.planned] == [coin]
@@ -174,7 +174,7 @@ def test_a_settled_call_keeps_its_result_and_its_sibling_runs() -> None:
 
 
 @pytest.mark.parametrize("arguments", ["{not json", "[1]", '"text"', "12"])
-def test_arguments_that_are_no_object_are_told_to_the_model(arguments: str) -> None:
+def test_arguments_that_are_no_object_are_an_error_result_for_the_model(arguments: str) -> None:
     command = next_command(after_calls(call("roll", 1, arguments)), POLICY)
     assert isinstance(command, RunTools)
     assert command.planned == ()
@@ -182,7 +182,7 @@ def test_arguments_that_are_no_object_are_told_to_the_model(arguments: str) -> N
     assert command.stop is None
 
 
-def test_an_unknown_tool_is_told_to_the_model() -> None:
+def test_an_unknown_tool_is_an_error_result_for_the_model() -> None:
     command = next_command(after_calls(call("fly")), POLICY)
     assert isinstance(command, RunTools)
     assert "Tool not found" in command.settled[0].text
@@ -290,7 +290,7 @@ class Play:
         progress = self.turn.progress
         progress = replace(progress, steps_taken=progress.steps_taken + 1)
         history = (*self.turn.history, answer)
-        self.turn = Turn(history=history, calls=opened(*calls), progress=progress)
+        self.turn = Turn(history=history, calls=open_calls(*calls), progress=progress)
 
     def new_call(self, name: str) -> ToolCall:
         self.numbers += 1

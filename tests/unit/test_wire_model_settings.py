@@ -72,12 +72,12 @@ class OpenModels:
         return self._default
 
 
-def chosen(**body: object) -> ModelChoice:
+def choose_model(**body: object) -> ModelChoice:
     request = requested_model(AgentCreate.model_validate(body))
     return model_choice.choose(OpenModels("openai/gpt-4o-mini"), request)
 
 
-def changed(choice: ModelChoice, **body: object) -> ModelChoice:
+def change_model(choice: ModelChoice, **body: object) -> ModelChoice:
     request = requested_model(AgentUpdate.model_validate(body))
     return model_choice.change(OpenModels(), choice, request)
 
@@ -95,7 +95,7 @@ OLD_CONFIG = {
 
 
 def test_a_bare_handle_shows_the_settings_that_v1_showed() -> None:
-    assert model_settings(chosen(model="openai/gpt-4o-mini")) == {
+    assert model_settings(choose_model(model="openai/gpt-4o-mini")) == {
         "max_output_tokens": 16384,
         "parallel_tool_calls": True,
         "strict": False,
@@ -107,7 +107,7 @@ def test_a_bare_handle_shows_the_settings_that_v1_showed() -> None:
 
 
 def test_the_operators_default_model_is_taken_when_none_is_named() -> None:
-    assert chosen().handle == "openai/gpt-4o-mini"
+    assert choose_model().handle == "openai/gpt-4o-mini"
 
 
 def test_no_model_and_no_default_is_an_error() -> None:
@@ -116,15 +116,17 @@ def test_no_model_and_no_default_is_an_error() -> None:
 
 
 def test_the_window_is_the_models_own_up_to_our_limit() -> None:
-    assert chosen(model="openai/gpt-4.1").context_window == 128_000
+    assert choose_model(model="openai/gpt-4.1").context_window == 128_000
 
 
 def test_a_window_that_is_asked_for_is_used_as_it_is() -> None:
-    assert chosen(model="openai/gpt-4.1", context_window_limit=500_000).context_window == 500_000
+    assert (
+        choose_model(model="openai/gpt-4.1", context_window_limit=500_000).context_window == 500_000
+    )
 
 
 def test_settings_that_were_sent_come_back_and_take_effect() -> None:
-    choice = chosen(
+    choice = choose_model(
         model="anthropic/claude",
         model_settings={
             "provider_type": "anthropic",
@@ -171,17 +173,19 @@ def test_a_setting_that_nobody_knows_is_refused_by_its_name(settings: dict[str, 
     assert name in str(raised.value)
 
 
-def test_what_an_old_configuration_asks_of_v1_alone_is_told() -> None:
-    choice = chosen(llm_config=OLD_CONFIG | {"return_logprobs": True, "flux": 3, "tier": "free"})
+def test_fields_of_an_old_configuration_that_only_v1_has_are_reported() -> None:
+    choice = choose_model(
+        llm_config=OLD_CONFIG | {"return_logprobs": True, "flux": 3, "tier": "free"}
+    )
     assert choice.ignored == (
         "llm_config.return_logprobs has no effect here: it was for a server of V1's own.",
         "llm_config.flux is not known here and has no effect.",
     )
 
 
-def test_settings_for_servers_that_are_not_spoken_to_are_told() -> None:
+def test_settings_for_unsupported_servers_are_reported() -> None:
     settings = {"tool_call_parser": "hermes", "thinking": {"clear_thinking": True}}
-    choice = chosen(model="openai/gpt-4o", model_settings=settings)
+    choice = choose_model(model="openai/gpt-4o", model_settings=settings)
     assert [told.split(" ")[0] for told in choice.ignored] == [
         "model_settings.tool_call_parser",
         "model_settings.thinking.clear_thinking",
@@ -189,7 +193,7 @@ def test_settings_for_servers_that_are_not_spoken_to_are_told() -> None:
 
 
 def test_thinking_can_be_switched_off() -> None:
-    choice = chosen(
+    choice = choose_model(
         model="anthropic/claude",
         model_settings={"provider_type": "anthropic", "thinking": {"type": "disabled"}},
     )
@@ -211,23 +215,26 @@ def test_thinking_can_be_switched_off() -> None:
 def test_a_budget_for_thoughts_without_a_word_more_means_to_think(
     sent: dict[str, Any], thinking: bool | None, budget: int | None
 ) -> None:
-    settings = chosen(model="anthropic/claude", model_settings=sent).settings
+    settings = choose_model(model="anthropic/claude", model_settings=sent).settings
     assert (settings.thinking, settings.thinking_budget) == (thinking, budget)
 
 
 def test_an_output_limit_applies_only_if_it_was_sent() -> None:
-    choice = chosen(model_settings={"provider_type": "openai", "temperature": 0})
+    choice = choose_model(model_settings={"provider_type": "openai", "temperature": 0})
     assert choice.settings.max_output_tokens is None
     assert llm_config(choice).max_tokens is None
 
 
 def test_whoever_sends_settings_gets_parallel_calls_by_default() -> None:
-    assert chosen(model_settings={"provider_type": "openai"}).settings.parallel_tool_calls is True
-    assert chosen().settings.parallel_tool_calls is None
+    assert (
+        choose_model(model_settings={"provider_type": "openai"}).settings.parallel_tool_calls
+        is True
+    )
+    assert choose_model().settings.parallel_tool_calls is None
 
 
 def test_the_old_full_configuration_wins_over_the_handle() -> None:
-    choice = chosen(model="anthropic/claude", llm_config=OLD_CONFIG)
+    choice = choose_model(model="anthropic/claude", llm_config=OLD_CONFIG)
     assert choice.handle == "openai/gpt-4.1"
     assert choice.context_window == 32_000
     assert choice.settings == ModelSettings(
@@ -236,7 +243,7 @@ def test_the_old_full_configuration_wins_over_the_handle() -> None:
 
 
 def test_the_old_full_configuration_comes_back() -> None:
-    shown = llm_config(chosen(llm_config=OLD_CONFIG))
+    shown = llm_config(choose_model(llm_config=OLD_CONFIG))
     assert shown.handle == "openai/gpt-4.1"
     assert shown.tier == "free"
     assert shown.max_tokens == 500
@@ -244,7 +251,7 @@ def test_the_old_full_configuration_comes_back() -> None:
 
 
 def test_the_old_full_configuration_is_taken_before_its_provider_is_configured() -> None:
-    choice = chosen(llm_config=OLD_CONFIG | {"model_endpoint_type": "groq"})
+    choice = choose_model(llm_config=OLD_CONFIG | {"model_endpoint_type": "groq"})
     assert (choice.provider, choice.context_window) == ("groq", 32_000)
 
 
@@ -264,55 +271,55 @@ def test_the_old_full_configuration_is_taken_before_its_provider_is_configured()
     ],
 )
 def test_the_old_knobs_still_work(sent: dict[str, object], settings: ModelSettings) -> None:
-    assert chosen(**sent).settings == settings
+    assert choose_model(**sent).settings == settings
 
 
 def test_settings_win_over_the_old_knobs() -> None:
-    choice = chosen(
+    choice = choose_model(
         max_tokens=10, model_settings={"provider_type": "openai", "max_output_tokens": 20}
     )
     assert choice.settings.max_output_tokens == 20
 
 
 def test_a_knob_changes_one_setting_and_keeps_the_others() -> None:
-    before = chosen(model_settings={"provider_type": "openai", "temperature": 0.1})
-    after = changed(before, parallel_tool_calls=False)
+    before = choose_model(model_settings={"provider_type": "openai", "temperature": 0.1})
+    after = change_model(before, parallel_tool_calls=False)
     assert after.settings.temperature == 0.1
     assert model_settings(after)["parallel_tool_calls"] is False
     assert llm_config(after).parallel_tool_calls is False
 
 
 def test_new_settings_replace_the_old_ones() -> None:
-    before = chosen(model_settings={"provider_type": "openai", "temperature": 0.1})
-    after = changed(before, model_settings={"provider_type": "openai", "max_output_tokens": 5})
+    before = choose_model(model_settings={"provider_type": "openai", "temperature": 0.1})
+    after = change_model(before, model_settings={"provider_type": "openai", "max_output_tokens": 5})
     assert after.settings.temperature is None
     assert after.settings.max_output_tokens == 5
 
 
 def test_another_model_starts_afresh() -> None:
-    before = chosen(
+    before = choose_model(
         model="openai/o3",
         model_settings={"provider_type": "openai", "reasoning": {"reasoning_effort": "high"}},
         context_window_limit=9_000,
     )
-    after = changed(before, model="openai/gpt-4o-mini")
+    after = change_model(before, model="openai/gpt-4o-mini")
     assert after == ModelChoice(handle="openai/gpt-4o-mini", context_window=128_000)
 
 
 def test_naming_the_same_model_again_changes_nothing() -> None:
-    before = chosen(model="openai/o3", max_tokens=5, context_window_limit=9_000)
-    assert changed(before, model="openai/o3") == before
+    before = choose_model(model="openai/o3", max_tokens=5, context_window_limit=9_000)
+    assert change_model(before, model="openai/o3") == before
 
 
 def test_saying_nothing_changes_nothing() -> None:
-    before = chosen(model="openai/o3", max_tokens=5)
-    assert changed(before, name="other") is before
+    before = choose_model(model="openai/o3", max_tokens=5)
+    assert change_model(before, name="other") is before
 
 
 def test_only_an_explicit_null_lifts_the_output_limit() -> None:
-    before = chosen(model_settings={"provider_type": "openai", "max_output_tokens": 50})
-    assert changed(before, parallel_tool_calls=True).settings.max_output_tokens == 50
-    after = changed(before, max_tokens=None)
+    before = choose_model(model_settings={"provider_type": "openai", "max_output_tokens": 50})
+    assert change_model(before, parallel_tool_calls=True).settings.max_output_tokens == 50
+    after = change_model(before, max_tokens=None)
     assert after.settings.max_output_tokens is None
     assert model_settings(after)["max_output_tokens"] == 16384
 
@@ -352,5 +359,5 @@ def test_an_embedding_configuration_comes_back_as_it_was_sent() -> None:
 
 def test_a_null_in_an_old_config_leaves_the_default() -> None:
     nulls = {"return_logprobs": None, "put_inner_thoughts_in_kwargs": None, "tier": None}
-    shown = llm_config(chosen(llm_config=OLD_CONFIG | nulls))
+    shown = llm_config(choose_model(llm_config=OLD_CONFIG | nulls))
     assert (shown.return_logprobs, shown.put_inner_thoughts_in_kwargs) == (False, False)

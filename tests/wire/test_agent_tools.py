@@ -35,7 +35,7 @@ def helper(make_agent: "MakeAgent") -> "AgentState":
     return make_agent(tools=[ASK], system="I help.")
 
 
-def of(system: str) -> "Callable[[ProviderRequest], bool]":
+def has_system_prompt(system: str) -> "Callable[[ProviderRequest], bool]":
     """The provider requests of the agent with this system prompt."""
     return lambda request: system in json.dumps(request.body)
 
@@ -60,8 +60,8 @@ def runs_of(client: Letta, agent: "AgentState") -> list[Any]:
 def test_the_answer_of_the_other_agent_is_returned(
     client: Letta, provider: ScriptedProvider, asker: "AgentState", helper: "AgentState"
 ) -> None:
-    provider.script(ask(helper), "It is four.", when=of("I ask."))
-    provider.script("Four.", when=of("I help."))
+    provider.script(ask(helper), "It is four.", when=has_system_prompt("I ask."))
+    provider.script("Four.", when=has_system_prompt("I help."))
 
     assert results(client, asker) == [("success", "Four.")]
 
@@ -76,8 +76,8 @@ def test_a_message_is_sent_without_waiting(
 ) -> None:
     gate = Gate("held until the asker is done")
     told = Answer(ToolCall(TELL, {"message": "Psst.", "other_agent_id": helper.id}))
-    provider.script(told, "Done.", when=of("I ask."))
-    provider.script(Answer(gate, "I heard."), when=of("I help."))
+    provider.script(told, "Done.", when=has_system_prompt("I ask."))
+    provider.script(Answer(gate, "I heard."), when=has_system_prompt("I help."))
 
     assert results(client, asker) == [("success", "Successfully sent message")]
 
@@ -104,10 +104,10 @@ def test_all_agents_with_the_tags_are_asked(
             )
         ),
         "Done.",
-        when=of("I ask."),
+        when=has_system_prompt("I ask."),
     )
-    provider.script("Yes.", when=of("I help one."))
-    provider.script("No.", when=of("I help two."))
+    provider.script("Yes.", when=has_system_prompt("I help one."))
+    provider.script("No.", when=has_system_prompt("I help two."))
 
     ((status, text),) = results(client, asker)
 
@@ -131,8 +131,8 @@ def test_without_tags_nobody_is_asked(
 def test_agents_never_wait_for_each_other_in_a_circle(
     client: Letta, provider: ScriptedProvider, asker: "AgentState", helper: "AgentState"
 ) -> None:
-    provider.script(ask(helper), "He does not know.", when=of("I ask."))
-    provider.script(ask(asker), "I do not know.", when=of("I help."))
+    provider.script(ask(helper), "He does not know.", when=has_system_prompt("I ask."))
+    provider.script(ask(asker), "I do not know.", when=has_system_prompt("I help."))
 
     assert results(client, asker) == [("success", "I do not know.")]
 
@@ -168,8 +168,8 @@ def test_a_cancel_reaches_the_agent_that_is_waited_for(
     client: Letta, provider: ScriptedProvider, asker: "AgentState", helper: "AgentState"
 ) -> None:
     gate = Gate("never released")
-    provider.script(ask(helper), when=of("I ask."))
-    provider.script(Answer(gate), when=of("I help."))
+    provider.script(ask(helper), when=has_system_prompt("I ask."))
+    provider.script(Answer(gate), when=has_system_prompt("I help."))
     run = client.agents.messages.create_async(asker.id, input="Go")
     gate.reached.block()
 
@@ -192,8 +192,10 @@ def test_an_agent_that_waits_for_a_person_has_no_answer_yet(
 ) -> None:
     tool = make_tool(SHOUT, default_requires_approval=True)
     careful = make_agent(tool_ids=[tool.id], system="I am careful.")
-    provider.script(ask(careful), "He has to ask.", when=of("I ask."))
-    provider.script(Answer(ToolCall("shout", {"text": "hey"})), when=of("I am careful."))
+    provider.script(ask(careful), "He has to ask.", when=has_system_prompt("I ask."))
+    provider.script(
+        Answer(ToolCall("shout", {"text": "hey"})), when=has_system_prompt("I am careful.")
+    )
 
     ((status, text),) = results(client, asker)
 
@@ -205,9 +207,9 @@ def test_an_agent_that_answers_with_a_tool_has_answered(
     client: Letta, provider: ScriptedProvider, asker: "AgentState", make_agent: "MakeAgent"
 ) -> None:
     old = make_agent(tools=["send_message"], system="I am old.")
-    provider.script(ask(old), "He says so.", when=of("I ask."))
+    provider.script(ask(old), "He says so.", when=has_system_prompt("I ask."))
     told = Answer(ToolCall("send_message", {"message": "Four, as ever."}))
-    provider.script(told, Answer(""), when=of("I am old."))
+    provider.script(told, Answer(""), when=has_system_prompt("I am old."))
 
     assert results(client, asker) == [("success", "Four, as ever.")]
 
@@ -226,7 +228,7 @@ def test_a_message_is_not_passed_on_for_ever(
     provider.respond_with(pass_on)
     client.agents.messages.create(ping.id, input="Go")
 
-    def said_no() -> list[str]:
+    def list_errors() -> list[str]:
         rows = [
             row
             for agent in (ping, pong)
@@ -234,6 +236,6 @@ def test_a_message_is_not_passed_on_for_ever(
         ]
         return [str(row["tool_return"]) for row in rows if row.get("status") == "error"]
 
-    (refused,) = eventually(said_no, bool)
+    (refused,) = eventually(list_errors, bool)
     assert "come through 10 agents" in refused
     assert len(runs_of(client, ping)) + len(runs_of(client, pong)) == 11

@@ -122,22 +122,22 @@ def test_agents_are_listed_by_each_filter(
     second = make_agent(name=f"{mark} second", tags=[mark, "blue"])
     client.agents.messages.create(second.id, input="Hello?")
 
-    def found(**query: Any) -> list[str]:
+    def list_ids(**query: Any) -> list[str]:
         return [agent.id for agent in client.agents.list(**query).items]
 
-    assert found(query_text=mark) == [second.id, first.id]
-    assert found(query_text=mark, order="asc") == [first.id, second.id]
-    assert found(name=f"{mark} first") == [first.id]
-    assert found(name=mark) == []
-    assert found(tags=[mark]) == [second.id, first.id]
-    assert found(tags=["red", "blue"], query_text=mark) == [second.id, first.id]
-    assert found(tags=[mark, "red"], match_all_tags=True) == [first.id]
-    assert found(project_id=f"project-{mark}") == [first.id]
-    assert found(query_text=mark, last_stop_reason="end_turn") == [second.id]
-    assert found(query_text=mark, limit=1) == [second.id]
-    assert found(query_text=mark, created_by_id=first.created_by_id) == [second.id, first.id]
-    assert found(identity_id="identity-00000000-0000-4000-8000-000000000000") == []
-    assert found(query_text=mark, order_by="last_run_completion")[0] == second.id
+    assert list_ids(query_text=mark) == [second.id, first.id]
+    assert list_ids(query_text=mark, order="asc") == [first.id, second.id]
+    assert list_ids(name=f"{mark} first") == [first.id]
+    assert list_ids(name=mark) == []
+    assert list_ids(tags=[mark]) == [second.id, first.id]
+    assert list_ids(tags=["red", "blue"], query_text=mark) == [second.id, first.id]
+    assert list_ids(tags=[mark, "red"], match_all_tags=True) == [first.id]
+    assert list_ids(project_id=f"project-{mark}") == [first.id]
+    assert list_ids(query_text=mark, last_stop_reason="end_turn") == [second.id]
+    assert list_ids(query_text=mark, limit=1) == [second.id]
+    assert list_ids(query_text=mark, created_by_id=first.created_by_id) == [second.id, first.id]
+    assert list_ids(identity_id="identity-00000000-0000-4000-8000-000000000000") == []
+    assert list_ids(query_text=mark, order_by="last_run_completion")[0] == second.id
 
 
 def test_agents_are_counted(http: httpx.Client, make_agent: "MakeAgent") -> None:
@@ -256,7 +256,7 @@ def test_an_initial_message_sequence_follows_the_system_message(
     assert agent.message_ids == [row["id"] for row in rows]
 
 
-def test_the_context_is_told_part_by_part(
+def test_the_context_is_reported_part_by_part(
     client: Letta,
     http: httpx.Client,
     provider: ScriptedProvider,
@@ -336,7 +336,7 @@ def test_an_update_takes_a_whole_legacy_config(
     assert client.agents.retrieve(agent.id).model == f"{kind}/{name}"
 
 
-def test_a_model_whose_provider_is_not_configured_is_told_when_a_message_is_sent(
+def test_a_model_whose_provider_is_not_configured_is_reported_when_a_message_is_sent(
     client: Letta, make_agent: "MakeAgent"
 ) -> None:
     agent = make_agent(model="openai/gpt-4o-mini")

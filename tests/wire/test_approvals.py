@@ -8,7 +8,13 @@ import pytest
 from letta_client import APIError, APIStatusError, BadRequestError, ConflictError, Letta
 from letta_client.types import AgentState
 from tests.support.client_objects import as_dict, as_dicts, eventually, history
-from tests.support.stream_items import IGNORE_DEPRECATION, assert_ended, kinds_in_turn, places, read
+from tests.support.stream_items import (
+    IGNORE_DEPRECATION,
+    assert_ended,
+    kinds_in_turn,
+    message_keys,
+    read,
+)
 from tests.support.tool_sources import SHOUT, WHISPER
 from tests.support.wire_approvals import (
     CALL,
@@ -124,8 +130,8 @@ def test_a_pause_that_was_streamed_can_be_answered_by_its_first_chunk(
     assert (after[0]["message_type"], after[0]["status"]) == ("tool_return_message", "success")
     assert after[0]["tool_call_id"] == CALL.id
     assert_ended(after, "end_turn")
-    told = places([*items, *after])
-    stored = places(history(client, agent.id))
+    told = message_keys([*items, *after])
+    stored = message_keys(history(client, agent.id))
     assert told == [
         row for row in stored if row[0] not in {"user_message", "approval_response_message"}
     ]

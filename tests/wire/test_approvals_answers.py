@@ -63,7 +63,7 @@ def follow_up(client: Letta, provider: ScriptedProvider, agent_id: str, *, token
 @pytest.mark.wire(75, 76, 78, 80, 81, 82, 88, 89, 90, 91, 95, 96, 97, 98, 140, 141)
 @ANY_ANSWER
 @pytest.mark.parametrize("tokens", [False, True], ids=["steps", "tokens"])
-def test_an_answer_is_carried_out_told_and_on_record(
+def test_an_answer_is_executed_streamed_and_stored(
     client: Letta,
     http: httpx.Client,
     provider: ScriptedProvider,
@@ -175,7 +175,7 @@ def test_a_provider_that_fails_after_it_leaves_the_agent_whole(
 @pytest.mark.wire(87, 94, 101)
 @pytest.mark.parametrize("max_steps", [1, 50])
 @pytest.mark.parametrize("entry", [allow(), deny(), client_result()], ids=ANSWERS.keys())
-def test_what_is_said_along_with_it_is_heard_after_the_result(
+def test_a_message_sent_with_an_answer_follows_the_result(
     client: Letta,
     provider: ScriptedProvider,
     agent: AgentState,

@@ -34,7 +34,7 @@ def rule(**fields: Any) -> dict[str, Any]:
     return {"type": "requires_approval", "tool_name": "shout"} | fields
 
 
-def decided(http: httpx.Client, request_id: str) -> dict[str, Any]:
+def wait_until_decided(http: httpx.Client, request_id: str) -> dict[str, Any]:
     def look() -> dict[str, Any]:
         found: dict[str, Any] = http.get(f"/v1/approvals/{request_id}").json()
         return found
@@ -42,7 +42,7 @@ def decided(http: httpx.Client, request_id: str) -> dict[str, Any]:
     return eventually(look, lambda seen: seen["status"] == "decided")
 
 
-def last_shown(client: Letta, agent_id: str, kind: str) -> dict[str, Any]:
+def wait_for_last_message(client: Letta, agent_id: str, kind: str) -> dict[str, Any]:
     found = eventually(
         lambda: history(client, agent_id), lambda seen: seen[-1]["message_type"] == kind
     )
@@ -55,9 +55,9 @@ def test_what_nobody_answers_is_denied_in_time_and_the_agent_goes_on(
     request = pause(client, provider, agent.id, extra_body=SOON)[-1]
     provider.script("Then not.")
 
-    last_shown(client, agent.id, "assistant_message")
+    wait_for_last_message(client, agent.id, "assistant_message")
 
-    (entry,) = decided(http, request["id"])["approvals"]
+    (entry,) = wait_until_decided(http, request["id"])["approvals"]
     assert (entry["approve"], entry["decided_by"]) == (False, "holdfast: expired")
     assert "decided_by_id" not in entry
     response, result = history(client, agent.id)[-3:-1]
@@ -82,7 +82,7 @@ def test_the_agents_rule_may_have_it_approved(
     assert updated.tool_rules[0].model_dump(exclude_unset=True) == timed | {"prompt_template": None}
     pause(client, provider, agent.id)
     provider.script("Shouted.")
-    last_shown(client, agent.id, "assistant_message")
+    wait_for_last_message(client, agent.id, "assistant_message")
     assert history(client, agent.id)[-2]["tool_return"] == "HI!"
 
 

@@ -45,7 +45,7 @@ def inbox(http: httpx.Client, **query: Any) -> list[str]:
     return [item["id"] for item in found.json()]
 
 
-def ended(client: Letta, run_id: str) -> Any:
+def wait_for_end(client: Letta, run_id: str) -> Any:
     return eventually(
         lambda: client.runs.retrieve(run_id), lambda run: run.completed_at is not None
     )
@@ -104,7 +104,7 @@ def test_deciding_there_lets_the_agent_go_on(
         json={"approve": approve, "reason": "because", "decided_by": "Ada"},
     ).json()
 
-    assert ended(client, run["id"]).stop_reason == "end_turn"
+    assert wait_for_end(client, run["id"]).stop_reason == "end_turn"
     response, result, spoke = history(client, agent.id)[-3:]
     assert response["approvals"][0]["decided_by"] == "Ada"
     assert result["status"] == ("success" if approve else "error")
@@ -136,7 +136,7 @@ def test_each_call_may_have_its_own_decision_and_client_tools_stay(
 
     assert refused.status_code == 400
     assert "Waiting: shout (call_held), look (call_look)." in refused.json()["detail"]
-    ended(client, run["id"])
+    wait_for_end(client, run["id"])
     results = history(client, agent.id)[-2]["tool_returns"]
     assert [entry["tool_return"] for entry in results] == ["HI!", "mine"]
     assert "look" in provider.requests[-1].tool_names

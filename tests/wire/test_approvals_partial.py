@@ -42,7 +42,7 @@ def request_id(client: Letta, provider: ScriptedProvider, agent: AgentState) -> 
     return str(pause(client, provider, agent.id, *CALLS, FREE)[-1]["id"])
 
 
-def partly(*entries: dict[str, Any], **more: Any) -> Any:
+def partial_message(*entries: dict[str, Any], **more: Any) -> Any:
     return approval_message(*entries) | {"partial": True} | more
 
 
@@ -54,21 +54,23 @@ def test_the_run_goes_on_with_the_last_answer(
     client: Letta, provider: ScriptedProvider, agent: AgentState, request_id: str
 ) -> None:
     asked_so_far = len(provider.requests)
-    first = send(client, agent.id, partly(deny("t2", decided_by="Ada")))
+    first = send(client, agent.id, partial_message(deny("t2", decided_by="Ada")))
     assert as_dicts(first.messages) == []
     assert as_dict(first.stop_reason)["stop_reason"] == "requires_approval"
     waiting = client.agents.retrieve(agent.id, include=["agent.pending_approval"])
     assert as_dict(waiting)["pending_approval"]["id"] == request_id
     items = as_dicts(
         client.agents.messages.stream(
-            agent.id, messages=[partly(client_result("t3"))], stream_tokens=True
+            agent.id, messages=[partial_message(client_result("t3"))], stream_tokens=True
         )
     )
     assert_ended(items, "requires_approval")
     assert len(provider.requests) == asked_so_far
     provider.script("All done.")
 
-    last = as_dicts(send(client, agent.id, partly(allow("t1")), user_message("Go.")).messages)
+    last = as_dicts(
+        send(client, agent.id, partial_message(allow("t1")), user_message("Go.")).messages
+    )
 
     results = {entry["tool_call_id"]: entry["tool_return"] for entry in last[0]["tool_returns"]}
     assert list(results) == ["t1", "t2", "t3", "t4"]
@@ -90,7 +92,7 @@ def test_without_the_word_all_that_is_left_must_be_answered_at_once(
 ) -> None:
     with pytest.raises(BadRequestError, match="Invalid tool call IDs"):
         answer(client, agent.id, allow("t1"))
-    send(client, agent.id, partly(allow("t1")))
+    send(client, agent.id, partial_message(allow("t1")))
     with pytest.raises(
         BadRequestError, match=r"Expected '\['t2', 't3'\]', but received '\['t2'\]'"
     ):
@@ -107,21 +109,21 @@ def test_without_the_word_all_that_is_left_must_be_answered_at_once(
     ]
 
 
-def test_who_contradicts_is_told_who_was_first_and_who_agrees_is_welcome(
+def test_a_contradicting_answer_is_refused_and_an_equal_one_is_accepted(
     client: Letta, provider: ScriptedProvider, agent: AgentState, request_id: str
 ) -> None:
-    send(client, agent.id, partly(allow("t1"), decided_by="Ada"))
+    send(client, agent.id, partial_message(allow("t1"), decided_by="Ada"))
 
     with pytest.raises(ConflictError, match="t1 was approved by Ada at "):
-        send(client, agent.id, partly(deny("t1")))
-    send(client, agent.id, partly(allow("t1")))
+        send(client, agent.id, partial_message(deny("t1")))
+    send(client, agent.id, partial_message(allow("t1")))
     with pytest.raises(ConflictError) as caught:
         client.agents.messages.create(agent.id, input="Well?")
 
     detail = caught.value.response.json()["detail"]
     assert [call["tool_call_id"] for call in detail["pending_calls"]] == ["t2", "t3"]
     with pytest.raises(BadRequestError, match="Send the partial answer alone"):
-        send(client, agent.id, partly(allow("t2")), user_message("Go."))
+        send(client, agent.id, partial_message(allow("t2")), user_message("Go."))
     provider.script("Done.")
     answer(client, agent.id, deny("t2"), deny("t3"))
     assert_answers(client, provider, agent.id)
@@ -130,8 +132,8 @@ def test_who_contradicts_is_told_who_was_first_and_who_agrees_is_welcome(
 def test_a_cancel_in_between_lets_go_of_everything(
     client: Letta, provider: ScriptedProvider, agent: AgentState, request_id: str
 ) -> None:
-    send(client, agent.id, partly(allow("t1"), decided_by="Ada"))
-    send(client, agent.id, partly(deny("t2", reason="Too loud.")))
+    send(client, agent.id, partial_message(allow("t1"), decided_by="Ada"))
+    send(client, agent.id, partial_message(deny("t2", reason="Too loud.")))
 
     client.agents.messages.cancel(agent.id)
 
@@ -189,7 +191,7 @@ def test_whichever_run_the_inbox_names_is_cancelled_nothing_waits_any_more(
     agent: AgentState,
     request_id: str,
 ) -> None:
-    send(client, agent.id, partly(deny("t2", decided_by="Ada")))
+    send(client, agent.id, partial_message(deny("t2", decided_by="Ada")))
     shown_alone = http.get(f"/v1/approvals/{request_id}").json()
     (listed_one,) = http.get("/v1/approvals", params={"agent_id": agent.id}).json()
     asked, waits = shown_alone["run_id"], shown_alone["waiting_run_id"]

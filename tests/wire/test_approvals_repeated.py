@@ -125,7 +125,7 @@ def test_an_answer_to_calls_that_never_were_is_no_repetition(
     assert len(client.runs.list(agent_id=agent.id).items) == 2
 
 
-def test_of_two_answers_at_once_one_is_carried_out_and_the_other_is_told(
+def test_of_two_answers_at_once_one_is_executed_and_the_other_is_refused(
     client: Letta,
     provider: ScriptedProvider,
     make_agent: "MakeAgent",
@@ -141,7 +141,7 @@ def test_of_two_answers_at_once_one_is_carried_out_and_the_other_is_told(
         pause(client, provider, agent.id, call)
         provider.script("Done.")
         first = pool.submit(answer, client, agent.id, allow(call.id))
-        with door.holding_tool():
+        with door.wait_for_tool():
             running = client.runs.list(agent_id=agent.id).items[0]
             with pytest.raises(BadRequestError, match=f"{running.id} was first to answer"):
                 answer(client, agent.id, allow(call.id))
@@ -158,13 +158,13 @@ def test_of_many_answers_at_once_one_is_carried_out(
     pause(client, provider, agent.id)
     provider.respond_with(lambda _request: "Done.")
 
-    def try_it(_number: int) -> str:
+    def send_answer(_number: int) -> str:
         try:
             return str(answer(client, agent.id, allow())[0]["message_type"])
         except BadRequestError as refused:
             return str(refused.response.json()["detail"])
 
-    outcomes = list(pool.map(try_it, range(6)))
+    outcomes = list(pool.map(send_answer, range(6)))
 
     assert outcomes.count("tool_return_message") == 1
     others = [outcome for outcome in outcomes if not outcome.endswith("_message")]

@@ -62,21 +62,21 @@ def test_blocks_are_listed_by_each_filter(
     two = make_block(label=f"two/{mark[:8]}", value=f"{mark} zwei", tags=[mark], description=mark)
     make_agent(block_ids=[two.id])
 
-    def found(**query: Any) -> list[str]:
+    def list_ids(**query: Any) -> list[str]:
         return [block.id for block in client.blocks.list(**query).items]
 
-    assert found(value_search=mark) == [one.id, two.id]
-    assert found(value_search=mark, order="desc") == [two.id, one.id]
-    assert found(label=one.label) == [one.id]
-    assert found(label_search=mark[:8]) == [one.id, two.id]
-    assert found(description_search=mark) == [two.id]
-    assert found(tags=[mark]) == [one.id, two.id]
-    assert found(tags=[mark, "red"], match_all_tags=True) == [one.id]
-    assert found(value_search=mark, connected_to_agents_count_gt=0) == [two.id]
-    assert found(value_search=mark, connected_to_agents_count_eq=[0]) == [one.id]
-    assert found(value_search=mark, limit=1) == [one.id]
-    assert found(value_search=mark, after=one.id) == [two.id]
-    assert found(value_search=mark, before=two.id) == [one.id]
+    assert list_ids(value_search=mark) == [one.id, two.id]
+    assert list_ids(value_search=mark, order="desc") == [two.id, one.id]
+    assert list_ids(label=one.label) == [one.id]
+    assert list_ids(label_search=mark[:8]) == [one.id, two.id]
+    assert list_ids(description_search=mark) == [two.id]
+    assert list_ids(tags=[mark]) == [one.id, two.id]
+    assert list_ids(tags=[mark, "red"], match_all_tags=True) == [one.id]
+    assert list_ids(value_search=mark, connected_to_agents_count_gt=0) == [two.id]
+    assert list_ids(value_search=mark, connected_to_agents_count_eq=[0]) == [one.id]
+    assert list_ids(value_search=mark, limit=1) == [one.id]
+    assert list_ids(value_search=mark, after=one.id) == [two.id]
+    assert list_ids(value_search=mark, before=two.id) == [one.id]
 
 
 def test_an_agents_block_is_found_by_its_label_with_slashes_too(

@@ -44,7 +44,7 @@ def is_genuine(headers: dict[str, str], body: bytes, secret: str) -> bool:
 
 @pytest.mark.both_databases
 @pytest.mark.wire(129)
-def test_the_end_of_a_run_is_told_once_and_the_outcome_is_shown(
+def test_the_end_of_a_run_is_delivered_once_and_the_outcome_is_shown(
     client: Letta,
     http: httpx.Client,
     provider: ScriptedProvider,

@@ -64,13 +64,13 @@ def give_up(url: str, port: int) -> str:
 
 
 @pytest.fixture
-def door() -> Iterator[ToolGate]:
+def tool_gate() -> Iterator[ToolGate]:
     with ToolGate() as opened:
         yield opened
 
 
-def linger(door: ToolGate) -> ToolCall:
-    return ToolCall("linger", {"port": door.port}, id="call_2")
+def linger_call(tool_gate: ToolGate) -> ToolCall:
+    return ToolCall("linger", {"port": tool_gate.port}, id="call_2")
 
 
 @pytest.mark.wire(27, 28, 29)
@@ -80,16 +80,16 @@ def test_a_running_tool_is_killed_with_all_that_it_started_and_what_had_finished
     make_agent: "MakeAgent",
     make_tool: "MakeTool",
     pool: ThreadPoolExecutor,
-    door: ToolGate,
+    tool_gate: ToolGate,
     model: str,
 ) -> None:
     tools = [make_tool(SHOUT).id, make_tool(LINGER).id]
     agent = make_agent(tool_ids=tools, parallel_tool_calls=True)
     shouts = [ToolCall("shout", {"text": text}, id=f"call_{text}") for text in "13"]
-    provider.script(Answer("I begin.", shouts[0], linger(door), shouts[1]))
+    provider.script(Answer("I begin.", shouts[0], linger_call(tool_gate), shouts[1]))
     sending = pool.submit(client.agents.messages.create, agent.id, input="Begin")
 
-    with door.holding_tool() as visitor:
+    with tool_gate.wait_for_tool() as visitor:
         assert visitor.recv(4) == b"here"
         (run,) = client.runs.list(agent_id=agent.id).items
         assert client.agents.messages.cancel(agent.id) == {run.id: "cancelled"}
@@ -121,15 +121,15 @@ def test_a_tool_may_cancel_the_run_that_runs_it(
     server: ServerProcess,
     make_agent: "MakeAgent",
     make_tool: "MakeTool",
-    door: ToolGate,
+    tool_gate: ToolGate,
     stream_tokens: bool,
 ) -> None:
     agent = make_agent(tool_ids=[make_tool(GIVE_UP).id])
     url = f"{server.address}/v1/agents/{agent.id}/messages/cancel"
-    provider.script(Answer(ToolCall("give_up", {"url": url, "port": door.port})))
+    provider.script(Answer(ToolCall("give_up", {"url": url, "port": tool_gate.port})))
     stream = client.agents.messages.stream(agent.id, input="Give up", stream_tokens=stream_tokens)
 
-    with door.holding_tool():
+    with tool_gate.wait_for_tool():
         pass
 
     items = as_dicts(stream)
@@ -147,13 +147,13 @@ def test_a_cancel_in_the_last_step_wins_over_the_step_budget(
     provider: ScriptedProvider,
     make_agent: "MakeAgent",
     make_tool: "MakeTool",
-    door: ToolGate,
+    tool_gate: ToolGate,
 ) -> None:
     agent = make_agent(tool_ids=[make_tool(SHOUT).id, make_tool(LINGER).id])
-    provider.script(Answer(ToolCall("shout", {"text": "hey"})), Answer(linger(door)))
+    provider.script(Answer(ToolCall("shout", {"text": "hey"})), Answer(linger_call(tool_gate)))
     stream = client.agents.messages.stream(agent.id, input="Begin", max_steps=2)
 
-    with door.holding_tool():
+    with tool_gate.wait_for_tool():
         client.agents.messages.cancel(agent.id)
 
     items = as_dicts(stream)
@@ -169,11 +169,11 @@ def test_a_cancel_while_an_allowed_call_is_carried_out(
     provider: ScriptedProvider,
     make_agent: "MakeAgent",
     make_tool: "MakeTool",
-    door: ToolGate,
+    tool_gate: ToolGate,
     model: str,
 ) -> None:
     agent = make_agent(tool_ids=[make_tool(LINGER, default_requires_approval=True).id])
-    provider.script(Answer(linger(door)))
+    provider.script(Answer(linger_call(tool_gate)))
     client.agents.messages.create(agent.id, input="Begin")
     decision: Any = {"type": "approval", "approve": True, "tool_call_id": "call_2"}
     stream = client.agents.messages.stream(
@@ -182,7 +182,7 @@ def test_a_cancel_while_an_allowed_call_is_carried_out(
         stream_tokens=True,
     )
 
-    with door.holding_tool():
+    with tool_gate.wait_for_tool():
         client.agents.messages.cancel(agent.id)
 
     items = as_dicts(stream)

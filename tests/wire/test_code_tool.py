@@ -64,7 +64,7 @@ def test_a_program_tells_what_it_printed_and_its_last_value(
         ("console.log(1)", "js", "only python"),
     ],
 )
-def test_what_cannot_be_run_is_told(
+def test_code_that_cannot_be_run_is_reported(
     client: Letta,
     provider: ScriptedProvider,
     coder: "AgentState",

@@ -41,7 +41,7 @@ WINDOW = 10_000
 FULL = Usage(input_tokens=9_500)
 
 
-def for_summary(request: ProviderRequest) -> bool:
+def asks_for_summary(request: ProviderRequest) -> bool:
     return request.asks_for_summary
 
 
@@ -49,17 +49,17 @@ def summaries(provider: ScriptedProvider) -> list[ProviderRequest]:
     return [request for request in provider.requests if request.asks_for_summary]
 
 
-def in_context(client: Letta, agent_id: str) -> list[str]:
+def context_ids(client: Letta, agent_id: str) -> list[str]:
     return client.agents.retrieve(agent_id).message_ids or []
 
 
 def assert_answers(client: Letta, provider: ScriptedProvider, agent_id: str) -> None:
-    before = in_context(client, agent_id)
+    before = context_ids(client, agent_id)
     provider.script("Still here.")
     reply = client.agents.messages.create(agent_id, input="Still there?")
     assert as_dicts(reply.messages)[-1]["content"] == "Still here."
     assert provider.requests[-1].refused is None
-    assert in_context(client, agent_id)[:-2] == before
+    assert context_ids(client, agent_id)[:-2] == before
 
 
 @pytest.fixture
@@ -68,7 +68,9 @@ def agent(make_agent: "MakeAgent", model: str) -> "AgentState":
 
 
 @pytest.fixture
-def talked(client: Letta, provider: ScriptedProvider, agent: "AgentState") -> "AgentState":
+def agent_with_messages(
+    client: Letta, provider: ScriptedProvider, agent: "AgentState"
+) -> "AgentState":
     """An agent with some messages."""
     for number in range(2):
         provider.script(f"Answer {number}.")
@@ -78,13 +80,13 @@ def talked(client: Letta, provider: ScriptedProvider, agent: "AgentState") -> "A
 
 @pytest.mark.wire(147)
 def test_a_question_that_does_not_fit_is_made_smaller_and_asked_again(
-    client: Letta, provider: ScriptedProvider, talked: "AgentState", model: str
+    client: Letta, provider: ScriptedProvider, agent_with_messages: "AgentState", model: str
 ) -> None:
     wire = model.split("/", maxsplit=1)[0]
-    provider.script("They talked.", when=for_summary)
+    provider.script("They talked.", when=asks_for_summary)
     provider.script(TOO_LONG[wire], "Here I am.")
 
-    reply = client.agents.messages.create(talked.id, input="And now?")
+    reply = client.agents.messages.create(agent_with_messages.id, input="And now?")
 
     assert [row["content"] for row in as_dicts(reply.messages)] == ["Here I am."]
     (asked,) = summaries(provider)
@@ -95,9 +97,9 @@ def test_a_question_that_does_not_fit_is_made_smaller_and_asked_again(
     assert "They talked." in str(again.messages)
     assert "Question 0?" not in str(again.messages)
     # The evicted messages are no longer sent to the model, but still listed.
-    assert len(in_context(client, talked.id)) == 4
-    assert message_texts(client, talked.id)[:2] == ["Question 0?", "Answer 0."]
-    (run,) = client.runs.list(agent_id=talked.id, limit=1, order="desc").items[:1]
+    assert len(context_ids(client, agent_with_messages.id)) == 4
+    assert message_texts(client, agent_with_messages.id)[:2] == ["Question 0?", "Answer 0."]
+    (run,) = client.runs.list(agent_id=agent_with_messages.id, limit=1, order="desc").items[:1]
     steps = as_dicts(client.runs.steps.list(run.id, order="asc").items)
     assert [(step["status"], step["origin"]) for step in steps] == [
         ("failed", None),
@@ -111,26 +113,26 @@ def test_a_question_that_does_not_fit_is_made_smaller_and_asked_again(
 
 @pytest.mark.wire(147)
 def test_a_question_that_still_does_not_fit_is_given_up(
-    client: Letta, provider: ScriptedProvider, talked: "AgentState", model: str
+    client: Letta, provider: ScriptedProvider, agent_with_messages: "AgentState", model: str
 ) -> None:
     refusal = TOO_LONG[model.split("/", maxsplit=1)[0]]
     provider.respond_with(lambda r: "Short." if r.asks_for_summary else refusal)
 
     with pytest.raises(BadRequestError, match="CONTEXT_WINDOW_EXCEEDED") as caught:
-        client.agents.messages.create(talked.id, input="And now?")
+        client.agents.messages.create(agent_with_messages.id, input="And now?")
 
     assert refusal.message in str(caught.value)
     provider.respond_with(None)
-    assert_answers(client, provider, talked.id)
+    assert_answers(client, provider, agent_with_messages.id)
 
 
 def test_a_summary_is_listed_as_v1_packed_it(
-    client: Letta, provider: ScriptedProvider, talked: "AgentState"
+    client: Letta, provider: ScriptedProvider, agent_with_messages: "AgentState"
 ) -> None:
     provider.script("They talked.")
-    client.agents.messages.compact(talked.id)
+    client.agents.messages.compact(agent_with_messages.id)
 
-    row = history(client, talked.id)[-1]
+    row = history(client, agent_with_messages.id)[-1]
     assert row["message_type"] == "user_message"
     packed = json.loads(row["content"])
     assert packed["type"] == "system_alert"
@@ -141,25 +143,25 @@ def test_a_summary_is_listed_as_v1_packed_it(
     assert packed["time"].endswith("UTC+0000")
     assert packed["compaction_stats"]["trigger"] == "manual"
     assert packed["compaction_stats"]["context_window"] == WINDOW
-    window = as_dict(client.agents.messages.list(talked.id).items[0])
+    window = as_dict(client.agents.messages.list(agent_with_messages.id).items[0])
     assert "System prompt last recompiled" in window["content"]
 
 
-def sends(client: Letta, http: httpx.Client, agent_id: str) -> dict[str, Any]:
+def send_methods(client: Letta, http: httpx.Client, agent_id: str) -> dict[str, Any]:
     """The ways to send; each returns its items without stop reason and usage."""
     conversation = client.conversations.create(agent_id=agent_id).id
     direct = f"/v1/agents/{agent_id}/messages"
 
-    def streamed(path: str, **body: Any) -> list[dict[str, Any]]:
+    def send_and_read(path: str, **body: Any) -> list[dict[str, Any]]:
         items = read(http, path, input="More?", **body)
         assert_ended(items, "end_turn")
         return items[:-2]
 
     return {
-        "steps": lambda **more: streamed(f"{direct}/stream", **more),
-        "tokens": lambda **more: streamed(f"{direct}/stream", stream_tokens=True, **more),
-        "background": lambda **more: streamed(f"{direct}/stream", background=True, **more),
-        "conversation": lambda **more: streamed(
+        "steps": lambda **more: send_and_read(f"{direct}/stream", **more),
+        "tokens": lambda **more: send_and_read(f"{direct}/stream", stream_tokens=True, **more),
+        "background": lambda **more: send_and_read(f"{direct}/stream", background=True, **more),
+        "conversation": lambda **more: send_and_read(
             f"/v1/conversations/{conversation}/messages", **more
         ),
         "json": lambda **more: http.post(direct, json={"input": "More?"} | more).json()["messages"],
@@ -171,7 +173,7 @@ def test_it_is_shown_to_those_who_asked_for_it_and_to_nobody_else(
     client: Letta, http: httpx.Client, provider: ScriptedProvider, make_agent: "MakeAgent", way: str
 ) -> None:
     agent = make_agent(context_window_limit=WINDOW, compaction_settings={"mode": "all"})
-    send = sends(client, http, agent.id)[way]
+    send = send_methods(client, http, agent.id)[way]
     for wanted in (False, True):
         provider.script(Answer("Yes.", usage=FULL), "They talked.")
         items = send(include_compaction_messages=wanted)
@@ -196,11 +198,11 @@ def test_it_is_shown_to_those_who_asked_for_it_and_to_nobody_else(
 
 
 def test_the_official_client_reads_a_stream_with_a_compaction(
-    client: Letta, provider: ScriptedProvider, talked: "AgentState"
+    client: Letta, provider: ScriptedProvider, agent_with_messages: "AgentState"
 ) -> None:
     provider.script(Answer("Yes.", usage=FULL), "They talked.")
     stream = client.agents.messages.stream(
-        talked.id, input="More?", stream_tokens=True, include_compaction_messages=True
+        agent_with_messages.id, input="More?", stream_tokens=True, include_compaction_messages=True
     )
     assert kinds(stream) == [
         "assistant_message",
@@ -212,26 +214,26 @@ def test_the_official_client_reads_a_stream_with_a_compaction(
 
 
 def test_a_thread_is_made_smaller_on_demand(
-    client: Letta, provider: ScriptedProvider, talked: "AgentState"
+    client: Letta, provider: ScriptedProvider, agent_with_messages: "AgentState"
 ) -> None:
     provider.script("They talked.")
-    done = client.agents.messages.compact(talked.id)
+    done = client.agents.messages.compact(agent_with_messages.id)
     assert (done.summary, done.num_messages_before, done.num_messages_after) == (
         "They talked.",
         5,
         2,
     )
-    assert len(in_context(client, talked.id)) == 2
-    again = client.agents.messages.compact(talked.id)
+    assert len(context_ids(client, agent_with_messages.id)) == 2
+    again = client.agents.messages.compact(agent_with_messages.id)
     assert (again.summary, again.num_messages_before, again.num_messages_after) == (
         "They talked.",
         2,
         2,
     )
-    (run,) = client.runs.list(agent_id=talked.id, limit=1).items
+    (run,) = client.runs.list(agent_id=agent_with_messages.id, limit=1).items
     assert run.metadata is not None
     assert run.metadata["run_type"] == "compaction"
-    assert_answers(client, provider, talked.id)
+    assert_answers(client, provider, agent_with_messages.id)
 
 
 def test_a_conversation_is_made_smaller_on_demand(
@@ -248,7 +250,7 @@ def test_a_conversation_is_made_smaller_on_demand(
     shows = client.conversations.retrieve(conversation.id).in_context_message_ids
     assert len(shows or ()) == 5
     # The agent's default thread is another one, and empty.
-    assert len(in_context(client, agent.id)) == 1
+    assert len(context_ids(client, agent.id)) == 1
 
 
 def test_compacting_an_empty_conversation_is_a_400(client: Letta, agent: "AgentState") -> None:
@@ -293,7 +295,7 @@ def test_calls_that_wait_for_a_person_stay_in_view(
     provider.script(Answer("I shout.", ToolCall("shout", {"text": "a"}, id="call_a")))
     client.agents.messages.create(agent.id, input="Shout")
 
-    provider.script("They met.", when=for_summary)
+    provider.script("They met.", when=asks_for_summary)
     done = client.agents.messages.compact(agent.id)
 
     assert (done.summary, done.num_messages_before, done.num_messages_after) == ("They met.", 5, 3)
@@ -307,23 +309,23 @@ def test_a_cancel_hangs_up_on_the_summariser_and_changes_nothing(
     client: Letta,
     http: httpx.Client,
     provider: ScriptedProvider,
-    talked: "AgentState",
+    agent_with_messages: "AgentState",
     model: str,
     pool: ThreadPoolExecutor,
     way: str,
 ) -> None:
     gate = Gate("never released")
-    before = in_context(client, talked.id)
-    provider.script(Answer("They ", gate, "talked."), when=for_summary)
+    before = context_ids(client, agent_with_messages.id)
+    provider.script(Answer("They ", gate, "talked."), when=asks_for_summary)
     if way == "send":
         provider.script(TOO_LONG[model.split("/", maxsplit=1)[0]])
-        path = f"/v1/agents/{talked.id}/messages/stream"
+        path = f"/v1/agents/{agent_with_messages.id}/messages/stream"
         waiting: Any = pool.submit(read, http, path, input="And now?", stream_tokens=True)
     else:
-        waiting = pool.submit(client.agents.messages.compact, talked.id)
+        waiting = pool.submit(client.agents.messages.compact, agent_with_messages.id)
     gate.reached.block()
 
-    (run_id,) = client.agents.messages.cancel(talked.id)
+    (run_id,) = client.agents.messages.cancel(agent_with_messages.id)
 
     (asked,) = summaries(provider)
     asked.finished.block()
@@ -333,12 +335,12 @@ def test_a_cancel_hangs_up_on_the_summariser_and_changes_nothing(
     else:
         with pytest.raises(ConflictError, match="nothing was changed"):
             waiting.result()
-    assert in_context(client, talked.id) == before
+    assert context_ids(client, agent_with_messages.id) == before
     run = client.runs.retrieve(run_id)
     assert (run.status, run.stop_reason) == ("cancelled", "cancelled")
     if way == "send":
         assert_cancelled(client, run_id)
-    assert_answers(client, provider, talked.id)
+    assert_answers(client, provider, agent_with_messages.id)
 
 
 def test_a_system_prompt_that_does_not_fit_has_its_own_stop_reason(
@@ -363,26 +365,26 @@ def test_a_system_prompt_that_does_not_fit_has_its_own_stop_reason(
 
 
 def test_a_summariser_that_is_not_to_be_had_is_replaced_by_the_agents_own_model(
-    client: Letta, provider: ScriptedProvider, talked: "AgentState", model: str
+    client: Letta, provider: ScriptedProvider, agent_with_messages: "AgentState", model: str
 ) -> None:
-    provider.script(HttpError(404, "no such model"), "They talked.", when=for_summary)
+    provider.script(HttpError(404, "no such model"), "They talked.", when=asks_for_summary)
 
-    done = client.agents.messages.compact(talked.id)
+    done = client.agents.messages.compact(agent_with_messages.id)
 
     assert done.summary == "They talked."
     wire, name = model.split("/")
     assert [asked.model for asked in summaries(provider)] == [SUMMARISERS[wire], name]
 
 
-def test_a_summariser_that_fails_is_told_to_whoever_asked(
-    client: Letta, provider: ScriptedProvider, talked: "AgentState"
+def test_a_summariser_that_fails_is_reported_to_the_caller(
+    client: Letta, provider: ScriptedProvider, agent_with_messages: "AgentState"
 ) -> None:
-    before = in_context(client, talked.id)
+    before = context_ids(client, agent_with_messages.id)
     provider.respond_with(lambda _: HttpError(429, "TEST: slow"))
 
     with pytest.raises(APIStatusError) as caught:
-        client.agents.messages.compact(talked.id)
+        client.agents.messages.compact(agent_with_messages.id)
 
     assert caught.value.status_code == 429
     assert "TEST: slow" in str(caught.value)
-    assert in_context(client, talked.id) == before
+    assert context_ids(client, agent_with_messages.id) == before

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 
-def said(client: Letta, conversation_id: str, **query: str) -> list[str]:
+def list_texts(client: Letta, conversation_id: str, **query: str) -> list[str]:
     rows = as_dicts(client.conversations.messages.list(conversation_id, order="asc", **query))  # type: ignore[arg-type]  # plain strings
     return [row["content"] for row in rows if row["message_type"] != "system_message"]
 
@@ -28,8 +28,8 @@ def test_a_conversation_lives_beside_the_agents_own_thread(
     stream = list(client.conversations.messages.create(made.id, input="One"))
     assert kinds(stream) == ["assistant_message", "stop_reason", "usage_statistics"]
     client.agents.messages.create(agent.id, input="Two")
-    assert said(client, made.id) == ["One", "To one."]
-    assert said(client, "default", agent_id=agent.id) == ["Two", "To two."]
+    assert list_texts(client, made.id) == ["One", "To one."]
+    assert list_texts(client, "default", agent_id=agent.id) == ["Two", "To two."]
     assert message_texts(client, agent.id) == ["One", "To one.", "Two", "To two."]
     found = client.conversations.retrieve(made.id)
     assert len(found.in_context_message_ids or []) == 3
@@ -63,7 +63,7 @@ def test_a_conversation_is_changed_forked_recompiled_and_deleted(
     assert (changed.summary, changed.archived) == ("Trains", True)
     assert client.conversations.list(agent_id=agent.id) == []
     fork = client.conversations.fork(made.id)
-    assert said(client, fork.id) == ["One", "To one."]
+    assert list_texts(client, fork.id) == ["One", "To one."]
     assert f"- CONVERSATION_ID: {fork.id}" in client.conversations.recompile(fork.id)
     with pytest.raises(ConflictError, match=f"No active runs to cancel for conversation {made.id}"):
         client.conversations.cancel(made.id)
@@ -72,7 +72,7 @@ def test_a_conversation_is_changed_forked_recompiled_and_deleted(
         client.conversations.retrieve(made.id)
     with pytest.raises(NotFoundError):
         client.conversations.delete(made.id)
-    assert said(client, fork.id) == ["One", "To one."]
+    assert list_texts(client, fork.id) == ["One", "To one."]
 
 
 def test_a_background_send_is_resumed_and_never_done_twice(

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 NOWHERE = "00000000-0000-4000-8000-000000000000"
 
 
-def test_a_malformed_id_in_the_path_is_told_in_the_form_of_v1(http: httpx.Client) -> None:
+def test_a_malformed_id_in_the_path_is_reported_in_the_form_of_v1(http: httpx.Client) -> None:
     answer = http.get("/v1/agents/nope")
 
     assert answer.status_code == 422

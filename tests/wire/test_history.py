@@ -50,7 +50,7 @@ def test_a_new_agent_has_one_message_to_begin_a_cursor_with(
 
 
 @pytest.mark.parametrize("order", ["asc", "desc"])
-def test_the_history_is_told_oldest_first_in_either_order(
+def test_the_history_is_listed_oldest_first_in_either_order(
     client: Letta, talker: str, order: Any
 ) -> None:
     assert texts(client, talker, order=order) == ALL

@@ -135,7 +135,7 @@ def gardener(make_agent: "MakeAgent") -> AgentState:
 def test_blocks_come_change_and_go_by_one_tool(
     client: Letta, provider: ScriptedProvider, gardener: AgentState
 ) -> None:
-    def do(**arguments: Any) -> str:
+    def call_memory_tool(**arguments: Any) -> str:
         status, text = result_of(client, provider, gardener, "memory", **arguments)
         assert status == "success", text
         return text
@@ -143,17 +143,21 @@ def test_blocks_come_change_and_go_by_one_tool(
     def blocks() -> dict[str, str]:
         return {str(b.label): b.value for b in client.agents.blocks.list(gardener.id).items}
 
-    do(command="create", path="/memories/plan", file_text="One.", description="What to do.")
-    do(command="insert", path="/memories/plan", insert_text="Two.")
-    do(command="insert", path="/memories/plan", insert_text="Zero.", insert_line=0)
-    do(command="str_replace", path="/memories/plan", old_string="Two.", new_string="2.")
+    call_memory_tool(
+        command="create", path="/memories/plan", file_text="One.", description="What to do."
+    )
+    call_memory_tool(command="insert", path="/memories/plan", insert_text="Two.")
+    call_memory_tool(command="insert", path="/memories/plan", insert_text="Zero.", insert_line=0)
+    call_memory_tool(
+        command="str_replace", path="/memories/plan", old_string="Two.", new_string="2."
+    )
     assert blocks()["plan"] == "Zero.\nOne.\n2."
-    do(command="rename", old_path="/memories/plan", new_path="/memories/plan/today")
-    do(command="rename", path="/memories/plan/today", description="Only today.")
+    call_memory_tool(command="rename", old_path="/memories/plan", new_path="/memories/plan/today")
+    call_memory_tool(command="rename", path="/memories/plan/today", description="Only today.")
     block = client.agents.blocks.retrieve("plan/today", agent_id=gardener.id)
     assert (block.value, block.description) == ("Zero.\nOne.\n2.", "Only today.")
     assert "plan" not in blocks()
-    do(command="delete", path="/memories/plan/today")
+    call_memory_tool(command="delete", path="/memories/plan/today")
     assert set(blocks()) == {"human", "law"}
 
 
@@ -200,14 +204,14 @@ def test_a_patch_changes_several_places_of_a_block(
 def test_a_search_keeps_to_its_dates(
     client: Letta, provider: ScriptedProvider, rememberer: AgentState
 ) -> None:
-    def found(**arguments: Any) -> tuple[str, str]:
+    def search(**arguments: Any) -> tuple[str, str]:
         return result_of(client, provider, rememberer, "conversation_search", **arguments)
 
     client.agents.messages.create(rememberer.id, input="The word is swordfish.")
-    status, text = found(query="swordfish", start_date="2020-01-01")
+    status, text = search(query="swordfish", start_date="2020-01-01")
     assert (status, "swordfish" in text, "ago" in text) == ("success", True, True)
-    assert "No results" in found(query="swordfish", end_date="2020-01-01")[1]
-    assert found(query="swordfish", end_date="soon")[0] == "error"
+    assert "No results" in search(query="swordfish", end_date="2020-01-01")[1]
+    assert search(query="swordfish", end_date="soon")[0] == "error"
 
 
 def test_a_conversation_remembers_in_blocks_of_its_own(

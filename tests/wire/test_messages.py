@@ -276,7 +276,7 @@ def test_a_caller_who_leaves_does_not_end_the_run(
         )
         caller = HTTPConnection(client.base_url.host, client.base_url.port)
         caller.request("POST", f"/v1/agents/{agent.id}/messages", body=b'{"input": "Wait"}')
-        with door.holding_tool():
+        with door.wait_for_tool():
             caller.close()
 
     eventually(lambda: message_texts(client, agent.id), lambda texts: texts[-1:] == ["Done."])

@@ -182,7 +182,7 @@ def test_a_failure_after_a_tool_keeps_what_was_done(
     assert provider.requests[-1].refused is None
 
 
-def test_a_context_that_does_not_fit_is_told_as_such(
+def test_a_context_that_does_not_fit_is_reported_as_such(
     client: Letta, provider: ScriptedProvider, make_agent: "MakeAgent", model: str
 ) -> None:
     agent = make_agent()
@@ -201,7 +201,7 @@ def test_a_context_that_does_not_fit_is_told_as_such(
     assert caught.value.response.json()["detail"].startswith("CONTEXT_WINDOW_EXCEEDED: ")
 
 
-def test_the_key_of_the_provider_is_never_told(
+def test_the_key_of_the_provider_is_never_shown(
     client: Letta, provider: ScriptedProvider, make_agent: "MakeAgent", model: str
 ) -> None:
     agent = make_agent()
@@ -251,7 +251,7 @@ WAIT_SECONDS = 30
     ],
 )
 @pytest.mark.parametrize("background", [False, True], ids=["foreground", "background"])
-def test_a_failure_before_the_first_token_is_told_and_on_record(
+def test_a_failure_before_the_first_token_is_reported_and_stored(
     client: Letta,
     http: httpx.Client,
     provider: ScriptedProvider,
@@ -289,7 +289,7 @@ def test_a_failure_before_the_first_token_is_told_and_on_record(
 
 @pytest.mark.both_databases
 @pytest.mark.wire(56, 57)
-def test_what_is_nobodys_fault_but_the_loops_is_an_internal_error(
+def test_a_bug_of_the_agent_loop_is_an_internal_error(
     client: Letta,
     http: httpx.Client,
     provider: ScriptedProvider,

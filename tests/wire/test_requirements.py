@@ -38,7 +38,7 @@ def pending_numbers() -> list[int]:
     return [number for numbers in pending().values() for number in numbers]
 
 
-def cited_in(source: str) -> Iterator[int]:
+def find_citations(source: str) -> Iterator[int]:
     for node in ast.walk(parse(source)):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.wire":
             for argument in node.args:
@@ -48,10 +48,10 @@ def cited_in(source: str) -> Iterator[int]:
                 yield number
 
 
-def cited() -> dict[int, set[str]]:
+def cited_requirements() -> dict[int, set[str]]:
     places: dict[int, set[str]] = {}
     for file in sorted((ROOT / "tests").rglob("test_*.py")):
-        for number in cited_in(file.read_text(encoding="utf-8")):
+        for number in find_citations(file.read_text(encoding="utf-8")):
             places.setdefault(number, set()).add(str(file.relative_to(ROOT)))
     return places
 
@@ -63,17 +63,21 @@ def test_the_conformance_lines_are_numbered_without_gaps() -> None:
 
 
 def test_every_conformance_line_is_shown_by_a_test_or_pending() -> None:
-    assert set(conformance_lines()) - cited().keys() - set(pending_numbers()) == set()
+    assert set(conformance_lines()) - cited_requirements().keys() - set(pending_numbers()) == set()
 
 
 def test_only_lines_that_exist_are_cited_or_pending() -> None:
-    assert (cited().keys() | set(pending_numbers())) - set(conformance_lines()) == set()
+    assert (cited_requirements().keys() | set(pending_numbers())) - set(
+        conformance_lines()
+    ) == set()
 
 
 def test_a_line_that_a_test_shows_is_no_longer_pending() -> None:
     waiting = set(pending_numbers())
 
-    assert {number: places for number, places in cited().items() if number in waiting} == {}
+    assert {
+        number: places for number, places in cited_requirements().items() if number in waiting
+    } == {}
 
 
 def test_a_pending_line_waits_for_exactly_one_known_capability() -> None:
@@ -94,9 +98,9 @@ class TestB:
     def test_c(self, x: int) -> None: ...
 """
 
-    assert sorted(cited_in(source)) == [1, 2, 3, 4]
+    assert sorted(find_citations(source)) == [1, 2, 3, 4]
 
 
 def test_a_citation_that_is_not_a_plain_number_is_refused() -> None:
     with pytest.raises(ValueError, match="malformed"):
-        list(cited_in("pytest.mark.wire(*range(3))"))
+        list(find_citations("pytest.mark.wire(*range(3))"))

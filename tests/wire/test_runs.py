@@ -297,19 +297,19 @@ def test_runs_are_filtered(
         client.agents.messages.create(agent.id, input="Fail")
     failed, good = client.runs.list(agent_id=agent.id).items
 
-    def found(**query: object) -> list[str]:
+    def list_ids(**query: object) -> list[str]:
         return [run.id for run in client.runs.list(agent_id=agent.id, **query).items]  # type: ignore[arg-type]  # one name, many filters
 
-    assert found(statuses=["failed"]) == [failed.id]
-    assert found(statuses=["failed", "completed"]) == [failed.id, good.id]
-    assert found(stop_reason="end_turn") == [good.id]
-    assert found(background=True) == []
-    assert found(background=False) == [failed.id, good.id]
-    assert found(active=True) == []
+    assert list_ids(statuses=["failed"]) == [failed.id]
+    assert list_ids(statuses=["failed", "completed"]) == [failed.id, good.id]
+    assert list_ids(stop_reason="end_turn") == [good.id]
+    assert list_ids(background=True) == []
+    assert list_ids(background=False) == [failed.id, good.id]
+    assert list_ids(active=True) == []
     with pytest.raises(BadRequestError):
-        found(statuses=["tired"])
+        list_ids(statuses=["tired"])
     with pytest.raises(UnprocessableEntityError):
-        found(stop_reason="tired")
+        list_ids(stop_reason="tired")
 
 
 @pytest.mark.both_databases
@@ -326,23 +326,23 @@ def test_the_client_asks_for_runs_by_anything(
     list(client.conversations.messages.create(conversation.id, input="Go"))
     spoken, plain, shouted = client.runs.list(agent_id=agent.id).items
 
-    def found(order: str = "asc", **query: object) -> list[str]:
+    def list_ids(order: str = "asc", **query: object) -> list[str]:
         """Follows all pages as the client does."""
         pages = client.runs.list(agent_id=agent.id, limit=1, order=order, extra_query=query)  # type: ignore[arg-type]  # one of two words
         return [run.id for run in pages]
 
-    assert found() == [shouted.id, plain.id, spoken.id]
-    assert found(order="desc") == [spoken.id, plain.id, shouted.id]
-    assert found(tools_used=[tool.id]) == [shouted.id]
-    assert found(step_count=1) == [plain.id, spoken.id]
-    assert found(step_count=1, project_id="project-7", background=False) == [plain.id, spoken.id]
-    assert found(project_id="project-7", tools_used=[tool.id], step_count=1) == []
-    assert found(conversation_id=conversation.id, duration_percentile=0) == [spoken.id]
-    assert found(start_date=str(plain.created_at), end_date=str(plain.created_at)) == [plain.id]
+    assert list_ids() == [shouted.id, plain.id, spoken.id]
+    assert list_ids(order="desc") == [spoken.id, plain.id, shouted.id]
+    assert list_ids(tools_used=[tool.id]) == [shouted.id]
+    assert list_ids(step_count=1) == [plain.id, spoken.id]
+    assert list_ids(step_count=1, project_id="project-7", background=False) == [plain.id, spoken.id]
+    assert list_ids(project_id="project-7", tools_used=[tool.id], step_count=1) == []
+    assert list_ids(conversation_id=conversation.id, duration_percentile=0) == [spoken.id]
+    assert list_ids(start_date=str(plain.created_at), end_date=str(plain.created_at)) == [plain.id]
     by_duration = sorted(
         (spoken, plain, shouted), key=lambda run: (run.total_duration_ns or 0, run.id)
     )
-    assert found(order_by="duration") == [run.id for run in by_duration]
+    assert list_ids(order_by="duration") == [run.id for run in by_duration]
 
 
 @pytest.mark.both_databases

@@ -20,7 +20,7 @@ from tests.support.stream_items import (
     IGNORE_DEPRECATION,
     assert_ended,
     kinds_in_turn,
-    places,
+    message_keys,
     read,
     read_until,
     seq_ids,
@@ -96,7 +96,7 @@ def test_a_stream_tells_the_steps_then_once_why_it_stopped_then_the_usage(
     assert (usage["prompt_tokens"], usage["completion_tokens"]) == (300, 27)
     assert usage["step_count"] == 2
     # The streamed messages equal the listed ones; only background streams have numbers.
-    assert places(messages) == places(history(client, shouter.id)[1:])
+    assert message_keys(messages) == message_keys(history(client, shouter.id)[1:])
     nothing = [None] * len(messages)
     assert seq_ids(items) == (list(range(1, len(messages) + 1)) if background else nothing)
     (run,) = client.runs.list(agent_id=shouter.id).items
@@ -174,7 +174,7 @@ def test_calls_are_told_apart_by_whether_a_person_must_allow_them(
     first = next(i for i in items if i["message_type"] == "approval_request_message")
     assert (first["tool_call"]["name"], first["tool_call"]["tool_call_id"]) == ("shout", "call_1")
     assert first["otid"] == first["id"]
-    assert places(items) == places(history(client, agent.id)[1:])
+    assert message_keys(items) == message_keys(history(client, agent.id)[1:])
 
 
 def test_a_send_may_be_turned_into_a_stream(

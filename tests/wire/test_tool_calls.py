@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 
-def returned_to_the_model(provider: ScriptedProvider) -> list[str]:
+def results_in_last_request(provider: ScriptedProvider) -> list[str]:
     """The tool results in the last request, on either wire."""
     texts = []
     for message in provider.requests[-1].messages:
@@ -58,7 +58,7 @@ def test_a_tool_call_is_run_and_its_result_goes_back_to_the_model(
     assert result["tool_returns"][0]["tool_return"] == "HEY!"
     assert answer["content"] == "It said HEY!"
     assert provider.requests[0].tool_names == ["shout"]
-    assert "HEY!" in returned_to_the_model(provider)[0]
+    assert "HEY!" in results_in_last_request(provider)[0]
 
 
 def test_several_calls_at_once_come_back_in_their_order(
@@ -128,7 +128,7 @@ def test_an_error_of_a_tool_goes_back_to_the_model_and_the_run_goes_on(
     assert result["status"] == "error"
     assert result["tool_return"] == "Error executing function explode: ValueError: bad luck"
     assert result["stdout"] == ["about to explode"]
-    assert "bad luck" in returned_to_the_model(provider)[0]
+    assert "bad luck" in results_in_last_request(provider)[0]
     assert answer["content"] == "It failed."
     assert as_dict(reply.stop_reason)["stop_reason"] == "end_turn"
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def ruled(make_agent: "MakeAgent", make_tool: "MakeTool") -> Any:
+def make_ruled_agent(make_agent: "MakeAgent", make_tool: "MakeTool") -> Any:
     """An agent with four tools and the rules that the test gives."""
 
     def make(*rules: dict[str, Any]) -> AgentState:
@@ -49,9 +49,9 @@ def results(reply: Any) -> list[tuple[str, str]]:
 
 @pytest.mark.wire(144)
 def test_run_first_offers_only_its_tool_and_forces_the_call(
-    client: Letta, provider: ScriptedProvider, ruled: Any, model: str
+    client: Letta, provider: ScriptedProvider, make_ruled_agent: Any, model: str
 ) -> None:
-    agent = ruled({"type": "run_first", "tool_name": "shout"})
+    agent = make_ruled_agent({"type": "run_first", "tool_name": "shout"})
     provider.script(call("shout", text="first"), "Then this.")
 
     reply = client.agents.messages.create(agent.id, input="Go")
@@ -66,9 +66,9 @@ def test_run_first_offers_only_its_tool_and_forces_the_call(
 
 @pytest.mark.wire(144)
 def test_a_tool_that_is_not_allowed_now_is_refused_and_the_loop_goes_on(
-    client: Letta, provider: ScriptedProvider, ruled: Any, model: str
+    client: Letta, provider: ScriptedProvider, make_ruled_agent: Any, model: str
 ) -> None:
-    agent = ruled({"type": "run_first", "tool_name": "shout"})
+    agent = make_ruled_agent({"type": "run_first", "tool_name": "shout"})
     provider.script(call("whisper", text="no"), call("shout", text="yes"), "Well.")
 
     reply = client.agents.messages.create(agent.id, input="Go")
@@ -81,9 +81,9 @@ def test_a_tool_that_is_not_allowed_now_is_refused_and_the_loop_goes_on(
 
 @pytest.mark.wire(144)
 def test_exit_loop_ends_the_turn_with_tool_rule(
-    client: Letta, provider: ScriptedProvider, ruled: Any, model: str
+    client: Letta, provider: ScriptedProvider, make_ruled_agent: Any, model: str
 ) -> None:
-    agent = ruled({"type": "exit_loop", "tool_name": "shout"})
+    agent = make_ruled_agent({"type": "exit_loop", "tool_name": "shout"})
     provider.script(call("whisper", text="A"), call("shout", text="b"))
 
     reply = client.agents.messages.create(agent.id, input="Go")
@@ -97,9 +97,9 @@ def test_exit_loop_ends_the_turn_with_tool_rule(
 
 @pytest.mark.wire(144)
 def test_required_before_exit_keeps_the_loop_going_unseen_by_the_caller(
-    client: Letta, provider: ScriptedProvider, ruled: Any, model: str
+    client: Letta, provider: ScriptedProvider, make_ruled_agent: Any, model: str
 ) -> None:
-    agent = ruled({"type": "required_before_exit", "tool_name": "shout"})
+    agent = make_ruled_agent({"type": "required_before_exit", "tool_name": "shout"})
     provider.script("I am done.", call("shout", text="b"), "Now I am.")
 
     reply = client.agents.messages.create(agent.id, input="Go")
@@ -111,9 +111,11 @@ def test_required_before_exit_keeps_the_loop_going_unseen_by_the_caller(
 
 
 def test_max_count_per_step_counts_each_call_once(
-    client: Letta, provider: ScriptedProvider, ruled: Any, model: str
+    client: Letta, provider: ScriptedProvider, make_ruled_agent: Any, model: str
 ) -> None:
-    agent = ruled({"type": "max_count_per_step", "tool_name": "shout", "max_count_limit": 2})
+    agent = make_ruled_agent(
+        {"type": "max_count_per_step", "tool_name": "shout", "max_count_limit": 2}
+    )
     provider.script(call("shout", text="a"), call("shout", text="b"), "Enough.")
 
     client.agents.messages.create(agent.id, input="Go")
@@ -127,9 +129,11 @@ def test_max_count_per_step_counts_each_call_once(
 
 @pytest.mark.wire(144)
 def test_constrain_child_tools_offers_only_the_children_next(
-    client: Letta, provider: ScriptedProvider, ruled: Any, model: str
+    client: Letta, provider: ScriptedProvider, make_ruled_agent: Any, model: str
 ) -> None:
-    agent = ruled({"type": "constrain_child_tools", "tool_name": "shout", "children": ["whisper"]})
+    agent = make_ruled_agent(
+        {"type": "constrain_child_tools", "tool_name": "shout", "children": ["whisper"]}
+    )
     provider.script(call("shout", text="a"), call("whisper", text="B"), "Done.")
 
     client.agents.messages.create(agent.id, input="Go")
@@ -142,9 +146,11 @@ def test_constrain_child_tools_offers_only_the_children_next(
 
 
 def test_parent_last_tool_offers_the_children_only_after_the_parent(
-    client: Letta, provider: ScriptedProvider, ruled: Any, model: str
+    client: Letta, provider: ScriptedProvider, make_ruled_agent: Any, model: str
 ) -> None:
-    agent = ruled({"type": "parent_last_tool", "tool_name": "shout", "children": ["whisper"]})
+    agent = make_ruled_agent(
+        {"type": "parent_last_tool", "tool_name": "shout", "children": ["whisper"]}
+    )
     provider.script(call("shout", text="a"), call("whisper", text="B"), "Done.")
 
     client.agents.messages.create(agent.id, input="Go")
@@ -159,9 +165,14 @@ def test_parent_last_tool_offers_the_children_only_after_the_parent(
     ("answer", "next_tool"), [("loud", "shout"), ("soft", "whisper"), ("else", "add")]
 )
 def test_conditional_lets_the_output_choose_the_next_tool(
-    client: Letta, provider: ScriptedProvider, ruled: Any, model: str, answer: str, next_tool: str
+    client: Letta,
+    provider: ScriptedProvider,
+    make_ruled_agent: Any,
+    model: str,
+    answer: str,
+    next_tool: str,
 ) -> None:
-    agent = ruled(
+    agent = make_ruled_agent(
         {
             "type": "conditional",
             "tool_name": "pick",
@@ -179,9 +190,9 @@ def test_conditional_lets_the_output_choose_the_next_tool(
 
 
 def test_prefilled_arguments_win_over_the_models(
-    client: Letta, provider: ScriptedProvider, ruled: Any, model: str
+    client: Letta, provider: ScriptedProvider, make_ruled_agent: Any, model: str
 ) -> None:
-    agent = ruled(
+    agent = make_ruled_agent(
         {"type": "run_first", "tool_name": "shout", "args": {"text": "as told"}},
         {
             "type": "constrain_child_tools",
@@ -198,9 +209,9 @@ def test_prefilled_arguments_win_over_the_models(
 
 
 def test_prefilled_arguments_that_the_tool_does_not_take_end_the_run(
-    client: Letta, provider: ScriptedProvider, ruled: Any, model: str
+    client: Letta, provider: ScriptedProvider, make_ruled_agent: Any, model: str
 ) -> None:
-    agent = ruled({"type": "run_first", "tool_name": "shout", "args": {"volume": 11}})
+    agent = make_ruled_agent({"type": "run_first", "tool_name": "shout", "args": {"volume": 11}})
     provider.script(call("shout", text="hi"))
 
     reply = client.agents.messages.create(agent.id, input="Go")
@@ -214,9 +225,9 @@ def test_prefilled_arguments_that_the_tool_does_not_take_end_the_run(
 
 
 def test_rules_are_described_to_the_model(
-    client: Letta, provider: ScriptedProvider, ruled: Any
+    client: Letta, provider: ScriptedProvider, make_ruled_agent: Any
 ) -> None:
-    agent = ruled({"type": "exit_loop", "tool_name": "shout"})
+    agent = make_ruled_agent({"type": "exit_loop", "tool_name": "shout"})
     client.agents.recompile(agent.id)
     client.agents.messages.create(agent.id, input="Go")
 
@@ -224,9 +235,9 @@ def test_rules_are_described_to_the_model(
 
 
 def test_the_calls_of_a_rule_bound_agent_are_asked_for_one_by_one(
-    client: Letta, provider: ScriptedProvider, ruled: Any, model: str
+    client: Letta, provider: ScriptedProvider, make_ruled_agent: Any, model: str
 ) -> None:
-    agent = ruled({"type": "exit_loop", "tool_name": "pick"})
+    agent = make_ruled_agent({"type": "exit_loop", "tool_name": "pick"})
     client.agents.update(agent.id, parallel_tool_calls=True)
     provider.script(
         Answer(ToolCall("shout", {"text": "a"}), ToolCall("shout", {"text": "b"})), "Done."

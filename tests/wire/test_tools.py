@@ -110,19 +110,19 @@ def test_tools_are_listed_by_each_filter(
     one = make_tool(ADD.replace("def add", f"def {mark}_one"))
     two = make_tool(ADD.replace("def add", f"def {mark}_two"))
 
-    def found(**query: Any) -> list[str]:
+    def list_names(**query: Any) -> list[str]:
         return [tool.id for tool in client.tools.list(**query).items]
 
-    assert found(search=mark) == [two.id, one.id]
-    assert found(search=mark, order="asc") == [one.id, two.id]
-    assert found(name=f"{mark}_one") == [one.id]
-    assert found(names=[f"{mark}_one", f"{mark}_two", "nothing"]) == [two.id, one.id]
-    assert found(tool_ids=[two.id]) == [two.id]
-    assert found(search=mark, tool_types=["custom"]) == [two.id, one.id]
-    assert found(search=mark, exclude_tool_types=["custom"]) == []
-    assert found(search=mark, limit=1) == [two.id]
-    assert found(search=mark, after=two.id) == [one.id]
-    assert found(search=mark, before=one.id) == [two.id]
+    assert list_names(search=mark) == [two.id, one.id]
+    assert list_names(search=mark, order="asc") == [one.id, two.id]
+    assert list_names(name=f"{mark}_one") == [one.id]
+    assert list_names(names=[f"{mark}_one", f"{mark}_two", "nothing"]) == [two.id, one.id]
+    assert list_names(tool_ids=[two.id]) == [two.id]
+    assert list_names(search=mark, tool_types=["custom"]) == [two.id, one.id]
+    assert list_names(search=mark, exclude_tool_types=["custom"]) == []
+    assert list_names(search=mark, limit=1) == [two.id]
+    assert list_names(search=mark, after=two.id) == [one.id]
+    assert list_names(search=mark, before=one.id) == [two.id]
     builtin = client.tools.list(return_only_letta_tools=True, limit=100).items
     assert {"memory_insert", "conversation_search"} <= {tool.name for tool in builtin}
     assert "custom" not in {tool.tool_type for tool in builtin}
@@ -135,19 +135,19 @@ def test_tools_are_attached_and_detached(
     shout, whisper = make_tool(SHOUT), make_tool(WHISPER, default_requires_approval=True)
     agent = make_agent(tool_ids=[shout.id])
 
-    def attached() -> list[str]:
+    def list_attached() -> list[str]:
         return sorted(str(tool.name) for tool in client.agents.tools.list(agent.id).items)
 
     for _ in range(2):
         assert client.agents.tools.attach(whisper.id, agent_id=agent.id) is None
-    assert attached() == ["shout", "whisper"]
+    assert list_attached() == ["shout", "whisper"]
     rules = as_dicts(client.agents.retrieve(agent.id).tool_rules or [])
     assert [(rule["type"], rule["tool_name"]) for rule in rules] == [
         ("requires_approval", "whisper")
     ]
     for _ in range(2):
         assert client.agents.tools.detach(shout.id, agent_id=agent.id) is None
-    assert attached() == ["whisper"]
+    assert list_attached() == ["whisper"]
     with pytest.raises(NotFoundError):
         client.agents.tools.attach("tool-00000000-0000-4000-8000-000000000000", agent_id=agent.id)
 
@@ -240,13 +240,13 @@ def test_tools_are_found_by_their_words(client: Letta, make_tool: "MakeTool") ->
     best = make_tool(source.format(f"{mark}_sum", f"Sums up {mark}."), tags=[mark])
     other = make_tool(source.format("adds_up", f"Adds, for once {mark}, many other things up."))
 
-    def found(**query: Any) -> list[str]:
+    def search(**query: Any) -> list[str]:
         return [item.tool.id for item in client.tools.search(**query)]
 
-    assert found(query=mark) == [best.id, other.id]
-    assert found(query=mark, limit=1) == [best.id]
-    assert found(query=mark, tags=[mark]) == [best.id]
-    assert found(query=mark, tool_types=["letta_core"]) == []
-    assert found(query=f"{mark} {mark}zzz", search_mode="fts") == [best.id, other.id]
+    assert search(query=mark) == [best.id, other.id]
+    assert search(query=mark, limit=1) == [best.id]
+    assert search(query=mark, tags=[mark]) == [best.id]
+    assert search(query=mark, tool_types=["letta_core"]) == []
+    assert search(query=f"{mark} {mark}zzz", search_mode="fts") == [best.id, other.id]
     with pytest.raises(BadRequestError, match="search_mode"):
         client.tools.search(query=mark, search_mode="vector")

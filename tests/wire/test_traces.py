@@ -27,7 +27,7 @@ class Collector(ThreadingHTTPServer):
     """Collects what OpenTelemetry sends."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Taking)
+        super().__init__(("127.0.0.1", 0), _CollectorHandler)
         self.received: list[tuple[str, bytes]] = []
 
     @property
@@ -45,7 +45,7 @@ class Collector(ThreadingHTTPServer):
         ]
 
 
-class _Taking(BaseHTTPRequestHandler):
+class _CollectorHandler(BaseHTTPRequestHandler):
     server: Collector
 
     def do_POST(self) -> None:

@@ -12,7 +12,7 @@ from tests.support.server_process import ServerProcess
 from tests.support.stream_items import (
     assert_ended,
     kinds_in_turn,
-    places,
+    message_keys,
     seq_ids,
     text_of,
     without_dates,
@@ -84,7 +84,7 @@ def test_the_typescript_client_sends_streams_leaves_and_resumes(
         assert kinds_in_turn(told[mode]) == ["assistant_message", "stop_reason", "usage_statistics"]
         assert_ended(told[mode], "end_turn")
     assert text_of(told["tokens"]) == "1, 2, 3."
-    assert len(places(told["tokens"])) == 1
+    assert len(message_keys(told["tokens"])) == 1
 
     # A client that disconnected after two events gets the rest once; the run was not affected.
     assert seq_ids(told["begun"]) == [1, 2]

@@ -36,7 +36,7 @@ async def site(store: SqliteStore, clock: FakeClock) -> AsyncIterator[Site]:
 async def test_what_is_over_in_a_moment_is_not_noticed(
     site: Site, clock: FakeClock, fault: Scripted, error_type: str
 ) -> None:
-    agent_id = await site.agent(WIRES["chat"])
+    agent_id = await site.create_agent(WIRES["chat"])
     site.provider.script(fault, "Here I am.")
     sending = asyncio.create_task(as_json(site, agent_id))
     wait = await clock.wait_for_sleep()
@@ -54,14 +54,14 @@ async def test_what_is_over_in_a_moment_is_not_noticed(
     clock.advance(wait)
     report = await asyncio.wait_for(sending, WAIT_SECONDS)
     assert report.status == 200
-    assert await site.said(agent_id) == ["Hello?", "Here I am."]
+    assert await site.list_texts(agent_id) == ["Hello?", "Here I am."]
     (step,) = await site.get(f"/v1/runs/{run['id']}/steps")
     assert (step["status"], step["attempts"]) == ("success", [attempt])
     assert len(site.provider.requests) == 2
 
 
 async def test_every_wire_is_asked_again(site: Site, clock: FakeClock, model: str) -> None:
-    agent_id = await site.agent(model)
+    agent_id = await site.create_agent(model)
     site.provider.script(HttpError(529, "TEST: full"), "Here I am.")
     sending = asyncio.create_task(as_stream(site, agent_id))
     clock.advance(await clock.wait_for_sleep())
@@ -70,13 +70,13 @@ async def test_every_wire_is_asked_again(site: Site, clock: FakeClock, model: st
         "stop_reason",
         "usage_statistics",
     ]
-    assert await site.said(agent_id) == ["Hello?", "Here I am."]
+    assert await site.list_texts(agent_id) == ["Hello?", "Here I am."]
 
 
 async def test_a_provider_that_does_not_recover_is_asked_so_often_and_no_more(
     site: Site, clock: FakeClock
 ) -> None:
-    agent_id = await site.agent(WIRES["chat"])
+    agent_id = await site.create_agent(WIRES["chat"])
     site.provider.respond_with(lambda _: HttpError(503, "TEST: full"))
     sending = asyncio.create_task(as_json(site, agent_id))
     for number in (1, 2):

@@ -131,8 +131,10 @@ def assert_reported(report: FailureReport, fault: Fault) -> None:
 @pytest.mark.wire(57, 149)
 @on_one_site
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
-async def test_every_fault_is_told_on_every_way_and_harms_nothing(site: Site, fault: Fault) -> None:
-    agent_id = await site.agent(WIRES["chat"])
+async def test_every_fault_is_reported_on_every_way_and_harms_nothing(
+    site: Site, fault: Fault
+) -> None:
+    agent_id = await site.create_agent(WIRES["chat"])
     site.provider.respond_with(lambda _: fault.scripted)
     for send in PATHS:
         async with asyncio.timeout(10):
@@ -145,10 +147,10 @@ async def test_every_fault_is_told_on_every_way_and_harms_nothing(site: Site, fa
 @on_one_site
 @pytest.mark.parametrize("wire", ["responses", "anthropic", "google"])
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
-async def test_every_fault_is_told_on_every_wire_and_harms_nothing(
+async def test_every_fault_is_reported_on_every_wire_and_harms_nothing(
     site: Site, wire: str, fault: Fault
 ) -> None:
-    agent_id = await site.agent(WIRES[wire])
+    agent_id = await site.create_agent(WIRES[wire])
     # Each time: a connection that was kept open and is reset is replaced once, by the transport.
     site.provider.respond_with(lambda _: fault.scripted)
     async with asyncio.timeout(10):
@@ -160,12 +162,12 @@ async def test_every_fault_is_told_on_every_wire_and_harms_nothing(
 
 async def assert_unharmed(site: Site, agent_id: str) -> None:
     """Nothing of the failed runs is in the history, and the next message works."""
-    assert await site.said(agent_id) == []
+    assert await site.list_texts(agent_id) == []
     site.provider.respond_with(None)
     site.provider.script("Here I am.")
     answer = await site.http.post(f"/v1/agents/{agent_id}/messages", json={"input": "And now?"})
     assert answer.status_code == 200, answer.text
-    assert await site.said(agent_id) == ["And now?", "Here I am."]
+    assert await site.list_texts(agent_id) == ["And now?", "Here I am."]
     assert site.provider.requests[-1].refused is None
 
 
@@ -175,7 +177,7 @@ async def test_failures_are_on_record_in_every_database(any_store: SqlStore, nam
     fault = FAULTS[name]
     silence_seconds = SILENCE_SECONDS if fault.is_silence else LONG_SILENCE_SECONDS
     async with open_site(any_store, silence_seconds=silence_seconds) as site:
-        agent_id = await site.agent(WIRES["chat"])
+        agent_id = await site.create_agent(WIRES["chat"])
         site.provider.respond_with(lambda _: fault.scripted)
         for send in PATHS:
             report = await send(site, agent_id)
@@ -184,16 +186,16 @@ async def test_failures_are_on_record_in_every_database(any_store: SqlStore, nam
 
 
 @pytest.mark.wire(56, 57)
-async def test_what_is_nobodys_fault_but_ours_is_an_internal_error_on_every_way(
+async def test_a_bug_of_the_server_is_an_internal_error_on_every_way(
     any_store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*_: object, **__: object) -> None:
+    def raise_error(*_: object, **__: object) -> None:
         raise RuntimeError("TEST: a bug")
 
-    monkeypatch.setattr("holdfast.adapters.models.pydantic_ai.bridge.to_messages", broken)
+    monkeypatch.setattr("holdfast.adapters.models.pydantic_ai.bridge.to_messages", raise_error)
     bug = Fault(Answer(), 500, "internal_error", "TEST: a bug", "error")
     async with open_site(any_store) as site:
-        agent_id = await site.agent(WIRES["chat"])
+        agent_id = await site.create_agent(WIRES["chat"])
         for send in PATHS:
             report = await send(site, agent_id)
             assert_reported(report, bug)

@@ -30,7 +30,7 @@ async def test_a_key_that_the_provider_repeats_is_shown_nowhere(
     site: Site, wire: str, echo: Scripted, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="holdfast")
-    agent_id = await site.agent(WIRES[wire])
+    agent_id = await site.create_agent(WIRES[wire])
     site.provider.respond_with(lambda _: echo)
     for send in PATHS if wire == "chat" else PATHS[:2]:
         report = await send(site, agent_id)
@@ -53,8 +53,8 @@ async def test_a_key_that_the_provider_repeats_is_shown_nowhere(
     assert KEY not in caplog.text
 
 
-async def test_the_rest_of_the_providers_words_is_told(site: Site) -> None:
-    agent_id = await site.agent(WIRES["chat"])
+async def test_the_rest_of_the_providers_message_is_shown(site: Site) -> None:
+    agent_id = await site.create_agent(WIRES["chat"])
     site.provider.respond_with(lambda _: ECHOES["refused"])
     answer = await site.http.post(f"/v1/agents/{agent_id}/messages", json={"input": "Hello?"})
     assert answer.json()["error"]["detail"] == "Incorrect API key provided: [key hidden]."

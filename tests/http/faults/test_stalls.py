@@ -32,15 +32,15 @@ async def test_a_provider_that_gets_no_further_is_hung_up_on_and_its_words_are_k
     heard = asyncio.Event()
     moved = EffectProgress.record_progress
 
-    def noted(progress: EffectProgress, quiet_seconds: float = 0.0) -> None:
+    def record_progress(progress: EffectProgress, quiet_seconds: float = 0.0) -> None:
         moved(progress, quiet_seconds)
         if progress.answer.content() == (Text("I was about to"),):
             heard.set()
 
-    monkeypatch.setattr(EffectProgress, "record_progress", noted)
+    monkeypatch.setattr(EffectProgress, "record_progress", record_progress)
     clock, gate = FakeClock(), Gate("nothing more")
     async with open_site(store, clock=clock, silence_seconds=60) as site:
-        agent_id = await site.agent(WIRES["chat"])
+        agent_id = await site.create_agent(WIRES["chat"])
         site.provider.script(Answer("I was about to", gate), "Here I am.")
         sending = asyncio.create_task(send(site, agent_id))
         await asyncio.wait_for(heard.wait(), WAIT_SECONDS)
@@ -58,7 +58,7 @@ async def test_a_provider_that_gets_no_further_is_hung_up_on_and_its_words_are_k
         await request.finished.wait(WAIT_SECONDS)
         assert request.closed_early
 
-        assert await site.said(agent_id) == ["Hello?", "I was about to"]
+        assert await site.list_texts(agent_id) == ["Hello?", "I was about to"]
         answer = await site.http.post(f"/v1/agents/{agent_id}/messages", json={"input": "So?"})
         assert answer.status_code == 200, answer.text
-        assert await site.said(agent_id) == ["Hello?", "I was about to", "So?", "Here I am."]
+        assert await site.list_texts(agent_id) == ["Hello?", "I was about to", "So?", "Here I am."]

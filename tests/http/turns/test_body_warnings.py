@@ -118,7 +118,7 @@ async def test_a_name_that_is_repeated_is_short_and_cannot_break_the_header(
     assert len(json.loads(answer.headers[WARNINGS_HEADER])) == 2
 
 
-def _known_to_the_sdk() -> Iterator[tuple[str, str, type[BaseModel]]]:
+def _sdk_bodies() -> Iterator[tuple[str, str, type[BaseModel]]]:
     yield "agent_create_params", "AgentCreateParams", AgentCreate
     yield "agent_update_params", "AgentUpdateParams", AgentUpdate
     yield "block_create_params", "BlockCreateParams", BlockCreate
@@ -141,7 +141,7 @@ def _wire_names(params: type) -> Iterator[str]:
         yield next(filter(None, aliases), name)
 
 
-@pytest.mark.parametrize(("module", "name", "body"), [*_known_to_the_sdk()])
+@pytest.mark.parametrize(("module", "name", "body"), [*_sdk_bodies()])
 def test_no_field_of_the_sdk_is_taken_for_a_misspelling(
     module: str, name: str, body: type[BaseModel]
 ) -> None:

@@ -172,7 +172,7 @@ async def test_a_conversations_model_is_asked(
 
 
 @pytest.mark.usefixtures("roll_id")
-async def test_a_pause_is_told_plainly_and_holds_up_its_own_thread_only(
+async def test_a_pause_is_reported_and_blocks_its_own_thread_only(
     client: AsyncClient, agent_id: str, path: str, model: Any, say: Send
 ) -> None:
     wish = {"requires_approval": True}
@@ -229,24 +229,24 @@ async def test_a_running_conversation_can_be_cancelled_and_the_queue_with_it(
         first = asyncio.create_task(say(streaming=False))
         await model.asked.wait()
         second = asyncio.create_task(say(streaming=False))
-        while len(await _active(client, path)) < 2:
+        while len(await _list_active_runs(client, path)) < 2:
             pass
         done = (await client.post(f"{path}/cancel")).json()
         assert sorted(done.values()) == ["cancelled", "cancelled"]
         for task in (first, second):
             assert (await task).json()["stop_reason"]["stop_reason"] == "cancelled"
-    assert await _active(client, path) == []
+    assert await _list_active_runs(client, path) == []
     agent = (await client.get(f"/v1/agents/{agent_id}")).json()
     assert agent["last_stop_reason"] == "cancelled"
 
 
-async def _active(client: AsyncClient, path: str) -> list[dict[str, Any]]:
+async def _list_active_runs(client: AsyncClient, path: str) -> list[dict[str, Any]]:
     params: dict[str, Any] = {"conversation_id": path.rsplit("/", 1)[1], "active": True}
     found: list[dict[str, Any]] = (await client.get("/v1/runs/", params=params)).json()
     return found
 
 
-def background(otid: str, **options: Any) -> dict[str, Any]:
+def background_body(otid: str, **options: Any) -> dict[str, Any]:
     message = {"role": "user", "content": "hi", "otid": otid}
     return {"messages": [message], "background": True} | options
 
@@ -256,8 +256,8 @@ async def test_a_repeated_background_send_reads_the_run_that_it_started(
 ) -> None:
     model.says("Hello!")
     async with asyncio.timeout(WAIT_SECONDS):
-        at_once = await asyncio.gather(*(say(**background("mine")) for _ in range(4)))
-        later = await say(**background("mine"))
+        at_once = await asyncio.gather(*(say(**background_body("mine")) for _ in range(4)))
+        later = await say(**background_body("mine"))
     # Word for word: numbers and ids too.
     assert {answer.text for answer in at_once} == {later.text}
     assert items(later.text)[0]["seq_id"] == 1
@@ -271,13 +271,13 @@ async def test_only_background_sends_to_one_thread_are_known_again(
 ) -> None:
     direct = f"/v1/conversations/{agent_id}"
     sends: list[tuple[str, dict[str, Any]]] = [
-        (path, background("mine")),
-        (path, background("other")),
-        (path, background("mine", background=False)),
-        (path, background("mine", background=False, streaming=False)),
-        (direct, background("mine")),
-        (f"/v1/agents/{agent_id}", background("mine", streaming=True)),
-        (f"/v1/agents/{agent_id}", background("mine", streaming=True)),
+        (path, background_body("mine")),
+        (path, background_body("other")),
+        (path, background_body("mine", background=False)),
+        (path, background_body("mine", background=False, streaming=False)),
+        (direct, background_body("mine")),
+        (f"/v1/agents/{agent_id}", background_body("mine", streaming=True)),
+        (f"/v1/agents/{agent_id}", background_body("mine", streaming=True)),
         (path, {"background": True}),
         (path, {"background": True}),
     ]
@@ -286,7 +286,7 @@ async def test_only_background_sends_to_one_thread_are_known_again(
         assert (await say(to=to, **body)).status_code == 200
     assert len(model.questions) == len(sends)
     # The default thread, sent to as a conversation, knows its own again.
-    await say(to=direct, **background("mine"))
+    await say(to=direct, **background_body("mine"))
     assert len(model.questions) == len(sends)
 
 
@@ -294,21 +294,21 @@ async def test_a_stream_is_resumed_by_run_by_otid_or_as_the_newest(
     app: FastAPI, client: AsyncClient, agent_id: str, path: str, model: Any, say: Send
 ) -> None:
     model.says("Hello!")
-    first = await say(**background("first"))
+    first = await say(**background_body("first"))
     run = await run_of(client, agent_id=agent_id)
     numbered = [item for item in items(first.text) if item.get("seq_id")]
 
-    async def resumed(to: str = path, **body: Any) -> str:
+    async def resume(to: str = path, **body: Any) -> str:
         answer = await client.post(f"{to}/stream", json=body)
         assert answer.status_code == 200, answer.text
         return answer.text
 
-    assert await resumed(otid="first") == first.text
-    assert await resumed(run_id=run["id"]) == first.text
+    assert await resume(otid="first") == first.text
+    assert await resume(run_id=run["id"]) == first.text
     # A run is a run, whatever conversation it is asked for in.
-    assert await resumed(to=f"/v1/conversations/{agent_id}", run_id=run["id"]) == first.text
+    assert await resume(to=f"/v1/conversations/{agent_id}", run_id=run["id"]) == first.text
     after = numbered[0]["seq_id"]
-    assert items(await resumed(otid="first", starting_after=after)) == items(first.text)[1:]
+    assert items(await resume(otid="first", starting_after=after)) == items(first.text)[1:]
     # Ended: it is not active any more.
     assert (await client.post(f"{path}/stream", json={})).status_code == 400
 
@@ -316,7 +316,7 @@ async def test_a_stream_is_resumed_by_run_by_otid_or_as_the_newest(
     model.asked.clear()
     model.says("Still here.")
     async with asyncio.timeout(WAIT_SECONDS):
-        sending = asyncio.create_task(say(**background("second")))
+        sending = asyncio.create_task(say(**background_body("second")))
         await model.asked.wait()
         assert (await client.post(f"/v1/conversations/{agent_id}/stream")).status_code == 400
         async with StreamReader(app, f"{path}/stream", {}) as reader:

@@ -20,7 +20,7 @@ def types(messages: list[dict[str, Any]]) -> list[str]:
     return [message["message_type"] for message in messages]
 
 
-async def listed(client: AsyncClient, agent_id: str, **params: Any) -> list[dict[str, Any]]:
+async def list_messages(client: AsyncClient, agent_id: str, **params: Any) -> list[dict[str, Any]]:
     answer = await client.get(f"/v1/agents/{agent_id}/messages", params=params)
     assert answer.status_code == 200, answer.text
     found: list[dict[str, Any]] = answer.json()
@@ -61,13 +61,13 @@ async def test_a_filter_holds_for_the_answer_but_not_for_the_history(
     model.says(Thinking("hm"), "Hello!")
     reply = await send("hi", include_return_message_types=["assistant_message"])
     assert types(reply["messages"]) == ["assistant_message"]
-    assert types(await listed(client, agent_id)) == [
+    assert types(await list_messages(client, agent_id)) == [
         "system_message",
         "user_message",
         "reasoning_message",
         "assistant_message",
     ]
-    only = await listed(client, agent_id, include_return_message_types=["user_message"])
+    only = await list_messages(client, agent_id, include_return_message_types=["user_message"])
     assert types(only) == ["user_message"]
 
 
@@ -77,11 +77,11 @@ async def test_history_is_oldest_first_from_either_end(
     for text in ("one", "two", "three"):
         model.says(text.upper())
         await send(text)
-    everything = [message["id"] for message in await listed(client, agent_id)]
+    everything = [message["id"] for message in await list_messages(client, agent_id)]
     assert len(everything) == 7
 
     async def ids(**params: Any) -> list[str]:
-        return [message["id"] for message in await listed(client, agent_id, **params)]
+        return [message["id"] for message in await list_messages(client, agent_id, **params)]
 
     assert await ids(order="asc") == everything
     assert await ids(limit=2) == everything[-2:]
@@ -100,9 +100,9 @@ async def test_the_default_thread_is_the_whole_history_of_an_agent_without_conve
 ) -> None:
     model.says("Hello!")
     await send()
-    everything = await listed(client, agent_id)
-    assert await listed(client, agent_id, conversation_id="default") == everything
-    assert await listed(client, agent_id, conversation_id=f"conv-{uuid4()}") == []
+    everything = await list_messages(client, agent_id)
+    assert await list_messages(client, agent_id, conversation_id="default") == everything
+    assert await list_messages(client, agent_id, conversation_id=f"conv-{uuid4()}") == []
 
 
 async def test_an_unknown_cursor_is_not_found(client: AsyncClient, agent_id: str) -> None:
@@ -137,7 +137,7 @@ async def test_messages_of_all_agents_are_listed_oldest_first(
     ]
     first = (await client.get("/v1/messages/", params={"order": "asc", "limit": 1})).json()
     assert first == everywhere[:1]
-    assert len(await listed(client, other)) == 1
+    assert len(await list_messages(client, other)) == 1
 
 
 async def test_the_otid_of_the_sender_is_kept_and_may_come_twice(
@@ -146,7 +146,7 @@ async def test_the_otid_of_the_sender_is_kept_and_may_come_twice(
     for _ in range(2):
         model.says("Hello!")
         await send(messages=[{"role": "user", "content": "hi", "otid": "mine"}])
-    sent = [m for m in await listed(client, agent_id) if m["message_type"] == "user_message"]
+    sent = [m for m in await list_messages(client, agent_id) if m["message_type"] == "user_message"]
     assert [message["otid"] for message in sent] == ["mine", "mine"]
 
 
@@ -159,12 +159,12 @@ async def test_a_provider_failure_is_the_answer_and_leaves_the_history_alone(
     assert answer.status_code == 429
     assert answer.json()["error"]["type"] == "llm_rate_limit"
     assert answer.json()["error"]["detail"] == "slow down"
-    assert types(await listed(client, agent_id)) == ["system_message"]
+    assert types(await list_messages(client, agent_id)) == ["system_message"]
     model.says("Hello!")
     await send()
 
 
-async def test_a_send_whose_turn_comes_after_a_pause_is_told_what_is_pending(
+async def test_a_send_whose_turn_comes_after_a_pause_fails_with_what_is_pending(
     client: AsyncClient, agent_id: str, roll_id: str, model: Any, send: Send
 ) -> None:
     wish = {"requires_approval": True}
@@ -236,7 +236,7 @@ async def test_a_send_that_cannot_be_carried_out_leaves_nothing_behind(
     assert (await client.get("/v1/runs/")).json() == []
 
 
-async def test_an_agent_that_is_not_there_cannot_be_spoken_to(client: AsyncClient) -> None:
+async def test_a_message_to_an_unknown_agent_is_refused(client: AsyncClient) -> None:
     answer = await client.post(f"/v1/agents/{NOWHERE}/messages", json={"input": "hi"})
     assert answer.status_code == 404
     assert answer.json() == {"detail": "Agent not found"}

@@ -30,7 +30,7 @@ async def gallery() -> AsyncIterator[Receiver]:
         yield receiver
 
 
-def saying(url: str, count: int = 1) -> dict[str, Any]:
+def image_body(url: str, count: int = 1) -> dict[str, Any]:
     picture = {"type": "image", "source": {"type": "url", "url": url}}
     content = [{"type": "text", "text": "What is this?"}, *[picture] * count]
     return {"messages": [{"role": "user", "content": content}]}
@@ -43,7 +43,7 @@ async def test_the_model_sees_the_picture_and_the_history_keeps_it(
     model.says("A dot.")
 
     sent = await client.post(
-        f"/v1/agents/{agent_id}/messages", json=saying(f"{gallery.url}/dot.png")
+        f"/v1/agents/{agent_id}/messages", json=image_body(f"{gallery.url}/dot.png")
     )
 
     assert sent.status_code == 200, sent.text
@@ -72,7 +72,7 @@ async def test_a_conversation_takes_pictures_too(
 
     sent = await client.post(
         f"/v1/conversations/{thread['id']}/messages",
-        json=saying(gallery.url) | {"streaming": False},
+        json=image_body(gallery.url) | {"streaming": False},
     )
 
     assert sent.status_code == 200, sent.text
@@ -88,7 +88,7 @@ async def test_a_redirect_is_followed_as_far_as_a_caller_may_go(
     ]
     model.says("A dot.")
 
-    sent = await client.post(f"/v1/agents/{agent_id}/messages", json=saying(gallery.url))
+    sent = await client.post(f"/v1/agents/{agent_id}/messages", json=image_body(gallery.url))
 
     assert sent.status_code == 200, sent.text
     assert [heard.target for heard in gallery.all_requests] == ["/", "/there.gif"]
@@ -115,7 +115,7 @@ async def test_what_is_no_picture_is_refused_and_no_run_is_made(
 ) -> None:
     gallery.answers = [answer]
 
-    refused = await client.post(f"/v1/agents/{agent_id}/messages", json=saying(gallery.url))
+    refused = await client.post(f"/v1/agents/{agent_id}/messages", json=image_body(gallery.url))
 
     assert refused.status_code == 400
     assert says in refused.text
@@ -128,7 +128,7 @@ async def test_a_picture_that_is_too_large_is_not_read_to_its_end(
     monkeypatch.setattr(images, "MAX_IMAGE_BYTES", len(PNG) - 1)
     gallery.answers = [CannedResponse(200, {}, PNG)]
 
-    refused = await client.post(f"/v1/agents/{agent_id}/messages", json=saying(gallery.url))
+    refused = await client.post(f"/v1/agents/{agent_id}/messages", json=image_body(gallery.url))
 
     assert refused.status_code == 400
     assert "larger than" in refused.text
@@ -137,7 +137,7 @@ async def test_a_picture_that_is_too_large_is_not_read_to_its_end(
 async def test_too_many_pictures_are_refused_before_any_is_fetched(
     client: AsyncClient, agent_id: str, gallery: Receiver
 ) -> None:
-    body = saying(gallery.url, images.MAX_IMAGES + 1)
+    body = image_body(gallery.url, images.MAX_IMAGES + 1)
 
     refused = await client.post(f"/v1/agents/{agent_id}/messages", json=body)
 
@@ -152,7 +152,7 @@ async def test_the_pictures_of_a_request_have_one_limit_together(
     monkeypatch.setattr(images, "MAX_TOTAL_BYTES", 2 * len(PNG))
     gallery.answers = [CannedResponse(200, {}, PNG)] * 3
 
-    refused = await client.post(f"/v1/agents/{agent_id}/messages", json=saying(gallery.url, 3))
+    refused = await client.post(f"/v1/agents/{agent_id}/messages", json=image_body(gallery.url, 3))
 
     assert refused.status_code == 400
     assert "together" in refused.text
@@ -162,7 +162,10 @@ async def test_an_agent_may_begin_with_a_picture(
     client: AsyncClient, model: Any, gallery: Receiver
 ) -> None:
     gallery.answers = [CannedResponse(200, {}, PNG)]
-    body = {"model": "openai/gpt-x", "initial_message_sequence": saying(gallery.url)["messages"]}
+    body = {
+        "model": "openai/gpt-x",
+        "initial_message_sequence": image_body(gallery.url)["messages"],
+    }
 
     made = await client.post("/v1/agents/", json=body)
 
@@ -178,7 +181,7 @@ async def test_a_private_address_is_refused(
     client: AsyncClient, agent_id: str, gallery: Receiver
 ) -> None:
     for url in (f"http://127.0.0.2:{gallery.port}/", "http://10.0.0.1/x.png", "http://[::1]/"):
-        refused = await client.post(f"/v1/agents/{agent_id}/messages", json=saying(url))
+        refused = await client.post(f"/v1/agents/{agent_id}/messages", json=image_body(url))
         assert refused.status_code == 400
         assert "HOLDFAST_ALLOWED_PRIVATE_HOSTS" in refused.text
     assert gallery.all_requests == []

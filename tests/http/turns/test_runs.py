@@ -169,26 +169,29 @@ async def test_runs_are_found_by_status_reason_and_agent(
         model.says(text)
         await send(text)
 
-    async def asked(**params: Any) -> list[str]:
+    async def list_inputs(**params: Any) -> list[str]:
         return [run["input"][0]["content"] for run in await get(client, "runs/", **params)]
 
-    assert await asked() == ["three", "two", "one"]
-    assert await asked(ascending=True, order="desc") == ["one", "two", "three"]
-    assert await asked(order="asc") == ["one", "two", "three"]
-    assert await asked(limit=2) == ["three", "two"]
+    assert await list_inputs() == ["three", "two", "one"]
+    assert await list_inputs(ascending=True, order="desc") == ["one", "two", "three"]
+    assert await list_inputs(order="asc") == ["one", "two", "three"]
+    assert await list_inputs(limit=2) == ["three", "two"]
     newest, middle, oldest = await get(client, "runs/")
-    assert await asked(after=newest["id"]) == ["two", "one"]
-    assert await asked(before=oldest["id"]) == ["three", "two"]
-    assert await asked(after=middle["id"], order="asc") == ["three"]
-    assert await asked(statuses=["completed", "failed"], stop_reason="end_turn") == await asked()
-    assert await asked(statuses=["failed"]) == []
-    assert await asked(stop_reason="cancelled") == []
-    assert await asked(background=True) == []
-    assert await asked(active=True) == []
-    assert await asked(agent_ids=[agent_id, f"agent-{uuid4()}"]) == await asked()
+    assert await list_inputs(after=newest["id"]) == ["two", "one"]
+    assert await list_inputs(before=oldest["id"]) == ["three", "two"]
+    assert await list_inputs(after=middle["id"], order="asc") == ["three"]
+    assert (
+        await list_inputs(statuses=["completed", "failed"], stop_reason="end_turn")
+        == await list_inputs()
+    )
+    assert await list_inputs(statuses=["failed"]) == []
+    assert await list_inputs(stop_reason="cancelled") == []
+    assert await list_inputs(background=True) == []
+    assert await list_inputs(active=True) == []
+    assert await list_inputs(agent_ids=[agent_id, f"agent-{uuid4()}"]) == await list_inputs()
     # The one agent wins over the list.
-    assert await asked(agent_id=f"agent-{uuid4()}", agent_ids=[agent_id]) == []
-    assert await asked(conversation_id=f"conv-{uuid4()}") == []
+    assert await list_inputs(agent_id=f"agent-{uuid4()}", agent_ids=[agent_id]) == []
+    assert await list_inputs(conversation_id=f"conv-{uuid4()}") == []
 
 
 @pytest.mark.parametrize(

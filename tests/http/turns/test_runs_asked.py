@@ -43,30 +43,30 @@ async def test_each_filter_has_its_v1_name(
 ) -> None:
     rolled, spoke = runs
 
-    async def found(**params: Any) -> list[str]:
+    async def list_ids(**params: Any) -> list[str]:
         return [run["id"] for run in await get(client, path, order="asc", **params)]
 
     both = [rolled["id"], spoke["id"]]
-    assert await found() == both
-    assert await found(run_id=spoke["id"]) == both[1:]
-    assert await found(agent_id=spoke["agent_id"], agent_ids="agent-none") == both
-    assert await found(agent_ids=["agent-none", spoke["agent_id"]]) == both
-    assert await found(step_count=2) == both[:1]
-    assert await found(step_count=1, step_count_operator="gte") == both
-    assert await found(step_count=1, step_count_operator="lte") == both[1:]
-    assert await found(tools_used=["tool-none", roll_id]) == both[:1]
-    assert await found(start_date=spoke["created_at"]) == both[1:]
-    assert await found(end_date=rolled["created_at"]) == both[:1]
-    assert await found(start_date=rolled["created_at"][:19]) == both
+    assert await list_ids() == both
+    assert await list_ids(run_id=spoke["id"]) == both[1:]
+    assert await list_ids(agent_id=spoke["agent_id"], agent_ids="agent-none") == both
+    assert await list_ids(agent_ids=["agent-none", spoke["agent_id"]]) == both
+    assert await list_ids(step_count=2) == both[:1]
+    assert await list_ids(step_count=1, step_count_operator="gte") == both
+    assert await list_ids(step_count=1, step_count_operator="lte") == both[1:]
+    assert await list_ids(tools_used=["tool-none", roll_id]) == both[:1]
+    assert await list_ids(start_date=spoke["created_at"]) == both[1:]
+    assert await list_ids(end_date=rolled["created_at"]) == both[:1]
+    assert await list_ids(start_date=rolled["created_at"][:19]) == both
     spent = rolled["total_duration_ns"]
-    assert rolled["id"] in await found(duration_value=spent, duration_operator="eq")
-    assert rolled["id"] not in await found(duration_value=spent)
-    assert rolled["id"] not in await found(duration_value=spent, duration_operator="lt")
-    assert await found(duration_percentile=0) == both
-    assert len(await found(duration_percentile=100)) == 1
-    assert await found(project_id="nowhere") == []
-    assert await found(template_family="nobody") == []
-    assert await found(conversation_id=f"conv-{uuid4()}") == []
+    assert rolled["id"] in await list_ids(duration_value=spent, duration_operator="eq")
+    assert rolled["id"] not in await list_ids(duration_value=spent)
+    assert rolled["id"] not in await list_ids(duration_value=spent, duration_operator="lt")
+    assert await list_ids(duration_percentile=0) == both
+    assert len(await list_ids(duration_percentile=100)) == 1
+    assert await list_ids(project_id="nowhere") == []
+    assert await list_ids(template_family="nobody") == []
+    assert await list_ids(conversation_id=f"conv-{uuid4()}") == []
 
 
 @pytest.mark.wire(121)

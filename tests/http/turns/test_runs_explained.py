@@ -32,7 +32,7 @@ async def follow(client: AsyncClient, explained: dict[str, Any], number: int = 0
     return answer.json()
 
 
-async def sent(client: AsyncClient, agent_id: str) -> str:
+async def send_async(client: AsyncClient, agent_id: str) -> str:
     run = await client.post(f"/v1/agents/{agent_id}/messages/async", json=HELLO)
     return str(run.json()["id"])
 
@@ -43,7 +43,7 @@ async def test_who_asks_the_model_and_who_waits_behind_it(
     model.gate.clear()
     model.says("Hello!")
     model.says("Hello again!")
-    first, second = await sent(client, agent_id), await sent(client, agent_id)
+    first, second = await send_async(client, agent_id), await send_async(client, agent_id)
     await asyncio.wait_for(model.asked.wait(), WAIT_SECONDS)
 
     asking = await get(client, f"runs/{first}/explain")
@@ -75,7 +75,7 @@ async def test_of_a_long_line_it_is_said_that_it_is_longer(
 ) -> None:
     monkeypatch.setattr(explanation, "_MAX_RUNS_AHEAD", 2)
     model.gate.clear()
-    line = [await sent(client, agent_id) for _ in range(4)]
+    line = [await send_async(client, agent_id) for _ in range(4)]
 
     third, last = [await get(client, f"runs/{run_id}/explain") for run_id in line[2:]]
 
@@ -106,7 +106,7 @@ async def test_a_run_that_waits_for_a_person_names_the_request_that_lets_it_go_o
 
     model.says("A four.")
     next_run = await follow(client, told)
-    await asyncio.wait_for(_ended(client, next_run["id"]), WAIT_SECONDS)
+    await asyncio.wait_for(_wait_for_end(client, next_run["id"]), WAIT_SECONDS)
     answered = await get(client, f"runs/{run['id']}/explain")
     assert next_run["id"] in answered["summary"]
     assert answered["unblock"] == []
@@ -126,7 +126,7 @@ async def test_a_clients_own_tool_is_answered_with_its_result(
     assert (awaited["needs"], awaited["name"]) == ("result", "ring")
     model.says("It rang.")
     next_run = await follow(client, told)
-    await asyncio.wait_for(_ended(client, next_run["id"]), WAIT_SECONDS)
+    await asyncio.wait_for(_wait_for_end(client, next_run["id"]), WAIT_SECONDS)
     assert (await get(client, f"runs/{next_run['id']}"))["status"] == "completed"
 
 
@@ -148,6 +148,6 @@ async def test_only_a_run_that_exists_is_explained(client: AsyncClient) -> None:
     assert (await client.get("/v1/runs/nope/explain")).status_code == 400
 
 
-async def _ended(client: AsyncClient, run_id: str) -> None:
+async def _wait_for_end(client: AsyncClient, run_id: str) -> None:
     """Read the run's stream to its end."""
     await client.post(f"/v1/runs/{run_id}/stream", json={})

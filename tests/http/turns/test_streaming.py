@@ -214,14 +214,14 @@ async def test_what_is_streamed_has_the_ids_and_otids_of_what_is_stored(
     text = await stream(stream_tokens=tokens, client_tools=[{"name": "ask"}])
     stored = (await client.get(f"/v1/agents/{agent_id}/messages")).json()
 
-    def places(messages: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+    def message_keys(messages: list[dict[str, Any]]) -> list[tuple[str, ...]]:
         keys = ("message_type", "id", "otid", "step_id", "run_id")
         # Chunks of one message follow each other.
         return list(
             dict.fromkeys(tuple(item[key] for key in keys) for item in messages if "id" in item)
         )
 
-    assert places(items(text)) == places(stored)[2:]
+    assert message_keys(items(text)) == message_keys(stored)[2:]
 
 
 FAILED = [
@@ -351,20 +351,20 @@ async def test_a_run_says_how_it_was_begun(
 # Readers come, resume, leave and stop reading; the run does not mind.
 
 
-async def the_run(client: AsyncClient) -> dict[str, Any]:
+async def load_only_run(client: AsyncClient) -> dict[str, Any]:
     [run] = (await client.get("/v1/runs/")).json()
     assert isinstance(run, dict)
     return run
 
 
-async def resumed(client: AsyncClient, run_id: str, /, **body: Any) -> str:
+async def read_resumed_stream(client: AsyncClient, run_id: str, /, **body: Any) -> str:
     answer = await client.post(f"/v1/runs/{run_id}/stream", json=body)
     assert answer.status_code == 200, answer.text
     assert answer.text.endswith("data: [DONE]\n\n")
     return answer.text
 
 
-def unnumbered(stream: str) -> list[dict[str, Any]]:
+def without_dates_and_numbers(stream: str) -> list[dict[str, Any]]:
     """Without what differs between readings of a log: dates of tokens, and numbers where none are shown."""
     return [
         {key: value for key, value in item.items() if key not in {"date", "seq_id"}}
@@ -383,18 +383,22 @@ async def test_any_ended_run_can_be_read_from_any_number(
     body = {"input": "hi", "background": background, "stream_tokens": tokens}
     first = (await client.post(f"/v1/agents/{agent_id}/messages/stream", json=body)).text
     run_id = items(first)[0]["run_id"]
-    again = await resumed(client, run_id)
-    assert unnumbered(again) == unnumbered(first)
+    again = await read_resumed_stream(client, run_id)
+    assert without_dates_and_numbers(again) == without_dates_and_numbers(first)
     told = items(again)
     numbers = [item["seq_id"] for item in told if "seq_id" in item]
     assert numbers == list(range(1, len(told) - 1))
     for number in numbers:
-        rest = unnumbered(await resumed(client, run_id, starting_after=number))
-        assert rest == unnumbered(again)[number:]
+        rest = without_dates_and_numbers(
+            await read_resumed_stream(client, run_id, starting_after=number)
+        )
+        assert rest == without_dates_and_numbers(again)[number:]
     # After the end there is nothing, and that is no reason to wait.
     end = numbers[-1] + 1
     for beyond in (end, end + 1, 10**9):
-        assert await resumed(client, run_id, starting_after=beyond) == "data: [DONE]\n\n"
+        assert (
+            await read_resumed_stream(client, run_id, starting_after=beyond) == "data: [DONE]\n\n"
+        )
 
 
 async def test_a_failed_run_fails_again_for_each_reader(
@@ -403,8 +407,8 @@ async def test_a_failed_run_fails_again_for_each_reader(
     model.fails(ModelRateLimited("slow down"), after="I was")
     body = {"input": "hi", "stream_tokens": True}
     first = (await client.post(f"/v1/agents/{agent_id}/messages/stream", json=body)).text
-    again = await resumed(client, items(first)[0]["run_id"])
-    assert unnumbered(again) == unnumbered(first)
+    again = await read_resumed_stream(client, items(first)[0]["run_id"])
+    assert without_dates_and_numbers(again) == without_dates_and_numbers(first)
     assert items(again)[-1]["detail"] == "slow down"
     assert items(again)[-1]["seq_id"] == 3
     assert "usage_statistics" not in again
@@ -416,7 +420,7 @@ async def test_a_resumed_stream_keeps_the_runs_filter(
     model.says("Hello!")
     body = {"input": "hi", "include_return_message_types": ["tool_return_message"]}
     await client.post(f"/v1/agents/{agent_id}/messages/stream", json=body)
-    again = await resumed(client, (await the_run(client))["id"])
+    again = await read_resumed_stream(client, (await load_only_run(client))["id"])
     assert [item["message_type"] for item in items(again)] == ["stop_reason", "usage_statistics"]
 
 
@@ -444,10 +448,10 @@ async def test_hints_are_accepted_and_not_needed(
     model.says("Hello!")
     await client.post(f"/v1/agents/{agent_id}/messages/stream", json={"input": "hi"})
     hints = {"poll_interval": 5, "batch_size": 1, "agent_id": "x", "run_id": "y", "otid": "z"}
-    run_id = (await the_run(client))["id"]
-    assert unnumbered(await resumed(client, run_id, **hints)) == unnumbered(
-        await resumed(client, run_id, starting_after=None)
-    )
+    run_id = (await load_only_run(client))["id"]
+    assert without_dates_and_numbers(
+        await read_resumed_stream(client, run_id, **hints)
+    ) == without_dates_and_numbers(await read_resumed_stream(client, run_id, starting_after=None))
 
 
 async def test_an_async_send_answers_with_its_run_at_once(
@@ -460,12 +464,14 @@ async def test_an_async_send_answers_with_its_run_at_once(
     assert (run["status"], run["stop_reason"], run["background"]) == ("created", None, True)
     assert run["metadata"] == {"run_type": "send_message_async", "lettuce": None}
     model.gate.set()
-    told = items(await resumed(client, run["id"]))
+    told = items(await read_resumed_stream(client, run["id"]))
     assert [item.get("content") for item in told] == ["Hello there!", None, None]
-    assert (await the_run(client))["status"] == "completed"
+    assert (await load_only_run(client))["status"] == "completed"
 
 
-async def hesitating(model: Any, app: FastAPI, agent_id: str, **options: Any) -> StreamReader:
+async def open_gated_stream(
+    model: Any, app: FastAPI, agent_id: str, **options: Any
+) -> StreamReader:
     """A stream that stops after its first word until the model is fluent again."""
     model.stream_gate.clear()
     model.says("One two three.")
@@ -480,7 +486,7 @@ def words(stream: str) -> Sequence[str]:
 async def test_a_token_is_shown_before_the_next_one_exists(
     app: FastAPI, agent_id: str, model: Any
 ) -> None:
-    async with await hesitating(model, app, agent_id) as reader:
+    async with await open_gated_stream(model, app, agent_id) as reader:
         await reader.wait_for("One ")
         assert words(reader.text) == ["One "]
         model.stream_gate.set()
@@ -491,52 +497,54 @@ async def test_a_token_is_shown_before_the_next_one_exists(
 async def test_a_reader_that_leaves_changes_nothing(
     app: FastAPI, client: AsyncClient, agent_id: str, model: Any, background: bool
 ) -> None:
-    async with await hesitating(model, app, agent_id, background=background) as reader:
+    async with await open_gated_stream(model, app, agent_id, background=background) as reader:
         await reader.wait_for("One ")
     assert not reader.is_over
-    run = await the_run(client)
+    run = await load_only_run(client)
     assert run["status"] == "running"
     async with StreamReader(app, f"/v1/runs/{run['id']}/stream", {"starting_after": 1}) as second:
         model.stream_gate.set()
         assert words(await second.read_all()) == ["two ", "three."]
-    assert (await the_run(client))["status"] == "completed"
+    assert (await load_only_run(client))["status"] == "completed"
 
 
-async def test_a_reader_may_take_its_run_along_when_it_leaves(
+async def test_a_run_may_be_cancelled_when_its_reader_disconnects(
     app: FastAPI, client: AsyncClient, agent_id: str, model: Any
 ) -> None:
-    async with await hesitating(model, app, agent_id, on_disconnect="cancel") as reader:
+    async with await open_gated_stream(model, app, agent_id, on_disconnect="cancel") as reader:
         await reader.wait_for("One ")
-        run_id = (await the_run(client))["id"]
-    told = items(await resumed(client, run_id))
+        run_id = (await load_only_run(client))["id"]
+    told = items(await read_resumed_stream(client, run_id))
     assert told[-2]["stop_reason"] == "cancelled"
-    assert (await the_run(client))["status"] == "cancelled"
+    assert (await load_only_run(client))["status"] == "cancelled"
 
 
-async def test_a_reader_who_heard_the_end_takes_nothing_along(
+async def test_a_reader_that_got_the_end_cancels_nothing(
     app: FastAPI, client: AsyncClient, agent_id: str, model: Any
 ) -> None:
     model.says(calls=[ToolCall(id="call_2", name="ask", arguments="{}")])
     body = {"input": "hi", "client_tools": [{"name": "ask"}], "on_disconnect": "cancel"}
     async with StreamReader(app, f"/v1/agents/{agent_id}/messages/stream", body) as reader:
         await reader.read_all()
-    assert (await the_run(client))["stop_reason"] == "requires_approval"
+    assert (await load_only_run(client))["stop_reason"] == "requires_approval"
 
 
-async def test_two_readers_hear_the_same(app: FastAPI, agent_id: str, model: Any) -> None:
-    async with await hesitating(model, app, agent_id) as one:
+async def test_two_readers_get_the_same_events(app: FastAPI, agent_id: str, model: Any) -> None:
+    async with await open_gated_stream(model, app, agent_id) as one:
         await one.wait_for("One ")
         path = f"/v1/runs/{items(one.text)[0]['run_id']}/stream"
         async with StreamReader(app, path, {}) as two:
             await two.wait_for("One ")
             model.stream_gate.set()
-            assert unnumbered(await two.read_all()) == unnumbered(await one.read_all())
+            assert without_dates_and_numbers(await two.read_all()) == without_dates_and_numbers(
+                await one.read_all()
+            )
 
 
 async def test_a_stopping_server_ends_a_stream_without_an_ending(
     app: FastAPI, services: Services, agent_id: str, model: Any
 ) -> None:
-    async with await hesitating(model, app, agent_id) as reader:
+    async with await open_gated_stream(model, app, agent_id) as reader:
         await reader.wait_for("One ")
         services.events.close(items(reader.text)[0]["run_id"])
         text = await reader.read_all()
@@ -549,7 +557,7 @@ async def test_a_stopping_server_ends_a_stream_without_an_ending(
 async def test_a_reader_that_waits_for_its_turn_is_kept_waiting_and_not_refused(
     app: FastAPI, client: AsyncClient, agent_id: str, model: Any
 ) -> None:
-    async with await hesitating(model, app, agent_id) as first:
+    async with await open_gated_stream(model, app, agent_id) as first:
         await first.wait_for("One ")
         model.says("Mine.")
         path = f"/v1/agents/{agent_id}/messages/stream"
@@ -569,7 +577,7 @@ async def test_a_silence_is_filled_with_pings_or_comments_as_the_reader_wishes(
     body = {"input": "hi", "include_pings": False}
     await client.post(f"/v1/agents/{agent_id}/messages/stream", json=body)
     actor = Actor(DEFAULT_USER_ID, DEFAULT_ORGANIZATION_ID)
-    run = await runs.retrieve(services, actor, (await the_run(client))["id"])
+    run = await runs.retrieve(services, actor, (await load_only_run(client))["id"])
     assert stream_from_start(services, actor, run)._keep_alive() == KEEP_ALIVE_COMMENT
     assert resume_stream(services, run, include_pings=False)._keep_alive() == KEEP_ALIVE_COMMENT
     for after, seq in ((0, None), (1, 1)):
