@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from letta_client import BaseModel, Letta
 
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 60.0
 
 T = TypeVar("T")
 
