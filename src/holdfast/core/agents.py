@@ -1,4 +1,4 @@
-"""Agents, and who acts. Memory blocks are in ``memory``, messages in ``messages``."""
+"""Agents, and who acts. Memory blocks are in ``blocks``, messages in ``messages``."""
 
 from datetime import datetime
 from typing import Any
