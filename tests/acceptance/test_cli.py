@@ -268,7 +268,9 @@ def test_a_list_can_be_narrowed_and_read_by_scripts(
     assert newest == server_with_cli.run(runs[1])
 
 
-def test_a_run_is_shown_with_what_it_used(server_with_cli: ServerWithCli, print_runs: PrintRuns) -> None:
+def test_a_run_is_shown_with_what_it_used(
+    server_with_cli: ServerWithCli, print_runs: PrintRuns
+) -> None:
     agent_id = server_with_cli.agent()
     run_id = server_with_cli.wait_for_end(server_with_cli.send_async(agent_id, "Hello"))
 

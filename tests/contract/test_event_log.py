@@ -304,7 +304,9 @@ async def test_all_readers_end_when_the_process_disconnects_them(
     assert [await read(log, writer.run.id) for writer in (local, remote)] == [*published]
 
 
-@pytest.mark.parametrize("place", [ELSEWHERE, pytest.param(REDIS, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "reader_location", [ELSEWHERE, pytest.param(REDIS, marks=pytest.mark.slow)]
+)
 async def test_readers_in_other_processes_learn_that_a_run_was_deleted(
     any_store: Store, writer: Writer, reader_log: EventLog
 ) -> None:
