@@ -1,7 +1,7 @@
 """Commands and servers, started as an operator starts them."""
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -35,12 +35,22 @@ def holdfast(tmp_path: Path) -> Command:
 @pytest.fixture
 def start_server(tmp_path: Path) -> Iterator[StartServer]:
     """Start servers; each is gone when the test ends."""
+    yield from _started(ServerProcess.start, tmp_path)
+
+
+@pytest.fixture
+def run_server_command(tmp_path: Path) -> Iterator[StartServer]:
+    """The same by the command, for tests of the command itself."""
+    yield from _started(ServerProcess.run_command, tmp_path)
+
+
+def _started(start: Callable[..., ServerProcess], home: Path) -> Iterator[StartServer]:
     servers: list[ServerProcess] = []
 
-    def start(*options: str, **variables: str) -> ServerProcess:
-        servers.append(ServerProcess.start(tmp_path, *options, **variables))
+    def start_one(*options: str, **variables: str) -> ServerProcess:
+        servers.append(start(home, *options, **variables))
         return servers[-1]
 
-    yield start
+    yield start_one
     for server in servers:
         server.kill()

@@ -101,12 +101,12 @@ def test_a_database_folder_outside_the_home_is_not_created(
 
 
 def test_other_users_cannot_read_the_home_of_a_server(
-    start_server: StartServer, tmp_path: Path
+    run_server_command: StartServer, tmp_path: Path
 ) -> None:
     home = tmp_path / "home"
     home.mkdir(mode=0o755)
 
-    start_server("--home", str(home))
+    run_server_command("--home", str(home))
 
     assert not home.stat().st_mode & 0o077
     assert {
@@ -128,9 +128,9 @@ def test_a_missing_database_is_reported_in_one_sentence(
 
 
 def test_a_second_server_on_the_same_home_is_refused(
-    start_server: StartServer, holdfast: Command, tmp_path: Path
+    run_server_command: StartServer, holdfast: Command, tmp_path: Path
 ) -> None:
-    start_server()
+    run_server_command()
 
     refused = holdfast("server", "--port", "0")
 
@@ -139,8 +139,8 @@ def test_a_second_server_on_the_same_home_is_refused(
     assert str(tmp_path) in refused.stderr
 
 
-def test_the_server_says_where_it_is_and_ends_in_order(start_server: StartServer) -> None:
-    server = start_server()
+def test_the_server_says_where_it_is_and_ends_in_order(run_server_command: StartServer) -> None:
+    server = run_server_command()
 
     health = httpx.get(f"{server.address}/v1/health/")
 
@@ -149,9 +149,9 @@ def test_the_server_says_where_it_is_and_ends_in_order(start_server: StartServer
 
 
 def test_a_server_with_a_password_says_how_to_give_it_and_never_shows_it(
-    start_server: StartServer,
+    run_server_command: StartServer,
 ) -> None:
-    server = start_server("--host", "0.0.0.0", HOLDFAST_PASSWORD="hunter2")
+    server = run_server_command("--host", "0.0.0.0", HOLDFAST_PASSWORD="hunter2")
     address = server.address.replace("0.0.0.0", "127.0.0.1")
 
     assert "LETTA_API_KEY" in server.greeting
@@ -209,7 +209,7 @@ def server_with_cli(
 ) -> Iterator[ServerWithCli]:
     home = tmp_path_factory.mktemp("home")
     variables = {"HOLDFAST_DRAIN_SECONDS": "0", "HOLDFAST_MODEL_ATTEMPTS": "2"}
-    server = ServerProcess.start(home, **provider_variables(provider) | variables)
+    server = ServerProcess.run_command(home, **provider_variables(provider) | variables)
     yield ServerWithCli(server, home)
     server.stop()
 
@@ -454,9 +454,9 @@ def test_an_invalid_address_is_reported_in_one_sentence(holdfast: Command) -> No
 
 
 def test_the_password_comes_from_the_environment(
-    start_server: StartServer, holdfast: Command
+    run_server_command: StartServer, holdfast: Command
 ) -> None:
-    url = start_server(HOLDFAST_PASSWORD="сезам").address
+    url = run_server_command(HOLDFAST_PASSWORD="сезам").address
     ask = ("runs", "list", "--url", url)
 
     refused = holdfast(*ask)

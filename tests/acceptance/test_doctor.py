@@ -71,9 +71,9 @@ def test_what_cannot_be_isolated_does_not_start_and_the_doctor_says_the_same(
 
 @pytest.mark.skipif(WHY_NOT_ISOLATED is not None, reason=str(WHY_NOT_ISOLATED))
 def test_a_server_that_isolates_runs_tools_that_see_nothing(
-    start_server: StartServer, home_outside_tmp: Path
+    run_server_command: StartServer, home_outside_tmp: Path
 ) -> None:
-    server = start_server(HOLDFAST_SANDBOX="isolated", HOLDFAST_HOME=str(home_outside_tmp))
+    server = run_server_command(HOLDFAST_SANDBOX="isolated", HOLDFAST_HOME=str(home_outside_tmp))
     client = Letta(base_url=server.address, api_key="none")
 
     tool = client.tools.create(source_code=LOOK)

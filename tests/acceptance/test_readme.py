@@ -49,9 +49,9 @@ def paste_into_python(code: list[str], address: str) -> list[str]:
 
 
 def test_the_example_that_the_server_prints_is_the_one_of_the_readme_and_works(
-    start_server: StartServer,
+    run_server_command: StartServer,
 ) -> None:
-    server = start_server()
+    server = run_server_command()
     (example,) = blocks("README.md", "python")
 
     assert server.greeting.endswith("\n\n" + example.replace(DEFAULT_ADDRESS, server.address))
@@ -65,10 +65,10 @@ def test_the_example_that_the_server_prints_is_the_one_of_the_readme_and_works(
 
 
 def test_the_tutorial_prints_what_it_shows_when_it_is_pasted_into_python(
-    start_server: StartServer,
+    run_server_command: StartServer,
 ) -> None:
     page = "docs/tutorial.md"
-    server = start_server()
+    server = run_server_command()
 
     assert paste_into_python(blocks(page, "python"), server.address) == blocks(page, "text")
 

@@ -12,6 +12,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Self
 
+from tests.support.server_launcher import ForkedProcess, launch
+
 HOLDFAST = Path(sys.executable).with_name("holdfast")
 # Far more than a start or a stop takes, also on a machine that has other things to do.
 START_SECONDS = 60.0
@@ -32,19 +34,30 @@ def clean_environment(home: Path, **variables: str) -> dict[str, str]:
     return kept | {"HOME": str(home), "PYTHONUNBUFFERED": "1"} | variables
 
 
+Launcher = Callable[[list[str], dict[str, str], int], "subprocess.Popen[str] | ForkedProcess"]
+
+
+def _run_command(
+    arguments: list[str], environment: dict[str, str], stderr: int
+) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [HOLDFAST, *arguments], env=environment, stdout=subprocess.PIPE, stderr=stderr, text=True
+    )
+
+
 class ServerProcess:
     """A server that has said where it listens. Its data is in the folder ``.holdfast`` of ``home``."""
 
-    def __init__(self, home: Path, options: tuple[str, ...], variables: dict[str, str]) -> None:
+    def __init__(
+        self, launcher: Launcher, home: Path, options: tuple[str, ...], variables: dict[str, str]
+    ) -> None:
         self.home = home
         # A file takes any amount of text; a pipe that nobody reads would stop the server.
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - read for as long as somebody asks for the log
-        self._process = subprocess.Popen(
-            [HOLDFAST, "server", *options],
-            env=clean_environment(home, **{"HOLDFAST_PORT": "0", **variables}),
-            stdout=subprocess.PIPE,
-            stderr=self._stderr,
-            text=True,
+        self._process = launcher(
+            ["server", *options],
+            clean_environment(home, **{"HOLDFAST_PORT": "0", **variables}),
+            self._stderr.fileno(),
         )
         self._lines: queue.Queue[str] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -54,13 +67,12 @@ class ServerProcess:
     @classmethod
     def start(cls, home: Path, *options: str, **variables: str) -> Self:
         """Start a server and wait until it is ready; AssertionError, with its words, if it ends before."""
-        server = cls(home, options, variables)
-        try:
-            server._wait_for_greeting()
-        except BaseException:
-            server.kill()
-            raise
-        return server
+        return cls(launch, home, options, variables)._greeted()
+
+    @classmethod
+    def run_command(cls, home: Path, *options: str, **variables: str) -> Self:
+        """The same by the command ``holdfast server``, with all that it imports."""
+        return cls(_run_command, home, options, variables)._greeted()
 
     @property
     def address(self) -> str:
@@ -104,6 +116,14 @@ class ServerProcess:
         for line in self._process.stdout:
             self._lines.put(line)
         self._lines.put("")
+
+    def _greeted(self) -> Self:
+        try:
+            self._wait_for_greeting()
+        except BaseException:
+            self.kill()
+            raise
+        return self
 
     def _wait_for_greeting(self) -> None:
         # A pipe cannot be read with a time limit; a queue can.
