@@ -114,7 +114,9 @@ def time_limit(run: Run, clock: Clock, interruption: Interruption) -> Iterator[N
         return (clock.now() - started_at).total_seconds()
 
     def stop() -> None:
-        interruption.trigger(end_for_overrun(budgets.time_overrun(seconds, used_seconds())))
+        # The timer's clock may be a millisecond ahead of the one that the run started by.
+        used = max(used_seconds(), seconds)
+        interruption.trigger(end_for_overrun(budgets.time_overrun(seconds, used)))
 
     timer = asyncio.get_running_loop().call_later(max(seconds - used_seconds(), 0), stop)
     try:
