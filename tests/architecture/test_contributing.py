@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md, pyproject.toml and the folders say the same: one list of floors, one set of numbers."""
+"""CONTRIBUTING.md, pyproject.toml and the folders say the same: one list of layers, one set of numbers."""
 
 import re
 import tomllib
@@ -25,10 +25,10 @@ def test_every_part_of_the_package_is_on_one_floor() -> None:
         if path.is_dir() or path.suffix == ".py"
         if not path.name.startswith("__")
     }
-    assert sorted(part for floor in import_layers() for part in floor) == sorted(parts)
+    assert sorted(part for layer in import_layers() for part in layer) == sorted(parts)
 
 
-def test_the_page_shows_the_floors_that_the_linter_holds() -> None:
+def test_the_page_shows_the_layers_that_the_linter_holds() -> None:
     (shown,) = re.findall(r"^```\n(cli .*)\n```$", PAGE, re.MULTILINE)
     assert [
         [part.strip() for part in floor.split("|")] for floor in shown.split(">")

@@ -13,7 +13,6 @@ from pydantic_ai.models.openai import (
     OpenAIStreamedResponse,
 )
 from pydantic_ai.output import OutputObjectDefinition
-from pydantic_ai.profiles.openai import OpenAIModelProfile
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
@@ -21,7 +20,10 @@ from holdfast.adapters.models.accounts import Account
 from holdfast.adapters.models.pydantic_ai.errors import SdkFailures
 from holdfast.adapters.models.pydantic_ai.wires.basic_settings import with_basic_settings
 from holdfast.adapters.models.pydantic_ai.wires.chat_stream import Chunk
-from holdfast.adapters.models.pydantic_ai.wires.openai_provider import build_openai_provider
+from holdfast.adapters.models.pydantic_ai.wires.openai_provider import (
+    build_openai_provider,
+    schema_profile,
+)
 from holdfast.adapters.models.pydantic_ai.wires.thinking import thinking_level
 from holdfast.core.messages import Thinking
 from holdfast.core.models import ModelSettings as Asked
@@ -46,9 +48,7 @@ class OpenAiChatWire:
         return own and self._row.resends_thinking
 
     def model(self, name: str, *, strict: bool) -> Model:
-        # Only strict schemas need rewriting, and rewriting costs 0.1 ms per tool and request.
-        profile = None if strict else OpenAIModelProfile(json_schema_transformer=None)
-        return _ChatModel(name, provider=self._provider, profile=profile)
+        return _ChatModel(name, provider=self._provider, profile=schema_profile(strict=strict))
 
     def output_definition(self, model: Model, question: Question) -> OutputObjectDefinition | None:  # noqa: ARG002 - see settings
         return None

@@ -9,13 +9,15 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 from pydantic_ai.models.openai import OpenAIResponsesModel, OpenAIResponsesModelSettings
 from pydantic_ai.output import OutputObjectDefinition
-from pydantic_ai.profiles.openai import OpenAIModelProfile
 from pydantic_ai.settings import ModelSettings
 
 from holdfast.adapters.models.accounts import Account
 from holdfast.adapters.models.pydantic_ai.errors import SdkFailures
 from holdfast.adapters.models.pydantic_ai.wires.basic_settings import with_basic_settings
-from holdfast.adapters.models.pydantic_ai.wires.openai_provider import build_openai_provider
+from holdfast.adapters.models.pydantic_ai.wires.openai_provider import (
+    build_openai_provider,
+    schema_profile,
+)
 from holdfast.adapters.models.pydantic_ai.wires.thinking import thinking_level
 from holdfast.core.messages import Thinking
 from holdfast.core.models import ModelSettings as Asked
@@ -37,9 +39,9 @@ class OpenAiResponsesWire:
         return thinking.provider == self._name and bool(thinking.signature)
 
     def model(self, name: str, *, strict: bool) -> Model:
-        # Only strict schemas need rewriting, and rewriting costs 0.1 ms per tool and request.
-        profile = None if strict else OpenAIModelProfile(json_schema_transformer=None)
-        return OpenAIResponsesModel(name, provider=self._provider, profile=profile)
+        return OpenAIResponsesModel(
+            name, provider=self._provider, profile=schema_profile(strict=strict)
+        )
 
     def output_definition(self, model: Model, question: Question) -> OutputObjectDefinition | None:  # noqa: ARG002 - see settings
         return None
