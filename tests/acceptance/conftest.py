@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.server_launcher import run_forked
 from tests.support.server_process import (
     HOLDFAST,
     START_SECONDS,
@@ -18,6 +19,16 @@ from tests.support.server_process import (
 @pytest.fixture
 def holdfast(tmp_path: Path) -> Command:
     """Run a command to its end; its home is the test's own folder."""
+
+    def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        return run_forked([*arguments], clean_environment(tmp_path, **variables), START_SECONDS)
+
+    return run
+
+
+@pytest.fixture
+def run_command(tmp_path: Path) -> Command:
+    """The same with the command itself and all that it imports."""
 
     def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

@@ -32,8 +32,8 @@ def taken_port() -> Iterator[str]:
         yield str(listener.getsockname()[1])
 
 
-def test_the_version_is_printed(holdfast: Command) -> None:
-    assert holdfast("--version").stdout == f"holdfast {__version__}\n"
+def test_the_version_is_printed(run_command: Command) -> None:
+    assert run_command("--version").stdout == f"holdfast {__version__}\n"
 
 
 def test_the_help_names_every_option_with_its_variable_and_no_secret_is_an_option(
@@ -47,8 +47,8 @@ def test_the_help_names_every_option_with_its_variable_and_no_secret_is_an_optio
             assert (f"{option_name(name)} " in text) is not about.secret
 
 
-def test_a_bad_setting_ends_the_command_with_one_sentence(holdfast: Command) -> None:
-    refused = holdfast("server", "--port", "http")
+def test_a_bad_setting_ends_the_command_with_one_sentence(run_command: Command) -> None:
+    refused = run_command("server", "--port", "http")
 
     assert refused.returncode == 2
     assert refused.stderr == "holdfast: --port is 'http'; it must be a number from 0 to 65535.\n"
@@ -417,15 +417,15 @@ def test_a_refusal_of_the_server_is_printed_verbatim(
 
 
 def test_commands_find_the_server_by_its_port(
-    server_with_cli: ServerWithCli, holdfast: Command
+    server_with_cli: ServerWithCli, run_command: Command
 ) -> None:
     run_id = server_with_cli.wait_for_end(
         server_with_cli.send_async(server_with_cli.agent(), "Hello")
     )
     port = server_with_cli.server.address.rpartition(":")[2]
 
-    listed = holdfast("runs", "list", HOLDFAST_PORT=port)
-    waiting = holdfast("approvals", "list", HOLDFAST_PORT=port)
+    listed = run_command("runs", "list", HOLDFAST_PORT=port)
+    waiting = run_command("approvals", "list", HOLDFAST_PORT=port)
 
     assert run_id in listed.stdout, listed.stderr
     assert waiting.returncode == 0, waiting.stderr

@@ -29,8 +29,8 @@ def home_outside_tmp() -> Iterator[Path]:
         yield Path(folder)
 
 
-def test_a_fresh_machine_is_well(holdfast: Command, tmp_path: Path) -> None:
-    told = holdfast("doctor", HOLDFAST_TYPO="1")
+def test_a_fresh_machine_is_well(run_command: Command, tmp_path: Path) -> None:
+    told = run_command("doctor", HOLDFAST_TYPO="1")
 
     assert told.returncode == 0
     assert (

@@ -11,7 +11,7 @@ from tests.simulation.scenario import ViolationFound, play
 
 # How many scenarios `make simulate` plays, how many of them the tests do, and how many at a time.
 SEEDS: Final = 2_000
-TESTED_SEEDS: Final = 400
+TESTED_SEEDS: Final = 200
 CHUNK: Final = 50
 
 # In memory where there is such a folder: nothing here outlives the test.

@@ -1,11 +1,12 @@
-"""Servers without the seconds of CPU that a start takes to import its libraries.
+"""Servers and commands without the seconds of CPU that a start takes to import its libraries.
 
-A launcher process imports them once and forks a server whenever a test asks for one. The server is a process of its
-own with its own environment, signals and exit code; only what ``holdfast server`` does before its first line is shared.
-Tests about that first line use the command itself (``ServerProcess.run_command``).
+A launcher process imports them once and forks whenever a test asks for a server. That is a process of its own with its
+own environment, signals and exit code; only what ``holdfast`` does before its first line is shared. Tests about that
+first line use the command itself (``run_server_command`` and ``run_command`` in tests/acceptance).
 """
 
 import atexit
+import gc
 import json
 import os
 import select
@@ -13,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -70,6 +72,22 @@ def launch(arguments: list[str], environment: dict[str, str], stderr: int) -> Fo
     return ForkedProcess(output, status)
 
 
+def run_forked(
+    arguments: list[str], environment: dict[str, str], timeout: float
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, like subprocess.run."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as errors:
+        process = launch(arguments, environment, errors.fileno())
+        with process.stdout:
+            try:
+                output = process.stdout.read()
+                code = process.wait(timeout)
+            finally:
+                process.kill()
+        errors.seek(0)
+        return subprocess.CompletedProcess(arguments, code, output, errors.read())
+
+
 @cache
 def _launcher() -> socket.socket:
     """The control socket of this test process's launcher, which ends when the socket is closed."""
@@ -96,11 +114,14 @@ def _import_libraries() -> None:
     import holdfast.adapters.models.pydantic_ai.wires.anthropic_messages
     import holdfast.adapters.models.pydantic_ai.wires.openai_chat
     import holdfast.adapters.models.pydantic_ai.wires.openai_responses
+    import holdfast.cli.api
     import holdfast.cli.server  # noqa: F401 - imported to be there when a server is forked
 
 
 def _serve(control: socket.socket) -> None:
     _import_libraries()
+    # Else a forked process would walk all of this when it ends, which takes a second.
+    gc.freeze()
     # Watchers are reaped by the system.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:

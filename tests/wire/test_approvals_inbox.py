@@ -10,7 +10,8 @@ import pytest
 from letta_client import Letta
 from letta_client.types import AgentState
 from tests.support.client_objects import as_dicts, eventually, history
-from tests.support.server_process import HOLDFAST, ServerProcess, clean_environment
+from tests.support.server_launcher import run_forked
+from tests.support.server_process import ServerProcess, clean_environment
 from tests.support.tool_sources import SHOUT, WHISPER
 from tests.support.wire_approvals import CALL, allow, answer, client_result, pause
 from tests.support.wire_checks import assert_answers
@@ -180,14 +181,8 @@ def test_an_operator_decides_on_the_command_line(
     tmp_path: "Path",
 ) -> None:
     def holdfast(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [HOLDFAST, "approvals", *words],
-            env=clean_environment(tmp_path, HOLDFAST_URL=server.address),
-            capture_output=True,
-            text=True,
-            timeout=COMMAND_SECONDS,
-            check=False,
-        )
+        environment = clean_environment(tmp_path, HOLDFAST_URL=server.address)
+        return run_forked(["approvals", *words], environment, COMMAND_SECONDS)
 
     assert f"{waiting} (pending)" in holdfast("list", "--agent", agent.id).stdout
     assert holdfast("list", "--agent", agent.id, "--tool", "whisper").stdout.startswith("Nothing")
