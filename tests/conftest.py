@@ -21,6 +21,8 @@ gc.disable()
 
 
 def pytest_collection_finish() -> None:
+    # What was imported stays: no collection need walk through it again.
+    gc.freeze()
     gc.enable()
 
 
