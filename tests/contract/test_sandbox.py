@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from tests.support.waiting import WAIT_SECONDS, eventually
 
 from holdfast.adapters.sandbox.subprocess import (
@@ -27,6 +28,17 @@ async def sandbox() -> AsyncIterator[Sandbox]:
     made = SubprocessSandbox()
     yield made
     await made.close()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared_sandbox() -> AsyncIterator[Sandbox]:
+    """For calls that leave nothing behind: most of the time of a first call is the fork server's start."""
+    made = SubprocessSandbox()
+    yield made
+    await made.close()
+
+
+shares_sandbox = pytest.mark.asyncio(loop_scope="module")
 
 
 def call(source: str, **given: Any) -> SandboxCall:
@@ -82,16 +94,18 @@ def tool(folder: str):
 """
 
 
+@shares_sandbox
 @pytest.mark.parametrize(
     "value",
     [None, True, 5, -2.5, "text", "ünï\U0001f600", [1, [2]], {"a": {"b": None}}, "x" * 1_000_000],
     ids=lambda value: repr(value)[:20],
 )
-async def test_json_values_come_back_as_they_went(sandbox: Sandbox, value: Any) -> None:
-    result = await sandbox.run(call("def tool(x): return x", arguments={"x": value}))
+async def test_json_values_come_back_as_they_went(shared_sandbox: Sandbox, value: Any) -> None:
+    result = await shared_sandbox.run(call("def tool(x): return x", arguments={"x": value}))
     assert (result.status, result.value, result.error) == ("finished", value, None)
 
 
+@shares_sandbox
 @pytest.mark.parametrize(
     ("expression", "expected"),
     [
@@ -108,7 +122,7 @@ async def test_json_values_come_back_as_they_went(sandbox: Sandbox, value: Any) 
     ],
 )
 async def test_other_return_values_become_json(
-    sandbox: Sandbox, expression: str, expected: Any
+    shared_sandbox: Sandbox, expression: str, expected: Any
 ) -> None:
     source = f"""
     import dataclasses, datetime, enum
@@ -123,10 +137,11 @@ async def test_other_return_values_become_json(
         x: int
     def tool(): return {expression}
     """
-    result = await sandbox.run(call(source))
+    result = await shared_sandbox.run(call(source))
     assert (result.status, result.value) == ("finished", expected)
 
 
+@shares_sandbox
 @pytest.mark.parametrize(
     ("annotation", "given", "expected"),
     [
@@ -157,7 +172,7 @@ async def test_other_return_values_become_json(
     ],
 )
 async def test_arguments_are_coerced_by_their_annotations(
-    sandbox: Sandbox, annotation: str, given: Any, expected: str
+    shared_sandbox: Sandbox, annotation: str, given: Any, expected: str
 ) -> None:
     source = f"""
     import dataclasses, datetime, enum
@@ -174,7 +189,7 @@ async def test_arguments_are_coerced_by_their_annotations(
         x: int
     def tool(x: {annotation}): return repr(x)
     """
-    result = await sandbox.run(call(source, arguments={"x": given}))
+    result = await shared_sandbox.run(call(source, arguments={"x": given}))
     assert (result.status, result.value) == ("finished", expected)
 
 
@@ -241,6 +256,7 @@ async def test_stdout_and_stderr_are_kept_apart(sandbox: Sandbox) -> None:
     assert result.stderr == ("err", "its error")
 
 
+@shares_sandbox
 @pytest.mark.parametrize(
     ("source", "error"),
     [
@@ -268,8 +284,10 @@ async def test_stdout_and_stderr_are_kept_apart(sandbox: Sandbox) -> None:
         ),
     ],
 )
-async def test_every_error_of_a_tool_is_reported(sandbox: Sandbox, source: str, error: str) -> None:
-    result = await sandbox.run(call(source))
+async def test_every_error_of_a_tool_is_reported(
+    shared_sandbox: Sandbox, source: str, error: str
+) -> None:
+    result = await shared_sandbox.run(call(source))
     assert (result.status, result.value, result.error) == ("failed", None, error)
 
 
