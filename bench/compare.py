@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bench import report
 from bench.processes import ROOT
@@ -69,11 +70,23 @@ def _measure(checkout: Path, options: Sequence[str]) -> dict[str, float]:
             stdout=subprocess.DEVNULL,
             timeout=BENCH_SECONDS,
         )
-        measurements = json.loads(results.read_bytes())["figures"]
-    return {
-        row["what"]: 1 / row["value"] if row["more_is_better"] and row["value"] else row["value"]
-        for row in measurements
-    }
+        return values_by_name(json.loads(results.read_bytes())["figures"])
+
+
+def values_by_name(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """The value of each row, so that smaller is better. An indented row belongs to the one above it, and its name may
+    occur again below another."""
+    values = {}
+    heading = ""
+    for row in rows:
+        name: str = row["what"]
+        if name.startswith(" "):
+            name = f"{heading}: {name.strip()}"
+        else:
+            heading = name
+        is_rate = row["more_is_better"] and row["value"]
+        values[name] = 1 / row["value"] if is_rate else row["value"]
+    return values
 
 
 def _options() -> tuple[argparse.Namespace, list[str]]:

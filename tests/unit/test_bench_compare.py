@@ -1,6 +1,6 @@
 """The comparison of two checkouts: ratios of pairs, not of sums."""
 
-from bench.compare import compare
+from bench.compare import compare, values_by_name
 
 
 def test_each_pair_counts_by_its_own_ratio() -> None:
@@ -20,3 +20,19 @@ def test_one_outlier_at_each_end_does_not_widen_the_interval() -> None:
 
 def test_a_row_that_one_checkout_lacks_is_left_out() -> None:
     assert [row.what for row in compare([({"a": 1.0}, {"a": 1.0, "b": 1.0})])] == ["a"]
+
+
+def test_rows_of_the_same_name_below_different_rows_are_kept_apart() -> None:
+    rows = [
+        {"what": "turn", "value": 5.0, "more_is_better": False},
+        {"what": "  p95", "value": 6.0, "more_is_better": False},
+        {"what": "turns/s", "value": 4.0, "more_is_better": True},
+        {"what": "  p95", "value": 7.0, "more_is_better": False},
+    ]
+
+    assert values_by_name(rows) == {
+        "turn": 5.0,
+        "turn: p95": 6.0,
+        "turns/s": 0.25,
+        "turns/s: p95": 7.0,
+    }
