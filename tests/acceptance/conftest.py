@@ -1,4 +1,4 @@
-"""Commands and servers, started as an operator starts them."""
+"""Commands and servers: forked with their libraries loaded, or executed as an operator does (``run_…command``)."""
 
 import subprocess
 from collections.abc import Callable, Iterator
@@ -46,16 +46,16 @@ def run_command(tmp_path: Path) -> Command:
 @pytest.fixture
 def start_server(tmp_path: Path) -> Iterator[StartServer]:
     """Start servers; each is gone when the test ends."""
-    yield from _started(ServerProcess.start, tmp_path)
+    yield from _start_servers(ServerProcess.start, tmp_path)
 
 
 @pytest.fixture
 def run_server_command(tmp_path: Path) -> Iterator[StartServer]:
     """The same by the command, for tests of the command itself."""
-    yield from _started(ServerProcess.run_command, tmp_path)
+    yield from _start_servers(ServerProcess.run_command, tmp_path)
 
 
-def _started(start: Callable[..., ServerProcess], home: Path) -> Iterator[StartServer]:
+def _start_servers(start: Callable[..., ServerProcess], home: Path) -> Iterator[StartServer]:
     servers: list[ServerProcess] = []
 
     def start_one(*options: str, **variables: str) -> ServerProcess:

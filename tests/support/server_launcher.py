@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -31,7 +32,12 @@ class ForkedProcess:
         self.stdout: IO[str] = os.fdopen(stdout, encoding="utf-8")
         self._status = os.fdopen(status, "rb", buffering=0)
         self._code: int | None = None
-        self.pid = self._next_number(_START_SECONDS)
+        try:
+            self.pid = self._next_number(_START_SECONDS)
+        except BaseException:
+            self.stdout.close()
+            self._status.close()
+            raise
 
     def terminate(self) -> None:
         self._send(signal.SIGTERM)
@@ -56,7 +62,13 @@ class ForkedProcess:
         if not readable:
             raise subprocess.TimeoutExpired("holdfast server", timeout)
         # Each number is one write of a few bytes, which a pipe passes on whole.
-        return int.from_bytes(self._status.read(4), signed=True)
+        number = self._status.read(4)
+        if not number:
+            # Zero would be a pid that means the whole process group of the test.
+            raise ChildProcessError(
+                "The launcher of the test servers has ended; see its error output."
+            )
+        return int.from_bytes(number, signed=True)
 
 
 def launch(arguments: list[str], environment: dict[str, str], stderr: int) -> ForkedProcess:
@@ -75,14 +87,17 @@ def launch(arguments: list[str], environment: dict[str, str], stderr: int) -> Fo
 def run_forked(
     arguments: list[str], environment: dict[str, str], timeout: float
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end, like subprocess.run."""
+    """Run a command to its end, like subprocess.run; one that takes too long is killed, as its exit code shows."""
     with tempfile.TemporaryFile("w+", encoding="utf-8") as errors:
         process = launch(arguments, environment, errors.fileno())
+        deadline = threading.Timer(timeout, process.kill)
+        deadline.start()
         with process.stdout:
             try:
                 output = process.stdout.read()
                 code = process.wait(timeout)
             finally:
+                deadline.cancel()
                 process.kill()
         errors.seek(0)
         return subprocess.CompletedProcess(arguments, code, output, errors.read())

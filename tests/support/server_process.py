@@ -34,10 +34,10 @@ def clean_environment(home: Path, **variables: str) -> dict[str, str]:
     return kept | {"HOME": str(home), "PYTHONUNBUFFERED": "1"} | variables
 
 
-Launcher = Callable[[list[str], dict[str, str], int], "subprocess.Popen[str] | ForkedProcess"]
+StartProcess = Callable[[list[str], dict[str, str], int], "subprocess.Popen[str] | ForkedProcess"]
 
 
-def _run_command(
+def _execute(
     arguments: list[str], environment: dict[str, str], stderr: int
 ) -> "subprocess.Popen[str]":
     return subprocess.Popen(
@@ -49,12 +49,16 @@ class ServerProcess:
     """A server that has said where it listens. Its data is in the folder ``.holdfast`` of ``home``."""
 
     def __init__(
-        self, launcher: Launcher, home: Path, options: tuple[str, ...], variables: dict[str, str]
+        self,
+        start_process: StartProcess,
+        home: Path,
+        options: tuple[str, ...],
+        variables: dict[str, str],
     ) -> None:
         self.home = home
         # A file takes any amount of text; a pipe that nobody reads would stop the server.
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - read for as long as somebody asks for the log
-        self._process = launcher(
+        self._process = start_process(
             ["server", *options],
             clean_environment(home, **{"HOLDFAST_PORT": "0", **variables}),
             self._stderr.fileno(),
@@ -67,12 +71,12 @@ class ServerProcess:
     @classmethod
     def start(cls, home: Path, *options: str, **variables: str) -> Self:
         """Start a server and wait until it is ready; AssertionError, with its words, if it ends before."""
-        return cls(launch, home, options, variables)._greeted()
+        return cls(launch, home, options, variables)._wait_until_ready()
 
     @classmethod
     def run_command(cls, home: Path, *options: str, **variables: str) -> Self:
         """The same by the command ``holdfast server``, with all that it imports."""
-        return cls(_run_command, home, options, variables)._greeted()
+        return cls(_execute, home, options, variables)._wait_until_ready()
 
     @property
     def address(self) -> str:
@@ -117,7 +121,7 @@ class ServerProcess:
             self._lines.put(line)
         self._lines.put("")
 
-    def _greeted(self) -> Self:
+    def _wait_until_ready(self) -> Self:
         try:
             self._wait_for_greeting()
         except BaseException:
