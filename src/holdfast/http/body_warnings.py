@@ -22,6 +22,8 @@ WARNINGS_HEADER = "x-holdfast-warnings"
 # difflib's ratio. One wrong letter in a name of five is still recognised.
 _MIN_SIMILARITY = 0.8
 _MAX_WARNINGS = 10
+# So many unknown names are compared with the known ones, which takes about 0.2 ms for each.
+_MAX_COMPARED = 100
 # The caller's own text is repeated up to here.
 _MAX_NAME_CHARS = 100
 
@@ -38,7 +40,8 @@ def find_misspellings(value: object, body: object) -> list[str]:
     # Hardly any body has an unknown field: the cheap look comes first.
     if not known or not _has_unknown(value, known):
         return []
-    return list(islice(_walk(value, known, ""), _MAX_WARNINGS))
+    compared = islice(_walk(value, known, ""), _MAX_COMPARED)
+    return list(islice(filter(None, compared), _MAX_WARNINGS))
 
 
 def add_warnings(response: Response, warnings: Sequence[str]) -> None:
@@ -62,7 +65,8 @@ def _has_unknown(value: object, known: KnownFields) -> bool:
     return False
 
 
-def _walk(value: object, known: KnownFields, path: str) -> Iterator[str]:
+def _walk(value: object, known: KnownFields, path: str) -> Iterator[str | None]:
+    """A warning, or None if there is no similar name, for each unknown name."""
     if isinstance(value, list):
         for index, item in enumerate(value):
             yield from _walk(item, known, f"{path}[{index}]")
@@ -71,17 +75,18 @@ def _walk(value: object, known: KnownFields, path: str) -> Iterator[str]:
             if name not in known:
                 missing = [other for other in known if other not in value]
                 suggestions = [other for other in missing if known[other] is not _IGNORED]
-                yield from _warn(name, suggestions, path)
+                yield _warn(name, suggestions, path)
             elif inner_known := known[name]:
                 yield from _walk(inner, inner_known, f"{path}.{name}")
 
 
-def _warn(name: str, suggestions: Sequence[str], path: str) -> Iterator[str]:
+def _warn(name: str, suggestions: Sequence[str], path: str) -> str | None:
     by_letters = {_letters(suggestion): suggestion for suggestion in suggestions}
     similar = get_close_matches(_letters(name), by_letters, n=1, cutoff=_MIN_SIMILARITY)
-    if similar:
-        where = f"{path}.{name[:_MAX_NAME_CHARS]}".removeprefix(".")
-        yield f"{where} is not known here and has no effect. Did you mean {by_letters[similar[0]]}?"
+    if not similar:
+        return None
+    where = f"{path}.{name[:_MAX_NAME_CHARS]}".removeprefix(".")
+    return f"{where} is not known here and has no effect. Did you mean {by_letters[similar[0]]}?"
 
 
 def _letters(name: str) -> str:

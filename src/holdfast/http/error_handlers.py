@@ -1,6 +1,7 @@
 """Turns every exception of a route into an answer. The last resort of HTTP: nothing gets past it."""
 
 import logging
+from collections.abc import Sequence
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -10,17 +11,27 @@ from starlette.routing import Match
 from holdfast.errors import HoldfastError
 from holdfast.http.error_status import ERROR_STATUS, UNKNOWN_ERROR, error_response
 from holdfast.http.json_response import json_response
-from holdfast.http.wire import Wire, Wires
+from holdfast.http.wire import Fault, Wire, Wires
 
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
 _log = logging.getLogger(__name__)
 
 
+class InvalidBody(HTTPException):
+    """A body does not have the form that its route declares. An HTTPException, because FastAPI turns any other error
+    that is raised while it reads a body into a 400."""
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        super().__init__(422)
+        self.faults = faults
+
+
 def install_error_handlers(app: FastAPI, wires: Wires) -> None:
     handlers = _ErrorHandlers(wires)
     app.add_exception_handler(HoldfastError, handlers.on_holdfast_error)
     app.add_exception_handler(RequestValidationError, handlers.on_invalid_request)
+    app.add_exception_handler(InvalidBody, handlers.on_invalid_request)
     app.add_exception_handler(HTTPException, handlers.on_http_exception)
     app.add_exception_handler(Exception, handlers.on_unexpected_error)
 
@@ -42,9 +53,13 @@ class _ErrorHandlers:
         return error_response(self._wire(request), error)
 
     async def on_invalid_request(self, request: Request, error: Exception) -> Response:
-        if not isinstance(error, RequestValidationError):
+        if isinstance(error, InvalidBody):
+            faults = error.faults
+        elif isinstance(error, RequestValidationError):
+            faults = error.errors()
+        else:
             raise error
-        return json_response(self._wire(request).render_invalid_request(error.errors()), 422)
+        return json_response(self._wire(request).render_invalid_request(faults), 422)
 
     async def on_http_exception(self, request: Request, error: Exception) -> Response:
         if not isinstance(error, HTTPException):

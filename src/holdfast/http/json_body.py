@@ -1,8 +1,10 @@
 """JSON bodies, decoded by msgspec. A body that is not JSON, or that cannot be stored, is a 422 and never a 500.
 
-Every router whose routes take a body is an ``APIRouter(route_class=JsonRoute)``.
+Every router whose routes take a body is an ``APIRouter(route_class=JsonRoute)``. A large body is decoded and checked on
+a thread, so that other requests are answered meanwhile.
 """
 
+import asyncio
 import json
 import re
 from collections.abc import Callable, Coroutine, Sequence
@@ -13,12 +15,20 @@ from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
 from holdfast.http.body_warnings import add_warnings, find_misspellings
+from holdfast.http.error_handlers import InvalidBody
 
 # No client needs more, and Python's stack and the databases allow far more.
 MAX_DEPTH = 100
+# Names and values of a body together, at every level. The decoder stops all other work of the process, so what it makes
+# must be few; the lengths of texts hardly matter to it.
+MAX_VALUES = 200_000
+# A larger body is decoded on a thread. A smaller one takes less time than the change of threads.
+MAX_BYTES_ON_LOOP = 64 * 1024
 
 _POSITION = re.compile(r"\(byte (\d+)\)$")
 _NUL_ESCAPE = b"\\u0000"
+# Each name and each value has one of these before it, the outermost value excepted.
+_MARKS = (b",", b":", b"[", b"{")
 
 _decoder = msgspec.json.Decoder()
 
@@ -28,11 +38,10 @@ class JsonRoute(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handler = super().get_route_handler()
-        body_type = self.body_field.field_info.annotation if self.body_field else None
 
         async def handle(request: Request) -> Response:
             json_request = _JsonRequest(request.scope, request.receive)
-            json_request.body_type = body_type
+            json_request.body_field = self.body_field
             response = await handler(json_request)
             if json_request.warnings and response.status_code < 400:
                 add_warnings(response, json_request.warnings)
@@ -42,17 +51,33 @@ class JsonRoute(APIRoute):
 
 
 class _JsonRequest(Request):
-    body_type: object = None
+    # FastAPI's, which has no public type.
+    body_field: Any = None
     warnings: Sequence[str] = ()
 
     async def json(self) -> Any:
-        value = decode(await self.body())
-        self.warnings = find_misspellings(value, self.body_type)
+        """The decoded body. FastAPI checks it; of a large body it gets the checked object, which it takes as it is."""
+        raw = await self.body()
+        if len(raw) <= MAX_BYTES_ON_LOOP:
+            return self._decode(raw)
+        return await asyncio.to_thread(lambda: self._check(self._decode(raw)))
+
+    def _decode(self, raw: bytes) -> Any:
+        value = decode(raw)
+        self.warnings = find_misspellings(value, self.body_field.field_info.annotation)
         return value
+
+    def _check(self, value: Any) -> Any:
+        checked, faults = self.body_field.validate(value, {}, loc=("body",))
+        if faults:
+            raise InvalidBody(faults)
+        return checked
 
 
 def decode(raw: bytes) -> Any:
     """Decode the body. A JSONDecodeError, which FastAPI answers with a 422, says what is wrong and where."""
+    if has_more_values(raw, MAX_VALUES):
+        raise _decode_error(f"JSON has more than {MAX_VALUES} names and values", 0)
     try:
         value = _decoder.decode(raw)
     except msgspec.DecodeError as error:
@@ -66,6 +91,21 @@ def decode(raw: bytes) -> Any:
     if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH and _is_too_deep(value):
         raise _decode_error(_TOO_DEEP, 0)
     return without_nul(value) if _NUL_ESCAPE in raw else value
+
+
+def has_more_values(raw: bytes, limit: int) -> bool:
+    """Whether the JSON text has more names and values than this. Nothing is decoded for it."""
+    if len(raw) <= limit or _count_marks(raw) <= limit:
+        return False
+    # Marks within strings do not count. Without escaped quotes, every second part between quotes is outside of strings.
+    unescaped = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if unescaped.count(b'"') > 2 * limit + 2:
+        return True
+    return _count_marks(b"".join(unescaped.split(b'"')[::2])) > limit
+
+
+def _count_marks(raw: bytes) -> int:
+    return sum(map(raw.count, _MARKS))
 
 
 _TOO_DEEP = f"JSON is nested deeper than {MAX_DEPTH} levels"

@@ -20,8 +20,8 @@ from holdfast.core.tool_source.schema import (
 )
 from holdfast.errors import ToolSourceInvalid
 
-MAX_SOURCE_CHARS: Final = 1_000_000
-"""Parsing a source of this length takes some seconds and 200 MB; real tools are far shorter."""
+MAX_SOURCE_CHARS: Final = 200_000
+"""Python's parser stops all other work of the process, for half a second at this length; real tools are far shorter."""
 
 # How many of the source's functions an error lists.
 _MAX_NAMES_SHOWN: Final = 10

@@ -11,6 +11,7 @@ from holdfast.core.runs import Bound, Comparison, RunQuery, StopReason
 from holdfast.http.letta_v1.from_wire.dates import as_utc
 from holdfast.http.letta_v1.from_wire.runs import parse_statuses
 from holdfast.http.letta_v1.parameters.paging import paging
+from holdfast.http.letta_v1.schemas.limits import Names
 
 ACTIVE = ("created", "running")
 
@@ -23,7 +24,7 @@ async def _owner_filters(
     *,
     run_id: str | None = None,
     agent_id: str | None = None,
-    agent_ids: Annotated[list[str] | None, Query(deprecated=True)] = None,
+    agent_ids: Annotated[Names | None, Query(deprecated=True)] = None,
     conversation_id: str | None = None,
     project_id: str | None = None,
     template_family: Annotated[
@@ -41,7 +42,7 @@ async def _owner_filters(
 
 async def _state_filters(
     *,
-    statuses: Annotated[list[str] | None, Query(description="Any of these.")] = None,
+    statuses: Annotated[Names | None, Query(description="Any of these.")] = None,
     active: Annotated[
         bool, Query(description="Without statuses: only what is created or running.")
     ] = False,
@@ -66,7 +67,7 @@ async def _number_filters(
     step_count: CountFilter = None,
     step_count_operator: Literal["eq", "gte", "lte"] = "eq",
     tools_used: Annotated[
-        list[str] | None, Query(description="Ids of tools; any of these was called.")
+        Names | None, Query(description="Ids of tools; any of these was called.")
     ] = None,
     duration_value: Annotated[
         int | None, Query(ge=0, le=_MAX_NUMBER, description="In nanoseconds.")

@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query, Response
+from pydantic import Field
 
 from holdfast.core.agents import AgentQuery
 from holdfast.core.paging import Page
@@ -28,6 +29,7 @@ from holdfast.http.letta_v1.schemas.agents import (
     ResetMessages,
 )
 from holdfast.http.letta_v1.schemas.context import ContextWindowOverview
+from holdfast.http.letta_v1.schemas.limits import MAX_NAMES, Names
 from holdfast.http.letta_v1.schemas.names import MAX_SCOPE_ID_CHARS
 from holdfast.http.letta_v1.schemas.runs import AgentCost
 from holdfast.http.letta_v1.to_wire.agents import agent_state
@@ -43,10 +45,11 @@ _SORT_COLUMNS = ("created_at", "updated_at", "last_run_completion")
 
 async def _get_relations(
     include: Annotated[
-        list[Include] | None, Query(description="What comes along; nothing if not given.")
+        Annotated[list[Include], Field(max_length=MAX_NAMES)] | None,
+        Query(description="What comes along; nothing if not given."),
     ] = None,
     include_relationships: Annotated[
-        list[str] | None, Query(deprecated=True, description="Old form of include.")
+        Names | None, Query(deprecated=True, description="Old form of include.")
     ] = None,
 ) -> frozenset[Relation]:
     return included_relations(include, include_relationships)
@@ -57,7 +60,7 @@ async def _agent_query(
     page: Annotated[Page, Depends(paging(limit=50, order_by=_SORT_COLUMNS))],
     name: Annotated[str | None, Query(description="The whole name.")] = None,
     query_text: Annotated[str | None, Query(description="A part of the name.")] = None,
-    tags: Annotated[list[str] | None, Query(description="Tags.")] = None,
+    tags: Annotated[Names | None, Query(description="Tags.")] = None,
     match_all_tags: Annotated[bool, Query(description="All tags, not any.")] = False,
     last_stop_reason: StopReason | None = None,
     created_by_id: str | None = None,
@@ -65,7 +68,7 @@ async def _agent_query(
     template_id: str | None = None,
     base_template_id: str | None = None,
     identity_id: str | None = None,
-    identifier_keys: Annotated[list[str] | None, Query()] = None,
+    identifier_keys: Annotated[Names | None, Query()] = None,
     show_hidden_agents: Annotated[bool, Query(description="Hidden agents too.")] = False,
 ) -> AgentQuery:
     return AgentQuery(

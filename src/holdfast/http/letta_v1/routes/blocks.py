@@ -13,6 +13,7 @@ from holdfast.http.letta_v1.from_wire.blocks import block_changes, new_block
 from holdfast.http.letta_v1.parameters.ids import BlockId
 from holdfast.http.letta_v1.parameters.paging import paging
 from holdfast.http.letta_v1.schemas.blocks import BlockCreate, BlockResponse, BlockUpdate
+from holdfast.http.letta_v1.schemas.limits import Names
 from holdfast.http.letta_v1.to_wire.blocks import block_state
 from holdfast.usecases import blocks
 
@@ -36,7 +37,7 @@ async def _block_query(
         str | None, Query(description="A part of the description.")
     ] = None,
     value_search: Annotated[str | None, Query(description="A part of the value.")] = None,
-    tags: Annotated[list[str], Query(description="Tags.")] = [],  # noqa: B006 - FastAPI copies it
+    tags: Annotated[Names, Query(description="Tags.")] = [],  # noqa: B006 - FastAPI copies it
     match_all_tags: Annotated[bool, Query(description="All tags, not any.")] = False,
     templates_only: Annotated[bool, Query(description="Templates only.")] = False,
     project_id: Annotated[str | None, Query(description="The project.")] = None,

@@ -25,7 +25,7 @@ from holdfast.http.letta_v1.parameters.ids import ConversationId, check_run_id
 from holdfast.http.letta_v1.parameters.paging import paging
 from holdfast.http.letta_v1.routes.messages import (
     HistoryPageDep,
-    MessageTypes,
+    ShownTypes,
     show_oldest_first,
     wait_for_answer,
 )
@@ -153,7 +153,7 @@ async def list_conversation_messages(
     page: HistoryPageDep,
     agent_id: DirectAgentId = None,
     group_id: str | None = None,
-    include_return_message_types: MessageTypes = None,
+    include_return_message_types: ShownTypes = None,
 ) -> Response:
     """In sort order; but messages of the default thread oldest first, as in the agent's own list (wire-v1 §1.10)."""
     wanted = thread_id(conversation_id, agent_id)

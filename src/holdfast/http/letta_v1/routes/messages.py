@@ -18,9 +18,9 @@ from holdfast.http.letta_v1.parameters.conversations import agent_thread_id
 from holdfast.http.letta_v1.parameters.ids import AgentId, MessageId
 from holdfast.http.letta_v1.parameters.paging import paging
 from holdfast.http.letta_v1.schemas.errors import Problem
-from holdfast.http.letta_v1.schemas.messages import ApiMessage, LettaResponse, MessageType
+from holdfast.http.letta_v1.schemas.messages import ApiMessage, LettaResponse
 from holdfast.http.letta_v1.schemas.runs import Run
-from holdfast.http.letta_v1.schemas.send import SendBody
+from holdfast.http.letta_v1.schemas.send import MessageTypes, SendBody
 from holdfast.http.letta_v1.streams import STREAM_RESPONSES, stream_send, with_stream
 from holdfast.http.letta_v1.to_wire.errors import failure_response
 from holdfast.http.letta_v1.to_wire.messages import AssistantMessageTool, api_listing, api_messages
@@ -32,8 +32,8 @@ from holdfast.usecases import messages
 router = APIRouter(prefix="/v1", route_class=JsonRoute, tags=["messages"])
 
 HistoryPageDep = Annotated[Page, Depends(paging(limit=100))]
-MessageTypes = Annotated[
-    list[MessageType] | None, Query(description="Only these message types; all if not given.")
+ShownTypes = Annotated[
+    MessageTypes | None, Query(description="Only these message types; all if not given.")
 ]
 
 _PENDING_APPROVAL = "pending_approval"
@@ -76,7 +76,7 @@ async def list_messages(
         str | None, Query(description="One thread; every thread of the agent if not given.")
     ] = None,
     group_id: str | None = None,
-    include_return_message_types: MessageTypes = None,
+    include_return_message_types: ShownTypes = None,
     use_assistant_message: bool = True,
     assistant_message_tool_name: str = "send_message",
     assistant_message_tool_kwarg: str = "message",
@@ -110,7 +110,7 @@ async def list_all_messages(
     actor: ActorDep,
     page: HistoryPageDep,
     conversation_id: str | None = None,
-    include_return_message_types: MessageTypes = None,
+    include_return_message_types: ShownTypes = None,
 ) -> Response:
     rows = await messages.list_all(services, actor, page, thread_id=conversation_id)
     shown = api_listing(

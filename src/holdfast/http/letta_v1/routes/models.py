@@ -3,9 +3,11 @@
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Response
+from pydantic import Field
 
 from holdfast.http.dependencies import ActorDep, ServicesDep
 from holdfast.http.json_response import describe_response, json_response
+from holdfast.http.letta_v1.schemas.limits import MAX_NAMES
 from holdfast.http.letta_v1.schemas.models import EmbeddingModel, Model
 from holdfast.http.letta_v1.to_wire.models import embedding_state, model_state
 from holdfast.usecases import models
@@ -17,7 +19,9 @@ router = APIRouter(prefix="/v1/models", tags=["models"])
 async def list_models(
     services: ServicesDep,
     actor: ActorDep,
-    provider_category: Annotated[list[Literal["base", "byok"]] | None, Query()] = None,
+    provider_category: Annotated[
+        Annotated[list[Literal["base", "byok"]], Field(max_length=MAX_NAMES)] | None, Query()
+    ] = None,
     provider_name: str | None = None,
     provider_type: str | None = None,
 ) -> Response:

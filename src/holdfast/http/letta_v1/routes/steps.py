@@ -13,6 +13,7 @@ from holdfast.http.json_response import describe_response, json_response
 from holdfast.http.letta_v1.from_wire.dates import as_utc
 from holdfast.http.letta_v1.parameters.ids import StepId
 from holdfast.http.letta_v1.parameters.paging import paging
+from holdfast.http.letta_v1.schemas.limits import Names
 from holdfast.http.letta_v1.schemas.messages import ApiMessage
 from holdfast.http.letta_v1.schemas.steps import (
     Feedback,
@@ -39,10 +40,10 @@ async def list_steps(
     end_date: datetime | None = None,
     model: str | None = None,
     agent_id: str | None = None,
-    trace_ids: Annotated[list[str] | None, Query()] = None,
+    trace_ids: Annotated[Names | None, Query()] = None,
     feedback: Feedback | None = None,
     has_feedback: bool | None = None,
-    tags: Annotated[list[str] | None, Query()] = None,
+    tags: Annotated[Names | None, Query()] = None,
     project_id: str | None = None,
 ) -> Response:
     query = StepQuery(

@@ -16,6 +16,7 @@ from holdfast.http.json_response import describe_response, json_response
 from holdfast.http.letta_v1.from_wire.tools import new_tool, source_to_run, tool_changes
 from holdfast.http.letta_v1.parameters.ids import ToolId
 from holdfast.http.letta_v1.parameters.paging import paging
+from holdfast.http.letta_v1.schemas.limits import Names
 from holdfast.http.letta_v1.schemas.messages import ToolReturnMessage
 from holdfast.http.letta_v1.schemas.tools import (
     Tool,
@@ -38,11 +39,11 @@ async def _tool_query(
     *,
     page: Annotated[Page, Depends(paging(limit=50))],
     name: Annotated[str | None, Query(description="The whole name.")] = None,
-    names: Annotated[list[str], Query(description="Any of these names.")] = [],  # noqa: B006 - FastAPI copies it
-    tool_ids: Annotated[list[str], Query(description="Any of these ids.")] = [],  # noqa: B006 - FastAPI copies it
+    names: Annotated[Names, Query(description="Any of these names.")] = [],  # noqa: B006 - FastAPI copies it
+    tool_ids: Annotated[Names, Query(description="Any of these ids.")] = [],  # noqa: B006 - FastAPI copies it
     search: Annotated[str | None, Query(description="A part of the name.")] = None,
-    tool_types: Annotated[list[str], Query(description="Any of these types.")] = [],  # noqa: B006 - FastAPI copies it
-    exclude_tool_types: Annotated[list[str], Query(description="None of these types.")] = [],  # noqa: B006 - FastAPI copies it
+    tool_types: Annotated[Names, Query(description="Any of these types.")] = [],  # noqa: B006 - FastAPI copies it
+    exclude_tool_types: Annotated[Names, Query(description="None of these types.")] = [],  # noqa: B006 - FastAPI copies it
     return_only_letta_tools: Annotated[bool, Query(description="Built-in tools only.")] = False,
 ) -> ToolQuery:
     return ToolQuery(

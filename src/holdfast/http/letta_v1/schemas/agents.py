@@ -9,6 +9,18 @@ from pydantic import BaseModel, ConfigDict, Field
 from holdfast.core.runs import StopReason
 from holdfast.core.tool_rules import ToolRule
 from holdfast.http.letta_v1.schemas.blocks import BlockCreate, BlockResponse
+from holdfast.http.letta_v1.schemas.limits import (
+    MAX_BLOCKS,
+    MAX_MESSAGE_IDS,
+    MAX_MESSAGES,
+    MAX_RULE_CHILDREN,
+    MAX_SECRETS,
+    MAX_TOOL_RULES,
+    MAX_TOOLS,
+    JsonObject,
+    Names,
+    Tags,
+)
 from holdfast.http.letta_v1.schemas.messages import ApprovalRequestMessage
 from holdfast.http.letta_v1.schemas.model_settings import (
     CompactionInput,
@@ -20,7 +32,7 @@ from holdfast.http.letta_v1.schemas.model_settings import (
     ResponseFormatInput,
 )
 from holdfast.http.letta_v1.schemas.models import EmbeddingConfig, LlmConfig
-from holdfast.http.letta_v1.schemas.names import Handle, ScopeId, SecretName, Tag
+from holdfast.http.letta_v1.schemas.names import Handle, ScopeId, SecretName
 from holdfast.http.letta_v1.schemas.send import MessageCreate, TimeoutOutcome, TimeoutSeconds
 from holdfast.http.letta_v1.schemas.tools import Tool
 
@@ -46,15 +58,16 @@ Include = Literal[
     "agent.tools",
 ]
 
-# More than any agent has, fewer than a database accepts in one query.
-NameList = Annotated[list[str], Field(max_length=1_000)]
+ToolNames = Annotated[list[str], Field(max_length=MAX_TOOLS)]
+BlockIds = Annotated[list[str], Field(max_length=MAX_BLOCKS)]
+RuleChildren = Annotated[list[str], Field(max_length=MAX_RULE_CHILDREN)]
 # Only for OpenAPI: pydantic's own ``deprecated`` would warn whenever we read the field.
 _DEPRECATED = Field(json_schema_extra={"deprecated": True})
 
 
 class ChildArgumentsInput(BaseModel):
     name: str
-    args: dict[str, Any] | None = None
+    args: JsonObject | None = None
 
 
 class ToolRuleInput(BaseModel):
@@ -74,10 +87,14 @@ class ToolRuleInput(BaseModel):
         "requires_approval",
     ]
     tool_name: str
-    args: dict[str, Any] | None = None
-    children: list[str] | None = None
-    child_arg_nodes: list[ChildArgumentsInput] | None = None
-    child_output_mapping: Annotated[dict[str, str], Field(min_length=1)] | None = None
+    args: JsonObject | None = None
+    children: RuleChildren | None = None
+    child_arg_nodes: (
+        Annotated[list[ChildArgumentsInput], Field(max_length=MAX_RULE_CHILDREN)] | None
+    ) = None
+    child_output_mapping: (
+        Annotated[dict[str, str], Field(min_length=1, max_length=MAX_RULE_CHILDREN)] | None
+    ) = None
     default_child: str | None = None
     require_output_mapping: bool | None = None
     max_count_limit: Positive | None = None
@@ -93,17 +110,17 @@ class AgentFields(BaseModel):
 
     name: str | None = Field(None, description="Letters, digits, space, hyphen, underscore, '.")
     description: str | None = None
-    metadata: dict[str, Any] | None = None
+    metadata: JsonObject | None = None
     system: str | None = Field(None, description="The base prompt; may contain {CORE_MEMORY}.")
     model: str | None = Field(None, description="A handle: provider/model-name.")
     model_settings: ModelSettingsInput | None = None
     context_window_limit: Positive | None = None
     embedding: Handle | None = None
-    tool_ids: NameList | None = None
-    block_ids: NameList | None = None
-    tool_rules: list[ToolRuleInput] | None = None
-    tags: list[Tag] | None = None
-    secrets: dict[SecretName, str] | None = Field(
+    tool_ids: ToolNames | None = None
+    block_ids: BlockIds | None = None
+    tool_rules: Annotated[list[ToolRuleInput], Field(max_length=MAX_TOOL_RULES)] | None = None
+    tags: Tags | None = None
+    secrets: Annotated[dict[SecretName, str], Field(max_length=MAX_SECRETS)] | None = Field(
         None, description="Variables that the agent's tools see in their environment."
     )
     timezone: str | None = Field(None, description="An IANA name, such as Europe/Rome.")
@@ -116,8 +133,8 @@ class AgentFields(BaseModel):
     project_id: ScopeId | None = None
     template_id: ScopeId | None = None
     base_template_id: ScopeId | None = None
-    identity_ids: list[str] | None = None
-    folder_ids: list[str] | None = None
+    identity_ids: Names | None = None
+    folder_ids: Names | None = None
     # Old names that still have their effect (wire-v1 §9.4).
     llm_config: Annotated[LlmConfigInput | None, _DEPRECATED] = None
     embedding_config: Annotated[EmbeddingConfigInput | None, _DEPRECATED] = None
@@ -125,7 +142,9 @@ class AgentFields(BaseModel):
     response_format: Annotated[ResponseFormatInput | None, _DEPRECATED] = None
     max_tokens: Annotated[Positive | None, _DEPRECATED] = None
     reasoning: Annotated[bool | None, _DEPRECATED] = None
-    tool_exec_environment_variables: Annotated[dict[str, str] | None, _DEPRECATED] = None
+    tool_exec_environment_variables: Annotated[
+        Annotated[dict[str, str], Field(max_length=MAX_SECRETS)] | None, _DEPRECATED
+    ] = None
 
 
 class AgentCreate(AgentFields):
@@ -133,12 +152,14 @@ class AgentCreate(AgentFields):
     ignored_fields: ClassVar = frozenset({"project", "template"})
 
     agent_type: AgentType | None = None
-    memory_blocks: list[BlockCreate] | None = None
-    tools: Annotated[NameList | None, Field(description="Tools by name.")] = None
+    memory_blocks: Annotated[list[BlockCreate], Field(max_length=MAX_BLOCKS)] | None = None
+    tools: Annotated[ToolNames | None, Field(description="Tools by name.")] = None
     include_base_tools: bool | None = True
     include_base_tool_rules: bool | None = None
     include_multi_agent_tools: bool | None = False
-    initial_message_sequence: list[MessageCreate] | None = None
+    initial_message_sequence: (
+        Annotated[list[MessageCreate], Field(max_length=MAX_MESSAGES)] | None
+    ) = None
     enable_reasoner: Annotated[bool | None, _DEPRECATED] = None
     max_reasoning_tokens: Annotated[Count | None, _DEPRECATED] = None
 
@@ -146,7 +167,7 @@ class AgentCreate(AgentFields):
 class AgentUpdate(AgentFields):
     """Null leaves a field unchanged, but ``max_tokens: null`` removes the limit."""
 
-    message_ids: list[str] | None = None
+    message_ids: Annotated[list[str], Field(max_length=MAX_MESSAGE_IDS)] | None = None
     last_stop_reason: StopReason | None = None
     last_run_completion: datetime | None = None
     last_run_duration_ms: Count | None = None
@@ -168,7 +189,7 @@ class HoldTool(BaseModel):
 class RunAttachedTool(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
-    args: dict[str, Any] = Field(default_factory=dict)
+    args: JsonObject = Field(default_factory=dict)
 
 
 class AgentEnvironmentVariable(Struct, frozen=True, kw_only=True):

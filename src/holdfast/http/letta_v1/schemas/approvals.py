@@ -7,6 +7,7 @@ from msgspec import Struct
 from pydantic import Field
 
 from holdfast.core.deadlines import OnTimeout
+from holdfast.http.letta_v1.schemas.limits import MAX_APPROVALS
 from holdfast.http.letta_v1.schemas.messages import ApprovalReturn, ToolCall, ToolReturn
 from holdfast.http.letta_v1.schemas.send import DecidedBy, Entry, LenientModel, Partial
 
@@ -44,6 +45,6 @@ class DecideBody(LenientModel):
 
     approve: bool | None = None
     reason: str | None = None
-    approvals: Annotated[list[Entry] | None, Field(min_length=1)] = None
+    approvals: Annotated[list[Entry] | None, Field(min_length=1, max_length=MAX_APPROVALS)] = None
     decided_by: DecidedBy = None
     partial: Partial = False

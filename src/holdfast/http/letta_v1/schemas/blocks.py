@@ -6,7 +6,7 @@ from msgspec import Struct
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from holdfast.core.blocks import DEFAULT_BLOCK_LIMIT, LABEL_PATTERN, MAX_LABEL_CHARS
-from holdfast.http.letta_v1.schemas.names import Tag
+from holdfast.http.letta_v1.schemas.limits import JsonObject, Tags
 
 # V1 has these too. They have no effect here, and are no misspellings of other fields.
 _IGNORED_FIELDS = frozenset({"template_id", "base_template_id"})
@@ -32,8 +32,8 @@ class BlockCreate(BaseModel):
     limit: CharLimit = DEFAULT_BLOCK_LIMIT
     description: str | None = None
     read_only: bool = False
-    metadata: dict[str, Any] | None = None
-    tags: list[Tag] | None = None
+    metadata: JsonObject | None = None
+    tags: Tags | None = None
     is_template: bool = False
     template_name: str | None = None
     hidden: bool | None = None
@@ -51,8 +51,8 @@ class BlockUpdate(BaseModel):
     limit: CharLimit | None = None
     description: str | None = None
     read_only: bool | None = None
-    metadata: dict[str, Any] | None = None
-    tags: list[Tag] | None = None
+    metadata: JsonObject | None = None
+    tags: Tags | None = None
     is_template: bool | None = None
     template_name: str | None = None
     hidden: bool | None = None

@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from holdfast.core.cancellation import Action
+from holdfast.http.letta_v1.schemas.limits import Names
 
 Outcome = Literal["cancelled", "failed"]
 
@@ -12,7 +13,7 @@ Outcome = Literal["cancelled", "failed"]
 class CancelBody(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
-    run_ids: list[str] | None = None
+    run_ids: Names | None = None
     # Not in V1: why, for the receipt; and whether the run's messages stay in the context.
     reason: str | None = None
     action: Action = Action.KEEP

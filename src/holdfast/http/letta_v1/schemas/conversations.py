@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Struct
 from pydantic import Field
 
+from holdfast.http.letta_v1.schemas.limits import MAX_BLOCKS
 from holdfast.http.letta_v1.schemas.model_settings import ModelSettingsInput, Positive
 from holdfast.http.letta_v1.schemas.runs import ResumeBody
 from holdfast.http.letta_v1.schemas.send import LenientModel, SendBody
@@ -33,7 +34,7 @@ class ConversationFields(LenientModel):
 class ConversationCreate(ConversationFields):
     hidden: Annotated[bool | None, Field(description="Not to be shown in lists.")] = None
     isolated_block_labels: Annotated[
-        list[str] | None,
+        Annotated[list[str], Field(max_length=MAX_BLOCKS)] | None,
         Field(description="The agent's blocks of which the conversation gets copies of its own."),
     ] = None
 

@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from holdfast.http.letta_v1.schemas import limits
+
 # What a PostgreSQL integer holds.
 _MAX_INTEGER = 2**31 - 1
 Positive = Annotated[int, Field(ge=1, le=_MAX_INTEGER)]
@@ -21,13 +23,26 @@ Temperature = Annotated[float, Field(ge=0, le=2)]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 
 
-class ResponseFormatInput(BaseModel):
+class OpenModel(BaseModel):
+    """Unknown fields are kept, up to a number."""
+
+    model_config = ConfigDict(
+        extra="allow", json_schema_extra={"maxProperties": limits.MAX_OBJECT_KEYS}
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _limit_fields(cls, value: Any) -> Any:
+        if isinstance(value, dict) and len(value) > limits.MAX_OBJECT_KEYS:
+            raise ValueError(f"an object may have at most {limits.MAX_OBJECT_KEYS} fields")
+        return value
+
+
+class ResponseFormatInput(OpenModel):
     """``json_schema`` is {name, schema, strict}. Only the type of the same name has it."""
 
-    model_config = ConfigDict(extra="allow")
-
     type: Literal["text", "json_schema", "json_object"]
-    json_schema: dict[str, Any] | None = None
+    json_schema: limits.JsonObject | None = None
 
     @model_validator(mode="after")
     def _require_schema(self) -> Self:
@@ -76,10 +91,8 @@ class ModelSettingsInput(BaseModel):
     tool_call_parser: str | None = None
 
 
-class LlmConfigInput(BaseModel):
+class LlmConfigInput(OpenModel):
     """The old full configuration. ``model_endpoint`` is used if the operator allowed it."""
-
-    model_config = ConfigDict(extra="allow")
 
     model: str
     model_endpoint_type: str
@@ -112,9 +125,7 @@ class LlmConfigInput(BaseModel):
     tool_call_parser: str | None = None
 
 
-class EmbeddingConfigInput(BaseModel):
-    model_config = ConfigDict(extra="allow")
-
+class EmbeddingConfigInput(OpenModel):
     embedding_model: str
     embedding_endpoint_type: str
     embedding_dim: Positive

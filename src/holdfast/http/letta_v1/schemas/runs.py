@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, WithJsonSchema
 
+from holdfast.http.letta_v1.schemas.limits import JsonObject
 from holdfast.http.letta_v1.schemas.messages import ApiMessage, StopReasonName
 from holdfast.http.letta_v1.schemas.send import LenientModel
 
@@ -25,7 +26,7 @@ class RunUpdate(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    metadata: dict[str, Any]
+    metadata: JsonObject
 
 
 class RequestConfig(Struct, frozen=True, kw_only=True):

@@ -1,11 +1,20 @@
 """What a caller may send to an agent (wire-v1 §2.3.1)."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from holdfast.core.deadlines import MAX_TIMEOUT_SECONDS, MIN_TIMEOUT_SECONDS, OnTimeout
 from holdfast.core.runs import DEFAULT_MAX_STEPS
+from holdfast.http.letta_v1.schemas.limits import (
+    MAX_APPROVALS,
+    MAX_CLIENT_TOOLS,
+    MAX_CONTENT_PARTS,
+    MAX_MESSAGES,
+    MAX_NAMES,
+    JsonObject,
+    OutputLines,
+)
 from holdfast.http.letta_v1.schemas.messages import MessageType
 
 # Far more than any run needs, and it fits into every integer type.
@@ -90,7 +99,7 @@ PartInput = Annotated[
     | Annotated[OtherInput, Tag("other")],
     Discriminator(_part_kind),
 ]
-ContentInput = str | list[PartInput]
+ContentInput = str | Annotated[list[PartInput], Field(max_length=MAX_CONTENT_PARTS)]
 
 
 class MessageCreate(LenientModel):
@@ -138,7 +147,7 @@ class ApprovalEntry(LenientModel):
     reason: str | None = None
     decided_by: DecidedBy = None
     arguments: Annotated[
-        dict[str, Any] | None,
+        JsonObject | None,
         Field(description="Not in V1: what an approved call gets instead of the model's own."),
     ] = None
 
@@ -148,8 +157,8 @@ class ToolReturnEntry(LenientModel):
     tool_call_id: str
     tool_return: ContentInput
     status: Literal["success", "error"]
-    stdout: list[str] | None = None
-    stderr: list[str] | None = None
+    stdout: OutputLines | None = None
+    stderr: OutputLines | None = None
     decided_by: DecidedBy = None
 
 
@@ -167,7 +176,7 @@ class ApprovalCreate(LenientModel):
     """``approvals`` is the current form, ``approve`` with ``approval_request_id`` the old one."""
 
     type: Literal["approval"] | None = None
-    approvals: list[Entry] | None = None
+    approvals: Annotated[list[Entry], Field(max_length=MAX_APPROVALS)] | None = None
     otid: str | None = None
     group_id: str | None = None
     approve: bool | None = None
@@ -179,7 +188,7 @@ class ApprovalCreate(LenientModel):
 
 class ToolReturnCreate(LenientModel):
     type: Literal["tool_return"] | None = None
-    tool_returns: list[ToolReturnEntry]
+    tool_returns: Annotated[list[ToolReturnEntry], Field(max_length=MAX_APPROVALS)]
     partial: Partial = False
     otid: str | None = None
     group_id: str | None = None
@@ -207,20 +216,25 @@ Item = Annotated[
 class ClientToolCreate(LenientModel):
     name: Annotated[str, Field(min_length=1)]
     description: str | None = None
-    parameters: dict[str, Any] | None = None
+    parameters: JsonObject | None = None
+
+
+MessageTypes = Annotated[list[MessageType], Field(max_length=MAX_NAMES)]
 
 
 class SendBody(LenientModel):
-    messages: list[Item] | None = None
+    messages: Annotated[list[Item], Field(max_length=MAX_MESSAGES)] | None = None
     input: ContentInput | None = None
     max_steps: Annotated[int, Field(ge=1, le=MAX_STEPS_LIMIT)] = DEFAULT_MAX_STEPS
     streaming: bool = False
     stream_tokens: bool = False
     background: bool = False
     include_pings: bool = True
-    include_return_message_types: list[MessageType] | None = None
+    include_return_message_types: MessageTypes | None = None
     include_compaction_messages: bool = False
-    client_tools: list[ClientToolCreate] | None = None
+    client_tools: Annotated[list[ClientToolCreate], Field(max_length=MAX_CLIENT_TOOLS)] | None = (
+        None
+    )
     override_model: str | None = None
     override_system: Annotated[
         str | None, Field(validation_alias=AliasChoices("override_system", "system"))

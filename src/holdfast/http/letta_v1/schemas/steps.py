@@ -8,9 +8,9 @@ from pydantic import BaseModel, ConfigDict
 
 from holdfast.core.steps import StepStatus
 from holdfast.core.traces import CallType
+from holdfast.http.letta_v1.schemas.limits import Tags
 from holdfast.http.letta_v1.schemas.messages import StopReasonName
 from holdfast.http.letta_v1.schemas.models import LlmConfig
-from holdfast.http.letta_v1.schemas.names import Tag
 from holdfast.http.letta_v1.schemas.runs import CompletionTokensDetails, PromptTokensDetails
 
 Feedback = Literal["positive", "negative"]
@@ -106,4 +106,4 @@ class FeedbackBody(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     feedback: Feedback | None = None
-    tags: list[Tag] | None = None
+    tags: Tags | None = None

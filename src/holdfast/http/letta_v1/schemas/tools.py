@@ -6,7 +6,14 @@ from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field
 
 from holdfast.core.tools import MAX_RETURN_CHARS
-from holdfast.http.letta_v1.schemas.names import Tag
+from holdfast.http.letta_v1.schemas.limits import (
+    MAX_REQUIREMENTS,
+    MAX_SECRETS,
+    JsonObject,
+    Names,
+    Tags,
+)
+from holdfast.http.letta_v1.schemas.names import MAX_NAME_CHARS
 
 SourceType = Literal["python", "typescript", "json"]
 # Of the text to search for.
@@ -19,27 +26,30 @@ class Requirement(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    name: str = Field(min_length=1)
-    version: str | None = None
+    name: str = Field(min_length=1, max_length=MAX_NAME_CHARS)
+    version: str | None = Field(None, max_length=MAX_NAME_CHARS)
+
+
+Requirements = Annotated[list[Requirement], Field(max_length=MAX_REQUIREMENTS)]
 
 
 class ToolFields(BaseModel):
     """The fields that create and update share. A field that is absent or null leaves a stored value unchanged."""
 
     source_type: SourceType | None = None
-    json_schema: dict[str, Any] | None = Field(
+    json_schema: JsonObject | None = Field(
         None, description="{name, description, parameters}; derived from the source if not given."
     )
-    args_json_schema: dict[str, Any] | None = Field(
+    args_json_schema: JsonObject | None = Field(
         None, description="The parameters alone; name and description come from the source."
     )
     description: str | None = None
-    tags: list[Tag] | None = None
+    tags: Tags | None = None
     return_char_limit: ReturnCharLimit | None = None
     default_requires_approval: bool | None = None
     enable_parallel_execution: bool | None = None
-    pip_requirements: list[Requirement] | None = None
-    npm_requirements: list[Requirement] | None = None
+    pip_requirements: Requirements | None = None
+    npm_requirements: Requirements | None = None
 
 
 class ToolCreate(ToolFields):
@@ -53,21 +63,21 @@ class ToolUpdate(ToolFields):
     model_config = ConfigDict(extra="ignore")
 
     source_code: str | None = None
-    metadata_: dict[str, Any] | None = None
+    metadata_: JsonObject | None = None
 
 
 class ToolRun(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     source_code: str
-    args: dict[str, Any]
-    env_vars: dict[str, str] | None = None
+    args: JsonObject
+    env_vars: Annotated[dict[str, str], Field(max_length=MAX_SECRETS)] | None = None
     name: str | None = None
     source_type: SourceType | None = None
-    json_schema: dict[str, Any] | None = None
-    args_json_schema: dict[str, Any] | None = None
-    pip_requirements: list[Requirement] | None = None
-    npm_requirements: list[Requirement] | None = None
+    json_schema: JsonObject | None = None
+    args_json_schema: JsonObject | None = None
+    pip_requirements: Requirements | None = None
+    npm_requirements: Requirements | None = None
 
 
 class ToolSearch(BaseModel):
@@ -75,8 +85,8 @@ class ToolSearch(BaseModel):
 
     query: str | None = Field(None, max_length=MAX_QUERY_CHARS)
     search_mode: Literal["vector", "fts", "hybrid"] = "hybrid"
-    tool_types: list[str] | None = None
-    tags: list[str] | None = None
+    tool_types: Names | None = None
+    tags: Names | None = None
     limit: Annotated[int, Field(ge=1, le=100)] = 50
 
 
@@ -88,7 +98,7 @@ class Tool(Struct, frozen=True, kw_only=True):
     source_type: str
     source_code: str | None
     json_schema: dict[str, Any]
-    args_json_schema: dict[str, Any] | None
+    args_json_schema: JsonObject | None
     return_char_limit: int
     default_requires_approval: bool | None
     enable_parallel_execution: bool

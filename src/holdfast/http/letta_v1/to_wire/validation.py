@@ -1,6 +1,7 @@
 """The faults of an invalid request as V1 shows them: one string, not FastAPI's list (wire-v1 §1.11)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from msgspec import UNSET, UnsetType
@@ -46,5 +47,19 @@ def _path_id_kind(fault: Fault) -> Kind | None:
 
 
 def _shorten(value: object) -> object:
+    if isinstance(value, dict | list) and _has_many_values(value):
+        return f"{type(value).__name__} with {len(value)} entries"
     text = value if isinstance(value, str) else repr(value)
     return value if len(text) <= _MAX_INPUT_CHARS else f"{text[:_MAX_INPUT_CHARS]}…"
+
+
+def _has_many_values(value: object) -> bool:
+    """Whether the text of the value would be too long to be made only to be cut."""
+    return sum(1 for _ in islice(_walk(value), _MAX_INPUT_CHARS)) == _MAX_INPUT_CHARS
+
+
+def _walk(value: object) -> Iterator[object]:
+    yield value
+    if isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _walk(inner)
