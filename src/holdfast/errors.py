@@ -14,7 +14,7 @@
     │   └── ContextWindowExceeded  SystemPromptTooLarge
     ├── ToolError              goes back to the model; never ends the run
     ├── BackendError           the operator must act (503)
-    │   └── StoreUnavailable  StoreIsNewer  HomeInUse  SettingInvalid  CannotStart  ServerStopping
+    │   └── StoreUnavailable (WriteTimedOut)  StoreIsNewer  HomeInUse  SettingInvalid  CannotStart  ServerStopping
     ├── Undeliverable          a server that a caller named did not answer
     └── Bug                    we must act
         └── IllegalTransition  RunMoved
@@ -209,6 +209,10 @@ class BackendError(HoldfastError):
 
 class StoreUnavailable(BackendError):
     """The database did not answer or refused the connection."""
+
+
+class WriteTimedOut(StoreUnavailable):
+    """A transaction took longer than the operator allows. It was undone."""
 
 
 class StoreIsNewer(BackendError):

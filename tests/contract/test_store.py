@@ -61,7 +61,7 @@ async def test_an_exception_undoes_everything(any_store: Store, make: Make) -> N
     def work(tx: Transaction) -> None:
         tx.agents.add(agent)
         tx.blocks.add(block)
-        tx.agents.attach_block(agent.id, block.id)
+        tx.agents.attach_blocks(agent.id, [block.id])
         raise LookupError("on purpose")
 
     with pytest.raises(LookupError, match="on purpose"):
@@ -247,7 +247,7 @@ async def test_deleting_an_agent_leaves_no_row_of_it(any_store: SqlStore, make: 
         tx.threads.add(conversation)
         tx.agents.set_tags(agent.id, ["a"])
         tx.agents.attach_tools(agent.id, [tool.id])
-        tx.agents.attach_block(agent.id, block.id)
+        tx.agents.attach_blocks(agent.id, [block.id])
         tx.agents.set_secrets(agent.id, [Secret(id="agent-env-1", key="K", value="v")])
         run = make.run(thread, request=RunRequest(callback_url="https://hooks.example"))
         step = make.step(run, tags=("t",))

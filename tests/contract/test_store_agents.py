@@ -128,7 +128,7 @@ async def test_agents_are_found_by_each_condition(any_store: Store, make: Make) 
     def tie(tx: Transaction) -> None:
         tx.agents.set_tags(plain.id, ["x", "y"])
         tx.agents.set_tags(other.id, ["y", "z", "y"])
-        tx.agents.attach_block(other.id, block.id)
+        tx.agents.attach_blocks(other.id, [block.id])
         tx.agents.set_last_run(other.id, stop_reason="error", completed_at=moment(1), duration_ms=1)
 
     await any_store.write(tie)
@@ -208,33 +208,33 @@ async def test_blocks_keep_the_order_of_attachment(any_store: Store, make: Make)
     await add(any_store, agent, other, human, persona)
 
     def attach(tx: Transaction) -> None:
-        tx.agents.attach_block(agent.id, persona.id)
-        tx.agents.attach_block(agent.id, human.id)
-        tx.agents.attach_block(agent.id, persona.id)
-        tx.agents.attach_block(other.id, human.id)
+        tx.agents.attach_blocks(agent.id, [persona.id])
+        tx.agents.attach_blocks(agent.id, [human.id])
+        tx.agents.attach_blocks(agent.id, [persona.id])
+        tx.agents.attach_blocks(other.id, [human.id])
 
     await any_store.write(attach)
     found = await any_store.read(lambda tx: tx.agents.blocks([agent.id, other.id]))
     assert found == {agent.id: [persona, human], other.id: [human]}
     holders = await any_store.read(lambda tx: tx.blocks.holder_ids(human.id))
     assert holders == sorted([agent.id, other.id])
-    assert await any_store.write(lambda tx: tx.agents.detach_block(agent.id, persona.id))
-    assert not await any_store.write(lambda tx: tx.agents.detach_block(agent.id, persona.id))
+    assert await any_store.write(lambda tx: tx.agents.detach_blocks(agent.id, [persona.id]))
+    assert not await any_store.write(lambda tx: tx.agents.detach_blocks(agent.id, [persona.id]))
     await any_store.write(lambda tx: tx.blocks.delete(ORG, human.id))
     found = await any_store.read(lambda tx: tx.agents.blocks([agent.id, other.id]))
     assert found == {agent.id: [], other.id: []}
     with pytest.raises(NotFound, match="Block with ID block-none not found"):
-        await any_store.write(lambda tx: tx.agents.attach_block(agent.id, "block-none"))
+        await any_store.write(lambda tx: tx.agents.attach_blocks(agent.id, ["block-none"]))
 
 
 async def test_an_agent_has_one_block_of_a_label(any_store: Store, make: Make) -> None:
     agent = make.agent()
     one, same, other = make.block(label="a"), make.block(label="a"), make.block(label="b")
     await add(any_store, agent, one, same, other)
-    await any_store.write(lambda tx: tx.agents.attach_block(agent.id, one.id))
-    await any_store.write(lambda tx: tx.agents.attach_block(agent.id, other.id))
+    await any_store.write(lambda tx: tx.agents.attach_blocks(agent.id, [one.id]))
+    await any_store.write(lambda tx: tx.agents.attach_blocks(agent.id, [other.id]))
     with pytest.raises(AlreadyExists):
-        await any_store.write(lambda tx: tx.agents.attach_block(agent.id, same.id))
+        await any_store.write(lambda tx: tx.agents.attach_blocks(agent.id, [same.id]))
 
 
 async def test_a_new_label_must_be_unused_by_every_agent_with_the_block(
@@ -243,8 +243,8 @@ async def test_a_new_label_must_be_unused_by_every_agent_with_the_block(
     agent = make.agent()
     one, other = make.block(label="a"), make.block(label="b")
     await add(any_store, agent, one, other)
-    await any_store.write(lambda tx: tx.agents.attach_block(agent.id, one.id))
-    await any_store.write(lambda tx: tx.agents.attach_block(agent.id, other.id))
+    await any_store.write(lambda tx: tx.agents.attach_blocks(agent.id, [one.id]))
+    await any_store.write(lambda tx: tx.agents.attach_blocks(agent.id, [other.id]))
     with pytest.raises(AlreadyExists):
         await any_store.write(lambda tx: tx.blocks.save(msgspec.structs.replace(other, label="a")))
     await any_store.write(lambda tx: tx.blocks.save(msgspec.structs.replace(one, label="c")))
@@ -300,7 +300,7 @@ async def test_blocks_are_found_by_each_condition(any_store: Store, make: Make) 
     two = make.block(label="persona", is_template=True, template_name="n", project_id="p")
     agent = make.agent()
     await add(any_store, one, two, agent)
-    await any_store.write(lambda tx: tx.agents.attach_block(agent.id, two.id))
+    await any_store.write(lambda tx: tx.agents.attach_blocks(agent.id, [two.id]))
     assert await blocks(any_store, label="persona") == [two.id]
     assert await blocks(any_store, name="n") == [two.id]
     assert await blocks(any_store, label_search="MAN/") == [one.id]
@@ -352,7 +352,7 @@ async def test_a_conversation_has_its_own_blocks_and_they_are_deleted_with_it(
             tx.threads.add(thread)
         for block in (first, second, third, common):
             tx.blocks.add(block)
-        tx.agents.attach_block(agent.id, common.id)
+        tx.agents.attach_blocks(agent.id, [common.id])
 
     await any_store.write(store)
     own = await any_store.read(lambda tx: tx.blocks.thread_blocks([one.id, two.id, "conv-none"]))

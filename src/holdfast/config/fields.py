@@ -289,6 +289,15 @@ class SettingFields:
             accepts="a number of bytes, 1 or more",
         ),
     ] = 32 * 1024 * 1024
+    write_seconds: Annotated[
+        float,
+        SettingSpec(
+            description="How long one transaction may write to the database, because others wait for it; a longer one is undone (503).",
+            variables=("HOLDFAST_WRITE_SECONDS",),
+            parse=parse_positive_seconds,
+            accepts="a number of seconds, more than 0",
+        ),
+    ] = 10.0
     allowed_private_hosts: Annotated[
         AllowedAddresses,
         SettingSpec(

@@ -53,6 +53,8 @@ ERROR_STATUS: Mapping[type[errors.HoldfastError], ErrorStatus] = {
     errors.ToolError: ErrorStatus(400),
     errors.BackendError: ErrorStatus(503),
     errors.StoreUnavailable: ErrorStatus(503, RETRY_SOON),
+    # The same request would take as long again.
+    errors.WriteTimedOut: ErrorStatus(503, DO_NOT_RETRY),
     errors.StoreIsNewer: ErrorStatus(503, DO_NOT_RETRY),
     errors.HomeInUse: ErrorStatus(503, DO_NOT_RETRY),
     errors.SettingInvalid: ErrorStatus(503, DO_NOT_RETRY),

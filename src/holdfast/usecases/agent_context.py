@@ -111,7 +111,7 @@ def set_context(tx: Transaction, agent: Agent, message_ids: Sequence[str]) -> No
     if list(current) == list(message_ids):
         return
     _refuse_while_running(tx, agent)
-    rows = [tx.messages.get(agent.organization_id, message_id) for message_id in message_ids]
+    rows = tx.messages.find(agent.organization_id, message_ids)
     problem = _find_context_problem(rows, thread_id)
     if problem is not None:
         raise InvalidArgument(f"message_ids cannot be set: {problem}")

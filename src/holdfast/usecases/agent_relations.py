@@ -140,7 +140,7 @@ async def attach_block(services: Services, actor: Actor, agent_id: str, block_id
     def work(tx: Transaction) -> AgentView:
         agent = tx.agents.get(actor.organization_id, agent_id)
         tx.blocks.get(actor.organization_id, block_id)
-        tx.agents.attach_block(agent_id, block_id)
+        tx.agents.attach_blocks(agent_id, [block_id])
         system_prompt.rewrite_all(tx, agent_id, services.clock.now())
         return load_view(tx, agent)
 
@@ -150,7 +150,7 @@ async def attach_block(services: Services, actor: Actor, agent_id: str, block_id
 async def detach_block(services: Services, actor: Actor, agent_id: str, block_id: str) -> AgentView:
     def work(tx: Transaction) -> AgentView:
         agent = tx.agents.get(actor.organization_id, agent_id)
-        if not tx.agents.detach_block(agent_id, block_id):
+        if not tx.agents.detach_blocks(agent_id, [block_id]):
             raise NotFound(f"Block with ID {block_id} is not attached to agent '{agent_id}'")
         system_prompt.rewrite_all(tx, agent_id, services.clock.now())
         return load_view(tx, agent)

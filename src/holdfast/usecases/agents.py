@@ -191,17 +191,16 @@ def _store_agent(
         agent,
         tool_rules=tool_rules.with_approvals(agent.tool_rules, _names_needing_approval(wanted)),
     )
-    found = [tx.blocks.get(agent.organization_id, block_id) for block_id in new.block_ids]
+    found = tx.blocks.find(agent.organization_id, new.block_ids)
     held = (*new_blocks, *found)
     tags = tuple(sorted(set(new.tags)))
     secrets = _build_secrets(services, new.secrets, ())
 
     tx.agents.add(agent)
     tx.threads.add(_build_default_thread(agent))
-    for block in new_blocks:
-        tx.blocks.add(block)
-    for block in held:
-        tx.agents.attach_block(agent.id, block.id)
+    tx.blocks.add(*new_blocks)
+    if held:
+        tx.agents.attach_blocks(agent.id, [block.id for block in held])
     if wanted:
         tx.agents.attach_tools(agent.id, [tool.id for tool in wanted])
     if tags:
@@ -340,12 +339,10 @@ def _replace_relations(
         tx.agents.detach_tools(agent.id, {tool.id for tool in attached} - set(changes.tool_ids))
         tx.agents.attach_tools(agent.id, [tool.id for tool in found])
     if changes.block_ids is not None:
-        for block in tx.agents.blocks([agent.id]).get(agent.id, ()):
-            if block.id not in changes.block_ids:
-                tx.agents.detach_block(agent.id, block.id)
-        for block_id in changes.block_ids:
-            tx.blocks.get(agent.organization_id, block_id)
-            tx.agents.attach_block(agent.id, block_id)
+        kept = {block.id for block in tx.blocks.find(agent.organization_id, changes.block_ids)}
+        held = {block.id for block in tx.agents.blocks([agent.id]).get(agent.id, ())}
+        tx.agents.detach_blocks(agent.id, held - kept)
+        tx.agents.attach_blocks(agent.id, changes.block_ids)
     if changes.tags is not None:
         tx.agents.set_tags(agent.id, sorted(set(changes.tags)))
     if changes.secrets is not None:

@@ -300,8 +300,7 @@ def _store_conversation(
         otid=services.ids.new_otid(),
     )
     tx.threads.add(thread)
-    for block in own:
-        tx.blocks.add(block)
+    tx.blocks.add(*own)
     tx.messages.append([system])
     return ConversationView(thread, (system.id,), _block_ids(own))
 

@@ -66,12 +66,9 @@ def recompile(tx: Transaction, agent: Agent, now: datetime, *, keep_stamp: bool)
 def load_stored(tx: Transaction, threads: Sequence[Thread]) -> list[Message]:
     """The system message at the start of each thread's context, where there is one."""
     contexts = tx.messages.context_ids([thread.id for thread in threads])
-    heads = [
-        tx.messages.get(thread.organization_id, contexts[thread.id][0])
-        for thread in threads
-        if contexts.get(thread.id)
-    ]
-    return [row for row in heads if row.role is messages.Role.SYSTEM]
+    heads = [ids[0] for ids in contexts.values() if ids]
+    rows = tx.messages.find(threads[0].organization_id, heads) if threads else ()
+    return [row for row in rows if row.role is messages.Role.SYSTEM]
 
 
 class _SharedContent(Struct, frozen=True):

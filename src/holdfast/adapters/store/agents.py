@@ -243,28 +243,30 @@ class SqlAgents:
             found[row[-1]].append(BLOCK.from_row(row))
         return found
 
-    def attach_block(self, agent_id: str, block_id: str) -> None:
-        links = _block_links
-        label = self._connection.execute(
-            select(tables.blocks.c.label).where(tables.blocks.c.id == block_id)
-        ).scalar()
-        if label is None:
-            raise NotFound(f"Block with ID {block_id} not found")
+    def attach_blocks(self, agent_id: str, block_ids: Sequence[str]) -> None:
+        links, blocks = _block_links, tables.blocks
+        labels = self._select_map(blocks.c.id, blocks.c.label, blocks.c.id.in_(block_ids))
         self._lock(agent_id)
         ordinals = self._select_map(links.c.block_id, links.c.ordinal, links.c.agent_id == agent_id)
-        if block_id in ordinals:
-            return
-        labels = self._select_map(links.c.label, links.c.block_id, links.c.agent_id == agent_id)
-        if label in labels:
-            raise AlreadyExists(f"Agent {agent_id} already has a block with the label {label}.")
-        ordinal = max(ordinals.values(), default=0) + 1
-        row = {"agent_id": agent_id, "block_id": block_id, "label": label, "ordinal": ordinal}
-        self._connection.execute(insert(links), row)
+        used = self._select_map(links.c.label, links.c.block_id, links.c.agent_id == agent_id)
+        new = [block_id for block_id in dict.fromkeys(block_ids) if block_id not in ordinals]
+        rows = []
+        for ordinal, block_id in enumerate(new, max(ordinals.values(), default=0) + 1):
+            label = labels.get(block_id)
+            if label is None:
+                raise NotFound(f"Block with ID {block_id} not found")
+            if used.setdefault(label, block_id) != block_id:
+                raise AlreadyExists(f"Agent {agent_id} already has a block with the label {label}.")
+            rows.append(
+                {"agent_id": agent_id, "block_id": block_id, "label": label, "ordinal": ordinal}
+            )
+        if rows:
+            self._connection.execute(insert(links), rows)
 
-    def detach_block(self, agent_id: str, block_id: str) -> bool:
+    def detach_blocks(self, agent_id: str, block_ids: Collection[str]) -> bool:
         links = _block_links
         deleted = self._connection.execute(
-            delete(links).where(links.c.agent_id == agent_id, links.c.block_id == block_id)
+            delete(links).where(links.c.agent_id == agent_id, links.c.block_id.in_(block_ids))
         )
         return deleted.rowcount > 0
 

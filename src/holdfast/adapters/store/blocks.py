@@ -1,6 +1,6 @@
 """Memory blocks. Which agents they are attached to is in ``agents``."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 from sqlalchemy import ColumnElement, Connection, delete, exists, func, insert, select, update
@@ -34,9 +34,11 @@ class SqlBlocks:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def add(self, block: Block) -> None:
-        self._connection.execute(insert(_blocks), BLOCK.to_row(_without_nul(block)))
-        self._index_tags(block)
+    def add(self, *blocks: Block) -> None:
+        rows = [BLOCK.to_row(_without_nul(block)) for block in blocks]
+        if rows:
+            self._connection.execute(insert(_blocks), rows)
+        self._index_tags(blocks)
 
     def get(self, organization_id: str, block_id: str) -> Block:
         row = self._connection.execute(
@@ -45,6 +47,20 @@ class SqlBlocks:
         if row is None:
             raise _not_found(block_id)
         return BLOCK.from_row(row)
+
+    def find(self, organization_id: str, block_ids: Sequence[str]) -> Sequence[Block]:
+        if not block_ids:
+            return []
+        rows = self._connection.execute(
+            select(*BLOCK.columns).where(
+                _blocks.c.id.in_(block_ids), _blocks.c.organization_id == organization_id
+            )
+        )
+        found = {block.id: block for block in map(BLOCK.from_row, rows)}
+        for block_id in block_ids:
+            if block_id not in found:
+                raise _not_found(block_id)
+        return [found[block_id] for block_id in block_ids]
 
     def save(self, block: Block) -> None:
         saved = self._connection.execute(
@@ -55,7 +71,7 @@ class SqlBlocks:
         if saved.rowcount == 0:
             raise _not_found(block.id)
         self._connection.execute(delete(_tags).where(_tags.c.block_id == block.id))
-        self._index_tags(block)
+        self._index_tags([block])
 
     def delete(self, organization_id: str, block_id: str) -> None:
         deleted = self._connection.execute(
@@ -99,11 +115,15 @@ class SqlBlocks:
             found[block.thread_id or ""].append(block)
         return found
 
-    def _index_tags(self, block: Block) -> None:
-        for tag in block.tags:
-            refuse_nul("tags", tag)
-        if block.tags:
-            rows = [{"block_id": block.id, "tag": tag} for tag in sorted(set(block.tags))]
+    def _index_tags(self, blocks: Iterable[Block]) -> None:
+        rows = [
+            {"block_id": block.id, "tag": tag}
+            for block in blocks
+            for tag in sorted(set(block.tags))
+        ]
+        for row in rows:
+            refuse_nul("tags", row["tag"])
+        if rows:
             self._connection.execute(insert(_tags), rows)
 
 

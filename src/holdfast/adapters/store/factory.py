@@ -11,6 +11,7 @@ from holdfast.adapters.store.file_permissions import (
 )
 from holdfast.adapters.store.sql_store import SqlStore
 from holdfast.adapters.store.sqlite import SqliteStore
+from holdfast.adapters.store.time_limit import WRITE_SECONDS
 from holdfast.errors import SettingInvalid
 
 _SQLITE = "sqlite:///"
@@ -31,7 +32,9 @@ def read_revision_at(url: str) -> tuple[str, str | None]:
     return read_revision(url)
 
 
-async def open_store(url: str, *, cipher: Cipher, home: Path | None = None) -> SqlStore:
+async def open_store(
+    url: str, *, cipher: Cipher, home: Path | None = None, write_seconds: float = WRITE_SECONDS
+) -> SqlStore:
     """Open ``sqlite:///relative``, ``sqlite:////absolute`` or ``postgresql://user:password@host/name``.
 
     SettingInvalid if the URL cannot be used. A database file inside ``home`` gets its folder created.
@@ -40,12 +43,12 @@ async def open_store(url: str, *, cipher: Cipher, home: Path | None = None) -> S
         restrict_to_owner(home)
     if (path := sqlite_path(url)) is not None:
         _prepare_folder(path, home)
-        return await SqliteStore.open(path, cipher=cipher)
+        return await SqliteStore.open(path, cipher=cipher, write_seconds=write_seconds)
     if url.startswith(_POSTGRES):
         # Imported here because the driver takes long to load and most servers use SQLite.
         from holdfast.adapters.store.postgres import PostgresStore  # noqa: PLC0415 - only for those who use PostgreSQL
 
-        return await PostgresStore.open(url, cipher=cipher)
+        return await PostgresStore.open(url, cipher=cipher, write_seconds=write_seconds)
     kind = url.partition(":")[0]
     raise SettingInvalid(
         f"A database of the kind {kind!r} is not known. Use sqlite:///path or postgresql://…"

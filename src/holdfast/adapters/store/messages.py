@@ -21,6 +21,8 @@ _context = tables.context
 _shared = tables.shared
 
 MESSAGE = RowMapper(Message, _messages)
+# Up to so many messages are inserted one by one; more are inserted at once and their positions read afterwards.
+_FEW_MESSAGES = 4
 # How many rows of a search are fetched at once: most searches end within the first few.
 _SEARCH_CHUNK = 100
 
@@ -33,9 +35,13 @@ _lock_thread = (
     .where(tables.threads.c.id == bindparam("thread"), tables.threads.c.deleted_at.is_(None))
     .with_for_update(read=True)
 )
+_INSERTED_COLUMNS = [column.name for column in _messages.c if column is not _messages.c.position]
 _insert = PreparedStatement(
-    insert(_messages).returning(_messages.c.position),
-    columns=[column.name for column in _messages.c if column is not _messages.c.position],
+    insert(_messages).returning(_messages.c.position), columns=_INSERTED_COLUMNS
+)
+_insert_many = PreparedStatement(insert(_messages), columns=_INSERTED_COLUMNS)
+_rewrite = PreparedStatement(
+    update(_messages).where(_messages.c.id == bindparam("this_id")), columns=("body",)
 )
 _insert_into_context = PreparedStatement(insert(_context))
 _delete_from_context = PreparedStatement(
@@ -71,7 +77,14 @@ class SqlMessages:
         owners = {
             thread: self._organization_id(thread) for thread in {m.thread_id for m in messages}
         }
-        stored = [self._insert_message(message, owners[message.thread_id]) for message in messages]
+        rows = [
+            MESSAGE.to_row(message) | {"organization_id": owners[message.thread_id]}
+            for message in messages
+        ]
+        stored = [
+            msgspec.structs.replace(message, position=position)
+            for message, position in zip(messages, self._insert_rows(rows), strict=True)
+        ]
         shown = [
             {"thread_id": message.thread_id, "place": message.position, "message_id": message.id}
             for message in stored
@@ -80,11 +93,8 @@ class SqlMessages:
         return stored
 
     def rewrite(self, message: Message) -> None:
-        body = {"body": MESSAGE.to_row(message)["body"]}
-        written = self._connection.execute(
-            update(_messages).where(_messages.c.id == message.id).values(body)
-        )
-        if written.rowcount == 0:
+        changed = {"this_id": message.id, "body": MESSAGE.to_row(message)["body"]}
+        if _rewrite.execute(self._connection, changed) == 0:
             raise _not_found(message.id)
 
     def get(self, organization_id: str, message_id: str) -> Message:
@@ -96,6 +106,18 @@ class SqlMessages:
         if row is None:
             raise _not_found(message_id)
         return MESSAGE.from_row(row)
+
+    def find(self, organization_id: str, message_ids: Sequence[str]) -> Sequence[Message]:
+        rows = self._connection.execute(
+            select(*MESSAGE.columns).where(
+                _messages.c.id.in_(message_ids), _messages.c.organization_id == organization_id
+            )
+        )
+        found = {message.id: message for message in map(MESSAGE.from_row, rows)}
+        for message_id in message_ids:
+            if message_id not in found:
+                raise _not_found(message_id)
+        return [found[message_id] for message_id in message_ids]
 
     def context(self, thread_id: str) -> Sequence[Message]:
         rows = _select_context.fetch_all(self._connection, {"thread": thread_id})
@@ -121,7 +143,9 @@ class SqlMessages:
 
     def replace_in_context(self, message: Message, message_ids: Sequence[str]) -> Message:
         thread_id = message.thread_id
-        stored = self._insert_message(message, self._organization_id(thread_id))
+        row = MESSAGE.to_row(message) | {"organization_id": self._organization_id(thread_id)}
+        (position,) = self._insert_rows([row])
+        stored = msgspec.structs.replace(message, position=position)
         places = self._remove_from_context(thread_id, set(message_ids))
         if places:
             shown = {"thread_id": thread_id, "place": max(places), "message_id": stored.id}
@@ -234,10 +258,17 @@ class SqlMessages:
             raise thread_not_found(thread_id)
         return str(found[0])
 
-    def _insert_message(self, message: Message, organization_id: str) -> Message:
-        row = MESSAGE.to_row(message) | {"organization_id": organization_id}
-        ((position,),) = _insert.fetch_all(self._connection, row)
-        return msgspec.structs.replace(message, position=position)
+    def _insert_rows(self, rows: Sequence[Mapping[str, object]]) -> Sequence[int]:
+        """Insert the rows in this order and return their positions."""
+        if len(rows) <= _FEW_MESSAGES:
+            return [
+                position for row in rows for (position,) in _insert.fetch_all(self._connection, row)
+            ]
+        _insert_many.execute_many(self._connection, rows)
+        ids = [row["id"] for row in rows]
+        inserted = select(_messages.c.position).where(_messages.c.id.in_(ids))
+        # Positions grow in the order of the rows.
+        return self._connection.execute(inserted.order_by(_messages.c.position)).scalars().all()
 
     def _remove_from_context(self, thread_id: str, message_ids: set[str]) -> Sequence[int]:
         """Remove these neighbours from the context and return their places. A message that another transaction hides at the

@@ -19,6 +19,7 @@ from holdfast.adapters.store.driver_errors import (
 )
 from holdfast.adapters.store.server_lock import ServerLock
 from holdfast.adapters.store.sql_store import SqlStore
+from holdfast.adapters.store.time_limit import WRITE_SECONDS
 from holdfast.errors import (
     Bug,
     HoldfastError,
@@ -44,13 +45,20 @@ _CONNECT_OPTIONS: Final = {
 class PostgresStore(SqlStore):
     @classmethod
     async def open(
-        cls, url: str, *, cipher: Cipher, statement_seconds: float = STATEMENT_SECONDS
+        cls,
+        url: str,
+        *,
+        cipher: Cipher,
+        statement_seconds: float = STATEMENT_SECONDS,
+        write_seconds: float = WRITE_SECONDS,
     ) -> "PostgresStore":
         """Open the store in this database: upgraded to the newest revision and locked for this process."""
-        return await asyncio.to_thread(cls._open, url, cipher, statement_seconds)
+        return await asyncio.to_thread(cls._open, url, cipher, statement_seconds, write_seconds)
 
     @classmethod
-    def _open(cls, url: str, cipher: Cipher, statement_seconds: float) -> "PostgresStore":
+    def _open(
+        cls, url: str, cipher: Cipher, statement_seconds: float, write_seconds: float
+    ) -> "PostgresStore":
         address = _parse_url(url)
         engine = _create_engine(address)
         lock = ServerLock(_create_engine(address, unpooled=True))
@@ -79,6 +87,7 @@ class PostgresStore(SqlStore):
             write_threads=threads,
             read_threads=threads,
             cipher=cipher,
+            write_seconds=write_seconds,
             on_close=lock.release,
         )
 

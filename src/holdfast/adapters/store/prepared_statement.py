@@ -11,6 +11,8 @@ from sqlalchemy import Connection, Delete, Insert, Select, Update
 from sqlalchemy.engine import Dialect
 from sqlalchemy.engine.interfaces import DBAPICursor
 
+from holdfast.adapters.store.time_limit import refuse_late_statement
+
 T = TypeVar("T")
 
 Statement: TypeAlias = Select[Any] | Insert | Update | Delete
@@ -72,6 +74,7 @@ class PreparedStatement:
 
 def run_on_cursor(connection: Connection, text: str, work: Callable[[DBAPICursor], T]) -> T:
     """Run ``work`` with a cursor of the driver. Its errors are translated as everywhere (``driver_errors``)."""
+    refuse_late_statement(connection)
     cursor = connection.connection.cursor()
     try:
         return work(cursor)

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Engine
 
 from holdfast.adapters.store.cipher import Cipher
 from holdfast.adapters.store.driver_errors import TransactionConflict
+from holdfast.adapters.store.time_limit import check_statements, limit_transaction
 from holdfast.adapters.store.transaction import SqlTransaction
 from holdfast.errors import StoreUnavailable
 from holdfast.ports.store import Transaction
@@ -23,7 +24,7 @@ ATTEMPTS: Final = 3
 class SqlStore:
     """Owns the engines and threads that it is given, and closes them; ``on_close`` is called last.
 
-    ``use_writer`` provides the connection for one write transaction.
+    ``use_writer`` provides the connection for one write transaction, which may take ``write_seconds``.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class SqlStore:
         write_threads: Executor,
         read_threads: Executor,
         cipher: Cipher,
+        write_seconds: float,
         on_close: Callable[[], None],
     ) -> None:
         self._writer = writer
@@ -43,7 +45,9 @@ class SqlStore:
         self._write_threads = write_threads
         self._read_threads = read_threads
         self._cipher = cipher
+        self._write_seconds = write_seconds
         self._on_close = on_close
+        check_statements(writer)
 
     async def write(self, work: Callable[[Transaction], T]) -> T:
         # Shielded: a cancelled caller must not leave open whether its work was done.
@@ -70,7 +74,8 @@ class SqlStore:
     def _write_once(self, work: Callable[[Transaction], T]) -> T:
         with self._use_writer() as connection:
             connection.begin()
-            result = work(SqlTransaction(connection, self._cipher))
+            with limit_transaction(connection, self._write_seconds):
+                result = work(SqlTransaction(connection, self._cipher))
             try:
                 connection.commit()
             except TransactionConflict as error:

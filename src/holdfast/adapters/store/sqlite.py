@@ -27,24 +27,39 @@ from holdfast.adapters.store.file_permissions import (
 )
 from holdfast.adapters.store.prepared_statement import run_on_cursor
 from holdfast.adapters.store.sql_store import SqlStore
-from holdfast.errors import Bug, HoldfastError, InvalidArgument, SettingInvalid, StoreUnavailable
+from holdfast.adapters.store.time_limit import TIMED_OUT, WRITE_SECONDS, is_transaction_late
+from holdfast.errors import (
+    Bug,
+    HoldfastError,
+    InvalidArgument,
+    SettingInvalid,
+    StoreUnavailable,
+    WriteTimedOut,
+)
 
 # Readers only wait for the disk; more threads would compete for the interpreter.
 READERS: Final = 4
 # How long to wait for another process that locks the file: a backup, an SQL shell.
 _BUSY_SECONDS: Final = 10
 
+# Of SQLite's virtual machine: some milliseconds. Most statements take far fewer.
+_STEPS_BETWEEN_CHECKS: Final = 100_000
+
 _UNIQUE_COLUMNS: Final = constraint_names_by_columns()
 
 
 class SqliteStore(SqlStore):
     @classmethod
-    async def open(cls, path: Path, *, cipher: Cipher) -> "SqliteStore":
+    async def open(
+        cls, path: Path, *, cipher: Cipher, write_seconds: float = WRITE_SECONDS
+    ) -> "SqliteStore":
         """Open or create the store in this file: upgraded to the newest revision and locked for this process."""
-        return await asyncio.to_thread(cls._open, path, cipher)
+        return await asyncio.to_thread(cls._open, path, cipher, write_seconds)
 
     @classmethod
-    def _open(cls, path: Path, cipher: Cipher) -> "SqliteStore":
+    def _open(
+        cls, path: Path, cipher: Cipher, write_seconds: float = WRITE_SECONDS
+    ) -> "SqliteStore":
         with ExitStack() as cleanup:
             cleanup.callback(_lock_file(path).release)
             # Created before SQLite does: the log files get the permissions of the database file.
@@ -59,6 +74,7 @@ class SqliteStore(SqlStore):
             )
             connection = cleanup.enter_context(writer.connect())
             connection.detach()
+            _interrupt_late_statements(connection)
             return cls(
                 writer=writer,
                 use_writer=lambda: _use_writer(connection),
@@ -66,6 +82,7 @@ class SqliteStore(SqlStore):
                 write_threads=ThreadPoolExecutor(1, "store-writer"),
                 read_threads=ThreadPoolExecutor(READERS, "store-reader"),
                 cipher=cipher,
+                write_seconds=write_seconds,
                 on_close=cleanup.pop_all().close,
             )
 
@@ -88,6 +105,16 @@ def _use_writer(connection: Connection) -> Iterator[Connection]:
         connection.rollback()
         # After a failed commit SQLAlchemy considers the transaction ended, but SQLite does not.
         connection.connection.rollback()
+
+
+def _interrupt_late_statements(connection: Connection) -> None:
+    """Make SQLite end a statement that runs when the time of its transaction is over."""
+
+    def is_late() -> bool:
+        return is_transaction_late(connection)
+
+    driver: Any = connection.connection.dbapi_connection
+    driver.set_progress_handler(is_late, _STEPS_BETWEEN_CHECKS)
 
 
 _WRITER_PRAGMAS: Final = (
@@ -145,6 +172,8 @@ def _translate(error: BaseException) -> HoldfastError | None:
             return unique_violation(_UNIQUE_COLUMNS.get(str(error).partition(": ")[2]))
         case "SQLITE_CONSTRAINT_FOREIGNKEY":
             return foreign_key_violation()
+        case "SQLITE_INTERRUPT":
+            return WriteTimedOut(TIMED_OUT)
         case "SQLITE_TOOBIG":
             return InvalidArgument("A value is too large to be stored.")
         case "SQLITE_READONLY":

@@ -130,7 +130,7 @@ async def _create(tool_services: ToolServices, context: ToolContext, arguments: 
     def work(tx: Transaction) -> str:
         _refuse_existing(tx, context, label)
         tx.blocks.add(block)
-        tx.agents.attach_block(context.agent_id, block.id)
+        tx.agents.attach_blocks(context.agent_id, [block.id])
         system_prompt.rewrite_all(tx, context.agent_id, now)
         return f"Created the memory block {label!r}."
 
@@ -142,7 +142,7 @@ def _delete(tx: Transaction, context: ToolContext, arguments: Arguments, now: da
     conversation alone is deleted; the agent's block with the same label is visible again then."""
     block = _find_editable_block(tx, context, _label(arguments, "path"))
     if block.thread_id is None:
-        tx.agents.detach_block(context.agent_id, block.id)
+        tx.agents.detach_blocks(context.agent_id, [block.id])
     else:
         tx.blocks.delete(context.organization_id, block.id)
     system_prompt.rewrite_all(tx, context.agent_id, now)

@@ -79,13 +79,13 @@ class Agents(Protocol):
         """Return the attached blocks of each agent, in the order of attachment."""
         ...
 
-    def attach_block(self, agent_id: str, block_id: str) -> None:
-        """Attach a block. A block that is attached already keeps its place. AlreadyExists if another attached block
-        has the same label."""
+    def attach_blocks(self, agent_id: str, block_ids: Sequence[str]) -> None:
+        """Attach blocks. A block that is attached already keeps its place. AlreadyExists if two attached blocks would
+        have the same label."""
         ...
 
-    def detach_block(self, agent_id: str, block_id: str) -> bool:
-        """Detach a block; return whether it was attached."""
+    def detach_blocks(self, agent_id: str, block_ids: Collection[str]) -> bool:
+        """Detach blocks; return whether any of them was attached."""
         ...
 
     def secrets(self, agent_ids: Collection[str]) -> Mapping[str, Sequence[Secret]]:

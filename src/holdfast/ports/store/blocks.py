@@ -7,12 +7,16 @@ from holdfast.core.blocks import Block, BlockQuery
 
 
 class Blocks(Protocol):
-    def add(self, block: Block) -> None:
-        """Store a new block."""
+    def add(self, *blocks: Block) -> None:
+        """Store new blocks."""
         ...
 
     def get(self, organization_id: str, block_id: str) -> Block:
         """Return the block. NotFound: ``Block with ID <id> not found``."""
+        ...
+
+    def find(self, organization_id: str, block_ids: Sequence[str]) -> Sequence[Block]:
+        """Return these blocks in this order. NotFound, as for ``get``, if one of them does not exist."""
         ...
 
     def save(self, block: Block) -> None:

@@ -23,6 +23,10 @@ class Messages(Protocol):
         """Return the message. NotFound: ``Message with ID <id> not found``."""
         ...
 
+    def find(self, organization_id: str, message_ids: Sequence[str]) -> Sequence[Message]:
+        """Return these messages in this order. NotFound, as for ``get``, if one of them does not exist."""
+        ...
+
     def context(self, thread_id: str) -> Sequence[Message]:
         """Return the messages that the model is shown, in order, the system message first."""
         ...
