@@ -42,7 +42,7 @@ async def test_a_surrogate_pair_is_one_character(client: AsyncClient) -> None:
     assert answer.json()["value"] == "😀"
 
 
-@pytest.mark.parametrize("depth", [101, 900, 190_000])
+@pytest.mark.parametrize("depth", [101, 900, 90_000])
 async def test_nesting_has_a_limit(client: AsyncClient, depth: int) -> None:
     raw = b'{"label": "a", "value": "", "metadata": {"a": ' + b"[" * depth + b"]" * depth + b"}}"
     answer = await _post(client, raw)

@@ -65,7 +65,13 @@ def human_time(moment: datetime, timezone: str) -> str:
     return moment.astimezone(_zone(timezone)).strftime("%Y-%m-%d %I:%M:%S %p %Z%z")
 
 
+# The longest IANA name has 32. Looking for the file of a name of megabytes takes a second.
+_MAX_ZONE_CHARS = 100
+
+
 def is_timezone(name: str) -> bool:
+    if len(name) > _MAX_ZONE_CHARS:
+        return False
     try:
         _zone(name)
     except (KeyError, ValueError, OSError):  # no such zone, not a relative path, a folder of zones

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from holdfast.core.deadlines import OnTimeout
@@ -182,12 +183,11 @@ def needs_approval(rules: Iterable[ToolRule], name: str) -> bool:
 
 def without_duplicates(rules: Iterable[ToolRule]) -> tuple[ToolRule, ...]:
     """The rules in their order, each exact duplicate once."""
-    unique: list[ToolRule] = []
+    # By their JSON: rules contain dicts and cannot be hashed, and to compare each with all others takes too long.
+    unique: dict[bytes, ToolRule] = {}
     for rule in rules:
-        # Not a set or dict: rules contain dicts and cannot be hashed.
-        if rule not in unique:
-            unique.append(rule)
-    return tuple(unique)
+        unique.setdefault(msgspec.json.encode(rule, order="sorted"), rule)
+    return tuple(unique.values())
 
 
 def with_approvals(rules: Sequence[ToolRule], names: Iterable[str]) -> tuple[ToolRule, ...]:

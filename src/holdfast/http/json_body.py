@@ -21,7 +21,7 @@ from holdfast.http.error_handlers import InvalidBody
 MAX_DEPTH = 100
 # Names and values of a body together, at every level. The decoder stops all other work of the process, so what it makes
 # must be few; the lengths of texts hardly matter to it.
-MAX_VALUES = 200_000
+MAX_VALUES = 100_000
 # A larger body is decoded on a thread. A smaller one takes less time than the change of threads.
 MAX_BYTES_ON_LOOP = 64 * 1024
 

@@ -18,6 +18,9 @@ NAME_PATTERN = r"[\w '\-]+"
 # Names are shown to people in lists.
 MAX_NAME_CHARS = 1_000
 
+# All values of an agent together.
+MAX_SECRET_CHARS = 1_000_000
+
 # An error message quotes at most this much of a refused value, which may be megabytes long.
 _MAX_QUOTED_CHARS = 100
 
@@ -76,7 +79,11 @@ def check_timezone(name: str) -> None:
 
 
 def check_secrets(values: Mapping[str, str]) -> None:
-    """Refuse keys that cannot be the name of an environment variable."""
+    """Refuse keys that cannot be the name of an environment variable, and more text than an environment should have."""
+    if sum(map(len, values.values())) > MAX_SECRET_CHARS:
+        raise Unprocessable(
+            f"The secrets of an agent have at most {MAX_SECRET_CHARS} characters together."
+        )
     for key in values:
         if not key or "=" in key or "\0" in key:
             raise Unprocessable(f"{key[:_MAX_QUOTED_CHARS]!r} cannot be the name of a variable.")

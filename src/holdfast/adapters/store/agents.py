@@ -63,6 +63,10 @@ _get = PreparedStatement(
 _save = update(_agents).where(
     _agents.c.id == bindparam("this_id"), _agents.c.organization_id == bindparam("organization")
 )
+_insert_tag = PreparedStatement(insert(tables.agent_tags))
+_insert_tool_link = PreparedStatement(insert(_tool_links))
+_insert_block_link = PreparedStatement(insert(_block_links))
+_insert_secret = PreparedStatement(insert(_secrets))
 _set_last_run = PreparedStatement(
     update(_agents).where(_agents.c.id == bindparam("this_id")), columns=_LAST_RUN_COLUMNS
 )
@@ -195,9 +199,8 @@ class SqlAgents:
         self._connection.execute(delete(links).where(links.c.agent_id == agent_id))
         for tag in tags:
             refuse_nul("tags", tag)
-        if tags:
-            rows = [{"agent_id": agent_id, "tag": tag} for tag in sorted(set(tags))]
-            self._connection.execute(insert(links), rows)
+        rows = [{"agent_id": agent_id, "tag": tag} for tag in sorted(set(tags))]
+        _insert_tag.execute_many(self._connection, rows)
 
     def all_tags(self, organization_id: str) -> Sequence[str]:
         of_agents = (
@@ -228,8 +231,7 @@ class SqlAgents:
             {"agent_id": agent_id, "tool_id": tool_id, "ordinal": ordinal}
             for ordinal, tool_id in enumerate(new, first)
         ]
-        if rows:
-            self._connection.execute(insert(links), rows)
+        _insert_tool_link.execute_many(self._connection, rows)
 
     def detach_tools(self, agent_id: str, tool_ids: Collection[str]) -> None:
         links = _tool_links
@@ -260,8 +262,7 @@ class SqlAgents:
             rows.append(
                 {"agent_id": agent_id, "block_id": block_id, "label": label, "ordinal": ordinal}
             )
-        if rows:
-            self._connection.execute(insert(links), rows)
+        _insert_block_link.execute_many(self._connection, rows)
 
     def detach_blocks(self, agent_id: str, block_ids: Collection[str]) -> bool:
         links = _block_links
@@ -296,8 +297,7 @@ class SqlAgents:
                     "description": secret.description,
                 }
             )
-        if rows:
-            self._connection.execute(insert(_secrets), rows)
+        _insert_secret.execute_many(self._connection, rows)
 
     def _lock(self, agent_id: str) -> None:
         """Lock the agent, so that changes of its links happen one after the other. SQLite has one writer anyway."""

@@ -7,6 +7,7 @@ from sqlalchemy import ColumnElement, Connection, delete, exists, func, insert, 
 
 from holdfast.adapters.store import tables
 from holdfast.adapters.store.paging import PagedList
+from holdfast.adapters.store.prepared_statement import PreparedStatement
 from holdfast.adapters.store.row_mapper import RowMapper, refuse_nul
 from holdfast.adapters.store.tag_filter import has_tags
 from holdfast.core.blocks import Block, BlockQuery
@@ -30,14 +31,17 @@ _paged_list = PagedList(
 )
 
 
+_insert = PreparedStatement(insert(_blocks))
+_insert_tag = PreparedStatement(insert(_tags))
+
+
 class SqlBlocks:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def add(self, *blocks: Block) -> None:
         rows = [BLOCK.to_row(_without_nul(block)) for block in blocks]
-        if rows:
-            self._connection.execute(insert(_blocks), rows)
+        _insert.execute_many(self._connection, rows)
         self._index_tags(blocks)
 
     def get(self, organization_id: str, block_id: str) -> Block:
@@ -123,8 +127,7 @@ class SqlBlocks:
         ]
         for row in rows:
             refuse_nul("tags", row["tag"])
-        if rows:
-            self._connection.execute(insert(_tags), rows)
+        _insert_tag.execute_many(self._connection, rows)
 
 
 def _without_nul(block: Block) -> Block:

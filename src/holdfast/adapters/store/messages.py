@@ -44,6 +44,7 @@ _rewrite = PreparedStatement(
     update(_messages).where(_messages.c.id == bindparam("this_id")), columns=("body",)
 )
 _insert_into_context = PreparedStatement(insert(_context))
+_insert_shared = PreparedStatement(insert(_shared))
 _delete_from_context = PreparedStatement(
     delete(_context).where(
         _context.c.thread_id == bindparam("thread"), _context.c.message_id == bindparam("message")
@@ -161,8 +162,7 @@ class SqlMessages:
         if self._connection.execute(_lock_thread, {"thread": source_id}).first() is None:
             raise thread_not_found(source_id)
         rows = [{"thread_id": thread_id, "message_id": message_id} for message_id in message_ids]
-        if rows:
-            self._connection.execute(insert(_shared), rows)
+        _insert_shared.execute_many(self._connection, rows)
 
     def list(
         self,

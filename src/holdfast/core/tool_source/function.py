@@ -20,7 +20,7 @@ from holdfast.core.tool_source.schema import (
 )
 from holdfast.errors import ToolSourceInvalid
 
-MAX_SOURCE_CHARS: Final = 200_000
+MAX_SOURCE_CHARS: Final = 100_000
 """Python's parser stops all other work of the process, for half a second at this length; real tools are far shorter."""
 
 # How many of the source's functions an error lists.
