@@ -1,0 +1,225 @@
+"""One greedy request stalls nobody: health and the turns of others are answered while it is refused or carried out.
+
+The figures are logged (``pytest --log-cli-level=info``). The bounds that are asserted are wide, because test machines are slow and busy.
+"""
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import httpx
+import pytest
+from tests.support.request_bodies import RequestFields
+from tests.support.server_process import ServerProcess
+
+pytestmark = pytest.mark.slow
+
+MAX_HEALTH_SECONDS = 5.0
+MAX_TURN_SECONDS = 10.0
+# How long a prober waits between two requests.
+PROBE_SECONDS = 0.01
+WAIT_SECONDS = 60
+MEGABYTES = 32 * 1024 * 1024
+JSON = {"content-type": "application/json"}
+MESSAGE = {"role": "user", "content": "x"}
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Target:
+    """A server with something of each kind."""
+
+    address: str
+    http: httpx.Client
+    ids: dict[str, str] = field(default_factory=dict)
+
+    def path(self, template: str) -> str:
+        return template.format_map(self.ids)
+
+    def send(self, method: str, template: str, raw: bytes) -> httpx.Response:
+        return self.http.request(method, self.path(template), content=raw, headers=JSON)
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    server = ServerProcess.start(tmp_path_factory.mktemp("home"))
+    try:
+        with httpx.Client(base_url=server.address, timeout=WAIT_SECONDS, verify=False) as http:
+            yield Target(server.address, http, create_ids(http))
+    finally:
+        server.stop()
+
+
+def create_ids(http: httpx.Client) -> dict[str, str]:
+    def create(path: str, body: Any) -> Any:
+        answer = http.post(path, json=body)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    agent = create("/v1/agents/", {"name": "target"})["id"]
+    create(f"/v1/agents/{agent}/messages", {"input": "Hello."})
+    run = http.get("/v1/runs/", params={"agent_id": agent}).json()[0]["id"]
+    source = (
+        "def shout(text: str) -> str:\n    '''Shout.\n\n    Args:\n        text: what\n    '''\n"
+    )
+    return {
+        "agent_id": agent,
+        "run_id": run,
+        "step_id": http.get(f"/v1/runs/{run}/steps").json()[0]["id"],
+        "message_id": http.get(f"/v1/agents/{agent}").json()["message_ids"][0],
+        "tool_id": create("/v1/tools/", {"source_code": source})["id"],
+        "block_id": create("/v1/blocks/", {"label": "notes", "value": ""})["id"],
+        "conversation_id": create(f"/v1/conversations/?agent_id={agent}", {})["id"],
+        "block_label": "notes",
+        "tool_name": "shout",
+        "prober": create("/v1/agents/", {"name": "prober"})["id"],
+    }
+
+
+class Probers:
+    """Two clients that ask all the time: one for health, one for turns of an agent of its own."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._stop = threading.Event()
+        self.seconds: dict[str, float] = {}
+        self._threads = [
+            threading.Thread(target=self._probe, args=("health", self._ask_health)),
+            threading.Thread(target=self._probe, args=("turn", self._ask_turn)),
+        ]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(WAIT_SECONDS)
+        shown = ", ".join(f"{name} {worst * 1000:.0f} ms" for name, worst in self.seconds.items())
+        log.info("the slowest answers to others: %s", shown)
+
+    def check(self) -> None:
+        assert self.seconds["health"] < MAX_HEALTH_SECONDS
+        assert self.seconds["turn"] < MAX_TURN_SECONDS
+
+    def _probe(self, name: str, ask: Callable[[httpx.Client], httpx.Response]) -> None:
+        with httpx.Client(
+            base_url=self._target.address, timeout=WAIT_SECONDS, verify=False
+        ) as http:
+            while True:
+                began_at = time.monotonic()
+                assert ask(http).status_code == 200
+                elapsed = time.monotonic() - began_at
+                self.seconds[name] = max(elapsed, self.seconds.get(name, 0))
+                if self._stop.wait(PROBE_SECONDS):
+                    return
+
+    def _ask_health(self, http: httpx.Client) -> httpx.Response:
+        return http.get("/v1/health/")
+
+    def _ask_turn(self, http: httpx.Client) -> httpx.Response:
+        path = self._target.path("/v1/agents/{prober}/messages")
+        return http.post(path, json={"input": "Hello."})
+
+
+ABSURD: dict[str, tuple[str, Callable[[], Any]]] = {
+    "200,000 messages": (
+        "/v1/agents/{agent_id}/messages",
+        lambda: {"messages": [MESSAGE] * 200_000},
+    ),
+    "2,000 memory blocks": (
+        "/v1/agents/",
+        lambda: {"memory_blocks": [{"label": f"b{n}", "value": ""} for n in range(2_000)]},
+    ),
+    "1,000,000 tags": ("/v1/agents/", lambda: {"tags": [f"t{n}" for n in range(1_000_000)]}),
+    "100,000 content parts": (
+        "/v1/agents/{agent_id}/messages",
+        lambda: {"messages": [{"role": "user", "content": [{"text": "x"}] * 100_000}]},
+    ),
+    "300,000 metadata keys": (
+        "/v1/agents/",
+        lambda: {"metadata": {f"k{n}": n for n in range(300_000)}},
+    ),
+    "32 MB of empty objects": (
+        "/v1/agents/",
+        lambda: b'{"metadata": {"a": [' + b"{}," * (MEGABYTES // 3 - 20) + b"0]}}",
+    ),
+    "32 MB of tool source": (
+        "/v1/tools/",
+        lambda: {"source_code": "f()\n" * (MEGABYTES // 5 - 20)},
+    ),
+    "a timezone of 32 MB": ("/v1/agents/", lambda: {"timezone": "x" * (MEGABYTES - 100)}),
+}
+
+
+@pytest.mark.parametrize("name", ABSURD)
+def test_an_absurd_request_is_refused_and_stalls_nobody(target: Target, name: str) -> None:
+    path, build = ABSURD[name]
+    body = build()
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    with Probers(target) as probers:
+        answer = target.send("POST", path, raw)
+    assert answer.status_code in (400, 422), answer.text[:500]
+    assert len(answer.content) < 5_000
+    probers.check()
+
+
+def test_as_much_as_is_allowed_stalls_nobody(target: Target) -> None:
+    """Each is the largest of its kind that is accepted, or nearly so."""
+    rules = [
+        {"type": "constrain_child_tools", "tool_name": "t", "children": [str(m) for m in range(n)]}
+        for n in range(1, 400)
+    ]
+    parts = [{"role": "user", "content": [{"text": "x"}] * 1_000}] * 30
+    blocks = [{"label": f"b{n}", "value": "x" * 1_000} for n in range(1_000)]
+    tagged = [
+        {"label": f"b{n}", "value": "", "tags": [f"{n}-{m}" for m in range(900)]}
+        for n in range(100)
+    ]
+    bodies = [
+        ("/v1/agents/", {"tool_rules": rules}),
+        ("/v1/agents/", {"memory_blocks": blocks}),
+        ("/v1/agents/", {"memory_blocks": tagged}),
+        ("/v1/agents/{agent_id}/messages/async", {"messages": parts}),
+        ("/v1/blocks/", {"label": "b", "value": "x" * (MEGABYTES - 200), "limit": MEGABYTES}),
+        ("/v1/tools/", {"source_code": "a=1\n" * 24_000 + "def f() -> int:\n    'Doc.'\n"}),
+    ]
+    raws = [(path, json.dumps(body).encode()) for path, body in bodies]
+    with Probers(target) as probers:
+        for path, raw in raws:
+            answer = target.send("POST", path, raw)
+            assert answer.status_code == 200, (path, answer.text[:300])
+    probers.check()
+
+
+def test_the_maximum_of_each_field_stalls_nobody(target: Target) -> None:
+    document = target.http.get("/openapi.json").json()
+    requests = {}
+    for found in RequestFields(document).in_bodies():
+        # The other paths take the same bodies.
+        if (
+            found.path.endswith(("/stream", "/async", "/blocks/{block_label}"))
+            or found.method == "PUT"
+        ):
+            continue
+        if found.path == "/v1/conversations/{conversation_id}/messages":
+            continue
+        assert found.maximum is not None, found
+        requests[str(found)] = (found, json.dumps(found.body(found.maximum)).encode())
+    slowest = (0.0, "")
+    with Probers(target) as probers:
+        for name, (found, raw) in requests.items():
+            began_at = time.monotonic()
+            answer = target.send(found.method, found.path, raw)
+            slowest = max(slowest, (time.monotonic() - began_at, name))
+            assert answer.status_code < 500, (name, answer.text[:300])
+            assert "too_long" not in answer.text, (name, answer.text[:300])
+    log.info("%d fields, the slowest: %s in %.3f s", len(requests), slowest[1], slowest[0])
+    probers.check()
