@@ -60,6 +60,25 @@ def _calls(plan: Plan) -> tuple[Call, ...]:
     return plan.calls
 
 
+# much text
+
+
+def test_it_reads_only_the_beginning_of_a_long_message() -> None:
+    assert decide(_question("Hello. " + "x" * 5_000 + " count to 3")) != Count(1, 3)
+    counted = decide(_question("count to " + "9" * 10_000))
+    assert isinstance(counted, Count)
+
+
+def test_it_says_only_the_beginning_of_what_is_long() -> None:
+    rows = ("x" * 1_000_000, _row(Role.ASSISTANT, "Fine."), "What did I just say?")
+    assert len(_text_of(decide(_question(*rows)))) < 20_000
+
+
+def test_a_system_prompt_with_many_labels_and_no_value_is_searched_once() -> None:
+    question = _question("What is in your memory?", system="<a>\n<description>" * 100_000)
+    assert _text_of(decide(question)) == "I have no memory blocks."
+
+
 # talk
 
 

@@ -17,6 +17,9 @@ from holdfast.ports.model import Answer, ModelEvent, Question, TextDelta, ToolCa
 # Slow enough to press a button while it counts.
 COUNT_SECONDS = 0.3
 
+# Of each message. To count the words of megabytes would stop other work.
+_MAX_COUNTED_CHARS = 100_000
+
 _WORD = re.compile(r"\s*\S+|\s+")
 
 
@@ -67,5 +70,5 @@ def _tool_calls(plan: Plan) -> Iterator[ToolCall]:
 
 def _usage(question: Question, text: str) -> Usage:
     """A script has no tokens, so words are counted: a newcomer sees usage that grows."""
-    prompt_words = sum(len(row.text.split()) for row in question.history)
+    prompt_words = sum(len(row.text[:_MAX_COUNTED_CHARS].split()) for row in question.history)
     return Usage(prompt_tokens=prompt_words, completion_tokens=len(text.split()))

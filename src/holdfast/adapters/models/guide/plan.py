@@ -22,10 +22,13 @@ _MEMORY = re.compile(
     r"\bmemor(?:y|ies)\b|\bblocks?\b|\bknow about me\b|\bwho am i\b", re.IGNORECASE
 )
 _CALL_VERB = re.compile(r"\b(?:call|use|run|invoke|try|execute|roll|flip)\b", re.IGNORECASE)
-_BLOCK = re.compile(r"<([\w/-]+)>\n<description>.*?<value>\n(.*?)\n</value>", re.DOTALL)
+_LABEL = re.compile(r"[\w/-]{1,200}")
 
 _USER_LINE = re.compile(r"^user: (.+)$", re.MULTILINE)
 _SUMMARY_CHARS = 80
+# Of a message, and of an answer. The guide runs between the requests of others, so it must not read megabytes.
+_MAX_READ_CHARS = 4_000
+_MAX_SAID_CHARS = 10_000
 
 DEFAULT_COUNT = 30
 MAX_COUNT = 1000
@@ -55,11 +58,18 @@ Plan = Say | Count | CallTools
 
 
 def decide(question: Question) -> Plan:
+    plan = _decide(question)
+    if isinstance(plan, Say) and len(plan.text) > _MAX_SAID_CHARS:
+        return Say(f"{plan.text[:_MAX_SAID_CHARS]}…")
+    return plan
+
+
+def _decide(question: Question) -> Plan:
     history = question.history
     if question.call_type is CallType.SUMMARIZATION:
         return Say(_summarize(history[-1].text))
     asked_at = [index for index, row in enumerate(history) if _is_user_message(row)]
-    text = history[asked_at[-1]].text if asked_at else ""
+    text = history[asked_at[-1]].text[:_MAX_READ_CHARS] if asked_at else ""
     since = history[asked_at[-1] + 1 :] if asked_at else history
     requested = list(_find_requested_calls(text, question.tools))
     rest = requested[sum(len(row.tool_calls) for row in since) :]
@@ -194,11 +204,21 @@ def _describe_last_message(history: Sequence[Message]) -> str:
 
 def _describe_memory(history: Sequence[Message]) -> str:
     system = next((row.text for row in history if row.role is Role.SYSTEM), "")
-    blocks = _BLOCK.findall(system)
+    blocks = list(_find_blocks(system))
     if not blocks:
         return "I have no memory blocks."
     shown = "; ".join(f"{label}: {value.strip() or '(empty)'}" for label, value in blocks)
     return f"These are my memory blocks. {shown}"
+
+
+def _find_blocks(system: str) -> Iterator[tuple[str, str]]:
+    """The label and the value of each memory block. Not by one expression: it would search to the end for each label."""
+    for part in system.split("\n</value>")[:-1]:
+        head, _, value = part.partition("<value>\n")
+        before, found, _ = head.rpartition(">\n<description>")
+        label = before.rpartition("<")[2]
+        if found and _LABEL.fullmatch(label):
+            yield label, value
 
 
 def _describe_features(tools: Sequence[ToolOffer]) -> str:
