@@ -8,12 +8,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Self
 
 import httpx
 import pytest
-from tests.support.request_bodies import RequestFields
+from tests.support.request_bodies import Field, RequestFields
 from tests.support.server_process import ServerProcess
 
 pytestmark = pytest.mark.slow
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 MAX_HEALTH_SECONDS = 5.0
 MAX_TURN_SECONDS = 10.0
 # How long a prober waits between two requests.
-PROBE_SECONDS = 0.01
+PROBE_SECONDS = 0.03
 WAIT_SECONDS = 60
 MEGABYTES = 32 * 1024 * 1024
 JSON = {"content-type": "application/json"}
@@ -36,7 +36,7 @@ class Target:
 
     address: str
     http: httpx.Client
-    ids: dict[str, str] = field(default_factory=dict)
+    ids: dict[str, str]
 
     def path(self, template: str) -> str:
         return template.format_map(self.ids)
@@ -199,27 +199,42 @@ def test_as_much_as_is_allowed_stalls_nobody(target: Target) -> None:
     probers.check()
 
 
+def is_repeated(found: Field) -> bool:
+    """Whether another field or path has the same schema."""
+    return (
+        found.method == "PUT"
+        or found.path.endswith(("/stream", "/async", "/blocks/{block_label}"))
+        or found.path == "/v1/conversations/{conversation_id}/messages"
+        or "compaction_settings" in found.name
+        or "response_schema" in found.name
+    )
+
+
+def largest_request(found: Field) -> tuple[str, str, bytes]:
+    assert found.maximum is not None, found
+    body = found.body(found.maximum)
+    path = found.path
+    if path.endswith("/messages") and not body.keys() & {"input", "messages"}:
+        body["input"] = "Hello."
+    if path == "/v1/conversations/":
+        path += "?agent_id={agent_id}"
+    return found.method, path, json.dumps(body).encode()
+
+
 def test_the_maximum_of_each_field_stalls_nobody(target: Target) -> None:
     document = target.http.get("/openapi.json").json()
-    requests = {}
-    for found in RequestFields(document).in_bodies():
-        # The other paths take the same bodies.
-        if (
-            found.path.endswith(("/stream", "/async", "/blocks/{block_label}"))
-            or found.method == "PUT"
-        ):
-            continue
-        if found.path == "/v1/conversations/{conversation_id}/messages":
-            continue
-        assert found.maximum is not None, found
-        requests[str(found)] = (found, json.dumps(found.body(found.maximum)).encode())
+    requests = {
+        str(found): largest_request(found)
+        for found in RequestFields(document).in_bodies()
+        if not is_repeated(found)
+    }
     slowest = (0.0, "")
     with Probers(target) as probers:
-        for name, (found, raw) in requests.items():
+        for name, request in requests.items():
             began_at = time.monotonic()
-            answer = target.send(found.method, found.path, raw)
+            answer = target.send(*request)
             slowest = max(slowest, (time.monotonic() - began_at, name))
             assert answer.status_code < 500, (name, answer.text[:300])
-            assert "too_long" not in answer.text, (name, answer.text[:300])
+            assert answer.status_code != 422, (name, answer.text[:300])
     log.info("%d fields, the slowest: %s in %.3f s", len(requests), slowest[1], slowest[0])
     probers.check()
