@@ -155,6 +155,7 @@ class Environments:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             env=_pip_environment(),
+            umask=0o022,  # tools may run as another user
             start_new_session=True,
         )
         try:
