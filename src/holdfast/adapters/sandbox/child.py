@@ -25,7 +25,7 @@ import typing
 import uuid
 
 MAX_ERROR_CHARS = 1000
-WRITE_HINT = " (Tools can write only to their own folder, TMPDIR, and to what HOLDFAST_SANDBOX_WRITABLE names.)"
+WRITE_HINT = " (The sandbox lets tools write only to their own folder, TMPDIR, and to what HOLDFAST_SANDBOX_WRITABLE names.)"
 
 Json = typing.Any
 
@@ -84,7 +84,7 @@ def is_refused_write(error: BaseException) -> bool:
     """Whether the tool may have tried to write where the sandbox does not let it."""
     if not isinstance(error, OSError) or error.filename is None:
         return False
-    return error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.EXDEV)
+    return error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def set_up_process(call: dict[str, Json], folder: str) -> None:

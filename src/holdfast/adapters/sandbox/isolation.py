@@ -54,6 +54,7 @@ class Isolation:
     def bwrap_command(self, visible: Sequence[str]) -> list[str]:
         """The words to put before a command, which becomes process 1 of a pid namespace."""
         visible_paths = [*_SYSTEM_PATHS, *interpreter_paths()]
+        hidden = [path for path in self.hidden if Path(path).exists()]
         return [
             shutil.which(BWRAP) or BWRAP,
             *("--unshare-all", "--die-with-parent", "--new-session", "--as-pid-1"),
@@ -62,9 +63,11 @@ class Isolation:
             *("--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SETPCAP"),
             *(() if self.network else ("--cap-add", "CAP_NET_ADMIN")),
             *_bind_options("--ro-bind-try", visible_paths),
-            *(word for path in self.hidden if Path(path).exists() for word in ("--tmpfs", path)),
+            *(word for path in hidden for word in ("--tmpfs", path)),
             *_bind_options("--ro-bind-try", visible),
             *_bind_options("--bind", self.writable),
+            # Calls could leave files there to each other, in memory that is not counted.
+            *(word for path in hidden for word in ("--remount-ro", path)),
             # Root can write to much of /proc/sys even without capabilities.
             *("--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev", "--remount-ro", "/dev"),
             *("--dir", "/tmp", "--remount-ro", "/"),  # noqa: S108 - each call mounts its own there
