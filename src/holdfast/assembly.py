@@ -25,7 +25,7 @@ from holdfast.adapters.outgoing.guarded import GuardedOutgoing
 from holdfast.adapters.prices.genai import GenaiPrices
 from holdfast.adapters.sandbox import confinement
 from holdfast.adapters.sandbox.doctor_checks import check_sandbox, check_tool_access
-from holdfast.adapters.sandbox.environments import Environments
+from holdfast.adapters.sandbox.environments import ENVIRONMENTS, Environments
 from holdfast.adapters.sandbox.isolation import Isolation, isolation_problem
 from holdfast.adapters.sandbox.plain_level import (
     describe_root_risk,
@@ -207,13 +207,14 @@ async def _open_sandbox(settings: Settings, stack: AsyncExitStack) -> Subprocess
     if problem is not None:
         raise CannotStart(problem)
     user = find_tool_user(settings.sandbox_user)
-    if isolation is None and (advice := describe_root_risk(settings.sandbox_user, user)):
-        log.warning("sandbox.plain_as_root", extra={"advice": advice})
+    risk = describe_root_risk(settings.sandbox_user, user, settings.home)
+    if isolation is None and risk is not None:
+        log.warning("sandbox.plain_as_root", extra={"advice": risk})
     sandbox = SubprocessSandbox(
         limits=settings.sandbox_limits,
         isolation=isolation,
         environments=Environments(
-            settings.home / "environments", install_seconds=settings.tool_install_seconds
+            settings.home / ENVIRONMENTS, install_seconds=settings.tool_install_seconds
         ),
         hidden=settings.private_paths,
         writable=settings.sandbox_writable,
@@ -293,6 +294,7 @@ async def run_doctor_checks(settings: Settings, *, check_providers: bool) -> lis
                 user=settings.sandbox_user,
                 writable=settings.sandbox_writable,
                 private=settings.private_paths,
+                home=settings.home,
                 is_plain=settings.sandbox == "plain",
             ),
         ]

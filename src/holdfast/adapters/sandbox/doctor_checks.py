@@ -75,13 +75,13 @@ def check_sandbox(isolation: Isolation | None, *, network: bool, home: Path) -> 
 
 
 def check_tool_access(
-    *, user: str, writable: Sequence[Path], private: Sequence[Path], is_plain: bool
+    *, user: str, writable: Sequence[Path], private: Sequence[Path], home: Path, is_plain: bool
 ) -> Iterator[Check]:
     """Who tools run as, and where they may write."""
     if (problem := writable_problem(writable, private)) is not None:
         yield Check(Verdict.PROBLEM, "tool files", problem)
     try:
-        risk = describe_root_risk(user, find_tool_user(user)) if is_plain else None
+        risk = describe_root_risk(user, find_tool_user(user), home) if is_plain else None
     except CannotStart as error:
         yield Check(Verdict.PROBLEM, "tool user", str(error))
     else:

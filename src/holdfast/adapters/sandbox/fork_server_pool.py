@@ -163,7 +163,7 @@ class ForkServerPool:
                 "control": theirs.fileno(),
                 "root": root,
                 "hidden": [str(path) for path in self.hidden],
-                "writable": [str(path) for path in self.writable],
+                "writable": [str(path) for path in self.writable if path.exists()],
                 "user": self.user,
                 "needed": [*interpreter_paths(), *visible],
                 "own_network": self.isolation is not None and not self.isolation.network,

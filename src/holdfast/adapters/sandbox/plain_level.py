@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from holdfast.adapters.sandbox.environments import ENVIRONMENTS
 from holdfast.adapters.sandbox.isolation import BWRAP, interpreter_paths
 from holdfast.adapters.sandbox.tool_user import ToolUser
 from holdfast.errors import CannotStart
@@ -24,18 +25,31 @@ def find_tool_user(name: str) -> ToolUser | None:
     return user if user.uid != 0 else None
 
 
-def describe_root_risk(name: str, user: ToolUser | None) -> str | None:
+def describe_root_risk(name: str, user: ToolUser | None, home: Path) -> str | None:
     """What an operator should know if the server runs as root at this level; None if it does not."""
     if os.geteuid() != 0:
         return None
-    problem = "HOLDFAST_SANDBOX_USER is root" if user is None else _switch_problem(user)
-    if problem is None:
-        state = f"The server runs as root; plain tools run as {name}."
+    if shutil.which(BWRAP) is None:
+        advice = (
+            "Run it as an ordinary user, or install bubblewrap and set HOLDFAST_SANDBOX=isolated."
+        )
     else:
-        state = f"The server runs as root, and so do plain tools, without root's privileges ({problem})."
-    if shutil.which(BWRAP) is not None:
-        return f"{state} HOLDFAST_SANDBOX=isolated protects it better, and bubblewrap is installed."
-    return f"{state} Run it as an ordinary user, or install bubblewrap and set HOLDFAST_SANDBOX=isolated."
+        advice = "HOLDFAST_SANDBOX=isolated is safer, and bubblewrap is installed."
+    return f"The server runs as root. {_describe_user(name, user, home)} {advice}"
+
+
+def _describe_user(name: str, user: ToolUser | None, home: Path) -> str:
+    problem = "HOLDFAST_SANDBOX_USER says so"
+    if user is not None:
+        problem = user.switch_problem(interpreter_paths()) or ""
+    if user is None or problem:
+        return f"Plain tools run as root too, without its privileges: {problem}."
+    if user.find_unreachable([str(home / ENVIRONMENTS / "one")]) is None:
+        return f"Plain tools run as {name}."
+    return (
+        f"Plain tools run as {name}, but those with packages as root without its privileges: {name} cannot reach "
+        f"{home}, and the server may not mount it elsewhere."
+    )
 
 
 def writable_problem(writable: Sequence[Path], private: Sequence[Path]) -> str | None:
@@ -51,7 +65,3 @@ def writable_problem(writable: Sequence[Path], private: Sequence[Path]) -> str |
                     f"files ({own})."
                 )
     return None
-
-
-def _switch_problem(user: ToolUser) -> str | None:
-    return user.switch_problem(interpreter_paths())

@@ -54,14 +54,18 @@ class ToolUser(NamedTuple):
 
     def switch_problem(self, needed: Sequence[str]) -> str | None:
         """Why tools cannot run as this user, as the end of a sentence; None if they can."""
-        capabilities = _effective_capabilities()
-        if _SWITCH_CAPABILITIES & ~capabilities:
+        if _SWITCH_CAPABILITIES & ~_effective_capabilities():
             return "the server may not change to another user"
-        closed = [path for path in needed if self._closed_parent(path) is not None]
-        if closed and not capabilities & _MOUNT_CAPABILITY:
-            return f"that user cannot reach {closed[0]}, and the server may not mount it elsewhere"
+        if (path := self.find_unreachable(needed)) is not None:
+            return f"that user cannot reach {path}, and the server may not mount it elsewhere"
         unreadable = [path for path in needed if not self._may(path, stat.S_IROTH | stat.S_IXOTH)]
         return f"that user may not read {unreadable[0]}" if unreadable else None
+
+    def find_unreachable(self, paths: Sequence[str]) -> str | None:
+        """The first path that lies in a folder which is closed to this user and cannot be replaced."""
+        if _effective_capabilities() & _MOUNT_CAPABILITY:
+            return None
+        return next((path for path in paths if self._closed_parent(path) is not None), None)
 
     def become(self, *, needed: Sequence[str], writable: Sequence[str], folder: str) -> bool:
         """Continue as this user, without privileges and as owner of the folder. Returns whether it was possible; if not,
