@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import logging
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -23,9 +24,14 @@ from holdfast.adapters.models.router import ModelRouter
 from holdfast.adapters.outgoing.guarded import GuardedOutgoing
 from holdfast.adapters.prices.genai import GenaiPrices
 from holdfast.adapters.sandbox import confinement
-from holdfast.adapters.sandbox.doctor_checks import check_sandbox
-from holdfast.adapters.sandbox.environments import Environments
+from holdfast.adapters.sandbox.doctor_checks import check_sandbox, check_tool_access
+from holdfast.adapters.sandbox.environments import ENVIRONMENTS, Environments
 from holdfast.adapters.sandbox.isolation import Isolation, isolation_problem
+from holdfast.adapters.sandbox.plain_level import (
+    describe_root_risk,
+    find_tool_user,
+    writable_problem,
+)
 from holdfast.adapters.sandbox.subprocess import SubprocessSandbox
 from holdfast.adapters.store.cipher import FernetCipher, load_home_cipher
 from holdfast.adapters.store.doctor_checks import check_database_files, check_home, check_store
@@ -54,6 +60,8 @@ if TYPE_CHECKING:
 # Allocations between two collections of the youngest objects. A turn allocates many that live until its end;
 # with Python's default of 700 the collector would visit them again and again.
 GC_THRESHOLD = 20_000
+
+log = logging.getLogger(__name__)
 
 _DEFAULT_ACTOR = Actor(DEFAULT_USER_ID, DEFAULT_ORGANIZATION_ID)
 
@@ -198,15 +206,24 @@ def _cipher(settings: Settings) -> FernetCipher:
 async def _open_sandbox(settings: Settings, stack: AsyncExitStack) -> SubprocessSandbox:
     """Raises CannotStart if the settings ask for isolation and it is not possible: tools never run with less."""
     isolation = _isolation(settings)
-    if isolation is not None and (problem := await asyncio.to_thread(isolation_problem, isolation)):
+    problem = writable_problem(settings.sandbox_writable, settings.private_paths)
+    if problem is None and isolation is not None:
+        problem = await asyncio.to_thread(isolation_problem, isolation)
+    if problem is not None:
         raise CannotStart(problem)
+    user = find_tool_user(settings.sandbox_user)
+    risk = describe_root_risk(settings.sandbox_user, user, settings.home)
+    if isolation is None and risk is not None:
+        log.warning("sandbox.plain_as_root", extra={"advice": risk})
     sandbox = SubprocessSandbox(
         limits=settings.sandbox_limits,
         isolation=isolation,
         environments=Environments(
-            settings.home / "environments", install_seconds=settings.tool_install_seconds
+            settings.home / ENVIRONMENTS, install_seconds=settings.tool_install_seconds
         ),
         hidden=settings.private_paths,
+        writable=settings.sandbox_writable,
+        user=user,
     )
     stack.push_async_callback(sandbox.close)
     return sandbox
@@ -215,7 +232,11 @@ async def _open_sandbox(settings: Settings, stack: AsyncExitStack) -> Subprocess
 def _isolation(settings: Settings) -> Isolation | None:
     if settings.sandbox != "isolated":
         return None
-    return Isolation(network=settings.sandbox_network, hidden=(str(settings.home),))
+    return Isolation(
+        network=settings.sandbox_network,
+        hidden=(str(settings.home),),
+        writable=tuple(map(str, settings.sandbox_writable)),
+    )
 
 
 def _provider_settings(settings: Settings) -> ProviderSettings:
@@ -270,9 +291,18 @@ async def run_doctor_checks(settings: Settings, *, check_providers: bool) -> lis
     """Whether a server with these settings would work here. Changes nothing."""
 
     def sandbox_checks() -> list[Check]:
-        isolation = _isolation(settings)
-        network, home = settings.sandbox_network, settings.home
-        return list(check_sandbox(isolation, network=network, home=home))
+        return [
+            *check_sandbox(
+                _isolation(settings), network=settings.sandbox_network, home=settings.home
+            ),
+            *check_tool_access(
+                user=settings.sandbox_user,
+                writable=settings.sandbox_writable,
+                private=settings.private_paths,
+                home=settings.home,
+                is_plain=settings.sandbox == "plain",
+            ),
+        ]
 
     return [
         *check_home(settings.home),

@@ -39,9 +39,6 @@ def note(log: str) -> str:
 class Scene:
     def __init__(self, home: Path, provider: ScriptedProvider) -> None:
         self.home = home
-        # Tools can make nothing right beside the server's own files (docs/sandbox.md).
-        self.logs = home / "logs"
-        self.logs.mkdir()
         self.services = RestartableServer(
             lambda **given: ServerProcess.start(home, **given), provider
         )
@@ -72,7 +69,7 @@ class Scene:
         httpx.post(url, json={"approve": True, "decided_by": "Ada"}).raise_for_status()
 
     def log(self, name: str) -> Path:
-        return self.logs / f"log of {name}"
+        return self.services.server.tool_files / f"log of {name}"
 
     def wait_for_results(self, name: str) -> dict[str, Any]:
         """The results of the agent's calls, once it has said its last word on them."""

@@ -351,11 +351,11 @@ def test_a_run_that_waits_for_a_person_shows_for_what_until_somebody_decides(
 
 
 def test_a_run_is_cancelled_with_a_receipt_and_the_next_in_line_goes_on(
-    server_with_cli: ServerWithCli, print_runs: PrintRuns, tmp_path: Path
+    server_with_cli: ServerWithCli, print_runs: PrintRuns
 ) -> None:
     agent_id = server_with_cli.agent(WAIT_AT_GATE)
     with ToolGate() as door:
-        text = f"call wait_at_gate with port {door.port} and log {tmp_path / 'entries'}"
+        text = f"call wait_at_gate with port {door.port} and log entries"
         running = server_with_cli.send_async(agent_id, text)
         with door.wait_for_tool():
             queued = server_with_cli.send_async(agent_id, "Hello")
@@ -376,11 +376,11 @@ def test_a_run_is_cancelled_with_a_receipt_and_the_next_in_line_goes_on(
 
 
 def test_a_cancel_can_roll_back_and_its_answer_can_be_read_by_scripts(
-    server_with_cli: ServerWithCli, print_runs: PrintRuns, tmp_path: Path
+    server_with_cli: ServerWithCli, print_runs: PrintRuns
 ) -> None:
     agent_id = server_with_cli.agent(WAIT_AT_GATE)
     with ToolGate() as door:
-        text = f"call wait_at_gate with port {door.port} and log {tmp_path / 'entries'}"
+        text = f"call wait_at_gate with port {door.port} and log entries"
         run_id = server_with_cli.send_async(agent_id, text)
         with door.wait_for_tool():
             run = json.loads(print_runs("cancel", run_id, "--rollback", "--json"))

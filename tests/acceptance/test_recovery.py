@@ -134,10 +134,7 @@ def _pause(scene: Crash) -> None:
 def _begin_tools(scene: Crash, pool: ThreadPoolExecutor, name: str) -> ToolGate:
     """An agent with two calls: one has returned, one is running."""
     door = ToolGate()
-    # Tools can make nothing right beside the server's own files (docs/sandbox.md).
-    folder = scene.home / "logs"
-    folder.mkdir(exist_ok=True)
-    log = scene.log[name] = folder / f"entries of {name}"
+    log = scene.log[name] = scene.services.server.tool_files / f"entries of {name}"
     question = f"Wait, {name}"
     scene.services.provider.script(
         Answer(

@@ -24,8 +24,8 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-async def sandbox() -> AsyncIterator[Sandbox]:
-    made = SubprocessSandbox()
+async def sandbox(tmp_path: Path) -> AsyncIterator[Sandbox]:
+    made = SubprocessSandbox(writable=(tmp_path,))
     yield made
     await made.close()
 
@@ -445,7 +445,7 @@ async def test_calls_run_beside_each_other(tmp_path: Path) -> None:
             time.sleep(0.005)
         return mine
     """
-    sandbox = SubprocessSandbox(max_concurrent=2)
+    sandbox = SubprocessSandbox(max_concurrent=2, writable=(tmp_path,))
     names = [("a", "b"), ("b", "a")]
     try:
         async with asyncio.TaskGroup() as group:
@@ -471,7 +471,7 @@ async def test_no_more_calls_run_at_once_than_allowed(tmp_path: Path) -> None:
         os.sched_yield()
         mark.unlink()
     """
-    sandbox = SubprocessSandbox(max_concurrent=1)
+    sandbox = SubprocessSandbox(max_concurrent=1, writable=(tmp_path,))
     try:
         one = call(source, arguments={"folder": str(tmp_path)})
         results = await asyncio.gather(*(sandbox.run(one) for _ in range(10)))
@@ -483,7 +483,7 @@ async def test_no_more_calls_run_at_once_than_allowed(tmp_path: Path) -> None:
 async def test_a_fork_server_that_dies_takes_its_calls_along_and_is_replaced(
     tmp_path: Path,
 ) -> None:
-    sandbox = SubprocessSandbox()
+    sandbox = SubprocessSandbox(writable=(tmp_path,))
     try:
         running = asyncio.create_task(
             sandbox.run(call(HANGING_FAMILY, arguments={"folder": str(tmp_path)}))
@@ -515,7 +515,7 @@ async def test_a_tool_that_scribbles_over_its_channel_fails(sandbox: Sandbox) ->
 
 
 async def test_closing_ends_the_calls_that_run(tmp_path: Path) -> None:
-    sandbox = SubprocessSandbox()
+    sandbox = SubprocessSandbox(writable=(tmp_path,))
     running = asyncio.create_task(
         sandbox.run(call(HANGING_FAMILY, arguments={"folder": str(tmp_path)}))
     )
@@ -534,10 +534,11 @@ async def test_tools_and_their_folders_go_with_the_server(tmp_path: Path) -> Non
     pids.mkdir()
     script.write_text(
         "import asyncio\n"
+        "from pathlib import Path\n"
         "from holdfast.adapters.sandbox.subprocess import SubprocessSandbox\n"
         "from holdfast.ports.sandbox import SandboxCall\n"
         f"call = SandboxCall(source={HANGING_FAMILY!r}, function='tool', arguments={{'folder': {str(pids)!r}}}, timeout_seconds=600, env={{}})\n"
-        "asyncio.run(SubprocessSandbox().run(call))\n"
+        f"asyncio.run(SubprocessSandbox(writable=(Path({str(pids)!r}),)).run(call))\n"
     )
     temporary = tmp_path / "temporary"
     temporary.mkdir()

@@ -46,7 +46,8 @@ def _execute(
 
 
 class ServerProcess:
-    """A server that has said where it listens. Its data is in the folder ``.holdfast`` of ``home``."""
+    """A server that has said where it listens. Its data is in the folder ``.holdfast`` of ``home``; its tools may write to
+    ``tool_files``."""
 
     def __init__(
         self,
@@ -56,11 +57,16 @@ class ServerProcess:
         variables: dict[str, str],
     ) -> None:
         self.home = home
+        # Tools may run as another user than the tests.
+        self.tool_files = home / "tool-files"
+        self.tool_files.mkdir(exist_ok=True)
+        self.tool_files.chmod(0o777)
+        defaults = {"HOLDFAST_PORT": "0", "HOLDFAST_SANDBOX_WRITABLE": str(self.tool_files)}
         # A file takes any amount of text; a pipe that nobody reads would stop the server.
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - read for as long as somebody asks for the log
         self._process = start_process(
             ["server", *options],
-            clean_environment(home, **{"HOLDFAST_PORT": "0", **variables}),
+            clean_environment(home, **{**defaults, **variables}),
             self._stderr.fileno(),
         )
         self._lines: queue.Queue[str] = queue.Queue()

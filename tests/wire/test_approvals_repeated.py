@@ -1,13 +1,13 @@
 """An answer that comes again, too late, or beside another (wire-v1 §6.6)."""
 
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from letta_client import BadRequestError, ConflictError, Letta
 from letta_client.types import AgentState
 from tests.support.client_objects import as_dicts, history, message_texts
+from tests.support.server_process import ServerProcess
 from tests.support.stream_items import IGNORE_DEPRECATION, assert_ended
 from tests.support.tool_gate import ToolGate
 from tests.support.tool_sources import SHOUT, WAIT_AT_GATE, WHISPER
@@ -131,11 +131,11 @@ def test_of_two_answers_at_once_one_is_executed_and_the_other_is_refused(
     make_agent: "MakeAgent",
     make_tool: "MakeTool",
     pool: ThreadPoolExecutor,
-    tmp_path: Path,
+    server: ServerProcess,
     model: str,
 ) -> None:
     agent = make_agent(tool_ids=[make_tool(WAIT_AT_GATE, default_requires_approval=True).id])
-    log = tmp_path / "log"
+    log = server.tool_files / f"log of {agent.id}"
     with ToolGate() as door:
         call = ToolCall("wait_at_gate", {"port": door.port, "log": str(log)}, id="call_wait")
         pause(client, provider, agent.id, call)

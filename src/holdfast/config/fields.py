@@ -13,6 +13,7 @@ from holdfast.config.parsing import (
     HTTP_URL_TEXT,
     integer_between,
     one_of,
+    parse_absolute_paths,
     parse_callback_secret,
     parse_hosts,
     parse_http_url,
@@ -153,6 +154,24 @@ class SettingFields:
             accepts="true or false",
         ),
     ] = False
+    sandbox_writable: Annotated[
+        tuple[Path, ...],
+        SettingSpec(
+            description="Files and folders that tools may write to besides their own temporary folder, separated by commas.",
+            variables=("HOLDFAST_SANDBOX_WRITABLE",),
+            parse=parse_absolute_paths,
+            accepts="absolute paths, separated by commas",
+            default="none",
+        ),
+    ] = ()
+    sandbox_user: Annotated[
+        str,
+        SettingSpec(
+            description="The user that plain tools run as if the server runs as root: a name or a number.",
+            variables=("HOLDFAST_SANDBOX_USER",),
+            accepts="the name or the number of a user",
+        ),
+    ] = "nobody"
     tool_memory_bytes: Annotated[
         int,
         SettingSpec(

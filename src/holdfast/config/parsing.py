@@ -88,3 +88,10 @@ def parse_hosts(text: str) -> AllowedAddresses:
 
 def parse_path(text: str) -> Path:
     return Path(text).expanduser().absolute()
+
+
+def parse_absolute_paths(text: str) -> tuple[Path, ...]:
+    paths = tuple(Path(entry.strip()) for entry in text.split(",") if entry.strip())
+    if not all(path.is_absolute() for path in paths):
+        raise ValueError(text)
+    return paths

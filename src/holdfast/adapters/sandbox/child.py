@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import datetime as dt
 import enum
+import errno
 import inspect
 import json
 import linecache
@@ -24,6 +25,7 @@ import typing
 import uuid
 
 MAX_ERROR_CHARS = 1000
+WRITE_HINT = " (The sandbox lets tools write only to their own folder, TMPDIR, and to what HOLDFAST_SANDBOX_WRITABLE names.)"
 
 Json = typing.Any
 
@@ -72,9 +74,17 @@ def answer_call(channel: socket.socket, folder: str, environment: Environment | 
 
 def describe_error(error: BaseException) -> str:
     try:
-        return f"{type(error).__name__}: {error}"[:MAX_ERROR_CHARS]
+        hint = WRITE_HINT if is_refused_write(error) else ""
+        return f"{type(error).__name__}: {error}"[: MAX_ERROR_CHARS - len(hint)] + hint
     except Exception:  # noqa: BLE001 - the tool's own exception class may fail to render itself
         return type(error).__name__
+
+
+def is_refused_write(error: BaseException) -> bool:
+    """Whether the tool may have tried to write where the sandbox does not let it."""
+    if not isinstance(error, OSError) or error.filename is None:
+        return False
+    return error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def set_up_process(call: dict[str, Json], folder: str) -> None:

@@ -5,21 +5,36 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from holdfast.adapters.sandbox import group_usage
 from holdfast.adapters.sandbox.isolation import BWRAP, Isolation, isolation_problem, source_folder
+from holdfast.adapters.sandbox.plain_level import (
+    describe_root_risk,
+    find_tool_user,
+    writable_problem,
+)
+from holdfast.errors import CannotStart
 from holdfast.ports.doctor_check import Check, Verdict
 
+# What the versions of Landlock before these leave open. Renaming from one folder to another is refused before 2, and
+# truncating by the seccomp filter before 3.
+_LANDLOCK_GAPS: Final = {
+    2: "cannot move files from one folder to another, not even in their own",
+    3: "cannot truncate a file by its path, not even in their own folder, except on other processors than x86-64 and "
+    "ARM64, where they can truncate every file of their user",
+    5: "can configure devices that their user may open (ioctl)",
+    6: "can connect to programs of this machine by abstract UNIX sockets, if they run as root's tool user",
+}
 _PROBE_SECONDS: Final = 10.0
 _PROBE: Final = """
 import ctypes, json, os, sys
 sys.path.append(sys.argv[1])
-from holdfast.adapters.sandbox import confinement, landlock
+from holdfast.adapters.sandbox import confinement, landlock, syscall_filter
 namespaces = confinement.LINUX and ctypes.CDLL(None).unshare(0x10000000) == 0
-code = confinement.build_group_filter(())
+filters = syscall_filter.build_filters(syscall_filter.Guard())
 def works(work):
     pid = os.fork()
     if pid == 0:
@@ -30,14 +45,15 @@ def works(work):
             os._exit(1)
     return os.waitpid(pid, 0)[1] == 0
 def holds_group():
-    confinement.install_filter(code)
+    syscall_filter.install_filter(filters.fork_server)
+    syscall_filter.install_filter(filters.call)
     group = os.getpgrp()
     os.setsid()
     return os.getpgrp() == group
-group = code is not None and works(holds_group)
+group = filters is not None and works(holds_group)
 signals = works(landlock.restrict_signals)
-files = landlock.is_supported()
-print(json.dumps({"group": group, "signals": signals, "files": files, "user_namespaces": namespaces}))
+abi = landlock.abi_version() if works(lambda: landlock.restrict_files(hidden=())) else 0
+print(json.dumps({"group": group, "signals": signals, "landlock": abi, "user_namespaces": namespaces}))
 """
 
 
@@ -49,13 +65,28 @@ def check_sandbox(isolation: Isolation | None, *, network: bool, home: Path) -> 
     else:
         yield _check_plain(refusal)
     features = _probe_features()
-    yield _check_process_group(is_enforced=features["group"])
-    yield _check_signals(are_restricted=features["signals"])
-    yield _check_files(are_hidden=features["files"])
+    yield _check_process_group(is_enforced=bool(features["group"]))
+    yield _check_signals(are_restricted=bool(features["signals"]))
+    yield check_files(features["landlock"])
     yield _check_group_usage()
     yield _check_bubblewrap()
-    yield _check_user_namespaces(allowed=features["user_namespaces"])
+    yield _check_user_namespaces(allowed=bool(features["user_namespaces"]))
     yield _check_cgroup()
+
+
+def check_tool_access(
+    *, user: str, writable: Sequence[Path], private: Sequence[Path], home: Path, is_plain: bool
+) -> Iterator[Check]:
+    """Who tools run as, and where they may write."""
+    if (problem := writable_problem(writable, private)) is not None:
+        yield Check(Verdict.PROBLEM, "tool files", problem)
+    try:
+        risk = describe_root_risk(user, find_tool_user(user), home) if is_plain else None
+    except CannotStart as error:
+        yield Check(Verdict.PROBLEM, "tool user", str(error))
+    else:
+        if risk is not None:
+            yield Check(Verdict.NOTE, "tool user", risk)
 
 
 def _check_isolated(isolation: Isolation, refusal: str | None) -> Check:
@@ -88,12 +119,21 @@ def _check_signals(*, are_restricted: bool) -> Check:
     return Check(Verdict.NOTE, "tool signals", message)
 
 
-def _check_files(*, are_hidden: bool) -> Check:
-    if are_hidden:
-        message = "Tools cannot reach the home of Holdfast, nor its database file."
+def check_files(landlock_abi: int) -> Check:
+    """What the version of Landlock leaves open to plain tools."""
+    if landlock_abi == 0:
+        message = (
+            "Plain tools can read the home of Holdfast, and write to all files of their user: only Linux 5.13 and "
+            "newer (Landlock) can refuse that."
+        )
+        return Check(Verdict.NOTE, "tool files", message)
+    message = "Tools write only to their own folder, and cannot reach the home of Holdfast."
+    gaps = [gap for version, gap in _LANDLOCK_GAPS.items() if landlock_abi < version]
+    if not gaps:
         return Check(Verdict.GOOD, "tool files", message)
-    message = "Plain tools can read the home of Holdfast: only Linux 5.13 and newer (Landlock) can hide it."
-    return Check(Verdict.NOTE, "tool files", message)
+    return Check(
+        Verdict.NOTE, "tool files", f"{message} With this kernel plain tools {'; '.join(gaps)}."
+    )
 
 
 def _check_group_usage() -> Check:
@@ -138,13 +178,13 @@ def _check_cgroup() -> Check:
     return Check(Verdict.GOOD, "cgroup", message.replace("max ", "unlimited "))
 
 
-def _probe_features() -> dict[str, bool]:
+def _probe_features() -> dict[str, int]:
     completed = subprocess.run(  # noqa: S603 - our own code
         [sys.executable, "-I", "-c", _PROBE, str(source_folder())],
         capture_output=True,
         timeout=_PROBE_SECONDS,
         check=False,
     )
-    features: dict[str, bool] = json.loads(completed.stdout) if completed.returncode == 0 else {}
-    nothing = {"group": False, "signals": False, "files": False, "user_namespaces": False}
+    features: dict[str, int] = json.loads(completed.stdout) if completed.returncode == 0 else {}
+    nothing = {"group": False, "signals": False, "landlock": 0, "user_namespaces": False}
     return nothing | features

@@ -37,6 +37,9 @@ RETRY_SECONDS: Final = 60.0
 MAX_BUILDS: Final = 2
 """Builds at once in this process. The install time of others begins when they have a slot."""
 
+ENVIRONMENTS: Final = "environments"
+"""The folder in the home that contains them."""
+
 MAX_ENVIRONMENTS: Final = 100
 """How many are kept. Before one more is built, those used longest ago are removed."""
 
@@ -155,6 +158,7 @@ class Environments:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             env=_pip_environment(),
+            umask=0o022,  # tools may run as another user
             start_new_session=True,
         )
         try:

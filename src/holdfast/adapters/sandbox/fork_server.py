@@ -22,7 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.adapters.sandbox import child, confinement, group_usage, landlock
+from holdfast.adapters.sandbox import child, confinement, group_usage, landlock, syscall_filter
+from holdfast.adapters.sandbox.tool_user import ToolUser
 
 FDS_PER_CALL: Final = 4
 CHECK_SECONDS: Final = 0.05
@@ -59,6 +60,12 @@ class ForkServer:
     """What else the forks may import. This process itself imports nothing from it."""
     hidden: list[str]
     """Paths that Landlock hides from the forks; not needed where each call has its own namespaces."""
+    writable: list[str]
+    """Where the forks may write besides their folder; not needed there either."""
+    user: ToolUser | None
+    """Who the forks run as, and this process; None: who started it."""
+    needed: list[str]
+    """What that user must be able to read: the interpreter and the packages."""
     own_network: bool
     """Whether each call has its own network namespace; only where ``root`` is None."""
     memory_bytes: int
@@ -68,7 +75,7 @@ class ForkServer:
     file_bytes: int
 
     _calls: dict[int, _Call] = field(default_factory=dict)
-    _filter: bytes | None = None
+    _filters: syscall_filter.Filters | None = None
     _checked_at: float = 0.0
     _folder_count: int = 0
 
@@ -94,10 +101,8 @@ class ForkServer:
 
     def _set_up(self) -> int:
         confinement.adopt_orphans()
+        self._confine_all_calls()
         confinement.hide_memory()
-        if self.root is not None:  # else the forks do it after they have made their namespaces
-            confinement.drop_privileges()
-        self._filter = confinement.build_group_filter(_protected_pids())
         woken, waker = os.pipe()
         for fd in (woken, waker):
             os.set_blocking(fd, False)
@@ -105,6 +110,29 @@ class ForkServer:
         signal.set_wakeup_fd(waker)
         gc.freeze()  # the forks share these pages as long as the collector does not write to them
         return woken
+
+    def _confine_all_calls(self) -> None:
+        """Confine this process as far as its forks shall be: they inherit it, so it costs a call nothing."""
+        has_own_user = False
+        if (
+            self.root is not None
+        ):  # else the forks drop the privileges after they have made their namespaces
+            has_own_user = self.user is not None and self.user.become(
+                needed=self.needed, writable=self.writable, folder=self.root
+            )
+            if not has_own_user:
+                confinement.drop_privileges()
+        guard = syscall_filter.Guard(
+            protected=tuple(_protected_pids()),
+            files=self.root is not None and not has_own_user,
+            landlock_abi=landlock.abi_version(),
+        )
+        self._filters = syscall_filter.build_filters(guard)
+        if self._filters is not None:
+            try:
+                syscall_filter.install_filter(self._filters.fork_server)
+            except OSError:  # a kernel without seccomp filters
+                self._filters = None
 
     def _select_timeout(self) -> float | None:
         return CHECK_SECONDS if self._calls else None
@@ -144,14 +172,14 @@ class ForkServer:
         confinement.set_limits(
             data_bytes=self.memory_bytes, open_files=self.open_files, file_bytes=self.file_bytes
         )
-        landlock.restrict_signals()
-        if folder is not None:
-            landlock.hide_paths(
-                self.hidden, readable=[self.environment.prefix] if self.environment else []
-            )
-        if self._filter is not None:
-            with contextlib.suppress(OSError):  # a kernel without seccomp filters
-                confinement.install_filter(self._filter)
+        if folder is None:
+            landlock.restrict_signals()
+        else:
+            readable = [self.environment.prefix] if self.environment else []
+            writable = [*self.writable, folder]
+            landlock.restrict_files(hidden=self.hidden, readable=readable, writable=writable)
+        if self._filters is not None:
+            syscall_filter.install_filter(self._filters.call)
         channel_socket = socket.socket(fileno=_CHANNEL_FD)
         child.answer_call(channel_socket, folder or "/tmp", self.environment)  # noqa: S108 - the fork's own mount
 
@@ -296,4 +324,6 @@ def main() -> None:
     control = socket.socket(fileno=options.pop("control"))
     environment_options = options.pop("environment")
     environment = None if environment_options is None else child.Environment(**environment_options)
+    user = options.pop("user")
+    options["user"] = None if user is None else ToolUser(*user)
     ForkServer(control=control, environment=environment, **options).serve()

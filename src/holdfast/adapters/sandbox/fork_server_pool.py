@@ -19,7 +19,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.adapters.sandbox.isolation import Isolation, package_folders, source_folder
+from holdfast.adapters.sandbox.isolation import (
+    Isolation,
+    interpreter_paths,
+    package_folders,
+    source_folder,
+)
+from holdfast.adapters.sandbox.tool_user import ToolUser
 from holdfast.ports.sandbox import SandboxLimits
 
 MAX_WARM_SERVERS: Final = 8
@@ -87,6 +93,10 @@ class ForkServerPool:
     isolation: Isolation | None
     hidden: tuple[Path, ...] = ()
     """Paths that are hidden from plain tools; isolated tools do not see them anyway."""
+    writable: tuple[Path, ...] = ()
+    """Where plain tools may write besides their folder. What isolated tools may write to is part of the isolation."""
+    user: ToolUser | None = None
+    """Who plain tools run as, if that is possible; None: who the server runs as."""
     idle_seconds: float = IDLE_SECONDS
     max_servers: int = MAX_WARM_SERVERS
     # Ordered by last use, the oldest first.
@@ -153,6 +163,9 @@ class ForkServerPool:
                 "control": theirs.fileno(),
                 "root": root,
                 "hidden": [str(path) for path in self.hidden],
+                "writable": [str(path) for path in self.writable if path.exists()],
+                "user": self.user,
+                "needed": [*interpreter_paths(), *visible],
                 "own_network": self.isolation is not None and not self.isolation.network,
                 "environment": None if environment is None else _environment_options(environment),
             }

@@ -1,5 +1,6 @@
 """The sandbox level `isolated`: tools run in namespaces that bubblewrap makes. (The other level is `plain`.)"""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -47,10 +48,13 @@ class Isolation:
     network: bool
     hidden: tuple[str, ...] = ()
     """Folders of the server: invisible even if they lie inside a visible folder."""
+    writable: tuple[str, ...] = ()
+    """Paths of this machine that tools may write to."""
 
     def bwrap_command(self, visible: Sequence[str]) -> list[str]:
         """The words to put before a command, which becomes process 1 of a pid namespace."""
-        visible_paths = [*_SYSTEM_PATHS, *_interpreter_paths()]
+        visible_paths = [*_SYSTEM_PATHS, *interpreter_paths()]
+        hidden = [path for path in self.hidden if Path(path).exists()]
         return [
             shutil.which(BWRAP) or BWRAP,
             *("--unshare-all", "--die-with-parent", "--new-session", "--as-pid-1"),
@@ -59,8 +63,11 @@ class Isolation:
             *("--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SETPCAP"),
             *(() if self.network else ("--cap-add", "CAP_NET_ADMIN")),
             *_bind_options("--ro-bind-try", visible_paths),
-            *(word for path in self.hidden if Path(path).exists() for word in ("--tmpfs", path)),
+            *(word for path in hidden for word in ("--tmpfs", path)),
             *_bind_options("--ro-bind-try", visible),
+            *_bind_options("--bind", self.writable),
+            # Calls could leave files there to each other, in memory that is not counted.
+            *(word for path in hidden for word in ("--remount-ro", path)),
             # Root can write to much of /proc/sys even without capabilities.
             *("--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev", "--remount-ro", "/dev"),
             *("--dir", "/tmp", "--remount-ro", "/"),  # noqa: S108 - each call mounts its own there
@@ -78,7 +85,8 @@ def isolation_problem(isolation: Isolation) -> str | None:
             f"{refusal}: bubblewrap (the program bwrap) is not installed. Install the package bubblewrap, or "
             "set it to plain."
         )
-    if covered := [path for path in (*_interpreter_paths(), *isolation.hidden) if _is_in_tmp(path)]:
+    outside = (*interpreter_paths(), *isolation.hidden, *isolation.writable)
+    if covered := [path for path in outside if _is_in_tmp(path)]:
         return f"{refusal}: {covered[0]} is in /tmp, but each tool has its own /tmp. Move it."
     network = "shared" if isolation.network else "own"
     command = [*isolation.bwrap_command(()), sys.executable, "-I", "-c", _PROBE, network]
@@ -107,13 +115,19 @@ def _bind_options(option: str, paths: Sequence[str]) -> list[str]:
     return [word for path in paths for word in (option, path, path)]
 
 
-def _interpreter_paths() -> list[str]:
-    """The folders of our Python, its packages and Holdfast, with the targets of links."""
+def interpreter_paths() -> list[str]:
+    """The folders of our Python, its packages and Holdfast, with the targets of links; those that exist."""
     folders = [sys.prefix, sys.base_prefix, *package_folders(), str(source_folder() / "holdfast")]
+    # The program of a virtual environment is a link, maybe to another one.
+    program = Path(sys.executable)
+    while program.is_symlink():
+        program = program.parent / program.readlink()
+        folders.append(os.path.normpath(program.parent))
     paths = {
         path for folder in folders for path in (folder, str(Path(folder).resolve())) if path != "/"
     }
-    return sorted(paths, key=len)  # a folder inside another comes after it
+    # A folder inside another comes after it.
+    return sorted((path for path in paths if Path(path).exists()), key=len)
 
 
 def package_folders() -> list[str]:

@@ -23,6 +23,7 @@ from holdfast.adapters.sandbox.fork_server_pool import (
     inherited_environment,
 )
 from holdfast.adapters.sandbox.isolation import Isolation
+from holdfast.adapters.sandbox.tool_user import ToolUser
 from holdfast.errors import BackendError, ToolError
 from holdfast.ports.sandbox import SandboxCall, SandboxLimits, SandboxResult
 
@@ -52,14 +53,17 @@ class SubprocessSandbox:
         isolation: Isolation | None = None,
         environments: Environments | None = None,
         hidden: tuple[Path, ...] = (),
+        writable: tuple[Path, ...] = (),
+        user: ToolUser | None = None,
         max_concurrent: int | None = None,
     ) -> None:
         """Without ``environments`` no requirements can be installed; without ``isolation`` the level is plain. Tools
-        cannot access the ``hidden`` paths, where the kernel supports that."""
+        cannot access the ``hidden`` paths and write only to ``writable`` ones, where the kernel supports that. Plain
+        tools run as ``user`` if this server may change to it and that user can reach what they need."""
         self._slots = asyncio.Semaphore(max_concurrent or 2 * (os.cpu_count() or 1))
         self._limits = limits or SandboxLimits()
         self._environments = environments
-        self._pool = ForkServerPool(self._limits, isolation, hidden)
+        self._pool = ForkServerPool(self._limits, isolation, hidden, writable, user)
 
     async def run(self, call: SandboxCall) -> SandboxResult:
         try:
@@ -322,6 +326,9 @@ def _open_sockets(
 
 def _open_pipe(ours: contextlib.ExitStack, theirs: contextlib.ExitStack) -> tuple[_Output, int]:
     readable, writable = os.pipe()
+    # A tool of another user may open /dev/stdout again. Only the tool can name this pipe, so the mode protects nothing.
+    with contextlib.suppress(OSError):
+        os.fchmod(writable, 0o666)
     theirs.callback(os.close, writable)
     output = _Output(readable)
     ours.callback(output.close)

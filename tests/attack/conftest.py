@@ -1,0 +1,43 @@
+"""Hosts that tools attack: one as the user of the tests, and as root also one as an ordinary user."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from tests.support.sandbox_host import LEVELS, ORDINARY_USER, SandboxHost
+
+
+class Attacked(NamedTuple):
+    """A host, and the level at which the tool runs that attacks it."""
+
+    host: SandboxHost
+    level: str
+
+
+USERS = ("root", "ordinary user")
+
+
+@pytest.fixture(scope="module", params=USERS)
+def host(request: pytest.FixtureRequest) -> Iterator[SandboxHost]:
+    is_root = os.geteuid() == 0
+    if request.param == "root" and not is_root:
+        pytest.skip("The tests do not run as root.")
+    user = ORDINARY_USER if is_root and request.param != "root" else None
+    # Not in /tmp, of which an isolated tool has its own.
+    with (
+        tempfile.TemporaryDirectory(dir="/var/tmp", prefix="holdfast-attack-") as folder,
+        SandboxHost(Path(folder), user) as started,
+    ):
+        if started.problem is not None:
+            pytest.skip(started.problem)
+        yield started
+
+
+@pytest.fixture(scope="module", params=LEVELS)
+def attacked(request: pytest.FixtureRequest, host: SandboxHost) -> Attacked:
+    if request.param == "isolated" and host.isolation_problem is not None:
+        pytest.skip(host.isolation_problem)
+    return Attacked(host, request.param)

@@ -1,0 +1,198 @@
+"""Attacks of a tool on files: those of the server, those of the machine, and the sockets of other programs."""
+
+import hashlib
+import os
+import site
+import sys
+import sysconfig
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from holdfast.adapters.sandbox import landlock
+
+if TYPE_CHECKING:
+    from tests.attack.conftest import Attacked
+    from tests.support.sandbox_host import SandboxHost
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not landlock.is_supported(), reason="this kernel has no Landlock (Linux 5.13 and newer)"
+    ),
+]
+
+TRY: Final = """
+import ctypes, errno, os, pathlib, shutil, socket, stat, subprocess, sys, tempfile
+libc = ctypes.CDLL(None, use_errno=True)
+def tried(work):
+    try: work()
+    except OSError as error: return errno.errorcode[error.errno]
+    return "done"
+def xattr(path, name, *value):
+    # Not os.setxattr: a name that the filter does not know may have been added to the kernel.
+    if libc.setxattr(path.encode(), name, *value, len(value[0]), 0) != 0: raise OSError(ctypes.get_errno(), "")
+"""
+# What a refused attempt may say: forbidden, hidden, another file system, read-only, no such thing here.
+REFUSALS: Final = {"EACCES", "EPERM", "ENOENT", "EXDEV", "EROFS", "ENOTSUP", "ENOSYS"}
+# The filter pretends that these worked; whether they did is seen from outside.
+MAY_PRETEND: Final = {"chmod", "chmod by its folder", "chmod without links", "utime"}
+
+
+def facts(path: Path) -> list[object]:
+    found = path.stat()
+    names = os.listxattr(path)
+    kept = [found.st_mode, found.st_uid, found.st_gid, found.st_mtime_ns, found.st_nlink]
+    content = sorted(map(str, path.iterdir())) if path.is_dir() else path.read_bytes()
+    return [*kept, names, content]
+
+
+def test_the_database_cannot_be_touched(attacked: "Attacked") -> None:
+    source = (
+        TRY
+        + """
+def tool(database: str, home: str):
+    at = lambda name: os.open(home, os.O_PATH)
+    return {
+        "read": tried(lambda: open(database, "rb")),
+        "append": tried(lambda: open(database, "ab")),
+        "overwrite": tried(lambda: open(database, "wb")),
+        "truncate": tried(lambda: os.truncate(database, 0)),
+        "truncate while reading": tried(lambda: os.open(database, os.O_RDONLY | os.O_TRUNC)),
+        "chmod": tried(lambda: os.chmod(database, 0o666)),
+        "chmod by its folder": tried(lambda: os.chmod("holdfast.db", 0o666, dir_fd=at(home))),
+        "chmod without links": tried(lambda: os.chmod(home, 0o777)),
+        "chown": tried(lambda: os.chown(database, os.getuid(), os.getgid())),
+        "lchown": tried(lambda: os.lchown(home, os.getuid(), os.getgid())),
+        "utime": tried(lambda: os.utime(database, (1, 1))),
+        "utime now": tried(lambda: os.utime(database)),
+        "setxattr": tried(lambda: xattr(database, b"user.x", b"x")),
+        "rename": tried(lambda: os.rename(database, "stolen")),
+        "rename over it": tried(lambda: (open("mine", "w"), os.rename("mine", database))),
+        "rename beside it": tried(lambda: os.rename(database, database + "-wal")),
+        "link": tried(lambda: os.link(database, "stolen")),
+        "unlink": tried(lambda: os.unlink(database)),
+        "new file": tried(lambda: open(home + "/new", "w")),
+        "new folder": tried(lambda: os.mkdir(home + "/new")),
+        "remove": tried(lambda: os.rmdir(home)),
+        "move the home": tried(lambda: os.rename(home, home + "-2")),
+        "list": tried(lambda: os.listdir(home) or os.stat(database)),
+        "by a program": str(subprocess.run(["cat", database], capture_output=True).returncode),
+    }
+"""
+    )
+    host = attacked.host
+    before = [facts(host.database), facts(host.home)]
+    tried = host.run(attacked.level, source, database=str(host.database), home=str(host.home))
+    assert [facts(host.database), facts(host.home)] == before
+    assert tried.pop("by a program") == "1"
+    done = {name for name, answer in tried.items() if answer == "done"}
+    assert done <= MAY_PRETEND
+    assert set(tried.values()) - {"done"} <= REFUSALS
+
+
+def test_nothing_of_the_machine_can_be_written(attacked: "Attacked") -> None:
+    source = (
+        TRY
+        + """
+def tool(files: list, folders: list):
+    opened = {path: tried(lambda: os.open(path, os.O_WRONLY | os.O_APPEND)) for path in files}
+    made = {path: tried(lambda: open(path + "/holdfast-test", "x")) for path in folders}
+    return opened | made
+"""
+    )
+    packages = [*site.getsitepackages(), sysconfig.get_path("purelib")]
+    files = [
+        *("/proc/sys/kernel/core_pattern", "/proc/sys/vm/drop_caches", "/proc/sysrq-trigger"),
+        *(f"/proc/{attacked.host.pid}/{name}" for name in ("oom_score_adj", "comm", "mem")),
+        *("/etc/passwd", "/etc/hosts", os.__file__, pytest.__file__, sys.executable),
+        *("/sys/kernel/mm/transparent_hugepage/enabled", "/dev/kmsg", "/dev/mem"),
+    ]
+    folders = [*packages, "/", "/etc", "/usr/lib", "/tmp", "/var/tmp", "/sys", "/dev", "/dev/pts"]
+    if attacked.level == "isolated":
+        folders.remove("/tmp")  # its own
+    digest = hashlib.sha256(Path(os.__file__).read_bytes()).hexdigest()
+    answers = attacked.host.run(
+        attacked.level, source, files=files, folders=list(dict.fromkeys(folders))
+    )
+    refusals = REFUSALS | {"ENXIO", "ENOTDIR", "ETXTBSY"}
+    assert {path for path, answer in answers.items() if answer not in refusals} == set()
+    assert hashlib.sha256(Path(os.__file__).read_bytes()).hexdigest() == digest
+
+
+def test_no_socket_of_another_program_can_be_used(attacked: "Attacked") -> None:
+    """Neither by its path nor by an abstract name. A datagram socket of a pair could send to any other."""
+    source = (
+        TRY
+        + """
+def tool(folder: str, name: str):
+    def connect(kind, address): socket.socket(socket.AF_UNIX, kind).connect(address)
+    def send(kind): socket.socketpair(socket.AF_UNIX, kind)[0].sendto(b"x", folder + "/datagram")
+    return {
+        "stream": tried(lambda: connect(socket.SOCK_STREAM, folder + "/stream")),
+        "datagram": tried(lambda: connect(socket.SOCK_DGRAM, folder + "/datagram")),
+        "abstract": tried(lambda: connect(socket.SOCK_STREAM, "\\0" + name)),
+        "pair": tried(lambda: send(socket.SOCK_DGRAM)),
+        "raw pair": tried(lambda: send(socket.SOCK_RAW)),
+        "own pair": tried(socket.socketpair),
+    }
+"""
+    )
+    host = attacked.host
+    names = {"folder": str(host.sockets), "name": f"holdfast-{host.folder.name}"}
+    answers = host.run(attacked.level, source, **names)
+    assert answers.pop("own pair") == "done"
+    assert set(answers.values()) <= REFUSALS | {"ECONNREFUSED"}
+
+
+def test_a_tool_works_in_its_own_folder_and_where_the_operator_allows_it(
+    attacked: "Attacked",
+) -> None:
+    source = (
+        TRY
+        + """
+def tool(shared: str):
+    here = pathlib.Path.cwd()
+    pathlib.Path("a/b").mkdir(parents=True)
+    pathlib.Path("a/b/new").touch()
+    pathlib.Path("a/b/new").write_text("text")
+    os.chmod("a/b/new", 0o600)
+    os.rename("a/b/new", "moved")
+    os.link("moved", "linked")
+    os.truncate("linked", 2)
+    os.symlink("moved", "link")
+    shutil.copytree("a", "copy")
+    shutil.copy2("moved", "copy/moved")
+    programs = [["cp", "-a", "copy", "copied"], ["tar", "cf", "t.tar", "copy"], ["touch", "copy/x", "y"],
+                ["tar", "xf", "t.tar", "-C", "a"], ["mv", "a/copy", "b"], ["rm", "-r", "b"]]
+    done = [subprocess.run(program, capture_output=True).stderr.decode() for program in programs]
+    with tempfile.NamedTemporaryFile() as file: done.append(file.name.startswith(str(here)))
+    pathlib.Path(shared, "from a tool").write_text("x")
+    shutil.move("moved", shared + "/moved")
+    pathlib.Path(shared, "moved").unlink()
+    for device in ("/dev/null", "/dev/zero", "/dev/full"): os.close(os.open(device, os.O_WRONLY))
+    subprocess.run("echo out > /dev/stdout; echo err > /dev/stderr", shell=True, check=True)
+    return [done, sorted(os.listdir())]
+"""
+    )
+    done, left = attacked.host.run(attacked.level, source, shared=str(attacked.host.shared))
+    assert done == [""] * 6 + [True]
+    assert left == ["a", "copied", "copy", "link", "linked", "t.tar", "y"]
+    assert (attacked.host.shared / "from a tool").read_text() == "x"
+
+
+def test_who_may_not_write_is_told_where_to_write(attacked: "Attacked") -> None:
+    answer = attacked.host.call(attacked.level, "def tool(): open('/etc/holdfast-test', 'w')")
+    assert answer["error"].endswith(
+        "(The sandbox lets tools write only to their own folder, TMPDIR, and to what "
+        "HOLDFAST_SANDBOX_WRITABLE names.)"
+    )
+
+
+def test_tools_of_root_are_another_user(host: "SandboxHost") -> None:
+    source = "import os\ndef tool(): return [os.getresuid(), os.getresgid(), os.getgroups()]"
+    users, groups, others = host.run("plain", source)
+    expected = 65534 if host.folder.stat().st_uid == 0 else host.folder.stat().st_uid
+    assert set(users) == {expected}
+    assert others in ([], groups[:1])
