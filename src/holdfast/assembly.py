@@ -23,7 +23,7 @@ from holdfast.adapters.models.router import ModelRouter
 from holdfast.adapters.outgoing.guarded import GuardedOutgoing
 from holdfast.adapters.prices.genai import GenaiPrices
 from holdfast.adapters.sandbox import confinement
-from holdfast.adapters.sandbox.doctor_checks import check_sandbox
+from holdfast.adapters.sandbox.doctor_checks import check_sandbox, check_tool_requests
 from holdfast.adapters.sandbox.environments import Environments
 from holdfast.adapters.sandbox.isolation import Isolation, isolation_problem
 from holdfast.adapters.sandbox.subprocess import SubprocessSandbox
@@ -275,7 +275,10 @@ async def run_doctor_checks(settings: Settings, *, check_providers: bool) -> lis
     def sandbox_checks() -> list[Check]:
         isolation = _isolation(settings)
         network, home = settings.sandbox_network, settings.home
-        return list(check_sandbox(isolation, network=network, home=home))
+        return [
+            *check_sandbox(isolation, network=network, home=home),
+            check_tool_requests(has_password=bool(settings.password)),
+        ]
 
     return [
         *check_home(settings.home),

@@ -11,6 +11,7 @@ from typing import Final
 
 from holdfast.adapters.sandbox import group_usage
 from holdfast.adapters.sandbox.isolation import BWRAP, Isolation, isolation_problem, source_folder
+from holdfast.adapters.sandbox.tool_connections import can_find_owners
 from holdfast.ports.doctor_check import Check, Verdict
 
 _PROBE_SECONDS: Final = 10.0
@@ -56,6 +57,19 @@ def check_sandbox(isolation: Isolation | None, *, network: bool, home: Path) -> 
     yield _check_bubblewrap()
     yield _check_user_namespaces(allowed=features["user_namespaces"])
     yield _check_cgroup()
+
+
+def check_tool_requests(*, has_password: bool) -> Check:
+    """Whether tools can use the API of their own server."""
+    subject = "tool requests"
+    if has_password:
+        message = "Tools need the password like everybody to use this server's API."
+        return Check(Verdict.GOOD, subject, message)
+    if can_find_owners():
+        message = "Tools cannot use this server's API: their connections are recognised."
+        return Check(Verdict.GOOD, subject, message)
+    message = "Plain tools may use this server's API: connections are not recognised here. Set HOLDFAST_PASSWORD."
+    return Check(Verdict.NOTE, subject, message)
 
 
 def _check_isolated(isolation: Isolation, refusal: str | None) -> Check:

@@ -93,7 +93,7 @@ class SubprocessSandbox:
                     yield child
                 finally:
                     child.kill()
-                    await finish_despite_cancel(_clean_up(child))
+                    await finish_despite_cancel(_clean_up(child, self.processes))
 
     async def _fork(self, environment: Path | None, borrowed: contextlib.ExitStack) -> "_Child":
         for _ in range(2):  # a fork server that died is replaced
@@ -290,9 +290,10 @@ def _result_if_done(task: asyncio.Task[_T | None]) -> _T | None:
     return task.result() if task.done() else None
 
 
-async def _clean_up(child: _Child) -> None:
+async def _clean_up(child: _Child, processes: ToolProcesses) -> None:
     await asyncio.wait({child.exit_task}, timeout=_REAP_SECONDS)
     if _result_if_done(child.exit_task) is None:
+        processes.report_lost()
         child.server.kill_orphans(child.pid)
     child.resources.close()
 

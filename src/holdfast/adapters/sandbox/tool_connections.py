@@ -1,11 +1,12 @@
 """Finds out which connections to the server may come from its own tools (Linux).
 
 A connection is looked at once. Its other end is a socket, and the socket belongs to a user and to processes. What
-cannot be found out counts as a tool: a tool may pass its socket on and exit before anybody looks.
+cannot be found out counts as a tool: a tool may hide its socket, or pass it on and exit before anybody looks.
 """
 
 import asyncio
 import os
+import socket
 import sys
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
@@ -29,10 +30,10 @@ _REMEMBERED_CALLERS: Final = 32
 
 
 class ProcToolConnections:
-    def __init__(self, processes: ToolProcesses, tool_uids: frozenset[int] = frozenset()) -> None:
-        """``tool_uids`` are users that only tools have; other tools have the server's own."""
+    def __init__(self, processes: ToolProcesses, tool_uids: frozenset[int] | None = None) -> None:
+        """``tool_uids`` are the users that tools run as; None: the server's own."""
         self._processes = processes
-        self._tool_uids = tool_uids - {os.geteuid()}
+        self._tool_uids = frozenset({os.geteuid()}) if tool_uids is None else tool_uids
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="tool-connections")
         self._callers: deque[int] = deque(maxlen=_REMEMBERED_CALLERS)
         self._searched: dict[int, asyncio.Future[bool]] = {}
@@ -54,11 +55,12 @@ class ProcToolConnections:
         if not is_on_this_machine(connection.peer[0]):
             return False
         found = find_peer_socket(connection.peer, connection.local)
-        if found is None or found.inode == 0 or found.uid in self._tool_uids:
+        if found is None or found.inode == 0:  # whoever opened it has closed it
             return True
-        if found.uid != os.geteuid():
+        # No await since the socket was found, so if no tool is alive now, none was then: a living program has it open.
+        if found.uid not in self._tool_uids or not self._processes.may_be_alive:
             return False
-        return await self._search(found)
+        return True if found.uid != os.geteuid() else await self._search(found)
 
     async def _search(self, found: PeerSocket) -> bool:
         """Many connections share one search, so that a tool that opens thousands delays nobody else for long."""
@@ -84,6 +86,21 @@ class ProcToolConnections:
                 for inode, future in batch.items():
                     future.set_result(inode not in ordinary)
             self._callers.extendleft(set(ordinary.values()) - set(self._callers))
+
+
+def can_find_owners() -> bool:
+    """Whether this system tells which process is at the other end of a connection, tried with one of our own."""
+    if sys.platform != "linux":
+        return False
+    try:
+        with (
+            socket.create_server(("127.0.0.1", 0)) as listener,
+            socket.create_connection(listener.getsockname()) as client,
+        ):
+            found = find_peer_socket(client.getsockname(), listener.getsockname())
+            return found is not None and bool(find_sockets(frozenset({found.inode}), [os.getpid()]))
+    except OSError:
+        return False
 
 
 def _find_ordinary(

@@ -28,6 +28,7 @@ class CallProcesses:
 @dataclass(slots=True)
 class ToolProcesses:
     _live: list[CallProcesses] = field(default_factory=list)
+    _lost_at: float | None = None
     _ended: deque[tuple[float, CallProcesses]] = field(default_factory=deque)
 
     @contextlib.contextmanager
@@ -40,6 +41,17 @@ class ToolProcesses:
             self._live.remove(call)
             self._ended.append((time.monotonic(), call))
             self._forget_old()
+
+    @property
+    def may_be_alive(self) -> bool:
+        """Whether a tool's process may be alive now."""
+        lost_at = self._lost_at
+        was_lost = lost_at is not None and time.monotonic() < lost_at + REMEMBERED_SECONDS
+        return bool(self._live) or was_lost
+
+    def report_lost(self) -> None:
+        """The processes of a call were killed, but nobody has seen them end."""
+        self._lost_at = time.monotonic()
 
     def may_have_lived(self, moment: float) -> bool:
         """Whether a tool's process may have lived shortly before that moment (monotonic seconds)."""
