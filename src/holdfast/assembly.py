@@ -24,7 +24,11 @@ from holdfast.adapters.models.router import ModelRouter
 from holdfast.adapters.outgoing.guarded import GuardedOutgoing
 from holdfast.adapters.prices.genai import GenaiPrices
 from holdfast.adapters.sandbox import confinement
-from holdfast.adapters.sandbox.doctor_checks import check_sandbox, check_tool_access
+from holdfast.adapters.sandbox.doctor_checks import (
+    check_sandbox,
+    check_tool_access,
+    check_tool_requests,
+)
 from holdfast.adapters.sandbox.environments import ENVIRONMENTS, Environments
 from holdfast.adapters.sandbox.isolation import Isolation, isolation_problem
 from holdfast.adapters.sandbox.plain_level import (
@@ -33,6 +37,7 @@ from holdfast.adapters.sandbox.plain_level import (
     writable_problem,
 )
 from holdfast.adapters.sandbox.subprocess import SubprocessSandbox
+from holdfast.adapters.sandbox.tool_connections import ProcToolConnections
 from holdfast.adapters.store.cipher import FernetCipher, load_home_cipher
 from holdfast.adapters.store.doctor_checks import check_database_files, check_home, check_store
 from holdfast.adapters.store.factory import open_store
@@ -52,6 +57,7 @@ from holdfast.http.server import HttpServer, open_listener
 from holdfast.ports.doctor_check import Check
 from holdfast.ports.services import Services
 from holdfast.ports.telemetry import RequestTelemetry
+from holdfast.ports.tool_connections import ToolConnections
 from holdfast.usecases import approvals, tools
 
 if TYPE_CHECKING:
@@ -84,7 +90,7 @@ async def _serve(
     settings: Settings, listener: socket.socket, on_ready: Callable[[str], None]
 ) -> None:
     async with running_server(settings) as running:
-        app = build_app(running.services, _http_settings(settings, running.telemetry))
+        app = build_app(running.services, _http_settings(settings, running))
         gate = DrainGate(app, WIRES)
 
         async def on_stop() -> None:
@@ -109,6 +115,7 @@ class RunningServer:
     worker_task: asyncio.Task[None]
     approval_expiry_task: asyncio.Task[None]
     telemetry: RequestTelemetry | None
+    tool_connections: ToolConnections
 
     async def stop(self, drain_seconds: float) -> None:
         """Wait up to ``drain_seconds`` for runs to end; the next start resumes the others. Then end all streams, whose
@@ -125,7 +132,9 @@ async def running_server(settings: Settings) -> AsyncIterator[RunningServer]:
     async with AsyncExitStack() as stack:
         # Before the task group, so that an error for the operator is not wrapped in an ExceptionGroup.
         telemetry = _open_telemetry(settings, stack)
-        services, model = await _build_services(settings, stack, telemetry)
+        services, model, sandbox = await _build_services(settings, stack, telemetry)
+        tool_connections = ProcToolConnections(sandbox.processes, sandbox.tool_uids)
+        stack.callback(tool_connections.close)
         await tools.add_builtin(services, _DEFAULT_ACTOR)
         worker = Worker(services)
         if telemetry is not None:
@@ -141,7 +150,9 @@ async def running_server(settings: Settings) -> AsyncIterator[RunningServer]:
             callback_task = group.create_task(callbacks.run(), name="callbacks")
             warm_up_task = group.create_task(_warm_up(model), name="warm-up")
             try:
-                yield RunningServer(services, worker, worker_task, expiry_task, telemetry)
+                yield RunningServer(
+                    services, worker, worker_task, expiry_task, telemetry, tool_connections
+                )
             finally:
                 for task in (worker_task, expiry_task, callback_task, warm_up_task):
                     task.cancel()
@@ -158,8 +169,8 @@ async def _warm_up(model: ModelRouter) -> None:
 
 async def _build_services(
     settings: Settings, stack: AsyncExitStack, telemetry: "OtelTelemetry | None"
-) -> tuple[Services, ModelRouter]:
-    """The services, each of which ``stack`` closes at its end; and the model without telemetry."""
+) -> tuple[Services, ModelRouter, SubprocessSandbox]:
+    """The services, each of which ``stack`` closes at its end; the model without telemetry; and the sandbox."""
     clock = SystemClock()
     store = await open_store(
         settings.database_url,
@@ -194,7 +205,7 @@ async def _build_services(
     if telemetry is not None:
         services = _with_telemetry(services, telemetry)
     toolbox.bind(services)
-    return services, model
+    return services, model, sandbox
 
 
 def _cipher(settings: Settings) -> FernetCipher:
@@ -276,12 +287,13 @@ def _with_telemetry(services: Services, telemetry: "OtelTelemetry") -> Services:
     )
 
 
-def _http_settings(settings: Settings, telemetry: RequestTelemetry | None) -> HttpSettings:
+def _http_settings(settings: Settings, running: RunningServer) -> HttpSettings:
     return HttpSettings(
         password=settings.password,
         max_body_bytes=settings.max_body_bytes,
         loopback_only_hosts=not settings.insecure,
-        telemetry=telemetry,
+        telemetry=running.telemetry,
+        tool_connections=running.tool_connections,
         metrics=settings.metrics != "off",
         open_metrics=settings.metrics == "open",
     )
@@ -302,6 +314,7 @@ async def run_doctor_checks(settings: Settings, *, check_providers: bool) -> lis
                 home=settings.home,
                 is_plain=settings.sandbox == "plain",
             ),
+            check_tool_requests(has_password=bool(settings.password)),
         ]
 
     return [

@@ -1,6 +1,7 @@
 """The checks of `holdfast doctor`: each part reports its state and is not changed by that."""
 
 import sqlite3
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from holdfast.adapters.models.accounts import ProviderSettings
 from holdfast.adapters.models.doctor_checks import check_providers
 from holdfast.adapters.models.providers.table import PROVIDERS
-from holdfast.adapters.sandbox.doctor_checks import check_sandbox
+from holdfast.adapters.sandbox.doctor_checks import check_sandbox, check_tool_requests
 from holdfast.adapters.sandbox.isolation import Isolation
 from holdfast.adapters.store import schema_upgrade
 from holdfast.adapters.store.cipher import Cipher, load_home_cipher
@@ -176,3 +177,16 @@ def test_a_level_that_cannot_be_had_is_wrong(
     assert found["sandbox"].verdict is Verdict.PROBLEM
     assert "HOLDFAST_SANDBOX=isolated is not possible here: " in found["sandbox"].message
     assert found["bubblewrap"].message == "Not installed."
+
+
+def test_it_is_said_whether_tools_can_use_the_api(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert check_tool_requests(has_password=True).verdict is Verdict.GOOD
+    monkeypatch.setattr(sys, "platform", "darwin")
+    found = check_tool_requests(has_password=False)
+    assert (found.verdict, "Set HOLDFAST_PASSWORD." in found.message) == (Verdict.NOTE, True)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Only Linux tells whose a connection is.")
+def test_on_linux_the_connections_of_tools_are_recognised() -> None:
+    found = check_tool_requests(has_password=False)
+    assert (found.verdict, "are recognised" in found.message) == (Verdict.GOOD, True)

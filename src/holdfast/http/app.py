@@ -19,6 +19,7 @@ from holdfast.http.request_metrics import METRICS_PATH, RequestMetrics, metrics_
 from holdfast.http.wire import Wire, Wires
 from holdfast.ports.services import Services
 from holdfast.ports.telemetry import RequestTelemetry
+from holdfast.ports.tool_connections import ToolConnections
 
 # To add a wire, make a folder beside ``letta_v1`` and name it here.
 WIRES: Final = Wires([LETTA_V1])
@@ -34,6 +35,8 @@ class HttpSettings:
     loopback_only_hosts: bool = True
     # What measures and traces requests, if anything does.
     telemetry: RequestTelemetry | None = None
+    # What recognises the requests of tools, which a server without a password refuses.
+    tool_connections: ToolConnections | None = None
     # Whether there is a page with the metrics, and whether it needs no password.
     metrics: bool = False
     open_metrics: bool = False
@@ -93,7 +96,13 @@ def _build_middleware(settings: HttpSettings) -> list[Middleware]:
         )
     else:
         any_host = not settings.loopback_only_hosts
-        gate = Middleware(LoopbackGate, any_host=any_host, open_paths=open_paths, wires=WIRES)
+        gate = Middleware(
+            LoopbackGate,
+            any_host=any_host,
+            open_paths=open_paths,
+            wires=WIRES,
+            tool_connections=settings.tool_connections,
+        )
     middleware = [
         gate,
         Middleware(BodyLimit, max_bytes=settings.max_body_bytes, wires=WIRES),

@@ -2,7 +2,7 @@
 
 With a password, everybody who sends it. Without one, only programs on this machine: a web page that the same
 person has open must not control the server, neither under a name that it made resolve to loopback (DNS
-rebinding) nor with requests across origins.
+rebinding) nor with requests across origins. Tools of the server are programs on this machine too; they need a password.
 """
 
 import hmac
@@ -14,9 +14,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.core.addresses import is_loopback
 from holdfast.errors import Unauthorized
+from holdfast.http.connections import find_connection
 from holdfast.http.error_status import error_response
 from holdfast.http.json_response import json_response
 from holdfast.http.wire import Wire, Wires
+from holdfast.ports.tool_connections import ToolConnections
 
 
 class PasswordGate:
@@ -51,14 +53,27 @@ def _sent_passwords(headers: Headers, wire: Wire) -> Iterator[str]:
             yield value[len(prefix) :]
 
 
+_TOOL_REFUSAL = (
+    "This request comes from a tool of this server, or from a program that cannot be told from one. A server without "
+    "a password refuses those. Set HOLDFAST_PASSWORD, and give it to the tools and programs that are to use this API."
+)
+
+
 class LoopbackGate:
     """For a server without a password. With ``any_host`` something else protects the port, and any Host will do."""
 
     def __init__(
-        self, app: ASGIApp, *, any_host: bool, open_paths: frozenset[str], wires: Wires
+        self,
+        app: ASGIApp,
+        *,
+        any_host: bool,
+        open_paths: frozenset[str],
+        wires: Wires,
+        tool_connections: ToolConnections | None,
     ) -> None:
         self._app = app
         self._wires = wires
+        self._tool_connections = tool_connections
         self._open_paths = open_paths
         self._any_host = any_host
 
@@ -69,7 +84,20 @@ class LoopbackGate:
                 body = self._wires.find(scope["path"]).render_refusal(refusal)
                 await json_response(body, 403)(scope, receive, send)
                 return
+            if await self._may_be_tool(scope):
+                body = self._wires.find(scope["path"]).render_refusal(_TOOL_REFUSAL)
+                # What was found out holds for the connection; a program that was refused by mistake opens a new one.
+                response = json_response(body, 403)
+                response.headers["connection"] = "close"
+                await response(scope, receive, send)
+                return
         await self._app(scope, receive, send)
+
+    async def _may_be_tool(self, scope: Scope) -> bool:
+        connection = find_connection(scope)
+        if self._tool_connections is None or connection is None:
+            return False
+        return await self._tool_connections.may_be_tool(connection)
 
     def _refusal(self, headers: Mapping[str, str]) -> str | None:
         host = headers.get("host", "")

@@ -11,6 +11,8 @@ from types import FrameType
 import uvicorn
 from starlette.types import ASGIApp
 
+from holdfast.http.connections import ConnectionProtocol
+
 # How long responses may still take to reach their clients when the last run has ended.
 STOP_SECONDS = 5
 
@@ -38,6 +40,7 @@ class HttpServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
+                http=ConnectionProtocol,
                 lifespan="off",
                 # No route uses WebSockets, and loading them takes time and memory.
                 ws="none",

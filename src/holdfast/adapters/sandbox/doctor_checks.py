@@ -16,6 +16,7 @@ from holdfast.adapters.sandbox.plain_level import (
     find_tool_user,
     writable_problem,
 )
+from holdfast.adapters.sandbox.tool_connections import can_find_owners
 from holdfast.errors import CannotStart
 from holdfast.ports.doctor_check import Check, Verdict
 
@@ -87,6 +88,19 @@ def check_tool_access(
     else:
         if risk is not None:
             yield Check(Verdict.NOTE, "tool user", risk)
+
+
+def check_tool_requests(*, has_password: bool) -> Check:
+    """Whether tools can use the API of their own server."""
+    subject = "tool requests"
+    if has_password:
+        message = "Tools need the password like everybody to use this server's API."
+        return Check(Verdict.GOOD, subject, message)
+    if can_find_owners():
+        message = "Tools cannot use this server's API: their connections are recognised."
+        return Check(Verdict.GOOD, subject, message)
+    message = "Plain tools may use this server's API: connections are not recognised here. Set HOLDFAST_PASSWORD."
+    return Check(Verdict.NOTE, subject, message)
 
 
 def _check_isolated(isolation: Isolation, refusal: str | None) -> Check:

@@ -10,7 +10,6 @@ import gc
 import json
 import os
 import select
-import shutil
 import signal
 import socket
 import stat
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast.adapters.sandbox import child, confinement, group_usage, landlock, syscall_filter
+from holdfast.adapters.sandbox.folder_removal import remove_folder
 from holdfast.adapters.sandbox.tool_user import ToolUser
 
 FDS_PER_CALL: Final = 4
@@ -249,7 +249,7 @@ class ForkServer:
         for call in self._calls.values():
             self._kill_call(call)
         if self.root is not None:
-            _remove_tree(self.root)
+            remove_folder(self.root)
 
 
 def _protected_pids() -> list[int]:
@@ -287,19 +287,7 @@ def _remove_folder(folder: str | None) -> int:
 
 def _remove_in_child(folder: str) -> None:
     os.closerange(_CHANNEL_FD, _MAX_FDS)
-    _remove_tree(folder)
-
-
-def _remove_tree(folder: str) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-    if not Path(folder).exists():
-        return
-    # A tool may have made its folders unreadable; their owner can undo that.
-    for parent, names, _ in os.walk(folder):
-        for path in (Path(parent, name) for name in names):
-            if not path.is_symlink():
-                path.chmod(stat.S_IRWXU)
-    shutil.rmtree(folder, ignore_errors=True)
+    remove_folder(folder)
 
 
 def _report(report_fd: int, data: bytes) -> None:

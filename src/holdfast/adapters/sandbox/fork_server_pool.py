@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -19,6 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from holdfast.adapters.sandbox.folder_removal import remove_folder
 from holdfast.adapters.sandbox.isolation import (
     Isolation,
     interpreter_paths,
@@ -84,7 +84,7 @@ class ForkServerProcess:
             self.process.kill()
             self.process.wait()
         if self.root is not None:
-            shutil.rmtree(self.root, ignore_errors=True)  # if the process could not do it itself
+            remove_folder(self.root)  # if the process could not do it itself
 
 
 @dataclass(slots=True)

@@ -23,6 +23,7 @@ from holdfast.adapters.sandbox.fork_server_pool import (
     inherited_environment,
 )
 from holdfast.adapters.sandbox.isolation import Isolation
+from holdfast.adapters.sandbox.tool_processes import CallProcesses, ToolProcesses
 from holdfast.adapters.sandbox.tool_user import ToolUser
 from holdfast.errors import BackendError, ToolError
 from holdfast.ports.sandbox import SandboxCall, SandboxLimits, SandboxResult
@@ -64,6 +65,9 @@ class SubprocessSandbox:
         self._limits = limits or SandboxLimits()
         self._environments = environments
         self._pool = ForkServerPool(self._limits, isolation, hidden, writable, user)
+        self.processes = ToolProcesses()
+        self.tool_uids = frozenset({user.uid} if user is not None and isolation is None else ())
+        """Users that only tools have; without any, tools have the server's own."""
 
     async def run(self, call: SandboxCall) -> SandboxResult:
         try:
@@ -90,11 +94,12 @@ class SubprocessSandbox:
         """A process that waits for its request; killed, with all that it started, at the end."""
         with contextlib.ExitStack() as borrowed:
             child = await self._fork(environment, borrowed)
-            try:
-                yield child
-            finally:
-                child.kill()
-                await finish_despite_cancel(_clean_up(child))
+            with self.processes.track(child.find_processes()):
+                try:
+                    yield child
+                finally:
+                    child.kill()
+                    await finish_despite_cancel(_clean_up(child, self.processes))
 
     async def _fork(self, environment: Path | None, borrowed: contextlib.ExitStack) -> "_Child":
         for _ in range(2):  # a fork server that died is replaced
@@ -219,6 +224,11 @@ class _Child:
             ours.callback(ending.cancel)
             return cls(pid, server, channel, report, stdout, stderr, ending, ours.pop_all())
 
+    def find_processes(self) -> CallProcesses:
+        # In its own pid namespace the call has another session id than the one that this machine shows.
+        session = None if self.server.root is None else self.pid
+        return CallProcesses(self.server.process.pid, session)
+
     async def ask(self, request: bytes) -> dict[str, Any] | None:
         """Send the request and return the answer; None if it cannot be read: the tool's code may write to the channel."""
         header = struct.pack("!q", len(request))
@@ -286,9 +296,10 @@ def _result_if_done(task: asyncio.Task[_T | None]) -> _T | None:
     return task.result() if task.done() else None
 
 
-async def _clean_up(child: _Child) -> None:
+async def _clean_up(child: _Child, processes: ToolProcesses) -> None:
     await asyncio.wait({child.exit_task}, timeout=_REAP_SECONDS)
     if _result_if_done(child.exit_task) is None:
+        processes.report_lost()
         child.server.kill_orphans(child.pid)
     child.resources.close()
 
