@@ -2,7 +2,9 @@
 
 import asyncio
 import gc
+import logging
 import socket
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -42,6 +44,8 @@ from holdfast.errors import CannotStart
 from holdfast.http.app import WIRES, HttpSettings, build_app
 from holdfast.http.drain_gate import DrainGate
 from holdfast.http.letta_v1.to_wire.callbacks import callback_body
+from holdfast.http.open_files import fit_to_open_files
+from holdfast.http.pending_requests import PendingRequests
 from holdfast.http.server import HttpServer, open_listener
 from holdfast.ports.doctor_check import Check
 from holdfast.ports.services import Services
@@ -55,6 +59,8 @@ if TYPE_CHECKING:
 # with Python's default of 700 the collector would visit them again and again.
 GC_THRESHOLD = 20_000
 
+log = logging.getLogger(__name__)
+
 _DEFAULT_ACTOR = Actor(DEFAULT_USER_ID, DEFAULT_ORGANIZATION_ID)
 
 
@@ -65,15 +71,21 @@ def serve(settings: Settings, on_ready: Callable[[str], None]) -> None:
     """
     logs.set_up(settings.log_level, settings.log_format, settings.secrets)
     confinement.hide_memory()
+    limits, backlog = fit_to_open_files(settings.connection_limits)
     with (
-        open_listener(settings.host, settings.port) as listener,
+        open_listener(settings.host, settings.port, backlog) as listener,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop,
     ):
-        loop.run(_serve(settings, listener, on_ready))
+        pending = PendingRequests(limits, time.monotonic, settings.trusted_proxies)
+        loop.run(_serve(settings, listener, backlog, pending, on_ready))
 
 
 async def _serve(
-    settings: Settings, listener: socket.socket, on_ready: Callable[[str], None]
+    settings: Settings,
+    listener: socket.socket,
+    backlog: int,
+    pending: PendingRequests,
+    on_ready: Callable[[str], None],
 ) -> None:
     async with running_server(settings) as running:
         app = build_app(running.services, _http_settings(settings, running.telemetry))
@@ -85,6 +97,8 @@ async def _serve(
 
         server = HttpServer(
             gate,
+            pending=pending,
+            backlog=backlog,
             on_ready=on_ready,
             on_stop=on_stop,
             on_second_signal=running.worker_task.cancel,
@@ -141,8 +155,11 @@ async def running_server(settings: Settings) -> AsyncIterator[RunningServer]:
 
 async def _warm_up(model: ModelRouter) -> None:
     """Load what the first turn needs while the server already answers. What is loaded then stays in memory for good,
-    so the garbage collector need not visit it again."""
-    await model.warm_up()
+    so the garbage collector need not visit it again. What cannot be loaded now is loaded when it is needed."""
+    try:
+        await model.warm_up()
+    except Exception:
+        log.exception("warm_up.failed")
     gc.collect()
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD)

@@ -3,24 +3,31 @@
 import asyncio
 import signal
 import socket
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from ipaddress import ip_address
 from types import FrameType
+from typing import cast
 
 import uvicorn
 from starlette.types import ASGIApp
 
+from holdfast.http.connection import LimitedConnection
+from holdfast.http.pending_requests import PendingRequests
+
 # How long responses may still take to reach their clients when the last run has ended.
 STOP_SECONDS = 5
 
-_BACKLOG = 2048
+# Uvicorn's loop ticks ten times a second.
+_SWEEP_TICKS = 10
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-def open_listener(host: str, port: int) -> socket.socket:
+def open_listener(host: str, port: int, backlog: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    return socket.create_server((host, port), family=family, backlog=backlog)
 
 
 class HttpServer(uvicorn.Server):
@@ -31,6 +38,8 @@ class HttpServer(uvicorn.Server):
         self,
         app: ASGIApp,
         *,
+        pending: PendingRequests,
+        backlog: int,
         on_ready: Callable[[str], None],
         on_stop: Callable[[], Awaitable[None]],
         on_second_signal: Callable[[], object],
@@ -39,14 +48,19 @@ class HttpServer(uvicorn.Server):
             uvicorn.Config(
                 app,
                 lifespan="off",
+                http=cast("type[asyncio.Protocol]", partial(LimitedConnection, pending=pending)),
                 # No route uses WebSockets, and loading them takes time and memory.
                 ws="none",
                 log_config=None,
                 access_log=False,
                 server_header=False,
+                # Uvicorn would believe whoever is on this machine; ``proxies`` believes whom the operator named.
+                proxy_headers=False,
+                backlog=backlog,
                 timeout_graceful_shutdown=STOP_SECONDS,
             )
         )
+        self._pending = pending
         self._on_ready = on_ready
         self._on_stop = on_stop
         self._on_second_signal = on_second_signal
@@ -55,6 +69,11 @@ class HttpServer(uvicorn.Server):
         await super().startup(sockets)
         for listener in sockets or ():
             self._on_ready(_listener_url(listener))
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % _SWEEP_TICKS == 0:
+            self._pending.sweep()
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         # The listener is still open: a run in progress can be read, and cancelled, until it ends.
