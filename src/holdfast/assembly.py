@@ -272,6 +272,7 @@ def _http_settings(settings: Settings, telemetry: RequestTelemetry | None) -> Ht
         password=settings.password,
         max_body_bytes=settings.max_body_bytes,
         loopback_only_hosts=not settings.insecure,
+        trusted_proxies=settings.trusted_proxies,
         telemetry=telemetry,
         metrics=settings.metrics != "off",
         open_metrics=settings.metrics == "open",

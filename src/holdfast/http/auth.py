@@ -7,7 +7,6 @@ rebinding) nor with requests across origins.
 
 import hmac
 from collections.abc import Iterator, Mapping
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -15,6 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from holdfast.core.addresses import is_loopback
 from holdfast.errors import Unauthorized
 from holdfast.http.error_status import error_response
+from holdfast.http.host import parse_hostname
 from holdfast.http.json_response import json_response
 from holdfast.http.wire import Wire, Wires
 
@@ -96,10 +96,7 @@ def _is_allowed_origin(headers: Mapping[str, str], host: str) -> bool:
 
 
 def _hostname(netloc: str) -> str:
-    try:
-        return urlsplit(f"//{netloc}").hostname or ""
-    except ValueError:
-        return ""
+    return parse_hostname(netloc) or ""
 
 
 def _is_path_in(paths: frozenset[str], scope: Scope) -> bool:

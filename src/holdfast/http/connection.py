@@ -173,7 +173,9 @@ class LimitedConnection(HttpToolsProtocol):
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         text = _REFUSALS[status]
-        head = f"content-type: text/plain\r\ncontent-length: {len(text)}\r\nconnection: close\r\n\r\n"
+        head = (
+            f"content-type: text/plain\r\ncontent-length: {len(text)}\r\nconnection: close\r\n\r\n"
+        )
         self.transport.write(STATUS_LINE[status] + head.encode() + text)
         # To close at once would take the answer away from a client that is still sending.
         self.transport.write_eof()

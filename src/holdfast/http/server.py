@@ -1,9 +1,9 @@
 """The HTTP server process: uvicorn on a socket that is open before anything else starts, with our way to stop."""
 
 import asyncio
+import logging
 import signal
 import socket
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -22,6 +22,8 @@ STOP_SECONDS = 5
 
 # Uvicorn's loop ticks ten times a second.
 _SWEEP_TICKS = 10
+log = logging.getLogger(__name__)
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -61,19 +63,38 @@ class HttpServer(uvicorn.Server):
             )
         )
         self._pending = pending
+        self._listeners: list[socket.socket] = []
+        self._copies: list[socket.socket] = []
         self._on_ready = on_ready
         self._on_stop = on_stop
         self._on_second_signal = on_second_signal
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        for listener in sockets or ():
+        self._listeners = sockets or []
+        await self._listen()
+        for listener in self._listeners:
             self._on_ready(_listener_url(listener))
+
+    async def _listen(self) -> None:
+        """Listen on copies: uvloop closes a listener for good when accepting fails, as it does without a free file."""
+        self._copies = [listener.dup() for listener in self._listeners]
+        await super().startup(self._copies)
 
     async def on_tick(self, counter: int) -> bool:
         if counter % _SWEEP_TICKS == 0:
             self._pending.sweep()
+            await self._listen_again()
         return await super().on_tick(counter)
+
+    async def _listen_again(self) -> None:
+        if all(copy.fileno() >= 0 for copy in self._copies):
+            return
+        try:
+            await self._listen()
+        except OSError:
+            # Still no free file. The next sweep tries again, and the system keeps the clients waiting until then.
+            return
+        log.warning("listener.reopened")
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         # The listener is still open: a run in progress can be read, and cancelled, until it ends.
