@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 import socket
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -53,6 +54,8 @@ from holdfast.errors import CannotStart
 from holdfast.http.app import WIRES, HttpSettings, build_app
 from holdfast.http.drain_gate import DrainGate
 from holdfast.http.letta_v1.to_wire.callbacks import callback_body
+from holdfast.http.open_files import fit_to_open_files
+from holdfast.http.pending_requests import PendingRequests
 from holdfast.http.server import HttpServer, open_listener
 from holdfast.ports.doctor_check import Check
 from holdfast.ports.services import Services
@@ -79,15 +82,21 @@ def serve(settings: Settings, on_ready: Callable[[str], None]) -> None:
     """
     logs.set_up(settings.log_level, settings.log_format, settings.secrets)
     confinement.hide_memory()
+    limits, backlog = fit_to_open_files(settings.connection_limits)
     with (
-        open_listener(settings.host, settings.port) as listener,
+        open_listener(settings.host, settings.port, backlog) as listener,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop,
     ):
-        loop.run(_serve(settings, listener, on_ready))
+        pending = PendingRequests(limits, time.monotonic, settings.trusted_proxies)
+        loop.run(_serve(settings, listener, backlog, pending, on_ready))
 
 
 async def _serve(
-    settings: Settings, listener: socket.socket, on_ready: Callable[[str], None]
+    settings: Settings,
+    listener: socket.socket,
+    backlog: int,
+    pending: PendingRequests,
+    on_ready: Callable[[str], None],
 ) -> None:
     async with running_server(settings) as running:
         app = build_app(running.services, _http_settings(settings, running))
@@ -99,6 +108,8 @@ async def _serve(
 
         server = HttpServer(
             gate,
+            pending=pending,
+            backlog=backlog,
             on_ready=on_ready,
             on_stop=on_stop,
             on_second_signal=running.worker_task.cancel,
@@ -160,8 +171,11 @@ async def running_server(settings: Settings) -> AsyncIterator[RunningServer]:
 
 async def _warm_up(model: ModelRouter) -> None:
     """Load what the first turn needs while the server already answers. What is loaded then stays in memory for good,
-    so the garbage collector need not visit it again."""
-    await model.warm_up()
+    so the garbage collector need not visit it again. What cannot be loaded now is loaded when it is needed."""
+    try:
+        await model.warm_up()
+    except Exception:
+        log.exception("warm_up.failed")
     gc.collect()
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD)
@@ -294,6 +308,7 @@ def _http_settings(settings: Settings, running: RunningServer) -> HttpSettings:
         loopback_only_hosts=not settings.insecure,
         telemetry=running.telemetry,
         tool_connections=running.tool_connections,
+        trusted_proxies=settings.trusted_proxies,
         metrics=settings.metrics != "off",
         open_metrics=settings.metrics == "open",
     )

@@ -3,10 +3,11 @@
 import math
 import re
 from collections.abc import Callable
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Final
 
-from holdfast.core.addresses import AllowedAddresses, parse_allowed
+from holdfast.core.addresses import AllowedAddresses, IPNetwork, parse_allowed
 from holdfast.core.callbacks import is_usable_secret
 
 _HTTP_URL = re.compile(r"https?://\S+")
@@ -84,6 +85,10 @@ def parse_callback_secret(text: str) -> str:
 
 def parse_hosts(text: str) -> AllowedAddresses:
     return parse_allowed(entry.strip() for entry in text.split(",") if entry.strip())
+
+
+def parse_networks(text: str) -> tuple[IPNetwork, ...]:
+    return tuple(ip_network(entry.strip()) for entry in text.split(",") if entry.strip())
 
 
 def parse_path(text: str) -> Path:

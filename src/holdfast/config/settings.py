@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any, Final, Self
 from urllib.parse import unquote, urlsplit
 
-from holdfast.config.fields import SettingFields
+from holdfast.config.connection_fields import ConnectionFields
 from holdfast.config.parsing import parse_path, parse_switch
 from holdfast.config.spec import SettingSpec
 from holdfast.config.specs import PROVIDER_SETTINGS, SELECTING_SETTINGS, SPECS
 from holdfast.core.addresses import is_loopback
 from holdfast.core.models import GUIDE_HANDLE
 from holdfast.errors import SettingInvalid
+from holdfast.http.pending_requests import ConnectionLimits
 from holdfast.ports.sandbox import SandboxLimits
 from holdfast.ports.services import Limits
 
@@ -29,7 +30,7 @@ _CREDENTIALS = re.compile(r"://[^:/@]*:.*@")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings(SettingFields):
+class Settings(ConnectionFields):
     """What the operator chose. Secrets never show in its ``repr``."""
 
     # The variables of each provider that are set, by the provider's name and the variable's name in its row.
@@ -107,6 +108,18 @@ class Settings(SettingFields):
             run_stall_seconds=self.run_stall_seconds,
             max_trace_bytes=self.max_trace_bytes if self.provider_traces else 0,
             callback_attempts=self.callback_attempts,
+        )
+
+    @property
+    def connection_limits(self) -> ConnectionLimits:
+        return ConnectionLimits(
+            connections=self.max_connections,
+            pending=self.max_pending_connections,
+            pending_per_address=self.max_pending_connections_per_address,
+            header_bytes=self.max_header_bytes,
+            header_count=self.max_headers,
+            header_seconds=self.header_seconds,
+            body_seconds=self.body_seconds,
         )
 
     @property

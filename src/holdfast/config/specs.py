@@ -8,7 +8,7 @@ from typing import Final, get_type_hints
 
 from holdfast.adapters.models.providers.row import Variable
 from holdfast.adapters.models.providers.table import PROVIDERS
-from holdfast.config.fields import SettingFields
+from holdfast.config.connection_fields import ConnectionFields
 from holdfast.config.parsing import HTTP_URL_TEXT, parse_http_url
 from holdfast.config.spec import SettingSpec
 
@@ -45,7 +45,7 @@ def _provider_spec(variable: Variable) -> SettingSpec:
 SPECS: Final[Mapping[str, SettingSpec]] = {
     **{
         name: hint.__metadata__[0]
-        for name, hint in get_type_hints(SettingFields, include_extras=True).items()
+        for name, hint in get_type_hints(ConnectionFields, include_extras=True).items()
     },
     **{name: _provider_spec(variable) for name, (_, variable) in _PROVIDER_VARIABLES.items()},
 }

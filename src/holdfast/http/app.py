@@ -9,12 +9,15 @@ from fastapi import FastAPI
 from starlette.middleware import Middleware
 
 from holdfast import __version__
+from holdfast.core.addresses import IPNetwork
 from holdfast.http.auth import LoopbackGate, PasswordGate
 from holdfast.http.body_limit import BodyLimit
 from holdfast.http.error_handlers import install_error_handlers
+from holdfast.http.host import HostCheck
 from holdfast.http.json_response import describe_response, fill_in_schemas
 from holdfast.http.letta_v1.wire import LETTA_V1
 from holdfast.http.paths import CanonicalPath
+from holdfast.http.proxies import ForwardedHeaders, ForwardedPrefix
 from holdfast.http.request_metrics import METRICS_PATH, RequestMetrics, metrics_route
 from holdfast.http.wire import Wire, Wires
 from holdfast.ports.services import Services
@@ -33,6 +36,8 @@ class HttpSettings:
     max_body_bytes: int = 32 * 1024 * 1024
     # Without a password, answer only to loopback names. Off if something else protects the port.
     loopback_only_hosts: bool = True
+    # Who may say for whom it calls, and under which address this server is published.
+    trusted_proxies: tuple[IPNetwork, ...] = ()
     # What measures and traces requests, if anything does.
     telemetry: RequestTelemetry | None = None
     # What recognises the requests of tools, which a server without a password refuses.
@@ -90,10 +95,12 @@ def _describe_errors(wire: Wire) -> dict[int | str, dict[str, Any]]:
 def _build_middleware(settings: HttpSettings) -> list[Middleware]:
     """From the outside in."""
     open_paths = WIRES.open_paths | {METRICS_PATH} if settings.open_metrics else WIRES.open_paths
+    forwarded = Middleware(ForwardedHeaders, trusted=settings.trusted_proxies)
     if settings.password:
         gate = Middleware(
             PasswordGate, password=settings.password, open_paths=open_paths, wires=WIRES
         )
+        gates = [forwarded, gate]
     else:
         any_host = not settings.loopback_only_hosts
         gate = Middleware(
@@ -103,10 +110,14 @@ def _build_middleware(settings: HttpSettings) -> list[Middleware]:
             wires=WIRES,
             tool_connections=settings.tool_connections,
         )
+        # Who is on this machine is decided by the connection, not by what it says.
+        gates = [gate, forwarded]
     middleware = [
-        gate,
+        Middleware(HostCheck, wires=WIRES),
+        *gates,
         Middleware(BodyLimit, max_bytes=settings.max_body_bytes, wires=WIRES),
         Middleware(CanonicalPath, wires=WIRES),
+        Middleware(ForwardedPrefix),
     ]
     if settings.telemetry is None:
         return middleware

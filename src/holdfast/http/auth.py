@@ -7,16 +7,16 @@ rebinding) nor with requests across origins. Tools of the server are programs on
 
 import hmac
 from collections.abc import Iterator, Mapping
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.core.addresses import is_loopback
 from holdfast.errors import Unauthorized
-from holdfast.http.connections import find_connection
 from holdfast.http.error_status import error_response
+from holdfast.http.host import parse_hostname
 from holdfast.http.json_response import json_response
+from holdfast.http.request_origin import find_connection
 from holdfast.http.wire import Wire, Wires
 from holdfast.ports.tool_connections import ToolConnections
 
@@ -124,10 +124,7 @@ def _is_allowed_origin(headers: Mapping[str, str], host: str) -> bool:
 
 
 def _hostname(netloc: str) -> str:
-    try:
-        return urlsplit(f"//{netloc}").hostname or ""
-    except ValueError:
-        return ""
+    return parse_hostname(netloc) or ""
 
 
 def _is_path_in(paths: frozenset[str], scope: Scope) -> bool:

@@ -43,7 +43,8 @@ class _ErrorHandlers:
         self._wires = wires
 
     def _wire(self, request: Request) -> Wire:
-        return self._wires.find(request.scope["path"])
+        prefix = request.scope.get("root_path", "")
+        return self._wires.find(request.scope["path"].removeprefix(prefix))
 
     async def on_holdfast_error(self, request: Request, error: Exception) -> Response:
         if not isinstance(error, HoldfastError):

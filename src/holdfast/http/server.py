@@ -1,28 +1,35 @@
 """The HTTP server process: uvicorn on a socket that is open before anything else starts, with our way to stop."""
 
 import asyncio
+import logging
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from ipaddress import ip_address
 from types import FrameType
+from typing import cast
 
 import uvicorn
 from starlette.types import ASGIApp
 
-from holdfast.http.connections import ConnectionProtocol
+from holdfast.http.connection import LimitedConnection
+from holdfast.http.pending_requests import PendingRequests
 
 # How long responses may still take to reach their clients when the last run has ended.
 STOP_SECONDS = 5
 
-_BACKLOG = 2048
+# Uvicorn's loop ticks ten times a second.
+_SWEEP_TICKS = 10
+log = logging.getLogger(__name__)
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-def open_listener(host: str, port: int) -> socket.socket:
+def open_listener(host: str, port: int, backlog: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    return socket.create_server((host, port), family=family, backlog=backlog)
 
 
 class HttpServer(uvicorn.Server):
@@ -33,6 +40,8 @@ class HttpServer(uvicorn.Server):
         self,
         app: ASGIApp,
         *,
+        pending: PendingRequests,
+        backlog: int,
         on_ready: Callable[[str], None],
         on_stop: Callable[[], Awaitable[None]],
         on_second_signal: Callable[[], object],
@@ -40,24 +49,52 @@ class HttpServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http=ConnectionProtocol,
                 lifespan="off",
+                http=cast("type[asyncio.Protocol]", partial(LimitedConnection, pending=pending)),
                 # No route uses WebSockets, and loading them takes time and memory.
                 ws="none",
                 log_config=None,
                 access_log=False,
                 server_header=False,
+                # Uvicorn would believe whoever is on this machine; ``proxies`` believes whom the operator named.
+                proxy_headers=False,
+                backlog=backlog,
                 timeout_graceful_shutdown=STOP_SECONDS,
             )
         )
+        self._pending = pending
+        self._listeners: list[socket.socket] = []
+        self._copies: list[socket.socket] = []
         self._on_ready = on_ready
         self._on_stop = on_stop
         self._on_second_signal = on_second_signal
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        for listener in sockets or ():
+        self._listeners = sockets or []
+        await self._listen()
+        for listener in self._listeners:
             self._on_ready(_listener_url(listener))
+
+    async def _listen(self) -> None:
+        """Listen on copies: uvloop closes a listener for good when accepting fails, as it does without a free file."""
+        self._copies = [listener.dup() for listener in self._listeners]
+        await super().startup(self._copies)
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % _SWEEP_TICKS == 0:
+            self._pending.sweep()
+            await self._listen_again()
+        return await super().on_tick(counter)
+
+    async def _listen_again(self) -> None:
+        if all(copy.fileno() >= 0 for copy in self._copies):
+            return
+        try:
+            await self._listen()
+        except OSError:
+            # Still no free file. The next sweep tries again, and the system keeps the clients waiting until then.
+            return
+        log.warning("listener.reopened")
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         # The listener is still open: a run in progress can be read, and cancelled, until it ends.

@@ -155,6 +155,7 @@ def _build_provider(services: Services, actor: Actor, form: ProviderForm) -> Pro
 
 
 def _apply_form(provider: Provider, form: ProviderForm) -> Provider:
+    _check_keys_stay(provider, form)
     keys = Keys(
         api_key=form.api_key or provider.keys.api_key,
         access_key=form.access_key or provider.keys.access_key,
@@ -166,6 +167,18 @@ def _apply_form(provider: Provider, form: ProviderForm) -> Provider:
         region=form.region or provider.region,
         api_version=form.api_version or provider.api_version,
     )
+
+
+def _check_keys_stay(provider: Provider, form: ProviderForm) -> None:
+    """Whoever may change a provider need not know its keys, and must not get them sent to an address of their own."""
+    before = (provider.base_url, provider.region)
+    is_moved = (form.base_url or before[0], form.region or before[1]) != before
+    has_keys = form.api_key and (form.access_key or not provider.keys.access_key)
+    if is_moved and not has_keys:
+        keys = "api_key and access_key" if provider.keys.access_key else "api_key"
+        raise InvalidArgument(
+            f"The stored keys are not sent to another address. To change base_url or region, send {keys} again too."
+        )
 
 
 def _check_name(services: Services, name: str) -> None:

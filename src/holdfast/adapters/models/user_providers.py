@@ -4,6 +4,7 @@ A user provider has its type's public address or one that the operator allows, s
 connect to hosts in a private network.
 """
 
+import re
 from collections.abc import Sequence
 
 from msgspec.structs import replace
@@ -18,6 +19,8 @@ from holdfast.errors import InvalidArgument
 from holdfast.ports.model import Catalogue
 
 _REGION = "region"
+# It becomes part of a host name.
+_REGION_NAME = re.compile(r"[A-Za-z0-9-]{1,63}")
 
 
 def build_account(provider: Provider, settings: ProviderSettings) -> Account:
@@ -66,6 +69,8 @@ def _account_options(provider: Provider, row: ProviderRow) -> dict[str, str | No
         given |= {access: provider.keys.access_key, secret: provider.keys.api_key}
     if _REGION in row.option_names and not provider.region:
         raise InvalidArgument(f"A provider of type '{row.name}' needs its region.")
+    if provider.region and _REGION_NAME.fullmatch(provider.region) is None:
+        raise InvalidArgument(f"'{provider.region}' is not the name of a region.")
     return {name: given.get(name) for name in row.option_names}
 
 

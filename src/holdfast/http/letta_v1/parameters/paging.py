@@ -4,26 +4,44 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated
 
 from fastapi import Query
+from pydantic import JsonValue
 
+from holdfast.core.ids import Kind, id_pattern, is_id
 from holdfast.core.paging import Order, Page
+from holdfast.errors import InvalidArgument
+from holdfast.http.letta_v1.schemas.names import MAX_NAME_CHARS
 
 MAX_LIMIT = 1_000
 
 
 def paging(
-    *, limit: int, order: Order = Order.DESC, order_by: tuple[str, ...] = ("created_at",)
+    cursor: Kind | None,
+    *,
+    limit: int,
+    order: Order = Order.DESC,
+    order_by: tuple[str, ...] = ("created_at",),
 ) -> Callable[..., Awaitable[Page]]:
-    """Build a dependency: ``Annotated[Page, Depends(paging(limit=50))]``. The first of ``order_by`` is the default."""
+    """Build a dependency: ``Annotated[Page, Depends(paging(Kind.TOOL, limit=50))]``.
+
+    ``cursor``: what the ids in ``before`` and ``after`` are of; None if they are texts. The first of ``order_by`` is
+    the default.
+    """
     columns = f"^({'|'.join(order_by)})$"
+    # Only for OpenAPI: the router would answer with a 422.
+    form: dict[str, JsonValue] = (
+        {"maxLength": MAX_NAME_CHARS} if cursor is None else {"pattern": id_pattern(cursor)}
+    )
     default_limit, default_order, default_column = limit, order, order_by[0]
 
     async def page(
         *,
         before: Annotated[
-            str | None, Query(description="Items before this id, in sort order.")
+            str | None,
+            Query(description="Items before this id, in sort order.", json_schema_extra=form),
         ] = None,
         after: Annotated[
-            str | None, Query(description="Items after this id, in sort order.")
+            str | None,
+            Query(description="Items after this id, in sort order.", json_schema_extra=form),
         ] = None,
         limit: Annotated[
             int, Query(ge=1, le=MAX_LIMIT, description="How many items at most.")
@@ -46,11 +64,22 @@ def paging(
             limit=limit,
             order=order or _order(ascending) or default_order,
             order_by=order_by or sort_by or default_column,
-            after=after,
-            before=before,
+            after=_check_cursor(cursor, "after", after),
+            before=_check_cursor(cursor, "before", before),
         )
 
     return page
+
+
+def _check_cursor(kind: Kind | None, name: str, text: str | None) -> str | None:
+    """A malformed id is a 400. One that is not known is each list's own affair (wire-v1 §1.10)."""
+    if not text:
+        return None
+    is_valid = len(text) <= MAX_NAME_CHARS if kind is None else is_id(kind, text)
+    if not is_valid:
+        form = f"at most {MAX_NAME_CHARS} characters" if kind is None else f"'{kind}-<uuid4>'"
+        raise InvalidArgument(f"Invalid cursor {name}={text!r:.100}. Expected format: {form}")
+    return text
 
 
 def _order(ascending: bool | None) -> Order | None:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from fastapi import Depends, Query
 from msgspec.structs import replace
 
+from holdfast.core.ids import Kind
 from holdfast.core.paging import Order, Page
 from holdfast.core.runs import Bound, Comparison, RunQuery, StopReason
 from holdfast.http.letta_v1.from_wire.dates import as_utc
@@ -91,7 +92,9 @@ async def _number_filters(
 
 
 async def _run_query(
-    page: Annotated[Page, Depends(paging(limit=100, order_by=("created_at", "duration")))],
+    page: Annotated[
+        Page, Depends(paging(Kind.RUN, limit=100, order_by=("created_at", "duration")))
+    ],
     whose: Annotated[dict[str, Any], Depends(_owner_filters)],
     state: Annotated[dict[str, Any], Depends(_state_filters)],
     figures: Annotated[dict[str, Any], Depends(_number_filters)],

@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query, Response
 
 from holdfast.core.agents import AGENT_TYPE
+from holdfast.core.ids import Kind
 from holdfast.core.paging import Page
 from holdfast.errors import Unprocessable
 from holdfast.http.dependencies import ActorDep, ServicesDep
@@ -41,7 +42,7 @@ async def retrieve_memory(agent_id: AgentId, services: ServicesDep, actor: Actor
 @router.get("/core-memory/blocks", responses=describe_response(list[BlockResponse]))
 async def list_agent_blocks(
     agent_id: AgentId,
-    page: Annotated[Page, Depends(paging(limit=100))],
+    page: Annotated[Page, Depends(paging(Kind.BLOCK, limit=100))],
     services: ServicesDep,
     actor: ActorDep,
 ) -> Response:
@@ -90,7 +91,7 @@ async def modify_agent_block(
 @router.get("/tools", responses=describe_response(list[Tool]))
 async def list_agent_tools(
     agent_id: AgentId,
-    page: Annotated[Page, Depends(paging(limit=10))],
+    page: Annotated[Page, Depends(paging(Kind.TOOL, limit=10))],
     services: ServicesDep,
     actor: ActorDep,
 ) -> Response:

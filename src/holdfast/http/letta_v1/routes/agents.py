@@ -7,6 +7,7 @@ from fastapi import APIRouter, Depends, Header, Query, Response
 from pydantic import Field
 
 from holdfast.core.agents import AgentQuery
+from holdfast.core.ids import Kind
 from holdfast.core.paging import Page
 from holdfast.core.runs import StopReason
 from holdfast.core.threads import DEFAULT_CONVERSATION
@@ -57,7 +58,7 @@ async def _get_relations(
 
 async def _agent_query(
     *,
-    page: Annotated[Page, Depends(paging(limit=50, order_by=_SORT_COLUMNS))],
+    page: Annotated[Page, Depends(paging(Kind.AGENT, limit=50, order_by=_SORT_COLUMNS))],
     name: Annotated[str | None, Query(description="The whole name.")] = None,
     query_text: Annotated[str | None, Query(description="A part of the name.")] = None,
     tags: Annotated[Names | None, Query(description="Tags.")] = None,
@@ -202,7 +203,7 @@ async def reset_messages(
 @router.get("/blocks/{block_id}/agents", responses=describe_response(list[AgentState]))
 async def list_agents_of_block(
     block_id: BlockId,
-    page: Annotated[Page, Depends(paging(limit=50))],
+    page: Annotated[Page, Depends(paging(Kind.AGENT, limit=50))],
     included: RelationsDep,
     services: ServicesDep,
     actor: ActorDep,

@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Response
 
 from holdfast.core.approvals import ApprovalQuery
+from holdfast.core.ids import Kind
 from holdfast.core.messages import default_thread_id
 from holdfast.core.paging import Order, Page
 from holdfast.core.threads import DEFAULT_CONVERSATION
@@ -34,7 +35,9 @@ async def list_approvals(
     *,
     services: ServicesDep,
     actor: ActorDep,
-    page: Annotated[Page, Depends(paging(limit=100, order=Order.ASC, order_by=_SORT_COLUMNS))],
+    page: Annotated[
+        Page, Depends(paging(Kind.MESSAGE, limit=100, order=Order.ASC, order_by=_SORT_COLUMNS))
+    ],
     agent_id: str | None = None,
     conversation_id: Annotated[
         str | None, Query(description="One conversation; with agent_id also 'default'.")

@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Response
 
 from holdfast.core.blocks import LABEL_PATTERN, MAX_LABEL_CHARS, BlockQuery
+from holdfast.core.ids import Kind
 from holdfast.core.paging import Order, Page
 from holdfast.http.dependencies import ActorDep, ServicesDep
 from holdfast.http.json_body import JsonRoute
@@ -26,7 +27,7 @@ AgentCountFilter = Annotated[
 
 async def _block_query(
     *,
-    page: Annotated[Page, Depends(paging(limit=50, order=Order.ASC))],
+    page: Annotated[Page, Depends(paging(Kind.BLOCK, limit=50, order=Order.ASC))],
     label: Annotated[
         str | None,
         Query(pattern=LABEL_PATTERN, max_length=MAX_LABEL_CHARS, description="The whole label."),

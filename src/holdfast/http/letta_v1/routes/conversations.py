@@ -75,7 +75,7 @@ async def list_conversations(
     *,
     services: ServicesDep,
     actor: ActorDep,
-    page: Annotated[Page, Depends(paging(limit=50, order_by=_SORT_COLUMNS))],
+    page: Annotated[Page, Depends(paging(Kind.CONVERSATION, limit=50, order_by=_SORT_COLUMNS))],
     agent_id: str | None = None,
     summary_search: Annotated[
         str | None, Query(max_length=1_000, description="A part of the summary.")

@@ -6,6 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Response
 
 from holdfast.core import runs as core
+from holdfast.core.ids import Kind
 from holdfast.core.messages import Message
 from holdfast.core.paging import Order, Page
 from holdfast.errors import MethodRetired, PendingApproval
@@ -31,7 +32,7 @@ from holdfast.usecases import messages
 
 router = APIRouter(prefix="/v1", route_class=JsonRoute, tags=["messages"])
 
-HistoryPageDep = Annotated[Page, Depends(paging(limit=100))]
+HistoryPageDep = Annotated[Page, Depends(paging(Kind.MESSAGE, limit=100))]
 ShownTypes = Annotated[
     MessageTypes | None, Query(description="Only these message types; all if not given.")
 ]

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
 
+from holdfast.core.ids import Kind
 from holdfast.core.paging import Page
 from holdfast.core.providers import ProviderQuery
 from holdfast.http.dependencies import ActorDep, ServicesDep
@@ -29,7 +30,7 @@ router = APIRouter(prefix="/v1/providers", tags=["providers"], route_class=JsonR
 async def list_providers(
     services: ServicesDep,
     actor: ActorDep,
-    page: Annotated[Page, Depends(paging(limit=50))],
+    page: Annotated[Page, Depends(paging(Kind.PROVIDER, limit=50))],
     name: Annotated[str | None, Query(description="The whole name.")] = None,
     provider_type: str | None = None,
 ) -> Response:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
 
+from holdfast.core.ids import Kind
 from holdfast.core.paging import Order, Page
 from holdfast.core.runs import RunQuery
 from holdfast.http.dependencies import ActorDep, ServicesDep
@@ -91,7 +92,7 @@ async def list_run_messages(
     run_id: RunId,
     services: ServicesDep,
     actor: ActorDep,
-    page: Annotated[Page, Depends(paging(limit=100, order=Order.ASC))],
+    page: Annotated[Page, Depends(paging(Kind.MESSAGE, limit=100, order=Order.ASC))],
 ) -> Response:
     run = await runs.retrieve(services, actor, run_id)
     rows = await runs.list_messages(services, actor, run_id, page)
@@ -120,7 +121,7 @@ async def list_run_steps(
     run_id: RunId,
     services: ServicesDep,
     actor: ActorDep,
-    page: Annotated[Page, Depends(paging(limit=100))],
+    page: Annotated[Page, Depends(paging(Kind.STEP, limit=100))],
 ) -> Response:
     found = await runs.list_steps(services, actor, run_id, page)
     return json_response([api_step(step) for step in found])

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
 
+from holdfast.core.ids import Kind
 from holdfast.core.paging import Order, Page
 from holdfast.core.steps import StepQuery
 from holdfast.http.dependencies import ActorDep, ServicesDep
@@ -35,7 +36,7 @@ async def list_steps(
     *,
     services: ServicesDep,
     actor: ActorDep,
-    page: Annotated[Page, Depends(paging(limit=50))],
+    page: Annotated[Page, Depends(paging(Kind.STEP, limit=50))],
     start_date: datetime | None = None,
     end_date: datetime | None = None,
     model: str | None = None,
@@ -79,7 +80,7 @@ async def list_step_messages(
     step_id: StepId,
     services: ServicesDep,
     actor: ActorDep,
-    page: Annotated[Page, Depends(paging(limit=100, order=Order.ASC))],
+    page: Annotated[Page, Depends(paging(Kind.MESSAGE, limit=100, order=Order.ASC))],
 ) -> Response:
     return json_response(api_listing(await steps.list_messages(services, actor, step_id, page)))
 

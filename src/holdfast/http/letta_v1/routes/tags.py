@@ -15,7 +15,7 @@ router = APIRouter(prefix="/v1/tags", tags=["tags"])
 
 @router.get("/", responses=describe_response(list[str]))
 async def list_tags(
-    page: Annotated[Page, Depends(paging(limit=50, order=Order.ASC, order_by=("name",)))],
+    page: Annotated[Page, Depends(paging(None, limit=50, order=Order.ASC, order_by=("name",)))],
     services: ServicesDep,
     actor: ActorDep,
     name: Annotated[str | None, Query(description="The whole tag.")] = None,

@@ -37,7 +37,7 @@ _BUILTIN_KINDS = tuple(kind for kind in ToolKind if kind is not ToolKind.CUSTOM)
 
 async def _tool_query(
     *,
-    page: Annotated[Page, Depends(paging(limit=50))],
+    page: Annotated[Page, Depends(paging(Kind.TOOL, limit=50))],
     name: Annotated[str | None, Query(description="The whole name.")] = None,
     names: Annotated[Names, Query(description="Any of these names.")] = [],  # noqa: B006 - FastAPI copies it
     tool_ids: Annotated[Names, Query(description="Any of these ids.")] = [],  # noqa: B006 - FastAPI copies it

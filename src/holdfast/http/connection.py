@@ -1,0 +1,184 @@
+"""One HTTP connection: uvicorn's protocol with limits on what a client may send before it has sent a request.
+
+Uvicorn itself reads a header of any length for any time, and forgets a connection whose answer was sent before its
+body had come.
+"""
+
+import asyncio
+from typing import Any, Final
+
+import httptools
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from holdfast.http.pending_requests import PendingRequests
+from holdfast.http.request_origin import with_connection
+
+_REFUSALS: Final = {
+    400: b"This is not a valid HTTP request.",
+    408: b"The request did not arrive in time.",
+    431: b"The header of the request is too large.",
+    503: b"The server has too many connections.",
+}
+
+
+class LimitedConnection(HttpToolsProtocol):
+    """Refuses a client that sends too much (431), too slowly (408) or no HTTP (400), and closes the connection."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        pending: PendingRequests,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self.address = ""
+        self._pending = pending
+        self._limits = pending.limits
+        self._is_refused = False
+        # Whether the next byte belongs to a header, or to what follows one.
+        self._is_in_header = True
+        # Whether the first byte of that header has come.
+        self._has_begun = False
+        self._has_ended_message = False
+        self._has_body_bytes = False
+        self._has_too_many_headers = False
+        # What has come of the current header, or of the trailers of a body.
+        self._header_bytes = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn declares it
+        is_full = len(self.connections) >= self._limits.connections
+        super().connection_made(transport)
+        self.address = self.client[0] if self.client else ""
+        self.app_state = with_connection(self.app_state, self.client, self.server)
+        if is_full and not self._pending.drop_oldest():
+            self._refuse(503)
+            return
+        self._pending.await_header(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._pending.discard(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._unset_keepalive_if_required()
+        while data and not self._is_refused:
+            # Never more of a header than is allowed: the parser copies all of a long field at each call.
+            room = self._limits.header_bytes - self._header_bytes
+            piece = data[:room] if self._is_in_header else data
+            data = data[len(piece) :]
+            self._has_ended_message = self._has_body_bytes = False
+            self._feed(piece)
+            if not self._is_refused:
+                self._after_piece(len(piece))
+
+    def _feed(self, piece: bytes) -> None:
+        try:
+            self.parser.feed_data(piece)
+        except httptools.HttpParserUpgrade:
+            # The request is answered as if it had not asked; what comes next may be another protocol.
+            self.cycle.keep_alive = False
+        except httptools.HttpParserError:
+            self._refuse(431 if self._has_too_many_headers else 400)
+
+    def _after_piece(self, size: int) -> None:
+        # A piece with the end of a request has an unknown part of the next one, which counts from the next piece on.
+        if not self._has_ended_message and not self._has_body_bytes:
+            self._header_bytes += size
+        if self._header_bytes >= self._limits.header_bytes:
+            self._refuse(431)
+        elif not self._is_in_header:
+            self._pending.await_body(self)
+        elif self._is_answering():
+            # Some clients end a body with an empty line that belongs to nothing.
+            if self._has_begun:
+                self._pending.await_header(self)
+        elif self._has_begun or not self._has_ended_message:
+            self._pending.await_header(self)
+        elif self.cycle.response_complete and not self.transport.is_closing():
+            # The answer came first, and the time for a next request ended with the rest of this one.
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+
+    def on_message_begin(self) -> None:
+        self._has_begun = True
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._is_in_header:
+            # Trailers: uvicorn would add them to the header of a request that has been let in.
+            return
+        if len(self.headers) >= self._limits.header_count:
+            self._has_too_many_headers = True
+            raise ValueError("too many headers")
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._check_target()
+        self._is_in_header = False
+        self._header_bytes = 0
+        self._pending.end_header(self)
+        super().on_headers_complete()
+
+    def _check_target(self) -> None:
+        """An absolute target names a host of its own; it must be the one that the server checks, which is ``Host``."""
+        if self.url.startswith(b"/"):
+            return
+        authority = self.url.partition(b"://")[2].partition(b"/")[0].partition(b"?")[0]
+        if authority not in [value for name, value in self.headers if name == b"host"]:
+            raise ValueError("the target has another host")
+
+    def on_body(self, body: bytes) -> None:
+        self._has_body_bytes = True
+        self._header_bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._is_in_header = True
+        self._has_begun = False
+        self._has_ended_message = True
+        self._header_bytes = 0
+        self._pending.discard(self)
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        if not self._is_in_header:
+            self._pending.hurry_body(self)
+        super().on_response_complete()
+
+    def end_late_request(self) -> None:
+        is_silent = self._is_in_header and not (self._has_begun or self._header_bytes)
+        is_answered = not self._is_in_header and not self._is_answering()
+        if self._is_refused or is_silent or is_answered:
+            self.drop()
+        else:
+            self._refuse(408)
+
+    def drop(self) -> None:
+        self.transport.abort()
+
+    def _is_answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _refuse(self, status: int) -> None:
+        self._is_refused = True
+        if self._is_answering():
+            if self.cycle.response_started:
+                # Nothing may be written into the middle of an answer.
+                self.drop()
+                return
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        text = _REFUSALS[status]
+        head = (
+            f"content-type: text/plain\r\ncontent-length: {len(text)}\r\nconnection: close\r\n\r\n"
+        )
+        self.transport.write(STATUS_LINE[status] + head.encode() + text)
+        # To close at once would take the answer away from a client that is still sending.
+        self.transport.write_eof()
+        self._pending.linger(self)
