@@ -153,7 +153,12 @@ async def _build_services(
 ) -> tuple[Services, ModelRouter]:
     """The services, each of which ``stack`` closes at its end; and the model without telemetry."""
     clock = SystemClock()
-    store = await open_store(settings.database_url, cipher=_cipher(settings), home=settings.home)
+    store = await open_store(
+        settings.database_url,
+        cipher=_cipher(settings),
+        home=settings.home,
+        survive_power_cut=settings.durability == "full",
+    )
     stack.push_async_callback(store.close)
     sandbox = await _open_sandbox(settings, stack)
     providers = _provider_settings(settings)
