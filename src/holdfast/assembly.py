@@ -191,6 +191,7 @@ async def _build_services(
         cipher=_cipher(settings),
         home=settings.home,
         write_seconds=settings.write_seconds,
+        survive_power_cut=settings.durability == "full",
     )
     stack.push_async_callback(store.close)
     sandbox = await _open_sandbox(settings, stack)

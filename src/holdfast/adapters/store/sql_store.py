@@ -12,7 +12,7 @@ from holdfast.adapters.store.cipher import Cipher
 from holdfast.adapters.store.driver_errors import TransactionConflict
 from holdfast.adapters.store.time_limit import check_statements, limit_transaction
 from holdfast.adapters.store.transaction import SqlTransaction
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import DiskFull, OutcomeUnknown, StoreUnavailable
 from holdfast.ports.store import Transaction
 
 T = TypeVar("T")
@@ -52,35 +52,21 @@ class SqlStore:
     async def write(self, work: Callable[[Transaction], T]) -> T:
         # Shielded: a cancelled caller must not leave open whether its work was done.
         return await asyncio.shield(
-            _submit(self._write_threads, lambda: self._retry(self._write_once, work))
+            _submit(self._write_threads, lambda: _retry(lambda: self._write_once(work)))
         )
 
     async def read(self, work: Callable[[Transaction], T]) -> T:
-        return await _submit(self._read_threads, lambda: self._retry(self._read_once, work))
+        return await _submit(self._read_threads, lambda: _retry(lambda: self._read_once(work)))
 
     async def close(self) -> None:
         await asyncio.to_thread(self._close)
-
-    def _retry(
-        self, once: Callable[[Callable[[Transaction], T]], T], work: Callable[[Transaction], T]
-    ) -> T:
-        for _ in range(ATTEMPTS - 1):
-            try:
-                return once(work)
-            except TransactionConflict:
-                continue
-        return once(work)
 
     def _write_once(self, work: Callable[[Transaction], T]) -> T:
         with self._use_writer() as connection:
             connection.begin()
             with limit_transaction(connection, self._write_seconds):
                 result = work(SqlTransaction(connection, self._cipher))
-            try:
-                connection.commit()
-            except TransactionConflict as error:
-                # It may or may not be committed, so it must not be run again.
-                raise StoreUnavailable(f"The outcome of a commit is unknown: {error}") from error
+            _commit(connection)
             return result
 
     def _read_once(self, work: Callable[[Transaction], T]) -> T:
@@ -95,6 +81,26 @@ class SqlStore:
         self._reader.dispose()
         self._writer.dispose()
         self._on_close()
+
+
+def _retry(once: Callable[[], T]) -> T:
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return once()
+        except TransactionConflict:
+            continue
+    return once()
+
+
+def _commit(connection: Connection) -> None:
+    try:
+        connection.commit()
+    except DiskFull:
+        # The database has told that it could not write, so nothing is committed.
+        raise
+    except StoreUnavailable as error:
+        # It may or may not be committed, so it must not be run again.
+        raise OutcomeUnknown(f"The outcome of a commit is unknown: {error}") from error
 
 
 def _submit(threads: Executor, work: Callable[[], T]) -> "asyncio.Future[T]":

@@ -47,6 +47,10 @@ class Transaction(Protocol):
     @property
     def events(self) -> Events: ...
 
+    def write_probe(self) -> None:
+        """Make the smallest write that reaches the disk, and change nothing: to find out whether writing works."""
+        ...
+
 
 class Store(Protocol):
     async def write(self, work: Callable[[Transaction], T]) -> T:
@@ -57,7 +61,8 @@ class Store(Protocol):
         if transactions conflict, so it must have no other effects. An error of the store ends the transaction, so
         ``work`` must not catch it (StaleRun and NotFound excepted).
 
-        Cancelling the caller does not undo the work. StoreUnavailable if the database cannot be reached."""
+        Cancelling the caller does not undo the work. StoreUnavailable if the database cannot be reached: then nothing
+        is committed, unless it is an OutcomeUnknown."""
         ...
 
     async def read(self, work: Callable[[Transaction], T]) -> T:
