@@ -14,7 +14,9 @@
     │   └── ContextWindowExceeded  SystemPromptTooLarge
     ├── ToolError              goes back to the model; never ends the run
     ├── BackendError           the operator must act (503)
-    │   └── StoreUnavailable  StoreIsNewer  HomeInUse  SettingInvalid  CannotStart  ServerStopping
+    │   ├── StoreUnavailable ── DiskFull, OutcomeUnknown
+    │   ├── StoreIsNewer  HomeInUse  SettingInvalid  CannotStart
+    │   └── AnswerUnavailable ── ServerStopping
     ├── Undeliverable          a server that a caller named did not answer
     └── Bug                    we must act
         └── IllegalTransition  RunMoved
@@ -211,6 +213,22 @@ class StoreUnavailable(BackendError):
     """The database did not answer or refused the connection."""
 
 
+class DiskFull(StoreUnavailable):
+    """The database cannot write: its disk is full, over its quota or broken. Nothing was stored."""
+
+
+class OutcomeUnknown(StoreUnavailable):
+    """The connection was lost during a commit: the work may have been stored or not."""
+
+
+class AnswerUnavailable(BackendError):
+    """The run ``run_id`` is stored, or may be, and its answer cannot be given. The message must not be sent again."""
+
+    def __init__(self, run_id: str, why: str) -> None:
+        self.run_id = run_id
+        super().__init__(why)
+
+
 class StoreIsNewer(BackendError):
     """The store was written by a newer Holdfast; it was not touched."""
 
@@ -227,8 +245,14 @@ class CannotStart(BackendError):
     """The server cannot use an address or a folder of its settings, or cannot isolate tools."""
 
 
-class ServerStopping(BackendError):
-    """The server stops before the answer is complete. The message was stored and must not be sent again."""
+class ServerStopping(AnswerUnavailable):
+    """The server stops before the answer is complete. The run goes on when the server is back."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(
+            run_id,
+            f"The server is stopping. The run {run_id} is kept and goes on when the server is back.",
+        )
 
 
 class Undeliverable(HoldfastError):

@@ -78,12 +78,12 @@ async def test_a_backup_before_an_upgrade_is_readable_by_its_owner_only(
     with sqlite3.connect(path) as file:
         file.execute("UPDATE alembic_version SET version_num = '0000'")
     file.close()
-    monkeypatch.setattr(schema_upgrade, "REVISIONS", ("0000", "0001"))
+    monkeypatch.setattr(schema_upgrade, "REVISIONS", ("0000", schema_upgrade.HEAD))
     monkeypatch.setattr(schema_upgrade, "run_migrations", lambda _: None)
 
     await (await SqliteStore.open(path, cipher=cipher)).close()
 
-    assert modes(tmp_path)["holdfast.db.before-0001.bak"] == "600"
+    assert modes(tmp_path)[f"holdfast.db.before-{schema_upgrade.HEAD}.bak"] == "600"
 
 
 def test_a_shared_folder_keeps_its_permissions_and_there_is_a_warning(

@@ -25,7 +25,7 @@ from tests.support.engine_approvals import (
     pause,
     submit,
 )
-from tests.support.engine_runs import assert_sound
+from tests.support.engine_runs import assert_sound, compact_thread
 from tests.support.rig import ACTOR, WAIT_SECONDS, Rig
 
 from holdfast.adapters.store.sqlite import SqliteStore
@@ -39,7 +39,7 @@ from holdfast.core.runs import Run, RunStatus, StopReason
 from holdfast.errors import AnswerMismatch, CallerError, Conflict, ModelRateLimited, PendingApproval
 from holdfast.ports.bell import DEADLINES
 from holdfast.ports.store import Transaction
-from holdfast.usecases import approvals, compaction, runs
+from holdfast.usecases import approvals, runs
 from holdfast.usecases.compaction import Compaction
 
 SOON_SECONDS = 60
@@ -328,7 +328,7 @@ async def while_summarising(rig: Rig, agent: Agent) -> AsyncIterator[None]:
     """A summary is written for as long as this lasts: an answer that is sent meanwhile is queued."""
     gate = rig.model.gate = asyncio.Event()
     rig.model.asked.clear()
-    wish = asyncio.create_task(compaction.compact(rig.services, ACTOR, agent.id))
+    wish = asyncio.create_task(compact_thread(rig, agent))
     await asyncio.wait_for(rig.model.asked.wait(), WAIT_SECONDS)
     yield
     gate.set()

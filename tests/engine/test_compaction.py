@@ -52,7 +52,7 @@ from holdfast.ports.model import Answer, ModelEvent, Question, TextDelta
 from holdfast.ports.services import Limits
 from holdfast.ports.store import Transaction
 from holdfast.testing import FakeClock
-from holdfast.usecases import cancellation, compaction, messages, runs
+from holdfast.usecases import cancellation, messages, runs
 from holdfast.usecases.compaction import Compaction
 from holdfast.usecases.messages import ApprovalInput, Input, MessageInput, NewSend
 
@@ -462,7 +462,7 @@ async def test_a_cancel_stops_the_summariser_and_leaves_the_context_as_it_was(
             TOO_LONG if trigger == "overflow" else nearly_full_answer("All is well.")
         ]
         if trigger == "requested":
-            waiting = asyncio.create_task(compaction.compact(rig.services, ACTOR, agent.id))
+            waiting = asyncio.create_task(compact_thread(rig, agent))
             await wait_until_set(hanging.silent)
             (run,) = await rig.read(lambda tx: list(tx.runs.list_live()))
         else:

@@ -67,8 +67,10 @@ def test_a_busy_thread_names_its_run_and_may_be_tried_again() -> None:
         (errors.AlreadyExists("taken"), 409, "taken", "false"),
         (errors.MethodRetired("gone"), 405, "gone", None),
         (errors.StoreUnavailable("no answer"), 503, "no answer", None),
-        (errors.Bug("our secret"), 500, "An unknown error occurred", None),
-        (errors.IllegalTransition("our secret"), 500, "An unknown error occurred", None),
+        (errors.DiskFull("no room"), 503, "no room", None),
+        (errors.OutcomeUnknown("who knows"), 503, "who knows", "false"),
+        (errors.Bug("our secret"), 500, "An unknown error occurred", "false"),
+        (errors.IllegalTransition("our secret"), 500, "An unknown error occurred", "false"),
     ],
 )
 def test_plain_errors_have_a_detail_alone(
@@ -94,8 +96,9 @@ def test_a_model_error_and_a_run_that_it_ended_look_the_same(
 ) -> None:
     expected = {"error": {"type": error.kind, "message": error.summary, "detail": "its words"}}
     assert _render_error(error("its words"))[:2] == (status, expected)
-    failed = failure_response(RunFailure(error.kind, error.summary, "its words"))
-    assert (failed.status_code, json.loads(bytes(failed.body))) == (status, expected)
+    failed = failure_response(RunFailure(error.kind, error.summary, "its words"), "run-1")
+    told = json.loads(bytes(failed.body))
+    assert (failed.status_code, told) == (status, expected | {"run_id": "run-1"})
 
 
 @pytest.mark.parametrize(
@@ -115,9 +118,13 @@ def test_two_model_errors_are_plain(
 
 
 def test_a_run_that_failed_within_is_not_resent_and_says_why() -> None:
-    failed = failure_response(RunFailure("internal_error", "It broke.", "TEST: Mocked error"))
+    failure = RunFailure("internal_error", "It broke.", "TEST: Mocked error")
+    failed = failure_response(failure, "run-1")
     assert failed.status_code == 500
-    assert json.loads(bytes(failed.body)) == {"detail": "It broke. TEST: Mocked error"}
+    assert json.loads(bytes(failed.body)) == {
+        "detail": "It broke. TEST: Mocked error",
+        "run_id": "run-1",
+    }
     assert failed.headers["x-should-retry"] == "false"
 
 

@@ -37,6 +37,9 @@ LEAVE_ORPHANS = """
     op.execute("DELETE FROM agents")
 """
 
+HEAD = schema_upgrade.HEAD
+NEXT = f"{int(HEAD) + 1:04}"
+
 NextRevision = Callable[[str], None]
 
 
@@ -47,14 +50,14 @@ def next_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NextRevisi
     def release(body: str) -> None:
         scripts = tmp_path / "migrations"
         shutil.copytree(schema_upgrade._SCRIPTS, scripts)
-        (scripts / "versions" / "v0002_next.py").write_text(
+        (scripts / "versions" / f"v{NEXT}_next.py").write_text(
             "import sqlalchemy as sa\nfrom alembic import op\n\n"
-            'revision = "0002"\ndown_revision = "0001"\n\n\n'
+            f'revision = "{NEXT}"\ndown_revision = "{HEAD}"\n\n\n'
             f"def upgrade() -> None:\n{body}"
         )
         monkeypatch.setattr(schema_upgrade, "_SCRIPTS", scripts)
-        monkeypatch.setattr(schema_upgrade, "REVISIONS", ("0001", "0002"))
-        monkeypatch.setattr(schema_upgrade, "HEAD", "0002")
+        monkeypatch.setattr(schema_upgrade, "REVISIONS", (*schema_upgrade.REVISIONS, NEXT))
+        monkeypatch.setattr(schema_upgrade, "HEAD", NEXT)
 
     return release
 
@@ -148,9 +151,9 @@ async def test_a_copy_is_made_before_an_upgrade(
     assert list_backups(tmp_path) == []
     next_revision(REBUILD_A_TABLE)
     await (await SqliteStore.open(path, cipher=cipher)).close()
-    assert list_backups(tmp_path) == ["holdfast.db.before-0002.bak"]
-    with closing(sqlite3.connect(tmp_path / "holdfast.db.before-0002.bak")) as copy:
-        assert copy.execute("SELECT version_num FROM alembic_version").fetchone() == ("0001",)
+    assert list_backups(tmp_path) == [f"holdfast.db.before-{NEXT}.bak"]
+    with closing(sqlite3.connect(tmp_path / f"holdfast.db.before-{NEXT}.bak")) as copy:
+        assert copy.execute("SELECT version_num FROM alembic_version").fetchone() == (HEAD,)
         assert copy.execute("SELECT id FROM agents").fetchall() == [(agent_id,)]
 
 

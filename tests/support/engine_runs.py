@@ -104,5 +104,10 @@ async def make_talkative_agent(rig: Rig, rounds: int = 3, **fields: Any) -> Agen
 
 
 async def compact_thread(rig: Rig, agent: Agent, **wish: Any) -> Compaction | RunFailure:
-    asked = compaction.compact(rig.services, ACTOR, agent.id, wish or None)
-    return await asyncio.wait_for(asked, WAIT_SECONDS)
+    async with asyncio.timeout(WAIT_SECONDS):
+        started = await compaction.start(rig.services, ACTOR, agent.id, wish or None)
+        return (
+            started
+            if isinstance(started, Compaction)
+            else await compaction.wait(rig.services, started)
+        )

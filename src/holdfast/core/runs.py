@@ -148,6 +148,13 @@ class RunFailure(Struct, frozen=True, omit_defaults=True):
     traceback: str = ""
 
 
+class IdempotencyKey(Struct, frozen=True):
+    """A sender's own key for a request. ``fingerprint`` is a hash of the request: a retry has the same of both."""
+
+    key: str
+    fingerprint: str
+
+
 class Run(Struct, frozen=True, kw_only=True):
     id: str
     organization_id: str

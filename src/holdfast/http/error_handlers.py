@@ -8,7 +8,12 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from holdfast.errors import HoldfastError
-from holdfast.http.error_status import ERROR_STATUS, UNKNOWN_ERROR, error_response
+from holdfast.http.error_status import (
+    DO_NOT_RETRY,
+    ERROR_STATUS,
+    UNKNOWN_ERROR,
+    error_response,
+)
 from holdfast.http.json_response import json_response
 from holdfast.http.wire import Wire, Wires
 
@@ -56,7 +61,8 @@ class _ErrorHandlers:
 
     async def on_unexpected_error(self, request: Request, error: Exception) -> Response:
         _log.error("request.failed", extra=_log_fields(request), exc_info=error)
-        return json_response(self._wire(request).render_refusal(UNKNOWN_ERROR), 500)
+        # How far the request came is not known, so it must not be repeated without a look.
+        return json_response(self._wire(request).render_refusal(UNKNOWN_ERROR), 500, DO_NOT_RETRY)
 
 
 def _log_fields(request: Request) -> dict[str, str]:

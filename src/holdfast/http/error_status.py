@@ -24,7 +24,7 @@ class ErrorStatus:
 
 
 ERROR_STATUS: Mapping[type[errors.HoldfastError], ErrorStatus] = {
-    errors.HoldfastError: ErrorStatus(500, secret=True),
+    errors.HoldfastError: ErrorStatus(500, DO_NOT_RETRY, secret=True),
     errors.CallerError: ErrorStatus(400),
     errors.InvalidArgument: ErrorStatus(400),
     errors.AddressForbidden: ErrorStatus(400),
@@ -53,14 +53,18 @@ ERROR_STATUS: Mapping[type[errors.HoldfastError], ErrorStatus] = {
     errors.ToolError: ErrorStatus(400),
     errors.BackendError: ErrorStatus(503),
     errors.StoreUnavailable: ErrorStatus(503, RETRY_SOON),
+    errors.DiskFull: ErrorStatus(503, RETRY_SOON),
+    # Whatever it was, it may have been done: only the caller can find out.
+    errors.OutcomeUnknown: ErrorStatus(503, DO_NOT_RETRY),
+    errors.AnswerUnavailable: ErrorStatus(503, DO_NOT_RETRY),
     errors.StoreIsNewer: ErrorStatus(503, DO_NOT_RETRY),
     errors.HomeInUse: ErrorStatus(503, DO_NOT_RETRY),
     errors.SettingInvalid: ErrorStatus(503, DO_NOT_RETRY),
     errors.CannotStart: ErrorStatus(503, DO_NOT_RETRY),
     errors.ServerStopping: ErrorStatus(503, DO_NOT_RETRY),
     errors.Undeliverable: ErrorStatus(502),
-    errors.Bug: ErrorStatus(500, secret=True),
-    errors.IllegalTransition: ErrorStatus(500, secret=True),
+    errors.Bug: ErrorStatus(500, DO_NOT_RETRY, secret=True),
+    errors.IllegalTransition: ErrorStatus(500, DO_NOT_RETRY, secret=True),
     # Two callers changed one run. The one that was refused may look again.
     errors.StaleRun: ErrorStatus(409),
 }

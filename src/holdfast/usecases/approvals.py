@@ -19,7 +19,7 @@ from holdfast.core.approvals import (
 from holdfast.core.deadlines import Deadline
 from holdfast.core.expiry import expiry_decisions
 from holdfast.core.messages import Decision, Message, OpenCall, Role
-from holdfast.core.runs import Run
+from holdfast.core.runs import IdempotencyKey, Run
 from holdfast.errors import Conflict, NotFound
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
@@ -82,12 +82,12 @@ async def decide(
     decisions: Sequence[Decision],
     *,
     partial: bool = False,
+    key: IdempotencyKey | None = None,
 ) -> Run:
     """Answer the request. A new run continues the work in the background, with the settings of the run that waited.
     Conflict if the request was decided meanwhile; the error says by whom."""
-    return await _answer(
-        services, actor, request, decisions, AnswerOptions(partial=partial, may_repeat=False)
-    )
+    options = AnswerOptions(partial=partial, may_repeat=False)
+    return await _answer(services, actor, request, decisions, options, key=key)
 
 
 async def expire(services: Services, overdue: OverdueRequest) -> Run:
@@ -106,6 +106,8 @@ async def _answer(
     request: ApprovalRequest,
     decisions: Sequence[Decision],
     options: AnswerOptions,
+    *,
+    key: IdempotencyKey | None = None,
 ) -> Run:
     if request.run is None or not decisions:
         raise Conflict(_describe_decided(request))
@@ -119,6 +121,7 @@ async def _answer(
         override_model=model.handle if model else None,
         kind=messages.ASYNC_KIND,
         background=True,
+        idempotency_key=key,
     )
     return await messages.send(services, actor, new)
 

@@ -7,11 +7,12 @@ reports its usage. No other run changes the context at the same time.
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.core import compaction, context, summaries
 from holdfast.core.agents import Actor
 from holdfast.core.messages import Role
-from holdfast.core.runs import RunFailure, RunRequest, StopReason
+from holdfast.core.runs import IdempotencyKey, Run, RunFailure, RunRequest, StopReason
 from holdfast.errors import CallerError, Conflict
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
@@ -34,14 +35,22 @@ class Compaction(Struct, frozen=True):
     messages_after: int
 
 
-async def compact(
-    services: Services, actor: Actor, thread_id: str, overrides: dict[str, Any] | None = None
-) -> Compaction | RunFailure:
-    """Replace the oldest messages of the context by a summary. ``overrides`` takes precedence over the agent's settings."""
+async def start(
+    services: Services,
+    actor: Actor,
+    thread_id: str,
+    overrides: dict[str, Any] | None = None,
+    key: IdempotencyKey | None = None,
+) -> Run | Compaction:
+    """Start to replace the oldest messages of the context by a summary. ``overrides`` takes precedence over the agent's
+    settings. Returns the result at once if there is nothing to do."""
     found = await services.store.read(lambda tx: _plan(tx, services, actor, thread_id, overrides))
     if isinstance(found, Compaction):
         return found
-    run = await messages.send(services, actor, found)
+    return await messages.send(services, actor, replace(found, idempotency_key=key))
+
+
+async def wait(services: Services, run: Run) -> Compaction | RunFailure:
     return await _read_result(services, await messages.wait(services, run))
 
 

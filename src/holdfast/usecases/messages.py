@@ -22,13 +22,21 @@ from holdfast.core.messages import (
 )
 from holdfast.core.models import ModelChoice, ModelSettings
 from holdfast.core.paging import Page
-from holdfast.core.runs import Run, RunRequest, RunStatus
+from holdfast.core.runs import IdempotencyKey, Run, RunRequest, RunStatus
 from holdfast.core.threads import Thread
-from holdfast.errors import InvalidArgument, NotFound, ServerStopping, ThreadBusy
+from holdfast.errors import (
+    AnswerUnavailable,
+    InvalidArgument,
+    NotFound,
+    OutcomeUnknown,
+    ServerStopping,
+    StoreUnavailable,
+    ThreadBusy,
+)
 from holdfast.ports.dispatch import Ticket
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
-from holdfast.usecases import providers
+from holdfast.usecases import idempotency, providers
 from holdfast.usecases.approval_answers import AnswerOptions, apply_answer
 
 log = logging.getLogger(__name__)
@@ -37,6 +45,10 @@ log = logging.getLogger(__name__)
 ASYNC_KIND = "send_message_async"
 # The run kind of a send whose caller waits for the answer.
 SEND_KIND = "send_message"
+
+# How long a send tries to find out whether its run is stored, after a commit with an unknown outcome.
+OUTCOME_CHECK_SECONDS = 10.0
+OUTCOME_CHECK_PAUSE_SECONDS = 0.25
 
 
 class MessageInput(Struct, frozen=True, kw_only=True):
@@ -70,8 +82,10 @@ class NewSend(Struct, frozen=True, kw_only=True):
     override_model: str | None = None
     kind: str = SEND_KIND
     background: bool = False
-    # A retried request with the same key gets the run that the first one started.
+    # A retried request with the same key gets the run that the first one started: a key made of the otids of a request
+    # to a conversation, and the key that the sender gave.
     request_key: str | None = None
+    idempotency_key: IdempotencyKey | None = None
 
 
 class Reply(Struct, frozen=True):
@@ -98,7 +112,15 @@ async def send(services: Services, actor: Actor, new: NewSend) -> Run:
 async def _submit(services: Services, run: Run, new: NewSend) -> Run:
     services.events.open(run.id)
     try:
-        stored = await services.store.write(lambda tx: _store_run(tx, run, services, new))
+        stored = await _store(services, run, new)
+    except OutcomeUnknown as error:
+        # If it is stored after all it must start; a ticket without a run is harmless.
+        services.dispatch.submit(Ticket(run.id, run.thread_id))
+        raise AnswerUnavailable(
+            run.id,
+            f"The database failed while the message was stored as the run {run.id}: {error} If there is no such run "
+            "when the database answers again, the message was not stored.",
+        ) from error
     except BaseException:
         services.events.close(run.id)
         raise
@@ -108,6 +130,25 @@ async def _submit(services: Services, run: Run, new: NewSend) -> Run:
     else:
         services.events.close(run.id)
     return stored
+
+
+async def _store(services: Services, run: Run, new: NewSend) -> Run:
+    """Store the run. If the outcome of the commit is unknown, store it again: its id tells whether it is there.
+    OutcomeUnknown if the store does not answer within the time for this."""
+    try:
+        return await services.store.write(lambda tx: _store_once(tx, run, services, new))
+    except OutcomeUnknown as error:
+        log.warning("run.outcome_unknown", extra={"run_id": run.id, "why": str(error)})
+    give_up_at = asyncio.get_running_loop().time() + OUTCOME_CHECK_SECONDS
+    while True:
+        try:
+            return await services.store.write(
+                lambda tx: tx.runs.find(run.id) or _store_once(tx, run, services, new)
+            )
+        except StoreUnavailable as error:
+            if asyncio.get_running_loop().time() >= give_up_at:
+                raise OutcomeUnknown(str(error)) from error
+            await asyncio.sleep(OUTCOME_CHECK_PAUSE_SECONDS)
 
 
 async def wait(services: Services, run: Run) -> Reply:
@@ -121,9 +162,7 @@ async def wait(services: Services, run: Run) -> Reply:
                     messages[event.fact.message.id] = event.fact.message
                 elif isinstance(event.fact, RunEnded):
                     return Reply(run, tuple(messages.values()), event.fact)
-    raise ServerStopping(
-        f"The server is stopping. The run {run.id} is kept and goes on when the server is back."
-    )
+    raise ServerStopping(run.id)
 
 
 async def wait_for_turn(services: Services, run: Run) -> None:
@@ -140,7 +179,12 @@ async def _withdraw(services: Services, run: Run) -> None:
     to held calls is never withdrawn, since the calls belong to it. Only a compaction can run before it."""
     if run.is_answer:
         return
-    if await services.store.write(lambda tx: tx.runs.delete_if_queued(run.id)):
+
+    def work(tx: Transaction) -> bool:
+        # Another request with the same idempotency key may have withdrawn it before.
+        return tx.runs.delete_if_queued(run.id) or tx.runs.find(run.id) is None
+
+    if await services.store.write(work):
         # After the transaction: a ticket without a run is harmless, a run without a ticket would never start.
         holder = services.dispatch.withdraw(run.id)
         services.events.close(run.id)
@@ -189,6 +233,19 @@ async def _refuse_unpriced(services: Services, run: Run, new: NewSend) -> None:
             f"'max_cost' cannot be enforced: the price of {choice.handle} is not known. Use "
             "'max_total_tokens' instead."
         )
+
+
+def _store_once(tx: Transaction, run: Run, services: Services, new: NewSend) -> Run:
+    """Store the run, unless an earlier request with the same idempotency key has a run: return that one."""
+    key = new.idempotency_key
+    if key is None:
+        return _store_run(tx, run, services, new)
+    earlier = idempotency.find_earlier(tx, run.organization_id, key)
+    if earlier is not None:
+        return earlier
+    stored = _store_run(tx, run, services, new)
+    tx.runs.add_key(stored, key)
+    return stored
 
 
 def _store_run(tx: Transaction, run: Run, services: Services, new: NewSend) -> Run:

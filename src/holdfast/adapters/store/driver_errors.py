@@ -44,6 +44,9 @@ _UNIQUE_CONSTRAINTS: Final[dict[str, tuple[type[HoldfastError], str]]] = {
     "uq_runs_paused": (StaleRun, "Another run waits for a person on the thread."),
     # The writer has checked that these do not exist, so this is a race; the second attempt sees the other's row.
     "uq_runs_request": (TransactionConflict, "A request was sent twice at the same moment."),
+    "pk_idempotency_keys": (TransactionConflict, "A request was sent twice at the same moment."),
+    # A send whose first commit had an unknown outcome.
+    "pk_runs": (TransactionConflict, "A run was stored twice at the same moment."),
     "pk_calls": (TransactionConflict, "A call was written twice at the same moment."),
     "pk_context": (TransactionConflict, "A context was written twice at the same moment."),
     "pk_block_tags": (TransactionConflict, "A block was tagged twice at the same moment."),

@@ -21,6 +21,7 @@ from holdfast.adapters.store.server_lock import ServerLock
 from holdfast.adapters.store.sql_store import SqlStore
 from holdfast.errors import (
     Bug,
+    DiskFull,
     HoldfastError,
     InvalidArgument,
     SettingInvalid,
@@ -149,6 +150,8 @@ def _translate(error: BaseException) -> HoldfastError | None:
             return Bug("A read transaction tried to write.")
         case psycopg.DataError():
             return InvalidArgument(f"A value cannot be stored: {error}")
+        case psycopg.errors.DiskFull():
+            return DiskFull(f"The database cannot write: {error}")
         case psycopg.OperationalError() | psycopg.InterfaceError():
             return StoreUnavailable(f"The database does not answer: {error}")
         case _:

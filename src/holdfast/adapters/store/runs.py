@@ -12,11 +12,12 @@ from holdfast.adapters.store.prepared_statement import PreparedStatement
 from holdfast.adapters.store.row_mapper import JsonBody, RowMapper
 from holdfast.core.callbacks import CallbackOutcome
 from holdfast.core.lifecycle import HOLDING, Signal, advance, is_over
-from holdfast.core.runs import Run, RunQuery, RunStatus
+from holdfast.core.runs import IdempotencyKey, Run, RunQuery, RunStatus
 from holdfast.errors import NotFound, StaleRun
 
 _runs = tables.runs
 _requests = tables.run_requests
+_keys = tables.idempotency_keys
 
 _REQUEST_FIELDS = ("input", "request")
 RUN = RowMapper(
@@ -44,6 +45,12 @@ _select_paused = PreparedStatement(
 )
 _select_by_request_key = _select_run.where(
     _runs.c.thread_id == bindparam("thread"), _runs.c.request_key == bindparam("key")
+)
+_insert_key = PreparedStatement(insert(_keys))
+_select_by_key = (
+    _select_run.add_columns(_keys.c.fingerprint)
+    .join(_keys, _keys.c.run_id == _runs.c.id)
+    .where(_keys.c.organization_id == bindparam("organization"), _keys.c.key == bindparam("given"))
 )
 _update_reserved_seq = PreparedStatement(
     update(_runs)
@@ -184,6 +191,15 @@ class SqlRuns:
             _select_by_request_key, {"thread": thread_id, "key": request_key}
         ).first()
         return None if row is None else _from_row(row)
+
+    def add_key(self, run: Run, key: IdempotencyKey) -> None:
+        row = {"organization_id": run.organization_id, "run_id": run.id}
+        _insert_key.execute(self._connection, row | msgspec.structs.asdict(key))
+
+    def find_by_key(self, organization_id: str, key: str) -> tuple[Run, str] | None:
+        given = {"organization": organization_id, "given": key}
+        row = self._connection.execute(_select_by_key, given).first()
+        return None if row is None else (self._load_callback(_from_row(row[:-1])), row[-1])
 
     def find_by_otid(self, thread_id: str, otid: str) -> Run | None:
         # The condition is true of every run with the otid, and of few others, which are filtered out below.

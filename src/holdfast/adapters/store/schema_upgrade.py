@@ -22,7 +22,7 @@ from holdfast.adapters.store.file_permissions import make_private_file
 from holdfast.errors import Bug, StoreIsNewer, StoreUnavailable
 
 # Every revision, oldest first. Alembic has this list too, but importing it at each start takes too long.
-REVISIONS: Final = ("0001",)
+REVISIONS: Final = ("0001", "0002")
 HEAD: Final = REVISIONS[-1]
 
 VERSION_TABLE: Final = "alembic_version"

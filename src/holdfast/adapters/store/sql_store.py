@@ -1,6 +1,7 @@
 """The store on SQLAlchemy: a transaction is one call on a thread. What is special to a database is in its own module."""
 
 import asyncio
+import math
 from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager
@@ -11,13 +12,18 @@ from sqlalchemy import Connection, Engine
 from holdfast.adapters.store.cipher import Cipher
 from holdfast.adapters.store.driver_errors import TransactionConflict
 from holdfast.adapters.store.transaction import SqlTransaction
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import DiskFull, OutcomeUnknown, StoreUnavailable
 from holdfast.ports.store import Transaction
 
 T = TypeVar("T")
 
 # How often work is run when transactions conflict; it must therefore be repeatable.
 ATTEMPTS: Final = 3
+# How often ``check_writable`` writes, at most.
+WRITE_CHECK_SECONDS: Final = 2.0
+
+# Every database has this row, and a write that changes nothing is a write all the same.
+_PROBE: Final = "UPDATE alembic_version SET version_num = version_num"
 
 
 class SqlStore:
@@ -44,44 +50,59 @@ class SqlStore:
         self._read_threads = read_threads
         self._cipher = cipher
         self._on_close = on_close
+        self._check_lock = asyncio.Lock()
+        self._checked_at = -math.inf
+        self._write_fault: StoreUnavailable | None = None
 
     async def write(self, work: Callable[[Transaction], T]) -> T:
         # Shielded: a cancelled caller must not leave open whether its work was done.
         return await asyncio.shield(
-            _submit(self._write_threads, lambda: self._retry(self._write_once, work))
+            _submit(self._write_threads, lambda: _retry(lambda: self._write_once(work)))
         )
 
     async def read(self, work: Callable[[Transaction], T]) -> T:
-        return await _submit(self._read_threads, lambda: self._retry(self._read_once, work))
+        return await _submit(self._read_threads, lambda: _retry(lambda: self._read_once(work)))
+
+    async def check_writable(self) -> None:
+        await self.read(lambda _tx: None)
+        async with self._check_lock:
+            now = asyncio.get_running_loop().time()
+            if now - self._checked_at >= WRITE_CHECK_SECONDS:
+                self._write_fault = await asyncio.shield(
+                    _submit(self._write_threads, self._find_write_fault)
+                )
+                self._checked_at = now
+        if (fault := self._write_fault) is not None:
+            raise type(fault)(str(fault))
 
     async def close(self) -> None:
         await asyncio.to_thread(self._close)
-
-    def _retry(
-        self, once: Callable[[Callable[[Transaction], T]], T], work: Callable[[Transaction], T]
-    ) -> T:
-        for _ in range(ATTEMPTS - 1):
-            try:
-                return once(work)
-            except TransactionConflict:
-                continue
-        return once(work)
 
     def _write_once(self, work: Callable[[Transaction], T]) -> T:
         with self._use_writer() as connection:
             connection.begin()
             result = work(SqlTransaction(connection, self._cipher))
-            try:
-                connection.commit()
-            except TransactionConflict as error:
-                # It may or may not be committed, so it must not be run again.
-                raise StoreUnavailable(f"The outcome of a commit is unknown: {error}") from error
+            _commit(connection)
             return result
 
     def _read_once(self, work: Callable[[Transaction], T]) -> T:
         with self._reader.connect() as connection:
             connection.begin()
             return work(SqlTransaction(connection, self._cipher))
+
+    def _find_write_fault(self) -> StoreUnavailable | None:
+        try:
+            _retry(self._write_probe)
+        except StoreUnavailable as error:
+            return error
+        return None
+
+    def _write_probe(self) -> None:
+        """Make the smallest write that reaches the disk."""
+        with self._use_writer() as connection:
+            connection.begin()
+            connection.exec_driver_sql(_PROBE)
+            connection.commit()
 
     def _close(self) -> None:
         # Accepted work is finished first.
@@ -90,6 +111,26 @@ class SqlStore:
         self._reader.dispose()
         self._writer.dispose()
         self._on_close()
+
+
+def _retry(once: Callable[[], T]) -> T:
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return once()
+        except TransactionConflict:
+            continue
+    return once()
+
+
+def _commit(connection: Connection) -> None:
+    try:
+        connection.commit()
+    except DiskFull:
+        # The database has told that it could not write, so nothing is committed.
+        raise
+    except StoreUnavailable as error:
+        # It may or may not be committed, so it must not be run again.
+        raise OutcomeUnknown(f"The outcome of a commit is unknown: {error}") from error
 
 
 def _submit(threads: Executor, work: Callable[[], T]) -> "asyncio.Future[T]":

@@ -27,7 +27,14 @@ from holdfast.adapters.store.file_permissions import (
 )
 from holdfast.adapters.store.prepared_statement import run_on_cursor
 from holdfast.adapters.store.sql_store import SqlStore
-from holdfast.errors import Bug, HoldfastError, InvalidArgument, SettingInvalid, StoreUnavailable
+from holdfast.errors import (
+    Bug,
+    DiskFull,
+    HoldfastError,
+    InvalidArgument,
+    SettingInvalid,
+    StoreUnavailable,
+)
 
 # Readers only wait for the disk; more threads would compete for the interpreter.
 READERS: Final = 4
@@ -149,6 +156,9 @@ def _translate(error: BaseException) -> HoldfastError | None:
             return InvalidArgument("A value is too large to be stored.")
         case "SQLITE_READONLY":
             return Bug("A read transaction tried to write.")
+        case "SQLITE_FULL" | "SQLITE_IOERR_WRITE" as name:
+            # Not an error of a sync: after that one the commit may be found in the log at the next start.
+            return DiskFull(f"The store cannot be written: {error} ({name}).")
         case "SQLITE_ERROR" | "SQLITE_CONSTRAINT_NOTNULL" | "SQLITE_MISUSE" | None:
             return None
         case name:

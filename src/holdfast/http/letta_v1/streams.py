@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 from holdfast.core.agents import Actor
 from holdfast.core.events import Event, RunEnded
 from holdfast.core.runs import Run
-from holdfast.errors import AnswerMismatch, CallerError, HoldfastError, PendingApproval, StaleRun
+from holdfast.errors import CallerError, HoldfastError, StaleRun
 from holdfast.http.letta_v1.schemas.messages import ErrorMessage, StreamItem
 from holdfast.http.letta_v1.to_wire.stream import (
     StreamView,
@@ -20,8 +20,7 @@ from holdfast.http.letta_v1.to_wire.stream import (
 )
 from holdfast.http.sse import DONE, KEEP_ALIVE_COMMENT, MEDIA_TYPE, EventStream, encode_frames
 from holdfast.ports.services import Services
-from holdfast.usecases import messages, runs
-from holdfast.usecases.messages import NewSend
+from holdfast.usecases import runs
 
 log = logging.getLogger(__name__)
 
@@ -36,10 +35,6 @@ STREAM_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     }
 }
 
-# These are refused before there is a run. V1 noticed them only after it had sent the headers, so clients expect
-# them in the stream (wire-v1 §4.2).
-_REFUSED_IN_STREAM = (CallerError, AnswerMismatch, PendingApproval)
-
 
 def with_stream(responses: dict[int | str, dict[str, Any]]) -> dict[int | str, dict[str, Any]]:
     """The ``responses=`` of a route that streams if it is asked to."""
@@ -47,23 +42,8 @@ def with_stream(responses: dict[int | str, dict[str, Any]]) -> dict[int | str, d
     return responses | {200: responses[200] | {"content": content}}
 
 
-async def stream_send(
-    services: Services, actor: Actor, new: NewSend, *, on_disconnect: OnDisconnect = "continue"
-) -> EventStream:
-    """Send, and answer with the run's stream.
-
-    The stream of a run in the foreground begins when it is the run's turn: until then a busy thread can still be
-    answered with a 409.
-    """
-    try:
-        run = await messages.send(services, actor, new)
-    except CallerError as error:
-        if type(error) not in _REFUSED_IN_STREAM:
-            raise
-        return EventStream(_refusal_chunks(error))
-    if not run.background:
-        await messages.wait_for_turn(services, run)
-    return stream_from_start(services, actor, run, on_disconnect=on_disconnect)
+def stream_refusal(error: CallerError) -> EventStream:
+    return EventStream(_refusal_chunks(error))
 
 
 def stream_from_start(

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from holdfast.core.lifecycle import Signal
-from holdfast.core.runs import Run, RunQuery
+from holdfast.core.runs import IdempotencyKey, Run, RunQuery
 
 
 class Runs(Protocol):
@@ -79,6 +79,15 @@ class Runs(Protocol):
 
     def find_by_request_key(self, thread_id: str, request_key: str) -> Run | None:
         """Return the run that the request with this key started. A second run with the same key cannot be added."""
+        ...
+
+    def add_key(self, run: Run, key: IdempotencyKey) -> None:
+        """Record that the request with this key got this run. A key belongs to one run of its organisation, and is
+        deleted with it."""
+        ...
+
+    def find_by_key(self, organization_id: str, key: str) -> tuple[Run, str] | None:
+        """Return the run of the request with this key, and the request's fingerprint."""
         ...
 
     def find_by_otid(self, thread_id: str, otid: str) -> Run | None:

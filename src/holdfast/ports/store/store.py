@@ -57,11 +57,17 @@ class Store(Protocol):
         if transactions conflict, so it must have no other effects. An error of the store ends the transaction, so
         ``work`` must not catch it (StaleRun and NotFound excepted).
 
-        Cancelling the caller does not undo the work. StoreUnavailable if the database cannot be reached."""
+        Cancelling the caller does not undo the work. StoreUnavailable if the database cannot be reached: then nothing
+        is committed, unless it is an OutcomeUnknown."""
         ...
 
     async def read(self, work: Callable[[Transaction], T]) -> T:
         """Run ``work`` on one consistent snapshot and return its result. ``work`` must not write."""
+        ...
+
+    async def check_writable(self) -> None:
+        """Return if the store can be read and written. StoreUnavailable if not; DiskFull if there is no room to write.
+        Cheap enough to be asked often: it really writes every few seconds at most."""
         ...
 
     async def close(self) -> None:

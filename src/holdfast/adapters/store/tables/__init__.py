@@ -17,6 +17,7 @@ from holdfast.adapters.store.tables.agent_tables import (
 from holdfast.adapters.store.tables.run_tables import (
     callbacks,
     events,
+    idempotency_keys,
     run_requests,
     run_tools,
     runs,
@@ -47,6 +48,7 @@ __all__ = [
     "calls",
     "context",
     "events",
+    "idempotency_keys",
     "messages",
     "metadata",
     "provider_traces",

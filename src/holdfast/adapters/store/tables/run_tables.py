@@ -1,4 +1,4 @@
-"""Runs with their indexes, requests, callbacks, tools and events."""
+"""Runs with their indexes, requests, idempotency keys, callbacks, tools and events."""
 
 from sqlalchemy import (
     BigInteger,
@@ -193,6 +193,19 @@ run_requests = Table(
     metadata,
     Column("run_id", ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
     Column("body", Text, nullable=False),
+)
+
+# The keys that senders gave to their requests. Each belongs to one run, and is deleted with it.
+idempotency_keys = Table(
+    "idempotency_keys",
+    metadata,
+    Column("organization_id", Text, nullable=False),
+    Column("key", Text, nullable=False),
+    # A hash of the request that came with the key.
+    Column("fingerprint", Text, nullable=False),
+    Column("run_id", ForeignKey("runs.id", ondelete="CASCADE"), nullable=False),
+    PrimaryKeyConstraint("organization_id", "key"),
+    Index(None, "run_id"),
 )
 
 # Callbacks that are due or were attempted, one per run that has a callback URL.

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
 
+from holdfast.core import runs as core
 from holdfast.core.approvals import ApprovalQuery
 from holdfast.core.messages import default_thread_id
 from holdfast.core.paging import Order, Page
@@ -18,8 +19,8 @@ from holdfast.http.letta_v1.parameters.ids import MessageId
 from holdfast.http.letta_v1.parameters.paging import paging
 from holdfast.http.letta_v1.schemas.approvals import Approval, DecideBody
 from holdfast.http.letta_v1.schemas.runs import Run
+from holdfast.http.letta_v1.sends import SenderDep
 from holdfast.http.letta_v1.to_wire.approvals import api_approval
-from holdfast.http.letta_v1.to_wire.runs import api_run
 from holdfast.usecases import approvals
 
 router = APIRouter(prefix="/v1/approvals", route_class=JsonRoute, tags=["approvals"])
@@ -81,15 +82,19 @@ async def retrieve_approval(
 
 
 @router.post("/{message_id}", responses=describe_response(Run))
-async def decide_approval(
-    message_id: MessageId, body: DecideBody, services: ServicesDep, actor: ActorDep
-) -> Response:
+async def decide_approval(message_id: MessageId, body: DecideBody, sender: SenderDep) -> Response:
     """Answer an approval request. The response is the run that continues in the background."""
-    await fetch_linked_images(services, body)
-    request = await approvals.retrieve(services, actor, message_id)
-    decisions = approval_decisions(body, request.undecided_ids)
-    run = await approvals.decide(services, actor, request, decisions, partial=body.partial)
-    return json_response(api_run(run))
+    services, actor = sender.services, sender.actor
+
+    async def decide() -> core.Run:
+        await fetch_linked_images(services, body)
+        request = await approvals.retrieve(services, actor, message_id)
+        decisions = approval_decisions(body, request.undecided_ids)
+        return await approvals.decide(
+            services, actor, request, decisions, partial=body.partial, key=sender.key
+        )
+
+    return await sender.return_run(decide)
 
 
 def _thread_id(conversation: str | None, agent_id: str | None) -> str | None:

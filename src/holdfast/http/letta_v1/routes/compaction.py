@@ -4,10 +4,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body, Response
 
-from holdfast.core.agents import Actor
 from holdfast.core.messages import default_thread_id
 from holdfast.core.runs import RunFailure
-from holdfast.http.dependencies import ActorDep, ServicesDep
 from holdfast.http.json_body import JsonRoute
 from holdfast.http.json_response import describe_response, json_response
 from holdfast.http.letta_v1.from_wire.model_settings import dump_sent_fields
@@ -18,9 +16,10 @@ from holdfast.http.letta_v1.schemas.compaction import (
     CompactConversationBody,
     CompactionResponse,
 )
+from holdfast.http.letta_v1.sends import Sender, SenderDep, keep_from_sending_again
 from holdfast.http.letta_v1.to_wire.errors import failure_response
-from holdfast.ports.services import Services
 from holdfast.usecases import agents, compaction, conversations
+from holdfast.usecases.compaction import Compaction
 
 router = APIRouter(prefix="/v1", route_class=JsonRoute, tags=["messages"])
 
@@ -28,13 +27,12 @@ router = APIRouter(prefix="/v1", route_class=JsonRoute, tags=["messages"])
 @router.post("/agents/{agent_id}/summarize", responses=describe_response(CompactionResponse))
 async def summarize_agent(
     agent_id: AgentId,
-    services: ServicesDep,
-    actor: ActorDep,
+    sender: SenderDep,
     body: Annotated[CompactBody | None, Body()] = None,
 ) -> Response:
     """Replace the oldest messages in the context of the agent's default thread by a summary. The history keeps them."""
-    await agents.retrieve(services, actor, agent_id, ())
-    return await _compact(services, actor, default_thread_id(agent_id), body or CompactBody())
+    await agents.retrieve(sender.services, sender.actor, agent_id, ())
+    return await _compact(sender, default_thread_id(agent_id), body or CompactBody())
 
 
 @router.post(
@@ -42,22 +40,29 @@ async def summarize_agent(
 )
 async def compact_conversation(
     conversation_id: ConversationName,
-    services: ServicesDep,
-    actor: ActorDep,
+    sender: SenderDep,
     body: Annotated[CompactConversationBody | None, Body()] = None,
 ) -> Response:
     """Replace the oldest messages in the context of a conversation by a summary. The history keeps them."""
     options = body or CompactConversationBody()
-    thread = await conversations.find(services, actor, thread_id(conversation_id, options.agent_id))
-    return await _compact(services, actor, thread.id, options)
+    wanted = thread_id(conversation_id, options.agent_id)
+    thread = await conversations.find(sender.services, sender.actor, wanted)
+    return await _compact(sender, thread.id, options)
 
 
-async def _compact(services: Services, actor: Actor, thread: str, options: CompactBody) -> Response:
-    done = await compaction.compact(
-        services, actor, thread, dump_sent_fields(options.compaction_settings)
+async def _compact(sender: Sender, thread: str, options: CompactBody) -> Response:
+    services, settings = sender.services, dump_sent_fields(options.compaction_settings)
+    started = await sender.find_earlier() or await compaction.start(
+        services, sender.actor, thread, settings, sender.key
     )
-    if isinstance(done, RunFailure):
-        return failure_response(done)
+    if isinstance(started, Compaction):
+        return _show(started)
+    with keep_from_sending_again(started):
+        done = await compaction.wait(services, started)
+        return failure_response(done, started.id) if isinstance(done, RunFailure) else _show(done)
+
+
+def _show(done: Compaction) -> Response:
     shown = CompactionResponse(
         summary=done.summary,
         num_messages_before=done.messages_before,

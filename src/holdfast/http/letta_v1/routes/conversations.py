@@ -27,7 +27,6 @@ from holdfast.http.letta_v1.routes.messages import (
     HistoryPageDep,
     MessageTypes,
     show_oldest_first,
-    wait_for_answer,
 )
 from holdfast.http.letta_v1.schemas.cancel import Outcome
 from holdfast.http.letta_v1.schemas.conversations import (
@@ -40,12 +39,14 @@ from holdfast.http.letta_v1.schemas.conversations import (
     ConversationUpdate,
 )
 from holdfast.http.letta_v1.schemas.messages import ApiMessage, LettaResponse
-from holdfast.http.letta_v1.streams import STREAM_RESPONSES, resume_stream, stream_send, with_stream
+from holdfast.http.letta_v1.sends import SenderDep
+from holdfast.http.letta_v1.streams import STREAM_RESPONSES, resume_stream, with_stream
 from holdfast.http.letta_v1.to_wire.conversations import api_conversation
 from holdfast.http.letta_v1.to_wire.messages import AssistantMessageTool, api_listing
 from holdfast.http.letta_v1.to_wire.runs import cancel_outcomes
 from holdfast.http.letta_v1.to_wire.unblock_hint import describe_error
 from holdfast.usecases import conversations, messages, runs
+from holdfast.usecases.messages import NewSend
 
 router = APIRouter(prefix="/v1/conversations", route_class=JsonRoute, tags=["conversations"])
 
@@ -124,21 +125,21 @@ async def delete_conversation(
 
 @router.post("/{conversation_id}/messages", responses=with_stream(describe_response(LettaResponse)))
 async def send_to_conversation(
-    conversation_id: ConversationName,
-    body: ConversationSend,
-    services: ServicesDep,
-    actor: ActorDep,
+    conversation_id: ConversationName, body: ConversationSend, sender: SenderDep
 ) -> Response:
     """Send a message and stream the run, or with ``streaming: false`` wait for its end."""
-    await fetch_linked_images(services, body)
-    thread = await conversations.find(services, actor, thread_id(conversation_id, body.agent_id))
-    if not body.streaming:
-        refuse_streaming_options(body)
-    new = new_send(thread, body)
+
+    async def prepare() -> NewSend:
+        await fetch_linked_images(sender.services, body)
+        wanted = thread_id(conversation_id, body.agent_id)
+        thread = await conversations.find(sender.services, sender.actor, wanted)
+        return new_send(thread, body)
+
     if body.streaming:
-        return await stream_send(services, actor, new, on_disconnect=body.on_disconnect)
+        return await sender.stream(prepare, on_disconnect=body.on_disconnect)
+    refuse_streaming_options(body)
     try:
-        return await wait_for_answer(services, await messages.send(services, actor, new))
+        return await sender.wait(prepare)
     except PendingApproval as error:
         # V1 has a body for this error only where a message is sent to an agent (wire-v1 §6.9).
         raise Conflict(describe_error(error)) from error

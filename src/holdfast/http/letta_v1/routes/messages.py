@@ -5,10 +5,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
 
-from holdfast.core import runs as core
 from holdfast.core.messages import Message
 from holdfast.core.paging import Order, Page
-from holdfast.errors import MethodRetired, PendingApproval
+from holdfast.errors import MethodRetired
 from holdfast.http.dependencies import ActorDep, ServicesDep
 from holdfast.http.json_body import JsonRoute
 from holdfast.http.json_response import describe_response, json_response
@@ -21,13 +20,11 @@ from holdfast.http.letta_v1.schemas.errors import Problem
 from holdfast.http.letta_v1.schemas.messages import ApiMessage, LettaResponse, MessageType
 from holdfast.http.letta_v1.schemas.runs import Run
 from holdfast.http.letta_v1.schemas.send import SendBody
-from holdfast.http.letta_v1.streams import STREAM_RESPONSES, stream_send, with_stream
-from holdfast.http.letta_v1.to_wire.errors import failure_response
+from holdfast.http.letta_v1.sends import SenderDep
+from holdfast.http.letta_v1.streams import STREAM_RESPONSES, with_stream
 from holdfast.http.letta_v1.to_wire.messages import AssistantMessageTool, api_listing, api_messages
-from holdfast.http.letta_v1.to_wire.replies import letta_response
-from holdfast.http.letta_v1.to_wire.runs import api_run
-from holdfast.ports.services import Services
 from holdfast.usecases import messages
+from holdfast.usecases.messages import NewSend
 
 router = APIRouter(prefix="/v1", route_class=JsonRoute, tags=["messages"])
 
@@ -36,33 +33,19 @@ MessageTypes = Annotated[
     list[MessageType] | None, Query(description="Only these message types; all if not given.")
 ]
 
-_PENDING_APPROVAL = "pending_approval"
-
 
 @router.post("/agents/{agent_id}/messages", responses=with_stream(describe_response(LettaResponse)))
-async def send_message(
-    agent_id: AgentId, body: SendBody, services: ServicesDep, actor: ActorDep
-) -> Response:
+async def send_message(agent_id: AgentId, body: SendBody, sender: SenderDep) -> Response:
     """Send a message and wait for the end of the run, or stream it. The run goes on if the caller disconnects."""
-    await fetch_linked_images(services, body)
+
+    async def prepare() -> NewSend:
+        await fetch_linked_images(sender.services, body)
+        return new_send(agent_id, body, streaming=body.streaming)
+
     if body.streaming:
-        new = new_send(agent_id, body, streaming=True)
-        return await stream_send(services, actor, new, on_disconnect=body.on_disconnect)
+        return await sender.stream(prepare, on_disconnect=body.on_disconnect)
     refuse_streaming_options(body)
-    run = await messages.send(services, actor, new_send(agent_id, body))
-    return await wait_for_answer(services, run)
-
-
-async def wait_for_answer(services: Services, run: core.Run) -> Response:
-    """Wait until the run has ended, and build the answer from its messages or its failure."""
-    reply = await messages.wait(services, run)
-    failure = reply.ended.failure
-    if failure is None:
-        return json_response(letta_response(reply))
-    if failure.kind == _PENDING_APPROVAL:
-        # The run before this one paused while this one waited for its turn.
-        raise PendingApproval(failure.pending_request_id or "", failure.pending_calls)
-    return failure_response(failure)
+    return await sender.wait(prepare)
 
 
 @router.get("/agents/{agent_id}/messages", responses=describe_response(list[ApiMessage]))
@@ -128,22 +111,23 @@ async def retrieve_message(
 
 
 @router.post("/agents/{agent_id}/messages/stream", responses=STREAM_RESPONSES)
-async def stream_message(
-    agent_id: AgentId, body: SendBody, services: ServicesDep, actor: ActorDep
-) -> Response:
-    await fetch_linked_images(services, body)
-    new = new_send(agent_id, body, kind="send_message_streaming", streaming=True)
-    return await stream_send(services, actor, new, on_disconnect=body.on_disconnect)
+async def stream_message(agent_id: AgentId, body: SendBody, sender: SenderDep) -> Response:
+    async def prepare() -> NewSend:
+        await fetch_linked_images(sender.services, body)
+        return new_send(agent_id, body, kind="send_message_streaming", streaming=True)
+
+    return await sender.stream(prepare, on_disconnect=body.on_disconnect)
 
 
 @router.post("/agents/{agent_id}/messages/async", responses=describe_response(Run))
-async def send_message_async(
-    agent_id: AgentId, body: SendBody, services: ServicesDep, actor: ActorDep
-) -> Response:
+async def send_message_async(agent_id: AgentId, body: SendBody, sender: SenderDep) -> Response:
     """Send a message without waiting. Streaming options have no effect: those who read the run later give theirs."""
-    await fetch_linked_images(services, body)
-    new = new_send(agent_id, body, kind=messages.ASYNC_KIND, background=True)
-    return json_response(api_run(await messages.send(services, actor, new)))
+
+    async def prepare() -> NewSend:
+        await fetch_linked_images(sender.services, body)
+        return new_send(agent_id, body, kind=messages.ASYNC_KIND, background=True)
+
+    return await sender.return_run(lambda: sender.send(prepare))
 
 
 def show_oldest_first(rows: Sequence[Message], page: Page) -> Sequence[Message]:

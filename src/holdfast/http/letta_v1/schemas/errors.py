@@ -7,7 +7,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 class Problem(Struct, frozen=True, kw_only=True):
     detail: str
-    # The run that the thread is busy with, if it is known.
+    # The run of the message, if it is stored; for a busy thread the run that it is busy with.
     run_id: str | UnsetType = UNSET
 
 
@@ -57,6 +57,7 @@ class ModelFault(Struct, frozen=True, kw_only=True):
 
 class ModelProblem(Struct, frozen=True, kw_only=True):
     error: ModelFault
+    run_id: str | UnsetType = UNSET
 
 
 ANY_PROBLEM = (

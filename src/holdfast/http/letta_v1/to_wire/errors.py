@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from fastapi import Response
+from msgspec import UNSET, UnsetType
 
 from holdfast import errors
 from holdfast.core.runs import RunFailure
@@ -54,6 +55,8 @@ def render_error(error: errors.HoldfastError) -> object:
             return mismatch_problem(error)
         case errors.ThreadBusy(run_id=str(run_id)):
             return Problem(detail=text, run_id=run_id)
+        case errors.AnswerUnavailable():
+            return Problem(detail=f"{text} {_how_to_follow(error.run_id)}", run_id=error.run_id)
         case errors.ModelError():
             return _render_model_error(type(error), error.summary, error.detail)
         case _:
@@ -70,7 +73,14 @@ def render_invalid_request(faults: Sequence[Fault]) -> ValidationProblem:
     )
 
 
-def failure_response(failure: RunFailure) -> Response:
+def _how_to_follow(run_id: str) -> str:
+    return (
+        f"Do not send the message again: GET /v1/runs/{run_id} shows its run, and POST /v1/runs/{run_id}/stream "
+        "streams it from the start."
+    )
+
+
+def failure_response(failure: RunFailure, run_id: str) -> Response:
     """The answer to a caller that waited for a run, which failed.
 
     The SDK must not send the message again by itself: the engine has already asked the model as often as it may,
@@ -79,17 +89,19 @@ def failure_response(failure: RunFailure) -> Response:
     error = find_model_error(failure.kind)
     if error is None:
         text = f"{failure.message} {failure.detail}".strip()
-        return json_response(Problem(detail=text or UNKNOWN_ERROR), 500, DO_NOT_RETRY)
-    body = _render_model_error(error, failure.message, failure.detail)
+        problem = Problem(detail=text or UNKNOWN_ERROR, run_id=run_id)
+        return json_response(problem, 500, DO_NOT_RETRY)
+    body = _render_model_error(error, failure.message, failure.detail, run_id)
     return json_response(body, ERROR_STATUS[error].status, DO_NOT_RETRY)
 
 
 def _render_model_error(
-    error: type[errors.ModelError], message: str, detail: str
+    error: type[errors.ModelError], message: str, detail: str, run_id: str | UnsetType = UNSET
 ) -> Problem | ModelProblem:
     if issubclass(error, _PLAIN_MODEL_ERRORS):
-        return Problem(detail=_with_code(error, f"{message} {detail}".strip()))
-    return ModelProblem(error=ModelFault(type=error.kind, message=message, detail=detail))
+        return Problem(detail=_with_code(error, f"{message} {detail}".strip()), run_id=run_id)
+    fault = ModelFault(type=error.kind, message=message, detail=detail)
+    return ModelProblem(error=fault, run_id=run_id)
 
 
 def _with_code(error: type[errors.HoldfastError], text: str) -> str:

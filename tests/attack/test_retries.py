@@ -1,0 +1,111 @@
+"""A message that was stored runs once, whatever its sender is told and however often its client sends it again."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from letta_client import APIStatusError
+from tests.doubles.unreliable_store import with_faults
+from tests.support.rig import WAIT_SECONDS
+from tests.support.unreliable_site import (
+    ALL_SENDS,
+    WAITING_SENDS,
+    Send,
+    Site,
+    hold_thread,
+    open_unreliable_site,
+    send_direct_json,
+    send_json,
+)
+
+from holdfast.adapters.store.sqlite import SqliteStore
+from holdfast.http.letta_v1 import sends
+from holdfast.usecases import messages
+
+
+@pytest.fixture
+def busy_wait_seconds() -> float:
+    return 30.0
+
+
+@pytest.fixture
+async def site(store: SqliteStore, busy_wait_seconds: float) -> AsyncIterator[Site]:
+    async with open_unreliable_site(store, busy_wait_seconds) as site:
+        yield site
+
+
+@pytest.mark.parametrize("busy_wait_seconds", [0.05])
+@pytest.mark.parametrize("send", WAITING_SENDS)
+async def test_a_stored_message_is_not_sent_again_when_the_store_fails(
+    site: Site, send: Send
+) -> None:
+    agent = await site.rig.make_agent()
+    first = await hold_thread(site, agent)
+    site.store.failures_after_commit = 1
+    with with_faults(), pytest.raises(APIStatusError) as refused:
+        await asyncio.wait_for(send(site, agent), WAIT_SECONDS)
+    response = refused.value.response
+    assert (response.status_code, response.headers["x-should-retry"]) == (503, "false")
+    run_id = response.json()["run_id"]
+    assert f"/v1/runs/{run_id}/stream" in response.json()["detail"]
+    site.rig.model.gate.set()
+    await first
+    assert len(site.requests) == 2
+    runs = await site.runs(agent)
+    assert len(runs) == 2
+    assert run_id in {run["id"] for run in runs}
+
+
+@pytest.mark.parametrize("send", [send_json, send_direct_json])
+async def test_a_stored_message_is_not_sent_again_when_its_answer_has_a_bug(
+    site: Site, send: Send, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: object) -> None:
+        raise LookupError("on purpose")
+
+    agent = await site.rig.make_agent()
+    monkeypatch.setattr(sends, "letta_response", fail)
+    with pytest.raises(APIStatusError) as refused:
+        await send(site, agent)
+    assert refused.value.response.headers["x-should-retry"] == "false"
+    assert "on purpose" not in refused.value.response.text
+    runs = await site.runs(agent)
+    assert [run["id"] for run in runs] == [refused.value.response.json()["run_id"]]
+
+
+@pytest.mark.parametrize("lost", ["lost_answers", "lost_commits"])
+@pytest.mark.parametrize("send", ALL_SENDS)
+async def test_a_message_is_stored_once_when_the_answer_to_the_commit_is_lost(
+    site: Site, send: Send, lost: str
+) -> None:
+    agent = await site.rig.make_agent()
+    setattr(site.store, lost, 1)
+    with with_faults():
+        await asyncio.wait_for(send(site, agent), WAIT_SECONDS)
+    (run,) = await site.runs(agent)
+    assert (await site.wait_for_end(run["id"])).stop_reason == "end_turn"
+    assert len(site.requests) == 1
+
+
+async def test_a_message_whose_fate_is_unknown_for_too_long_is_not_sent_again_and_runs_if_it_was_stored(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(messages, "OUTCOME_CHECK_SECONDS", 0)
+    agent = await site.rig.make_agent()
+    site.store.lost_answers, site.store.failures_after_commit = 1, 1
+    with with_faults(), pytest.raises(APIStatusError) as refused:
+        await send_json(site, agent)
+    response = refused.value.response
+    assert (response.status_code, response.headers["x-should-retry"]) == (503, "false")
+    ended = await site.wait_for_end(response.json()["run_id"])
+    assert ended.stop_reason == "end_turn"
+    assert len(site.requests) == len(await site.runs(agent)) == 1
+
+
+async def test_a_message_that_was_certainly_not_stored_is_sent_again(site: Site) -> None:
+    agent = await site.rig.make_agent()
+    site.store.failures = 1
+    with with_faults():
+        await asyncio.wait_for(send_json(site, agent), WAIT_SECONDS)
+    assert len(site.requests) == 2
+    assert len(await site.runs(agent)) == 1
