@@ -289,6 +289,20 @@ async def test_readers_end_without_a_run_end_when_the_process_closes_the_run(
     assert await reader.read_to_end() == published
 
 
+async def test_readers_get_the_end_that_the_process_has_not_published(
+    any_store: Store, make: Make, make_log: MakeLog
+) -> None:
+    """A run may be over without its worker: then the worker closes the log, and only the store has the end."""
+    log = make_log(HERE)
+    worker = await Writer.begin(any_store, log, make)
+    reader = Reader(log, worker.run.id)
+    published = await worker.store_message()
+    await reader.wait_for(published[-1].seq)
+    ended = await Writer(any_store, make_log(HERE), worker.run, worker.thread, make).end()
+    log.close(worker.run.id)
+    assert await reader.read_to_end() == published + ended
+
+
 async def test_all_readers_end_when_the_process_disconnects_them(
     any_store: Store, make: Make, make_log: MakeLog
 ) -> None:

@@ -134,11 +134,11 @@ async def test_a_send_that_cannot_be_taken_back_keeps_its_turn(rig: Rig) -> None
 
 
 async def test_a_result_that_cannot_be_put_on_record_is_written_with_the_others(rig: Rig) -> None:
-    agent = await rig.make_agent("slow_a", "slow_b")
+    agent = await rig.make_agent("fast_a", "fast_b")
     rig.services = replace(
         rig.services, store=FailingStore(rig.services.store, doing="_save_result")
     )
-    rig.model.script = [call_answer(("c1", "slow_a"), ("c2", "slow_b"))]
+    rig.model.script = [call_answer(("c1", "fast_a"), ("c2", "fast_b"))]
     async with rig.run_worker():
         reply = await rig.say(agent)
     assert reply.ended.status is RunStatus.COMPLETED

@@ -1,11 +1,21 @@
 """The randomness of a scenario: everything that the code under test does not decide is decided here."""
 
 import asyncio
+from enum import StrEnum
 from random import Random
+
+from holdfast.errors import DiskFull, StoreUnavailable
 
 
 class InjectedError(RuntimeError):
     """An error that the scenario raises on purpose. Any other error is a finding."""
+
+
+class Outage(StrEnum):
+    """What the store cannot do for a while: nothing at all, or writing."""
+
+    UNREACHABLE = "the store is out of reach"
+    DISK_FULL = "the disk is full"
 
 
 class Chance:
@@ -16,8 +26,13 @@ class Chance:
         self.is_calm = False
         # Whether the store writes one after the other or as it comes: see SteppedStore.
         self.in_order = self.random.random() < 0.5
-        # A store that is out of reach now and then: few scenarios have one.
+        # A store that is out of reach for single calls, or for a while, or that loses the answer to a commit: few
+        # scenarios have one.
         self._has_flaky_store = self.random.random() < 0.15
+        self.has_outages = self.random.random() < 0.2
+        self._loses_answers = self.random.random() < 0.15
+        self._outage = Outage.UNREACHABLE
+        self._outage_ends_at = 0.0
         # A server whose own code fails for some runs.
         self.breaks_runs = self.random.random() < 0.2
         # A model that mostly wants what a person must allow, and time for persons to do so.
@@ -30,10 +45,31 @@ class Chance:
     def happens(self, probability: float) -> bool:
         return not self.is_calm and self.random.random() < probability
 
-    def store_fails(self) -> bool:
-        fails = self._has_flaky_store and self.happens(0.03)
-        self.outages += fails
-        return fails
+    def begin_outage(self) -> str:
+        """Let the store fail from now on, for a moment or longer than most waits last."""
+        self._outage = self.random.choice(list(Outage))
+        seconds = self.random.choice([0.05, 0.5, 3.0, 15.0]) * self.random.uniform(0.5, 2)
+        self._outage_ends_at = asyncio.get_running_loop().time() + seconds
+        return f"{self._outage} for {seconds:.2f} s"
+
+    def find_fault(self, *, writes: bool) -> StoreUnavailable | None:
+        """Why the store cannot do its next work, if so."""
+        fault: StoreUnavailable | None = None
+        if self._has_flaky_store and self.happens(0.03):
+            fault = StoreUnavailable("The store was out of reach.")
+        if not self.is_calm and asyncio.get_running_loop().time() < self._outage_ends_at:
+            if self._outage is Outage.UNREACHABLE:
+                fault = StoreUnavailable("The store is out of reach.")
+            elif writes:
+                fault = DiskFull("The disk is full.")
+        self.outages += fault is not None
+        return fault
+
+    def loses_answer(self) -> bool:
+        """Whether a commit is reported as failed."""
+        loses = self._loses_answers and self.happens(0.04)
+        self.outages += loses
+        return loses
 
     def break_point(self, run_id: str, probability: float) -> str:
         """Which checkpoints of the run always fail, if any: "claim", or "advance" for all later ones."""

@@ -11,7 +11,7 @@ from tests.simulation.chance import Chance
 from holdfast.adapters.store import tables
 from holdfast.adapters.store.cipher import FernetCipher
 from holdfast.adapters.store.sqlite import SqliteStore
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.ports.store import Transaction
 
 T = TypeVar("T")
@@ -64,7 +64,8 @@ class SteppedStore:
         self._disk = disk
         self._random = chance.random
         self._pause = chance.pause
-        self._is_out_of_reach = chance.store_fails
+        self._find_fault = chance.find_fault
+        self._loses_answer = chance.loses_answer
         self._committed = committed
         self._in_order = chance.in_order
         self._waiting: list[_Job[Any]] = []
@@ -85,8 +86,8 @@ class SteppedStore:
         self._raise_if_dead()
         await self._pause()
         self._raise_if_dead()
-        if self._is_out_of_reach():
-            raise StoreUnavailable("The store was out of reach.")
+        if (fault := self._find_fault(writes=False)) is not None:
+            raise fault
         seen = self._disk.read(work)
         await self._pause()
         return seen
@@ -112,14 +113,17 @@ class SteppedStore:
     async def _run_job(self, job: _Job[T]) -> T:
         await self._pause()
         self._raise_if_dead()
-        if job in self._waiting and self._is_out_of_reach():
+        fault = self._find_fault(writes=True) if job in self._waiting else None
+        if fault is not None:
             self._waiting.remove(job)
-            raise StoreUnavailable("The store was out of reach.")
+            raise fault
         while job in self._waiting:
             self._execute(self._waiting[0] if self._in_order else job)
         await self._pause()
         if job.error is not None:
             raise job.error
+        if self._loses_answer():
+            raise OutcomeUnknown("The connection was lost during the commit.")
         return job.result  # type: ignore[return-value] # there is a result where there is no error
 
     def _execute(self, job: _Job[Any]) -> None:

@@ -77,6 +77,10 @@ class Ledger:
         # Runs of which a checkpoint broke: they are given up, and what only their process knew is lost.
         self.broken_runs: set[str] = set()
         self.ended_at: dict[str, float] = {}
+        # By run: how often it was resumed. The run itself counts only since its last progress.
+        self.resumed: dict[str, int] = {}
+        # Runs whose client was told that they are stored.
+        self.acknowledged: set[str] = set()
         self.violations: list[str] = []
 
     # -- what is seen outside the store ------------------------------------------------------
@@ -93,7 +97,7 @@ class Ledger:
         """Record events that the readers of this process get."""
         for event in events:
             log = self.logs.setdefault(event.run_id, Log())
-            picked_up = self._recoveries(event.run_id)
+            picked_up = self.count_resumed(event.run_id)
             known = log.shown.get(event.seq, log.durable.get(event.seq))
             self.expect(
                 known is None or is_same_fact(known, event.fact),
@@ -180,6 +184,8 @@ class Ledger:
         )
         if was is not after.status:
             self.note(f"{after.id}: {was} → {after.status} {after.stop_reason or ''}")
+        if after.progress.recoveries > (before.progress.recoveries if before else 0):
+            self.resumed[after.id] = self.count_resumed(after.id) + 1
         self.runs[after.id] = after
         self._read_log(tx, after)
         if after.status in LIVE:
@@ -241,13 +247,13 @@ class Ledger:
             )
             self.expect(
                 event.seq == last + 1
-                or log.durable_in != run.progress.recoveries
+                or log.durable_in != self.count_resumed(run.id)
                 or run.id in self.broken_runs,
                 f"{run.id}: {event.seq} is stored after {last}",
             )
             self.expect(not isinstance(log.durable.get(last), RunEnded), "after its end: {}", event)
             log.durable[event.seq] = event.fact
-            log.durable_in = run.progress.recoveries
+            log.durable_in = self.count_resumed(run.id)
 
     def _check_ended(self, run: Run, rows: Sequence[Message]) -> None:
         facts = self.logs[run.id].durable
@@ -265,7 +271,7 @@ class Ledger:
     def _check_outcome(self, run: Run, call_id: str, outcome: Outcome) -> None:
         began = call_id in self.started
         crashed = (
-            run.progress.recoveries > 0 or call_id in self.broken or run.id in self.broken_runs
+            self.count_resumed(run.id) > 0 or call_id in self.broken or run.id in self.broken_runs
         )
         match outcome:
             case Outcome.FINISHED | Outcome.FAILED:
@@ -297,7 +303,7 @@ class Ledger:
         facts = [
             fact
             for seq, fact in sorted((log.durable | log.shown).items())
-            if log.shown_in.get(seq) == run.progress.recoveries
+            if log.shown_in.get(seq) == self.count_resumed(run.id)
             or (seq in log.durable and getattr(fact, "step_id", None) in cut_short)
         ]
         try:
@@ -405,9 +411,8 @@ class Ledger:
                 del waiting[item.call_id]
         return set(waiting)
 
-    def _recoveries(self, run_id: str) -> int:
-        run = self.runs.get(run_id)
-        return run.progress.recoveries if run else 0
+    def count_resumed(self, run_id: str) -> int:
+        return self.resumed.get(run_id, 0)
 
 
 def is_same_fact(one: Fact, other: Fact) -> bool:

@@ -29,7 +29,13 @@ from holdfast.core.ids import DEFAULT_ORGANIZATION_ID, DEFAULT_USER_ID, Kind
 from holdfast.core.runs import Run, RunStatus
 from holdfast.engine.approval_expiry import ApprovalExpiry
 from holdfast.engine.worker import Worker
-from holdfast.errors import BackendError, CallerError, StoreUnavailable
+from holdfast.errors import (
+    AnswerUnavailable,
+    BackendError,
+    CallerError,
+    ServerStopping,
+    StoreUnavailable,
+)
 from holdfast.ports.services import Limits, Services
 from holdfast.ports.store import Store
 from holdfast.usecases import approvals, compaction, messages, runs
@@ -198,6 +204,10 @@ class Process:
             self._ledger.note(f"{name}: refused, {type(error).__name__}: {error}")
         except StoreUnavailable as error:
             self._ledger.note(f"{name}: {error}")
+        except ServerStopping as error:
+            self._ledger.expect(self._stopping, f"{name}: {error}")
+        except AnswerUnavailable as error:
+            self._ledger.expect(self._chance.outages, f"{name}: {error}")
         except BackendError as error:
             self._ledger.expect(self._stopping, f"{name}: {error}")
         except Exception as error:  # noqa: BLE001 - whatever else a client meets with is a finding
@@ -208,7 +218,9 @@ class Process:
         # One that was cancelled before anybody knew of it takes its turn all the same.
         prompt = run.id not in self._ledger.ended_at
         self._ledger.note(f"sent {run.id} on {run.thread_id}")
-        if send_kind == "wait":
+        if send_kind == "go":
+            self._ledger.acknowledged.add(run.id)
+        elif send_kind == "wait":
             reply = await messages.wait(self.services, run)
             self._ledger.note(f"{run.id} replied {reply.ended.stop_reason}")
         elif send_kind == "follow":

@@ -108,6 +108,8 @@ class Scenario:
     async def _act(self) -> None:
         if self.ledger.live() and self._random.random() < 0.12:
             await self._restart()
+        elif self._chance.has_outages and self._random.random() < 0.2:
+            self.note(f"ACT {self._chance.begin_outage()}")
         else:
             self._ask()
 
@@ -273,12 +275,14 @@ class Scenario:
         )
 
     async def _read_all_logs(self) -> None:
+        lost = self.ledger.acknowledged - self.ledger.runs.keys()
+        self.ledger.expect(not lost, f"{lost} were accepted and are gone")
         for run in self.ledger.runs.values():
             await self._process.follow(run)
             log = self.ledger.logs[run.id]
             ends = [fact for fact in log.durable.values() if type(fact).__name__ == "RunEnded"]
             self.ledger.expect(len(ends) == 1, f"{run.id} has {len(ends)} ends")
-            if run.progress.recoveries == 0 and run.id not in self.ledger.broken_runs:
+            if not self.ledger.count_resumed(run.id) and run.id not in self.ledger.broken_runs:
                 lost = sorted(log.shown.keys() - log.durable.keys())
                 self.ledger.expect(not lost, f"{run.id}: {lost} were shown and are not stored")
 

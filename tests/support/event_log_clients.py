@@ -30,7 +30,7 @@ class Writer:
     def __init__(self, store: Store, log: EventLog, run: Run, thread: Thread, make: Make) -> None:
         self._store = store
         self._log = log
-        self._thread = thread
+        self.thread = thread
         self._make = make
         self._unwritten: list[Event] = []
         self._words = itertools.count()
@@ -62,7 +62,7 @@ class Writer:
         log.open(run.id, after=mark)
         run = replace(run, last_event_seq=mark, reserved_seq=mark + ahead)
         await self._store.write(lambda tx: tx.runs.save(run))
-        return Writer(self._store, log, run, self._thread, self._make)
+        return Writer(self._store, log, run, self.thread, self._make)
 
     def publish(self, count: int = 1) -> list[Event]:
         """Words that are not durable yet."""
@@ -88,7 +88,7 @@ class Writer:
 
     async def store_message(self) -> list[Event]:
         """A checkpoint with a row of two pieces."""
-        row = self._make.message(self._thread, run_id=self.run.id)
+        row = self._make.message(self.thread, run_id=self.run.id)
         (stored,) = await self._store.write(lambda tx: tx.messages.append([row]))
         return await self._checkpoint([MessageStored(stored, 0), MessageStored(stored, 1)])
 

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from msgspec.structs import replace
+
 from holdfast.core.cancellation import DENIED_ON_CANCEL, closing_result, denial_result
 from holdfast.core.lifecycle import HOLDING, WAITING
 from holdfast.core.messages import (
@@ -13,12 +15,14 @@ from holdfast.core.messages import (
     OpenCall,
     Outcome,
     Role,
+    Text,
     ToolReturn,
 )
 from holdfast.core.runs import Run, RunStatus, StopReason
 
 # The server has not started a tool for a call in one of these states.
 _NOT_STARTED = (CallState.HELD, CallState.READY)
+_UNSTARTED = (Text("The server stopped before this tool was started. It was not run."),)
 
 
 def owns_calls(run: Run) -> bool:
@@ -40,6 +44,20 @@ def find_owner(runs: Iterable[Run]) -> Run | None:
 def unstored_answer(run: Run) -> tuple[Message, ...]:
     """The answer to held calls that the run was sent with, if the history does not have it yet."""
     return () if run.progress.input_stored else tuple(row for row in run.input if row.decisions)
+
+
+def settle_unstarted(calls: Sequence[OpenCall]) -> tuple[OpenCall, ...]:
+    """The calls that a worker was executing when it died: those that it had not started have their result now."""
+    return tuple(
+        replace(
+            item,
+            state=CallState.SETTLED,
+            result=ToolReturn(item.call.id, item.call.name, Outcome.NOT_STARTED, _UNSTARTED),
+        )
+        if item.state in _NOT_STARTED
+        else item
+        for item in calls
+    )
 
 
 def closing_rows(

@@ -125,8 +125,10 @@ class Progress(Struct, frozen=True, kw_only=True, omit_defaults=True):
     steps_taken: int = 0
     called: tuple[str, ...] = ()
     input_stored: bool = False
-    # How often the run was recovered after its process had died.
+    # How often the run was recovered after its process had died, since an effect of it was last stored.
     recoveries: int = 0
+    # How many checkpoints the run has: each has its number, so that it is known whether it was stored.
+    checkpoints: int = 0
     # The tokens in the window after the last answer, or an estimate since the last compaction.
     context_tokens: int = 0
     # The stop reason with which the run ends after its compaction.

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from holdfast.core.retrying import retry_wait_seconds
 from holdfast.core.steps import Attempt, Step
 from holdfast.engine.progress import EffectProgress
-from holdfast.engine.save_now import save_now
 from holdfast.engine.state import State
+from holdfast.engine.store_writes import save_now
 from holdfast.errors import Bug, ModelError
 from holdfast.ports.model import Answer
 from holdfast.ports.services import Services

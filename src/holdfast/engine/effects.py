@@ -19,7 +19,7 @@ from holdfast.engine.partial_usage import with_partial_usage
 from holdfast.engine.progress import EffectProgress, EffectResult
 from holdfast.engine.provider_traces import build_traces
 from holdfast.engine.run_tools import run_tools, with_partial_results
-from holdfast.engine.state import State
+from holdfast.engine.state import State, with_progress
 from holdfast.engine.watchdog import ASKING, RUNNING_TOOLS
 from holdfast.errors import Bug, ModelError
 from holdfast.ports.services import Services
@@ -41,6 +41,9 @@ class Effects:
         progress = self._start_progress(state, command)
         result = await self._attempt(state, command, event_writer, progress, interruption)
         state = self._with_first_token(result.state, progress)
+        if _is_progress(command):
+            # Interruptions are counted from here.
+            state = with_progress(state, recoveries=0)
         if progress.exchanges:
             traces = build_traces(self._services, state, progress.exchanges, _call_type(command))
             state = replace(state, traces=traces)
@@ -110,6 +113,11 @@ class Effects:
         waited = clock.now() - since_then - state.run.created_at
         ttft_ns = max(waited // timedelta(microseconds=1), 0) * 1_000
         return replace(state, run=replace(state.run, ttft_ns=ttft_ns))
+
+
+def _is_progress(command: Command) -> bool:
+    """Whether the command has done something: to store what became of interrupted calls is no progress."""
+    return not isinstance(command, RunTools) or bool(command.planned)
 
 
 def _call_type(command: Command) -> CallType:

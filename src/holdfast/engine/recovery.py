@@ -1,12 +1,14 @@
 """Resuming runs that were claimed and have not ended: their worker died, or could not reach the store.
 
 They continue by the same decision as any run. A call that was running has the outcome ``unknown`` and is not run
-again; a question that was not answered is asked again.
+again; one that had not begun has the outcome ``not_started``; a question that was not answered is asked again.
 """
 
 from msgspec.structs import replace
 
 from holdfast.core.events import Streamed
+from holdfast.core.messages import CallState
+from holdfast.core.open_calls import settle_unstarted
 from holdfast.core.runs import Run, RunFailure, RunStatus, StopReason
 from holdfast.core.steps import Step, StepStatus
 from holdfast.core.turn import EndTurn
@@ -14,7 +16,7 @@ from holdfast.engine.answer_facts import to_model_event
 from holdfast.engine.claim import load_queued
 from holdfast.engine.event_writer import RESERVED_AHEAD
 from holdfast.engine.progress import EffectProgress, EffectResult
-from holdfast.engine.state import State, load_state
+from holdfast.engine.state import State, load_state, with_calls
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
 
@@ -38,19 +40,22 @@ def load_unfinished(tx: Transaction, services: Services, run_id: str) -> EffectR
         reserved_seq=run.highest_seq + RESERVED_AHEAD if run.request.stream_tokens else 0,
     )
     state = load_state(tx, services, run)
+    state = with_calls(state, settle_unstarted(state.turn.calls))
     if run.status is RunStatus.CANCELLING:
         return _load_cancelled(tx, state)
     closed = _close_interrupted_step(tx, run)
     max_recoveries = services.limits.max_recoveries
+    progress = EffectProgress()
+    progress.started_calls |= _started_calls(state)
     if count <= max_recoveries:
-        return EffectResult(state, EffectProgress(), closed_step=closed)
+        return EffectResult(state, progress, closed_step=closed)
     failure = RunFailure(
         "internal_error",
         "The run was given up.",
-        f"It was interrupted {count} times; HOLDFAST_MAX_RECOVERIES is {max_recoveries}.",
+        f"It was interrupted {count} times without progress; HOLDFAST_MAX_RECOVERIES is {max_recoveries}.",
     )
     end = EndTurn(StopReason.ERROR, failure)
-    return EffectResult(state, EffectProgress(), end, has_failed=True, closed_step=closed)
+    return EffectResult(state, progress, end, has_failed=True, closed_step=closed)
 
 
 def _load_cancelled(tx: Transaction, state: State) -> EffectResult:
@@ -65,9 +70,13 @@ def _load_cancelled(tx: Transaction, state: State) -> EffectResult:
     progress = EffectProgress(streamed[0].message_id if streamed else "")
     for fact in streamed:
         progress.answer.add(to_model_event(fact))
-    # Which tools had really started is not known any more; those that had were killed with the process.
-    progress.started_calls |= {item.call.id for item in state.turn.calls}
+    # They were killed with the process.
+    progress.started_calls |= _started_calls(state)
     return EffectResult(replace(state, step=step), progress, EndTurn(StopReason.CANCELLED))
+
+
+def _started_calls(state: State) -> set[str]:
+    return {item.call.id for item in state.turn.calls if item.state is CallState.STARTED}
 
 
 def _close_interrupted_step(tx: Transaction, run: Run) -> Step | None:

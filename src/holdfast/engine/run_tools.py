@@ -8,14 +8,17 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from holdfast.core.ids import Kind
-from holdfast.core.messages import CallState, Outcome, Text, ToolReturn
+from holdfast.core.messages import CallState, OpenCall, Outcome, Text, ToolReturn
 from holdfast.core.open_calls import results_row
 from holdfast.core.runs import StopReason
+from holdfast.core.tools import Tool
 from holdfast.core.turn import PlannedCall, RunTools
 from holdfast.engine.progress import EffectProgress
-from holdfast.engine.save_now import save_now
 from holdfast.engine.state import State, with_calls, with_progress, with_rows
+from holdfast.engine.store_writes import save_now, write_until_stored
+from holdfast.errors import StaleRun
 from holdfast.ports.services import Services
+from holdfast.ports.store import Transaction
 from holdfast.ports.toolbox import ToolContext
 
 log = logging.getLogger(__name__)
@@ -26,7 +29,7 @@ async def run_tools(
 ) -> State:
     """The state with the results of all open calls."""
     started_ns = services.clock.monotonic_ns()
-    results = await _run_planned(services, state, command.planned, progress)
+    results = await _ToolRun(services, state, progress).run(command.planned)
     results |= {result.call_id: result for result in command.settled}
     return with_results(
         state,
@@ -39,43 +42,88 @@ async def run_tools(
     )
 
 
-async def _run_planned(
-    services: Services, state: State, calls: Sequence[PlannedCall], progress: EffectProgress
-) -> dict[str, ToolReturn]:
-    """The results by call. Tools that allow it run in parallel, then the others one by one (wire-v1 §7.7)."""
-    tools = {tool.name: tool for tool in state.tools}
+def start_order(
+    tools: Sequence[Tool], calls: Sequence[PlannedCall]
+) -> Sequence[Sequence[PlannedCall]]:
+    """The calls in groups: each group starts when the one before has returned. Tools that allow it run in parallel,
+    then the others one by one (wire-v1 §7.7)."""
+    overlapping = {tool.name for tool in tools if tool.enable_parallel_execution}
+    parallel = [item for item in calls if item.call.name in overlapping]
+    single = [[item] for item in calls if item.call.name not in overlapping]
+    return [parallel, *single] if parallel else single
 
-    async def run(planned: PlannedCall) -> ToolReturn:
-        tool = tools.get(planned.call.name)
+
+class _ToolRun:
+    """The execution of the planned calls of one answer."""
+
+    def __init__(self, services: Services, state: State, progress: EffectProgress) -> None:
+        self._services = services
+        self._state = state
+        self._progress = progress
+        self._tools = {tool.name: tool for tool in state.tools}
+
+    async def run(self, calls: Sequence[PlannedCall]) -> dict[str, ToolReturn]:
+        """The results by call."""
+        groups = start_order(self._state.tools, calls)
+        for number, group in enumerate(groups, 1):
+            following = groups[number] if number < len(groups) else ()
+            if len(group) == 1:
+                await self._run_one(group[0], group, following)
+                continue
+            async with asyncio.TaskGroup() as tasks:
+                for item in group:
+                    tasks.create_task(self._run_one(item, group, following))
+        return {item.call.id: self._progress.results[item.call.id] for item in calls}
+
+    async def _run_one(
+        self, planned: PlannedCall, group: Sequence[PlannedCall], following: Sequence[PlannedCall]
+    ) -> None:
+        """Run a call of the group. The last one that returns marks the calls of the following group as started."""
+        progress, call = self._progress, planned.call
+        tool = self._tools.get(call.name)
         if tool is None:
-            return _tool_not_found(planned)
-        progress.started_calls.add(planned.call.id)
-        # A tool has its own time limit, and shows no progress before it returns.
-        progress.record_progress(services.limits.tool_timeout_seconds)
-        result = await services.toolbox.run(tool, planned, _tool_context(state))
-        progress.results[planned.call.id] = result
-        log.debug("tool.returned", extra={"tool": tool.name, "outcome": result.outcome})
-        if len(state.turn.calls) > 1:
-            await _save_result(services, state, result)
-        return result
+            progress.results[call.id] = _tool_not_found(planned)
+        else:
+            progress.started_calls.add(call.id)
+            # A tool has its own time limit, and shows no progress before it returns.
+            progress.record_progress(self._services.limits.tool_timeout_seconds)
+            context = _tool_context(self._state)
+            result = await self._services.toolbox.run(tool, planned, context)
+            progress.results[call.id] = result
+            log.debug("tool.returned", extra={"tool": tool.name, "outcome": result.outcome})
+        if len(self._state.turn.calls) > 1:
+            is_last = all(item.call.id in progress.results for item in group)
+            await self._save_result(progress.results[call.id], following if is_last else ())
 
-    parallel = [item for item in calls if _may_overlap(state, item)]
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(run(item)) for item in parallel]
-    finished = [task.result() for task in tasks]
-    finished += [await run(item) for item in calls if item not in parallel]
-    return {result.call_id: result for result in finished}
+    async def _save_result(self, result: ToolReturn, starting: Sequence[PlannedCall]) -> None:
+        """Store one result while other calls of the same answer have none, so that a crash does not lose it. No tool
+        starts before the store knows: that is how the next process can tell which calls never began."""
+        services, run = self._services, self._state.run
+        changed = {result.call_id: result} | dict.fromkeys(item.call.id for item in starting)
+
+        def work(tx: Transaction) -> None:
+            stored = {item.call.id: item for item in tx.calls.list_open(run.thread_id)}
+            if not changed.keys() <= stored.keys():
+                raise StaleRun(f"Run {run.id} no longer has the calls {[*changed]}.")
+            calls = [_with_outcome(stored[call_id], changed[call_id]) for call_id in changed]
+            tx.calls.put(run.thread_id, calls)
+
+        if not starting:
+            return await save_now(services, work, "saving a tool result")
+
+        async def write() -> None:
+            # Waiting for the store is no stall.
+            self._progress.record_progress()
+            await services.store.write(work)
+
+        return await write_until_stored(services, write, "saving a tool result")
 
 
-async def _save_result(services: Services, state: State, result: ToolReturn) -> None:
-    """Store one result while other calls are still running, so that a crash does not lose it."""
-    item = next(item for item in state.turn.calls if item.call.id == result.call_id)
-    settled = replace(item, state=CallState.SETTLED, result=result)
-    await save_now(
-        services,
-        lambda tx: tx.calls.put(state.run.thread_id, [settled]),
-        "saving a tool result",
-    )
+def _with_outcome(item: OpenCall, result: ToolReturn | None) -> OpenCall:
+    """The call with its result, or as one that begins now."""
+    if result is None:
+        return replace(item, state=CallState.STARTED)
+    return replace(item, state=CallState.SETTLED, result=result)
 
 
 def with_partial_results(state: State, progress: EffectProgress) -> State:
@@ -87,12 +135,6 @@ def with_partial_results(state: State, progress: EffectProgress) -> State:
         for item in state.turn.calls
     )
     return with_calls(state, calls)
-
-
-def _may_overlap(state: State, planned: PlannedCall) -> bool:
-    return any(
-        tool.name == planned.call.name and tool.enable_parallel_execution for tool in state.tools
-    )
 
 
 def _tool_context(state: State) -> ToolContext:

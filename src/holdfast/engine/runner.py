@@ -1,13 +1,14 @@
 """The loop of a run: decide, execute, checkpoint, and again. One call takes one run to its end."""
 
 import logging
+from collections.abc import Callable
 from functools import partial
 
 from holdfast.core.endings import log_fields
 from holdfast.core.runs import Run, RunStatus, StopReason
 from holdfast.core.turn import Command, EndTurn, next_command
 from holdfast.engine.budget import time_limit
-from holdfast.engine.checkpoint import CheckpointResult, Checkpoints
+from holdfast.engine.checkpoint import CheckpointAttempt, CheckpointResult, Checkpoints
 from holdfast.engine.claim import load_queued
 from holdfast.engine.effects import Effects
 from holdfast.engine.event_writer import EventWriter
@@ -17,7 +18,8 @@ from holdfast.engine.progress import EffectResult
 from holdfast.engine.recovery import load_unfinished
 from holdfast.engine.report import RunReport
 from holdfast.engine.state import State
-from holdfast.errors import StaleRun
+from holdfast.engine.store_writes import finish, write_until_stored
+from holdfast.errors import Bug, StaleRun
 from holdfast.ports.bell import CALLBACKS, DEADLINES
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
@@ -38,20 +40,15 @@ class Runner:
 
     async def run(self, run_id: str, interruption: Interruption) -> None:
         """Claim a queued run and take it to its end."""
-        store = self._services.store
-        result = await store.write(lambda tx: self._claim(tx, run_id))
+        result = await self._save_loaded(lambda tx: self._claim(tx, run_id))
         if result is None:
             log.info("run.skipped")
-            # The cancel of a queued run may not have published its end yet, and the worker closes its log now.
-            self._services.events.publish(
-                await store.read(lambda tx: tx.events.list_after(run_id, 0, 1))
-            )
             return
         await self._loop(result, interruption)
 
     async def resume(self, run_id: str, interruption: Interruption) -> None:
         """Take up a run that was claimed before and has not ended."""
-        result = await self._services.store.write(lambda tx: self._recover(tx, run_id))
+        result = await self._save_loaded(lambda tx: self._recover(tx, run_id))
         if result is not None:
             await self._loop(result, interruption)
 
@@ -59,7 +56,7 @@ class Runner:
         """End a run for which every attempt to continue has failed."""
         services = self._services
         end = partial(force_end, run_id=run_id, why=why, clock=services.clock, ids=services.ids)
-        forced = await services.store.write(end)
+        forced = await finish(services.store.write(end))
         if forced is None:
             return
         run = forced.run
@@ -102,17 +99,44 @@ class Runner:
             await event_writer.close()
             report.close()
 
+    async def _save_loaded(
+        self, save: Callable[[Transaction], CheckpointResult | None]
+    ) -> CheckpointResult | None:
+        """Store the first checkpoint of a claim or of a recovery; None if the run is over."""
+        attempt, services = CheckpointAttempt(), self._services
+        return await write_until_stored(
+            services,
+            lambda: services.store.write(lambda tx: attempt.save(tx, save)),
+            "starting a run",
+        )
+
     async def _checkpoint(self, effect: EffectResult, command: Command) -> CheckpointResult:
-        """Store the effect and the command. A cancel that was recorded meanwhile replaces the command: only the
-        transaction can know of it."""
-        store = self._services.store
+        """Store the effect and the command, however long the store is out of reach: the effect happened and must not
+        happen again."""
+        attempt = CheckpointAttempt()
+        result = await write_until_stored(
+            self._services, lambda: self._save(attempt, effect, command), "saving a checkpoint"
+        )
+        if result is None:
+            raise Bug("A checkpoint of an effect has no result.")
+        return result
+
+    async def _save(
+        self, attempt: CheckpointAttempt, effect: EffectResult, command: Command
+    ) -> CheckpointResult | None:
+        """A cancel that was recorded meanwhile replaces the command: only the transaction can know of it."""
+        store, checkpoints = self._services.store, self._checkpoints
         try:
-            return await store.write(lambda tx: self._checkpoints.save(tx, effect, command))
+            return await store.write(
+                lambda tx: attempt.save(tx, lambda tx: checkpoints.save(tx, effect, command))
+            )
         except StaleRun:
             if not await self._is_cancelling(effect.state.run):
                 raise
         cancel = EndTurn(StopReason.CANCELLED)
-        return await store.write(lambda tx: self._checkpoints.save(tx, effect, cancel))
+        return await store.write(
+            lambda tx: attempt.save(tx, lambda tx: checkpoints.save(tx, effect, cancel))
+        )
 
     async def _is_cancelling(self, run: Run) -> bool:
         stored = await self._services.store.read(lambda tx: tx.runs.find(run.id))

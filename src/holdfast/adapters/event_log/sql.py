@@ -68,11 +68,14 @@ class SqlEventLog:
                 if not events:
                     if not buffer.is_closed:
                         await buffer.wait_for_events()
-                    elif buffer.is_local:
-                        return
-                    else:
+                        continue
+                    if not buffer.is_local:
                         buffer = None
-                    continue
+                        continue
+                    # The run may be over although its end was not published here: only the store knows.
+                    events = await self._load_unpublished(run_id, after)
+                    if not events:
+                        return
             else:
                 # Read before the store is: events up to this number are in the store by then, or were lost.
                 floor = after if buffer is None else buffer.floor
@@ -96,6 +99,12 @@ class SqlEventLog:
         if run is None:
             raise NotFound(f"Run with ID {run_id} not found")
         return run, events
+
+    async def _load_unpublished(self, run_id: str, after: int) -> Sequence[Event]:
+        """The events of a run that this process has closed without its end; none if it is unfinished or deleted."""
+        if self._is_disconnecting:
+            return ()
+        return await self._store.read(lambda tx: tx.events.list_after(run_id, after, BATCH_EVENTS))
 
     def _find_or_watch(self, run: Run) -> EventBuffer:
         buffer = self._local.get(run.id) or self._remote.get(run.id)

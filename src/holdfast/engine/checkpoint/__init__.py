@@ -4,6 +4,7 @@ A tool call is stored as started, and a step as pending, before the effect begin
 here: the command comes from ``core/turn.next_command``, by way of the runner.
 """
 
+from holdfast.engine.checkpoint.attempt import CheckpointAttempt
 from holdfast.engine.checkpoint.checkpoints import CheckpointResult, Checkpoints
 
-__all__ = ["CheckpointResult", "Checkpoints"]
+__all__ = ["CheckpointAttempt", "CheckpointResult", "Checkpoints"]

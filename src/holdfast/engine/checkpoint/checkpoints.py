@@ -16,7 +16,7 @@ from holdfast.engine.checkpoint.intent import with_intent
 from holdfast.engine.checkpoint.rows import store_rows, store_traces, summary_facts
 from holdfast.engine.compact import store_compaction, tokens_before
 from holdfast.engine.progress import EffectResult
-from holdfast.engine.state import State
+from holdfast.engine.state import State, with_progress
 from holdfast.errors import StaleRun
 from holdfast.ports.clock import Clock, Ids
 from holdfast.ports.store import Transaction
@@ -46,6 +46,7 @@ class Checkpoints(Struct, frozen=True):
 
     def save(self, tx: Transaction, effect: EffectResult, command: Command) -> CheckpointResult:
         """Store the result of the effect and the intent of the command. StaleRun if the run was changed meanwhile."""
+        effect = _with_number(effect)
         outcomes: Mapping[str, Outcome] = {}
         if isinstance(command, EndTurn):
             if command.reason is StopReason.CANCELLED:
@@ -120,6 +121,12 @@ class Checkpoints(Struct, frozen=True):
             ),
         )
         return replace(state, run=run, pending_events=()), events
+
+
+def _with_number(effect: EffectResult) -> EffectResult:
+    """The result whose run has the number of this checkpoint."""
+    number = effect.state.run.progress.checkpoints + 1
+    return replace(effect, state=with_progress(effect.state, checkpoints=number))
 
 
 def _with_receipt(tx: Transaction, effect: EffectResult) -> EffectResult:

@@ -14,7 +14,7 @@ from holdfast.core.messages import Outcome
 from holdfast.core.runs import StopReason
 from holdfast.core.steps import StepStatus
 from holdfast.core.turn import EndTurn
-from holdfast.engine.progress import EffectProgress, EffectResult, PartialAnswer
+from holdfast.engine.progress import EffectResult, PartialAnswer
 from holdfast.engine.run_tools import with_results
 from holdfast.engine.state import State, with_answer_row
 from holdfast.ports.clock import Ids
@@ -38,9 +38,14 @@ def close_state(
         state = replace(state, pending_compaction=None)
     if is_cancelled or (effect.end is not None and not has_failed):
         state = _with_partial_answer(state, effect.progress.answer, now)
-    started = None if has_failed else effect.progress
+    # Whether a tool was killed by an interruption is known, what an error did to it is not.
+    started = Outcome.UNKNOWN if has_failed else Outcome.KILLED
     results = {
-        item.call.id: closing_result(item, _outcome(item.call.id, started), _how(end))
+        item.call.id: closing_result(
+            item,
+            started if item.call.id in effect.progress.started_calls else Outcome.NOT_STARTED,
+            _how(end),
+        )
         for item in state.turn.calls
     }
     if results:
@@ -67,13 +72,6 @@ def _with_partial_answer(state: State, answer: PartialAnswer, now: datetime) -> 
     if state.step is None or state.has_output or not (content or calls):
         return state
     return with_answer_row(state, answer.message_id, content, calls, now)
-
-
-def _outcome(call_id: str, progress: EffectProgress | None) -> Outcome:
-    """What became of a call without a result; without progress it is not known."""
-    if progress is None:
-        return Outcome.UNKNOWN
-    return Outcome.KILLED if call_id in progress.started_calls else Outcome.NOT_STARTED
 
 
 def _how(end: EndTurn) -> str:

@@ -11,6 +11,7 @@ from holdfast.core.ids import Kind, sibling_id
 from holdfast.core.messages import CallState, Message, Role, Text, ToolCall
 from holdfast.core.steps import COMPACTION, Step
 from holdfast.core.turn import AskModel, Command, Compact, RequestApproval, RunTools
+from holdfast.engine.run_tools import start_order
 from holdfast.engine.state import State, with_calls, with_progress, with_rows
 from holdfast.ports.clock import Ids
 
@@ -64,12 +65,15 @@ def _with_nudge(state: State, text: str, now: datetime, ids: Ids) -> State:
 
 
 def _with_started_calls(state: State, command: RunTools) -> State:
-    """Calls with a result are settled; all others count as started from now on (write-ahead)."""
+    """The calls that have a result are settled. Those that begin at once count as started from now on (write-ahead);
+    the others wait until these have returned (``engine/run_tools``)."""
     results = {result.call_id: result for result in command.settled}
+    groups = start_order(state.tools, command.planned)
+    starting = {item.call.id for item in groups[0]} if groups else set()
     calls = tuple(
         replace(item, state=CallState.SETTLED, result=results[item.call.id])
         if item.call.id in results
-        else replace(item, state=CallState.STARTED)
+        else replace(item, state=CallState.STARTED if item.call.id in starting else CallState.READY)
         for item in state.turn.calls
     )
     return with_calls(state, calls)
