@@ -1,17 +1,20 @@
 """Turns every exception of a route into an answer. The last resort of HTTP: nothing gets past it."""
 
 import logging
+from collections.abc import Iterator
+from itertools import chain
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.routing import Match
+from starlette.routing import Match, Route
 
 from holdfast.errors import HoldfastError
 from holdfast.http.error_status import ERROR_STATUS, UNKNOWN_ERROR, error_response
 from holdfast.http.json_response import json_response
 from holdfast.http.wire import Wire, Wires
 
+# The order in which an answer names them.
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
 _log = logging.getLogger(__name__)
@@ -44,13 +47,20 @@ class _ErrorHandlers:
     async def on_invalid_request(self, request: Request, error: Exception) -> Response:
         if not isinstance(error, RequestValidationError):
             raise error
+        if request.method not in self._allowed_methods(request):
+            # DELETE /v1/tools/count, say, which also has the form of DELETE /v1/tools/{tool_id}.
+            return await self.on_http_exception(request, HTTPException(405))
         return json_response(self._wire(request).render_invalid_request(error.errors()), 422)
 
     async def on_http_exception(self, request: Request, error: Exception) -> Response:
         if not isinstance(error, HTTPException):
             raise error
         is_wrong_method = error.status_code == 405
-        headers = {"allow": _allowed_methods(request)} if is_wrong_method else error.headers
+        headers = (
+            {"allow": ", ".join(self._allowed_methods(request))}
+            if is_wrong_method
+            else error.headers
+        )
         body = self._wire(request).render_refusal(error.detail)
         return json_response(body, error.status_code, headers)
 
@@ -58,17 +68,29 @@ class _ErrorHandlers:
         _log.error("request.failed", extra=_log_fields(request), exc_info=error)
         return json_response(self._wire(request).render_refusal(UNKNOWN_ERROR), 500)
 
+    def _allowed_methods(self, request: Request) -> list[str]:
+        """Every method of the path. The router names only those of the first route that it found.
+
+        The path may have the form of several routes: then it is that of those which have least of it in parameters.
+        """
+        scope = {"type": "http", "method": request.method, "path": request.scope["path"]}
+        found: dict[int, set[str]] = {}
+        for route in self._routes(request):
+            match, matched = route.matches(scope)
+            if match is not Match.NONE:
+                values = matched.get("path_params", {}).values()
+                size = sum(len(str(value)) for value in values)
+                found.setdefault(size, set()).update(route.methods or ())
+        allowed = found[min(found)] if found else set()
+        return [method for method in _METHODS if method in allowed]
+
+    def _routes(self, request: Request) -> Iterator[Route]:
+        """Those of the wires, and those that belong to none, such as that of the metrics."""
+        every = [router.routes for wire in self._wires.all for router in wire.routers]
+        for route in chain(request.app.router.routes, *every):
+            if isinstance(route, Route):
+                yield route
+
 
 def _log_fields(request: Request) -> dict[str, str]:
     return {"method": request.method, "path": request.url.path}
-
-
-def _allowed_methods(request: Request) -> str:
-    """Every method of the path. The router names only those of the first route that it found."""
-    routes = request.app.router.routes
-    scope = dict(request.scope)
-    return ", ".join(
-        method
-        for method in _METHODS
-        if any(route.matches(scope | {"method": method})[0] is Match.FULL for route in routes)
-    )
