@@ -50,6 +50,7 @@ def rig(store: SqliteStore, telemetry: OtelTelemetry) -> Rig:
         toolbox=telemetry.instrument_toolbox(services.toolbox),
     )
     telemetry.observe_runs(live=lambda: 0, waiting=services.dispatch.count_waiting)
+    telemetry.observe_tasks(asyncio.get_running_loop())
     return rig
 
 
