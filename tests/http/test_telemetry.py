@@ -40,7 +40,7 @@ async def telemetry(memory: InMemorySpanExporter) -> AsyncIterator[OtelTelemetry
 
 
 @pytest.fixture
-def rig(store: SqliteStore, telemetry: OtelTelemetry) -> Rig:
+async def rig(store: SqliteStore, telemetry: OtelTelemetry) -> Rig:
     rig = Rig(store)
     services = rig.services
     rig.services = replace(

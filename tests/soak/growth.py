@@ -6,7 +6,7 @@ fill, pools open, and the allocator takes what it will keep.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, pairwise
 from statistics import median
 from typing import Final
 
@@ -40,7 +40,9 @@ class Growth:
 
     @property
     def is_growing(self) -> bool:
-        return self.rise > self.allowed_rise
+        """Both by the slope and by the level of the last quarter: either alone is misled by noise."""
+        _, second, _, fourth = self.quarters
+        return self.rise > self.allowed_rise and fourth - second > self.allowed_rise / 2
 
 
 def measure_growth(
@@ -74,7 +76,7 @@ def measure_growth_per_turn(
     marks = [round(quarter * (len(totals) - 1) / 4) for quarter in range(5)]
     rates = [
         (totals[end] - totals[begin]) / max(1.0, turns[end] - turns[begin])
-        for begin, end in zip(marks, marks[1:], strict=False)
+        for begin, end in pairwise(marks)
     ]
     rise = rates[3] - rates[1]
     hours = (at_seconds[-1] - at_seconds[0]) / 2 / 3600
@@ -89,9 +91,7 @@ def measure_growth_per_turn(
 
 def _quarter_levels(values: Sequence[float]) -> tuple[float, float, float, float]:
     marks = [round(quarter * len(values) / 4) for quarter in range(5)]
-    first, second, third, fourth = (
-        median(values[begin:end]) for begin, end in zip(marks, marks[1:], strict=False)
-    )
+    first, second, third, fourth = (median(values[begin:end]) for begin, end in pairwise(marks))
     return first, second, third, fourth
 
 

@@ -20,23 +20,23 @@ def noise(spread: float, seed: int = 1) -> list[float]:
 
 def test_noise_around_a_level_is_flat() -> None:
     for seed in range(20):
-        values = [100 + deviation for deviation in noise(20, seed)]
+        values = [100 + deviation for deviation in noise(10, seed)]
         growth = measure_growth(SECONDS, values, FIVE_PERCENT)
         assert growth is not None
         assert not growth.is_growing
 
 
 def test_a_leak_below_the_noise_is_found() -> None:
-    """Ten an hour and more, where single samples differ by forty."""
+    """Twenty an hour, where single samples differ by as much."""
     for seed in range(20):
         leak = [20 * at / 3600 for at in SECONDS]
         values = [
-            100 + more + deviation for more, deviation in zip(leak, noise(20, seed), strict=True)
+            100 + more + deviation for more, deviation in zip(leak, noise(10, seed), strict=True)
         ]
         growth = measure_growth(SECONDS, values, FIVE_PERCENT)
         assert growth is not None
         assert growth.is_growing
-        assert 10 < growth.per_hour < 30
+        assert 12 < growth.per_hour < 28
 
 
 def test_filling_caches_in_the_first_quarter_are_no_growth() -> None:
