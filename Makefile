@@ -15,7 +15,7 @@ WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 
-.PHONY: help venv-run venv-dev run test pytest check lint simulate bench bench-runs format clean
+.PHONY: help venv-run venv-dev run test pytest check lint simulate fuzz soak bench bench-runs format clean
 
 help: ## show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -44,6 +44,12 @@ pytest: venv-dev
 
 simulate: venv-dev ## play seeded scenarios against the engine: SEEDS=10000, or SEED=123 again
 	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),2000))
+
+fuzz: venv-dev ## try requests that a machine makes up: MINUTES=10, or SEED=123 again
+	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))
+
+soak: venv-dev ## watch a server under mixed load for growth: MINUTES=30
+	$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),30)
 
 bench: venv-dev ## measure, and print the results beside their budgets
 	$(BIN)/python -m bench

@@ -152,6 +152,7 @@ async def running_server(settings: Settings) -> AsyncIterator[RunningServer]:
             telemetry.observe_runs(
                 live=lambda: worker.live_count, waiting=services.dispatch.count_waiting
             )
+            telemetry.observe_tasks(asyncio.get_running_loop())
         await worker.requeue_unfinished()
         expiry = ApprovalExpiry(services, approvals.expire)
         callbacks = CallbackDelivery(services, callback_body, secret=settings.callback_secret)

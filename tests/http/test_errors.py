@@ -157,6 +157,27 @@ async def test_unknown_paths_and_methods(client: AsyncClient) -> None:
     assert answer.headers["allow"] == "GET, POST, PUT"
 
 
+@pytest.mark.parametrize(
+    ("request_line", "allowed"),
+    [
+        ("DELETE /v1/tools/count", "GET"),
+        ("PATCH /v1/agents/count", "GET"),
+        ("PATCH /v1/agents/{agent}/messages/async", "POST"),
+        ("OPTIONS /v1/agents/{agent}/core-memory/blocks/attach/{block}", "PATCH"),
+        ("PUT /docs", "GET, HEAD"),
+    ],
+)
+async def test_a_path_that_also_has_the_form_of_another_allows_its_own_methods_alone(
+    client: AsyncClient, request_line: str, allowed: str
+) -> None:
+    ids = {kind: f"{kind}-00000000-0000-4000-8000-000000000000" for kind in ("agent", "block")}
+    method, path = request_line.format(**ids).split()
+
+    answer = await client.request(method, path)
+
+    assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
+
+
 async def test_a_malformed_acting_user_is_an_invalid_argument(client: AsyncClient) -> None:
     answer = await client.get("/v1/tools/", headers={"user_id": "bob"})
     assert answer.status_code == 400

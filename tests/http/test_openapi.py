@@ -6,6 +6,8 @@ import pytest
 from fastapi import FastAPI
 from httpx import AsyncClient
 
+from holdfast.http.app import HttpSettings, build_app
+
 
 @pytest.fixture
 def description(app: FastAPI) -> dict[str, Any]:
@@ -52,6 +54,18 @@ def test_every_reference_leads_somewhere(description: dict[str, Any]) -> None:
 
 def test_no_placeholder_is_left(description: dict[str, Any]) -> None:
     assert "x-documented-type" not in str(description)
+
+
+def test_it_says_which_operations_need_the_password() -> None:
+    assert "security" not in build_app(None, HttpSettings()).openapi()
+
+    description = build_app(None, HttpSettings(password="sesame")).openapi()
+
+    assert description["security"] == [{"password": []}]
+    open_operations = {
+        name for name, operation in _operations(description) if operation.get("security") == []
+    }
+    assert open_operations == {"GET /v1/health/", "GET /v1/ready/"}
 
 
 async def test_it_is_served(client: AsyncClient) -> None:

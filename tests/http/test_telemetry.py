@@ -40,7 +40,7 @@ async def telemetry(memory: InMemorySpanExporter) -> AsyncIterator[OtelTelemetry
 
 
 @pytest.fixture
-def rig(store: SqliteStore, telemetry: OtelTelemetry) -> Rig:
+async def rig(store: SqliteStore, telemetry: OtelTelemetry) -> Rig:
     rig = Rig(store)
     services = rig.services
     rig.services = replace(
@@ -50,6 +50,7 @@ def rig(store: SqliteStore, telemetry: OtelTelemetry) -> Rig:
         toolbox=telemetry.instrument_toolbox(services.toolbox),
     )
     telemetry.observe_runs(live=lambda: 0, waiting=services.dispatch.count_waiting)
+    telemetry.observe_tasks(asyncio.get_running_loop())
     return rig
 
 

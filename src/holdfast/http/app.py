@@ -50,9 +50,14 @@ class HttpSettings:
 
 
 class _App(FastAPI):
+    needs_password = False
+
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
-            self.openapi_schema = fill_in_schemas(super().openapi())
+            document = fill_in_schemas(super().openapi())
+            if self.needs_password:
+                _describe_password(document)
+            self.openapi_schema = document
         return self.openapi_schema
 
 
@@ -74,6 +79,7 @@ def build_app(
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     app.state.readiness = Readiness()
+    app.needs_password = bool(settings.password)
     if services is not None:
         app.state.services = services
     install_error_handlers(app, WIRES)
@@ -92,6 +98,16 @@ def _describe_errors(wire: Wire) -> dict[int | str, dict[str, Any]]:
     refused = describe_response(bodies, description="The request cannot be carried out as sent.")
     failed = describe_response(bodies, description="The server or a model provider failed.")
     return {"4XX": refused[200], "5XX": failed[200]}
+
+
+def _describe_password(document: dict[str, Any]) -> None:
+    """For OpenAPI: which operations need the password, and how it is sent."""
+    document["components"]["securitySchemes"] = {"password": {"type": "http", "scheme": "bearer"}}
+    document["security"] = [{"password": []}]
+    for path, operations in document["paths"].items():
+        if path.removesuffix("/") in WIRES.open_paths:
+            for operation in operations.values():
+                operation["security"] = []
 
 
 def _build_middleware(settings: HttpSettings) -> list[Middleware]:

@@ -1,12 +1,13 @@
 """Turns every exception of a route into an answer. The last resort of HTTP: nothing gets past it."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.routing import Match
+from starlette.routing import Match, Route
 
 from holdfast.errors import HoldfastError
 from holdfast.http.error_status import (
@@ -18,6 +19,7 @@ from holdfast.http.error_status import (
 from holdfast.http.json_response import json_response
 from holdfast.http.wire import Fault, Wire, Wires
 
+# The order in which an answer names them.
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
 _log = logging.getLogger(__name__)
@@ -65,13 +67,20 @@ class _ErrorHandlers:
             faults = error.errors()
         else:
             raise error
+        if request.method not in self._allowed_methods(request):
+            # DELETE /v1/tools/count, say, which also has the form of DELETE /v1/tools/{tool_id}.
+            return await self.on_http_exception(request, HTTPException(405))
         return json_response(self._wire(request).render_invalid_request(faults), 422)
 
     async def on_http_exception(self, request: Request, error: Exception) -> Response:
         if not isinstance(error, HTTPException):
             raise error
         is_wrong_method = error.status_code == 405
-        headers = {"allow": _allowed_methods(request)} if is_wrong_method else error.headers
+        headers = (
+            {"allow": ", ".join(self._allowed_methods(request))}
+            if is_wrong_method
+            else error.headers
+        )
         body = self._wire(request).render_refusal(error.detail)
         return json_response(body, error.status_code, headers)
 
@@ -80,17 +89,34 @@ class _ErrorHandlers:
         # How far the request came is not known, so it must not be repeated without a look.
         return json_response(self._wire(request).render_refusal(UNKNOWN_ERROR), 500, DO_NOT_RETRY)
 
+    def _allowed_methods(self, request: Request) -> list[str]:
+        """Every method of the path. The router names only those of the first route that it found.
+
+        The path may have the form of several routes: then it is that of those which have least of it in parameters.
+        """
+        scope = {
+            "type": "http",
+            "method": request.method,
+            "path": request.scope["path"],
+            "root_path": request.scope.get("root_path", ""),
+        }
+        found: dict[int, set[str]] = {}
+        for route in self._routes(request):
+            match, matched = route.matches(scope)
+            if match is not Match.NONE:
+                values = matched.get("path_params", {}).values()
+                size = sum(len(str(value)) for value in values)
+                found.setdefault(size, set()).update(route.methods or ())
+        allowed = found[min(found)] if found else set()
+        return [method for method in _METHODS if method in allowed]
+
+    def _routes(self, request: Request) -> Iterator[Route]:
+        """Those of the wires, and those that belong to none, such as that of the metrics."""
+        every = [router.routes for wire in self._wires.all for router in wire.routers]
+        for route in chain(request.app.router.routes, *every):
+            if isinstance(route, Route):
+                yield route
+
 
 def _log_fields(request: Request) -> dict[str, str]:
     return {"method": request.method, "path": request.url.path}
-
-
-def _allowed_methods(request: Request) -> str:
-    """Every method of the path. The router names only those of the first route that it found."""
-    routes = request.app.router.routes
-    scope = dict(request.scope)
-    return ", ".join(
-        method
-        for method in _METHODS
-        if any(route.matches(scope | {"method": method})[0] is Match.FULL for route in routes)
-    )

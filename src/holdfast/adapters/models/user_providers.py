@@ -6,6 +6,7 @@ connect to hosts in a private network.
 
 import re
 from collections.abc import Sequence
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -19,8 +20,8 @@ from holdfast.errors import InvalidArgument
 from holdfast.ports.model import Catalogue
 
 _REGION = "region"
-# It becomes part of a host name.
-_REGION_NAME = re.compile(r"[A-Za-z0-9-]{1,63}")
+# One label of a host name: a provider's address has the region in it.
+_REGION_NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 
 
 def build_account(provider: Provider, settings: ProviderSettings) -> Account:
@@ -67,11 +68,16 @@ def _account_options(provider: Provider, row: ProviderRow) -> dict[str, str | No
     if row.key_pair is not None and _has_key_pair(provider, row):
         access, secret = row.key_pair
         given |= {access: provider.keys.access_key, secret: provider.keys.api_key}
-    if _REGION in row.option_names and not provider.region:
-        raise InvalidArgument(f"A provider of type '{row.name}' needs its region.")
-    if provider.region and _REGION_NAME.fullmatch(provider.region) is None:
-        raise InvalidArgument(f"'{provider.region}' is not the name of a region.")
+    if _REGION in row.option_names:
+        _check_region(provider, row)
     return {name: given.get(name) for name in row.option_names}
+
+
+def _check_region(provider: Provider, row: ProviderRow) -> None:
+    if not provider.region:
+        raise InvalidArgument(f"A provider of type '{row.name}' needs its region.")
+    if not _REGION_NAME.fullmatch(provider.region):
+        raise InvalidArgument("A region has lower-case letters, digits and hyphens only.")
 
 
 def _has_key_pair(provider: Provider, row: ProviderRow) -> bool:

@@ -66,6 +66,9 @@ LIVE: Final = Metric("holdfast.runs.live", "{run}", "Runs that this process carr
 WAITING: Final = Metric(
     "holdfast.runs.waiting", "{run}", "Runs of this process that wait for their turn now."
 )
+TASKS: Final = Metric(
+    "holdfast.tasks", "{task}", "Tasks of this process's event loop that are not done yet."
+)
 
 RECORDED_METRICS: Final = (
     RUNS,
@@ -78,7 +81,7 @@ RECORDED_METRICS: Final = (
     FIRST_CHUNK_SECONDS,
     REQUEST_SECONDS,
 )
-OBSERVED_METRICS: Final = (LIVE, WAITING)
+OBSERVED_METRICS: Final = (LIVE, WAITING, TASKS)
 
 Label = str | int | None
 

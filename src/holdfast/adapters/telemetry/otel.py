@@ -95,6 +95,10 @@ class OtelTelemetry:
         self._metrics.observe(metrics.LIVE, live)
         self._metrics.observe(metrics.WAITING, waiting)
 
+    def observe_tasks(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Observe the number of tasks of this loop. One that only grows is a leak."""
+        self._metrics.observe(metrics.TASKS, lambda: len(asyncio.all_tasks(loop)))
+
     # calls by the engine
 
     def trace_parent(self) -> str | None:

@@ -5,6 +5,7 @@ from typing import Final
 
 from holdfast import __version__
 from holdfast.http.letta_v1.routes import (
+    agent_relations,
     agents,
     approvals,
     blocks,
@@ -39,6 +40,7 @@ LETTA_V1: Final = Wire(
         conversations.router,
         cancel.router,
         agents.router,
+        agent_relations.router,
         runs.router,
         steps.router,
         steps.telemetry_router,

@@ -1,4 +1,4 @@
-"""The tools and blocks of an agent (wire-v1 §2.4). Mounted by ``routes.agents``."""
+"""The tools and blocks of an agent (wire-v1 §2.4)."""
 
 from typing import Annotated
 
@@ -28,7 +28,7 @@ from holdfast.http.letta_v1.to_wire.blocks import block_state
 from holdfast.http.letta_v1.to_wire.tools import tool_state
 from holdfast.usecases import agent_relations
 
-router = APIRouter(prefix="/agents/{agent_id}", route_class=JsonRoute)
+router = APIRouter(prefix="/v1/agents/{agent_id}", tags=["agents"], route_class=JsonRoute)
 
 BlockLabel = Annotated[str, Path(description="The label; it may contain slashes.")]
 

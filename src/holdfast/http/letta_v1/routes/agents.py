@@ -20,7 +20,6 @@ from holdfast.http.letta_v1.images import fetch_linked_images
 from holdfast.http.letta_v1.parameters.conversations import agent_thread_id
 from holdfast.http.letta_v1.parameters.ids import AgentId, BlockId
 from holdfast.http.letta_v1.parameters.paging import paging
-from holdfast.http.letta_v1.routes import agent_relations
 from holdfast.http.letta_v1.schemas.agents import (
     AgentCreate,
     AgentDeleted,
@@ -210,6 +209,3 @@ async def list_agents_of_block(
 ) -> Response:
     found = await agents.list_with_block(services, actor, block_id, page, included)
     return json_response([agent_state(view) for view in found])
-
-
-router.include_router(agent_relations.router)

@@ -28,7 +28,7 @@ class BlockCreate(BaseModel):
     ignored_fields: ClassVar = _IGNORED_FIELDS
 
     label: Label
-    value: Annotated[str, BeforeValidator(_null_to_empty)]
+    value: Annotated[str, BeforeValidator(_null_to_empty, json_schema_input_type=str | None)]
     limit: CharLimit = DEFAULT_BLOCK_LIMIT
     description: str | None = None
     read_only: bool = False
