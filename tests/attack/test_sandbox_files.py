@@ -13,8 +13,7 @@ import pytest
 from holdfast.adapters.sandbox import landlock
 
 if TYPE_CHECKING:
-    from tests.attack.conftest import Attacked
-    from tests.support.sandbox_host import SandboxHost
+    from tests.support.sandbox_host import Attacked, SandboxHost
 
 pytestmark = [
     pytest.mark.slow,
