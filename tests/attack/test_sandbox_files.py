@@ -97,7 +97,8 @@ def test_nothing_of_the_machine_can_be_written(attacked: "Attacked") -> None:
         + """
 def tool(files: list, folders: list):
     opened = {path: tried(lambda: os.open(path, os.O_WRONLY | os.O_APPEND)) for path in files}
-    made = {path: tried(lambda: open(path + "/holdfast-test", "x")) for path in folders}
+    def make(path): open(path, "x").close(), os.unlink(path)
+    made = {path: tried(lambda: make(path + "/holdfast-test")) for path in folders}
     return opened | made
 """
     )
