@@ -1,5 +1,6 @@
 """`holdfast doctor` as an operator meets it, and the sandbox that it speaks of."""
 
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,11 +70,43 @@ def test_what_cannot_be_isolated_does_not_start_and_the_doctor_says_the_same(
     assert reason in " ".join(told.stdout.split())
 
 
+def test_tools_cannot_be_allowed_to_write_to_the_home_and_the_doctor_says_the_same(
+    holdfast: Command, tmp_path: Path
+) -> None:
+    settings = {"HOLDFAST_SANDBOX_WRITABLE": str(tmp_path), "HOLDFAST_HOME": str(tmp_path / "home")}
+
+    refused = holdfast("server", "--port", "0", **settings)
+    told = holdfast("doctor", **settings)
+
+    reason = (
+        f"HOLDFAST_SANDBOX_WRITABLE names {tmp_path}, but tools may not write to Holdfast's own"
+    )
+    assert (refused.returncode, refused.stderr.startswith(f"holdfast: {reason}")) == (1, True)
+    assert told.returncode == 1
+    assert reason in " ".join(told.stdout.split())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="The tests do not run as root.")
+def test_a_server_that_runs_as_root_says_whom_its_tools_run_as(
+    run_server_command: StartServer, run_command: Command
+) -> None:
+    server = run_server_command()
+    told = run_command("doctor")
+
+    assert server.log.count("sandbox.plain_as_root") == 1
+    assert "The server runs as root. Plain tools run as " in server.log
+    assert "note   tool user " in told.stdout
+
+
 @pytest.mark.skipif(WHY_NOT_ISOLATED is not None, reason=str(WHY_NOT_ISOLATED))
 def test_a_server_that_isolates_runs_tools_that_see_nothing(
     run_server_command: StartServer, home_outside_tmp: Path
 ) -> None:
-    server = run_server_command(HOLDFAST_SANDBOX="isolated", HOLDFAST_HOME=str(home_outside_tmp))
+    server = run_server_command(
+        HOLDFAST_SANDBOX="isolated",
+        HOLDFAST_HOME=str(home_outside_tmp),
+        HOLDFAST_SANDBOX_WRITABLE="",  # else a folder in /tmp
+    )
     client = Letta(base_url=server.address, api_key="none")
 
     tool = client.tools.create(source_code=LOOK)

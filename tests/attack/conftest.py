@@ -4,18 +4,9 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
-from tests.support.sandbox_host import LEVELS, ORDINARY_USER, SandboxHost
-
-
-class Attacked(NamedTuple):
-    """A host, and the level at which the tool runs that attacks it."""
-
-    host: SandboxHost
-    level: str
-
+from tests.support.sandbox_host import LEVELS, ORDINARY_USER, Attacked, SandboxHost
 
 USERS = ("root", "ordinary user")
 

@@ -13,8 +13,7 @@ import pytest
 from holdfast.adapters.sandbox import landlock
 
 if TYPE_CHECKING:
-    from tests.attack.conftest import Attacked
-    from tests.support.sandbox_host import SandboxHost
+    from tests.support.sandbox_host import Attacked, SandboxHost
 
 pytestmark = [
     pytest.mark.slow,
@@ -98,7 +97,8 @@ def test_nothing_of_the_machine_can_be_written(attacked: "Attacked") -> None:
         + """
 def tool(files: list, folders: list):
     opened = {path: tried(lambda: os.open(path, os.O_WRONLY | os.O_APPEND)) for path in files}
-    made = {path: tried(lambda: open(path + "/holdfast-test", "x")) for path in folders}
+    def make(path): open(path, "x").close(), os.unlink(path)
+    made = {path: tried(lambda: make(path + "/holdfast-test")) for path in folders}
     return opened | made
 """
     )

@@ -13,7 +13,7 @@ from holdfast.adapters.sandbox import syscall_filter
 from holdfast.adapters.sandbox.syscall_filter import syscall_number
 
 if TYPE_CHECKING:
-    from tests.attack.conftest import Attacked
+    from tests.support.sandbox_host import Attacked
 
 pytestmark = pytest.mark.slow
 

@@ -4,6 +4,7 @@ import asyncio
 import fcntl
 import logging
 import os
+import stat
 import sys
 import tempfile
 import time
@@ -22,6 +23,7 @@ from holdfast.adapters.sandbox.environments import Environments, _environment_ke
 from holdfast.adapters.sandbox.fork_server_pool import ForkServerPool
 from holdfast.adapters.sandbox.isolation import Isolation, isolation_problem
 from holdfast.adapters.sandbox.subprocess import SubprocessSandbox
+from holdfast.adapters.sandbox.tool_user import ToolUser
 from holdfast.adapters.toolbox.router import ToolRouter
 from holdfast.core.messages import Outcome, Text, ToolCall
 from holdfast.core.turn import PlannedCall
@@ -141,6 +143,32 @@ async def test_a_later_server_uses_what_is_there(
     finally:
         await sandbox.close()
     assert caplog.messages == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="The tests do not run as root.")
+async def test_another_user_reaches_its_packages_in_the_closed_home_and_nothing_else(
+    folder: Path,
+) -> None:
+    await environments(folder).prepare(GREETING)
+    (folder.parent / "secret.key").write_text("key")
+    user = ToolUser.find("nobody")
+    assert stat.S_IMODE(folder.parent.stat().st_mode) == 0o700
+    if (problem := user.switch_problem([str(folder / _environment_key(GREETING))])) is not None:
+        pytest.skip(problem)
+    source = """
+import os, sys, greeting
+def tool(home: str): return [os.getuid(), greeting.greet("Ada"), os.listdir(home), len(os.listdir(home + "/environments"))]
+"""
+    sandbox = SubprocessSandbox(environments=environments(folder), user=user)
+    try:
+        asked = replace(call(), source=source, arguments={"home": str(folder.parent)})
+        result = await sandbox.run(asked)
+    finally:
+        await sandbox.close()
+    assert (result.error, result.value) == (
+        None,
+        [user.uid, "Hello, Ada!", ["environments"], 1],
+    )
 
 
 @pytest.mark.parametrize("level", ["plain", "isolated"])

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from tests.support.waiting import WAIT_SECONDS
 
@@ -107,6 +107,13 @@ class SandboxHost:
                 self._process.kill()
                 self._process.wait()
             self._process.stdout.close()
+
+
+class Attacked(NamedTuple):
+    """A host, and the level at which the tool runs that attacks it."""
+
+    host: SandboxHost
+    level: str
 
 
 def _become_ordinary(user: ToolUser, folder: Path) -> str | None:

@@ -119,4 +119,5 @@ def test_a_program_cannot_reach_the_home_of_the_server(
     status, text = result_of(client, provider, coder, "run_code", code=code, language="python")
 
     assert status == "error"
-    assert "PermissionError" in text
+    # Where the server runs as root, its tools do not even see it.
+    assert "PermissionError" in text or "FileNotFoundError" in text
