@@ -23,6 +23,7 @@ from typing import Any, Final
 
 from holdfast.adapters.sandbox import child, confinement, group_usage, landlock
 from holdfast.adapters.sandbox.folder_removal import remove_folder
+from holdfast.adapters.sandbox.fork_server_watch import Watch, fork_watched
 
 FDS_PER_CALL: Final = 4
 CHECK_SECONDS: Final = 0.05
@@ -66,6 +67,7 @@ class ForkServer:
     threads: int
     open_files: int
     file_bytes: int
+    watch: Watch | None = None
 
     _calls: dict[int, _Call] = field(default_factory=dict)
     _filter: bytes | None = None
@@ -75,12 +77,15 @@ class ForkServer:
     def serve(self) -> None:
         """Fork for each request until the server closes its end, also by a crash; then kill the forks and clean up."""
         woken = self._set_up()
+        lifelines = [] if self.watch is None else [self.watch.lifeline]
         while True:
             reports = {call.report_fd: call for call in self._calls.values() if not call.is_ending}
-            watched = [self.control.fileno(), woken, *reports]
+            watched = [self.control.fileno(), woken, *lifelines, *reports]
             ready, _, _ = select.select(watched, [], [], self._select_timeout())
             if woken in ready:
                 os.read(woken, 4096)
+            if not set(lifelines).isdisjoint(ready):
+                break
             for report in reports.keys() & set(ready):
                 self._kill_call(reports[report])  # the server wants it killed, or has died
             if self.control.fileno() in ready:
@@ -97,7 +102,7 @@ class ForkServer:
         confinement.hide_memory()
         if self.root is not None:  # else the forks do it after they have made their namespaces
             confinement.drop_privileges()
-        self._filter = confinement.build_group_filter(_protected_pids())
+        self._filter = confinement.build_group_filter(_protected_pids(self.watch))
         woken, waker = os.pipe()
         for fd in (woken, waker):
             os.set_blocking(fd, False)
@@ -224,11 +229,13 @@ class ForkServer:
             remove_folder(self.root)
 
 
-def _protected_pids() -> list[int]:
-    """Pids that a tool may not signal: all at once, this process, the server. In a pid namespace there are none."""
-    server = os.getppid()
+def _protected_pids(watch: Watch | None) -> list[int]:
+    """Pids that a tool may not signal: all at once, this process, the one that watches it, the server. In a pid
+    namespace there are no others."""
+    parent = os.getppid()
+    server = parent if watch is None else watch.server_pid
     groups = [os.getpgrp(), os.getpgid(server) if server else 0]
-    return [pid for pid in (-1, os.getpid(), server, *(-group for group in groups)) if pid]
+    return [pid for pid in (-1, os.getpid(), parent, server, *(-group for group in groups)) if pid]
 
 
 def _fork_and_run(work: Callable[[], None], fork: Callable[[], int] = os.fork) -> int:
@@ -284,4 +291,6 @@ def main() -> None:
     control = socket.socket(fileno=options.pop("control"))
     environment_options = options.pop("environment")
     environment = None if environment_options is None else child.Environment(**environment_options)
-    ForkServer(control=control, environment=environment, **options).serve()
+    root = options["root"]
+    watch = None if root is None else fork_watched(root, [control.fileno()])
+    ForkServer(control=control, environment=environment, watch=watch, **options).serve()

@@ -50,6 +50,7 @@ class ForkServerProcess:
     """A fork server. When its control socket closes, it kills its forks, removes its folder and exits."""
 
     process: subprocess.Popen[bytes]
+    """Its parent: the process that watches it, or bubblewrap."""
     control: socket.socket
     root: str | None
     """Its folder on this machine; None: its folders are in its own namespaces."""
@@ -59,7 +60,15 @@ class ForkServerProcess:
 
     @property
     def is_alive(self) -> bool:
-        return self.process.poll() is None
+        return self.process.poll() is None and not self._has_closed_control()
+
+    def _has_closed_control(self) -> bool:
+        try:
+            return not self.control.recv(1, socket.MSG_PEEK)  # it never sends anything
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
 
     def kill_orphans(self, pid: int) -> None:
         """Kill a call's process group after the fork server has died. Isolated calls have died with it."""
@@ -72,11 +81,13 @@ class ForkServerProcess:
 
     def stop(self) -> None:
         self.control.close()
-        try:
-            self.process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        for force in (self.process.terminate, self.process.kill):
+            try:
+                self.process.wait(_STOP_SECONDS)
+                break
+            except subprocess.TimeoutExpired:
+                force()
+        self.process.wait()
         if self.root is not None:
             remove_folder(self.root)  # if the process could not do it itself
 
@@ -98,7 +109,7 @@ class ForkServerPool:
         """The fork server for this environment (None: the server's own). One that died is replaced."""
         server = self._servers.pop(environment, None)
         if server is not None and not server.is_alive:
-            server.stop()
+            self._stop_in_background(server)
             server = None
         if server is None:
             self._make_room(environment)
