@@ -124,6 +124,7 @@ class Settings(SettingFields):
             processes=self.tool_processes,
             open_files=self.tool_open_files,
             file_bytes=self.tool_file_bytes,
+            folder_bytes=self.tool_folder_bytes,
             output_bytes=self.tool_output_bytes,
         )
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from holdfast.adapters.sandbox.environments import Environments, finish_despite_cancel
+from holdfast.adapters.sandbox.fork_server import REPORT_END
 from holdfast.adapters.sandbox.fork_server_pool import (
     ForkServerPool,
     ForkServerProcess,
@@ -280,6 +281,10 @@ def _describe_exit(exit_: _Exit | None, limits: SandboxLimits) -> str:
         return f"The tool started more than {limits.processes} processes and was killed."
     if exit_.killed_for == "threads":
         return f"The tool started more than {limits.threads} threads and was killed."
+    if exit_.killed_for == "folder_bytes":
+        return f"The tool's files took more than {limits.folder_bytes} bytes and it was killed."
+    if exit_.killed_for == "folder_files":
+        return f"The tool made more than {limits.folder_files} files and was killed."
     if exit_.exit_code < 0:
         reason = signal.strsignal(-exit_.exit_code)
         return f"The tool's process was killed by signal {-exit_.exit_code} ({reason})."
@@ -295,6 +300,8 @@ async def _clean_up(child: _Child, processes: ToolProcesses) -> None:
     if _result_if_done(child.exit_task) is None:
         processes.report_lost()
         child.server.kill_orphans(child.pid)
+    else:
+        await _wait_for_removal(child.report)
     child.resources.close()
 
 
@@ -303,11 +310,21 @@ async def _read_exit(report: socket.socket) -> _Exit | None:
     loop = asyncio.get_running_loop()
     data = b""
     try:
-        while chunk := await loop.sock_recv(report, _MAX_REPORT_BYTES):
+        while not data.endswith(REPORT_END):
+            chunk = await loop.sock_recv(report, _MAX_REPORT_BYTES)
+            if not chunk:
+                return None
             data += chunk
     except OSError:
         return None
-    return _Exit(**json.loads(data)) if data else None
+    return _Exit(**json.loads(data))
+
+
+async def _wait_for_removal(report: socket.socket) -> None:
+    """Wait until the call's folder is removed; not for long, because a tool may have made many files."""
+    with contextlib.suppress(OSError, TimeoutError):
+        async with asyncio.timeout(_REAP_SECONDS):
+            await asyncio.get_running_loop().sock_recv(report, _MAX_REPORT_BYTES)
 
 
 async def _receive_exactly(source: socket.socket, size: int) -> bytes:
