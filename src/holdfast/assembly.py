@@ -26,6 +26,7 @@ from holdfast.adapters.sandbox import confinement
 from holdfast.adapters.sandbox.doctor_checks import check_sandbox, check_tool_requests
 from holdfast.adapters.sandbox.environments import Environments
 from holdfast.adapters.sandbox.isolation import Isolation, isolation_problem
+from holdfast.adapters.sandbox.leftovers import ToolRecord, sweep_leftovers
 from holdfast.adapters.sandbox.subprocess import SubprocessSandbox
 from holdfast.adapters.sandbox.tool_connections import ProcToolConnections
 from holdfast.adapters.store.cipher import FernetCipher, load_home_cipher
@@ -202,6 +203,7 @@ async def _open_sandbox(settings: Settings, stack: AsyncExitStack) -> Subprocess
     isolation = _isolation(settings)
     if isolation is not None and (problem := await asyncio.to_thread(isolation_problem, isolation)):
         raise CannotStart(problem)
+    records = settings.home / "tool-processes"
     sandbox = SubprocessSandbox(
         limits=settings.sandbox_limits,
         isolation=isolation,
@@ -209,8 +211,11 @@ async def _open_sandbox(settings: Settings, stack: AsyncExitStack) -> Subprocess
             settings.home / "environments", install_seconds=settings.tool_install_seconds
         ),
         hidden=settings.private_paths,
+        record=ToolRecord(records),
     )
     stack.push_async_callback(sandbox.close)
+    if await asyncio.to_thread(sweep_leftovers, records):
+        sandbox.processes.report_lost()
     return sandbox
 
 

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from holdfast.adapters.sandbox.folder_removal import remove_folder
 from holdfast.adapters.sandbox.isolation import Isolation, package_folders, source_folder
+from holdfast.adapters.sandbox.leftovers import ToolRecord
 from holdfast.ports.sandbox import SandboxLimits
 
 MAX_WARM_SERVERS: Final = 8
@@ -100,6 +101,8 @@ class ForkServerPool:
     """Paths that are hidden from plain tools; isolated tools do not see them anyway."""
     idle_seconds: float = IDLE_SECONDS
     max_servers: int = MAX_WARM_SERVERS
+    record: ToolRecord | None = None
+    """Where the next start finds the folders, should all processes be killed at once."""
     # Ordered by last use, the oldest first.
     _servers: dict[Path | None, ForkServerProcess] = field(default_factory=dict)
     _stopping: set[asyncio.Task[None]] = field(default_factory=set)
@@ -149,12 +152,23 @@ class ForkServerPool:
             server.idle_timer.cancel()
         if self._servers.get(server.environment) is server:
             del self._servers[server.environment]
-        stopping = asyncio.get_running_loop().create_task(asyncio.to_thread(server.stop))
+        stopping = asyncio.get_running_loop().create_task(self._stop(server))
         self._stopping.add(stopping)
         stopping.add_done_callback(self._stopping.discard)
 
+    async def _stop(self, server: ForkServerProcess) -> None:
+        await asyncio.to_thread(server.stop)
+        if self.record is not None and server.root is not None:
+            self.record.remove_root(server.root)
+
+    def _make_root(self) -> str:
+        root = tempfile.mkdtemp(prefix="holdfast-tools-")
+        if self.record is not None:
+            self.record.add_root(root)
+        return root
+
     def _start(self, environment: Path | None) -> ForkServerProcess:
-        root = tempfile.mkdtemp(prefix="holdfast-tools-") if self.isolation is None else None
+        root = self._make_root() if self.isolation is None else None
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         visible = [] if environment is None else [str(environment)]

@@ -24,6 +24,7 @@ from holdfast.adapters.sandbox.fork_server_pool import (
     inherited_environment,
 )
 from holdfast.adapters.sandbox.isolation import Isolation
+from holdfast.adapters.sandbox.leftovers import ToolRecord
 from holdfast.adapters.sandbox.tool_processes import CallProcesses, ToolProcesses
 from holdfast.errors import BackendError, ToolError
 from holdfast.ports.sandbox import SandboxCall, SandboxLimits, SandboxResult
@@ -55,13 +56,15 @@ class SubprocessSandbox:
         environments: Environments | None = None,
         hidden: tuple[Path, ...] = (),
         max_concurrent: int | None = None,
+        record: ToolRecord | None = None,
     ) -> None:
         """Without ``environments`` no requirements can be installed; without ``isolation`` the level is plain. Tools
-        cannot access the ``hidden`` paths, where the kernel supports that."""
+        cannot access the ``hidden`` paths, where the kernel supports that. ``record`` is for the next start."""
         self._slots = asyncio.Semaphore(max_concurrent or 2 * (os.cpu_count() or 1))
         self._limits = limits or SandboxLimits()
         self._environments = environments
-        self._pool = ForkServerPool(self._limits, isolation, hidden)
+        self._record = None if isolation is not None else record
+        self._pool = ForkServerPool(self._limits, isolation, hidden, record=self._record)
         self.processes = ToolProcesses()
 
     async def run(self, call: SandboxCall) -> SandboxResult:
@@ -76,6 +79,8 @@ class SubprocessSandbox:
         if self._environments is not None:
             await self._environments.close()
         await self._pool.close()
+        if self._record is not None:
+            self._record.close()
 
     async def _environment(self, requirements: tuple[str, ...]) -> Path | None:
         if not requirements:
@@ -89,12 +94,19 @@ class SubprocessSandbox:
         """A process that waits for its request; killed, with all that it started, at the end."""
         with contextlib.ExitStack() as borrowed:
             child = await self._fork(environment, borrowed)
-            with self.processes.track(child.find_processes()):
+            with self.processes.track(child.find_processes()), self._record_call(child):
                 try:
                     yield child
                 finally:
                     child.kill()
                     await finish_despite_cancel(_clean_up(child, self.processes))
+
+    def _record_call(self, child: "_Child") -> contextlib.AbstractContextManager[None]:
+        return (
+            contextlib.nullcontext()
+            if self._record is None
+            else self._record.record_session(child.pid)
+        )
 
     async def _fork(self, environment: Path | None, borrowed: contextlib.ExitStack) -> "_Child":
         for _ in range(2):  # a fork server that died is replaced
