@@ -8,13 +8,17 @@ import sys
 import tempfile
 import textwrap
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil  # type: ignore[import-untyped]  # it brings no types
 import pytest
+from tests.support.server_process import ServerProcess
 from tests.support.tool_gate import ToolGate
 from tests.support.waiting import WAIT_SECONDS, eventually
+from tests.support.wire_server import connect_plainly
 
 from holdfast.adapters.sandbox.isolation import Isolation, isolation_problem
 from holdfast.adapters.sandbox.leftovers import kill_sessions, sweep_leftovers
@@ -272,6 +276,45 @@ def test_the_next_start_removes_what_is_left_if_all_were_killed(hanging_tool: Ha
     assert entries(hanging_tool.temporary) == []
     assert entries(hanging_tool.records) == []
     assert not sweep_leftovers(hanging_tool.records)
+
+
+RUN_HANGING = """
+import os, socket
+def tool(gate: int) -> str:
+    '''Hang.
+
+    Args:
+        gate: Where to say so.
+    '''
+    socket.create_connection(("127.0.0.1", gate)).recv(1)
+    return os.read(os.pipe()[0], 1)
+"""
+
+
+def test_a_server_sweeps_when_it_starts(tmp_path: Path) -> None:
+    server = ServerProcess.start(tmp_path)
+    with ToolGate() as gate, ThreadPoolExecutor(1) as pool:
+        body = {"source_code": RUN_HANGING, "args": {"gate": gate.port}}
+        with connect_plainly(server.address) as http:
+            asking = pool.submit(http.post, "/v1/tools/run", json=body)
+            with gate.wait_for_tool() as tool:
+                _kill_with_fork_server(server)
+                assert isinstance(asking.exception(WAIT_SECONDS), httpx.HTTPError)
+                next_server = ServerProcess.start(tmp_path)
+                next_server.stop()
+                assert tool.recv(1) == b""
+    assert "Removed what the tools of a dead server had left" in next_server.log
+
+
+def _kill_with_fork_server(server: ServerProcess) -> None:
+    """Kill the server, its fork server and the process that watches that, none of which can react."""
+    (watching,) = psutil.Process(server.pid).children()
+    processes = [watching, *watching.children()]
+    for process in processes:
+        process.suspend()
+    server.kill()
+    for process in processes:
+        process.kill()
 
 
 def test_a_process_is_never_killed_for_its_number_alone() -> None:
