@@ -32,6 +32,7 @@ from holdfast.adapters.sandbox.doctor_checks import (
 )
 from holdfast.adapters.sandbox.environments import ENVIRONMENTS, Environments
 from holdfast.adapters.sandbox.isolation import Isolation, isolation_problem
+from holdfast.adapters.sandbox.leftovers import ToolRecord, sweep_leftovers
 from holdfast.adapters.sandbox.plain_level import (
     describe_root_risk,
     find_tool_user,
@@ -242,6 +243,7 @@ async def _open_sandbox(settings: Settings, stack: AsyncExitStack) -> Subprocess
     risk = describe_root_risk(settings.sandbox_user, user, settings.home)
     if isolation is None and risk is not None:
         log.warning("sandbox.plain_as_root", extra={"advice": risk})
+    records = settings.home / "tool-processes"
     sandbox = SubprocessSandbox(
         limits=settings.sandbox_limits,
         isolation=isolation,
@@ -251,8 +253,11 @@ async def _open_sandbox(settings: Settings, stack: AsyncExitStack) -> Subprocess
         hidden=settings.private_paths,
         writable=settings.sandbox_writable,
         user=user,
+        record=ToolRecord(records),
     )
     stack.push_async_callback(sandbox.close)
+    if await asyncio.to_thread(sweep_leftovers, records):
+        sandbox.processes.report_lost()
     return sandbox
 
 

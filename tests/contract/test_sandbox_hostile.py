@@ -71,8 +71,9 @@ def calls_running(sandbox: SubprocessSandbox) -> int:
     """All descendants of the fork server, including zombies. Orphans are reparented to it, so none is missed."""
     (server,) = sandbox._pool._servers.values()
     below = psutil.Process(server.process.pid).children(recursive=True)
-    # With its own pid namespace the fork server is a child of bubblewrap.
-    return len(below) - (1 if server.root is None else 0)
+    return (
+        len(below) - 1
+    )  # the fork server itself is a child of the process that watches it, or of bubblewrap
 
 
 def can_restrict_signals() -> bool:

@@ -167,9 +167,15 @@ def test_limits_of_tools_are_those_that_were_chosen() -> None:
         "HOLDFAST_TOOL_OPEN_FILES": "33",
         "HOLDFAST_TOOL_FILE_BYTES": "4",
         "HOLDFAST_TOOL_OUTPUT_BYTES": "5",
+        "HOLDFAST_TOOL_FOLDER_BYTES": "6",
     }
     assert Settings.read(chosen).sandbox_limits == SandboxLimits(
-        memory_bytes=134217728, processes=2, open_files=33, file_bytes=4, output_bytes=5
+        memory_bytes=134217728,
+        processes=2,
+        open_files=33,
+        file_bytes=4,
+        output_bytes=5,
+        folder_bytes=6,
     )
 
 

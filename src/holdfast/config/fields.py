@@ -218,6 +218,15 @@ class SettingFields:
             accepts="a number of bytes, 0 or more",
         ),
     ] = _TOOL_LIMITS.file_bytes
+    tool_folder_bytes: Annotated[
+        int,
+        SettingSpec(
+            description="How much space the files of a plain tool call may take together.",
+            variables=("HOLDFAST_TOOL_FOLDER_BYTES",),
+            parse=integer_between(0, 2**50),
+            accepts="a number of bytes, 0 or more",
+        ),
+    ] = _TOOL_LIMITS.folder_bytes
     tool_output_bytes: Annotated[
         int,
         SettingSpec(

@@ -137,6 +137,7 @@ class Settings(ConnectionFields):
             processes=self.tool_processes,
             open_files=self.tool_open_files,
             file_bytes=self.tool_file_bytes,
+            folder_bytes=self.tool_folder_bytes,
             output_bytes=self.tool_output_bytes,
         )
 

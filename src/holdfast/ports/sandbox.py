@@ -15,6 +15,10 @@ class SandboxLimits:
     """Threads of all processes of the call together. They use up the process ids of the machine."""
     open_files: int = 256
     file_bytes: int = 256 * 1024**2
+    folder_bytes: int = 1024**3
+    """All files in the folder of the call. An isolated call's folder is in memory and limited by ``file_bytes``."""
+    folder_files: int = 100_000
+    """Files and folders in the folder of the call."""
     output_bytes: int = 64 * 1024**2
 
 

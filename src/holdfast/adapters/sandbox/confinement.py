@@ -33,6 +33,7 @@ _MS_NOSUID: Final = 2
 _MS_NODEV: Final = 4
 _MS_NOEXEC: Final = 8
 _SHARED_MEMORY_BYTES: Final = 64 * 1024**2
+_PROBE_FILES: Final = 100
 _CAPABILITIES_VERSION: Final = 0x20080522
 _LAST_CAPABILITY: Final = 63
 
@@ -92,14 +93,15 @@ def fork_in_namespaces(*, own_network: bool) -> int:
     return pid
 
 
-def enter_namespaces(tmp_bytes: int, *, own_network: bool) -> None:
+def enter_namespaces(tmp_bytes: int, *, own_network: bool, max_files: int = _PROBE_FILES) -> None:
     """Mount a new /tmp and /dev/shm, drop the privileges, and return in process 2 of the namespace.
 
     Process 1 waits for it and exits with its code (see `decode_exit_code`); the kernel then kills all others.
     """
     _mount(b"proc", b"/proc", _MS_RDONLY | _MS_NOEXEC)
-    _mount(b"tmpfs", b"/tmp", 0, b"mode=0700,size=%d" % tmp_bytes)
-    _mount(b"tmpfs", b"/dev/shm", 0, b"mode=0700,size=%d" % _SHARED_MEMORY_BYTES)
+    options = b"mode=0700,size=%d,nr_inodes=%d"
+    _mount(b"tmpfs", b"/tmp", 0, options % (tmp_bytes, max_files))
+    _mount(b"tmpfs", b"/dev/shm", 0, options % (_SHARED_MEMORY_BYTES, max_files))
     if own_network:
         _enable_loopback()
     drop_privileges()

@@ -55,10 +55,9 @@ def _empty_folder(top: int, name: str, numbers: "count[int]") -> None:
         while has_progress:
             has_progress = False
             for inner, is_folder in _read_batch(folder):
-                if is_folder:
-                    has_progress |= _move_up(folder, inner, top, numbers)
-                else:
-                    has_progress |= _remove_entry(folder, inner, is_folder=False)
+                has_progress |= _remove_entry(folder, inner, is_folder=is_folder) or (
+                    is_folder and _move_up(folder, inner, top, numbers)
+                )
     finally:
         os.close(folder)
 

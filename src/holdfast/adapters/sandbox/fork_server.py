@@ -23,9 +23,12 @@ from typing import Any, Final
 
 from holdfast.adapters.sandbox import child, confinement, group_usage, landlock, syscall_filter
 from holdfast.adapters.sandbox.folder_removal import remove_folder
+from holdfast.adapters.sandbox.folder_usage import FIRST_CHECK_SECONDS, FolderCheck, FolderUsage
+from holdfast.adapters.sandbox.fork_server_watch import Watch, fork_watched
 from holdfast.adapters.sandbox.tool_user import ToolUser
 
 FDS_PER_CALL: Final = 4
+REPORT_END: Final = b"\n"
 CHECK_SECONDS: Final = 0.05
 """Time between two checks of what the calls use; shorter calls are never checked."""
 
@@ -49,6 +52,7 @@ class _Call:
     is_ending: bool = False
     exit_code: int | None = None
     remover_pid: int | None = None
+    folder_check: FolderCheck | None = None
 
 
 @dataclass(slots=True)
@@ -73,6 +77,9 @@ class ForkServer:
     threads: int
     open_files: int
     file_bytes: int
+    folder_bytes: int
+    folder_files: int
+    watch: Watch | None = None
 
     _calls: dict[int, _Call] = field(default_factory=dict)
     _filters: syscall_filter.Filters | None = None
@@ -82,12 +89,15 @@ class ForkServer:
     def serve(self) -> None:
         """Fork for each request until the server closes its end, also by a crash; then kill the forks and clean up."""
         woken = self._set_up()
+        lifelines = [] if self.watch is None else [self.watch.lifeline]
         while True:
             reports = {call.report_fd: call for call in self._calls.values() if not call.is_ending}
-            watched = [self.control.fileno(), woken, *reports]
+            watched = [self.control.fileno(), woken, *lifelines, *reports]
             ready, _, _ = select.select(watched, [], [], self._select_timeout())
             if woken in ready:
                 os.read(woken, 4096)
+            if not set(lifelines).isdisjoint(ready):
+                break
             for report in reports.keys() & set(ready):
                 self._kill_call(reports[report])  # the server wants it killed, or has died
             if self.control.fileno() in ready:
@@ -123,7 +133,7 @@ class ForkServer:
             if not has_own_user:
                 confinement.drop_privileges()
         guard = syscall_filter.Guard(
-            protected=tuple(_protected_pids()),
+            protected=tuple(_protected_pids(self.watch)),
             files=self.root is not None and not has_own_user,
             landlock_abi=landlock.abi_version(),
         )
@@ -154,10 +164,17 @@ class ForkServer:
                 Path(folder).rmdir()
             os.close(report)
         else:
-            self._calls[pid] = _Call(pid, report, folder, time.monotonic())
+            self._calls[pid] = self._make_call(pid, report, folder)
             _report(report, struct.pack("!q", pid))
         for fd in (channel, stdout, stderr):
             os.close(fd)
+
+    def _make_call(self, pid: int, report: int, folder: str | None) -> _Call:
+        call = _Call(pid, report, folder, time.monotonic())
+        if folder is not None:
+            limits = FolderUsage(self.folder_files, self.folder_bytes)
+            call.folder_check = FolderCheck(folder, limits, call.started_at + FIRST_CHECK_SECONDS)
+        return call
 
     def _fork_in_namespaces(self) -> int:
         return confinement.fork_in_namespaces(own_network=self.own_network)
@@ -168,7 +185,9 @@ class ForkServer:
             os.dup2(source, place, inheritable=place != _CHANNEL_FD)
         os.closerange(_FIRST_FREE_FD, _MAX_FDS)
         if folder is None:
-            confinement.enter_namespaces(self.file_bytes, own_network=self.own_network)
+            confinement.enter_namespaces(
+                self.file_bytes, own_network=self.own_network, max_files=self.folder_files
+            )
         confinement.set_limits(
             data_bytes=self.memory_bytes, open_files=self.open_files, file_bytes=self.file_bytes
         )
@@ -184,7 +203,7 @@ class ForkServer:
         child.answer_call(channel_socket, folder or "/tmp", self.environment)  # noqa: S108 - the fork's own mount
 
     def _enforce_limits(self) -> None:
-        """Kill the calls whose processes together are too many, or use too much memory."""
+        """Kill the calls whose processes together are too many or use too much memory, or whose folder is too large."""
         now = time.monotonic()
         if now < self._checked_at + CHECK_SECONDS:
             return
@@ -205,6 +224,10 @@ class ForkServer:
         for pid, use in group_usage.measure_groups(live, limits=limits).items():
             if (excess := use.exceeded_limit(limits)) is not None:
                 self._kill_call(self._calls[pid], excess)
+        for call in (self._calls[pid] for pid in live):
+            check = call.folder_check
+            if check is not None and (excess := check.run(now, _fork_and_measure)) is not None:
+                self._kill_call(call, excess)
 
     def _kill_call(self, call: _Call, killed_for: str | None = None) -> None:
         if not call.is_ending:
@@ -231,6 +254,11 @@ class ForkServer:
                 for call in self._calls.values():
                     if call.remover_pid == pid:
                         call.remover_pid = 0
+                    check = call.folder_check
+                    if check is not None and check.pid == pid:
+                        excess = check.end(os.waitstatus_to_exitcode(status))
+                        if excess is not None:
+                            self._kill_call(call, excess)
         for call in [call for call in self._calls.values() if call.exit_code is not None]:
             self._finish_call(call)
 
@@ -238,12 +266,12 @@ class ForkServer:
         if call.remover_pid is None:
             if _kill_group(call.pid):
                 return  # some are still dying; the next SIGCHLD wakes us
+            end = {"exit_code": call.exit_code, "killed_for": call.killed_for}
+            _report(call.report_fd, json.dumps(end).encode() + REPORT_END)
             call.remover_pid = _remove_folder(call.folder)
         if call.remover_pid == 0:
             del self._calls[call.pid]
-            end = {"exit_code": call.exit_code, "killed_for": call.killed_for}
-            _report(call.report_fd, json.dumps(end).encode())
-            os.close(call.report_fd)
+            os.close(call.report_fd)  # tells the server that the folder is removed
 
     def _shut_down(self) -> None:
         for call in self._calls.values():
@@ -252,11 +280,13 @@ class ForkServer:
             remove_folder(self.root)
 
 
-def _protected_pids() -> list[int]:
-    """Pids that a tool may not signal: all at once, this process, the server. In a pid namespace there are none."""
-    server = os.getppid()
+def _protected_pids(watch: Watch | None) -> list[int]:
+    """Pids that a tool may not signal: all at once, this process, the one that watches it, the server. In a pid
+    namespace there are no others."""
+    parent = os.getppid()
+    server = parent if watch is None else watch.server_pid
     groups = [os.getpgrp(), os.getpgid(server) if server else 0]
-    return [pid for pid in (-1, os.getpid(), server, *(-group for group in groups)) if pid]
+    return [pid for pid in (-1, os.getpid(), parent, server, *(-group for group in groups)) if pid]
 
 
 def _fork_and_run(work: Callable[[], None], fork: Callable[[], int] = os.fork) -> int:
@@ -283,6 +313,14 @@ def _remove_folder(folder: str | None) -> int:
         with contextlib.suppress(OSError):
             return _fork_and_run(lambda: _remove_in_child(folder))
     return 0
+
+
+def _fork_and_measure(work: Callable[[], None]) -> int:
+    def measure() -> None:
+        os.closerange(_CHANNEL_FD, _MAX_FDS)
+        work()
+
+    return _fork_and_run(measure)
 
 
 def _remove_in_child(folder: str) -> None:
@@ -314,4 +352,6 @@ def main() -> None:
     environment = None if environment_options is None else child.Environment(**environment_options)
     user = options.pop("user")
     options["user"] = None if user is None else ToolUser(*user)
-    ForkServer(control=control, environment=environment, **options).serve()
+    root = options["root"]
+    watch = None if root is None else fork_watched(root, [control.fileno()])
+    ForkServer(control=control, environment=environment, watch=watch, **options).serve()

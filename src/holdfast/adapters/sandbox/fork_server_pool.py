@@ -25,6 +25,7 @@ from holdfast.adapters.sandbox.isolation import (
     package_folders,
     source_folder,
 )
+from holdfast.adapters.sandbox.leftovers import ToolRecord
 from holdfast.adapters.sandbox.tool_user import ToolUser
 from holdfast.ports.sandbox import SandboxLimits
 
@@ -56,6 +57,7 @@ class ForkServerProcess:
     """A fork server. When its control socket closes, it kills its forks, removes its folder and exits."""
 
     process: subprocess.Popen[bytes]
+    """Its parent: the process that watches it, or bubblewrap."""
     control: socket.socket
     root: str | None
     """Its folder on this machine; None: its folders are in its own namespaces."""
@@ -65,7 +67,15 @@ class ForkServerProcess:
 
     @property
     def is_alive(self) -> bool:
-        return self.process.poll() is None
+        return self.process.poll() is None and not self._has_closed_control()
+
+    def _has_closed_control(self) -> bool:
+        try:
+            return not self.control.recv(1, socket.MSG_PEEK)  # it never sends anything
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
 
     def kill_orphans(self, pid: int) -> None:
         """Kill a call's process group after the fork server has died. Isolated calls have died with it."""
@@ -78,11 +88,13 @@ class ForkServerProcess:
 
     def stop(self) -> None:
         self.control.close()
-        try:
-            self.process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        for force in (self.process.terminate, self.process.kill):
+            try:
+                self.process.wait(_STOP_SECONDS)
+                break
+            except subprocess.TimeoutExpired:
+                force()
+        self.process.wait()
         if self.root is not None:
             remove_folder(self.root)  # if the process could not do it itself
 
@@ -99,6 +111,8 @@ class ForkServerPool:
     """Who plain tools run as, if that is possible; None: who the server runs as."""
     idle_seconds: float = IDLE_SECONDS
     max_servers: int = MAX_WARM_SERVERS
+    record: ToolRecord | None = None
+    """Where the next start finds the folders, should all processes be killed at once."""
     # Ordered by last use, the oldest first.
     _servers: dict[Path | None, ForkServerProcess] = field(default_factory=dict)
     _stopping: set[asyncio.Task[None]] = field(default_factory=set)
@@ -108,7 +122,7 @@ class ForkServerPool:
         """The fork server for this environment (None: the server's own). One that died is replaced."""
         server = self._servers.pop(environment, None)
         if server is not None and not server.is_alive:
-            server.stop()
+            self._stop_in_background(server)
             server = None
         if server is None:
             self._make_room(environment)
@@ -148,12 +162,23 @@ class ForkServerPool:
             server.idle_timer.cancel()
         if self._servers.get(server.environment) is server:
             del self._servers[server.environment]
-        stopping = asyncio.get_running_loop().create_task(asyncio.to_thread(server.stop))
+        stopping = asyncio.get_running_loop().create_task(self._stop(server))
         self._stopping.add(stopping)
         stopping.add_done_callback(self._stopping.discard)
 
+    async def _stop(self, server: ForkServerProcess) -> None:
+        await asyncio.to_thread(server.stop)
+        if self.record is not None and server.root is not None:
+            self.record.remove_root(server.root)
+
+    def _make_root(self) -> str:
+        root = tempfile.mkdtemp(prefix="holdfast-tools-")
+        if self.record is not None:
+            self.record.add_root(root)
+        return root
+
     def _start(self, environment: Path | None) -> ForkServerProcess:
-        root = tempfile.mkdtemp(prefix="holdfast-tools-") if self.isolation is None else None
+        root = self._make_root() if self.isolation is None else None
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         visible = [] if environment is None else [str(environment)]

@@ -17,12 +17,14 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from holdfast.adapters.sandbox.environments import Environments, finish_despite_cancel
+from holdfast.adapters.sandbox.fork_server import REPORT_END
 from holdfast.adapters.sandbox.fork_server_pool import (
     ForkServerPool,
     ForkServerProcess,
     inherited_environment,
 )
 from holdfast.adapters.sandbox.isolation import Isolation
+from holdfast.adapters.sandbox.leftovers import ToolRecord
 from holdfast.adapters.sandbox.tool_processes import CallProcesses, ToolProcesses
 from holdfast.adapters.sandbox.tool_user import ToolUser
 from holdfast.errors import BackendError, ToolError
@@ -57,14 +59,19 @@ class SubprocessSandbox:
         writable: tuple[Path, ...] = (),
         user: ToolUser | None = None,
         max_concurrent: int | None = None,
+        record: ToolRecord | None = None,
     ) -> None:
         """Without ``environments`` no requirements can be installed; without ``isolation`` the level is plain. Tools
         cannot access the ``hidden`` paths and write only to ``writable`` ones, where the kernel supports that. Plain
-        tools run as ``user`` if this server may change to it and that user can reach what they need."""
+        tools run as ``user`` if this server may change to it and that user can reach what they need. ``record`` is for
+        the next start."""
         self._slots = asyncio.Semaphore(max_concurrent or 2 * (os.cpu_count() or 1))
         self._limits = limits or SandboxLimits()
         self._environments = environments
-        self._pool = ForkServerPool(self._limits, isolation, hidden, writable, user)
+        self._record = None if isolation is not None else record
+        self._pool = ForkServerPool(
+            self._limits, isolation, hidden, writable, user, record=self._record
+        )
         self.processes = ToolProcesses()
         self.tool_uids = frozenset({user.uid} if user is not None and isolation is None else ())
         """Users that only tools have; without any, tools have the server's own."""
@@ -81,6 +88,8 @@ class SubprocessSandbox:
         if self._environments is not None:
             await self._environments.close()
         await self._pool.close()
+        if self._record is not None:
+            self._record.close()
 
     async def _environment(self, requirements: tuple[str, ...]) -> Path | None:
         if not requirements:
@@ -94,12 +103,19 @@ class SubprocessSandbox:
         """A process that waits for its request; killed, with all that it started, at the end."""
         with contextlib.ExitStack() as borrowed:
             child = await self._fork(environment, borrowed)
-            with self.processes.track(child.find_processes()):
+            with self.processes.track(child.find_processes()), self._record_call(child):
                 try:
                     yield child
                 finally:
                     child.kill()
                     await finish_despite_cancel(_clean_up(child, self.processes))
+
+    def _record_call(self, child: "_Child") -> contextlib.AbstractContextManager[None]:
+        return (
+            contextlib.nullcontext()
+            if self._record is None
+            else self._record.record_session(child.pid)
+        )
 
     async def _fork(self, environment: Path | None, borrowed: contextlib.ExitStack) -> "_Child":
         for _ in range(2):  # a fork server that died is replaced
@@ -286,6 +302,10 @@ def _describe_exit(exit_: _Exit | None, limits: SandboxLimits) -> str:
         return f"The tool started more than {limits.processes} processes and was killed."
     if exit_.killed_for == "threads":
         return f"The tool started more than {limits.threads} threads and was killed."
+    if exit_.killed_for == "folder_bytes":
+        return f"The tool's files took more than {limits.folder_bytes} bytes and it was killed."
+    if exit_.killed_for == "folder_files":
+        return f"The tool made more than {limits.folder_files} files and was killed."
     if exit_.exit_code < 0:
         reason = signal.strsignal(-exit_.exit_code)
         return f"The tool's process was killed by signal {-exit_.exit_code} ({reason})."
@@ -301,6 +321,8 @@ async def _clean_up(child: _Child, processes: ToolProcesses) -> None:
     if _result_if_done(child.exit_task) is None:
         processes.report_lost()
         child.server.kill_orphans(child.pid)
+    else:
+        await _wait_for_removal(child.report)
     child.resources.close()
 
 
@@ -309,11 +331,21 @@ async def _read_exit(report: socket.socket) -> _Exit | None:
     loop = asyncio.get_running_loop()
     data = b""
     try:
-        while chunk := await loop.sock_recv(report, _MAX_REPORT_BYTES):
+        while not data.endswith(REPORT_END):
+            chunk = await loop.sock_recv(report, _MAX_REPORT_BYTES)
+            if not chunk:
+                return None
             data += chunk
     except OSError:
         return None
-    return _Exit(**json.loads(data)) if data else None
+    return _Exit(**json.loads(data))
+
+
+async def _wait_for_removal(report: socket.socket) -> None:
+    """Wait until the call's folder is removed; not for long, because a tool may have made many files."""
+    with contextlib.suppress(OSError, TimeoutError):
+        async with asyncio.timeout(_REAP_SECONDS):
+            await asyncio.get_running_loop().sock_recv(report, _MAX_REPORT_BYTES)
 
 
 async def _receive_exactly(source: socket.socket, size: int) -> bytes:

@@ -50,14 +50,17 @@ class ToolProcesses:
         return bool(self._live) or was_lost
 
     def report_lost(self) -> None:
-        """The processes of a call were killed, but nobody has seen them end."""
+        """Processes of tools were killed, but nobody has seen them end."""
         self._lost_at = time.monotonic()
 
     def may_have_lived(self, moment: float) -> bool:
         """Whether a tool's process may have lived shortly before that moment (monotonic seconds)."""
         if self._live:
             return True
-        return bool(self._ended) and moment <= self._ended[-1][0] + REMEMBERED_SECONDS
+        ends = [self._ended[-1][0]] if self._ended else []
+        if self._lost_at is not None:
+            ends.append(self._lost_at)
+        return bool(ends) and moment <= max(ends) + REMEMBERED_SECONDS
 
     def list_recent(self) -> list[CallProcesses]:
         """The calls that run, and those that have ended lately."""
