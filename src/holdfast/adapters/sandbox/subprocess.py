@@ -73,8 +73,8 @@ class SubprocessSandbox:
             self._limits, isolation, hidden, writable, user, record=self._record
         )
         self.processes = ToolProcesses()
-        self.tool_uids = frozenset({user.uid} if user is not None and isolation is None else ())
-        """Users that only tools have; without any, tools have the server's own."""
+        self.tool_uids = frozenset({os.geteuid(), *(() if user is None else (user.uid,))})
+        """Users that tools may run as."""
 
     async def run(self, call: SandboxCall) -> SandboxResult:
         try:

@@ -30,10 +30,10 @@ _REMEMBERED_CALLERS: Final = 32
 
 
 class ProcToolConnections:
-    def __init__(self, processes: ToolProcesses, tool_uids: frozenset[int] | None = None) -> None:
-        """``tool_uids`` are the users that tools run as; None: the server's own."""
+    def __init__(self, processes: ToolProcesses, tool_uids: frozenset[int]) -> None:
+        """``tool_uids`` are the users that tools may run as."""
         self._processes = processes
-        self._tool_uids = frozenset({os.geteuid()}) if tool_uids is None else tool_uids
+        self._tool_uids = tool_uids
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="tool-connections")
         self._callers: deque[int] = deque(maxlen=_REMEMBERED_CALLERS)
         self._searched: dict[int, asyncio.Future[bool]] = {}
