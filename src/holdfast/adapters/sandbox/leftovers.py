@@ -26,7 +26,7 @@ _SUFFIX: Final = ".json"
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _KILL_SECONDS: Final = 5.0
 
-_logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 def _read_boot_id() -> str | None:
@@ -87,12 +87,11 @@ class ToolRecord:
             "roots": self._roots,
             "sessions": [*self._sessions.items()],
         }
-        data = json.dumps(content).encode() + b"\n"
+        # Only the first line counts: what an earlier, longer one has left behind it needs no removal.
         with contextlib.suppress(OSError):
             if self._fd is None:
                 self._fd = self._open()
-            os.pwrite(self._fd, data, 0)
-            os.ftruncate(self._fd, len(data))
+            os.pwrite(self._fd, json.dumps(content).encode() + b"\n", 0)
 
     def _open(self) -> int:
         """A new file gets its name when it is locked, so that nobody takes it for that of a dead server."""
@@ -134,11 +133,8 @@ def _sweep_record(record: dict[str, Any]) -> bool:
     for root in roots:
         remove_folder(root)
     if killed or roots:
-        _logger.warning(
-            "Removed what the tools of a dead server had left: %d processes, %d folders.",
-            len(killed),
-            len(roots),
-        )
+        extra = {"processes": len(killed), "folders": len(roots)}
+        log.warning("tools.leftovers_removed", extra=extra)
     return bool(killed)
 
 
