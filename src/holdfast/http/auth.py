@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.core.addresses import is_loopback
 from holdfast.errors import Unauthorized
-from holdfast.http.connections import find_connection
+from holdfast.http.connection_scope import find_connection
 from holdfast.http.error_status import error_response
 from holdfast.http.json_response import json_response
 from holdfast.http.wire import Wire, Wires

@@ -11,7 +11,7 @@ from types import FrameType
 import uvicorn
 from starlette.types import ASGIApp
 
-from holdfast.http.connections import ConnectionProtocol
+from holdfast.http.connection_scope import ConnectionProtocol
 
 # How long responses may still take to reach their clients when the last run has ended.
 STOP_SECONDS = 5

@@ -2,27 +2,20 @@
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Final
 
 from starlette.types import Scope
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from holdfast.ports.tool_connections import Connection
 
-if TYPE_CHECKING:
-    from uvicorn.protocols.http.h11_impl import H11Protocol as _HttpProtocol
-else:
-    _HttpProtocol = AutoHTTPProtocol
-
-_STATE_KEY = "holdfast.connection"
+_STATE_KEY: Final = "holdfast.connection"
 
 
-class ConnectionProtocol(_HttpProtocol):
+class ConnectionProtocol(HttpToolsProtocol):
     """Uvicorn copies ``app_state`` into the scope of each request, so all requests of a connection share its object."""
 
-    app_state: dict[str, Any]
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn does
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn declares it
         super().connection_made(transport)
         if self.client is not None and self.server is not None and self.server[1] is not None:
             local = (self.server[0], self.server[1])
