@@ -303,7 +303,7 @@ def test_a_server_sweeps_when_it_starts(tmp_path: Path) -> None:
                 next_server = ServerProcess.start(tmp_path)
                 next_server.stop()
                 assert tool.recv(1) == b""
-    assert "sandbox.leftovers_removed" in next_server.log
+    assert "tools.leftovers_removed" in next_server.log
 
 
 def _kill_with_fork_server(server: ServerProcess) -> None:

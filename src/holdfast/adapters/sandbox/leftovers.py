@@ -87,12 +87,11 @@ class ToolRecord:
             "roots": self._roots,
             "sessions": [*self._sessions.items()],
         }
-        data = json.dumps(content).encode() + b"\n"
+        # Only the first line counts: what an earlier, longer one has left behind it needs no removal.
         with contextlib.suppress(OSError):
             if self._fd is None:
                 self._fd = self._open()
-            os.pwrite(self._fd, data, 0)
-            os.ftruncate(self._fd, len(data))
+            os.pwrite(self._fd, json.dumps(content).encode() + b"\n", 0)
 
     def _open(self) -> int:
         """A new file gets its name when it is locked, so that nobody takes it for that of a dead server."""
@@ -134,9 +133,8 @@ def _sweep_record(record: dict[str, Any]) -> bool:
     for root in roots:
         remove_folder(root)
     if killed or roots:
-        log.warning(
-            "sandbox.leftovers_removed", extra={"processes": len(killed), "folders": len(roots)}
-        )
+        extra = {"processes": len(killed), "folders": len(roots)}
+        log.warning("tools.leftovers_removed", extra=extra)
     return bool(killed)
 
 

@@ -344,8 +344,11 @@ async def _read_exit(report: socket.socket) -> _Exit | None:
 async def _wait_for_removal(report: socket.socket) -> None:
     """Wait until the call's folder is removed; not for long, because a tool may have made many files."""
     with contextlib.suppress(OSError, TimeoutError):
-        async with asyncio.timeout(_REAP_SECONDS):
-            await asyncio.get_running_loop().sock_recv(report, _MAX_REPORT_BYTES)
+        try:
+            report.recv(_MAX_REPORT_BYTES)  # most calls leave nothing to remove
+        except BlockingIOError:
+            async with asyncio.timeout(_REAP_SECONDS):
+                await asyncio.get_running_loop().sock_recv(report, _MAX_REPORT_BYTES)
 
 
 async def _receive_exactly(source: socket.socket, size: int) -> bytes:
