@@ -15,7 +15,7 @@ from typing import cast
 from urllib.parse import urlsplit
 
 import httpx
-import psutil
+import psutil  # type: ignore[import-untyped] # it has no types
 import pytest
 from starlette.responses import PlainTextResponse
 from tests.support.server_process import HOLDFAST, ServerProcess
