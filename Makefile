@@ -15,7 +15,7 @@ WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 
-.PHONY: help venv-run venv-dev run test pytest check lint simulate fuzz soak bench bench-runs format clean
+.PHONY: help venv-run venv-dev run test pytest check lint simulate fuzz soak bench bench-runs format constraints audit clean
 
 help: ## show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -61,6 +61,12 @@ bench-runs: venv-dev ## time lists of a million runs, on SQLite and PostgreSQL
 format: venv-dev ## format the code, and fix what the linter can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+constraints: ## write the newest allowed versions to constraints.txt, to be tested and committed
+	@sh scripts/constraints.sh "$(PYTHON)"
+
+audit: ## look for known vulnerabilities of the versions in constraints.txt; needs the network
+	@sh scripts/audit.sh "$(PYTHON)"
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

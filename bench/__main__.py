@@ -25,6 +25,7 @@ from bench.rows import (
     many_streams,
     model_layer,
     one_stream,
+    readers,
     runs,
     start,
     telemetry_cost,
@@ -48,6 +49,7 @@ ROWS: dict[str, Callable[[BenchContext], Awaitable[list[Measurement]]]] = {
     "many-streams": many_streams.measure,
     "cancel": cancel.measure,
     "followers": followers.measure,
+    "readers": readers.measure,
     "watched": telemetry_cost.measure,
     "runs": runs.measure,
 }

@@ -34,6 +34,7 @@ class Counts:
     cancels: int = 30
     tool_cancels: int = 10
     followers: int = 1000
+    readers: int = 5000
     reconnects: int = 100
     runs: int = 1_000_000
     approvals: int = 30
@@ -53,6 +54,7 @@ QUICK = Counts(
     cancels=10,
     tool_cancels=4,
     followers=300,
+    readers=1000,
     reconnects=30,
     runs=100_000,
     approvals=8,
@@ -107,8 +109,9 @@ class BenchContext:
     ) -> AsyncIterator[tuple[processes.RunningProcess, Client]]:
         """A warmed-up server, whose providers are loaded and which has run its first turns, and a client."""
         with self.server(self.new_home(), variables) as running:
+            # Before the client connects: a connection without a request is not waited for long.
+            await running.wait_until_idle()
             async with processes.open_client(running.address) as client:
-                await running.wait_until_idle()
                 agent = await new_agent(client)
                 for _ in range(10):
                     await client.post(turn_path(agent), TURN)

@@ -49,8 +49,8 @@ if ! { is_usable && is_wanted; }; then
 fi
 
 stamp=$venv/.stamp-$target
-if [ ! -e "$stamp" ] || [ pyproject.toml -nt "$stamp" ]; then
+if [ ! -e "$stamp" ] || [ pyproject.toml -nt "$stamp" ] || [ constraints.txt -nt "$stamp" ]; then
     [ "$target" = dev ] && what='.[dev]' || what=.
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable "$what"
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable "$what"
     touch "$venv/.stamp-run" "$stamp"
 fi

@@ -48,7 +48,7 @@ class Project:
         self.folder = folder
         self.venv = folder / ".venv"
         (folder / "scripts").mkdir()
-        for name in ("Makefile", "pyproject.toml", "scripts/venv.sh"):
+        for name in ("Makefile", "constraints.txt", "pyproject.toml", "scripts/venv.sh"):
             shutil.copy(ROOT / name, folder / name)
 
     def add_python(self, name: str, version: str) -> None:
@@ -171,3 +171,17 @@ def test_a_usable_venv_serves_where_the_default_python_is_too_old(project: Proje
 
     assert done.stdout.splitlines()[-1] == "the server runs"
     assert project.environments_made == ["3.12.1"]
+
+
+def test_the_tested_versions_are_installed(project: Project) -> None:
+    project.add_python("python3", "3.12.1")
+    project.make("run")
+    log = (project.folder / "commands.log").read_text(encoding="utf-8")
+    assert "--constraint constraints.txt" in log
+
+    newer = (project.venv / ".stamp-run").stat().st_mtime + 10
+    os.utime(project.folder / "constraints.txt", (newer, newer))
+    project.make("run")
+
+    log = (project.folder / "commands.log").read_text(encoding="utf-8")
+    assert log.count("pip install") == 2

@@ -7,7 +7,6 @@ import re
 import resource
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -15,16 +14,13 @@ from typing import cast
 from urllib.parse import urlsplit
 
 import httpx
-import psutil
+import psutil  # type: ignore[import-untyped] # it has no types
 import pytest
-from starlette.responses import PlainTextResponse
 from tests.support.server_process import HOLDFAST, ServerProcess
 from tests.support.waiting import WAIT_SECONDS, eventually
 
 from holdfast.adapters.models.router import ModelRouter
 from holdfast.assembly import _warm_up
-from holdfast.http.pending_requests import ConnectionLimits, PendingRequests
-from holdfast.http.server import HttpServer, open_listener
 
 pytestmark = pytest.mark.slow
 
@@ -288,38 +284,21 @@ async def test_a_request_to_upgrade_is_answered_and_ends_the_connection(
     assert b"connection: close" in answer
 
 
-async def test_a_listener_that_accepting_closed_is_opened_again(tmp_path: Path) -> None:
-    """As uvloop does it when there is no free file."""
-    ready = asyncio.Event()
-    stopped = asyncio.Event()
-    answers = PlainTextResponse("here")
-
-    async def on_stop() -> None:
-        stopped.set()
-
-    with open_listener("127.0.0.1", 0, 10) as listener:
-        server = HttpServer(
-            answers,
-            pending=PendingRequests(ConnectionLimits(), time.monotonic),
-            backlog=10,
-            on_ready=lambda _: ready.set(),
-            on_stop=on_stop,
-            on_second_signal=lambda: None,
-        )
-        address = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        serving = asyncio.create_task(server.serve([listener]))
-        headers = {"connection": "close"}
-        async with (
-            asyncio.timeout(WAIT_SECONDS),
-            httpx.AsyncClient(headers=headers, verify=False) as client,
-        ):
-            await ready.wait()
-            assert (await client.get(address)).text == "here"
-            server.servers[0].close()
-            assert (await client.get(address)).text == "here"
-            server.should_exit = True
-            await serving
-    assert stopped.is_set()
+async def test_a_server_without_free_files_answers_again_when_there_are_some(
+    tmp_path: Path,
+) -> None:
+    server = ServerProcess.start(tmp_path)
+    try:
+        soft, hard = resource.prlimit(server.pid, resource.RLIMIT_NOFILE)
+        used = psutil.Process(server.pid).num_fds()
+        resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (used, hard))
+        with half_sent(server.address, 50) as connections:
+            # The system has accepted them; the server cannot, and lets them go.
+            await eventually(lambda: count_open(connections) == 0)
+            resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (soft, hard))
+            assert is_healthy(server)
+    finally:
+        assert server.stop() == 0
 
 
 @contextmanager

@@ -92,7 +92,7 @@ async def ask(
 
     async def with_headers(scope: Scope, receive: Receive, send: Send) -> None:
         # As they are: a client would correct some.
-        await app(scope | {"headers": headers}, receive, send)
+        await app({**scope, "headers": headers}, receive, send)
 
     transport = ASGITransport(with_headers, client=(peer, 1))
     async with AsyncClient(transport=transport, base_url="http://localhost") as client:

@@ -72,11 +72,11 @@ class LimitedConnection(HttpToolsProtocol):
             piece = data[:room] if self._is_in_header else data
             data = data[len(piece) :]
             self._has_ended_message = self._has_body_bytes = False
-            self._feed(piece)
+            self._parse(piece)
             if not self._is_refused:
                 self._after_piece(len(piece))
 
-    def _feed(self, piece: bytes) -> None:
+    def _parse(self, piece: bytes) -> None:
         try:
             self.parser.feed_data(piece)
         except httptools.HttpParserUpgrade:

@@ -1,7 +1,6 @@
 """The HTTP server process: uvicorn on a socket that is open before anything else starts, with our way to stop."""
 
 import asyncio
-import logging
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Iterator
@@ -22,8 +21,8 @@ STOP_SECONDS = 5
 
 # Uvicorn's loop ticks ten times a second.
 _SWEEP_TICKS = 10
-log = logging.getLogger(__name__)
-
+# Of those that the system has accepted, how many connections are taken over in one turn of the loop.
+_MOST_ACCEPTS = 32
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -63,38 +62,23 @@ class HttpServer(uvicorn.Server):
             )
         )
         self._pending = pending
-        self._listeners: list[socket.socket] = []
-        self._copies: list[socket.socket] = []
         self._on_ready = on_ready
         self._on_stop = on_stop
         self._on_second_signal = on_second_signal
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        self._listeners = sockets or []
-        await self._listen()
-        for listener in self._listeners:
+        # uvloop accepts one connection of a listener in each turn of its loop. With copies of it a probe need not wait
+        # until thousands of others have been accepted one by one.
+        copies = max(1, min(_MOST_ACCEPTS, self.config.backlog // _MOST_ACCEPTS))
+        listeners = [listener.dup() for listener in sockets or () for _ in range(copies)]
+        await super().startup(listeners)
+        for listener in sockets or ():
             self._on_ready(_listener_url(listener))
-
-    async def _listen(self) -> None:
-        """Listen on copies: uvloop closes a listener for good when accepting fails, as it does without a free file."""
-        self._copies = [listener.dup() for listener in self._listeners]
-        await super().startup(self._copies)
 
     async def on_tick(self, counter: int) -> bool:
         if counter % _SWEEP_TICKS == 0:
             self._pending.sweep()
-            await self._listen_again()
         return await super().on_tick(counter)
-
-    async def _listen_again(self) -> None:
-        if all(copy.fileno() >= 0 for copy in self._copies):
-            return
-        try:
-            await self._listen()
-        except OSError:
-            # Still no free file. The next sweep tries again, and the system keeps the clients waiting until then.
-            return
-        log.warning("listener.reopened")
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         # The listener is still open: a run in progress can be read, and cancelled, until it ends.

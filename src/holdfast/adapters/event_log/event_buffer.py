@@ -2,6 +2,7 @@
 
 import asyncio
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
@@ -16,6 +17,8 @@ FEW_READERS: Final = 10
 # More readers are woken together, with a delay of this much per reader. Waking a reader and sending it a line takes about
 # 16 µs, so readers use at most a sixth of the process, however many there are; a thousand readers see a token 0.1 s late.
 WAKE_DELAY_PER_READER_SECONDS: Final = 0.0001
+# How many are woken in one turn of the event loop: other requests need not wait for thousands of readers.
+WAKE_BATCH: Final = 100
 
 
 class EventBuffer:
@@ -30,8 +33,7 @@ class EventBuffer:
         self.is_closed = False
         self.durable_seq = floor
         self._events: list[Event] = []
-        self._waiting = 0
-        self._changed = asyncio.Event()
+        self._waiting: dict[asyncio.Future[None], None] = {}
         self._wake_timer: asyncio.TimerHandle | None = None
 
     @property
@@ -44,7 +46,7 @@ class EventBuffer:
 
     @property
     def has_waiting_readers(self) -> bool:
-        return self._waiting > 0
+        return bool(self._waiting)
 
     def add(self, events: Sequence[Event]) -> None:
         self._events += events
@@ -69,11 +71,12 @@ class EventBuffer:
 
     async def wait_for_events(self) -> None:
         """Wait until there may be more to read."""
-        self._waiting += 1
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting[woken] = None
         try:
-            await self._changed.wait()
+            await woken
         finally:
-            self._waiting -= 1
+            self._waiting.pop(woken, None)
 
     def _trim(self) -> None:
         if len(self._events) < 2 * KEPT_EVENTS:
@@ -85,18 +88,27 @@ class EventBuffer:
             del self._events[:end]
 
     def _notify(self) -> None:
-        if self._waiting <= FEW_READERS:
+        if len(self._waiting) <= FEW_READERS:
             self._wake_readers()
         elif self._wake_timer is None:
-            delay = self._waiting * WAKE_DELAY_PER_READER_SECONDS
+            delay = len(self._waiting) * WAKE_DELAY_PER_READER_SECONDS
             self._wake_timer = asyncio.get_running_loop().call_later(delay, self._wake_readers)
 
     def _wake_readers(self) -> None:
         if self._wake_timer is not None:
             self._wake_timer.cancel()
             self._wake_timer = None
-        self._changed.set()
-        self._changed = asyncio.Event()
+        due, self._waiting = deque(self._waiting), {}
+        _wake_batch(due)
+
+
+def _wake_batch(due: deque[asyncio.Future[None]]) -> None:
+    for woken in [due.popleft() for _ in range(min(WAKE_BATCH, len(due)))]:
+        # A reader may have left.
+        if not woken.done():
+            woken.set_result(None)
+    if due:
+        asyncio.get_running_loop().call_soon(_wake_batch, due)
 
 
 def _seq(event: Event) -> int:

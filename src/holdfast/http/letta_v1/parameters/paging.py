@@ -1,7 +1,7 @@
 """The paging parameters of a list. Each list has its own defaults (wire-v1 §1.10)."""
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Query
 from pydantic import JsonValue
@@ -27,22 +27,12 @@ def paging(
     the default.
     """
     columns = f"^({'|'.join(order_by)})$"
-    # Only for OpenAPI: the router would answer with a 422.
-    form: dict[str, JsonValue] = (
-        {"maxLength": MAX_NAME_CHARS} if cursor is None else {"pattern": id_pattern(cursor)}
-    )
     default_limit, default_order, default_column = limit, order, order_by[0]
 
     async def page(
         *,
-        before: Annotated[
-            str | None,
-            Query(description="Items before this id, in sort order.", json_schema_extra=form),
-        ] = None,
-        after: Annotated[
-            str | None,
-            Query(description="Items after this id, in sort order.", json_schema_extra=form),
-        ] = None,
+        before: Annotated[str | None, _cursor(cursor, "before")] = None,
+        after: Annotated[str | None, _cursor(cursor, "after")] = None,
         limit: Annotated[
             int, Query(ge=1, le=MAX_LIMIT, description="How many items at most.")
         ] = default_limit,
@@ -69,6 +59,14 @@ def paging(
         )
 
     return page
+
+
+def _cursor(kind: Kind | None, side: str) -> Any:
+    # The form is for OpenAPI only: if the router checked it, the answer would be a 422.
+    form: dict[str, JsonValue] = (
+        {"maxLength": MAX_NAME_CHARS} if kind is None else {"pattern": id_pattern(kind)}
+    )
+    return Query(description=f"Items {side} this id, in sort order.", json_schema_extra=form)
 
 
 def _check_cursor(kind: Kind | None, name: str, text: str | None) -> str | None:
