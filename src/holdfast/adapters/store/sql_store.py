@@ -1,6 +1,7 @@
 """The store on SQLAlchemy: a transaction is one call on a thread. What is special to a database is in its own module."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager
@@ -12,7 +13,10 @@ from holdfast.adapters.store.cipher import Cipher
 from holdfast.adapters.store.driver_errors import TransactionConflict
 from holdfast.adapters.store.transaction import SqlTransaction
 from holdfast.errors import DiskFull, OutcomeUnknown, StoreUnavailable
+from holdfast.logs import RECOVERED
 from holdfast.ports.store import Transaction
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -44,18 +48,39 @@ class SqlStore:
         self._read_threads = read_threads
         self._cipher = cipher
         self._on_close = on_close
+        # Which of reads and writes failed last time.
+        self._failing: set[str] = set()
 
     async def write(self, work: Callable[[Transaction], T]) -> T:
         # Shielded: a cancelled caller must not leave open whether its work was done.
         return await asyncio.shield(
-            _submit(self._write_threads, lambda: _retry(lambda: self._write_once(work)))
+            _submit(self._write_threads, lambda: self._run("write", self._write_once, work))
         )
 
     async def read(self, work: Callable[[Transaction], T]) -> T:
-        return await _submit(self._read_threads, lambda: _retry(lambda: self._read_once(work)))
+        return await _submit(self._read_threads, lambda: self._run("read", self._read_once, work))
 
     async def close(self) -> None:
         await asyncio.to_thread(self._close)
+
+    def _run(
+        self,
+        kind: str,
+        once: Callable[[Callable[[Transaction], T]], T],
+        work: Callable[[Transaction], T],
+    ) -> T:
+        """Run the work, again if transactions conflict, and log the end of an outage. Reads may work while writes fail,
+        so it is over when what has failed works again."""
+        try:
+            result = _retry(lambda: once(work))
+        except StoreUnavailable:
+            self._failing.add(kind)
+            raise
+        if kind in self._failing:
+            self._failing.discard(kind)
+            if not self._failing:
+                log.warning(RECOVERED)
+        return result
 
     def _write_once(self, work: Callable[[Transaction], T]) -> T:
         with self._use_writer() as connection:
