@@ -30,8 +30,8 @@ _HIDDEN: Final = "[hidden]"
 _MIN_SECRET_CHARS: Final = 4
 _NEEDS_NO_QUOTES: Final = re.compile(r"[^\s\"=\x00-\x1f\x7f-\x9f]+")
 
-# The events of an outage: it goes on, it is over. The store logs the second.
-STILL_FAILING: Final = "store.still_unreachable"
+# The events of an outage: it goes on, with a count; and it is over, which the store logs.
+UNREACHABLE: Final = "store.unreachable"
 RECOVERED: Final = "store.recovered"
 # How long after the first line of an outage the failures since then are counted in a line, and the longest such pause.
 FIRST_PAUSE_SECONDS: Final = 10.0
@@ -182,7 +182,7 @@ class _Outage:
         self._next_line_at = record.created + self._pause_seconds
         fields = {"count": self._uncounted, "seconds": self._seconds(record)}
         self._uncounted = 0
-        summary = logging.makeLogRecord({"msg": STILL_FAILING, "name": _OUR_LOGGER, **fields})
+        summary = logging.makeLogRecord({"msg": UNREACHABLE, "name": _OUR_LOGGER, **fields})
         return _with(
             summary, levelno=record.levelno, levelname=record.levelname, created=record.created
         )

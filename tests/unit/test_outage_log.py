@@ -51,14 +51,14 @@ def test_the_first_failure_has_a_traceback_and_later_ones_are_counted(log: Log) 
     assert log.take() == []
     log.now += logs.FIRST_PAUSE_SECONDS
     log.fail(DOWN)
-    assert log.take() == ["store.still_unreachable count=1001 seconds=10"]
+    assert log.take() == ["store.unreachable count=1001 seconds=10"]
 
 
 def test_the_pauses_between_the_counts_grow(log: Log) -> None:
     for _ in range(4_000):
         log.fail(DOWN)
         log.now += 1
-    counts = [line for line in log.take() if line.startswith(logs.STILL_FAILING)]
+    counts = [line for line in log.take() if line.startswith(logs.UNREACHABLE)]
     seconds = [int(line.rpartition("=")[2]) for line in counts]
     assert seconds == [10, 30, 70, 150, 310, 630, 1230, 1830, 2430, 3030, 3630]
 

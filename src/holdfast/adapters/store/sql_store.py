@@ -13,7 +13,6 @@ from holdfast.adapters.store.cipher import Cipher
 from holdfast.adapters.store.driver_errors import TransactionConflict
 from holdfast.adapters.store.transaction import SqlTransaction
 from holdfast.errors import DiskFull, OutcomeUnknown, StoreUnavailable
-from holdfast.logs import RECOVERED
 from holdfast.ports.store import Transaction
 
 log = logging.getLogger(__name__)
@@ -79,7 +78,7 @@ class SqlStore:
         if kind in self._failing:
             self._failing.discard(kind)
             if not self._failing:
-                log.warning(RECOVERED)
+                log.warning("store.recovered")
         return result
 
     def _write_once(self, work: Callable[[Transaction], T]) -> T:

@@ -70,7 +70,7 @@ class SqliteStore(SqlStore):
         return await asyncio.to_thread(cls._open, path, cipher, survive_power_cut)
 
     @classmethod
-    def _open(cls, path: Path, cipher: Cipher, survive_power_cut: bool) -> "SqliteStore":
+    def _open(cls, path: Path, cipher: Cipher, survive_power_cut: bool = False) -> "SqliteStore":
         with ExitStack() as cleanup:
             cleanup.callback(_lock_file(path).release)
             # Created before SQLite does: the log files get the permissions of the database file.
