@@ -146,6 +146,29 @@ async def test_a_key_that_is_empty_or_too_long_is_refused(site: Site, key: str) 
     assert await site.runs(agent) == []
 
 
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"not JSON", 422),
+        (b"", 422),
+        (b'{"input": "\\ud800"}', 422),
+        (b'{"input": "Hi", "unknown": 123456789012345678901234567890}', 200),
+        (b'{"input": "Hi", "unknown": 1e999}', 422),
+    ],
+)
+@pytest.mark.parametrize("content_type", ["application/json", "text/plain"])
+async def test_a_key_with_a_strange_body_is_no_server_error(
+    site: Site, body: bytes, status: int, content_type: str
+) -> None:
+    agent = await site.rig.make_agent()
+    answer = await site.http.post(
+        f"/v1/agents/{agent.id}/messages",
+        content=body,
+        headers=KEY | {"Content-Type": content_type},
+    )
+    assert answer.status_code == (422 if content_type == "text/plain" else status), answer.text
+
+
 async def test_a_key_of_the_greatest_length_is_taken(site: Site) -> None:
     agent = await site.rig.make_agent()
     key = {b"Idempotency-Key": b"\xfc" * MAX_KEY_CHARS}

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Final, TypeVar
 
 from sqlalchemy import Connection, Engine
@@ -104,11 +104,12 @@ class SqlStore:
 
 def _retry(once: Callable[[], T]) -> T:
     for _ in range(ATTEMPTS - 1):
-        try:
+        with suppress(TransactionConflict):
             return once()
-        except TransactionConflict:
-            continue
-    return once()
+    try:
+        return once()
+    except TransactionConflict as error:
+        raise StoreUnavailable(str(error)) from error
 
 
 def _commit(connection: Connection) -> None:
