@@ -51,7 +51,7 @@ from holdfast.core.ids import DEFAULT_ORGANIZATION_ID, DEFAULT_USER_ID
 from holdfast.engine.approval_expiry import ApprovalExpiry
 from holdfast.engine.callbacks import CallbackDelivery
 from holdfast.engine.worker import Worker
-from holdfast.errors import CannotStart
+from holdfast.errors import CannotStart, StoreUnavailable
 from holdfast.http.app import WIRES, HttpSettings, build_app
 from holdfast.http.drain_gate import DrainGate
 from holdfast.http.letta_v1.to_wire.callbacks import callback_body
@@ -81,7 +81,7 @@ def serve(settings: Settings, on_ready: Callable[[str], None]) -> None:
 
     Raises OSError if the address is not available, BackendError if the store is not.
     """
-    logs.set_up(settings.log_level, settings.log_format, settings.secrets)
+    logs.set_up(settings.log_level, settings.log_format, settings.secrets, (StoreUnavailable,))
     confinement.hide_memory()
     limits, backlog = fit_to_open_files(settings.connection_limits)
     with (

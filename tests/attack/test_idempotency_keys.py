@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from httpx import Response
+from letta_client import APIStatusError
 from tests.doubles.model import call_answer
 from tests.support.rig import ACTOR, WAIT_SECONDS
 from tests.support.unreliable_site import (
@@ -121,12 +122,13 @@ async def test_a_key_is_refused_for_another_body_path_or_agent(site: Site) -> No
     same = await post(site, path, {"max_steps": 3, "input": "Hi"})
     assert same.json() == first.json()
     run_id = (await site.runs(agent))[0]["id"]
-    for changed, body in [
+    others: list[tuple[str, dict[str, Any]]] = [
         (path, {"input": "Bye", "max_steps": 3}),
         (f"{path}/stream", {"input": "Hi", "max_steps": 3}),
         (f"/v1/agents/{other.id}/messages", {"input": "Hi", "max_steps": 3}),
         ("/v1/conversations/default/messages", {"agent_id": agent.id, "input": "Hi"}),
-    ]:
+    ]
+    for changed, body in others:
         refused = await post(site, changed, body)
         assert refused.status_code == 422, changed
         assert run_id in refused.json()["detail"]
@@ -144,14 +146,35 @@ async def test_a_key_that_is_empty_or_too_long_is_refused(site: Site, key: str) 
     assert await site.runs(agent) == []
 
 
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"not JSON", 422),
+        (b"", 422),
+        (b'{"input": "\\ud800"}', 422),
+        (b'{"input": "Hi", "unknown": 123456789012345678901234567890}', 200),
+        (b'{"input": "Hi", "unknown": 1e999}', 422),
+    ],
+)
+@pytest.mark.parametrize("content_type", ["application/json", "text/plain"])
+async def test_a_key_with_a_strange_body_is_no_server_error(
+    site: Site, body: bytes, status: int, content_type: str
+) -> None:
+    agent = await site.rig.make_agent()
+    answer = await site.http.post(
+        f"/v1/agents/{agent.id}/messages",
+        content=body,
+        headers=KEY | {"Content-Type": content_type},
+    )
+    assert answer.status_code == (422 if content_type == "text/plain" else status), answer.text
+
+
 async def test_a_key_of_the_greatest_length_is_taken(site: Site) -> None:
     agent = await site.rig.make_agent()
-    key = {"Idempotency-Key": "ü" * MAX_KEY_CHARS}
+    key = {b"Idempotency-Key": b"\xfc" * MAX_KEY_CHARS}
     path = f"/v1/agents/{agent.id}/messages"
     for _ in range(2):
-        taken = await site.http.post(
-            path, json={"input": "Hi"}, headers=[(n, v.encode("latin-1")) for n, v in key.items()]
-        )
+        taken = await site.http.post(path, json={"input": "Hi"}, headers=key)
         assert taken.status_code == 200
     assert len(await site.runs(agent)) == 1
 
@@ -212,6 +235,7 @@ async def test_a_withdrawn_message_frees_its_key_and_all_its_senders_are_told(
     tasks = [asyncio.create_task(send(site, agent, extra_headers=KEY)) for _ in range(3)]
     outcomes = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), WAIT_SECONDS)
     assert [getattr(item, "status_code", item) for item in outcomes] == [409] * 3
+    assert isinstance(outcomes[0], APIStatusError)
     assert "x-should-retry" not in outcomes[0].response.headers
     site.rig.model.gate.set()
     await asyncio.wait_for(holder, WAIT_SECONDS)

@@ -9,6 +9,8 @@ import pytest
 
 from holdfast.adapters.store.cipher import Cipher
 from holdfast.adapters.store.sqlite import MAX_LOG_BYTES, SqliteStore
+from holdfast.assembly import running_server
+from holdfast.config import Settings
 from holdfast.ports.store import Transaction
 
 WRITES = 300
@@ -92,3 +94,11 @@ async def test_commits_wait_for_the_disk_if_a_power_cut_must_cost_nothing(
         assert await store.write(lambda tx: execute(tx, "PRAGMA synchronous")) == [(synchronous,)]
     finally:
         await store.close()
+
+
+@pytest.mark.slow
+async def test_the_setting_decides_whether_commits_wait_for_the_disk(tmp_path: Path) -> None:
+    settings = Settings.read({"HOLDFAST_DURABILITY": "full"}, home=tmp_path)
+    async with running_server(settings) as running:
+        found = await running.services.store.write(lambda tx: execute(tx, "PRAGMA synchronous"))
+    assert found == [(2,)]

@@ -22,7 +22,7 @@ from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
 from holdfast.core.lifecycle import Signal
 from holdfast.core.messages import CallState, OpenCall, ToolCall
 from holdfast.core.models import ModelChoice
-from holdfast.core.runs import RunRequest
+from holdfast.core.runs import IdempotencyKey, RunRequest
 from holdfast.core.steps import Step
 from holdfast.core.tools import Tool
 from holdfast.core.traces import CallType, ProviderTrace
@@ -252,6 +252,7 @@ async def test_deleting_an_agent_leaves_no_row_of_it(any_store: SqlStore, make: 
         run = make.run(thread, request=RunRequest(callback_url="https://hooks.example"))
         step = make.step(run, tags=("t",))
         tx.runs.add(run)
+        tx.runs.add_key(run, IdempotencyKey("key", "hash"))
         tx.runs.record_tools(run.id, [tool.id])
         tx.steps.add(step)
         tx.traces.add([_trace(step)])

@@ -1,10 +1,20 @@
-"""A failed commit ends one transaction; the store goes on working."""
+"""A failed commit ends one transaction; the store goes on working, and says whether the outcome is known."""
+
+import asyncio
+import threading
 
 import pytest
+from sqlalchemy import event
+from tests.support.values import Make
 
+from holdfast.adapters.store.cipher import Cipher
+from holdfast.adapters.store.factory import open_store
 from holdfast.adapters.store.sqlite import SqliteStore
-from holdfast.errors import HoldfastError
+from holdfast.core.runs import Run
+from holdfast.errors import DiskFull, HoldfastError, OutcomeUnknown, StoreUnavailable
 from holdfast.ports.store import Transaction
+
+WAIT_SECONDS = 10
 
 
 def violate_at_commit(tx: Transaction) -> None:
@@ -31,3 +41,54 @@ async def test_nothing_of_a_failed_commit_stays(store: SqliteStore) -> None:
         return int(connection.exec_driver_sql("SELECT count(*) FROM run_requests").scalar())
 
     assert await store.read(count) == 0
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [(StoreUnavailable("gone"), OutcomeUnknown), (DiskFull("no room"), DiskFull)],
+)
+async def test_a_commit_that_fails_has_an_unknown_outcome_unless_the_disk_is_full(
+    store: SqliteStore, fault: HoldfastError, told: type[HoldfastError]
+) -> None:
+    def fail(_: object) -> None:
+        raise fault
+
+    event.listen(store._writer, "commit", fail)
+    with pytest.raises(told) as failed:
+        await store.write(lambda tx: tx.write_probe())
+    event.remove(store._writer, "commit", fail)
+    assert type(failed.value) is told
+    await store.write(lambda tx: tx.write_probe())
+
+
+@pytest.mark.slow
+async def test_a_run_that_is_stored_again_while_its_first_commit_goes_on_is_stored_once(
+    blank_postgres_url: str, cipher: Cipher, make: Make
+) -> None:
+    """After a lost connection the database may still be busy with the commit that nobody waits for."""
+    store = await open_store(blank_postgres_url, cipher=cipher)
+    agent = make.agent()
+    thread = make.thread(agent)
+    run = make.run(thread)
+    is_written, was_searched = threading.Event(), threading.Event()
+
+    def add_and_wait(tx: Transaction) -> Run:
+        tx.runs.add(run)
+        is_written.set()
+        assert was_searched.wait(WAIT_SECONDS)
+        return run
+
+    def find_or_add(tx: Transaction) -> Run:
+        assert is_written.wait(WAIT_SECONDS)
+        found = tx.runs.find(run.id)
+        was_searched.set()
+        if found is None:
+            tx.runs.add(run)
+        return found or run
+
+    await store.write(lambda tx: tx.agents.add(agent))
+    await store.write(lambda tx: tx.threads.add(thread))
+    both = asyncio.gather(store.write(add_and_wait), store.write(find_or_add))
+    stored = await asyncio.wait_for(both, WAIT_SECONDS)
+    await store.close()
+    assert [item.id for item in stored] == [run.id] * 2

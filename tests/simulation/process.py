@@ -255,9 +255,8 @@ class Process:
 
     async def _compact(self, thread_id: str) -> None:
         done = await compaction.start(self.services, ACTOR, thread_id)
-        if isinstance(done, Run):
-            done = await compaction.wait(self.services, done)
-        self._ledger.note(f"compact of {thread_id}: {done}")
+        result = await compaction.wait(self.services, done) if isinstance(done, Run) else done
+        self._ledger.note(f"compact of {thread_id}: {result}")
 
     def _is_prompt(self) -> bool:
         """Whether no injected fault explains a late reply."""

@@ -69,7 +69,7 @@ class SettingFields:
     durability: Annotated[
         str,
         SettingSpec(
-            description="What a power cut may cost with SQLite: `normal` can lose the last moments, `full` loses nothing and waits for the disk at each step. See [durability](durability.md).",
+            description="What a power cut may cost with SQLite: `normal` can lose the last moments, `full` loses nothing, but waits for the disk at each commit.",
             variables=("HOLDFAST_DURABILITY",),
             parse=one_of(DURABILITIES),
             accepts="normal or full",

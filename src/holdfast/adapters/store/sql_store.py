@@ -1,9 +1,10 @@
 """The store on SQLAlchemy: a transaction is one call on a thread. What is special to a database is in its own module."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Final, TypeVar
 
 from sqlalchemy import Connection, Engine
@@ -14,6 +15,8 @@ from holdfast.adapters.store.time_limit import check_statements, limit_transacti
 from holdfast.adapters.store.transaction import SqlTransaction
 from holdfast.errors import DiskFull, OutcomeUnknown, StoreUnavailable
 from holdfast.ports.store import Transaction
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -48,18 +51,39 @@ class SqlStore:
         self._write_seconds = write_seconds
         self._on_close = on_close
         check_statements(writer)
+        # Which of reads and writes failed last time.
+        self._failing: set[str] = set()
 
     async def write(self, work: Callable[[Transaction], T]) -> T:
         # Shielded: a cancelled caller must not leave open whether its work was done.
         return await asyncio.shield(
-            _submit(self._write_threads, lambda: _retry(lambda: self._write_once(work)))
+            _submit(self._write_threads, lambda: self._run("write", self._write_once, work))
         )
 
     async def read(self, work: Callable[[Transaction], T]) -> T:
-        return await _submit(self._read_threads, lambda: _retry(lambda: self._read_once(work)))
+        return await _submit(self._read_threads, lambda: self._run("read", self._read_once, work))
 
     async def close(self) -> None:
         await asyncio.to_thread(self._close)
+
+    def _run(
+        self,
+        kind: str,
+        once: Callable[[Callable[[Transaction], T]], T],
+        work: Callable[[Transaction], T],
+    ) -> T:
+        """Run the work, again if transactions conflict, and log the end of an outage. Reads may work while writes fail,
+        so it is over when what has failed works again."""
+        try:
+            result = _retry(lambda: once(work))
+        except StoreUnavailable:
+            self._failing.add(kind)
+            raise
+        if kind in self._failing:
+            self._failing.discard(kind)
+            if not self._failing:
+                log.warning("store.recovered")
+        return result
 
     def _write_once(self, work: Callable[[Transaction], T]) -> T:
         with self._use_writer() as connection:
@@ -85,11 +109,12 @@ class SqlStore:
 
 def _retry(once: Callable[[], T]) -> T:
     for _ in range(ATTEMPTS - 1):
-        try:
+        with suppress(TransactionConflict):
             return once()
-        except TransactionConflict:
-            continue
-    return once()
+    try:
+        return once()
+    except TransactionConflict as error:
+        raise StoreUnavailable(str(error)) from error
 
 
 def _commit(connection: Connection) -> None:

@@ -147,9 +147,16 @@ async def _read_key(request: Request) -> IdempotencyKey | None:
     if key is None:
         return None
     idempotency.check_key(key)
-    raw = await request.body()
-    canonical = msgspec.json.encode(decode(raw), order="deterministic") if raw else b""
-    return IdempotencyKey(key, _hash(request.scope["path"].encode(), canonical))
+    body = _sort_fields(await request.body())
+    return IdempotencyKey(key, _hash(request.scope["path"].encode(), body))
+
+
+def _sort_fields(body: bytes) -> bytes:
+    """The body in a form in which the order of fields and spaces do not count; as it is, if it is not JSON."""
+    try:
+        return msgspec.json.encode(decode(body), order="deterministic")
+    except ValueError:
+        return body
 
 
 def _hash(*parts: bytes) -> str:
