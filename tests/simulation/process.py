@@ -142,9 +142,9 @@ class Process:
         """End the process at once: nothing that its tasks still do has an effect."""
         self._stopping = True
         self._store.die()
-        self._ledger.process_died()
+        self._ledger.process_ended()
         await self._cancel_all_tasks()
-        self._ledger.process_died()
+        self._ledger.process_ended()
 
     async def stop(self) -> None:
         """Stop as on SIGTERM: runs stay unfinished, accepted transactions are committed."""
@@ -160,6 +160,7 @@ class Process:
             await asyncio.wait(self.clients)
         await self._store.close()
         self._store.dead = True
+        self._ledger.process_ended()
         await self._cancel_all_tasks()
 
     async def _cancel_all_tasks(self) -> None:
