@@ -38,7 +38,7 @@ from holdfast.core.ids import DEFAULT_ORGANIZATION_ID, DEFAULT_USER_ID
 from holdfast.engine.approval_expiry import ApprovalExpiry
 from holdfast.engine.callbacks import CallbackDelivery
 from holdfast.engine.worker import Worker
-from holdfast.errors import CannotStart
+from holdfast.errors import CannotStart, StoreUnavailable
 from holdfast.http.app import WIRES, HttpSettings, build_app
 from holdfast.http.drain_gate import DrainGate
 from holdfast.http.letta_v1.to_wire.callbacks import callback_body
@@ -63,7 +63,7 @@ def serve(settings: Settings, on_ready: Callable[[str], None]) -> None:
 
     Raises OSError if the address is not available, BackendError if the store is not.
     """
-    logs.set_up(settings.log_level, settings.log_format, settings.secrets)
+    logs.set_up(settings.log_level, settings.log_format, settings.secrets, (StoreUnavailable,))
     confinement.hide_memory()
     with (
         open_listener(settings.host, settings.port) as listener,
@@ -153,7 +153,12 @@ async def _build_services(
 ) -> tuple[Services, ModelRouter]:
     """The services, each of which ``stack`` closes at its end; and the model without telemetry."""
     clock = SystemClock()
-    store = await open_store(settings.database_url, cipher=_cipher(settings), home=settings.home)
+    store = await open_store(
+        settings.database_url,
+        cipher=_cipher(settings),
+        home=settings.home,
+        survive_power_cut=settings.durability == "full",
+    )
     stack.push_async_callback(store.close)
     sandbox = await _open_sandbox(settings, stack)
     providers = _provider_settings(settings)

@@ -55,9 +55,6 @@ class UnreliableStore:
             self._fail_if_due()
         return await self._store.read(work)
 
-    async def check_writable(self) -> None:
-        await self._store.check_writable()
-
     async def close(self) -> None: ...
 
     def _fail_if_due(self) -> None:

@@ -8,6 +8,7 @@ from typing import Final
 from fastapi import FastAPI
 
 from holdfast.http.app import HttpSettings, build_app
+from holdfast.http.readiness import Readiness
 from holdfast.ports.services import Services
 
 _idle: Final[dict[HttpSettings, list[FastAPI]]] = defaultdict(list)
@@ -19,6 +20,7 @@ def use_app(services: Services, settings: HttpSettings | None = None) -> Iterato
     idle = _idle[settings or HttpSettings()]
     app = idle.pop() if idle else build_app(None, settings or HttpSettings())
     app.state.services = services
+    app.state.readiness = Readiness()
     try:
         yield app
     finally:

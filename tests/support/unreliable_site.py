@@ -1,6 +1,7 @@
 """A server whose store can fail, in the process of the test, and every way to send a message to it."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -82,10 +83,11 @@ async def send_background(site: Site, agent: Agent, **more: Any) -> Any:
 
 
 async def send_direct_json(site: Site, agent: Agent, **more: Any) -> Any:
-    """To the agent's default thread by the path of conversations."""
-    return await site.letta.conversations.messages.create(
+    """To the agent's default thread by the path of conversations. The client takes every answer there for a stream."""
+    raw = await site.letta.conversations.messages.with_raw_response.create(
         "default", agent_id=agent.id, input="Hi", streaming=False, **more
     )
+    return json.loads(await raw.read())
 
 
 async def send_direct_stream(site: Site, agent: Agent, **more: Any) -> Any:

@@ -30,6 +30,7 @@ from holdfast.logs import FORMATS, TEXT
 from holdfast.ports.sandbox import SandboxLimits
 from holdfast.ports.services import Limits
 
+DURABILITIES: Final = ("normal", "full")
 SANDBOX_LEVELS: Final = ("plain", "isolated")
 METRICS: Final = ("off", "on", "open")
 LOG_LEVELS: Final = ("critical", "error", "warning", "info", "debug")
@@ -64,6 +65,15 @@ class SettingFields:
             default="the SQLite file `holdfast.db` in the home folder",
         ),
     ] = field(repr=False)
+    durability: Annotated[
+        str,
+        SettingSpec(
+            description="What a power cut may cost with SQLite: `normal` can lose the last moments, `full` loses nothing and waits for the disk at each step. See [durability](durability.md).",
+            variables=("HOLDFAST_DURABILITY",),
+            parse=one_of(DURABILITIES),
+            accepts="normal or full",
+        ),
+    ] = "normal"
     redis_url: Annotated[
         str | None,
         SettingSpec(

@@ -15,6 +15,7 @@ from holdfast.http.error_handlers import install_error_handlers
 from holdfast.http.json_response import describe_response, fill_in_schemas
 from holdfast.http.letta_v1.wire import LETTA_V1
 from holdfast.http.paths import CanonicalPath
+from holdfast.http.readiness import Readiness
 from holdfast.http.request_metrics import METRICS_PATH, RequestMetrics, metrics_route
 from holdfast.http.wire import Wire, Wires
 from holdfast.ports.services import Services
@@ -64,6 +65,7 @@ def build_app(
         # FastAPI's own telemetry would record query strings and error texts. ``request_metrics`` does not.
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
+    app.state.readiness = Readiness()
     if services is not None:
         app.state.services = services
     install_error_handlers(app, WIRES)

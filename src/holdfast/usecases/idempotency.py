@@ -6,7 +6,6 @@ impossible: the store has a unique constraint.
 
 from typing import Final
 
-from holdfast.core.agents import Actor
 from holdfast.core.runs import IdempotencyKey, Run, RunStatus
 from holdfast.errors import ThreadBusy, Unprocessable
 from holdfast.ports.services import Services
@@ -21,14 +20,8 @@ def check_key(key: str) -> None:
         raise Unprocessable(f"An Idempotency-Key must have 1 to {MAX_KEY_CHARS} characters.")
 
 
-async def find_run(services: Services, actor: Actor, key: IdempotencyKey | None) -> Run | None:
+def find_run(tx: Transaction, organization_id: str, key: IdempotencyKey) -> Run | None:
     """The run of an earlier request with this key. Unprocessable if that was another request."""
-    if key is None:
-        return None
-    return await services.store.read(lambda tx: find_earlier(tx, actor.organization_id, key))
-
-
-def find_earlier(tx: Transaction, organization_id: str, key: IdempotencyKey) -> Run | None:
     found = tx.runs.find_by_key(organization_id, key.key)
     if found is None:
         return None
@@ -41,9 +34,9 @@ def find_earlier(tx: Transaction, organization_id: str, key: IdempotencyKey) -> 
     return run
 
 
-async def refuse_withdrawn(services: Services, earlier: Run) -> None:
-    """Raise ThreadBusy if the earlier request has withdrawn its run while this one waited for it."""
-    if earlier.status is not RunStatus.QUEUED:
+async def refuse_withdrawn(services: Services, run: Run) -> None:
+    """Raise ThreadBusy if the run, which was queued, is gone: it was withdrawn."""
+    if run.status is not RunStatus.QUEUED:
         return
-    if await services.store.read(lambda tx: tx.runs.find(earlier.id)) is None:
+    if await services.store.read(lambda tx: tx.runs.find(run.id)) is None:
         raise ThreadBusy(None)

@@ -129,7 +129,24 @@ async def _submit(services: Services, run: Run, new: NewSend) -> Run:
         services.dispatch.submit(Ticket(run.id, run.thread_id))
     else:
         services.events.close(run.id)
+        _join(services, stored)
     return stored
+
+
+async def find_earlier(services: Services, actor: Actor, key: IdempotencyKey) -> Run | None:
+    """The run of an earlier request with this key, to be read like one that was just sent."""
+    organization_id = actor.organization_id
+    run = await services.store.read(lambda tx: idempotency.find_run(tx, organization_id, key))
+    if run is not None:
+        _join(services, run)
+    return run
+
+
+def _join(services: Services, run: Run) -> None:
+    """Make sure that a run of another request is queued: between its commit and its ticket one could wait for the turn
+    of a run that has no ticket yet. A second ticket has no effect."""
+    if run.status is RunStatus.QUEUED:
+        services.dispatch.submit(Ticket(run.id, run.thread_id))
 
 
 async def _store(services: Services, run: Run, new: NewSend) -> Run:
@@ -240,7 +257,7 @@ def _store_once(tx: Transaction, run: Run, services: Services, new: NewSend) -> 
     key = new.idempotency_key
     if key is None:
         return _store_run(tx, run, services, new)
-    earlier = idempotency.find_earlier(tx, run.organization_id, key)
+    earlier = idempotency.find_run(tx, run.organization_id, key)
     if earlier is not None:
         return earlier
     stored = _store_run(tx, run, services, new)

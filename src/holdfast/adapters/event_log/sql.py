@@ -121,7 +121,8 @@ class SqlEventLog:
         try:
             await self._fill(run_id, buffer)
         except (BackendError, NotFound) as error:
-            log.warning("events.watch_failed", extra={"run_id": run_id, "why": str(error)})
+            fields = {"run_id": run_id, "why": str(error)}
+            log.warning("events.watch_failed", extra=fields, exc_info=error)
         finally:
             if self._remote.get(run_id) is buffer:
                 del self._remote[run_id]

@@ -31,16 +31,19 @@ def read_revision_at(url: str) -> tuple[str, str | None]:
     return read_revision(url)
 
 
-async def open_store(url: str, *, cipher: Cipher, home: Path | None = None) -> SqlStore:
+async def open_store(
+    url: str, *, cipher: Cipher, home: Path | None = None, survive_power_cut: bool = False
+) -> SqlStore:
     """Open ``sqlite:///relative``, ``sqlite:////absolute`` or ``postgresql://user:password@host/name``.
 
-    SettingInvalid if the URL cannot be used. A database file inside ``home`` gets its folder created.
+    SettingInvalid if the URL cannot be used. A database file inside ``home`` gets its folder created. With
+    ``survive_power_cut`` a SQLite store waits for the disk at each commit; a PostgreSQL server decides that itself.
     """
     if home is not None:
         restrict_to_owner(home)
     if (path := sqlite_path(url)) is not None:
         _prepare_folder(path, home)
-        return await SqliteStore.open(path, cipher=cipher)
+        return await SqliteStore.open(path, cipher=cipher, survive_power_cut=survive_power_cut)
     if url.startswith(_POSTGRES):
         # Imported here because the driver takes long to load and most servers use SQLite.
         from holdfast.adapters.store.postgres import PostgresStore  # noqa: PLC0415 - only for those who use PostgreSQL

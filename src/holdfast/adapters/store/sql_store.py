@@ -1,7 +1,7 @@
 """The store on SQLAlchemy: a transaction is one call on a thread. What is special to a database is in its own module."""
 
 import asyncio
-import math
+import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager
@@ -13,17 +13,15 @@ from holdfast.adapters.store.cipher import Cipher
 from holdfast.adapters.store.driver_errors import TransactionConflict
 from holdfast.adapters.store.transaction import SqlTransaction
 from holdfast.errors import DiskFull, OutcomeUnknown, StoreUnavailable
+from holdfast.logs import RECOVERED
 from holdfast.ports.store import Transaction
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 # How often work is run when transactions conflict; it must therefore be repeatable.
 ATTEMPTS: Final = 3
-# How often ``check_writable`` writes, at most.
-WRITE_CHECK_SECONDS: Final = 2.0
-
-# Every database has this row, and a write that changes nothing is a write all the same.
-_PROBE: Final = "UPDATE alembic_version SET version_num = version_num"
 
 
 class SqlStore:
@@ -50,33 +48,39 @@ class SqlStore:
         self._read_threads = read_threads
         self._cipher = cipher
         self._on_close = on_close
-        self._check_lock = asyncio.Lock()
-        self._checked_at = -math.inf
-        self._write_fault: StoreUnavailable | None = None
+        # Which of reads and writes failed last time.
+        self._failing: set[str] = set()
 
     async def write(self, work: Callable[[Transaction], T]) -> T:
         # Shielded: a cancelled caller must not leave open whether its work was done.
         return await asyncio.shield(
-            _submit(self._write_threads, lambda: _retry(lambda: self._write_once(work)))
+            _submit(self._write_threads, lambda: self._run("write", self._write_once, work))
         )
 
     async def read(self, work: Callable[[Transaction], T]) -> T:
-        return await _submit(self._read_threads, lambda: _retry(lambda: self._read_once(work)))
-
-    async def check_writable(self) -> None:
-        await self.read(lambda _tx: None)
-        async with self._check_lock:
-            now = asyncio.get_running_loop().time()
-            if now - self._checked_at >= WRITE_CHECK_SECONDS:
-                self._write_fault = await asyncio.shield(
-                    _submit(self._write_threads, self._find_write_fault)
-                )
-                self._checked_at = now
-        if (fault := self._write_fault) is not None:
-            raise type(fault)(str(fault))
+        return await _submit(self._read_threads, lambda: self._run("read", self._read_once, work))
 
     async def close(self) -> None:
         await asyncio.to_thread(self._close)
+
+    def _run(
+        self,
+        kind: str,
+        once: Callable[[Callable[[Transaction], T]], T],
+        work: Callable[[Transaction], T],
+    ) -> T:
+        """Run the work, again if transactions conflict, and log the end of an outage. Reads may work while writes fail,
+        so it is over when what has failed works again."""
+        try:
+            result = _retry(lambda: once(work))
+        except StoreUnavailable:
+            self._failing.add(kind)
+            raise
+        if kind in self._failing:
+            self._failing.discard(kind)
+            if not self._failing:
+                log.warning(RECOVERED)
+        return result
 
     def _write_once(self, work: Callable[[Transaction], T]) -> T:
         with self._use_writer() as connection:
@@ -89,20 +93,6 @@ class SqlStore:
         with self._reader.connect() as connection:
             connection.begin()
             return work(SqlTransaction(connection, self._cipher))
-
-    def _find_write_fault(self) -> StoreUnavailable | None:
-        try:
-            _retry(self._write_probe)
-        except StoreUnavailable as error:
-            return error
-        return None
-
-    def _write_probe(self) -> None:
-        """Make the smallest write that reaches the disk."""
-        with self._use_writer() as connection:
-            connection.begin()
-            connection.exec_driver_sql(_PROBE)
-            connection.commit()
 
     def _close(self) -> None:
         # Accepted work is finished first.

@@ -4,12 +4,20 @@ import asyncio
 import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    PoolProxiedConnection,
+    QueuePool,
+    create_engine,
+    event,
+)
 
 from holdfast.adapters.store import schema_upgrade
 from holdfast.adapters.store.cipher import Cipher
@@ -41,17 +49,28 @@ READERS: Final = 4
 # How long to wait for another process that locks the file: a backup, an SQL shell.
 _BUSY_SECONDS: Final = 10
 
+# The size of the write-ahead log on disk. How long the writer waits for readers to restore it, and after how much growth
+# it tries again if they did not end.
+MAX_LOG_BYTES: Final = 8 * 1024 * 1024
+_LOG_WAIT_MILLISECONDS: Final = 200
+_LOG_GROWTH_BYTES: Final = 1024 * 1024
+
 _UNIQUE_COLUMNS: Final = constraint_names_by_columns()
 
 
 class SqliteStore(SqlStore):
     @classmethod
-    async def open(cls, path: Path, *, cipher: Cipher) -> "SqliteStore":
-        """Open or create the store in this file: upgraded to the newest revision and locked for this process."""
-        return await asyncio.to_thread(cls._open, path, cipher)
+    async def open(
+        cls, path: Path, *, cipher: Cipher, survive_power_cut: bool = False
+    ) -> "SqliteStore":
+        """Open or create the store in this file: upgraded to the newest revision and locked for this process.
+
+        With ``survive_power_cut`` each commit waits until the disk has it; without, a power cut can undo the last ones.
+        """
+        return await asyncio.to_thread(cls._open, path, cipher, survive_power_cut)
 
     @classmethod
-    def _open(cls, path: Path, cipher: Cipher) -> "SqliteStore":
+    def _open(cls, path: Path, cipher: Cipher, survive_power_cut: bool) -> "SqliteStore":
         with ExitStack() as cleanup:
             cleanup.callback(_lock_file(path).release)
             # Created before SQLite does: the log files get the permissions of the database file.
@@ -61,14 +80,19 @@ class SqliteStore(SqlStore):
             schema_upgrade.upgrade_sqlite_file(
                 path, partial(_create_engine, path, connections=1, pragmas=_UPGRADE_PRAGMAS)
             )
+            synchronous = "PRAGMA synchronous=FULL" if survive_power_cut else _SYNCHRONOUS_NORMAL
             writer = _create_engine(
-                path, connections=1, pragmas=_WRITER_PRAGMAS, begin="BEGIN IMMEDIATE"
+                path,
+                connections=1,
+                pragmas=(*_WRITER_PRAGMAS, synchronous),
+                begin="BEGIN IMMEDIATE",
             )
             connection = cleanup.enter_context(writer.connect())
             connection.detach()
+            log = _WriteAheadLog(path)
             return cls(
                 writer=writer,
-                use_writer=lambda: _use_writer(connection),
+                use_writer=lambda: _use_writer(connection, log),
                 reader=_create_engine(path, connections=READERS, pragmas=_READER_PRAGMAS),
                 write_threads=ThreadPoolExecutor(1, "store-writer"),
                 read_threads=ThreadPoolExecutor(READERS, "store-reader"),
@@ -86,24 +110,53 @@ def _lock_file(path: Path) -> FileLock:
         ) from error
 
 
+class _WriteAheadLog:
+    """The log beside the database file. SQLite starts it over after a checkpoint, but only at a moment when nobody reads:
+    readers that overlap without a gap would make it grow for ever. So the writer waits for such a moment when it is
+    too large."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = Path(f"{path}-wal")
+        self._allowed_bytes = MAX_LOG_BYTES
+
+    def limit_size(self, connection: PoolProxiedConnection) -> None:
+        if self._file.stat().st_size <= self._allowed_bytes:
+            return
+        cursor = connection.cursor()
+        cursor.execute(f"PRAGMA busy_timeout={_LOG_WAIT_MILLISECONDS}")
+        try:
+            cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        finally:
+            cursor.execute(f"PRAGMA busy_timeout={_BUSY_SECONDS * 1000}")
+            cursor.close()
+            # With a reader that stays for long (a backup, an SQL shell) not every write should wait.
+            size = self._file.stat().st_size
+            self._allowed_bytes = max(MAX_LOG_BYTES, size + _LOG_GROWTH_BYTES if size else 0)
+
+
 @contextmanager
-def _use_writer(connection: Connection) -> Iterator[Connection]:
+def _use_writer(connection: Connection, log: _WriteAheadLog) -> Iterator[Connection]:
     """Lend the writer's only connection to one transaction. It is not returned to a pool."""
+    driver = connection.connection
     try:
         yield connection
     finally:
         connection.rollback()
         # After a failed commit SQLAlchemy considers the transaction ended, but SQLite does not.
-        connection.connection.rollback()
+        driver.rollback()
+    with suppress(sqlite3.Error, OSError):
+        # What is committed stays committed, whether there is room for a checkpoint or not.
+        log.limit_size(driver)
 
 
+_SYNCHRONOUS_NORMAL: Final = "PRAGMA synchronous=NORMAL"
 _WRITER_PRAGMAS: Final = (
     "PRAGMA journal_mode=WAL",
-    # In WAL mode a power cut can undo the last commits but never damage the file.
-    "PRAGMA synchronous=NORMAL",
     "PRAGMA foreign_keys=ON",
-    # In pages. A checkpoint of the log waits for the disk: with the default of 1000, every 70 turns.
-    "PRAGMA wal_autocheckpoint=8000",
+    # In pages of 4 KiB. A checkpoint waits for the disk, so it should be rare; but the log must stay below its limit.
+    "PRAGMA wal_autocheckpoint=1500",
+    # A log that a large transaction has made longer is cut when it is started over.
+    f"PRAGMA journal_size_limit={MAX_LOG_BYTES}",
 )
 _READER_PRAGMAS: Final = ("PRAGMA query_only=ON",)
 # Rebuilding a table must not delete the rows that refer to it.

@@ -21,7 +21,9 @@ from holdfast.errors import (
     AnswerUnavailable,
     CallerError,
     HoldfastError,
+    NotFound,
     PendingApproval,
+    ServerStopping,
 )
 from holdfast.http.dependencies import ActorDep, ServicesDep
 from holdfast.http.error_status import UNKNOWN_ERROR, public_text
@@ -56,10 +58,8 @@ class Sender:
 
     async def wait(self, prepare: Prepare) -> Response:
         """Answer with the messages of the run, or its failure, when it has ended."""
-        run, is_repeated = await self._find_or_send(prepare)
+        run = await self._find_or_send(prepare)
         with keep_from_sending_again(run):
-            if is_repeated:
-                await self._wait_for_turn(run, is_repeated=True)
             return await self._answer(run)
 
     async def stream(
@@ -71,14 +71,15 @@ class Sender:
         answered with a 409.
         """
         try:
-            run, is_repeated = await self._find_or_send(prepare)
+            run = await self._find_or_send(prepare)
         except CallerError as error:
             if type(error) not in _REFUSED_IN_STREAM:
                 raise
             return stream_refusal(error)
         with keep_from_sending_again(run):
             if not run.background:
-                await self._wait_for_turn(run, is_repeated=is_repeated)
+                await messages.wait_for_turn(self.services, run)
+                await self._refuse_withdrawn(run)
             return stream_from_start(self.services, self.actor, run, on_disconnect=on_disconnect)
 
     async def return_run(self, start: StartRun) -> Response:
@@ -92,20 +93,25 @@ class Sender:
         return await messages.send(self.services, self.actor, new)
 
     async def find_earlier(self) -> Run | None:
-        return await idempotency.find_run(self.services, self.actor, self.key)
+        """The run of an earlier request with the same key."""
+        if self.key is None:
+            return None
+        return await messages.find_earlier(self.services, self.actor, self.key)
 
-    async def _find_or_send(self, prepare: Prepare) -> tuple[Run, bool]:
-        """The run, and whether an earlier request with the same key started it."""
-        earlier = await self.find_earlier()
-        return (earlier, True) if earlier else (await self.send(prepare), False)
+    async def _find_or_send(self, prepare: Prepare) -> Run:
+        return await self.find_earlier() or await self.send(prepare)
 
-    async def _wait_for_turn(self, run: Run, *, is_repeated: bool) -> None:
-        await messages.wait_for_turn(self.services, run)
-        if is_repeated:
+    async def _refuse_withdrawn(self, run: Run) -> None:
+        """Another request with the same key may have withdrawn the run that both have waited for."""
+        if self.key is not None:
             await idempotency.refuse_withdrawn(self.services, run)
 
     async def _answer(self, run: Run) -> Response:
-        reply = await messages.wait(self.services, run)
+        try:
+            reply = await messages.wait(self.services, run)
+        except (NotFound, ServerStopping):
+            await self._refuse_withdrawn(run)
+            raise
         failure = reply.ended.failure
         if failure is None:
             return json_response(letta_response(reply))

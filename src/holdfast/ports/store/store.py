@@ -47,6 +47,10 @@ class Transaction(Protocol):
     @property
     def events(self) -> Events: ...
 
+    def write_probe(self) -> None:
+        """Make the smallest write that reaches the disk, and change nothing: to find out whether writing works."""
+        ...
+
 
 class Store(Protocol):
     async def write(self, work: Callable[[Transaction], T]) -> T:
@@ -63,11 +67,6 @@ class Store(Protocol):
 
     async def read(self, work: Callable[[Transaction], T]) -> T:
         """Run ``work`` on one consistent snapshot and return its result. ``work`` must not write."""
-        ...
-
-    async def check_writable(self) -> None:
-        """Return if the store can be read and written. StoreUnavailable if not; DiskFull if there is no room to write.
-        Cheap enough to be asked often: it really writes every few seconds at most."""
         ...
 
     async def close(self) -> None:

@@ -1,12 +1,13 @@
 """Is the server alive, and can it work (wire-v1 §2.1)? These routes never need a password."""
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 
 from holdfast import __version__
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import DiskFull
 from holdfast.http.dependencies import ServicesDep
 from holdfast.http.json_response import describe_response, json_response
 from holdfast.http.letta_v1.schemas.health import Health
+from holdfast.http.readiness import Readiness
 
 router = APIRouter(prefix="/v1", tags=["health"])
 # The same under the path that old clients use.
@@ -23,10 +24,13 @@ async def check_health() -> Response:
 @router.get(
     "/ready/", responses=describe_response(Health) | describe_response(Health, 503, "Not ready")
 )
-async def check_ready(services: ServicesDep) -> Response:
-    """Ready means that the store answers."""
-    try:
-        await services.store.read(lambda _tx: None)
-    except StoreUnavailable:
-        return json_response(Health(__version__, "unavailable"), 503)
-    return json_response(Health(__version__, "ok"))
+async def check_ready(request: Request, services: ServicesDep) -> Response:
+    """Ready means that the store can be read and written."""
+    readiness: Readiness = request.app.state.readiness
+    match await readiness.find_fault(services.store):
+        case None:
+            return json_response(Health(__version__, "ok"))
+        case DiskFull():
+            return json_response(Health(__version__, "disk full"), 503)
+        case _:
+            return json_response(Health(__version__, "unavailable"), 503)

@@ -1,0 +1,265 @@
+"""A request with the Idempotency-Key of an earlier one gets that one's run, and no second run."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from httpx import Response
+from tests.doubles.model import call_answer
+from tests.support.rig import ACTOR, WAIT_SECONDS
+from tests.support.unreliable_site import (
+    ALL_SENDS,
+    WAITING_SENDS,
+    Send,
+    Site,
+    hold_thread,
+    open_unreliable_site,
+    send_json,
+    send_stream,
+)
+
+from holdfast.adapters.store.sql_store import SqlStore
+from holdfast.adapters.store.sqlite import SqliteStore
+from holdfast.core import tool_rules as rules
+from holdfast.core.agents import Agent
+from holdfast.usecases.idempotency import MAX_KEY_CHARS
+
+KEY = {"Idempotency-Key": "one key"}
+ASK = rules.RequiresApproval(tool_name="ask")
+
+
+@pytest.fixture
+def busy_wait_seconds() -> float:
+    return 30.0
+
+
+@pytest.fixture
+async def site(store: SqliteStore, busy_wait_seconds: float) -> AsyncIterator[Site]:
+    async with open_unreliable_site(store, busy_wait_seconds) as site:
+        yield site
+
+
+@pytest.fixture
+async def any_site(any_store: SqlStore) -> AsyncIterator[Site]:
+    """On both databases."""
+    async with open_unreliable_site(any_store, busy_wait_seconds=30.0) as site:
+        yield site
+
+
+def content(answer: Any) -> Any:
+    """What must be the same in both answers: all but a stream's pings and the time of an answer."""
+    if isinstance(answer, list):
+        return [content(item) for item in answer]
+    shown = answer if isinstance(answer, dict) else answer.model_dump(mode="json")
+    # The run of an async send has gone on meanwhile.
+    return shown["id"] if shown.get("id", "").startswith("run-") else shown
+
+
+@pytest.mark.parametrize("send", ALL_SENDS)
+async def test_a_repeated_request_gets_the_same_answer_and_runs_once(
+    site: Site, send: Send
+) -> None:
+    agent = await site.rig.make_agent()
+    async with asyncio.timeout(WAIT_SECONDS):
+        first = await send(site, agent, extra_headers=KEY)
+        await site.wait_for_end((await site.runs(agent))[0]["id"])
+        again = await send(site, agent, extra_headers=KEY)
+    assert content(again) == content(first)
+    assert len(await site.runs(agent)) == len(site.rig.model.questions) == 1
+
+
+@pytest.mark.parametrize("send", ALL_SENDS)
+async def test_requests_with_one_key_at_the_same_moment_run_once(
+    any_site: Site, send: Send
+) -> None:
+    site = any_site
+    agent = await site.rig.make_agent()
+    async with asyncio.timeout(WAIT_SECONDS):
+        answers = await asyncio.gather(*(send(site, agent, extra_headers=KEY) for _ in range(5)))
+    assert [content(answer) for answer in answers] == [content(answers[0])] * 5
+    (run,) = await site.runs(agent)
+    await site.wait_for_end(run["id"])
+
+
+@pytest.mark.parametrize("send", WAITING_SENDS)
+async def test_a_repeated_request_waits_for_the_run_that_goes_on(site: Site, send: Send) -> None:
+    agent = await site.rig.make_agent()
+    site.rig.model.gate.clear()
+    both = [asyncio.create_task(send(site, agent, extra_headers=KEY))]
+    await asyncio.wait_for(site.rig.model.asked.wait(), WAIT_SECONDS)
+    both.append(asyncio.create_task(send(site, agent, extra_headers=KEY)))
+    site.rig.model.gate.set()
+    first, again = await asyncio.wait_for(asyncio.gather(*both), WAIT_SECONDS)
+    assert content(again) == content(first)
+    assert len(await site.runs(agent)) == 1
+
+
+async def test_a_client_that_was_told_of_an_outage_finds_its_run_by_the_key(site: Site) -> None:
+    """The answer is lost with the connection, so the client cannot know that the message was stored."""
+    agent = await site.rig.make_agent()
+    site.rig.model.gate.clear()
+    lost = asyncio.create_task(send_json(site, agent, extra_headers=KEY))
+    await asyncio.wait_for(site.rig.model.asked.wait(), WAIT_SECONDS)
+    lost.cancel()
+    site.rig.model.gate.set()
+    await asyncio.wait_for(send_json(site, agent, extra_headers=KEY), WAIT_SECONDS)
+    assert len(await site.runs(agent)) == 1
+
+
+async def post(site: Site, path: str, body: dict[str, Any], **headers: str) -> Response:
+    sending = site.http.post(path, json=body, headers=KEY | headers)
+    return await asyncio.wait_for(sending, WAIT_SECONDS)
+
+
+async def test_a_key_is_refused_for_another_body_path_or_agent(site: Site) -> None:
+    agent, other = await site.rig.make_agent(), await site.rig.make_agent()
+    path = f"/v1/agents/{agent.id}/messages"
+    first = await post(site, path, {"input": "Hi", "max_steps": 3})
+    assert first.status_code == 200
+    # The order of the fields is not part of the request.
+    same = await post(site, path, {"max_steps": 3, "input": "Hi"})
+    assert same.json() == first.json()
+    run_id = (await site.runs(agent))[0]["id"]
+    for changed, body in [
+        (path, {"input": "Bye", "max_steps": 3}),
+        (f"{path}/stream", {"input": "Hi", "max_steps": 3}),
+        (f"/v1/agents/{other.id}/messages", {"input": "Hi", "max_steps": 3}),
+        ("/v1/conversations/default/messages", {"agent_id": agent.id, "input": "Hi"}),
+    ]:
+        refused = await post(site, changed, body)
+        assert refused.status_code == 422, changed
+        assert run_id in refused.json()["detail"]
+    assert len(await site.runs(agent)) == 1
+    assert await site.runs(other) == []
+
+
+@pytest.mark.parametrize("key", ["", "k" * (MAX_KEY_CHARS + 1)])
+async def test_a_key_that_is_empty_or_too_long_is_refused(site: Site, key: str) -> None:
+    agent = await site.rig.make_agent()
+    path = f"/v1/agents/{agent.id}/messages"
+    refused = await post(site, path, {"input": "Hi"}, **{"Idempotency-Key": key})
+    assert refused.status_code == 422
+    assert str(MAX_KEY_CHARS) in refused.json()["detail"]
+    assert await site.runs(agent) == []
+
+
+async def test_a_key_of_the_greatest_length_is_taken(site: Site) -> None:
+    agent = await site.rig.make_agent()
+    key = {"Idempotency-Key": "ü" * MAX_KEY_CHARS}
+    path = f"/v1/agents/{agent.id}/messages"
+    for _ in range(2):
+        taken = await site.http.post(
+            path, json={"input": "Hi"}, headers=[(n, v.encode("latin-1")) for n, v in key.items()]
+        )
+        assert taken.status_code == 200
+    assert len(await site.runs(agent)) == 1
+
+
+async def pause(site: Site) -> tuple[Agent, str]:
+    """An agent that waits for an approval, and the request's id."""
+    agent = await site.rig.make_agent("ask", rules=(ASK,))
+    site.rig.model.script = [call_answer(("call-1", "ask"))]
+    await site.rig.say(agent)
+    return agent, (await site.http.get("/v1/approvals/")).json()[0]["id"]
+
+
+async def test_an_answer_in_the_inbox_that_is_repeated_with_its_key_is_given_once(
+    site: Site,
+) -> None:
+    agent, request_id = await pause(site)
+    first = await post(site, f"/v1/approvals/{request_id}", {"approve": True})
+    assert first.status_code == 200, first.text
+    await site.wait_for_end(first.json()["id"])
+    again = await post(site, f"/v1/approvals/{request_id}", {"approve": True})
+    assert (again.status_code, again.json()["id"]) == (200, first.json()["id"])
+    changed = await post(site, f"/v1/approvals/{request_id}", {"approve": False})
+    assert changed.status_code == 422
+    assert len(await site.runs(agent)) == 2
+    assert len(site.rig.toolbox.started) == 1
+
+
+async def test_an_approval_that_is_repeated_with_its_key_adds_no_run(site: Site) -> None:
+    agent, _ = await pause(site)
+    entry = {"type": "approval", "tool_call_id": "call-1", "approve": True}
+    body = {"messages": [{"type": "approval", "approvals": [entry]}]}
+    answers = [await post(site, f"/v1/agents/{agent.id}/messages", body) for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [200, 200], answers[0].text
+    assert answers[0].json() == answers[1].json()
+    assert len(await site.runs(agent)) == 2
+
+
+async def test_a_compaction_that_is_repeated_with_its_key_is_done_once(site: Site) -> None:
+    agent = await site.rig.make_agent()
+    for _ in range(3):
+        await site.rig.say(agent)
+    path = f"/v1/agents/{agent.id}/summarize"
+    answers = [await post(site, path, {}) for _ in range(2)]
+    assert answers[0].status_code == 200, answers[0].text
+    assert answers[0].json() == answers[1].json()
+    assert len(await site.runs(agent)) == 4
+
+
+@pytest.mark.parametrize("busy_wait_seconds", [0.2])
+@pytest.mark.parametrize("send", [send_json, send_stream])
+async def test_a_withdrawn_message_frees_its_key_and_all_its_senders_are_told(
+    site: Site, send: Send
+) -> None:
+    agent = await site.rig.make_agent()
+    holder = await hold_thread(site, agent)
+    letta = site.letta
+    site.letta = letta.with_options(max_retries=0)
+    tasks = [asyncio.create_task(send(site, agent, extra_headers=KEY)) for _ in range(3)]
+    outcomes = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), WAIT_SECONDS)
+    assert [getattr(item, "status_code", item) for item in outcomes] == [409] * 3
+    assert "x-should-retry" not in outcomes[0].response.headers
+    site.rig.model.gate.set()
+    await asyncio.wait_for(holder, WAIT_SECONDS)
+    await asyncio.wait_for(send(site, agent, extra_headers=KEY), WAIT_SECONDS)
+    assert len(await site.runs(agent)) == 2
+
+
+async def test_a_key_is_kept_as_long_as_its_run(any_site: Site) -> None:
+    site = any_site
+    agent = await site.rig.make_agent()
+    await send_json(site, agent, extra_headers=KEY)
+    (run,) = await site.runs(agent)
+    found = await site.rig.read(lambda tx: tx.runs.find_by_key(ACTOR.organization_id, "one key"))
+    assert found is not None
+    assert found[0].id == run["id"]
+    assert (await site.http.delete(f"/v1/runs/{run['id']}")).status_code == 200
+    gone = await site.rig.read(lambda tx: tx.runs.find_by_key(ACTOR.organization_id, "one key"))
+    assert gone is None
+
+
+def otid_body(agent: Agent, **more: Any) -> dict[str, Any]:
+    message = {"role": "user", "content": "Hi", "otid": "b1a6f2f0-6c05-4b3a-8a5e-2b2b6ee1a001"}
+    return {"agent_id": agent.id, "messages": [message], "background": True, **more}
+
+
+async def test_an_otid_is_never_a_key_for_sends_to_an_agent(site: Site) -> None:
+    agent = await site.rig.make_agent()
+    for path, more in [("", {"background": False}), ("/stream", {}), ("/async", {})]:
+        for _ in range(2):
+            body = otid_body(agent, **more)
+            del body["agent_id"]
+            sent = await site.http.post(f"/v1/agents/{agent.id}/messages{path}", json=body)
+            assert sent.status_code == 200, sent.text
+    runs = await site.runs(agent)
+    for run in runs:
+        await site.wait_for_end(run["id"])
+    assert len(runs) == 6
+
+
+async def test_an_otid_is_a_key_for_background_sends_to_a_conversation_only(site: Site) -> None:
+    agent = await site.rig.make_agent()
+    for conversation in ("default", await site.conversation(agent)):
+        path = f"/v1/conversations/{conversation}/messages"
+        before = len(await site.runs(agent))
+        for _ in range(2):
+            assert (await site.http.post(path, json=otid_body(agent))).status_code == 200
+        assert len(await site.runs(agent)) == before + 1
+        for _ in range(2):
+            body = otid_body(agent, background=False)
+            assert (await site.http.post(path, json=body)).status_code == 200
+        assert len(await site.runs(agent)) == before + 3
