@@ -255,9 +255,10 @@ class Process:
         self._ledger.expect(over or not self._is_prompt(), f"the cancel of {run_id} is not heard")
 
     async def _compact(self, thread_id: str) -> None:
-        done = await compaction.start(self.services, ACTOR, thread_id)
-        if isinstance(done, Run):
-            done = await compaction.wait(self.services, done)
+        started = await compaction.start(self.services, ACTOR, thread_id)
+        done = (
+            await compaction.wait(self.services, started) if isinstance(started, Run) else started
+        )
         self._ledger.note(f"compact of {thread_id}: {done}")
 
     def _is_prompt(self) -> bool:

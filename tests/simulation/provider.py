@@ -159,6 +159,9 @@ class Toolbox:
 
     async def run(self, tool: Tool, planned: PlannedCall, context: ToolContext) -> ToolReturn:
         call_id = planned.call.id
+        if self._chance.happens(0.02):
+            # The sandbox could not start it.
+            return ToolReturn(call_id, tool.name, Outcome.NOT_STARTED, (Text("no process"),))
         self._ledger.tool_begins(call_id, tool.name, context.run_id)
         try:
             await self._work()

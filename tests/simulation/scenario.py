@@ -283,8 +283,8 @@ class Scenario:
         )
 
     async def _read_all_logs(self) -> None:
-        lost = self.ledger.acknowledged - self.ledger.runs.keys()
-        self.ledger.expect(not lost, f"{lost} were accepted and are gone")
+        gone = self.ledger.acknowledged - self.ledger.runs.keys()
+        self.ledger.expect(not gone, f"{gone} were accepted and are gone")
         for run in self.ledger.runs.values():
             await self._process.follow(run)
             log = self.ledger.logs[run.id]
