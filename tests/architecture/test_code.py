@@ -35,7 +35,7 @@ BROAD_EXCEPTS = {
     "http/letta_v1/sends.py": 1,
 }
 # It raises the cancellation again, once its work is done.
-DEFERRED_CANCELLATIONS = {"adapters/sandbox/environments.py": 1}
+DEFERRED_CANCELLATIONS = {"adapters/sandbox/environments.py": 1, "engine/store_writes.py": 1}
 # What is imported only when it is needed, because a start or a --help would pay for it. ``*``: by a
 # computed name.
 LAZY_IMPORTS = {

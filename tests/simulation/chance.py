@@ -37,6 +37,8 @@ class Chance:
         self.breaks_runs = self.random.random() < 0.2
         # A model that mostly wants what a person must allow, and time for persons to do so.
         self.prefers_held_tools = self.random.random() < (0.8 if self.breaks_runs else 0.4)
+        # A model that mostly wants what runs at once, and time for tools to return.
+        self.prefers_tools = self.random.random() < (0.6 if self.has_outages else 0.25)
         self.outages = 0
         self._calls = 0
         # By run: whether its checkpoints break, and from which on.

@@ -21,7 +21,9 @@ class Disk:
     """A real SQLite store, used without its threads."""
 
     def __init__(self, folder: Path) -> None:
-        self._store = SqliteStore._open(folder / "holdfast.db", FernetCipher("a key for tests"))
+        self._store = SqliteStore._open(
+            folder / "holdfast.db", FernetCipher("a key for tests"), False
+        )
 
     def write(self, work: Callable[[Transaction], T]) -> T:
         return self._store._write_once(work)

@@ -79,6 +79,8 @@ class Ledger:
         self.ended_at: dict[str, float] = {}
         # By run: how often it was resumed. The run itself counts only since its last progress.
         self.resumed: dict[str, int] = {}
+        # Runs whose process has ended before them: what only that process knew is lost.
+        self.orphaned: set[str] = set()
         # Runs whose client was told that they are stored.
         self.acknowledged: set[str] = set()
         self.violations: list[str] = []
@@ -147,7 +149,8 @@ class Ledger:
         self.expect(thread_id not in self.asking, f"two questions at once on {thread_id}")
         self.asking.add(thread_id)
 
-    def process_died(self) -> None:
+    def process_ended(self) -> None:
+        self.orphaned |= set(self.live())
         self.killed |= set(self.running)
         self.running.clear()
         self.asking.clear()
@@ -270,9 +273,8 @@ class Ledger:
 
     def _check_outcome(self, run: Run, call_id: str, outcome: Outcome) -> None:
         began = call_id in self.started
-        crashed = (
-            self.count_resumed(run.id) > 0 or call_id in self.broken or run.id in self.broken_runs
-        )
+        # An outage of the store is no excuse.
+        crashed = run.id in self.orphaned | self.broken_runs or call_id in self.broken
         match outcome:
             case Outcome.FINISHED | Outcome.FAILED:
                 true = self._result_of(call_id) is outcome

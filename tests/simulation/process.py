@@ -142,9 +142,9 @@ class Process:
         """End the process at once: nothing that its tasks still do has an effect."""
         self._stopping = True
         self._store.die()
-        self._ledger.process_died()
+        self._ledger.process_ended()
         await self._cancel_all_tasks()
-        self._ledger.process_died()
+        self._ledger.process_ended()
 
     async def stop(self) -> None:
         """Stop as on SIGTERM: runs stay unfinished, accepted transactions are committed."""
@@ -160,6 +160,7 @@ class Process:
             await asyncio.wait(self.clients)
         await self._store.close()
         self._store.dead = True
+        self._ledger.process_ended()
         await self._cancel_all_tasks()
 
     async def _cancel_all_tasks(self) -> None:
@@ -254,9 +255,11 @@ class Process:
         self._ledger.expect(over or not self._is_prompt(), f"the cancel of {run_id} is not heard")
 
     async def _compact(self, thread_id: str) -> None:
-        done = await compaction.start(self.services, ACTOR, thread_id)
-        result = await compaction.wait(self.services, done) if isinstance(done, Run) else done
-        self._ledger.note(f"compact of {thread_id}: {result}")
+        started = await compaction.start(self.services, ACTOR, thread_id)
+        done = (
+            await compaction.wait(self.services, started) if isinstance(started, Run) else started
+        )
+        self._ledger.note(f"compact of {thread_id}: {done}")
 
     def _is_prompt(self) -> bool:
         """Whether no injected fault explains a late reply."""

@@ -86,7 +86,8 @@ class Provider:
         if chance.happens(0.3):
             events += [ThinkingDelta("Hm, "), ThinkingDelta("well.")]
             content.append(Thinking("Hm, well."))
-        wants_tools = chance.happens(0.65) and _rounds(question) < MOST_ROUNDS
+        probability = 0.9 if chance.prefers_tools else 0.65
+        wants_tools = chance.happens(probability) and _rounds(question) < MOST_ROUNDS
         if not wants_tools or chance.happens(0.4):
             words = [f"{random.randrange(100)} " for _ in range(random.randint(1, 3))]
             events += [TextDelta(word) for word in words]
@@ -104,6 +105,8 @@ class Provider:
         names = [offer.name for offer in question.tools]
         if chance.prefers_held_tools and chance.happens(0.7):
             names = [name for name in names if name in HELD] or names
+        elif chance.prefers_tools:
+            names = [name for name in names if name not in HELD]
         names += ["unheard_of"] * chance.happens(0.05)
         # A provider may give several calls where only one is wanted.
         several = question.parallel_tool_calls or chance.happens(0.2)
@@ -156,6 +159,9 @@ class Toolbox:
 
     async def run(self, tool: Tool, planned: PlannedCall, context: ToolContext) -> ToolReturn:
         call_id = planned.call.id
+        if self._chance.happens(0.02):
+            # The sandbox could not start it.
+            return ToolReturn(call_id, tool.name, Outcome.NOT_STARTED, (Text("no process"),))
         self._ledger.tool_begins(call_id, tool.name, context.run_id)
         try:
             await self._work()
@@ -169,6 +175,9 @@ class Toolbox:
         if self._chance.happens(0.04):
             self._ledger.tool_breaks(call_id)
             raise InjectedError("a bug of the toolbox")
+        if self._chance.has_outages and self._chance.happens(0.3):
+            # The most delicate moment: the result is there, and the store is not.
+            self._ledger.note(f"{self._chance.begin_outage()}, as {call_id} returns")
         outcome = Outcome.FAILED if self._chance.happens(0.2) else Outcome.FINISHED
         self._ledger.tool_returns(call_id, outcome)
         return ToolReturn(call_id, tool.name, outcome, (Text("done"),))

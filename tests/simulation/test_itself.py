@@ -1,7 +1,9 @@
 """The simulation must be deterministic, and it must find deliberate bugs."""
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from contextlib import closing
+from typing import Any
 
 import pytest
 from tests.simulation import loop
@@ -14,10 +16,12 @@ from holdfast import run_end
 from holdfast.core import compaction
 from holdfast.core.compaction import Trigger
 from holdfast.core.lifecycle import HOLDING, TRANSITIONS
-from holdfast.engine import compact
+from holdfast.engine import compact, runner
 from holdfast.engine.approval_expiry import ApprovalExpiry
-from holdfast.engine.checkpoint import intent
+from holdfast.engine.checkpoint import attempt, intent
 from holdfast.engine.interruption import Interruption
+from holdfast.engine.worker import Worker
+from holdfast.errors import StoreUnavailable
 from holdfast.usecases import approval_answers
 
 SEEDS = range(40)
@@ -125,3 +129,34 @@ def test_calls_that_a_run_leaves_to_nobody_as_it_is_given_up_are_found(
 ) -> None:
     monkeypatch.setattr(run_end, "owns_calls", lambda run: run.status in HOLDING)
     assert find_trace(": [] own [OpenCall")
+
+
+def test_an_error_that_nobody_hears_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one of the store, which the scenario injects: whoever writes must learn what became of it."""
+
+    async def write() -> None:
+        raise StoreUnavailable("TEST: nobody awaits this")
+
+    plain = Worker._withdraw_queued
+
+    async def leave_task(worker: Worker) -> None:
+        asyncio.create_task(write())  # noqa: RUF006 - that it is lost is the point
+        await plain(worker)
+
+    monkeypatch.setattr(Worker, "_withdraw_queued", leave_task)
+    assert find_trace("never retrieved: StoreUnavailable")
+
+
+def test_a_result_that_an_outage_loses_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def give_up(
+        _: object, write: Callable[[], Coroutine[Any, Any, object]], __: str
+    ) -> object:
+        return await write()
+
+    monkeypatch.setattr(runner, "write_until_stored", give_up)
+    assert find_trace("is told as unknown")
+
+
+def test_a_commit_that_is_repeated_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempt, "_is_stored", lambda *_: False)
+    assert any(map(play_all, MANY_SEEDS))

@@ -248,7 +248,7 @@ class SettingFields:
     max_recoveries: Annotated[
         int,
         SettingSpec(
-            description="How often a run that a dead server did not finish is resumed before it is ended as failed.",
+            description="How often in a row a run that a dead server did not finish is resumed, without progress in between, before it is ended as failed.",
             variables=("HOLDFAST_MAX_RECOVERIES",),
             parse=integer_between(0, 1000),
             accepts="a number from 0 to 1000",

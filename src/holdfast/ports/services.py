@@ -22,7 +22,7 @@ class Limits:
     busy_wait_seconds: float = 30.0
     # How long one tool call may take.
     tool_timeout_seconds: float = 180.0
-    # How often an unfinished run of a dead process is continued before it is ended as failed.
+    # How often in a row an unfinished run of a dead process is continued without progress before it is ended as failed.
     max_recoveries: int = 3
     # How often the model is asked for one answer when its provider fails temporarily, including the first time.
     model_attempts: int = 5

@@ -38,7 +38,8 @@ class Toolbox(Protocol):
 
     async def run(self, tool: Tool, planned: PlannedCall, context: ToolContext) -> ToolReturn:
         """Execute the call and return its result, truncated to the tool's limit. A tool that fails gives a result with
-        the outcome ``failed``, never an exception. Cancelling kills the tool and all processes that it started."""
+        the outcome ``failed``, never an exception; one that could not be started has the outcome ``not_started``, and
+        one that the store failed while it ran has the outcome ``unknown``. Cancelling kills the tool and all processes that it started."""
         ...
 
     async def run_source(

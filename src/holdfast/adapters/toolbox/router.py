@@ -13,7 +13,7 @@ from holdfast.core.messages import Outcome, Text, ToolReturn
 from holdfast.core.requirements import parse_pip_requirements
 from holdfast.core.tools import DEFAULT_RETURN_CHARS, Tool, ToolKind, truncate_output
 from holdfast.core.turn import PlannedCall
-from holdfast.errors import CallerError, InvalidArgument, NotFound, ToolError
+from holdfast.errors import BackendError, CallerError, InvalidArgument, NotFound, ToolError
 from holdfast.ports.sandbox import Sandbox, SandboxCall, SandboxResult
 from holdfast.ports.services import Services
 from holdfast.ports.toolbox import BuiltinSpec, ToolContext
@@ -85,6 +85,9 @@ class ToolRouter:
             text = await builtin.run(self._tool_services, context, planned.arguments)
         except (ToolError, CallerError, ValueError, TypeError) as error:
             return _failed_return(planned, str(error))
+        except BackendError as error:
+            text = f"{error} Whether this tool had an effect is unknown."
+            return _build_return(planned, text, Outcome.UNKNOWN)
         return _finished_return(planned.call.id, planned.call.name, text)
 
     async def _run_custom(
@@ -93,18 +96,23 @@ class ToolRouter:
         try:
             requirements = parse_pip_requirements(tool.pip_requirements)
             agent_state = await load_agent_state(self._tool_services.services, source, context)
+            call = SandboxCall(
+                source=source,
+                function=tool.name,
+                arguments=planned.arguments,
+                timeout_seconds=self._timeout_seconds,
+                env=context.environment,
+                agent_state=agent_state,
+                requirements=requirements,
+            )
+            result = await self._sandbox.run(call)
         except (InvalidArgument, NotFound) as error:
             return _failed_return(planned, str(error))
-        call = SandboxCall(
-            source=source,
-            function=tool.name,
-            arguments=planned.arguments,
-            timeout_seconds=self._timeout_seconds,
-            env=context.environment,
-            agent_state=agent_state,
-            requirements=requirements,
-        )
-        return _to_tool_return(planned.call.id, tool.name, await self._sandbox.run(call))
+        except BackendError as error:
+            # The store or the sandbox failed before there was a process.
+            text = f"This tool was not started: {error}"
+            return _build_return(planned, text, Outcome.NOT_STARTED)
+        return _to_tool_return(planned.call.id, tool.name, result)
 
 
 def _to_tool_return(call_id: str, name: str, result: SandboxResult) -> ToolReturn:
@@ -137,11 +145,12 @@ def _finished_return(call_id: str, name: str, text: str) -> ToolReturn:
 
 
 def _failed_return(planned: PlannedCall, text: str) -> ToolReturn:
+    return _build_return(planned, text, Outcome.FAILED)
+
+
+def _build_return(planned: PlannedCall, text: str, outcome: Outcome) -> ToolReturn:
     return ToolReturn(
-        call_id=planned.call.id,
-        name=planned.call.name,
-        outcome=Outcome.FAILED,
-        content=(Text(text),),
+        call_id=planned.call.id, name=planned.call.name, outcome=outcome, content=(Text(text),)
     )
 
 
