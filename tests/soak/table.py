@@ -12,7 +12,7 @@ _IDLE_HEAD: Final = ("idle server", "before", "after", "allowed", "verdict")
 
 def render_table(samples: Sequence[Sample]) -> tuple[list[str], list[str]]:
     """The lines of the table, and the names of what grows."""
-    rows = [_HEAD]
+    rows: list[tuple[str, ...]] = [_HEAD]
     growing = []
     for key, figure in FIGURES.items():
         growth = _measure(key, figure, samples)
@@ -28,7 +28,7 @@ def render_table(samples: Sequence[Sample]) -> tuple[list[str], list[str]]:
 
 def render_idle_table(before: Sample, after: Sample) -> tuple[list[str], list[str]]:
     """What a server without load has after the soak and did not have before."""
-    rows = [_IDLE_HEAD]
+    rows: list[tuple[str, ...]] = [_IDLE_HEAD]
     growing = []
     for key, figure in FIGURES.items():
         if figure.idle_rise is None:
