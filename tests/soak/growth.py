@@ -7,13 +7,13 @@ fill, pools open, and the allocator takes what it will keep.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
-from statistics import median
+from statistics import fmean, median
 from typing import Final
 
 # Fewer samples say nothing.
 MIN_SAMPLES: Final = 8
-# More pairs of samples than this make the slope no better.
-_MAX_SLOPE_SAMPLES: Final = 200
+# Above this, neighbours are averaged: all pairs of more points take long.
+_MAX_SLOPE_POINTS: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +97,11 @@ def _quarter_levels(values: Sequence[float]) -> tuple[float, float, float, float
 
 def _robust_slope(xs: Sequence[float], ys: Sequence[float]) -> float:
     """The median of the slopes of all pairs (Theil and Sen): a few outliers do not change it."""
-    step = max(1, -(-len(xs) // _MAX_SLOPE_SAMPLES))
-    points = list(zip(xs[::step], ys[::step], strict=True))
+    step = max(1, -(-len(xs) // _MAX_SLOPE_POINTS))
+    points = [
+        (fmean(xs[begin : begin + step]), fmean(ys[begin : begin + step]))
+        for begin in range(0, len(xs), step)
+    ]
     slopes = [
         (right[1] - left[1]) / (right[0] - left[0])
         for left, right in combinations(points, 2)

@@ -101,6 +101,10 @@ class ServerProcess:
         fd = self._stderr.fileno()
         return os.pread(fd, os.fstat(fd).st_size, 0).decode(errors="replace")
 
+    @property
+    def log_bytes(self) -> int:
+        return os.fstat(self._stderr.fileno()).st_size
+
     def stop(self) -> int:
         """Ask it to end, as an operator does; kill it if it does not. Return its exit code."""
         return self._end(self._process.terminate)

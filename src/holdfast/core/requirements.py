@@ -9,9 +9,10 @@ from holdfast.errors import InvalidArgument
 MAX_REQUIREMENTS: Final = 50
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,98}[A-Za-z0-9])?")
-_EXTRAS = re.compile(r"\[\s*[A-Za-z0-9._-]+(?:\s*,\s*[A-Za-z0-9._-]+)*\s*\]")
+_EXTRA = r" *[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])? *"
+_EXTRAS = re.compile(rf"\[{_EXTRA}(?:,{_EXTRA})*\]")
 _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.!+*_-]{0,63}")
-_CONDITION = re.compile(rf"(?:===|==|~=|!=|<=|>=|<|>)\s*{_VERSION.pattern}")
+_CONDITION = re.compile(rf"(?:===|==|~=|!=|<=|>=|<|>) *{_VERSION.pattern}")
 
 
 def parse_pip_requirements(given: Sequence[Mapping[str, Any]] | None) -> tuple[str, ...]:
