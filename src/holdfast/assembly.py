@@ -57,6 +57,7 @@ from holdfast.http.drain_gate import DrainGate
 from holdfast.http.letta_v1.to_wire.callbacks import callback_body
 from holdfast.http.open_files import fit_to_open_files
 from holdfast.http.pending_requests import PendingRequests
+from holdfast.http.request_pace import RequestPace
 from holdfast.http.server import HttpServer, open_listener
 from holdfast.ports.doctor_check import Check
 from holdfast.ports.services import Services
@@ -110,6 +111,7 @@ async def _serve(
         server = HttpServer(
             gate,
             pending=pending,
+            pace=RequestPace(WIRES.open_paths),
             backlog=backlog,
             on_ready=on_ready,
             on_stop=on_stop,

@@ -20,7 +20,6 @@ from holdfast.http.paths import CanonicalPath
 from holdfast.http.proxies import ForwardedHeaders, ForwardedPrefix
 from holdfast.http.readiness import Readiness
 from holdfast.http.request_metrics import METRICS_PATH, RequestMetrics, metrics_route
-from holdfast.http.request_pace import RequestPace
 from holdfast.http.wire import Wire, Wires
 from holdfast.ports.services import Services
 from holdfast.ports.telemetry import RequestTelemetry
@@ -132,7 +131,6 @@ def _build_middleware(settings: HttpSettings) -> list[Middleware]:
         # Who is on this machine is decided by the connection, not by what it says.
         gates = [gate, forwarded]
     middleware = [
-        Middleware(RequestPace, open_paths=WIRES.open_paths),
         Middleware(HostCheck, wires=WIRES),
         *gates,
         Middleware(BodyLimit, max_bytes=settings.max_body_bytes, wires=WIRES),

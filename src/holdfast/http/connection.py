@@ -5,15 +5,22 @@ body had come.
 """
 
 import asyncio
+from functools import partial
 from typing import Any, Final
 
 import httptools
+from uvicorn._types import ASGI3Application
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 from uvicorn.server import ServerState
 
 from holdfast.http.pending_requests import PendingRequests
 from holdfast.http.request_origin import with_connection
+from holdfast.http.request_pace import RequestPace
 
 _REFUSALS: Final = {
     400: b"This is not a valid HTTP request.",
@@ -34,10 +41,12 @@ class LimitedConnection(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
         pending: PendingRequests,
+        pace: RequestPace,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self.address = ""
         self._pending = pending
+        self._pace = pace
         self._limits = pending.limits
         self._is_refused = False
         # Whether the next byte belongs to a header, or to what follows one.
@@ -132,6 +141,13 @@ class LimitedConnection(HttpToolsProtocol):
         authority = self.url.partition(b"://")[2].partition(b"/")[0].partition(b"?")[0]
         if authority not in [value for name, value in self.headers if name == b"host"]:
             raise ValueError("the target has another host")
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._pace.begin(cycle.scope["path"], partial(self._start_unless_left, cycle, app))
+
+    def _start_unless_left(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        if not cycle.disconnected:
+            super()._start_asgi_task(cycle, app)
 
     def on_body(self, body: bytes) -> None:
         self._has_body_bytes = True

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp
 
 from holdfast.http.connection import LimitedConnection
 from holdfast.http.pending_requests import PendingRequests
+from holdfast.http.request_pace import RequestPace
 
 # How long responses may still take to reach their clients when the last run has ended.
 STOP_SECONDS = 5
@@ -40,6 +41,7 @@ class HttpServer(uvicorn.Server):
         app: ASGIApp,
         *,
         pending: PendingRequests,
+        pace: RequestPace,
         backlog: int,
         on_ready: Callable[[str], None],
         on_stop: Callable[[], Awaitable[None]],
@@ -49,7 +51,9 @@ class HttpServer(uvicorn.Server):
             uvicorn.Config(
                 app,
                 lifespan="off",
-                http=cast("type[asyncio.Protocol]", partial(LimitedConnection, pending=pending)),
+                http=cast(
+                    "type[asyncio.Protocol]", partial(LimitedConnection, pending=pending, pace=pace)
+                ),
                 # No route uses WebSockets, and loading them takes time and memory.
                 ws="none",
                 log_config=None,
