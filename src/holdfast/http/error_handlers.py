@@ -1,7 +1,6 @@
 """Turns every exception of a route into an answer. The last resort of HTTP: nothing gets past it."""
 
 import logging
-from collections.abc import Sequence
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -10,21 +9,13 @@ from starlette.routing import Match
 
 from holdfast.errors import HoldfastError
 from holdfast.http.error_status import ERROR_STATUS, UNKNOWN_ERROR, error_response
+from holdfast.http.json_body import InvalidBody
 from holdfast.http.json_response import json_response
-from holdfast.http.wire import Fault, Wire, Wires
+from holdfast.http.wire import Wire, Wires
 
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
 _log = logging.getLogger(__name__)
-
-
-class InvalidBody(HTTPException):
-    """A body does not have the form that its route declares. An HTTPException, because FastAPI turns any other error
-    that is raised while it reads a body into a 400."""
-
-    def __init__(self, faults: Sequence[Fault]) -> None:
-        super().__init__(422)
-        self.faults = faults
 
 
 def install_error_handlers(app: FastAPI, wires: Wires) -> None:
