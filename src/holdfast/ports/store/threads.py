@@ -29,6 +29,13 @@ class Threads(Protocol):
         """Delete the conversation with its runs and blocks. Messages that a fork shares stay until no fork does."""
         ...
 
+    def delete_history(
+        self, organization_id: str, agent_id: str, thread_id: str | None, limit: int
+    ) -> bool:
+        """Delete at most ``limit`` messages that no context shows and no fork shares, and as many runs that are over: of
+        the thread, or of all threads of the agent. Return whether more may be left."""
+        ...
+
     def list(self, organization_id: str, query: ThreadQuery) -> Sequence[Thread]:
         """Return one page of the conversations that match; default threads are not among them. Conversations without
         the value that the list is sorted by come last."""
