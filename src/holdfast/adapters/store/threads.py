@@ -1,6 +1,6 @@
 """Threads. Their messages are in ``messages``."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from sqlalchemy import (
@@ -20,7 +20,6 @@ from holdfast.adapters.store.paging import PagedList
 from holdfast.adapters.store.prepared_statement import PreparedStatement
 from holdfast.adapters.store.row_mapper import RowMapper
 from holdfast.core.lifecycle import FINAL
-from holdfast.core.messages import default_thread_id
 from holdfast.core.threads import Thread, ThreadQuery
 from holdfast.errors import NotFound
 
@@ -155,12 +154,13 @@ class SqlThreads:
         return [THREAD.from_row(row) for row in rows]
 
     def list_of_agent(self, agent_id: str) -> Sequence[Thread]:
+        return self.list_of_agents([agent_id])
+
+    def list_of_agents(self, agent_ids: Collection[str]) -> Sequence[Thread]:
         rows = self._connection.execute(
             select(*THREAD.columns)
-            .where(_threads.c.agent_id == agent_id, _is_not_deleted)
-            .order_by(
-                _threads.c.id != default_thread_id(agent_id), _threads.c.created_at, _threads.c.id
-            )
+            .where(_threads.c.agent_id.in_(agent_ids), _is_not_deleted)
+            .order_by(_threads.c.agent_id, _is_conversation, _threads.c.created_at, _threads.c.id)
         )
         return [THREAD.from_row(row) for row in rows]
 

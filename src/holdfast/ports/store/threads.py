@@ -1,6 +1,6 @@
 """Threads: the default thread of each agent, and its conversations."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -43,4 +43,8 @@ class Threads(Protocol):
 
     def list_of_agent(self, agent_id: str) -> Sequence[Thread]:
         """Return all threads of the agent, the default thread first."""
+        ...
+
+    def list_of_agents(self, agent_ids: Collection[str]) -> Sequence[Thread]:
+        """Return all threads of these agents, the default thread of each first."""
         ...
