@@ -237,6 +237,27 @@ async def test_an_agent_has_one_block_of_a_label(any_store: Store, make: Make) -
         await any_store.write(lambda tx: tx.agents.attach_blocks(agent.id, [same.id]))
 
 
+async def test_two_blocks_of_a_label_are_not_attached_together(
+    any_store: Store, make: Make
+) -> None:
+    agent = make.agent()
+    one, same = make.block(label="a"), make.block(label="a")
+    await add(any_store, agent, one, same)
+    with pytest.raises(AlreadyExists):
+        await any_store.write(lambda tx: tx.agents.attach_blocks(agent.id, [one.id, same.id]))
+    assert await any_store.read(lambda tx: tx.agents.blocks([agent.id])) == {agent.id: []}
+
+
+async def test_blocks_are_found_in_the_order_of_their_ids(any_store: Store, make: Make) -> None:
+    one, other = make.block(), make.block()
+    await any_store.write(lambda tx: tx.blocks.add(one, other))
+    assert await any_store.read(lambda tx: tx.blocks.find(ORG, [other.id, one.id])) == [other, one]
+    with pytest.raises(NotFound, match="Block with ID block-none not found"):
+        await any_store.read(lambda tx: tx.blocks.find(ORG, [one.id, "block-none"]))
+    with pytest.raises(NotFound):
+        await any_store.read(lambda tx: tx.blocks.find("org-x", [one.id]))
+
+
 async def test_a_new_label_must_be_unused_by_every_agent_with_the_block(
     any_store: Store, make: Make
 ) -> None:

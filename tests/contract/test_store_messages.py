@@ -384,3 +384,30 @@ async def test_open_calls_keep_the_order_of_the_answer(any_store: Store, make: M
     assert await any_store.read(lambda tx: tx.calls.list_open("conv-none")) == []
     await any_store.write(lambda tx: tx.calls.close(thread.id))
     assert await any_store.read(lambda tx: tx.calls.list_open(thread.id)) == []
+
+
+async def test_many_messages_keep_their_order(any_store: Store, make: Make) -> None:
+    thread = await add_thread(any_store, make)
+    rows = await append(any_store, *(make.message(thread, text=str(n)) for n in range(1_000)))
+    positions = [row.position for row in rows]
+    assert positions == sorted(set(positions))
+    assert await any_store.read(lambda tx: tx.messages.context(thread.id)) == rows
+    ids = [row.id for row in reversed(rows)]
+    assert await any_store.read(lambda tx: tx.messages.find(ORG, ids)) == list(reversed(rows))
+    with pytest.raises(NotFound, match="Message with ID message-none not found"):
+        await any_store.read(lambda tx: tx.messages.find(ORG, [ids[0], "message-none"]))
+    with pytest.raises(NotFound):
+        await any_store.read(lambda tx: tx.messages.find("org-x", ids))
+
+
+async def test_many_threads_are_read_at_once(any_store: Store, make: Make) -> None:
+    one, other, empty = [await add_thread(any_store, make) for _ in range(3)]
+    first = await append(any_store, *(make.message(one) for _ in range(3)))
+    second = await append(any_store, *(make.message(other) for _ in range(2)))
+    agent_ids = [one.agent_id, other.agent_id, empty.agent_id]
+    heads = await any_store.read(lambda tx: tx.messages.context_heads(agent_ids))
+    assert {row.id for row in heads} == {first[0].id, second[0].id}
+    counts = await any_store.read(lambda tx: tx.messages.count_by_agent(agent_ids))
+    assert counts == {one.agent_id: 3, other.agent_id: 2}
+    threads = await any_store.read(lambda tx: tx.threads.list_of_agents(agent_ids[:2]))
+    assert list(threads) == sorted([one, other], key=lambda thread: thread.id)

@@ -10,7 +10,7 @@ from holdfast.core.agents import Agent
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
 from holdfast.core.messages import CallState, Message, OpenCall, ToolCall
 from holdfast.core.paging import Order, Page
-from holdfast.core.runs import Run
+from holdfast.core.runs import Run, RunStatus
 from holdfast.core.threads import Thread, ThreadQuery
 from holdfast.errors import NotFound
 from holdfast.ports.store import Store, Transaction
@@ -213,6 +213,41 @@ async def test_an_agent_is_deleted_with_its_forks(any_store: Store, make: Make) 
     await delete(any_store, source)
     await any_store.write(lambda tx: tx.agents.delete(ORG, agent.id))
     assert await any_store.read(lambda tx: tx.messages.list(ORG, Page(limit=9))) == []
+
+
+async def test_a_long_history_is_deleted_in_parts(any_store: Store, make: Make) -> None:
+    agent, other = await add_agent(any_store, make), await add_agent(any_store, make)
+    thread, source = make.thread(agent), await add(any_store, make, agent, 1)
+    rows = await append_messages(any_store, make, thread, 7)
+    shared = await append_messages(any_store, make, source, 1)
+    await fork(any_store, make, source, 2, shared)
+    foreign = await append_messages(any_store, make, make.thread(other), 1)
+    over = make.run(thread, status=RunStatus.COMPLETED)
+    live = make.run(thread)
+
+    def fill(tx: Transaction) -> None:
+        tx.messages.set_context(thread.id, [rows[0].id])
+        tx.messages.set_context(source.id, [])
+        tx.messages.set_context(other.id, [])
+        tx.runs.add(over)
+        tx.runs.add(live)
+
+    await any_store.write(fill)
+
+    async def delete_history(organization_id: str, thread_id: str | None) -> bool:
+        return await any_store.write(
+            lambda tx: tx.threads.delete_history(organization_id, agent.id, thread_id, 3)
+        )
+
+    assert not await delete_history("org-x", None)
+    assert not await delete_history(ORG, source.id)
+    assert [await delete_history(ORG, None) for _ in range(3)] == [True, True, False]
+    assert await list_history(any_store, thread) == [rows[0].id]
+    assert await list_history(any_store, source) == [shared[0].id]
+    assert await list_history(any_store, make.thread(other)) == [foreign[0].id]
+    assert await any_store.read(lambda tx: tx.runs.get(ORG, live.id)) == live
+    with pytest.raises(NotFound):
+        await any_store.read(lambda tx: tx.runs.get(ORG, over.id))
 
 
 async def test_recording_a_request_changes_nothing_else(any_store: Store, make: Make) -> None:

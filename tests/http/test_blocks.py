@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 from httpx import AsyncClient
 
+from holdfast.usecases import system_prompt
+
 UNKNOWN = "block-123e4567-e89b-42d3-8456-426614174000"
 
 
@@ -170,3 +172,28 @@ async def test_an_agent_cannot_come_to_hold_two_blocks_of_one_label(client: Asyn
     answer = await client.patch(f"/v1/blocks/{two['id']}", json={"label": "one"})
     assert answer.status_code == 409
     assert answer.headers["x-should-retry"] == "false"
+
+
+async def test_a_change_reaches_every_agent_with_the_block(
+    client: AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(system_prompt, "_AGENTS_AT_ONCE", 2)
+    block = await _create(client, value="The old text.")
+    messages = []
+    for number in range(5):
+        body = {"name": f"agent {number}", "block_ids": [block["id"]]}
+        agent = (await client.post("/v1/agents/", json=body)).json()
+        await client.post(f"/v1/conversations/?agent_id={agent['id']}", json={})
+        messages += (await client.get(f"/v1/agents/{agent['id']}/messages")).json()
+    assert len(messages) == 10
+    await client.patch(f"/v1/blocks/{block['id']}", json={"value": "The new text."})
+    for message in messages:
+        [shown] = (await client.get(f"/v1/messages/{message['id']}")).json()
+        assert "The new text." in shown["content"]
+        assert "The old text." not in shown["content"]
+
+
+async def test_a_long_list_is_answered_whole(client: AsyncClient) -> None:
+    created = [(await _create(client, label=f"b{number}"))["id"] for number in range(101)]
+    listed = (await client.get("/v1/blocks/", params={"limit": 1000, "order": "asc"})).json()
+    assert [block["id"] for block in listed] == created

@@ -35,6 +35,7 @@ DESCRIPTIONS = {
     "MAX_TOOL_RULES": "tool rules of an agent",
     "MAX_RULE_CHILDREN": "tools that one tool rule names",
     "MAX_TAGS": "tags",
+    "MAX_BLOCK_TAGS": "tags of all blocks of a new agent together",
     "MAX_SECRETS": "secrets of an agent, or variables of a tool run",
     "MAX_REQUIREMENTS": "`pip_requirements` or `npm_requirements` of a tool in one request",
     "MAX_MESSAGE_IDS": "`message_ids` of an agent",
@@ -96,6 +97,15 @@ async def test_so_many_values_of_a_query_parameter_are_refused(client: AsyncClie
     answer = await client.get("/v1/agents/", params={"tags": ["x"] * (limits.MAX_NAMES + 1)})
     assert answer.status_code == 422
     assert "1000" in answer.text
+
+
+async def test_the_tags_of_new_blocks_are_counted_together(client: AsyncClient) -> None:
+    blocks = [
+        {"label": f"b{n}", "value": "", "tags": [str(m) for m in range(101)]} for n in range(100)
+    ]
+    answer = await client.post("/v1/agents/", json={"memory_blocks": blocks})
+    assert answer.status_code == 422
+    assert "at most 10000 tags together" in answer.text
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Turns every exception of a route into an answer. The last resort of HTTP: nothing gets past it."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import chain
 
 from fastapi import FastAPI, Request, Response
@@ -16,22 +16,14 @@ from holdfast.http.error_status import (
     UNKNOWN_ERROR,
     error_response,
 )
+from holdfast.http.json_body import InvalidBody
 from holdfast.http.json_response import json_response
-from holdfast.http.wire import Fault, Wire, Wires
+from holdfast.http.wire import Wire, Wires
 
 # The order in which an answer names them.
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
 _log = logging.getLogger(__name__)
-
-
-class InvalidBody(HTTPException):
-    """A body does not have the form that its route declares. An HTTPException, because FastAPI turns any other error
-    that is raised while it reads a body into a 400."""
-
-    def __init__(self, faults: Sequence[Fault]) -> None:
-        super().__init__(422)
-        self.faults = faults
 
 
 def install_error_handlers(app: FastAPI, wires: Wires) -> None:

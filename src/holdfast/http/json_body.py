@@ -13,9 +13,10 @@ from typing import Any
 import msgspec
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
 
 from holdfast.http.body_warnings import add_warnings, find_misspellings
-from holdfast.http.error_handlers import InvalidBody
+from holdfast.http.wire import Fault
 
 # No client needs more, and Python's stack and the databases allow far more.
 MAX_DEPTH = 100
@@ -31,6 +32,15 @@ _NUL_ESCAPE = b"\\u0000"
 _MARKS = (b",", b":", b"[", b"{")
 
 _decoder = msgspec.json.Decoder()
+
+
+class InvalidBody(HTTPException):
+    """A body does not have the form that its route declares. An HTTPException, because FastAPI turns any other error
+    that is raised while it reads a body into a 400."""
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        super().__init__(422)
+        self.faults = faults
 
 
 class JsonRoute(APIRoute):

@@ -1,7 +1,8 @@
 """JSON answers. A Struct is encoded without another validation, and OpenAPI gets its description from its type."""
 
-from collections.abc import Mapping
-from typing import Any
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 from fastapi import Response
@@ -12,6 +13,11 @@ _PLACEHOLDER = "x-documented-type"
 # The types of ``describe_response``, in order. Their schemas are only built when OpenAPI is requested: building
 # them all at import would delay every start.
 _described_types: list[object] = []
+
+# More items are converted on a thread.
+_MAX_ITEMS_ON_LOOP = 100
+
+T = TypeVar("T")
 
 _encoder = msgspec.json.Encoder()
 
@@ -36,6 +42,15 @@ def json_response(
     )
     response.has_fixed_fields = isinstance(value, msgspec.Struct)
     return response
+
+
+async def list_response(items: Sequence[T], convert: Callable[[T], object]) -> Response:
+    """The items, converted. Of many items, on a thread, so that other requests are answered meanwhile."""
+
+    def build() -> Response:
+        return json_response([convert(item) for item in items])
+
+    return build() if len(items) <= _MAX_ITEMS_ON_LOOP else await asyncio.to_thread(build)
 
 
 def describe_response(

@@ -21,6 +21,7 @@ from holdfast.usecases import (
     agent_context,
     agent_names,
     blocks,
+    deletion,
     model_choice,
     providers,
     system_prompt,
@@ -114,6 +115,7 @@ async def count(services: Services, actor: Actor, query: AgentQuery) -> int:
 
 async def delete(services: Services, actor: Actor, agent_id: str) -> None:
     """Delete the agent with its threads and runs. Its blocks and tools stay, since other agents may use them."""
+    await deletion.delete_history(services, actor, agent_id)
     await services.store.write(lambda tx: tx.agents.delete(actor.organization_id, agent_id))
 
 

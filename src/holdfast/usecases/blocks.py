@@ -93,8 +93,7 @@ def apply_update(
         _refuse_duplicate_label(tx, changed, holders)
     tx.blocks.save(changed)
     if any(getattr(changed, name) != getattr(block, name) for name in _PROMPT_FIELDS):
-        for agent_id in holders:
-            system_prompt.rewrite_all(tx, agent_id, now)
+        system_prompt.rewrite_all(tx, holders, now)
     return changed
 
 
@@ -105,9 +104,7 @@ async def delete(services: Services, actor: Actor, block_id: str) -> None:
         tx.blocks.get(actor.organization_id, block_id)
         holders = tx.blocks.holder_ids(block_id)
         tx.blocks.delete(actor.organization_id, block_id)
-        now = services.clock.now()
-        for agent_id in holders:
-            system_prompt.rewrite_all(tx, agent_id, now)
+        system_prompt.rewrite_all(tx, holders, services.clock.now())
 
     await services.store.write(work)
 

@@ -23,7 +23,7 @@ from holdfast.core.threads import Thread, ThreadQuery, shareable_messages
 from holdfast.errors import InvalidArgument, NotFound
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
-from holdfast.usecases import providers, runs, system_prompt
+from holdfast.usecases import deletion, providers, runs, system_prompt
 from holdfast.usecases.messages import Input
 
 
@@ -153,6 +153,7 @@ async def delete(services: Services, actor: Actor, conversation_id: str) -> None
     )
     reason = "The conversation was deleted."
     await runs.cancel_all(services, actor, live, agent_id=thread.agent_id, reason=reason)
+    await deletion.delete_history(services, actor, thread.agent_id, thread.id)
     now = services.clock.now()
     await services.store.write(lambda tx: tx.threads.delete(actor.organization_id, thread.id, now))
 

@@ -3,6 +3,7 @@
 ``core.system_prompt`` renders the text; this module loads what it is made from and stores the result.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -16,6 +17,9 @@ from holdfast.core.messages import Message, Text
 from holdfast.core.system_prompt import compile_prompt, human_time, parse_compiled_at
 from holdfast.core.threads import Thread
 from holdfast.ports.store import Transaction
+
+# More would exceed what a database accepts in one query.
+_AGENTS_AT_ONCE = 500
 
 
 def compile_first(agent: Agent, blocks: tuple[Block, ...], now: datetime) -> str:
@@ -38,16 +42,24 @@ def compile_for_thread(
     )
 
 
-def rewrite_all(tx: Transaction, agent_id: str, now: datetime) -> None:
-    """Rewrite the stored system message of every thread of the agent. The messages keep their ids."""
-    threads = tx.threads.list_of_agent(agent_id)
+def rewrite_all(tx: Transaction, agent_ids: Sequence[str], now: datetime) -> None:
+    """Rewrite the stored system message of every thread of these agents. The messages keep their ids."""
+    for start in range(0, len(agent_ids), _AGENTS_AT_ONCE):
+        _rewrite_some(tx, agent_ids[start : start + _AGENTS_AT_ONCE], now)
+
+
+def _rewrite_some(tx: Transaction, agent_ids: Sequence[str], now: datetime) -> None:
+    """With the same few queries for any number of agents: a block may be attached to thousands."""
+    threads = tx.threads.list_of_agents(agent_ids)
     if not threads:
         return
-    agent = tx.agents.get(threads[0].organization_id, agent_id)
-    shared, stamp = _load_shared_content(tx, agent), human_time(now, agent.timezone)
+    agents = {agent.id: agent for agent in tx.agents.find(threads[0].organization_id, agent_ids)}
+    shared = _load_shared_contents(tx, agent_ids, threads)
     own = tx.blocks.thread_blocks([thread.id for thread in threads])
     for row in load_stored(tx, threads):
-        text = _compile(agent, row.thread_id, shared, stamp, own[row.thread_id])
+        agent = agents[row.agent_id]
+        stamp = human_time(now, agent.timezone)
+        text = _compile(agent, row.thread_id, shared[agent.id], stamp, own[row.thread_id])
         tx.messages.rewrite(replace(row, content=(Text(text),)))
 
 
@@ -65,10 +77,8 @@ def recompile(tx: Transaction, agent: Agent, now: datetime, *, keep_stamp: bool)
 
 def load_stored(tx: Transaction, threads: Sequence[Thread]) -> list[Message]:
     """The system message at the start of each thread's context, where there is one."""
-    contexts = tx.messages.context_ids([thread.id for thread in threads])
-    heads = [ids[0] for ids in contexts.values() if ids]
-    rows = tx.messages.find(threads[0].organization_id, heads) if threads else ()
-    return [row for row in rows if row.role is messages.Role.SYSTEM]
+    heads = tx.messages.context_heads([thread.id for thread in threads])
+    return [row for row in heads if row.role is messages.Role.SYSTEM]
 
 
 class _SharedContent(Struct, frozen=True):
@@ -79,10 +89,23 @@ class _SharedContent(Struct, frozen=True):
 
 
 def _load_shared_content(tx: Transaction, agent: Agent) -> _SharedContent:
-    blocks = tuple(tx.agents.blocks([agent.id]).get(agent.id, ()))
+    return _load_shared_contents(tx, [agent.id], tx.threads.list_of_agent(agent.id))[agent.id]
+
+
+def _load_shared_contents(
+    tx: Transaction, agent_ids: Sequence[str], threads: Sequence[Thread]
+) -> dict[str, _SharedContent]:
+    blocks = tx.agents.blocks(agent_ids)
+    message_counts = tx.messages.count_by_agent(agent_ids)
     # The system message of each thread does not count.
-    message_count = tx.messages.count(agent.id) - len(tx.threads.list_of_agent(agent.id))
-    return _SharedContent(blocks, max(message_count, 0))
+    system_messages = Counter(thread.agent_id for thread in threads)
+    return {
+        agent_id: _SharedContent(
+            tuple(blocks.get(agent_id, ())),
+            max(message_counts.get(agent_id, 0) - system_messages[agent_id], 0),
+        )
+        for agent_id in agent_ids
+    }
 
 
 def _compile(

@@ -123,6 +123,14 @@ class SqlAgents:
             raise _not_found(agent_id)
         return AGENT.from_row(row)
 
+    def find(self, organization_id: str, agent_ids: Collection[str]) -> Sequence[Agent]:
+        rows = self._connection.execute(
+            select(*AGENT.columns).where(
+                _agents.c.id.in_(agent_ids), _agents.c.organization_id == organization_id
+            )
+        )
+        return [AGENT.from_row(row) for row in rows]
+
     def save(self, agent: Agent) -> None:
         row = {
             name: value

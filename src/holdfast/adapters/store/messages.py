@@ -4,7 +4,18 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
-from sqlalchemy import Connection, Select, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy import (
+    Connection,
+    Select,
+    and_,
+    bindparam,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.sql import ColumnElement
 
 from holdfast.adapters.store import tables
@@ -65,6 +76,19 @@ _select_context_ids = (
     select(_context.c.thread_id, _context.c.message_id)
     .where(_context.c.thread_id.in_(bindparam("threads", expanding=True)))
     .order_by(_context.c.thread_id, _context.c.place)
+)
+_first = (
+    select(_context.c.thread_id, func.min(_context.c.place).label("place"))
+    .where(_context.c.thread_id.in_(bindparam("threads", expanding=True)))
+    .group_by(_context.c.thread_id)
+    .subquery()
+)
+_select_heads = (
+    select(*MESSAGE.columns)
+    .join(_context, _context.c.message_id == _messages.c.id)
+    .join(
+        _first, and_(_first.c.thread_id == _context.c.thread_id, _first.c.place == _context.c.place)
+    )
 )
 
 
@@ -131,6 +155,10 @@ class SqlMessages:
         ).all():
             found[thread_id].append(message_id)
         return found
+
+    def context_heads(self, thread_ids: Collection[str]) -> Sequence[Message]:
+        rows = self._connection.execute(_select_heads, {"threads": list(thread_ids)})
+        return [MESSAGE.from_row(row) for row in rows]
 
     def set_context(self, thread_id: str, message_ids: Sequence[str]) -> None:
         self._connection.execute(delete(_context).where(_context.c.thread_id == thread_id))
@@ -207,6 +235,14 @@ class SqlMessages:
         if thread_id is not None:
             query = query.where(_messages.c.thread_id == thread_id)
         return self._connection.execute(query).scalar_one()
+
+    def count_by_agent(self, agent_ids: Collection[str]) -> Mapping[str, int]:
+        rows = self._connection.execute(
+            select(_messages.c.agent_id, func.count())
+            .where(_messages.c.agent_id.in_(agent_ids))
+            .group_by(_messages.c.agent_id)
+        )
+        return {row[0]: row[1] for row in rows}
 
     def search(
         self,

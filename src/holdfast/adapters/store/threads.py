@@ -1,6 +1,6 @@
 """Threads. Their messages are in ``messages``."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from sqlalchemy import (
@@ -19,7 +19,7 @@ from holdfast.adapters.store import tables
 from holdfast.adapters.store.paging import PagedList
 from holdfast.adapters.store.prepared_statement import PreparedStatement
 from holdfast.adapters.store.row_mapper import RowMapper
-from holdfast.core.messages import default_thread_id
+from holdfast.core.lifecycle import FINAL
 from holdfast.core.threads import Thread, ThreadQuery
 from holdfast.errors import NotFound
 
@@ -113,6 +113,26 @@ class SqlThreads:
             self._connection.execute(delete(table).where(table.c.thread_id == thread_id))
         self._delete_unreferenced(agent_id)
 
+    def delete_history(
+        self, organization_id: str, agent_id: str, thread_id: str | None, limit: int
+    ) -> bool:
+        runs, messages = tables.runs, _messages
+        shown = exists().where(tables.context.c.message_id == messages.c.id)
+        shared = exists().where(tables.shared.c.message_id == messages.c.id)
+        over = runs.c.status.in_(sorted(FINAL))
+        is_more_left = False
+        for key, conditions in ((runs.c.id, (over,)), (messages.c.position, (~shown, ~shared))):
+            table = key.table
+            some = select(key).where(
+                table.c.organization_id == organization_id,
+                table.c.agent_id == agent_id,
+                *(() if thread_id is None else (table.c.thread_id == thread_id,)),
+                *conditions,
+            )
+            deleted = self._connection.execute(delete(table).where(key.in_(some.limit(limit))))
+            is_more_left |= deleted.rowcount == limit
+        return is_more_left
+
     def _delete_unreferenced(self, agent_id: str) -> None:
         """Delete the messages of deleted threads that no fork shares, then the threads without messages."""
         deleted = (_threads.c.agent_id == agent_id, _threads.c.deleted_at.is_not(None))
@@ -134,12 +154,13 @@ class SqlThreads:
         return [THREAD.from_row(row) for row in rows]
 
     def list_of_agent(self, agent_id: str) -> Sequence[Thread]:
+        return self.list_of_agents([agent_id])
+
+    def list_of_agents(self, agent_ids: Collection[str]) -> Sequence[Thread]:
         rows = self._connection.execute(
             select(*THREAD.columns)
-            .where(_threads.c.agent_id == agent_id, _is_not_deleted)
-            .order_by(
-                _threads.c.id != default_thread_id(agent_id), _threads.c.created_at, _threads.c.id
-            )
+            .where(_threads.c.agent_id.in_(agent_ids), _is_not_deleted)
+            .order_by(_threads.c.agent_id, _is_conversation, _threads.c.created_at, _threads.c.id)
         )
         return [THREAD.from_row(row) for row in rows]
 

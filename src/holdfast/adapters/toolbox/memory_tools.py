@@ -55,8 +55,7 @@ def _edit(tx: Transaction, context: ToolContext, label: str, now: datetime, chan
 
 def _save(tx: Transaction, block: Block, now: datetime) -> None:
     tx.blocks.save(replace(block, updated_at=now))
-    for agent_id in tx.blocks.holder_ids(block.id):
-        system_prompt.rewrite_all(tx, agent_id, now)
+    system_prompt.rewrite_all(tx, tx.blocks.holder_ids(block.id), now)
 
 
 def _insert(tx: Transaction, context: ToolContext, arguments: Arguments, now: datetime) -> str:
@@ -131,7 +130,7 @@ async def _create(tool_services: ToolServices, context: ToolContext, arguments: 
         _refuse_existing(tx, context, label)
         tx.blocks.add(block)
         tx.agents.attach_blocks(context.agent_id, [block.id])
-        system_prompt.rewrite_all(tx, context.agent_id, now)
+        system_prompt.rewrite_all(tx, [context.agent_id], now)
         return f"Created the memory block {label!r}."
 
     return await services.store.write(work)
@@ -145,7 +144,7 @@ def _delete(tx: Transaction, context: ToolContext, arguments: Arguments, now: da
         tx.agents.detach_blocks(context.agent_id, [block.id])
     else:
         tx.blocks.delete(context.organization_id, block.id)
-    system_prompt.rewrite_all(tx, context.agent_id, now)
+    system_prompt.rewrite_all(tx, [context.agent_id], now)
     return f"Removed the memory block {block.label!r}."
 
 

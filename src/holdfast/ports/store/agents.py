@@ -19,6 +19,10 @@ class Agents(Protocol):
         """Return the agent. NotFound: ``Agent with ID <id> not found``."""
         ...
 
+    def find(self, organization_id: str, agent_ids: Collection[str]) -> Sequence[Agent]:
+        """Return those of these agents that exist."""
+        ...
+
     def save(self, agent: Agent) -> None:
         """Replace the agent. Its tags, tools, blocks, secrets and last-run fields are not written."""
         ...

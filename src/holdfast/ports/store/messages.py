@@ -35,6 +35,10 @@ class Messages(Protocol):
         """Return the message ids of each thread's context, in order."""
         ...
 
+    def context_heads(self, thread_ids: Collection[str]) -> Sequence[Message]:
+        """Return the first message of each context that is not empty."""
+        ...
+
     def set_context(self, thread_id: str, message_ids: Sequence[str]) -> None:
         """Replace the context by these messages, in this order. The history does not change."""
         ...
@@ -75,6 +79,10 @@ class Messages(Protocol):
 
     def count(self, agent_id: str, thread_id: str | None = None) -> int:
         """Count the messages of the agent, or of one of its threads."""
+        ...
+
+    def count_by_agent(self, agent_ids: Collection[str]) -> Mapping[str, int]:
+        """Count the messages of each agent. Only agents with messages have an entry."""
         ...
 
     def search(

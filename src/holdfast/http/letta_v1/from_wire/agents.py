@@ -17,9 +17,12 @@ from holdfast.http.letta_v1.schemas.agents import (
     AgentUpdate,
     ToolRuleInput,
 )
+from holdfast.http.letta_v1.schemas.blocks import BlockCreate
+from holdfast.http.letta_v1.schemas.limits import MAX_BLOCK_TAGS
 from holdfast.http.letta_v1.schemas.send import SendBody
 from holdfast.usecases.agent_forms import AgentChanges, NewAgent
 from holdfast.usecases.agent_views import Relation
+from holdfast.usecases.blocks import NewBlock
 from holdfast.usecases.messages import MessageInput
 
 _RELATIONS = {
@@ -65,7 +68,7 @@ def included_relations(
 def new_agent(body: AgentCreate, project_id: str | None) -> NewAgent:
     """``project_id`` is used if the body names no project."""
     return NewAgent(
-        new_blocks=tuple(map(new_block, body.memory_blocks or ())),
+        new_blocks=_new_blocks(body.memory_blocks or ()),
         block_ids=tuple(dict.fromkeys(body.block_ids or ())),
         tool_names=tuple(body.tools or ()),
         tool_ids=tuple(dict.fromkeys(body.tool_ids or ())),
@@ -73,6 +76,12 @@ def new_agent(body: AgentCreate, project_id: str | None) -> NewAgent:
         initial_messages=_initial_messages(body),
         **{"project_id": project_id} | _given_fields(body),
     )
+
+
+def _new_blocks(given: Sequence[BlockCreate]) -> tuple[NewBlock, ...]:
+    if sum(len(block.tags or ()) for block in given) > MAX_BLOCK_TAGS:
+        raise Unprocessable(f"memory_blocks have at most {MAX_BLOCK_TAGS} tags together.")
+    return tuple(map(new_block, given))
 
 
 def agent_changes(body: AgentUpdate) -> AgentChanges:

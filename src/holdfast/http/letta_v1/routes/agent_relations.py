@@ -10,7 +10,7 @@ from holdfast.core.paging import Page
 from holdfast.errors import Unprocessable
 from holdfast.http.dependencies import ActorDep, ServicesDep
 from holdfast.http.json_body import JsonRoute
-from holdfast.http.json_response import describe_response, json_response
+from holdfast.http.json_response import describe_response, json_response, list_response
 from holdfast.http.letta_v1.from_wire.blocks import block_changes
 from holdfast.http.letta_v1.parameters.ids import AgentId, BlockId, ToolId
 from holdfast.http.letta_v1.parameters.paging import paging
@@ -47,7 +47,7 @@ async def list_agent_blocks(
     actor: ActorDep,
 ) -> Response:
     found = await agent_relations.list_blocks(services, actor, agent_id, page)
-    return json_response([block_state(block) for block in found])
+    return await list_response(found, block_state)
 
 
 @router.patch("/core-memory/blocks/attach/{block_id}", responses=describe_response(AgentState))
@@ -96,7 +96,7 @@ async def list_agent_tools(
     actor: ActorDep,
 ) -> Response:
     found = await agent_relations.list_tools(services, actor, agent_id, page)
-    return json_response([tool_state(tool) for tool in found])
+    return await list_response(found, tool_state)
 
 
 @router.patch("/tools/attach/{tool_id}", responses=describe_response(None))

@@ -13,7 +13,7 @@ from holdfast.core.runs import StopReason
 from holdfast.core.threads import DEFAULT_CONVERSATION
 from holdfast.http.dependencies import ActorDep, ServicesDep
 from holdfast.http.json_body import JsonRoute
-from holdfast.http.json_response import describe_response, json_response
+from holdfast.http.json_response import describe_response, json_response, list_response
 from holdfast.http.letta_v1.from_wire.agents import agent_changes, included_relations, new_agent
 from holdfast.http.letta_v1.from_wire.dates import as_utc
 from holdfast.http.letta_v1.images import fetch_linked_images
@@ -115,7 +115,7 @@ async def list_agents(
     query: FiltersDep, included: RelationsDep, services: ServicesDep, actor: ActorDep
 ) -> Response:
     found = await agents.list_page(services, actor, query, included)
-    return json_response([agent_state(view) for view in found])
+    return await list_response(found, agent_state)
 
 
 @router.get("/agents/count", responses=describe_response(int))
@@ -208,4 +208,4 @@ async def list_agents_of_block(
     actor: ActorDep,
 ) -> Response:
     found = await agents.list_with_block(services, actor, block_id, page, included)
-    return json_response([agent_state(view) for view in found])
+    return await list_response(found, agent_state)

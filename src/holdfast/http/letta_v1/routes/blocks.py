@@ -9,7 +9,7 @@ from holdfast.core.ids import Kind
 from holdfast.core.paging import Order, Page
 from holdfast.http.dependencies import ActorDep, ServicesDep
 from holdfast.http.json_body import JsonRoute
-from holdfast.http.json_response import describe_response, json_response
+from holdfast.http.json_response import describe_response, json_response, list_response
 from holdfast.http.letta_v1.from_wire.blocks import block_changes, new_block
 from holdfast.http.letta_v1.parameters.ids import BlockId
 from holdfast.http.letta_v1.parameters.paging import paging
@@ -74,7 +74,7 @@ async def create_block(body: BlockCreate, services: ServicesDep, actor: ActorDep
 @router.get("/", responses=describe_response(list[BlockResponse]))
 async def list_blocks(query: FiltersDep, services: ServicesDep, actor: ActorDep) -> Response:
     found = await blocks.list_page(services, actor, query)
-    return json_response([block_state(block) for block in found])
+    return await list_response(found, block_state)
 
 
 @router.get("/count", responses=describe_response(int))

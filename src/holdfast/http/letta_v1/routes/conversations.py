@@ -11,7 +11,7 @@ from holdfast.core.threads import ThreadQuery
 from holdfast.errors import Conflict, PendingApproval
 from holdfast.http.dependencies import ActorDep, ServicesDep
 from holdfast.http.json_body import JsonRoute
-from holdfast.http.json_response import describe_response, json_response
+from holdfast.http.json_response import describe_response, json_response, list_response
 from holdfast.http.letta_v1.from_wire.conversations import (
     conversation_changes,
     new_conversation,
@@ -91,7 +91,7 @@ async def list_conversations(
         archived=_ARCHIVE_FILTERS[archive_status],
     )
     found = await conversations.list_page(services, actor, query)
-    return json_response([api_conversation(view) for view in found])
+    return await list_response(found, api_conversation)
 
 
 @router.get("/{conversation_id}", responses=describe_response(Conversation))

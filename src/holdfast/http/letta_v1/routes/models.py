@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
 from holdfast.http.dependencies import ActorDep, ServicesDep
-from holdfast.http.json_response import describe_response, json_response
+from holdfast.http.json_response import describe_response, json_response, list_response
 from holdfast.http.letta_v1.schemas.limits import MAX_NAMES
 from holdfast.http.letta_v1.schemas.models import EmbeddingModel, Model
 from holdfast.http.letta_v1.to_wire.models import embedding_state, model_state
@@ -36,4 +36,4 @@ async def list_models(
 @router.get("/embedding", responses=describe_response(list[EmbeddingModel]))
 async def list_embedding_models(services: ServicesDep, _actor: ActorDep) -> Response:
     found = await models.list_embeddings(services)
-    return json_response([embedding_state(info) for info in found])
+    return await list_response(found, embedding_state)

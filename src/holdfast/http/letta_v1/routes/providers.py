@@ -9,7 +9,7 @@ from holdfast.core.paging import Page
 from holdfast.core.providers import ProviderQuery
 from holdfast.http.dependencies import ActorDep, ServicesDep
 from holdfast.http.json_body import JsonRoute
-from holdfast.http.json_response import describe_response, json_response
+from holdfast.http.json_response import describe_response, json_response, list_response
 from holdfast.http.letta_v1.from_wire.providers import provider_form
 from holdfast.http.letta_v1.parameters.ids import ProviderId
 from holdfast.http.letta_v1.parameters.paging import paging
@@ -36,7 +36,7 @@ async def list_providers(
 ) -> Response:
     query = ProviderQuery(page=page, name=name, provider_type=provider_type)
     found = await providers.list_page(services, actor, query)
-    return json_response([provider_state(provider) for provider in found])
+    return await list_response(found, provider_state)
 
 
 @router.post("/", responses=describe_response(Provider))

@@ -10,7 +10,7 @@ from holdfast.core.paging import Order, Page
 from holdfast.core.runs import RunQuery
 from holdfast.http.dependencies import ActorDep, ServicesDep
 from holdfast.http.json_body import JsonRoute
-from holdfast.http.json_response import describe_response, json_response
+from holdfast.http.json_response import describe_response, json_response, list_response
 from holdfast.http.letta_v1.from_wire.runs import parse_cursor, parse_statuses
 from holdfast.http.letta_v1.parameters.ids import RunId
 from holdfast.http.letta_v1.parameters.paging import paging
@@ -47,7 +47,7 @@ _ACTIVE_LIMIT = 100
 async def list_runs(query: RunFiltersDep, services: ServicesDep, actor: ActorDep) -> Response:
     """Filters combine with AND. Sorted or filtered by duration, the list only has runs with a duration."""
     found = await runs.list_runs(services, actor, query)
-    return json_response([api_run(run) for run in found])
+    return await list_response(found, api_run)
 
 
 @router.get("/active", responses=describe_response(list[Run]), deprecated=True)
@@ -64,7 +64,7 @@ async def list_active_runs(
         background=background,
     )
     found = await runs.list_runs(services, actor, query)
-    return json_response([api_run(run) for run in found])
+    return await list_response(found, api_run)
 
 
 @router.get("/{run_id}", responses=describe_response(Run))
@@ -124,7 +124,7 @@ async def list_run_steps(
     page: Annotated[Page, Depends(paging(Kind.STEP, limit=100))],
 ) -> Response:
     found = await runs.list_steps(services, actor, run_id, page)
-    return json_response([api_step(step) for step in found])
+    return await list_response(found, api_step)
 
 
 @router.get("/{run_id}/metrics", responses=describe_response(RunMetrics))

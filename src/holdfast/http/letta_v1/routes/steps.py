@@ -10,7 +10,7 @@ from holdfast.core.paging import Order, Page
 from holdfast.core.steps import StepQuery
 from holdfast.http.dependencies import ActorDep, ServicesDep
 from holdfast.http.json_body import JsonRoute
-from holdfast.http.json_response import describe_response, json_response
+from holdfast.http.json_response import describe_response, json_response, list_response
 from holdfast.http.letta_v1.from_wire.dates import as_utc
 from holdfast.http.letta_v1.parameters.ids import StepId
 from holdfast.http.letta_v1.parameters.paging import paging
@@ -60,7 +60,7 @@ async def list_steps(
         trace_ids=tuple(trace_ids or ()),
     )
     found = await steps.list_steps(services, actor, query)
-    return json_response([api_step(step) for step in found])
+    return await list_response(found, api_step)
 
 
 @router.get("/{step_id}", responses=describe_response(Step))

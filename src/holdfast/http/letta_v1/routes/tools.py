@@ -12,7 +12,7 @@ from holdfast.core.tools import ToolKind, ToolQuery
 from holdfast.errors import InvalidArgument
 from holdfast.http.dependencies import ActorDep, ServicesDep
 from holdfast.http.json_body import JsonRoute
-from holdfast.http.json_response import describe_response, json_response
+from holdfast.http.json_response import describe_response, json_response, list_response
 from holdfast.http.letta_v1.from_wire.tools import new_tool, source_to_run, tool_changes
 from holdfast.http.letta_v1.parameters.ids import ToolId
 from holdfast.http.letta_v1.parameters.paging import paging
@@ -76,7 +76,7 @@ async def upsert_tool(body: ToolCreate, services: ServicesDep, actor: ActorDep) 
 @router.get("/", responses=describe_response(list[Tool]))
 async def list_tools(query: FiltersDep, services: ServicesDep, actor: ActorDep) -> Response:
     found = await tools.list_page(services, actor, query)
-    return json_response([tool_state(tool) for tool in found])
+    return await list_response(found, tool_state)
 
 
 @router.get("/count", responses=describe_response(int))
@@ -95,7 +95,7 @@ async def count_tools(
 async def add_base_tools(services: ServicesDep, actor: ActorDep) -> Response:
     """Add the built-in tools that are missing, and update the others."""
     added = await tools.add_builtin(services, actor)
-    return json_response([tool_state(tool) for tool in added])
+    return await list_response(added, tool_state)
 
 
 @router.post("/run", responses=describe_response(ToolReturnMessage))
@@ -129,7 +129,7 @@ async def search_tools(body: ToolSearch, services: ServicesDep, actor: ActorDep)
         )
     query = ToolQuery(page=Page(limit=body.limit), kinds=tuple(body.tool_types or ()))
     found = await tools.search(services, actor, query, body.query or "", tags=body.tags or ())
-    return json_response([tool_search_result(item) for item in found])
+    return await list_response(found, tool_search_result)
 
 
 @router.get("/{tool_id}", responses=describe_response(Tool))

@@ -26,6 +26,8 @@ MAX_TOOL_RULES = 1_000
 # Tools that one rule names.
 MAX_RULE_CHILDREN = 1_000
 MAX_TAGS = 1_000
+# Of all blocks of a new agent together.
+MAX_BLOCK_TAGS = 10_000
 # Variables that tools see in their environment.
 MAX_SECRETS = 1_000
 # Packages that one tool needs.
