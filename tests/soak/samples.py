@@ -29,7 +29,7 @@ class Figure:
 
 
 # Why these tolerances: memory rises by fragments of the allocator for a while; the counts of a server under load jump
-# by as many as there are clients; rows differ in size by a few texts.
+# by as many as there are clients; rows differ in size by a few texts; a failure logs ten times what a turn does.
 FIGURES: Final = {
     "memory": Figure("memory of the server", "MB", Tolerance(share=0.05, amount=5)),
     "tool_memory": Figure("memory of the fork servers", "MB", Tolerance(share=0.05, amount=5)),
@@ -41,7 +41,7 @@ FIGURES: Final = {
     "temporary": Figure("temporary files", "", Tolerance(share=0.1, amount=10), idle_rise=2),
     "live_runs": Figure("live runs", "", Tolerance(amount=4), idle_rise=0),
     "wal": Figure("write-ahead log", "MB", Tolerance(share=0.2, amount=8)),
-    "log": Figure("log per turn", "bytes", Tolerance(share=0.2, amount=50), per_turn=True),
+    "log": Figure("log per turn", "bytes", Tolerance(share=0.5, amount=50), per_turn=True),
     "database": Figure("database per turn", "bytes", Tolerance(share=0.2), per_turn=True),
 }
 
