@@ -17,7 +17,7 @@ FIRST_CHECK_SECONDS: Final = 0.25
 _QUICK_FILES: Final = 300
 """A folder with at most this many entries is measured at once; that takes about a millisecond."""
 
-_PAUSE_FACTOR: Final = 20
+_PAUSE_FACTOR: Final = 5
 """The pause between two checks is at least so many times as long as a check takes."""
 
 _OPEN_LEVELS: Final = 100
