@@ -20,7 +20,8 @@ from tests.support.unreliable_site import (
     send_stream,
 )
 
-from holdfast.adapters.store.sql_store import SqlStore
+from holdfast.adapters.store.cipher import Cipher
+from holdfast.adapters.store.factory import open_store
 from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.core import tool_rules as rules
 from holdfast.core.agents import Agent
@@ -42,10 +43,12 @@ async def site(store: SqliteStore, busy_wait_seconds: float) -> AsyncIterator[Si
 
 
 @pytest.fixture
-async def any_site(any_store: SqlStore) -> AsyncIterator[Site]:
+async def any_site(blank_store_url: str, cipher: Cipher) -> AsyncIterator[Site]:
     """On both databases."""
-    async with open_unreliable_site(any_store, busy_wait_seconds=30.0) as site:
+    store = await open_store(blank_store_url, cipher=cipher)
+    async with open_unreliable_site(store, busy_wait_seconds=30.0) as site:
         yield site
+    await store.close()
 
 
 def content(answer: Any) -> Any:
