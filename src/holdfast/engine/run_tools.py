@@ -69,10 +69,12 @@ class _ToolRun:
             following = groups[number] if number < len(groups) else ()
             if len(group) == 1:
                 await self._run_one(group[0], group, following)
-                continue
-            async with asyncio.TaskGroup() as tasks:
-                for item in group:
-                    tasks.create_task(self._run_one(item, group, following))
+            else:
+                async with asyncio.TaskGroup() as tasks:
+                    for item in group:
+                        tasks.create_task(self._run_one(item, group, following))
+            # A cancellation that came while a result was stored is raised here, before the next tool starts.
+            await asyncio.sleep(0)
         return {item.call.id: self._progress.results[item.call.id] for item in calls}
 
     async def _run_one(

@@ -1,5 +1,6 @@
 """The loop of a run: decide, execute, checkpoint, and again. One call takes one run to its end."""
 
+import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
@@ -94,6 +95,8 @@ class Runner:
                     event_writer.continue_from(result.state.run)
                     services.events.publish(result.events)
                     report.on_checkpoint(result)
+                    # A cancellation that came during the write is raised here, before the next effect begins.
+                    await asyncio.sleep(0)
             self._ring_after_end(result.state)
         finally:
             await event_writer.close()
