@@ -9,7 +9,7 @@ from unittest.mock import patch
 import pytest
 from fastapi import FastAPI
 from httpx import AsyncClient
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.support.request_bodies import Field, RequestFields
 
@@ -179,7 +179,7 @@ JSON = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=50, suppress_health_check=list(HealthCheck))
 @given(JSON, st.booleans())
 def test_names_and_values_are_counted_outside_of_strings(value: Any, compact: bool) -> None:
     raw = json.dumps(value, separators=(",", ":") if compact else None).encode()
