@@ -9,15 +9,17 @@ from unittest.mock import patch
 import pytest
 from fastapi import FastAPI
 from httpx import AsyncClient
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.support.request_bodies import Field, RequestFields
 
+from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.core.tool_source import MAX_SOURCE_CHARS
 from holdfast.http import body_warnings, json_body
 from holdfast.http.json_body import MAX_BYTES_ON_LOOP, MAX_DEPTH, MAX_VALUES, has_more_values
 from holdfast.http.letta_v1.parameters.paging import MAX_LIMIT
 from holdfast.http.letta_v1.schemas import limits
+from holdfast.ports.services import Services
 from holdfast.usecases.agent_forms import MAX_SECRET_CHARS
 
 ROOT = Path(__file__).parents[2]
@@ -158,12 +160,26 @@ async def test_only_some_unknown_names_are_compared_with_the_known_ones(
     assert compare.call_count == 100
 
 
+async def test_a_request_that_writes_for_too_long_is_undone(
+    client: AsyncClient, services: Services
+) -> None:
+    assert isinstance(services.store, SqliteStore)
+    services.store._write_seconds = -1
+    answer = await client.post("/v1/blocks/", json={"label": "a", "value": ""})
+    assert answer.status_code == 503
+    assert "nothing is stored" in answer.json()["detail"]
+    # The SDK would only send the same again.
+    assert answer.headers["x-should-retry"] == "false"
+    assert (await client.get("/v1/blocks/")).json() == []
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(alphabet='ab,:[]{}"\\\n'),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(alphabet='a,{"\\'), inner),
 )
 
 
+@settings(deadline=None, max_examples=50, suppress_health_check=list(HealthCheck))
 @given(JSON, st.booleans())
 def test_names_and_values_are_counted_outside_of_strings(value: Any, compact: bool) -> None:
     raw = json.dumps(value, separators=(",", ":") if compact else None).encode()
