@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from holdfast.config.fields import SettingFields
 from holdfast.config.parsing import integer_between, parse_networks, parse_positive_seconds
 from holdfast.config.spec import SettingSpec
+from holdfast.config.tool_fields import ToolFields
 from holdfast.core.addresses import IPNetwork
 from holdfast.http.pending_requests import ConnectionLimits
 
@@ -13,7 +13,7 @@ _LIMITS = ConnectionLimits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionFields(SettingFields):
+class ConnectionFields(ToolFields):
     trusted_proxies: Annotated[
         tuple[IPNetwork, ...],
         SettingSpec(
