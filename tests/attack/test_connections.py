@@ -36,7 +36,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         HOLDFAST_HEADER_SECONDS="1",
         HOLDFAST_BODY_SECONDS="1",
         HOLDFAST_MAX_PENDING_CONNECTIONS="40",
-        HOLDFAST_MAX_PENDING_CONNECTIONS_PER_ADDRESS="20",
+        HOLDFAST_MAX_PENDING_PER_ADDRESS="20",
     )
     yield started
     started.stop()
@@ -49,7 +49,7 @@ def patient_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerP
         tmp_path_factory.mktemp("home"),
         HOLDFAST_HEADER_SECONDS="600",
         HOLDFAST_MAX_PENDING_CONNECTIONS="30",
-        HOLDFAST_MAX_PENDING_CONNECTIONS_PER_ADDRESS="20",
+        HOLDFAST_MAX_PENDING_PER_ADDRESS="20",
         HOLDFAST_TRUSTED_PROXIES="127.0.0.2",
     )
     yield started

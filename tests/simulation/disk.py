@@ -1,6 +1,7 @@
 """The database of a scenario, which survives its processes, and the store of one process."""
 
 import asyncio
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -21,8 +22,9 @@ class Disk:
     """A real SQLite store, used without its threads."""
 
     def __init__(self, folder: Path) -> None:
+        # Without a time limit, so that the same seed always plays the same scenario, however busy the machine is.
         self._store = SqliteStore._open(
-            folder / "holdfast.db", FernetCipher("a key for tests"), False
+            folder / "holdfast.db", FernetCipher("a key for tests"), write_seconds=math.inf
         )
 
     def write(self, work: Callable[[Transaction], T]) -> T:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from letta_client import Letta
 from tests.support.client_objects import as_dict, as_dicts, history, kinds
-from tests.support.server_process import ServerProcess
 from tests.support.stream_items import IGNORE_DEPRECATION, assert_ended
 from tests.support.tool_gate import ToolGate
 from tests.support.tool_sources import SHOUT
@@ -42,24 +41,6 @@ def linger(port: int) -> str:
         door.sendall(b"here")
         child.wait()
     return "came in"
-'''
-
-GIVE_UP = '''
-def give_up(url: str, port: int) -> str:
-    """Cancel the run that runs this.
-
-    Args:
-        url: Where runs of this agent are cancelled.
-        port: Where the door is.
-    """
-    import socket
-    import urllib.request
-
-    with socket.create_connection(("127.0.0.1", port)):
-        pass
-    request = urllib.request.Request(url, data=b"{}", headers={"content-type": "application/json"})
-    with urllib.request.urlopen(request) as answer:
-        return answer.read().decode()
 '''
 
 
@@ -110,34 +91,6 @@ def test_a_running_tool_is_killed_with_all_that_it_started_and_what_had_finished
     assert receipt["phase"] == "tools"
     assert receipt["calls"] == {"call_1": "finished", "call_2": "killed", "call_3": "not_started"}
     assert_cancelled(client, run.id)
-    assert_answers(client, provider, agent.id)
-
-
-@pytest.mark.wire(27, 28)
-@pytest.mark.parametrize("stream_tokens", [False, True], ids=["steps", "tokens"])
-def test_a_tool_may_cancel_the_run_that_runs_it(
-    client: Letta,
-    provider: ScriptedProvider,
-    server: ServerProcess,
-    make_agent: "MakeAgent",
-    make_tool: "MakeTool",
-    tool_gate: ToolGate,
-    stream_tokens: bool,
-) -> None:
-    agent = make_agent(tool_ids=[make_tool(GIVE_UP).id])
-    url = f"{server.address}/v1/agents/{agent.id}/messages/cancel"
-    provider.script(Answer(ToolCall("give_up", {"url": url, "port": tool_gate.port})))
-    stream = client.agents.messages.stream(agent.id, input="Give up", stream_tokens=stream_tokens)
-
-    with tool_gate.wait_for_tool():
-        pass
-
-    items = as_dicts(stream)
-    assert items[-3]["message_type"] == "tool_return_message"
-    assert items[-3]["status"] == "error"
-    assert_ended(items, "cancelled")
-    assert_cancelled(client, items[0]["run_id"])
-    assert len(provider.requests) == 1
     assert_answers(client, provider, agent.id)
 
 

@@ -76,7 +76,7 @@ def test_each_kind_of_failure_has_its_status_and_body(
     assert caught.value.status_code == status
     body = caught.value.response.json()
     if body_type is None:
-        assert body.keys() == {"detail"}
+        assert body.keys() == {"detail", "run_id"}
         assert answer.message in body["detail"]
     else:
         assert body["error"]["type"] == body_type

@@ -42,11 +42,11 @@ class ConnectionFields(ToolFields):
             accepts="a number from 1 to 1048576",
         ),
     ] = _LIMITS.pending
-    max_pending_connections_per_address: Annotated[
+    max_pending_per_address: Annotated[
         int,
         SettingSpec(
             description="The same for the connections of one address (of IPv6, of one /64 network). It does not hold for trusted proxies.",
-            variables=("HOLDFAST_MAX_PENDING_CONNECTIONS_PER_ADDRESS",),
+            variables=("HOLDFAST_MAX_PENDING_PER_ADDRESS",),
             parse=integer_between(1, 2**20),
             accepts="a number from 1 to 1048576",
         ),

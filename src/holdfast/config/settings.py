@@ -115,7 +115,7 @@ class Settings(ConnectionFields):
         return ConnectionLimits(
             connections=self.max_connections,
             pending=self.max_pending_connections,
-            pending_per_address=self.max_pending_connections_per_address,
+            pending_per_address=self.max_pending_per_address,
             header_bytes=self.max_header_bytes,
             header_count=self.max_headers,
             header_seconds=self.header_seconds,

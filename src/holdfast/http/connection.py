@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 import httptools
+import msgspec
 from uvicorn._types import ASGI3Application
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import (
@@ -23,10 +24,10 @@ from holdfast.http.request_origin import with_connection
 from holdfast.http.request_pace import RequestPace
 
 _REFUSALS: Final = {
-    400: b"This is not a valid HTTP request.",
-    408: b"The request did not arrive in time.",
-    431: b"The header of the request is too large.",
-    503: b"The server has too many connections.",
+    400: "This is not a valid HTTP request.",
+    408: "The request did not arrive in time.",
+    431: "The header of the request is too large.",
+    503: "The server has too many connections.",
 }
 
 
@@ -190,10 +191,9 @@ class LimitedConnection(HttpToolsProtocol):
                 return
             self.cycle.disconnected = True
             self.cycle.message_event.set()
-        text = _REFUSALS[status]
-        head = (
-            f"content-type: text/plain\r\ncontent-length: {len(text)}\r\nconnection: close\r\n\r\n"
-        )
+        # No wire is known yet; every one of them has this field.
+        text = msgspec.json.encode({"detail": _REFUSALS[status]})
+        head = f"content-type: application/json\r\ncontent-length: {len(text)}\r\nconnection: close\r\n\r\n"
         self.transport.write(STATUS_LINE[status] + head.encode() + text)
         # To close at once would take the answer away from a client that is still sending.
         self.transport.write_eof()

@@ -34,6 +34,8 @@ class EventBuffer:
         self.durable_seq = floor
         self._events: list[Event] = []
         self._waiting: dict[asyncio.Future[None], None] = {}
+        # Those who wait, and those who are woken but have not run yet.
+        self._readers = 0
         self._wake_timer: asyncio.TimerHandle | None = None
 
     @property
@@ -46,7 +48,7 @@ class EventBuffer:
 
     @property
     def has_waiting_readers(self) -> bool:
-        return bool(self._waiting)
+        return self._readers > 0
 
     def add(self, events: Sequence[Event]) -> None:
         self._events += events
@@ -73,9 +75,11 @@ class EventBuffer:
         """Wait until there may be more to read."""
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[woken] = None
+        self._readers += 1
         try:
             await woken
         finally:
+            self._readers -= 1
             self._waiting.pop(woken, None)
 
     def _trim(self) -> None:
