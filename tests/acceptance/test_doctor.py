@@ -1,5 +1,6 @@
 """`holdfast doctor` as an operator meets it, and the sandbox that it speaks of."""
 
+import json
 import os
 import tempfile
 from collections.abc import Iterator
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from letta_client import Letta
+from tests.support.python_homes import homes_of_python
 from tests.support.server_process import Command, StartServer
 
 from holdfast.adapters.sandbox.isolation import Isolation, isolation_problem
@@ -118,4 +120,5 @@ def test_a_server_that_isolates_runs_tools_that_see_nothing(
         for message in answer.messages
         if message.message_type == "tool_return_message"
     ]
-    assert returned == ['{"here": "/tmp", "home": []}']
+    homes = [Path(home).name for home in homes_of_python()]
+    assert returned == [json.dumps({"here": "/tmp", "home": homes})]

@@ -284,14 +284,21 @@ async def test_a_request_to_upgrade_is_answered_and_ends_the_connection(
     assert b"connection: close" in answer
 
 
+def count_files(server: ServerProcess) -> int:
+    try:
+        return int(psutil.Process(server.pid).num_fds())
+    except psutil.AccessDenied:
+        # A server hides its memory and its open files from others of its user, such as tools.
+        pytest.skip("only root can count the open files of a server")
+
+
 async def test_a_server_without_free_files_answers_again_when_there_are_some(
     tmp_path: Path,
 ) -> None:
     server = ServerProcess.start(tmp_path)
     try:
         soft, hard = resource.prlimit(server.pid, resource.RLIMIT_NOFILE)
-        used = psutil.Process(server.pid).num_fds()
-        resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (used, hard))
+        resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (count_files(server), hard))
         with half_sent(server.address, 50) as connections:
             # The system has accepted them; the server cannot, and lets them go.
             await eventually(lambda: count_open(connections) == 0)

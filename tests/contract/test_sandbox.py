@@ -70,25 +70,26 @@ def resolve_path(path: str) -> str:
     return str(Path(path).resolve())
 
 
-def working_folder(pid: int) -> str:
-    return str(Path(f"/proc/{pid}/cwd").readlink()) if exists("/proc") else "/nonexistent"
-
-
 def open_descriptors() -> int:
     return len(list(Path("/dev/fd").iterdir()))
 
 
 def written_pids(folder: Path) -> list[int]:
-    return [int(path.name) for path in folder.iterdir()]
+    return [int(path.name) for path in folder.iterdir() if not path.suffix]
 
 
-# Writes its own pid and that of a child process, then hangs.
+def written_folder(folder: Path, pid: int) -> str:
+    return (folder / str(pid)).read_text()
+
+
+# Writes its own pid and that of a child process, in each file its working folder, then hangs.
 HANGING_FAMILY = """
 import os, pathlib, subprocess, sys, time
 def tool(folder: str):
     other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     for pid in (os.getpid(), other.pid):
-        pathlib.Path(folder, str(pid)).touch()
+        pathlib.Path(folder, f"{pid}.new").write_text(os.getcwd())
+        pathlib.Path(folder, f"{pid}.new").rename(pathlib.Path(folder, str(pid)))
     print("started", flush=True)
     time.sleep(600)
 """
@@ -378,7 +379,7 @@ async def test_cancelling_kills_the_tool_with_all_that_it_started(
     )
     await eventually(lambda: len(written_pids(tmp_path)) == 2)
     pids = written_pids(tmp_path)
-    folders = [working_folder(pid) for pid in pids]
+    folders = [written_folder(tmp_path, pid) for pid in pids]
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(running, WAIT_SECONDS)

@@ -15,6 +15,7 @@ from typing import Any, Final
 import psutil  # type: ignore[import-untyped]  # it brings no types
 import pytest
 import pytest_asyncio
+from tests.support.python_homes import homes_of_python
 from tests.support.waiting import WAIT_SECONDS, eventually
 
 from holdfast.adapters.sandbox.confinement import drop_privileges, hide_memory
@@ -501,7 +502,7 @@ async def test_isolated_tools_do_not_see_the_machine(
     """
     assert (await attempt(sandbox, call(source, secret=str(secret)))).value == {
         "secret": False,
-        "homes": [],
+        "homes": homes_of_python(),
         "pids": 1,
         "processes": 2,
         "tmp": [],
