@@ -1,4 +1,7 @@
-"""The settings of tools: where they run, and what each call may use."""
+"""The settings of tools: where they run, and what each call may use.
+
+The classes of settings are derived from each other, because a dataclass with slots can have only one base with fields.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -89,14 +89,14 @@ class ForkServer:
     def serve(self) -> None:
         """Fork for each request until the server closes its end, also by a crash; then kill the forks and clean up."""
         woken = self._set_up()
-        lifelines = [] if self.watch is None else [self.watch.lifeline]
+        watch_fds = [] if self.watch is None else [self.watch.ended_fd]
         while True:
             reports = {call.report_fd: call for call in self._calls.values() if not call.is_ending}
-            watched = [self.control.fileno(), woken, *lifelines, *reports]
+            watched = [self.control.fileno(), woken, *watch_fds, *reports]
             ready, _, _ = select.select(watched, [], [], self._select_timeout())
             if woken in ready:
                 os.read(woken, 4096)
-            if not set(lifelines).isdisjoint(ready):
+            if not set(watch_fds).isdisjoint(ready):
                 break
             for report in reports.keys() & set(ready):
                 self._kill_call(reports[report])  # the server wants it killed, or has died
@@ -124,9 +124,8 @@ class ForkServer:
     def _confine_all_calls(self) -> None:
         """Confine this process as far as its forks shall be: they inherit it, so it costs a call nothing."""
         has_own_user = False
-        if (
-            self.root is not None
-        ):  # else the forks drop the privileges after they have made their namespaces
+        # Without a root the forks drop the privileges themselves, after they have made their namespaces.
+        if self.root is not None:
             has_own_user = self.user is not None and self.user.become(
                 needed=self.needed, writable=self.writable, folder=self.root
             )

@@ -23,7 +23,7 @@ class Watch(NamedTuple):
 
     pid: int
     server_pid: int
-    lifeline: int
+    ended_fd: int
     """A descriptor that becomes readable when the watching process ends."""
 
 
@@ -37,13 +37,13 @@ def fork_watched(root: str, descriptors: Iterable[int]) -> Watch | None:
     confinement.adopt_orphans()
     confinement.hide_memory()
     watch_pid, server_pid = os.getpid(), os.getppid()
-    lifeline, held = os.pipe()
+    ended_fd, held = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(held)
-        return Watch(watch_pid, server_pid, lifeline)
+        return Watch(watch_pid, server_pid, ended_fd)
     try:
-        for fd in (lifeline, *descriptors):
+        for fd in (ended_fd, *descriptors):
             os.close(fd)
         _watch(pid, root)
     finally:
