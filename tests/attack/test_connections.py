@@ -295,15 +295,21 @@ def count_files(server: ServerProcess) -> int:
 async def test_a_server_without_free_files_answers_again_when_there_are_some(
     tmp_path: Path,
 ) -> None:
-    server = ServerProcess.start(tmp_path)
+    server = ServerProcess.start(tmp_path, HOLDFAST_HEADER_SECONDS="600")
     try:
-        soft, hard = resource.prlimit(server.pid, resource.RLIMIT_NOFILE)
-        resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (count_files(server), hard))
-        with half_sent(server.address, 50) as connections:
-            # The system has accepted them; the server cannot, and lets them go.
-            await eventually(lambda: count_open(connections) == 0)
-            resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (soft, hard))
+        with half_sent(server.address, 1) as [accepted]:
+            # Connections are accepted in their order: this one is the later.
             assert is_healthy(server)
+            soft, hard = resource.prlimit(server.pid, resource.RLIMIT_NOFILE)
+            resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (count_files(server), hard))
+            # The system accepts them and the server cannot. It drops them with a file that its loop holds back for
+            # that; if another thread takes that file first, they wait until there are free ones.
+            with half_sent(server.address, 50):
+                accepted.sendall(b"Connection: close\r\n\r\n")
+                # The loop answers after it has tried to accept them.
+                assert status(read_answer(accepted)) == 200
+                resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (soft, hard))
+                assert is_healthy(server)
     finally:
         assert server.stop() == 0
 
