@@ -18,7 +18,7 @@ from holdfast.core.messages import ToolCall
 from holdfast.core.runs import Run, RunStatus, StopReason, Usage
 from holdfast.core.turn import Finish
 from holdfast.engine import claim, event_writer, recovery, worker
-from holdfast.engine.event_writer import RESERVED_AHEAD
+from holdfast.engine.event_writer import RESERVED_AHEAD, EventWriter
 from holdfast.errors import ModelOverloaded, StoreUnavailable
 from holdfast.ports.model import Answer, TextDelta, ToolCallDelta
 from holdfast.ports.services import Services
@@ -257,6 +257,28 @@ async def test_a_server_that_stops_in_mid_stream_keeps_what_was_shown(
         rest = await follow_events(second.services, run, after=2)
     assert text_of(rest) == "Three"
     assert await stored_events(second, run) == seen + rest
+
+
+async def test_no_write_is_left_for_after_the_close(
+    rig: Rig, counting_store: CountingStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would reach a run that another worker may have (simulation seed 73788)."""
+    monkeypatch.setattr(event_writer, "WRITE_AFTER_SECONDS", 3_600)
+    run = await rig.submit(await rig.make_agent(), stream_tokens=True)
+    writer = EventWriter(rig.services, run)
+    await writer.write([TextStreamed("message-1", "step-1", 0, "One")])
+    counting_store.pause()
+    writer._start_write()
+    await asyncio.wait_for(counting_store.waiting.wait(), WAIT_SECONDS)
+    # It comes during a write, so the end of that write schedules the next.
+    await writer.write([TextStreamed("message-1", "step-1", 0, " two")])
+    closing = asyncio.create_task(writer.close())
+    await asyncio.sleep(0)
+    counting_store.go_on()
+    await asyncio.wait_for(closing, WAIT_SECONDS)
+
+    assert text_of(await stored_events(rig, run)) == "One two"
+    assert writer._timer is None
 
 
 class FailingStore(CountingStore):

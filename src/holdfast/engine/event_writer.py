@@ -66,12 +66,15 @@ class EventWriter:
     async def close(self) -> None:
         """Store what was shown of a run that stays unfinished. If the store is out of reach it is lost, as in a crash:
         the process that resumes the run continues above the reserved numbers."""
-        self._stop_timer()
-        with suppress(BackendError):
-            await self._wait_for_write()
-            if self._pending:
-                self._start_write()
+        try:
+            with suppress(BackendError):
                 await self._wait_for_write()
+                if self._pending:
+                    self._start_write()
+                    await self._wait_for_write()
+        finally:
+            # Not before: the end of a write may schedule the next one.
+            self._stop_timer()
 
     def _schedule_write(self) -> None:
         if self._timer is None:
