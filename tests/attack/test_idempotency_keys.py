@@ -207,12 +207,43 @@ async def test_an_answer_in_the_inbox_that_is_repeated_with_its_key_is_given_onc
 
 async def test_an_approval_that_is_repeated_with_its_key_adds_no_run(site: Site) -> None:
     agent, _ = await pause(site)
-    entry = {"type": "approval", "tool_call_id": "call-1", "approve": True}
-    body = {"messages": [{"type": "approval", "approvals": [entry]}]}
+    body = approval_body()
     answers = [await post(site, f"/v1/agents/{agent.id}/messages", body) for _ in range(2)]
     assert [answer.status_code for answer in answers] == [200, 200], answers[0].text
     assert answers[0].json() == answers[1].json()
     assert len(await site.runs(agent)) == 2
+
+
+def approval_body() -> dict[str, Any]:
+    entry = {"type": "approval", "tool_call_id": "call-1", "approve": True}
+    return {"messages": [{"type": "approval", "approvals": [entry]}]}
+
+
+@pytest.mark.parametrize("route", ["inbox", "messages", "messages/stream", "messages/async"])
+async def test_answers_with_one_key_at_the_same_moment_are_one(any_site: Site, route: str) -> None:
+    """The first one leaves no call to answer: the others must not be refused for that."""
+    site = any_site
+    agent, request_id = await pause(site)
+    path, body = f"/v1/agents/{agent.id}/{route}", approval_body()
+    if route == "inbox":
+        path, body = f"/v1/approvals/{request_id}", {"approve": True}
+    answers = await asyncio.gather(*(post(site, path, body) for _ in range(5)))
+    assert [answer.status_code for answer in answers] == [200] * 5, answers[-1].text
+    assert "error_message" not in "".join(answer.text for answer in answers)
+    answering, _ = await site.runs(agent)
+    await site.wait_for_end(answering["id"])
+    assert len(site.rig.toolbox.started) == 1
+
+
+async def test_compactions_with_one_key_at_the_same_moment_are_one(any_site: Site) -> None:
+    site = any_site
+    agent = await site.rig.make_agent()
+    for _ in range(3):
+        await site.rig.say(agent)
+    path = f"/v1/agents/{agent.id}/summarize"
+    answers = await asyncio.gather(*(post(site, path, {}) for _ in range(5)))
+    assert [answer.json() for answer in answers] == [answers[0].json()] * 5
+    assert len(await site.runs(agent)) == 4
 
 
 async def test_a_compaction_that_is_repeated_with_its_key_is_done_once(site: Site) -> None:

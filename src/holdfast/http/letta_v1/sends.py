@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeVar
 
 import msgspec
 from fastapi import Depends, Request, Response
@@ -24,6 +24,7 @@ from holdfast.errors import (
     NotFound,
     PendingApproval,
     ServerStopping,
+    StaleRun,
 )
 from holdfast.http.dependencies import ActorDep, ServicesDep
 from holdfast.http.error_status import UNKNOWN_ERROR, public_text
@@ -44,6 +45,8 @@ KEY_HEADER: Final = "idempotency-key"
 _REFUSED_IN_STREAM: Final = (CallerError, AnswerMismatch, PendingApproval)
 _PENDING_APPROVAL: Final = "pending_approval"
 
+T = TypeVar("T")
+
 Prepare = Callable[[], Awaitable[NewSend]]
 StartRun = Callable[[], Awaitable[Run]]
 
@@ -58,7 +61,7 @@ class Sender:
 
     async def wait(self, prepare: Prepare) -> Response:
         """Answer with the messages of the run, or its failure, when it has ended."""
-        run = await self._find_or_send(prepare)
+        run = await self.find_or_start(lambda: self.send(prepare))
         with keep_from_sending_again(run):
             return await self._answer(run)
 
@@ -71,7 +74,7 @@ class Sender:
         answered with a 409.
         """
         try:
-            run = await self._find_or_send(prepare)
+            run = await self.find_or_start(lambda: self.send(prepare))
         except CallerError as error:
             if type(error) not in _REFUSED_IN_STREAM:
                 raise
@@ -84,7 +87,7 @@ class Sender:
 
     async def return_run(self, start: StartRun) -> Response:
         """Answer with the run at once. ``start`` sends with this key."""
-        run = await self.find_earlier() or await start()
+        run = await self.find_or_start(start)
         with keep_from_sending_again(run):
             return json_response(api_run(run))
 
@@ -92,14 +95,25 @@ class Sender:
         new = replace(await prepare(), idempotency_key=self.key)
         return await messages.send(self.services, self.actor, new)
 
-    async def find_earlier(self) -> Run | None:
+    async def find_or_start(self, start: Callable[[], Awaitable[T]]) -> Run | T:
+        """The run of an earlier request with the same key, else what ``start`` returns, which sends with this key."""
+        earlier = await self._find_earlier()
+        if earlier is not None:
+            return earlier
+        try:
+            return await start()
+        except (CallerError, StaleRun):
+            # A request with the same key at the same moment may have left nothing to do: no call to answer, say.
+            earlier = await self._find_earlier()
+            if earlier is None:
+                raise
+            return earlier
+
+    async def _find_earlier(self) -> Run | None:
         """The run of an earlier request with the same key."""
         if self.key is None:
             return None
         return await messages.find_earlier(self.services, self.actor, self.key)
-
-    async def _find_or_send(self, prepare: Prepare) -> Run:
-        return await self.find_earlier() or await self.send(prepare)
 
     async def _refuse_withdrawn(self, run: Run) -> None:
         """Another request with the same key may have withdrawn the run that both have waited for."""
