@@ -1,10 +1,14 @@
 """A message that was stored runs once, whatever its sender is told and however often its client sends it again."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 
+import psycopg
 import pytest
 from letta_client import APIStatusError
+from sqlalchemy import Connection
+from tests.doubles.model import call_answer
 from tests.doubles.unreliable_store import with_faults
 from tests.support.rig import WAIT_SECONDS
 from tests.support.unreliable_site import (
@@ -17,8 +21,13 @@ from tests.support.unreliable_site import (
     send_direct_json,
     send_json,
 )
+from tests.support.waiting import eventually
 
+from holdfast.adapters.store.cipher import Cipher
+from holdfast.adapters.store.postgres import PostgresStore
 from holdfast.adapters.store.sqlite import SqliteStore
+from holdfast.core import tool_rules as rules
+from holdfast.errors import StoreUnavailable
 from holdfast.http.letta_v1 import sends
 from holdfast.usecases import messages
 
@@ -100,6 +109,68 @@ async def test_a_message_whose_fate_is_unknown_for_too_long_is_not_sent_again_an
     ended = await site.wait_for_end(response.json()["run_id"])
     assert ended.stop_reason == "end_turn"
     assert len(site.requests) == len(await site.runs(agent)) == 1
+
+
+class LateCommit:
+    """The next commit is reported as lost while PostgreSQL is still busy with it: it happens when it is released."""
+
+    def __init__(self, store: PostgresStore, url: str) -> None:
+        self._lend = store._use_writer
+        self._url = url
+        self._held: Connection | None = None
+        store._use_writer = self._lend_and_hold
+
+    @contextmanager
+    def _lend_and_hold(self) -> Iterator[Connection]:
+        with self._lend() as connection:
+            if self._held is not None:
+                yield connection
+                return
+        self._held = connection = connection.engine.connect()
+        connection.commit = _lose_connection  # type: ignore[method-assign]  # a fault that no port can make
+        yield connection
+
+    async def release_once_awaited(self) -> None:
+        """Commit when another transaction waits for it."""
+        await eventually(self._is_awaited)
+        assert self._held is not None
+        await asyncio.to_thread(Connection.commit, self._held)
+        self._held.close()
+
+    def _is_awaited(self) -> bool:
+        query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        with psycopg.connect(self._url) as connection:
+            row = connection.execute(query).fetchone()
+        return row is not None and row[0] > 0
+
+
+def _lose_connection() -> None:
+    raise StoreUnavailable("TEST: the connection was lost")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_answer", [False, True])
+async def test_a_message_runs_once_whose_commit_goes_on_while_it_is_stored_again(
+    blank_postgres_url: str, cipher: Cipher, is_answer: bool
+) -> None:
+    store = await PostgresStore.open(blank_postgres_url, cipher=cipher)
+    async with open_unreliable_site(store, busy_wait_seconds=30.0) as site:
+        agent = await site.rig.make_agent("ask", rules=(rules.RequiresApproval(tool_name="ask"),))
+        body: dict[str, object] = {"input": "Hi"}
+        if is_answer:
+            site.rig.model.script = [call_answer(("call-1", "ask"))]
+            await site.rig.say(agent)
+            entry = {"type": "approval", "tool_call_id": "call-1", "approve": True}
+            body = {"messages": [{"type": "approval", "approvals": [entry]}]}
+        late = LateCommit(store, blank_postgres_url)
+        sending = asyncio.create_task(
+            site.http.post(f"/v1/agents/{agent.id}/messages", json=body, timeout=WAIT_SECONDS)
+        )
+        await late.release_once_awaited()
+        answer = await asyncio.wait_for(sending, WAIT_SECONDS)
+        assert answer.status_code == 200, answer.text
+        assert len(await site.runs(agent)) == 1 + is_answer
+    await store.close()
 
 
 async def test_a_message_that_was_certainly_not_stored_is_sent_again(site: Site) -> None:
