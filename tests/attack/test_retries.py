@@ -65,6 +65,24 @@ async def test_a_stored_message_is_not_sent_again_when_the_store_fails(
     assert run_id in {run["id"] for run in runs}
 
 
+@pytest.mark.parametrize("busy_wait_seconds", [0.05])
+async def test_a_sender_is_not_told_that_a_message_is_stored_that_may_have_been_withdrawn(
+    site: Site,
+) -> None:
+    agent = await site.rig.make_agent()
+    first = await hold_thread(site, agent)
+    site.store.loses_second_answer = True
+    with with_faults(), pytest.raises(APIStatusError) as refused:
+        await asyncio.wait_for(send_json(site, agent), WAIT_SECONDS)
+    response = refused.value.response
+    assert (response.status_code, response.headers["x-should-retry"]) == (503, "false")
+    assert "If there is no such run" in response.json()["detail"]
+    assert "is stored" not in response.json()["detail"]
+    assert (await site.http.get(f"/v1/runs/{response.json()['run_id']}")).status_code == 404
+    site.rig.model.gate.set()
+    await first
+
+
 @pytest.mark.parametrize("send", [send_json, send_direct_json])
 async def test_a_stored_message_is_not_sent_again_when_its_answer_has_a_bug(
     site: Site, send: Send, monkeypatch: pytest.MonkeyPatch

@@ -215,7 +215,15 @@ async def _withdraw(services: Services, run: Run) -> None:
         # Another request with the same idempotency key may have withdrawn it before.
         return tx.runs.delete_if_queued(run.id) or tx.runs.find(run.id) is None
 
-    if await services.store.write(work):
+    try:
+        is_withdrawn = await services.store.write(work)
+    except OutcomeUnknown as error:
+        raise AnswerUnavailable(
+            run.id,
+            f"The run {run.id} of this message did not get its turn, and the database failed while it was withdrawn: "
+            f"{error} If there is no such run when the database answers again, the message was not stored.",
+        ) from error
+    if is_withdrawn:
         # After the transaction: a ticket without a run is harmless, a run without a ticket would never start.
         holder = services.dispatch.withdraw(run.id)
         services.events.close(run.id)
