@@ -100,6 +100,25 @@ async def test_a_stored_message_is_not_sent_again_when_its_answer_has_a_bug(
     assert [run["id"] for run in runs] == [refused.value.response.json()["run_id"]]
 
 
+@pytest.mark.parametrize("path", ["agents/{}/messages", "conversations/default/messages"])
+async def test_a_message_that_comes_after_a_pause_is_refused_with_its_run_and_not_sent_again(
+    site: Site, path: str
+) -> None:
+    """It is stored when its turn comes, and by then its thread waits for an approval."""
+    agent = await site.rig.make_agent("ask", rules=(rules.RequiresApproval(tool_name="ask"),))
+    site.rig.model.script = [call_answer(("call-1", "ask"))]
+    first = await hold_thread(site, agent)
+    body = {"input": "Hi", "agent_id": agent.id, "streaming": False}
+    second = asyncio.create_task(site.http.post("/v1/" + path.format(agent.id), json=body))
+    async with asyncio.timeout(WAIT_SECONDS):
+        while len(await site.runs(agent)) < 2:
+            pass
+        site.rig.model.gate.set()
+        refused, _ = await asyncio.gather(second, first)
+    assert (refused.status_code, refused.headers["x-should-retry"]) == (409, "false")
+    assert refused.json()["run_id"] == (await site.runs(agent))[0]["id"]
+
+
 @pytest.mark.parametrize("lost", ["lost_answers", "lost_commits"])
 @pytest.mark.parametrize("send", ALL_SENDS)
 async def test_a_message_is_stored_once_when_the_answer_to_the_commit_is_lost(

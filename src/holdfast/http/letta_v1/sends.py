@@ -131,7 +131,7 @@ class Sender:
             return json_response(letta_response(reply))
         if failure.kind == _PENDING_APPROVAL:
             # The run before this one paused while this one waited for its turn.
-            raise PendingApproval(failure.pending_request_id or "", failure.pending_calls)
+            raise PendingApproval(failure.pending_request_id or "", failure.pending_calls, run.id)
         return failure_response(failure, run.id)
 
 
