@@ -11,7 +11,9 @@ from tests.support.client_objects import eventually
 from tests.support.server_process import ServerProcess
 from tests.support.wire_server import connect_plainly
 
+from holdfast.adapters.store import disk_space
 from holdfast.adapters.store.sqlite import SqliteStore
+from holdfast.errors import DiskFull
 from holdfast.http.readiness import Readiness
 from holdfast.ports.store import Transaction
 
@@ -77,6 +79,16 @@ def test_a_server_with_a_full_disk_is_not_ready_until_there_is_room(
     assert http.get("/v1/runs/", params={"agent_id": agent_id}).json() == []
     sent = http.post(f"/v1/agents/{agent_id}/messages", json={"input": "Hi"})
     assert sent.status_code == 200
+
+
+async def test_a_disk_without_room_is_full_even_if_single_writes_succeed(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log of the database uses its own room again, so small writes go on for a while."""
+    monkeypatch.setattr(disk_space, "MIN_FREE_BYTES", 2**62)
+    assert isinstance(await Readiness().find_fault(store), DiskFull)
+    monkeypatch.undo()
+    assert await Readiness().find_fault(store) is None
 
 
 class CountingStore:
