@@ -1,6 +1,7 @@
 """A request with the Idempotency-Key of an earlier one gets that one's run, and no second run."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -25,6 +26,8 @@ from holdfast.adapters.store.factory import open_store
 from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.core import tool_rules as rules
 from holdfast.core.agents import Agent
+from holdfast.http.json_body import MAX_BYTES_ON_LOOP
+from holdfast.http.letta_v1 import sends
 from holdfast.usecases.idempotency import MAX_KEY_CHARS
 
 KEY = {"Idempotency-Key": "one key"}
@@ -180,6 +183,24 @@ async def test_a_key_of_the_greatest_length_is_taken(site: Site) -> None:
         taken = await site.http.post(path, json={"input": "Hi"}, headers=key)
         assert taken.status_code == 200
     assert len(await site.runs(agent)) == 1
+
+
+@pytest.mark.parametrize(("chars", "is_on_loop"), [(10, True), (MAX_BYTES_ON_LOOP, False)])
+async def test_a_large_body_with_a_key_does_not_stop_the_loop(
+    site: Site, monkeypatch: pytest.MonkeyPatch, chars: int, is_on_loop: bool
+) -> None:
+    threads: list[int] = []
+    plain = sends._sort_fields
+
+    def record_thread(body: bytes) -> bytes:
+        threads.append(threading.get_ident())
+        return plain(body)
+
+    monkeypatch.setattr(sends, "_sort_fields", record_thread)
+    agent = await site.rig.make_agent()
+    sent = await post(site, f"/v1/agents/{agent.id}/messages", {"input": "x" * chars})
+    assert sent.status_code == 200
+    assert [item == threading.get_ident() for item in threads] == [is_on_loop]
 
 
 async def pause(site: Site) -> tuple[Agent, str]:

@@ -4,6 +4,7 @@ A request with the Idempotency-Key of an earlier one gets the answer about that 
 allows the client to send the message again: it would run twice.
 """
 
+import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -28,7 +29,7 @@ from holdfast.errors import (
 )
 from holdfast.http.dependencies import ActorDep, ServicesDep
 from holdfast.http.error_status import UNKNOWN_ERROR, public_text
-from holdfast.http.json_body import decode
+from holdfast.http.json_body import MAX_BYTES_ON_LOOP, decode
 from holdfast.http.json_response import json_response
 from holdfast.http.letta_v1.streams import OnDisconnect, stream_from_start, stream_refusal
 from holdfast.http.letta_v1.to_wire.errors import failure_response
@@ -161,8 +162,14 @@ async def _read_key(request: Request) -> IdempotencyKey | None:
     if key is None:
         return None
     idempotency.check_key(key)
-    body = _sort_fields(await request.body())
-    return IdempotencyKey(key, _hash(request.scope["path"].encode(), body))
+    path, body = request.scope["path"], await request.body()
+    if len(body) <= MAX_BYTES_ON_LOOP:
+        return IdempotencyKey(key, _make_fingerprint(path, body))
+    return IdempotencyKey(key, await asyncio.to_thread(_make_fingerprint, path, body))
+
+
+def _make_fingerprint(path: str, body: bytes) -> str:
+    return _hash(path.encode(), _sort_fields(body))
 
 
 def _sort_fields(body: bytes) -> bytes:
