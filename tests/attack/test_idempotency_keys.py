@@ -26,6 +26,7 @@ from holdfast.adapters.store.factory import open_store
 from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.core import tool_rules as rules
 from holdfast.core.agents import Agent
+from holdfast.errors import ModelRejectedRequest
 from holdfast.http.json_body import MAX_BYTES_ON_LOOP
 from holdfast.http.letta_v1 import sends
 from holdfast.usecases.idempotency import MAX_KEY_CHARS
@@ -209,6 +210,31 @@ async def pause(site: Site) -> tuple[Agent, str]:
     site.rig.model.script = [call_answer(("call-1", "ask"))]
     await site.rig.say(agent)
     return agent, (await site.http.get("/v1/approvals/")).json()[0]["id"]
+
+
+@pytest.mark.parametrize("end", ["failed", "cancelled", "paused"])
+@pytest.mark.parametrize("route", ["messages", "messages/stream"])
+async def test_a_repeated_request_gets_the_same_answer_however_its_run_ended(
+    site: Site, end: str, route: str
+) -> None:
+    agent = await site.rig.make_agent("ask", rules=(ASK,))
+    path, body = f"/v1/agents/{agent.id}/{route}", {"input": "Hi"}
+    if end == "failed":
+        site.rig.model.script = [ModelRejectedRequest("TEST: no")]
+    elif end == "paused":
+        site.rig.model.script = [call_answer(("call-1", "ask"))]
+    site.rig.model.gate.clear()
+    sending = asyncio.create_task(post(site, path, body))
+    await asyncio.wait_for(site.rig.model.asked.wait(), WAIT_SECONDS)
+    if end == "cancelled":
+        await site.http.post(f"/v1/agents/{agent.id}/messages/cancel", json={})
+    site.rig.model.gate.set()
+    first = await sending
+    again = await post(site, path, body)
+    assert (again.status_code, again.text) == (first.status_code, first.text)
+    if first.status_code >= 400:
+        assert again.headers["x-should-retry"] == "false"
+    assert len(await site.runs(agent)) == len(site.rig.model.questions) == 1
 
 
 async def test_an_answer_in_the_inbox_that_is_repeated_with_its_key_is_given_once(
