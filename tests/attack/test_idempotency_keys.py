@@ -20,15 +20,18 @@ from tests.support.unreliable_site import (
     send_json,
     send_stream,
 )
+from tests.support.waiting import eventually
 
 from holdfast.adapters.store.cipher import Cipher
 from holdfast.adapters.store.factory import open_store
 from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.core import tool_rules as rules
 from holdfast.core.agents import Agent
-from holdfast.errors import ModelRejectedRequest
+from holdfast.core.runs import RunStatus
+from holdfast.errors import ModelRejectedRequest, ThreadBusy
 from holdfast.http.json_body import MAX_BYTES_ON_LOOP
 from holdfast.http.letta_v1 import sends
+from holdfast.usecases import messages
 from holdfast.usecases.idempotency import MAX_KEY_CHARS
 
 KEY = {"Idempotency-Key": "one key"}
@@ -113,6 +116,19 @@ async def test_a_client_that_was_told_of_an_outage_finds_its_run_by_the_key(site
     site.rig.model.gate.set()
     await asyncio.wait_for(send_json(site, agent, extra_headers=KEY), WAIT_SECONDS)
     assert len(await site.runs(agent)) == 1
+
+
+async def test_a_repeated_request_starts_a_run_that_is_stored_and_not_queued_yet(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may come between the commit of the first request and its ticket."""
+    agent = await site.rig.make_agent()
+    path, body = f"/v1/agents/{agent.id}/messages", {"input": "Hi"}
+    monkeypatch.setattr(site.rig.services.dispatch, "submit", lambda _: None)
+    await post(site, f"{path}/async", body)
+    monkeypatch.undo()
+    again = await post(site, f"{path}/async", body)
+    assert (await site.wait_for_end(again.json()["id"])).stop_reason == "end_turn"
 
 
 async def post(site: Site, path: str, body: dict[str, Any], **headers: str) -> Response:
@@ -322,6 +338,30 @@ async def test_a_withdrawn_message_frees_its_key_and_all_its_senders_are_told(
     await asyncio.wait_for(holder, WAIT_SECONDS)
     await asyncio.wait_for(send(site, agent, extra_headers=KEY), WAIT_SECONDS)
     assert len(await site.runs(agent)) == 2
+
+
+@pytest.mark.parametrize("send", [send_json, send_stream])
+async def test_a_sender_is_told_that_another_one_has_withdrawn_the_run_for_which_it_waits(
+    site: Site, send: Send
+) -> None:
+    agent = await site.rig.make_agent()
+    holder = await hold_thread(site, agent)
+    site.letta = site.letta.with_options(max_retries=0)
+    waiting = asyncio.create_task(send(site, agent, extra_headers=KEY))
+    dispatch = site.rig.services.dispatch
+    await eventually(lambda: dispatch.count_waiting() == 1)
+    (queued,) = [
+        run
+        for run in await site.rig.read(lambda tx: tx.runs.list_live())
+        if run.status is RunStatus.QUEUED
+    ]
+    with pytest.raises(ThreadBusy):
+        await messages._withdraw(site.rig.services, queued)
+    with pytest.raises(APIStatusError) as refused:
+        await asyncio.wait_for(waiting, WAIT_SECONDS)
+    assert refused.value.status_code == 409
+    site.rig.model.gate.set()
+    await asyncio.wait_for(holder, WAIT_SECONDS)
 
 
 async def test_a_key_is_kept_as_long_as_its_run(any_site: Site) -> None:

@@ -210,6 +210,16 @@ async def test_a_message_runs_once_whose_commit_goes_on_while_it_is_stored_again
     await store.close()
 
 
+async def test_no_request_whose_outcome_is_unknown_is_sent_again(site: Site) -> None:
+    site.store.lost_answers = 1
+    with with_faults(), pytest.raises(APIStatusError) as failed:
+        await site.letta.blocks.create(label="notes", value="")
+    response = failed.value.response
+    assert (response.status_code, response.headers["x-should-retry"]) == (503, "false")
+    assert len(site.requests) == 1
+    assert len((await site.http.get("/v1/blocks/")).json()) == 1
+
+
 async def test_a_message_that_was_certainly_not_stored_is_sent_again(site: Site) -> None:
     agent = await site.rig.make_agent()
     site.store.failures = 1
