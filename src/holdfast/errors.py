@@ -19,7 +19,7 @@
     │   └── AnswerUnavailable ── ServerStopping
     ├── Undeliverable          a server that a caller named did not answer
     └── Bug                    we must act
-        └── IllegalTransition  RunMoved
+        └── IllegalTransition  StaleRun
 
 HTTP statuses are in ``http/error_status.py``, by class.
 """
@@ -84,7 +84,11 @@ class TooLarge(CallerError):
 
 
 class Conflict(CallerError):
-    """The state of the object forbids it now."""
+    """The state of the object forbids it now. ``run_id``: the run of the message, if it is stored."""
+
+    def __init__(self, text: str, run_id: str | None = None) -> None:
+        self.run_id = run_id
+        super().__init__(text)
 
 
 class AlreadyExists(Conflict):
@@ -94,13 +98,19 @@ class AlreadyExists(Conflict):
 class PendingApproval(Conflict):
     """The thread waits for an approval; the message says what to send."""
 
-    def __init__(self, pending_request_id: str, calls: Sequence[tuple[str, str]] = ()) -> None:
+    def __init__(
+        self,
+        pending_request_id: str,
+        calls: Sequence[tuple[str, str]] = (),
+        run_id: str | None = None,
+    ) -> None:
         """``calls``: id and tool of each pending call."""
         self.pending_request_id = pending_request_id
         self.calls = tuple(calls)
         super().__init__(
             "Cannot send a new message: The agent is waiting for approval on a tool call. "
-            "Please approve or deny the pending request before continuing."
+            "Please approve or deny the pending request before continuing.",
+            run_id,
         )
 
 
@@ -116,13 +126,13 @@ class AnswerMismatch(CallerError):
 
 
 class ThreadBusy(Conflict):
-    """Another run holds the thread and did not finish within the wait."""
+    """Another run, ``run_id``, holds the thread and did not finish within the wait."""
 
     def __init__(self, run_id: str | None) -> None:
-        self.run_id = run_id
         super().__init__(
             f"Cannot send a new message: Another request (run_id={run_id}) is currently being "
-            "processed for this conversation. Please wait for it to complete."
+            "processed for this conversation. Please wait for it to complete.",
+            run_id,
         )
 
 

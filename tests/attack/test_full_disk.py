@@ -11,7 +11,9 @@ from tests.support.client_objects import eventually
 from tests.support.server_process import ServerProcess
 from tests.support.wire_server import connect_plainly
 
+from holdfast.adapters.store import disk_space
 from holdfast.adapters.store.sqlite import SqliteStore
+from holdfast.errors import DiskFull
 from holdfast.http.readiness import Readiness
 from holdfast.ports.store import Transaction
 
@@ -70,13 +72,26 @@ def test_a_server_with_a_full_disk_is_not_ready_until_there_is_room(
         assert eventually(lambda: check_ready(http), lambda state: state == full) == full
         assert http.get("/v1/health/").status_code == 200
         assert http.get(f"/v1/agents/{agent_id}").status_code == 200
-        refused = http.post(f"/v1/agents/{agent_id}/messages", json={"input": "Hi"})
-        # Nothing was stored, so it may be sent again.
-        assert (refused.status_code, refused.headers.get("x-should-retry")) == (503, None)
+        for _ in range(3):
+            refused = http.post(f"/v1/agents/{agent_id}/messages", json={"input": "Hi"})
+            # Nothing was stored, so it may be sent again.
+            assert (refused.status_code, refused.headers.get("x-should-retry")) == (503, None)
+        # The others are only counted.
+        assert server.log.count("request.failed") == 1
     assert eventually(lambda: check_ready(http), lambda state: state[0] == 200) == (200, "ok")
     assert http.get("/v1/runs/", params={"agent_id": agent_id}).json() == []
     sent = http.post(f"/v1/agents/{agent_id}/messages", json={"input": "Hi"})
     assert sent.status_code == 200
+
+
+async def test_a_disk_without_room_is_full_even_if_single_writes_succeed(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log of the database uses its own room again, so small writes go on for a while."""
+    monkeypatch.setattr(disk_space, "MIN_FREE_BYTES", 2**62)
+    assert isinstance(await Readiness().find_fault(store), DiskFull)
+    monkeypatch.undo()
+    assert await Readiness().find_fault(store) is None
 
 
 class CountingStore:

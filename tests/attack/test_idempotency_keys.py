@@ -1,6 +1,7 @@
 """A request with the Idempotency-Key of an earlier one gets that one's run, and no second run."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -19,12 +20,18 @@ from tests.support.unreliable_site import (
     send_json,
     send_stream,
 )
+from tests.support.waiting import eventually
 
 from holdfast.adapters.store.cipher import Cipher
 from holdfast.adapters.store.factory import open_store
 from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.core import tool_rules as rules
 from holdfast.core.agents import Agent
+from holdfast.core.runs import RunStatus
+from holdfast.errors import ModelRejectedRequest, ThreadBusy
+from holdfast.http.json_body import MAX_BYTES_ON_LOOP
+from holdfast.http.letta_v1 import sends
+from holdfast.usecases import messages
 from holdfast.usecases.idempotency import MAX_KEY_CHARS
 
 KEY = {"Idempotency-Key": "one key"}
@@ -111,6 +118,19 @@ async def test_a_client_that_was_told_of_an_outage_finds_its_run_by_the_key(site
     assert len(await site.runs(agent)) == 1
 
 
+async def test_a_repeated_request_starts_a_run_that_is_stored_and_not_queued_yet(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may come between the commit of the first request and its ticket."""
+    agent = await site.rig.make_agent()
+    path, body = f"/v1/agents/{agent.id}/messages", {"input": "Hi"}
+    monkeypatch.setattr(site.rig.services.dispatch, "submit", lambda _: None)
+    await post(site, f"{path}/async", body)
+    monkeypatch.undo()
+    again = await post(site, f"{path}/async", body)
+    assert (await site.wait_for_end(again.json()["id"])).stop_reason == "end_turn"
+
+
 async def post(site: Site, path: str, body: dict[str, Any], **headers: str) -> Response:
     sending = site.http.post(path, json=body, headers=KEY | headers)
     return await asyncio.wait_for(sending, WAIT_SECONDS)
@@ -182,12 +202,55 @@ async def test_a_key_of_the_greatest_length_is_taken(site: Site) -> None:
     assert len(await site.runs(agent)) == 1
 
 
+@pytest.mark.parametrize(("chars", "is_on_loop"), [(10, True), (MAX_BYTES_ON_LOOP, False)])
+async def test_a_large_body_with_a_key_does_not_stop_the_loop(
+    site: Site, monkeypatch: pytest.MonkeyPatch, chars: int, is_on_loop: bool
+) -> None:
+    threads: list[int] = []
+    plain = sends._sort_fields
+
+    def record_thread(body: bytes) -> bytes:
+        threads.append(threading.get_ident())
+        return plain(body)
+
+    monkeypatch.setattr(sends, "_sort_fields", record_thread)
+    agent = await site.rig.make_agent()
+    sent = await post(site, f"/v1/agents/{agent.id}/messages", {"input": "x" * chars})
+    assert sent.status_code == 200
+    assert [item == threading.get_ident() for item in threads] == [is_on_loop]
+
+
 async def pause(site: Site) -> tuple[Agent, str]:
     """An agent that waits for an approval, and the request's id."""
     agent = await site.rig.make_agent("ask", rules=(ASK,))
     site.rig.model.script = [call_answer(("call-1", "ask"))]
     await site.rig.say(agent)
     return agent, (await site.http.get("/v1/approvals/")).json()[0]["id"]
+
+
+@pytest.mark.parametrize("end", ["failed", "cancelled", "paused"])
+@pytest.mark.parametrize("route", ["messages", "messages/stream"])
+async def test_a_repeated_request_gets_the_same_answer_however_its_run_ended(
+    site: Site, end: str, route: str
+) -> None:
+    agent = await site.rig.make_agent("ask", rules=(ASK,))
+    path, body = f"/v1/agents/{agent.id}/{route}", {"input": "Hi"}
+    if end == "failed":
+        site.rig.model.script = [ModelRejectedRequest("TEST: no")]
+    elif end == "paused":
+        site.rig.model.script = [call_answer(("call-1", "ask"))]
+    site.rig.model.gate.clear()
+    sending = asyncio.create_task(post(site, path, body))
+    await asyncio.wait_for(site.rig.model.asked.wait(), WAIT_SECONDS)
+    if end == "cancelled":
+        await site.http.post(f"/v1/agents/{agent.id}/messages/cancel", json={})
+    site.rig.model.gate.set()
+    first = await sending
+    again = await post(site, path, body)
+    assert (again.status_code, again.text) == (first.status_code, first.text)
+    if first.status_code >= 400:
+        assert again.headers["x-should-retry"] == "false"
+    assert len(await site.runs(agent)) == len(site.rig.model.questions) == 1
 
 
 async def test_an_answer_in_the_inbox_that_is_repeated_with_its_key_is_given_once(
@@ -207,12 +270,43 @@ async def test_an_answer_in_the_inbox_that_is_repeated_with_its_key_is_given_onc
 
 async def test_an_approval_that_is_repeated_with_its_key_adds_no_run(site: Site) -> None:
     agent, _ = await pause(site)
-    entry = {"type": "approval", "tool_call_id": "call-1", "approve": True}
-    body = {"messages": [{"type": "approval", "approvals": [entry]}]}
+    body = approval_body()
     answers = [await post(site, f"/v1/agents/{agent.id}/messages", body) for _ in range(2)]
     assert [answer.status_code for answer in answers] == [200, 200], answers[0].text
     assert answers[0].json() == answers[1].json()
     assert len(await site.runs(agent)) == 2
+
+
+def approval_body() -> dict[str, Any]:
+    entry = {"type": "approval", "tool_call_id": "call-1", "approve": True}
+    return {"messages": [{"type": "approval", "approvals": [entry]}]}
+
+
+@pytest.mark.parametrize("route", ["inbox", "messages", "messages/stream", "messages/async"])
+async def test_answers_with_one_key_at_the_same_moment_are_one(any_site: Site, route: str) -> None:
+    """The first one leaves no call to answer: the others must not be refused for that."""
+    site = any_site
+    agent, request_id = await pause(site)
+    path, body = f"/v1/agents/{agent.id}/{route}", approval_body()
+    if route == "inbox":
+        path, body = f"/v1/approvals/{request_id}", {"approve": True}
+    answers = await asyncio.gather(*(post(site, path, body) for _ in range(5)))
+    assert [answer.status_code for answer in answers] == [200] * 5, answers[-1].text
+    assert "error_message" not in "".join(answer.text for answer in answers)
+    answering, _ = await site.runs(agent)
+    await site.wait_for_end(answering["id"])
+    assert len(site.rig.toolbox.started) == 1
+
+
+async def test_compactions_with_one_key_at_the_same_moment_are_one(any_site: Site) -> None:
+    site = any_site
+    agent = await site.rig.make_agent()
+    for _ in range(3):
+        await site.rig.say(agent)
+    path = f"/v1/agents/{agent.id}/summarize"
+    answers = await asyncio.gather(*(post(site, path, {}) for _ in range(5)))
+    assert [answer.json() for answer in answers] == [answers[0].json()] * 5
+    assert len(await site.runs(agent)) == 4
 
 
 async def test_a_compaction_that_is_repeated_with_its_key_is_done_once(site: Site) -> None:
@@ -244,6 +338,30 @@ async def test_a_withdrawn_message_frees_its_key_and_all_its_senders_are_told(
     await asyncio.wait_for(holder, WAIT_SECONDS)
     await asyncio.wait_for(send(site, agent, extra_headers=KEY), WAIT_SECONDS)
     assert len(await site.runs(agent)) == 2
+
+
+@pytest.mark.parametrize("send", [send_json, send_stream])
+async def test_a_sender_is_told_that_another_one_has_withdrawn_the_run_for_which_it_waits(
+    site: Site, send: Send
+) -> None:
+    agent = await site.rig.make_agent()
+    holder = await hold_thread(site, agent)
+    site.letta = site.letta.with_options(max_retries=0)
+    waiting = asyncio.create_task(send(site, agent, extra_headers=KEY))
+    dispatch = site.rig.services.dispatch
+    await eventually(lambda: dispatch.count_waiting() == 1)
+    (queued,) = [
+        run
+        for run in await site.rig.read(lambda tx: tx.runs.list_live())
+        if run.status is RunStatus.QUEUED
+    ]
+    with pytest.raises(ThreadBusy):
+        await messages._withdraw(site.rig.services, queued)
+    with pytest.raises(APIStatusError) as refused:
+        await asyncio.wait_for(waiting, WAIT_SECONDS)
+    assert refused.value.status_code == 409
+    site.rig.model.gate.set()
+    await asyncio.wait_for(holder, WAIT_SECONDS)
 
 
 async def test_a_key_is_kept_as_long_as_its_run(any_site: Site) -> None:

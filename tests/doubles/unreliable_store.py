@@ -33,6 +33,8 @@ class UnreliableStore:
         # Commits whose answer is lost: those that happen, and those that do not.
         self.lost_answers = 0
         self.lost_commits = 0
+        # The answer to the commit after the next.
+        self.loses_second_answer = False
         # All operations.
         self.failures = 0
 
@@ -48,6 +50,7 @@ class UnreliableStore:
         if self.lost_answers:
             self.lost_answers -= 1
             raise OutcomeUnknown("The connection was lost.")
+        self.lost_answers, self.loses_second_answer = int(self.loses_second_answer), False
         return result
 
     async def read(self, work: Callable[[Transaction], T]) -> T:

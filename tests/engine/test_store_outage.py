@@ -63,6 +63,9 @@ async def test_the_next_tool_does_not_start_before_the_store_knows(store: Sqlite
         outage.is_out = True
         open_gate(rig)
         await wait_until_set(outage.failed)
+        outage.failed.clear()
+        # It is tried again, and nothing else happens.
+        await wait_until_set(outage.failed)
         assert rig.toolbox.started == ["c1"]
         outage.is_out = False
         assert (await rig.wait_for_end(run)).status is RunStatus.COMPLETED

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.simulation import loop
+from tests.simulation.chance import Chance
 from tests.simulation.disk import Disk
 from tests.simulation.ledger import Ledger
 from tests.simulation.scenario import Scenario
@@ -81,6 +82,32 @@ def test_most_changes_of_the_lifecycle_are_seen(monkeypatch: pytest.MonkeyPatch)
     assert play_all(SEEDS) == []
     wanted = {f"{before} {after}" for (before, _), after in TRANSITIONS.items()}
     assert wanted <= seen
+
+
+def test_the_store_fails_in_every_way_and_loses_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And each time the runs of the scenario get on."""
+    seen: set[str] = set()
+    find_fault, loses_answer = Chance.find_fault, Chance.loses_answer
+
+    def record_fault(self: Chance, *, writes: bool) -> StoreUnavailable | None:
+        fault = find_fault(self, writes=writes)
+        seen.add(str(fault))
+        return fault
+
+    def record_loss(self: Chance) -> bool:
+        loses = loses_answer(self)
+        seen.add(f"loses: {loses}")
+        return loses
+
+    monkeypatch.setattr(Chance, "find_fault", record_fault)
+    monkeypatch.setattr(Chance, "loses_answer", record_loss)
+    assert play_all(SEEDS) == []
+    assert seen >= {
+        "The store was out of reach.",
+        "The store is out of reach.",
+        "The disk is full.",
+        "loses: True",
+    }
 
 
 def test_contexts_are_made_smaller_for_every_reason(monkeypatch: pytest.MonkeyPatch) -> None:

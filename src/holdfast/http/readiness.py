@@ -1,15 +1,14 @@
-"""Whether the server can work: the store can be read, and it can be written.
+"""Whether the server can work: the store can be read, it can be written, and its disk has room.
 
-A full disk is noticed only by a write. One is made every few seconds at most, however often somebody asks: these
-questions need no password.
+A write is made every few seconds at most, however often somebody asks: these questions need no password.
 """
 
 import asyncio
 import math
 from typing import Final
 
-from holdfast.errors import StoreUnavailable
-from holdfast.ports.store import Store
+from holdfast.errors import DiskFull, StoreUnavailable
+from holdfast.ports.store import Store, Transaction
 
 WRITE_CHECK_SECONDS: Final = 2.0
 
@@ -36,7 +35,12 @@ class Readiness:
 
 async def _find_write_fault(store: Store) -> StoreUnavailable | None:
     try:
-        await store.write(lambda tx: tx.write_probe())
+        has_disk_space = await store.write(_probe)
     except StoreUnavailable as error:
         return error
-    return None
+    return None if has_disk_space else DiskFull("The disk of the store is full.")
+
+
+def _probe(tx: Transaction) -> bool:
+    tx.write_probe()
+    return tx.has_disk_space()

@@ -87,7 +87,8 @@ async def _read_result(services: Services, reply: Reply) -> Compaction | RunFail
     if reply.ended.failure is not None:
         return reply.ended.failure
     if reply.ended.stop_reason is StopReason.CANCELLED:
-        raise Conflict(f"The compaction was cancelled (run {reply.run.id}); nothing was changed.")
+        run_id = reply.run.id
+        raise Conflict(f"The compaction was cancelled (run {run_id}); nothing was changed.", run_id)
     for row in reply.messages:
         packed = summaries.unpack(row)
         stats = packed.compaction_stats

@@ -26,10 +26,12 @@ from holdfast.core.runs import IdempotencyKey, Run, RunRequest, RunStatus
 from holdfast.core.threads import Thread
 from holdfast.errors import (
     AnswerUnavailable,
+    CallerError,
     InvalidArgument,
     NotFound,
     OutcomeUnknown,
     ServerStopping,
+    StaleRun,
     StoreUnavailable,
     ThreadBusy,
 )
@@ -159,13 +161,25 @@ async def _store(services: Services, run: Run, new: NewSend) -> Run:
     give_up_at = asyncio.get_running_loop().time() + OUTCOME_CHECK_SECONDS
     while True:
         try:
-            return await services.store.write(
-                lambda tx: tx.runs.find(run.id) or _store_once(tx, run, services, new)
-            )
+            return await _store_again(services, run, new)
         except StoreUnavailable as error:
             if asyncio.get_running_loop().time() >= give_up_at:
                 raise OutcomeUnknown(str(error)) from error
             await asyncio.sleep(OUTCOME_CHECK_PAUSE_SECONDS)
+
+
+async def _store_again(services: Services, run: Run, new: NewSend) -> Run:
+    store = services.store
+    try:
+        return await store.write(
+            lambda tx: tx.runs.find(run.id) or _store_once(tx, run, services, new)
+        )
+    except (CallerError, StaleRun):
+        # The first commit may have come in between: then it is the reason why this one is refused.
+        found = await store.read(lambda tx: tx.runs.find(run.id))
+        if found is None:
+            raise
+        return found
 
 
 async def wait(services: Services, run: Run) -> Reply:
@@ -201,7 +215,15 @@ async def _withdraw(services: Services, run: Run) -> None:
         # Another request with the same idempotency key may have withdrawn it before.
         return tx.runs.delete_if_queued(run.id) or tx.runs.find(run.id) is None
 
-    if await services.store.write(work):
+    try:
+        is_withdrawn = await services.store.write(work)
+    except OutcomeUnknown as error:
+        raise AnswerUnavailable(
+            run.id,
+            f"The run {run.id} of this message did not get its turn, and the database failed while it was withdrawn: "
+            f"{error} If there is no such run when the database answers again, the message was not stored.",
+        ) from error
+    if is_withdrawn:
         # After the transaction: a ticket without a run is harmless, a run without a ticket would never start.
         holder = services.dispatch.withdraw(run.id)
         services.events.close(run.id)

@@ -7,6 +7,7 @@ from holdfast.adapters.store.blocks import SqlBlocks
 from holdfast.adapters.store.callbacks import SqlCallbacks
 from holdfast.adapters.store.calls import SqlCalls
 from holdfast.adapters.store.cipher import Cipher
+from holdfast.adapters.store.disk_space import has_disk_space
 from holdfast.adapters.store.events import SqlEvents
 from holdfast.adapters.store.messages import SqlMessages
 from holdfast.adapters.store.providers import SqlProviders
@@ -36,3 +37,6 @@ class SqlTransaction:
     def write_probe(self) -> None:
         # Every store has this row. To write the value that it has is a write all the same.
         self._connection.exec_driver_sql("UPDATE alembic_version SET version_num = version_num")
+
+    def has_disk_space(self) -> bool:
+        return has_disk_space(self._connection)

@@ -4,11 +4,12 @@ A request with the Idempotency-Key of an earlier one gets the answer about that 
 allows the client to send the message again: it would run twice.
 """
 
+import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeVar
 
 import msgspec
 from fastapi import Depends, Request, Response
@@ -24,10 +25,11 @@ from holdfast.errors import (
     NotFound,
     PendingApproval,
     ServerStopping,
+    StaleRun,
 )
 from holdfast.http.dependencies import ActorDep, ServicesDep
 from holdfast.http.error_status import UNKNOWN_ERROR, public_text
-from holdfast.http.json_body import decode
+from holdfast.http.json_body import MAX_BYTES_ON_LOOP, decode
 from holdfast.http.json_response import json_response
 from holdfast.http.letta_v1.streams import OnDisconnect, stream_from_start, stream_refusal
 from holdfast.http.letta_v1.to_wire.errors import failure_response
@@ -44,6 +46,8 @@ KEY_HEADER: Final = "idempotency-key"
 _REFUSED_IN_STREAM: Final = (CallerError, AnswerMismatch, PendingApproval)
 _PENDING_APPROVAL: Final = "pending_approval"
 
+T = TypeVar("T")
+
 Prepare = Callable[[], Awaitable[NewSend]]
 StartRun = Callable[[], Awaitable[Run]]
 
@@ -58,7 +62,7 @@ class Sender:
 
     async def wait(self, prepare: Prepare) -> Response:
         """Answer with the messages of the run, or its failure, when it has ended."""
-        run = await self._find_or_send(prepare)
+        run = await self.find_or_start(lambda: self.send(prepare))
         with keep_from_sending_again(run):
             return await self._answer(run)
 
@@ -71,7 +75,7 @@ class Sender:
         answered with a 409.
         """
         try:
-            run = await self._find_or_send(prepare)
+            run = await self.find_or_start(lambda: self.send(prepare))
         except CallerError as error:
             if type(error) not in _REFUSED_IN_STREAM:
                 raise
@@ -84,7 +88,7 @@ class Sender:
 
     async def return_run(self, start: StartRun) -> Response:
         """Answer with the run at once. ``start`` sends with this key."""
-        run = await self.find_earlier() or await start()
+        run = await self.find_or_start(start)
         with keep_from_sending_again(run):
             return json_response(api_run(run))
 
@@ -92,14 +96,25 @@ class Sender:
         new = replace(await prepare(), idempotency_key=self.key)
         return await messages.send(self.services, self.actor, new)
 
-    async def find_earlier(self) -> Run | None:
+    async def find_or_start(self, start: Callable[[], Awaitable[T]]) -> Run | T:
+        """The run of an earlier request with the same key, else what ``start`` returns, which sends with this key."""
+        earlier = await self._find_earlier()
+        if earlier is not None:
+            return earlier
+        try:
+            return await start()
+        except (CallerError, StaleRun):
+            # A request with the same key at the same moment may have left nothing to do: no call to answer, say.
+            earlier = await self._find_earlier()
+            if earlier is None:
+                raise
+            return earlier
+
+    async def _find_earlier(self) -> Run | None:
         """The run of an earlier request with the same key."""
         if self.key is None:
             return None
         return await messages.find_earlier(self.services, self.actor, self.key)
-
-    async def _find_or_send(self, prepare: Prepare) -> Run:
-        return await self.find_earlier() or await self.send(prepare)
 
     async def _refuse_withdrawn(self, run: Run) -> None:
         """Another request with the same key may have withdrawn the run that both have waited for."""
@@ -117,7 +132,7 @@ class Sender:
             return json_response(letta_response(reply))
         if failure.kind == _PENDING_APPROVAL:
             # The run before this one paused while this one waited for its turn.
-            raise PendingApproval(failure.pending_request_id or "", failure.pending_calls)
+            raise PendingApproval(failure.pending_request_id or "", failure.pending_calls, run.id)
         return failure_response(failure, run.id)
 
 
@@ -147,8 +162,14 @@ async def _read_key(request: Request) -> IdempotencyKey | None:
     if key is None:
         return None
     idempotency.check_key(key)
-    body = _sort_fields(await request.body())
-    return IdempotencyKey(key, _hash(request.scope["path"].encode(), body))
+    path, body = request.scope["path"], await request.body()
+    if len(body) <= MAX_BYTES_ON_LOOP:
+        return IdempotencyKey(key, _make_fingerprint(path, body))
+    return IdempotencyKey(key, await asyncio.to_thread(_make_fingerprint, path, body))
+
+
+def _make_fingerprint(path: str, body: bytes) -> str:
+    return _hash(path.encode(), _sort_fields(body))
 
 
 def _sort_fields(body: bytes) -> bytes:

@@ -51,6 +51,11 @@ class Transaction(Protocol):
         """Make the smallest write that reaches the disk, and change nothing: to find out whether writing works."""
         ...
 
+    def has_disk_space(self) -> bool:
+        """Whether the disk has room, as far as the store can know. On a full one single writes may still succeed: a
+        database uses the room of its files again."""
+        ...
+
 
 class Store(Protocol):
     async def write(self, work: Callable[[Transaction], T]) -> T:

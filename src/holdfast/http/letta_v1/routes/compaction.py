@@ -52,8 +52,8 @@ async def compact_conversation(
 
 async def _compact(sender: Sender, thread: str, options: CompactBody) -> Response:
     services, settings = sender.services, dump_sent_fields(options.compaction_settings)
-    started = await sender.find_earlier() or await compaction.start(
-        services, sender.actor, thread, settings, sender.key
+    started = await sender.find_or_start(
+        lambda: compaction.start(services, sender.actor, thread, settings, sender.key)
     )
     if isinstance(started, Compaction):
         return _show(started)

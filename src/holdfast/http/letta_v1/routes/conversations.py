@@ -142,7 +142,7 @@ async def send_to_conversation(
         return await sender.wait(prepare)
     except PendingApproval as error:
         # V1 has a body for this error only where a message is sent to an agent (wire-v1 §6.9).
-        raise Conflict(describe_error(error)) from error
+        raise Conflict(describe_error(error), error.run_id) from error
 
 
 @router.get("/{conversation_id}/messages", responses=describe_response(list[ApiMessage]))

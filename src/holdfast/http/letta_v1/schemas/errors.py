@@ -36,6 +36,8 @@ class PendingApprovalDetail(Struct, frozen=True, kw_only=True):
 
 class PendingApprovalProblem(Struct, frozen=True, kw_only=True):
     detail: PendingApprovalDetail
+    # The run of the message, if it was stored before the thread began to wait.
+    run_id: str | UnsetType = UNSET
 
 
 class MismatchProblem(Struct, frozen=True, kw_only=True):

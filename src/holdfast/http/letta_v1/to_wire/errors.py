@@ -50,10 +50,11 @@ def render_error(error: errors.HoldfastError) -> object:
     text = _with_code(type(error), public_text(error))
     match error:
         case errors.PendingApproval():
-            return PendingApprovalProblem(detail=pending_detail(error, _with_code(type(error), "")))
+            detail = pending_detail(error, _with_code(type(error), ""))
+            return PendingApprovalProblem(detail=detail, run_id=error.run_id or UNSET)
         case errors.AnswerMismatch():
             return mismatch_problem(error)
-        case errors.ThreadBusy(run_id=str(run_id)):
+        case errors.Conflict(run_id=str(run_id)):
             return Problem(detail=text, run_id=run_id)
         case errors.AnswerUnavailable():
             return Problem(detail=f"{text} {_how_to_follow(error.run_id)}", run_id=error.run_id)
