@@ -70,6 +70,8 @@ def exists(path: str) -> bool:
 
 def calls_running(sandbox: SubprocessSandbox) -> int:
     """All descendants of the fork server, including zombies. Orphans are reparented to it, so none is missed."""
+    if not sandbox._pool._servers:  # the first call has not begun
+        return 0
     (server,) = sandbox._pool._servers.values()
     below = psutil.Process(server.process.pid).children(recursive=True)
     return (
