@@ -579,6 +579,25 @@ async def test_isolated_calls_do_not_hear_each_other(sandbox: SubprocessSandbox)
 
 
 @only_isolated
+async def test_isolated_calls_do_not_share_terminals(sandbox: SubprocessSandbox) -> None:
+    write = """
+    import os, time
+    def tool():
+        terminal, _ = os.openpty()
+        os.write(terminal, b"secret")
+        os.fork()  # so that it can be seen from outside how far we are
+        while True: time.sleep(600)
+    """
+    look = "import os\ndef tool(): return os.listdir('/dev/pts')"
+    other = asyncio.create_task(sandbox.run(call(write)))
+    await eventually(lambda: calls_running(sandbox) == 3)
+    seen = await sandbox.run(call(look))
+    other.cancel()
+    await asyncio.wait({other}, timeout=WAIT_SECONDS)
+    assert seen.value == ["ptmx"]
+
+
+@only_isolated
 async def test_isolated_tools_have_no_network(sandbox: SubprocessSandbox) -> None:
     source = """
     import socket
