@@ -1,16 +1,23 @@
 """Attacks of a tool on files: those of the server, those of the machine, and the sockets of other programs."""
 
 import hashlib
+import json
 import os
 import site
 import sys
 import sysconfig
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
+from tests.support.sandbox_host import LEVELS, ROOT
+from tests.support.server_process import ServerProcess
+from tests.support.wire_server import connect_plainly
 
 from holdfast.adapters.sandbox import landlock
+from holdfast.adapters.sandbox.isolation import Isolation, isolation_problem
 
 if TYPE_CHECKING:
     from tests.support.sandbox_host import Attacked, SandboxHost
@@ -89,6 +96,66 @@ def tool(database: str, home: str):
     done = {name for name, answer in tried.items() if answer == "done"}
     assert done <= MAY_PRETEND
     assert set(tried.values()) - {"done"} <= REFUSALS
+
+
+@pytest.fixture
+def visible_folder() -> Iterator[Path]:
+    """A folder that tools can read at both levels, because it is in that of Python's packages."""
+    if not os.access(sys.prefix, os.W_OK):
+        pytest.skip("This user may not write to the folder of Python.")
+    with tempfile.TemporaryDirectory(dir=sys.prefix) as folder:
+        yield Path(folder)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("written", ["absolute", "relative"])
+def test_a_database_outside_the_home_cannot_be_read(
+    visible_folder: Path, level: str, written: str
+) -> None:
+    """Nor its log and its backups. As root the tools run as root too, so that they own the files."""
+    if level == "isolated" and (problem := isolation_problem(Isolation(network=False))):
+        pytest.skip(problem)
+    database = visible_folder / "data" / "agents.db"
+    database.parent.mkdir()
+    backup = database.with_name("agents.db.before-0001.bak")
+    backup.write_text("rows")
+    beside = visible_folder / "beside"
+    beside.write_text("text")
+    path = os.path.relpath(database, ROOT) if written == "relative" else str(database)
+    with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="holdfast-attack-") as home:
+        server = ServerProcess.start(
+            Path(home),
+            HOLDFAST_DATABASE_URL=f"sqlite:///{path}",
+            HOLDFAST_SANDBOX=level,
+            HOLDFAST_SANDBOX_USER="root",
+        )
+        try:
+            names = ("", "-wal", "-shm", ".lock")
+            files = [*(f"{database}{name}" for name in names), str(backup)]
+            assert all(Path(file).exists() for file in files)
+            body = {"source_code": READ, "args": {"files": [*files, str(beside)]}}
+            with connect_plainly(server.address) as http:
+                answer = http.post("/v1/tools/run", json=body).json()
+        finally:
+            server.stop()
+    *own, other = json.loads(answer["tool_return"])
+    assert set(own) <= {"PermissionError", "FileNotFoundError"}
+    assert other == "text"
+
+
+READ: Final = '''
+def read(files: list[str]) -> list[str]:
+    """Read files.
+
+    Args:
+        files: Their paths.
+    """
+    found = []
+    for path in files:
+        try: found.append(open(path, errors="replace").read(4))
+        except OSError as error: found.append(type(error).__name__)
+    return found
+'''
 
 
 def test_nothing_of_the_machine_can_be_written(attacked: "Attacked") -> None:

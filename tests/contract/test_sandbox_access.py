@@ -2,6 +2,7 @@
 
 import errno
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,11 @@ import pytest
 
 from holdfast.adapters.sandbox import confinement, plain_level, syscall_filter, tool_user
 from holdfast.adapters.sandbox.doctor_checks import check_files, check_tool_access
+from holdfast.adapters.sandbox.isolation import (
+    Isolation,
+    find_visible_names,
+    isolation_problem,
+)
 from holdfast.adapters.sandbox.plain_level import (
     describe_root_risk,
     find_tool_user,
@@ -111,6 +117,24 @@ def test_the_doctor_reports_what_tools_may_not_be_allowed(tmp_path: Path) -> Non
         user="nobody", writable=[tmp_path], private=[tmp_path], home=tmp_path, is_plain=False
     )
     assert [item.verdict for item in found] == [Verdict.PROBLEM]
+
+
+def test_a_folder_is_hidden_from_isolated_tools_by_each_of_its_names() -> None:
+    names = find_visible_names([Path("/usr/lib/holdfast"), Path("/srv/holdfast")])
+    lib = Path("/lib").resolve() == Path("/usr/lib")
+    assert names == [*(["/lib/holdfast"] if lib else []), "/usr/lib/holdfast"]
+
+
+@pytest.mark.slow
+def test_what_tools_need_is_visible_in_a_hidden_folder_but_must_not_be_that_folder() -> None:
+    if (problem := isolation_problem(Isolation(network=False))) is not None:
+        pytest.skip(problem)
+    around, same = (
+        isolation_problem(Isolation(network=False, hidden=(str(path),)))
+        for path in (Path(sys.prefix).parent, sys.prefix)
+    )
+    assert around is None
+    assert f"{sys.prefix} contains both Holdfast's own files and what tools need." in (same or "")
 
 
 @pytest.mark.parametrize(
