@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import holdfast
 from holdfast.adapters.sandbox import confinement, plain_level, syscall_filter, tool_user
 from holdfast.adapters.sandbox.doctor_checks import check_files, check_tool_access
 from holdfast.adapters.sandbox.isolation import (
@@ -54,6 +55,17 @@ def test_tools_may_write_to_what_exists_and_is_not_holdfasts_own(tmp_path: Path)
         assert problem == (
             f"HOLDFAST_SANDBOX_WRITABLE names {own}, but tools may not write to Holdfast's own files ({home})."
         )
+
+
+def test_tools_may_not_write_to_the_code_that_the_server_runs(tmp_path: Path) -> None:
+    code = [os.__file__, sys.executable, pytest.__file__, holdfast.__file__]
+    for path in (Path(file).parent for file in code):
+        for named in (path, path.parent):
+            problem = writable_problem([named], [tmp_path])
+            assert problem is not None
+            assert problem.startswith(
+                f"HOLDFAST_SANDBOX_WRITABLE names {named}, but tools may not write to the server's code ("
+            )
 
 
 def test_a_user_is_found_by_name_or_number() -> None:

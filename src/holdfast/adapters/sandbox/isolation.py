@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -149,6 +150,15 @@ def interpreter_paths() -> list[str]:
     }
     # A folder inside another comes after it.
     return sorted((path for path in paths if Path(path).exists()), key=len)
+
+
+def code_paths() -> list[str]:
+    """What the server executes: Python's program and library, the packages and Holdfast. Not the whole prefix of Python,
+    which may be /usr."""
+    # The program of a virtual environment is a link, which could be replaced.
+    programs = [str(Path(sys.executable).parent), sys.executable]
+    library = [sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")]
+    return [*programs, *library, *package_folders(), str(source_folder() / "holdfast")]
 
 
 def package_folders() -> list[str]:
