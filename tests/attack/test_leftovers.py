@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import psutil  # type: ignore[import-untyped]  # it brings no types
@@ -25,6 +25,9 @@ from holdfast.adapters.sandbox.leftovers import kill_sessions, sweep_leftovers
 from holdfast.adapters.sandbox.process_table import read_process
 from holdfast.adapters.sandbox.subprocess import SubprocessSandbox
 from holdfast.ports.sandbox import SandboxCall, SandboxLimits, SandboxResult
+
+if TYPE_CHECKING:
+    from tests.support.sandbox_host import Attacked
 
 pytestmark = [
     pytest.mark.slow,
@@ -82,6 +85,8 @@ def tool():
     return "made"
 """
 
+DEEP_BELOW = DEEP.replace("    for", "    top = os.getcwd()\n    for").replace('"made"', "top")
+
 UNREADABLE = """
 import os
 def tool():
@@ -107,6 +112,13 @@ async def test_the_folder_of_a_call_is_removed(
     assert (result.status, result.value) == ("finished", "made")
     (root,) = entries(temporary)
     await eventually(lambda: entries(root) == [])
+
+
+async def test_a_deep_folder_is_removed_whoever_the_tool_runs_as(attacked: "Attacked") -> None:
+    folder = attacked.host.run(attacked.level, DEEP_BELOW)
+    # An isolated call takes its /tmp with it.
+    assert folder == "/tmp" if attacked.level == "isolated" else "holdfast-tools-" in folder
+    await eventually(lambda: folder == "/tmp" or not os.path.lexists(folder))
 
 
 ONE_LARGE_FILE = """
