@@ -35,6 +35,8 @@ pytestmark = [
 ]
 
 
+# Some file systems take milliseconds to remove one folder.
+REMOVAL_SECONDS = 5 * WAIT_SECONDS
 LIMITS = SandboxLimits(file_bytes=16 * 1024**2, folder_bytes=8 * 1024**2, folder_files=2000)
 
 
@@ -111,14 +113,16 @@ async def test_the_folder_of_a_call_is_removed(
     result = await run(sandbox, source)
     assert (result.status, result.value) == ("finished", "made")
     (root,) = entries(temporary)
-    await eventually(lambda: entries(root) == [])
+    await eventually(lambda: entries(root) == [], seconds=REMOVAL_SECONDS)
 
 
 async def test_a_deep_folder_is_removed_whoever_the_tool_runs_as(attacked: "Attacked") -> None:
     folder = attacked.host.run(attacked.level, DEEP_BELOW)
     # An isolated call takes its /tmp with it.
     assert folder == "/tmp" if attacked.level == "isolated" else "holdfast-tools-" in folder
-    await eventually(lambda: folder == "/tmp" or not os.path.lexists(folder))
+    await eventually(
+        lambda: folder == "/tmp" or not os.path.lexists(folder), seconds=REMOVAL_SECONDS
+    )
 
 
 ONE_LARGE_FILE = """
