@@ -1,12 +1,16 @@
 """Who plain tools run as, where they may write, and what older kernels leave open."""
 
+import asyncio
 import errno
 import os
+import stat
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.waiting import WAIT_SECONDS
 
 import holdfast
 from holdfast.adapters.sandbox import confinement, plain_level, syscall_filter, tool_user
@@ -21,9 +25,11 @@ from holdfast.adapters.sandbox.plain_level import (
     find_tool_user,
     writable_problem,
 )
+from holdfast.adapters.sandbox.subprocess import SubprocessSandbox
 from holdfast.adapters.sandbox.tool_user import ToolUser
 from holdfast.errors import CannotStart
 from holdfast.ports.doctor_check import Verdict
+from holdfast.ports.sandbox import SandboxCall
 
 ALL_CAPABILITIES = (1 << 41) - 1
 MOUNT_CAPABILITY = 1 << 21
@@ -122,6 +128,40 @@ def test_a_python_that_the_user_cannot_reach_is_not_used(
     as_root(ALL_CAPABILITIES)
     assert "may not read" in (user.switch_problem([str(closed / "python")]) or "")
     assert user.switch_problem(["/usr"]) is None
+
+
+TOOL_USER = ToolUser(54321, 54321)
+
+
+@pytest.fixture
+def owned_home() -> Iterator[Path]:
+    """A home that belongs to the user of tools."""
+    if os.geteuid() != 0:
+        pytest.skip("The tests do not run as root.")
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        home = Path(folder, "home")
+        home.mkdir(0o700)
+        for path in (home.parent, home):
+            os.chown(path, *TOOL_USER)
+        yield home
+
+
+@pytest.mark.slow
+def test_a_tool_user_that_owns_the_home_cannot_change_its_mode(owned_home: Path) -> None:
+    async def run_tool() -> None:
+        sandbox = SubprocessSandbox(hidden=(owned_home,), user=TOOL_USER)
+        call = SandboxCall(
+            source="import os\ndef tool(path): os.chmod(path, 0o777)",
+            function="tool",
+            arguments={"path": str(owned_home)},
+            timeout_seconds=WAIT_SECONDS,
+            env={},
+        )
+        await sandbox.run(call)
+        await sandbox.close()
+
+    asyncio.run(run_tool())
+    assert stat.S_IMODE(owned_home.stat().st_mode) == 0o700
 
 
 def test_the_doctor_reports_what_tools_may_not_be_allowed(tmp_path: Path) -> None:
