@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import uvloop
@@ -31,7 +32,11 @@ from holdfast.adapters.sandbox.doctor_checks import (
     check_tool_requests,
 )
 from holdfast.adapters.sandbox.environments import ENVIRONMENTS, Environments
-from holdfast.adapters.sandbox.isolation import Isolation, isolation_problem
+from holdfast.adapters.sandbox.isolation import (
+    Isolation,
+    find_visible_names,
+    isolation_problem,
+)
 from holdfast.adapters.sandbox.leftovers import ToolRecord, sweep_leftovers
 from holdfast.adapters.sandbox.plain_level import (
     describe_root_risk,
@@ -42,7 +47,8 @@ from holdfast.adapters.sandbox.subprocess import SubprocessSandbox
 from holdfast.adapters.sandbox.tool_connections import ProcToolConnections
 from holdfast.adapters.store.cipher import FernetCipher, load_home_cipher
 from holdfast.adapters.store.doctor_checks import check_database_files, check_home, check_store
-from holdfast.adapters.store.factory import open_store
+from holdfast.adapters.store.factory import open_store, sqlite_path
+from holdfast.adapters.store.file_permissions import sqlite_files
 from holdfast.adapters.telemetry.factory import open_telemetry
 from holdfast.adapters.toolbox.router import ToolRouter
 from holdfast.config import Settings
@@ -236,7 +242,8 @@ def _cipher(settings: Settings) -> FernetCipher:
 async def _open_sandbox(settings: Settings, stack: AsyncExitStack) -> SubprocessSandbox:
     """Raises CannotStart if the settings ask for isolation and it is not possible: tools never run with less."""
     isolation = _isolation(settings)
-    problem = writable_problem(settings.sandbox_writable, settings.private_paths)
+    private = _private_paths(settings)
+    problem = writable_problem(settings.sandbox_writable, private)
     if problem is None and isolation is not None:
         problem = await asyncio.to_thread(isolation_problem, isolation)
     if problem is not None:
@@ -252,7 +259,7 @@ async def _open_sandbox(settings: Settings, stack: AsyncExitStack) -> Subprocess
         environments=Environments(
             settings.home / ENVIRONMENTS, install_seconds=settings.tool_install_seconds
         ),
-        hidden=settings.private_paths,
+        hidden=private,
         writable=settings.sandbox_writable,
         user=user,
         record=ToolRecord(records),
@@ -263,12 +270,24 @@ async def _open_sandbox(settings: Settings, stack: AsyncExitStack) -> Subprocess
     return sandbox
 
 
+def _private_paths(settings: Settings) -> tuple[Path, ...]:
+    """What only the server may read: the home, and the files of a database that is kept elsewhere."""
+    path = sqlite_path(settings.database_url)
+    if path is None:
+        return (settings.home,)
+    # SQLite names its log after the file that a link leads to.
+    files = (*sqlite_files(path.absolute()), *sqlite_files(path.resolve()))
+    elsewhere = (file for file in files if not file.is_relative_to(settings.home))
+    return (settings.home, *dict.fromkeys(elsewhere))
+
+
 def _isolation(settings: Settings) -> Isolation | None:
     if settings.sandbox != "isolated":
         return None
+    home, *files = _private_paths(settings)
     return Isolation(
         network=settings.sandbox_network,
-        hidden=(str(settings.home),),
+        hidden=(str(home), *find_visible_names([home, *(file.parent for file in files)])),
         writable=tuple(map(str, settings.sandbox_writable)),
     )
 
@@ -334,7 +353,7 @@ async def run_doctor_checks(settings: Settings, *, check_providers: bool) -> lis
             *check_tool_access(
                 user=settings.sandbox_user,
                 writable=settings.sandbox_writable,
-                private=settings.private_paths,
+                private=_private_paths(settings),
                 home=settings.home,
                 is_plain=settings.sandbox == "plain",
             ),

@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import psutil  # type: ignore[import-untyped]  # it brings no types
@@ -26,12 +26,17 @@ from holdfast.adapters.sandbox.process_table import read_process
 from holdfast.adapters.sandbox.subprocess import SubprocessSandbox
 from holdfast.ports.sandbox import SandboxCall, SandboxLimits, SandboxResult
 
+if TYPE_CHECKING:
+    from tests.support.sandbox_host import Attacked
+
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(sys.platform != "linux", reason="Only Linux can adopt orphans."),
 ]
 
 
+# Some file systems take milliseconds to remove one folder.
+REMOVAL_SECONDS = 5 * WAIT_SECONDS
 LIMITS = SandboxLimits(file_bytes=16 * 1024**2, folder_bytes=8 * 1024**2, folder_files=2000)
 
 
@@ -82,6 +87,8 @@ def tool():
     return "made"
 """
 
+DEEP_BELOW = DEEP.replace("    for", "    top = os.getcwd()\n    for").replace('"made"', "top")
+
 UNREADABLE = """
 import os
 def tool():
@@ -106,7 +113,16 @@ async def test_the_folder_of_a_call_is_removed(
     result = await run(sandbox, source)
     assert (result.status, result.value) == ("finished", "made")
     (root,) = entries(temporary)
-    await eventually(lambda: entries(root) == [])
+    await eventually(lambda: entries(root) == [], seconds=REMOVAL_SECONDS)
+
+
+async def test_a_deep_folder_is_removed_whoever_the_tool_runs_as(attacked: "Attacked") -> None:
+    folder = attacked.host.run(attacked.level, DEEP_BELOW)
+    # An isolated call takes its /tmp with it.
+    assert folder == "/tmp" if attacked.level == "isolated" else "holdfast-tools-" in folder
+    await eventually(
+        lambda: folder == "/tmp" or not os.path.lexists(folder), seconds=REMOVAL_SECONDS
+    )
 
 
 ONE_LARGE_FILE = """

@@ -16,6 +16,8 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.support.ordinary_user import as_ordinary_user, ordinary_user_problem
+from tests.support.sandbox_host import ROOT
 from tests.support.server_process import ServerProcess
 from tests.support.tool_gate import GATE_SECONDS, ToolGate
 from tests.support.wire_server import connect_plainly, provider_variables
@@ -43,14 +45,27 @@ def provider() -> Iterator[ScriptedProvider]:
         yield running
 
 
+@pytest.fixture(scope="module", params=["as these tests", "as an ordinary user"])
+def user(request: pytest.FixtureRequest) -> str:
+    """Who the server runs as. If that is root, its plain tools are another user, else all are the same."""
+    return str(request.param)
+
+
 @pytest.fixture(scope="module", params=["plain", "isolated"])
-def server(request: pytest.FixtureRequest, provider: ScriptedProvider) -> Iterator[ServerProcess]:
+def server(
+    request: pytest.FixtureRequest, provider: ScriptedProvider, user: str
+) -> Iterator[ServerProcess]:
     if request.param == "isolated" and (problem := isolation_problem(Isolation(network=True))):
         pytest.skip(problem)
     variables = provider_variables(provider) | LEVELS[request.param]
     # Isolated tools have a /tmp of their own, so a server's home cannot be in it.
-    with tempfile.TemporaryDirectory(dir="/var/tmp") as home:
-        started = ServerProcess.start(Path(home), **variables)
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        home, start = Path(folder), ServerProcess.start
+        if user == "as an ordinary user":
+            if (problem := ordinary_user_problem(home)) is not None:
+                pytest.skip(problem)
+            start = ServerProcess.run_as_ordinary_user
+        started = start(home, **variables)
         with connect_plainly(started.address) as http:
             agent = {"model": "openai/gpt-4o-mini", "secrets": {"KEY": SECRET}}
             assert http.post("/v1/agents/", json=agent).status_code == 200
@@ -257,7 +272,7 @@ def test_a_tool_that_is_gone_when_the_server_looks_has_done_nothing(
 
 
 def test_other_programs_are_answered_while_a_tool_runs(
-    server: ServerProcess, http: httpx.Client
+    server: ServerProcess, http: httpx.Client, user: str
 ) -> None:
     source = '''
     import socket
@@ -278,7 +293,11 @@ def test_other_programs_are_answered_while_a_tool_runs(
             for _ in range(3):
                 assert SECRET in httpx.get(url, verify=False).text
             command = [sys.executable, "-I", "-c", ASK_IN_SUBPROCESS, url]
-            completed = subprocess.run(command, capture_output=True, text=True, check=True)
+            if user == "as an ordinary user":
+                command = as_ordinary_user(server.home, *command)
+            completed = subprocess.run(
+                command, cwd=ROOT, capture_output=True, text=True, check=True
+            )
             assert SECRET in completed.stdout
             assert _ask_from_thread(url).status_code == 200
         assert running.result(GATE_SECONDS)["tool_return"] == "done"
@@ -303,7 +322,8 @@ def test_no_address_of_the_machine_is_a_way_round(
 ) -> None:
     settings = {"HOLDFAST_HOST": listening, "HOLDFAST_INSECURE": "true"}
     server = ServerProcess.start(tmp_path, **provider_variables(provider), **settings)
-    hosts = ["::1"] if listening == "::" else ["127.0.0.1", "127.0.0.2", *_own_addresses()]
+    ipv4 = ["127.0.0.1", "127.0.0.2", "0.0.0.0", "::ffff:127.0.0.1", *_own_addresses()]
+    hosts = ["::1", "::"] if listening == "::" else ipv4
     name = "[::1]" if listening == "::" else "127.0.0.1"
     try:
         with connect_plainly(f"http://{name}:{port_of(server)}") as http:

@@ -1,16 +1,25 @@
 """Attacks of a tool on files: those of the server, those of the machine, and the sockets of other programs."""
 
+import contextlib
 import hashlib
+import json
 import os
 import site
 import sys
 import sysconfig
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
+from tests.support.sandbox_host import LEVELS, ROOT
+from tests.support.server_process import ServerProcess
+from tests.support.wire_server import connect_plainly
 
 from holdfast.adapters.sandbox import landlock
+from holdfast.adapters.sandbox.isolation import Isolation, isolation_problem
+from holdfast.adapters.sandbox.syscall_filter import syscall_number
 
 if TYPE_CHECKING:
     from tests.support.sandbox_host import Attacked, SandboxHost
@@ -41,7 +50,7 @@ MAY_PRETEND: Final = {"chmod", "chmod by its folder", "chmod without links", "ut
 
 def facts(path: Path) -> list[object]:
     found = path.stat()
-    names = os.listxattr(path)
+    names = {name: os.getxattr(path, name) for name in os.listxattr(path)}
     kept = [found.st_mode, found.st_uid, found.st_gid, found.st_mtime_ns, found.st_nlink]
     content = sorted(map(str, path.iterdir())) if path.is_dir() else path.read_bytes()
     return [*kept, names, content]
@@ -89,6 +98,116 @@ def tool(database: str, home: str):
     done = {name for name, answer in tried.items() if answer == "done"}
     assert done <= MAY_PRETEND
     assert set(tried.values()) - {"done"} <= REFUSALS
+
+
+def test_no_call_changes_mode_times_owner_or_attributes_of_the_database(
+    attacked: "Attacked",
+) -> None:
+    """Each by its number: which of them the C library uses depends on its version."""
+    source = (
+        TRY
+        + """
+def tool(calls: dict, home: str):
+    path, empty, name, value = b"%s/holdfast.db" % home.encode(), b"", b"user.x", b"x"
+    times = (ctypes.c_long * 4)(1, 0, 1, 0)
+    mine, here = (os.getuid(), os.getgid()), -100
+    attributes = (ctypes.c_uint64 * 2)(ctypes.cast(value, ctypes.c_void_p).value, 1)
+    flags = (ctypes.c_uint64 * 3)(0x80)
+    try: opened = os.open(path, os.O_PATH)
+    except OSError: opened = -1
+    forms = {
+        "chmod": [(path, 0o666)], "fchmod": [(opened, 0o666)], "fchmodat": [(here, path, 0o666)],
+        "fchmodat2": [(here, path, 0o666, 0), (opened, empty, 0o666, 0x1000)],
+        "utime": [(path, times)], "utimes": [(path, times)], "futimesat": [(here, path, times)],
+        "utimensat": [(here, path, times, 0), (opened, empty, times, 0x1000), (opened, None, times, 0)],
+        "chown": [(path, *mine)], "lchown": [(path, *mine)], "fchown": [(opened, *mine)],
+        "fchownat": [(here, path, *mine, 0), (opened, empty, *mine, 0x1000)],
+        "setxattr": [(path, name, value, 1, 0)], "lsetxattr": [(path, name, value, 1, 0)],
+        "fsetxattr": [(opened, name, value, 1, 0)],
+        "setxattrat": [(here, path, 0, name, attributes, 16), (opened, empty, 0x1000, name, attributes, 16)],
+        "removexattr": [(path, name)], "lremovexattr": [(path, name)], "fremovexattr": [(opened, name)],
+        "removexattrat": [(here, path, 0, name)], "file_setattr": [(here, path, flags, 24, 0)],
+    }
+    wide = lambda value: ctypes.c_long(value) if isinstance(value, int) else value
+    for call, number in calls.items():
+        for form in forms[call]: libc.syscall(*map(wide, (number, *form)))
+    return sorted(forms)
+"""
+    )
+    host = attacked.host
+    with contextlib.suppress(OSError):  # this file system has no attributes
+        os.setxattr(host.database, "user.x", b"y")
+    before = facts(host.database)
+    calls = {name: number for name in CHANGES if (number := syscall_number(name)) is not None}
+    assert host.run(attacked.level, source, calls=calls, home=str(host.home)) == sorted(CHANGES)
+    assert facts(host.database) == before
+
+
+CHANGES: Final = (
+    *("chmod", "fchmod", "fchmodat", "fchmodat2", "utime", "utimes", "futimesat", "utimensat"),
+    *("chown", "lchown", "fchown", "fchownat", "setxattr", "lsetxattr", "fsetxattr", "setxattrat"),
+    *("removexattr", "lremovexattr", "fremovexattr", "removexattrat", "file_setattr"),
+)
+
+
+@pytest.fixture
+def visible_folder() -> Iterator[Path]:
+    """A folder that tools can read at both levels, because it is in that of Python's packages."""
+    if not os.access(sys.prefix, os.W_OK):
+        pytest.skip("This user may not write to the folder of Python.")
+    with tempfile.TemporaryDirectory(dir=sys.prefix) as folder:
+        yield Path(folder)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("written", ["absolute", "relative"])
+def test_a_database_outside_the_home_cannot_be_read(
+    visible_folder: Path, level: str, written: str
+) -> None:
+    """Nor its log and its backups. As root the tools run as root too, so that they own the files."""
+    if level == "isolated" and (problem := isolation_problem(Isolation(network=False))):
+        pytest.skip(problem)
+    database = visible_folder / "data" / "agents.db"
+    database.parent.mkdir()
+    backup = database.with_name("agents.db.before-0001.bak")
+    backup.write_text("rows")
+    beside = visible_folder / "beside"
+    beside.write_text("text")
+    path = os.path.relpath(database, ROOT) if written == "relative" else str(database)
+    with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="holdfast-attack-") as home:
+        server = ServerProcess.start(
+            Path(home),
+            HOLDFAST_DATABASE_URL=f"sqlite:///{path}",
+            HOLDFAST_SANDBOX=level,
+            HOLDFAST_SANDBOX_USER="root",
+        )
+        try:
+            names = ("", "-wal", "-shm", ".lock")
+            files = [*(f"{database}{name}" for name in names), str(backup)]
+            assert all(Path(file).exists() for file in files)
+            body = {"source_code": READ, "args": {"files": [*files, str(beside)]}}
+            with connect_plainly(server.address) as http:
+                answer = http.post("/v1/tools/run", json=body).json()
+        finally:
+            server.stop()
+    *own, other = json.loads(answer["tool_return"])
+    assert set(own) <= {"PermissionError", "FileNotFoundError"}
+    assert other == "text"
+
+
+READ: Final = '''
+def read(files: list[str]) -> list[str]:
+    """Read files.
+
+    Args:
+        files: Their paths.
+    """
+    found = []
+    for path in files:
+        try: found.append(open(path, errors="replace").read(4))
+        except OSError as error: found.append(type(error).__name__)
+    return found
+'''
 
 
 def test_nothing_of_the_machine_can_be_written(attacked: "Attacked") -> None:

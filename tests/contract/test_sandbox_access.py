@@ -1,22 +1,35 @@
 """Who plain tools run as, where they may write, and what older kernels leave open."""
 
+import asyncio
 import errno
 import os
-from collections.abc import Callable
+import stat
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.waiting import WAIT_SECONDS
 
+import holdfast
 from holdfast.adapters.sandbox import confinement, plain_level, syscall_filter, tool_user
 from holdfast.adapters.sandbox.doctor_checks import check_files, check_tool_access
+from holdfast.adapters.sandbox.isolation import (
+    Isolation,
+    find_visible_names,
+    isolation_problem,
+)
 from holdfast.adapters.sandbox.plain_level import (
     describe_root_risk,
     find_tool_user,
     writable_problem,
 )
+from holdfast.adapters.sandbox.subprocess import SubprocessSandbox
 from holdfast.adapters.sandbox.tool_user import ToolUser
 from holdfast.errors import CannotStart
 from holdfast.ports.doctor_check import Verdict
+from holdfast.ports.sandbox import SandboxCall
 
 ALL_CAPABILITIES = (1 << 41) - 1
 MOUNT_CAPABILITY = 1 << 21
@@ -48,6 +61,17 @@ def test_tools_may_write_to_what_exists_and_is_not_holdfasts_own(tmp_path: Path)
         assert problem == (
             f"HOLDFAST_SANDBOX_WRITABLE names {own}, but tools may not write to Holdfast's own files ({home})."
         )
+
+
+def test_tools_may_not_write_to_the_code_that_the_server_runs(tmp_path: Path) -> None:
+    code = [os.__file__, sys.executable, pytest.__file__, holdfast.__file__]
+    for path in (Path(file).parent for file in code):
+        for named in (path, path.parent):
+            problem = writable_problem([named], [tmp_path])
+            assert problem is not None
+            assert problem.startswith(
+                f"HOLDFAST_SANDBOX_WRITABLE names {named}, but tools may not write to the server's code ("
+            )
 
 
 def test_a_user_is_found_by_name_or_number() -> None:
@@ -106,11 +130,63 @@ def test_a_python_that_the_user_cannot_reach_is_not_used(
     assert user.switch_problem(["/usr"]) is None
 
 
+TOOL_USER = ToolUser(54321, 54321)
+
+
+@pytest.fixture
+def owned_home() -> Iterator[Path]:
+    """A home that belongs to the user of tools."""
+    if os.geteuid() != 0:
+        pytest.skip("The tests do not run as root.")
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        home = Path(folder, "home")
+        home.mkdir(0o700)
+        for path in (home.parent, home):
+            os.chown(path, *TOOL_USER)
+        yield home
+
+
+@pytest.mark.slow
+def test_a_tool_user_that_owns_the_home_cannot_change_its_mode(owned_home: Path) -> None:
+    async def run_tool() -> None:
+        sandbox = SubprocessSandbox(hidden=(owned_home,), user=TOOL_USER)
+        call = SandboxCall(
+            source="import os\ndef tool(path): os.chmod(path, 0o777)",
+            function="tool",
+            arguments={"path": str(owned_home)},
+            timeout_seconds=WAIT_SECONDS,
+            env={},
+        )
+        await sandbox.run(call)
+        await sandbox.close()
+
+    asyncio.run(run_tool())
+    assert stat.S_IMODE(owned_home.stat().st_mode) == 0o700
+
+
 def test_the_doctor_reports_what_tools_may_not_be_allowed(tmp_path: Path) -> None:
     found = check_tool_access(
         user="nobody", writable=[tmp_path], private=[tmp_path], home=tmp_path, is_plain=False
     )
     assert [item.verdict for item in found] == [Verdict.PROBLEM]
+
+
+def test_a_folder_is_hidden_from_isolated_tools_by_each_of_its_names() -> None:
+    names = find_visible_names([Path("/usr/lib/holdfast"), Path("/srv/holdfast")])
+    lib = Path("/lib").resolve() == Path("/usr/lib")
+    assert names == [*(["/lib/holdfast"] if lib else []), "/usr/lib/holdfast"]
+
+
+@pytest.mark.slow
+def test_what_tools_need_is_visible_in_a_hidden_folder_but_must_not_be_that_folder() -> None:
+    if (problem := isolation_problem(Isolation(network=False))) is not None:
+        pytest.skip(problem)
+    around, same = (
+        isolation_problem(Isolation(network=False, hidden=(str(path),)))
+        for path in (Path(sys.prefix).parent, sys.prefix)
+    )
+    assert around is None
+    assert f"{sys.prefix} contains both Holdfast's own files and what tools need." in (same or "")
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,8 @@ def exists(path: str) -> bool:
 
 def calls_running(sandbox: SubprocessSandbox) -> int:
     """All descendants of the fork server, including zombies. Orphans are reparented to it, so none is missed."""
+    if not sandbox._pool._servers:  # the first call has not begun
+        return 0
     (server,) = sandbox._pool._servers.values()
     below = psutil.Process(server.process.pid).children(recursive=True)
     return (
@@ -574,6 +576,25 @@ async def test_isolated_calls_do_not_hear_each_other(sandbox: SubprocessSandbox)
     other.cancel()
     await asyncio.wait({other}, timeout=WAIT_SECONDS)
     assert spoken.value == [errno.ECONNREFUSED] * 2
+
+
+@only_isolated
+async def test_isolated_calls_do_not_share_terminals(sandbox: SubprocessSandbox) -> None:
+    write = """
+    import os, time
+    def tool():
+        terminal, _ = os.openpty()
+        os.write(terminal, b"secret")
+        os.fork()  # so that it can be seen from outside how far we are
+        while True: time.sleep(600)
+    """
+    look = "import os\ndef tool(): return os.listdir('/dev/pts')"
+    other = asyncio.create_task(sandbox.run(call(write)))
+    await eventually(lambda: calls_running(sandbox) == 3)
+    seen = await sandbox.run(call(look))
+    other.cancel()
+    await asyncio.wait({other}, timeout=WAIT_SECONDS)
+    assert seen.value == ["ptmx"]
 
 
 @only_isolated

@@ -12,6 +12,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Self
 
+from tests.support.ordinary_user import as_ordinary_user
+from tests.support.sandbox_host import ROOT
 from tests.support.server_launcher import ForkedProcess, launch
 
 HOLDFAST = Path(sys.executable).with_name("holdfast")
@@ -42,6 +44,15 @@ def _execute(
 ) -> "subprocess.Popen[str]":
     return subprocess.Popen(
         [HOLDFAST, *arguments], env=environment, stdout=subprocess.PIPE, stderr=stderr, text=True
+    )
+
+
+def _execute_as_ordinary_user(
+    arguments: list[str], environment: dict[str, str], stderr: int
+) -> "subprocess.Popen[str]":
+    command = as_ordinary_user(Path(environment["HOME"]), str(HOLDFAST), *arguments)
+    return subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=stderr, text=True
     )
 
 
@@ -83,6 +94,11 @@ class ServerProcess:
     def run_command(cls, home: Path, *options: str, **variables: str) -> Self:
         """The same by the command ``holdfast server``, with all that it imports."""
         return cls(_execute, home, options, variables)._wait_until_ready()
+
+    @classmethod
+    def run_as_ordinary_user(cls, home: Path, *options: str, **variables: str) -> Self:
+        """The same as an ordinary user, for tests that run as root. The home becomes that user's."""
+        return cls(_execute_as_ordinary_user, home, options, variables)._wait_until_ready()
 
     @property
     def address(self) -> str:

@@ -7,6 +7,7 @@ import struct
 import sys
 import time
 from ipaddress import ip_address
+from unittest.mock import patch
 
 import pytest
 
@@ -20,12 +21,15 @@ from holdfast.adapters.sandbox.peer_sockets import (
     parse_table_line,
 )
 from holdfast.adapters.sandbox.process_table import find_sockets, parse_stat, read_process
+from holdfast.adapters.sandbox.tool_connections import ProcToolConnections
 from holdfast.adapters.sandbox.tool_processes import (
+    COLLECTION_SECONDS,
     REMEMBERED_SECONDS,
     CallProcesses,
     ToolProcesses,
     may_be_tool_process,
 )
+from holdfast.ports.tool_connections import Connection
 
 only_linux = pytest.mark.skipif(sys.platform != "linux", reason="It is about Linux.")
 
@@ -148,11 +152,42 @@ def test_tools_count_as_near_for_a_while_after_their_end() -> None:
     now = time.monotonic()
     assert not processes.may_have_lived(now)
     with processes.track(CallProcesses(1, 2)):
-        assert (processes.may_be_alive, processes.may_have_lived(now)) == (True, True)
+        assert (processes.may_have_sockets, processes.may_have_lived(now)) == (True, True)
     ended = time.monotonic()
-    assert not processes.may_be_alive
     assert processes.list_recent() == [CallProcesses(1, 2)]
     assert processes.may_have_lived(ended + REMEMBERED_SECONDS - 1)
     assert not processes.may_have_lived(ended + REMEMBERED_SECONDS + 1)
-    processes.report_lost()
-    assert processes.may_be_alive
+    found = [processes.may_have_sockets]
+    with patch.object(time, "monotonic", lambda: ended + COLLECTION_SECONDS + 1):
+        found.append(processes.may_have_sockets)
+        processes.report_lost()
+        found.append(processes.may_have_sockets)
+    assert found == [True, False, True]
+
+
+@only_linux
+@pytest.mark.parametrize("user", ["own", "of tools"])
+async def test_a_socket_that_no_process_has_open_may_be_that_of_a_tool_which_has_ended(
+    user: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tool can send its connection to itself: nobody has it open then, and the kernel collects it some time after the
+    tool's end. A connection that an ordinary program has open is attributed to that."""
+    processes = ToolProcesses()
+    with processes.track(CallProcesses(2**30, 2**30)):
+        pass
+    uid = os.geteuid()
+    if user == "of tools":
+        monkeypatch.setattr(os, "geteuid", lambda: uid + 1)
+    connections = ProcToolConnections(processes, frozenset({uid}))
+    ours, theirs = socket.socketpair()
+    with ours, theirs, socket.create_server(("127.0.0.1", 0)) as listener:
+        sent, kept = (socket.create_connection(listener.getsockname()) for _ in range(2))
+        ends = [
+            Connection(each.getsockname(), listener.getsockname(), time.monotonic())
+            for each in (sent, kept)
+        ]
+        socket.send_fds(ours, [b"x"], [sent.fileno()])
+        sent.close()
+        with kept:
+            assert [await connections.may_be_tool(end) for end in ends] == [True, False]
+    connections.close()

@@ -6,7 +6,6 @@ What a setting causes is decided in ``assembly``.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import Any, Final, Self
 from urllib.parse import unquote, urlsplit
 
@@ -121,14 +120,6 @@ class Settings(ConnectionFields):
             header_seconds=self.header_seconds,
             body_seconds=self.body_seconds,
         )
-
-    @property
-    def private_paths(self) -> tuple[Path, ...]:
-        """What only the server may read: the home, and a database file that is kept elsewhere."""
-        url = self.database_url
-        database = Path(url.removeprefix(_SQLITE)) if url.startswith(_SQLITE) else self.home
-        beside = tuple(Path(f"{database}{end}") for end in ("", "-wal", "-shm"))
-        return (self.home,) if database.is_relative_to(self.home) else (self.home, *beside)
 
     @property
     def sandbox_limits(self) -> SandboxLimits:

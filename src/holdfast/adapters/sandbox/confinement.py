@@ -94,14 +94,15 @@ def fork_in_namespaces(*, own_network: bool) -> int:
 
 
 def enter_namespaces(tmp_bytes: int, *, own_network: bool, max_files: int = _PROBE_FILES) -> None:
-    """Mount a new /tmp and /dev/shm, drop the privileges, and return in process 2 of the namespace.
+    """Mount a new /tmp, /dev/shm and /dev/pts, drop the privileges, and return in process 2 of the namespace.
 
     Process 1 waits for it and exits with its code (see `decode_exit_code`); the kernel then kills all others.
     """
-    _mount(b"proc", b"/proc", _MS_RDONLY | _MS_NOEXEC)
+    _mount(b"proc", b"/proc", _MS_NODEV | _MS_RDONLY | _MS_NOEXEC)
     options = b"mode=0700,size=%d,nr_inodes=%d"
-    _mount(b"tmpfs", b"/tmp", 0, options % (tmp_bytes, max_files))
-    _mount(b"tmpfs", b"/dev/shm", 0, options % (_SHARED_MEMORY_BYTES, max_files))
+    _mount(b"tmpfs", b"/tmp", _MS_NODEV, options % (tmp_bytes, max_files))
+    _mount(b"tmpfs", b"/dev/shm", _MS_NODEV, options % (_SHARED_MEMORY_BYTES, max_files))
+    _mount(b"devpts", b"/dev/pts", _MS_NOEXEC, b"newinstance,ptmxmode=0666,mode=620")
     if own_network:
         _enable_loopback()
     drop_privileges()
@@ -128,7 +129,7 @@ def _enable_loopback() -> None:
 
 
 def _mount(kind: bytes, target: bytes, flags: int, options: bytes | None = None) -> None:
-    _check_result(_libc.mount(kind, target, kind, _MS_NOSUID | _MS_NODEV | flags, options))
+    _check_result(_libc.mount(kind, target, kind, _MS_NOSUID | flags, options))
 
 
 def set_limits(*, data_bytes: int, open_files: int, file_bytes: int) -> None:

@@ -124,6 +124,7 @@ class ForkServer:
     def _confine_all_calls(self) -> None:
         """Confine this process as far as its forks shall be: they inherit it, so it costs a call nothing."""
         has_own_user = False
+        owns_hidden = self.user is not None and _owns_any(self.user.uid, self.hidden)
         # Without a root the forks drop the privileges themselves, after they have made their namespaces.
         if self.root is not None:
             has_own_user = self.user is not None and self.user.become(
@@ -133,7 +134,7 @@ class ForkServer:
                 confinement.drop_privileges()
         guard = syscall_filter.Guard(
             protected=tuple(_protected_pids(self.watch)),
-            files=self.root is not None and not has_own_user,
+            files=self.root is not None and (owns_hidden or not has_own_user),
             landlock_abi=landlock.abi_version(),
         )
         self._filters = syscall_filter.build_filters(guard)
@@ -277,6 +278,11 @@ class ForkServer:
             self._kill_call(call)
         if self.root is not None:
             remove_folder(self.root)
+
+
+def _owns_any(uid: int, paths: list[str]) -> bool:
+    existing = [path for path in map(Path, paths) if path.exists()]
+    return any(path.stat().st_uid == uid for path in existing)
 
 
 def _protected_pids(watch: Watch | None) -> list[int]:

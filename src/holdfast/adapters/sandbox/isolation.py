@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,8 +54,7 @@ class Isolation:
 
     def bwrap_command(self, visible: Sequence[str]) -> list[str]:
         """The words to put before a command, which becomes process 1 of a pid namespace."""
-        visible_paths = [*_SYSTEM_PATHS, *interpreter_paths()]
-        hidden = [path for path in self.hidden if Path(path).exists()]
+        hidden = [path for path in dict.fromkeys(self.hidden) if Path(path).exists()]
         return [
             shutil.which(BWRAP) or BWRAP,
             *("--unshare-all", "--die-with-parent", "--new-session", "--as-pid-1"),
@@ -62,8 +62,9 @@ class Isolation:
             # Needed to make the namespaces and the /tmp of each call; dropped again before the call begins.
             *("--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SETPCAP"),
             *(() if self.network else ("--cap-add", "CAP_NET_ADMIN")),
-            *_bind_options("--ro-bind-try", visible_paths),
+            *_bind_options("--ro-bind-try", _shown_paths()),
             *(word for path in hidden for word in ("--tmpfs", path)),
+            *_bind_options("--ro-bind-try", _find_inside(hidden, interpreter_paths())),
             *_bind_options("--ro-bind-try", visible),
             *_bind_options("--bind", self.writable),
             # Calls could leave files there to each other, in memory that is not counted.
@@ -88,6 +89,8 @@ def isolation_problem(isolation: Isolation) -> str | None:
     outside = (*interpreter_paths(), *isolation.hidden, *isolation.writable)
     if covered := [path for path in outside if _is_in_tmp(path)]:
         return f"{refusal}: {covered[0]} is in /tmp, but each tool has its own /tmp. Move it."
+    if mixed := [path for path in isolation.hidden if path in _shown_paths()]:
+        return f"{refusal}: {mixed[0]} contains both Holdfast's own files and what tools need. Move one of them."
     network = "shared" if isolation.network else "own"
     command = [*isolation.bwrap_command(()), sys.executable, "-I", "-c", _PROBE, network]
     try:
@@ -105,6 +108,25 @@ def isolation_problem(isolation: Isolation) -> str | None:
         f"{refusal}: this machine does not let bubblewrap make namespaces ({lines[-1]}). Allow user namespaces "
         "(docs/sandbox.md says how), or set it to plain."
     )
+
+
+def find_visible_names(folders: Sequence[Path]) -> list[str]:
+    """The names by which isolated tools would see these folders: in most systems /lib is a link to /usr/lib."""
+    names = {
+        Path(shown) / folder.resolve().relative_to(Path(shown).resolve())
+        for shown in _shown_paths()
+        for folder in folders
+        if folder.resolve().is_relative_to(Path(shown).resolve())
+    }
+    return sorted(map(str, names), key=len)
+
+
+def _shown_paths() -> list[str]:
+    return [*_SYSTEM_PATHS, *interpreter_paths()]
+
+
+def _find_inside(folders: Sequence[str], paths: Sequence[str]) -> list[str]:
+    return [path for path in paths if any(Path(path).is_relative_to(each) for each in folders)]
 
 
 def _is_in_tmp(path: str) -> bool:
@@ -128,6 +150,15 @@ def interpreter_paths() -> list[str]:
     }
     # A folder inside another comes after it.
     return sorted((path for path in paths if Path(path).exists()), key=len)
+
+
+def code_paths() -> list[str]:
+    """What the server executes: Python's program and library, the packages and Holdfast. Not the whole prefix of Python,
+    which may be /usr."""
+    # The program of a virtual environment is a link, which could be replaced.
+    programs = [str(Path(sys.executable).parent), sys.executable]
+    library = [sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")]
+    return [*programs, *library, *package_folders(), str(source_folder() / "holdfast")]
 
 
 def package_folders() -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.adapters.sandbox.environments import ENVIRONMENTS
-from holdfast.adapters.sandbox.isolation import BWRAP, interpreter_paths
+from holdfast.adapters.sandbox.isolation import BWRAP, code_paths, interpreter_paths
 from holdfast.adapters.sandbox.tool_user import ToolUser
 from holdfast.errors import CannotStart
 
@@ -54,14 +54,13 @@ def _describe_user(name: str, user: ToolUser | None, home: Path) -> str:
 
 def writable_problem(writable: Sequence[Path], private: Sequence[Path]) -> str | None:
     """Why tools cannot be allowed to write there, as a sentence for the operator; None if they can."""
+    forbidden = dict.fromkeys(private, "Holdfast's own files")
+    forbidden |= dict.fromkeys(map(Path, code_paths()), "the server's code")
     for path in writable:
         if not path.exists():
             return f"HOLDFAST_SANDBOX_WRITABLE names {path}, which does not exist."
         real = path.resolve()
-        for own in (each.resolve() for each in private):
-            if real.is_relative_to(own) or own.is_relative_to(real):
-                return (
-                    f"HOLDFAST_SANDBOX_WRITABLE names {path}, but tools may not write to Holdfast's own "
-                    f"files ({own})."
-                )
+        for own, kind in forbidden.items():
+            if real.is_relative_to(own.resolve()) or own.resolve().is_relative_to(real):
+                return f"HOLDFAST_SANDBOX_WRITABLE names {path}, but tools may not write to {kind} ({own.resolve()})."
     return None

@@ -38,6 +38,9 @@ fchownat 260 54           setxattr 188 5            lsetxattr 189 6           fs
 setxattrat 463 463        removexattr 197 14        lremovexattr 198 15       fremovexattr 199 16
 removexattrat 466 466     file_setattr 469 469      socket 41 198             socketpair 53 199
 open 2 -                  openat 257 56             openat2 437 437           truncate 76 45
+shmat 30 196              shmctl 31 195             semop 65 193              semtimedop 220 192
+semctl 66 191             msgsnd 69 189             msgrcv 70 188             msgctl 71 187
+mq_unlink 241 181
 """
 _ARCHITECTURES: Final = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 """For each machine the kernel's name of the architecture, and its column in the table."""
@@ -46,11 +49,13 @@ _X32_BIT: Final = 0x40000000
 
 # Leave the process group. Programs that detach themselves go on if it seems to work.
 _PRETENDED: Final = ("setsid", "setpgid")
-# Objects that outlive the call or memory that is not counted; interfaces of the kernel that attackers like and tools
+# Objects that outlive the call, also those of other programs; memory that is not counted; interfaces of the kernel that attackers like and tools
 # do not need; calls that programs do without if the kernel is old. The target of pidfd_send_signal cannot be seen
 # here, and neither can the flags of clone3.
 _MISSING: Final = (
     *("shmget", "semget", "msgget", "mq_open", "add_key", "request_key", "keyctl"),
+    *("shmat", "shmctl", "semop", "semtimedop", "semctl", "msgsnd", "msgrcv", "msgctl"),
+    "mq_unlink",
     *("memfd_create", "memfd_secret", "pidfd_send_signal", "clone3"),
     *("io_uring_setup", "io_uring_enter", "io_uring_register"),
     *("bpf", "userfaultfd", "perf_event_open"),

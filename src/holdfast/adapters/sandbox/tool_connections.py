@@ -57,10 +57,13 @@ class ProcToolConnections:
         found = find_peer_socket(connection.peer, connection.local)
         if found is None or found.inode == 0:  # whoever opened it has closed it
             return True
-        # No await since the socket was found, so if no tool is alive now, none was then: a living program has it open.
-        if found.uid not in self._tool_uids or not self._processes.may_be_alive:
+        if found.uid not in self._tool_uids:
             return False
-        return True if found.uid != os.geteuid() else await self._search(found)
+        # No await since the socket was found, so if tools have none now, they had none then. A user that is there for
+        # tools could have sent it to another program, which keeps it until it reads it.
+        if found.uid == os.geteuid() and not self._processes.may_have_sockets:
+            return False
+        return await self._search(found)
 
     async def _search(self, found: PeerSocket) -> bool:
         """Many connections share one search, so that a tool that opens thousands delays nobody else for long."""

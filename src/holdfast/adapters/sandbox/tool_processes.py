@@ -12,6 +12,10 @@ from holdfast.adapters.sandbox.process_table import read_process
 REMEMBERED_SECONDS: Final = 60.0
 """How long after its end a tool may still be behind a connection: it may have waited to be accepted."""
 
+COLLECTION_SECONDS: Final = 5.0
+"""How long after its end a socket may live that a tool had sent to itself. No process has it open; the kernel collects it
+when the next UNIX socket is closed, as we do at the end of each call, but on a busy machine not at once."""
+
 _MAX_ANCESTORS: Final = 1000
 _MAX_ATTEMPTS: Final = 3
 _INIT: Final = 1
@@ -43,11 +47,12 @@ class ToolProcesses:
             self._forget_old()
 
     @property
-    def may_be_alive(self) -> bool:
-        """Whether a tool's process may be alive now."""
-        lost_at = self._lost_at
-        was_lost = lost_at is not None and time.monotonic() < lost_at + REMEMBERED_SECONDS
-        return bool(self._live) or was_lost
+    def may_have_sockets(self) -> bool:
+        """Whether a socket of a tool may be open now."""
+        now, lost_at = time.monotonic(), self._lost_at
+        was_lost = lost_at is not None and now < lost_at + REMEMBERED_SECONDS
+        has_just_ended = bool(self._ended) and now < self._ended[-1][0] + COLLECTION_SECONDS
+        return bool(self._live) or was_lost or has_just_ended
 
     def report_lost(self) -> None:
         """Processes of tools were killed, but nobody has seen them end."""
