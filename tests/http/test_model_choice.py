@@ -109,7 +109,12 @@ async def test_an_address_that_is_not_allowed_is_refused_with_the_setting(
 
 @pytest.mark.parametrize(
     "fields",
-    [{"handle": "gpt-4o"}, {"handle": "openai/"}, {"model_endpoint_type": ""}, {"model": "x" * 500}],
+    [
+        {"handle": "gpt-4o"},
+        {"handle": "openai/"},
+        {"model_endpoint_type": ""},
+        {"model": "x" * 500},
+    ],
     ids=["no slash", "no name", "no provider", "long"],
 )
 async def test_an_old_configuration_has_a_handle_too(

@@ -68,6 +68,11 @@ def test_it_says_which_operations_need_the_password() -> None:
     assert open_operations == {"GET /v1/health/", "GET /v1/ready/"}
 
 
+def test_it_says_that_a_reader_of_a_run_may_have_no_cursor(description: dict[str, Any]) -> None:
+    cursor = description["components"]["schemas"]["ResumeBody"]["properties"]["starting_after"]
+    assert {"type": "null"} in cursor["anyOf"]
+
+
 async def test_it_is_served(client: AsyncClient) -> None:
     served = (await client.get("/openapi.json")).json()
     assert served["info"]["title"] == "Holdfast"
