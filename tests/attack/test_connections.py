@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import gc
+import json
 import re
 import resource
 import socket
@@ -278,23 +279,47 @@ def test_only_so_many_requests_of_one_connection_wait(server: ServerProcess) -> 
     assert exchange(server, (HALF_A_REQUEST + b"\r\n") * 1_000).count(b"HTTP/1.1 200 OK") < 1_000
 
 
-STREAM = (
-    b"POST /v1/agents/%s/messages/stream HTTP/1.1\r\nHost: localhost\r\nContent-Length: 58\r\n\r\n"
-    b'{"input": "Count to 100.", "stream_tokens": true}         '
-)
+STREAMED = {"stream_tokens": True, "on_disconnect": "cancel"}
+
+
+@contextmanager
+def open_stream(server: ServerProcess, agent: str) -> Iterator[socket.socket]:
+    """The answer to it has begun."""
+    body = json.dumps({"input": "Count to 100.", **STREAMED}).encode()
+    head = f"POST /v1/agents/{agent}/messages/stream HTTP/1.1\r\nHost: localhost\r\n"
+    with open_connection(server.address) as connection:
+        connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        assert status(connection.recv(65536)) == 200
+        yield connection
+
+
+def create_agent(server: ServerProcess) -> str:
+    answer = httpx.post(f"{server.address}/v1/agents/", json={}, timeout=60, verify=False)
+    agent: str = answer.json()["id"]
+    return agent
 
 
 def test_nothing_is_written_into_the_answer_of_an_earlier_request(server: ServerProcess) -> None:
-    agent = httpx.post(f"{server.address}/v1/agents/", json={}, timeout=60, verify=False).json()
-    with open_connection(server.address) as connection:
-        connection.sendall(STREAM % agent["id"].encode())
-        connection.settimeout(WAIT_SECONDS)
-        answer = connection.recv(65536)
+    with open_stream(server, create_agent(server)) as connection:
         # One request that waits, and one that is none.
         connection.sendall(HALF_A_REQUEST + b"\r\n" + b"nonsense\r\n\r\n")
-        answer += read_answer(connection)
-    assert status(answer) == 200
-    assert b"400 Bad Request" not in answer
+        assert b"400 Bad Request" not in read_answer(connection)
+
+
+async def test_a_client_that_leaves_ends_the_answer_before_the_one_that_waits(
+    server: ServerProcess,
+) -> None:
+    agent = create_agent(server)
+    with open_stream(server, agent) as connection:
+        connection.sendall(HALF_A_REQUEST + b"\r\n")
+
+    def is_cancelled() -> bool:
+        path = f"{server.address}/v1/runs/?agent_id={agent}"
+        runs = httpx.get(path, timeout=WAIT_SECONDS, verify=False).json()
+        return [run["status"] for run in runs] == ["cancelled"]
+
+    await eventually(is_cancelled)
+    assert "Traceback" not in server.log
 
 
 CHUNKED = b"POST %s HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"

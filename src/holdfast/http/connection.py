@@ -65,6 +65,8 @@ class LimitedConnection(HttpToolsProtocol):
         self._has_ended_message = False
         self._has_body_bytes = False
         self._body_pieces = 0
+        # The request that is being answered; ``cycle`` is the newest, which may wait for that answer.
+        self._answered: RequestResponseCycle | None = None
         # Why the parser was stopped, if it was not for invalid HTTP.
         self._fault = 400
         # What has come of the current header, or of the trailers of a body.
@@ -82,6 +84,10 @@ class LimitedConnection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._pending.discard(self)
+        if self._answered is not None and not self._answered.response_complete:
+            # Uvicorn tells it to the newest request only.
+            self._answered.disconnected = True
+            self._answered.message_event.set()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -159,6 +165,7 @@ class LimitedConnection(HttpToolsProtocol):
         raise ValueError(_REFUSALS[status])
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._answered = cycle
         self._pace.begin(cycle.scope["path"], partial(self._start_unless_left, cycle, app))
 
     def _start_unless_left(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
