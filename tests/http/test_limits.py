@@ -101,6 +101,24 @@ async def test_so_many_values_of_a_query_parameter_are_refused(client: AsyncClie
     assert "1000" in answer.text
 
 
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/v1/agents/", "query_text"),
+        ("/v1/agents/count", "query_text"),
+        ("/v1/blocks/", "value_search"),
+        ("/v1/tools/", "search"),
+    ],
+)
+async def test_a_search_text_that_is_too_long_is_refused(
+    client: AsyncClient, path: str, name: str
+) -> None:
+    await client.post("/v1/agents/", json={"memory_blocks": [{"label": "a", "value": "b"}]})
+    answer = await client.get(path, params={name: "x" * 50_000})
+    assert answer.status_code == 400, answer.text
+    assert "too long" in answer.json()["detail"]
+
+
 async def test_the_tags_of_new_blocks_are_counted_together(client: AsyncClient) -> None:
     blocks = [
         {"label": f"b{n}", "value": "", "tags": [str(m) for m in range(101)]} for n in range(100)
