@@ -27,7 +27,7 @@ from holdfast.http.letta_v1.to_wire.validation import describe_faults, example_i
 from holdfast.http.wire import Fault
 
 # Some errors repeat what the caller sent, which may be megabytes.
-_MAX_TEXT_CHARS = 5_000
+_MAX_TEXT_CHARS = 4_000
 
 # The code that V1 puts before the text of these errors.
 _CODES: Mapping[type[errors.HoldfastError], str] = {
