@@ -2,6 +2,7 @@
 
 import json
 import re
+import threading
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -17,6 +18,7 @@ from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.core.tool_source import MAX_SOURCE_CHARS
 from holdfast.http import body_warnings, json_body
 from holdfast.http.json_body import MAX_BYTES_ON_LOOP, MAX_DEPTH, MAX_VALUES, has_more_values
+from holdfast.http.json_response import list_response
 from holdfast.http.letta_v1.parameters.paging import MAX_LIMIT
 from holdfast.http.letta_v1.schemas import limits
 from holdfast.ports.services import Services
@@ -189,6 +191,19 @@ async def test_a_request_that_writes_for_too_long_is_undone(
     # The SDK would only send the same again.
     assert answer.headers["x-should-retry"] == "false"
     assert (await client.get("/v1/blocks/")).json() == []
+
+
+async def test_lists_are_converted_beside_the_event_loop() -> None:
+    """An agent is shown with up to a thousand blocks: a page of sixty of them takes a second."""
+    threads = set()
+
+    def convert(number: int) -> int:
+        threads.add(threading.current_thread())
+        return number
+
+    answer = await list_response(range(20), convert)
+    assert json.loads(bytes(answer.body)) == list(range(20))
+    assert threading.main_thread() not in threads
 
 
 JSON = st.recursive(
