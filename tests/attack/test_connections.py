@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import gc
+import json
 import re
 import resource
 import socket
@@ -127,6 +128,12 @@ def memory(server: ServerProcess) -> int:
     return used
 
 
+def work(server: ServerProcess) -> float:
+    """Seconds of CPU so far."""
+    times = psutil.Process(server.pid).cpu_times()
+    return float(times.user + times.system)
+
+
 async def test_only_so_many_half_sent_requests_of_one_address_stay_open(
     patient_server: ServerProcess,
 ) -> None:
@@ -249,6 +256,93 @@ def test_pipelined_requests_and_large_bodies_are_no_headers(server: ServerProces
     answer = exchange(server, sent)
 
     assert answer.count(b"HTTP/1.1 200 OK") == 6
+
+
+async def test_requests_that_wait_for_others_of_their_connection_take_no_memory(
+    server: ServerProcess,
+) -> None:
+    """Nobody reads the answers, so they are never sent, and the requests behind them never begin."""
+    before = memory(server)
+    with open_connection(server.address) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.settimeout(2)
+        with suppress(TimeoutError, ConnectionError):
+            for _ in range(100):
+                connection.sendall((HALF_A_REQUEST + b"\r\n") * 2_000)
+        assert is_healthy(server)
+        assert memory(server) - before < 20 * MEGABYTE
+
+
+def test_only_so_many_requests_of_one_connection_wait(server: ServerProcess) -> None:
+    sent = (HALF_A_REQUEST + b"\r\n") * 30 + HALF_A_REQUEST + b"Connection: close\r\n\r\n"
+    assert exchange(server, sent).count(b"HTTP/1.1 200 OK") == 31
+    assert exchange(server, (HALF_A_REQUEST + b"\r\n") * 1_000).count(b"HTTP/1.1 200 OK") < 1_000
+
+
+STREAMED = {"stream_tokens": True, "on_disconnect": "cancel"}
+
+
+@contextmanager
+def open_stream(server: ServerProcess, agent: str) -> Iterator[socket.socket]:
+    """The answer to it has begun."""
+    body = json.dumps({"input": "Count to 100.", **STREAMED}).encode()
+    head = f"POST /v1/agents/{agent}/messages/stream HTTP/1.1\r\nHost: localhost\r\n"
+    with open_connection(server.address) as connection:
+        connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        assert status(connection.recv(65536)) == 200
+        yield connection
+
+
+def create_agent(server: ServerProcess) -> str:
+    answer = httpx.post(f"{server.address}/v1/agents/", json={}, timeout=60, verify=False)
+    agent: str = answer.json()["id"]
+    return agent
+
+
+def test_nothing_is_written_into_the_answer_of_an_earlier_request(server: ServerProcess) -> None:
+    with open_stream(server, create_agent(server)) as connection:
+        # One request that waits, and one that is none.
+        connection.sendall(HALF_A_REQUEST + b"\r\n" + b"nonsense\r\n\r\n")
+        assert b"400 Bad Request" not in read_answer(connection)
+
+
+async def test_a_client_that_leaves_ends_the_answer_before_the_one_that_waits(
+    server: ServerProcess,
+) -> None:
+    agent = create_agent(server)
+    with open_stream(server, agent) as connection:
+        connection.sendall(HALF_A_REQUEST + b"\r\n")
+
+    def is_cancelled() -> bool:
+        path = f"{server.address}/v1/runs/?agent_id={agent}"
+        runs = httpx.get(path, timeout=WAIT_SECONDS, verify=False).json()
+        return [run["status"] for run in runs] == ["cancelled"]
+
+    await eventually(is_cancelled)
+    assert "Traceback" not in server.log
+
+
+CHUNKED = b"POST %s HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+TINY_PIECES = b"1\r\nx\r\n" * 6_000_000
+
+
+@pytest.mark.parametrize(
+    ("path", "statuses"),
+    [("/v1/blocks/", [b"413"]), ("/v1/health/", [b"405"])],
+    ids=["read", "answered before"],
+)
+def test_a_body_has_only_so_many_pieces(
+    patient_server: ServerProcess, path: str, statuses: list[bytes]
+) -> None:
+    """A small one is as much work as a large one."""
+    before = work(patient_server)
+    answer = exchange(patient_server, CHUNKED % path.encode() + TINY_PIECES)
+    # The answer may be lost if the server closes while the client sends.
+    assert re.findall(rb"HTTP/1.1 (\d+)", answer) in (statuses, [])
+    # All of them would take several seconds.
+    assert work(patient_server) - before < 2
 
 
 TARGETS = {

@@ -14,7 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
+import httpx
 import pytest
+from tests.support.server_process import ServerProcess
 from tests.support.values import Make
 from tests.support.waiting import WAIT_SECONDS, eventually
 
@@ -127,6 +129,25 @@ async def test_packages_are_installed_once_for_all_who_ask_at_once(
         vars(record)["pip"] for record in caplog.records if record.message == "packages.progress"
     ]
     assert "Successfully installed greeting-1.0" in said
+
+
+def test_a_running_server_installs_packages(wheels: Path) -> None:
+    """Its event loop is not that of these tests, and takes other options for the programs that it starts."""
+    body = {
+        "source_code": "import greeting\n\n\ndef tool() -> str:\n    'Greet.'\n    return greeting.greet('Ada')\n",
+        "args": {},
+        "pip_requirements": [{"name": "greeting", "version": "1.0"}],
+    }
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as home:
+        server = ServerProcess.start(Path(home), PIP_NO_INDEX="1", PIP_FIND_LINKS=str(wheels))
+        try:
+            answer = httpx.post(
+                f"{server.address}/v1/tools/run", json=body, timeout=INSTALL_SECONDS, verify=False
+            )
+        finally:
+            server.stop()
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["tool_return"] == "Hello, Ada!"
 
 
 @pytest.mark.parametrize("level", ["plain", "isolated"])

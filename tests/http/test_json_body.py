@@ -1,7 +1,12 @@
 """Bodies that are not what they should be: always a 4xx that says why."""
 
+from typing import Any
+from unittest.mock import patch
+
 import pytest
 from httpx import AsyncClient, Response
+
+from holdfast.http.letta_v1.to_wire import validation
 
 JSON = {"content-type": "application/json"}
 
@@ -88,6 +93,38 @@ async def test_an_error_repeats_only_the_beginning_of_a_long_value(client: Async
     answer = await client.post("/v1/blocks/", json={"label": "a b" * 1_000_000, "value": ""})
     assert answer.status_code == 422
     assert len(answer.content) < 2_000
+
+
+LONG = "x y" * 1_000_000
+IMAGE = {"type": "image", "source": {"type": "base64", "data": "AAAA", "media_type": LONG}}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/agents/{agent}/messages", {"messages": [{"type": LONG, "content": "x"}]}),
+        ("/v1/agents/{agent}/messages", {"input": [{"type": "image", "source": {"type": LONG}}]}),
+        ("/v1/agents/{agent}/messages", {"input": [IMAGE]}),
+        ("/v1/agents/", {"tool_rules": [{"type": LONG, "tool_name": "x"}]}),
+        ("/v1/agents/", {"tool_rules": [{LONG: LONG}]}),
+        ("/v1/agents/", {"timezone": LONG}),
+        ("/v1/agents/", {"model": LONG}),
+    ],
+    ids=["type", "nested type", "media type", "rule", "name", "timezone", "model"],
+)
+async def test_no_refusal_repeats_a_long_value(
+    client: AsyncClient, path: str, body: dict[str, Any]
+) -> None:
+    agent = (await client.post("/v1/agents/", json={})).json()["id"]
+    answer = await client.post(path.format(agent=agent), json=body)
+    assert answer.status_code in (400, 422)
+    assert len(answer.content) < 5_000
+
+
+def test_a_long_text_within_a_refused_value_is_not_written_out() -> None:
+    fault = {"type": "list_type", "loc": ("body",), "msg": "No.", "input": [{"a": [LONG]}]}
+    with patch.object(validation, "repr", side_effect=AssertionError, create=True):
+        assert "list with 1 entries" in validation.describe_faults([fault])
 
 
 @pytest.mark.parametrize("raw", [b"", b"null", b"[]", b'"text"', b"1"])

@@ -2,6 +2,7 @@
 
 import json
 import re
+import threading
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -17,6 +18,7 @@ from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.core.tool_source import MAX_SOURCE_CHARS
 from holdfast.http import body_warnings, json_body
 from holdfast.http.json_body import MAX_BYTES_ON_LOOP, MAX_DEPTH, MAX_VALUES, has_more_values
+from holdfast.http.json_response import list_response
 from holdfast.http.letta_v1.parameters.paging import MAX_LIMIT
 from holdfast.http.letta_v1.schemas import limits
 from holdfast.ports.services import Services
@@ -101,6 +103,24 @@ async def test_so_many_values_of_a_query_parameter_are_refused(client: AsyncClie
     assert "1000" in answer.text
 
 
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/v1/agents/", "query_text"),
+        ("/v1/agents/count", "query_text"),
+        ("/v1/blocks/", "value_search"),
+        ("/v1/tools/", "search"),
+    ],
+)
+async def test_a_search_text_that_is_too_long_is_refused(
+    client: AsyncClient, path: str, name: str
+) -> None:
+    await client.post("/v1/agents/", json={"memory_blocks": [{"label": "a", "value": "b"}]})
+    answer = await client.get(path, params={name: "x" * 50_000})
+    assert answer.status_code == 400, answer.text
+    assert "too long" in answer.json()["detail"]
+
+
 async def test_the_tags_of_new_blocks_are_counted_together(client: AsyncClient) -> None:
     blocks = [
         {"label": f"b{n}", "value": "", "tags": [str(m) for m in range(101)]} for n in range(100)
@@ -171,6 +191,19 @@ async def test_a_request_that_writes_for_too_long_is_undone(
     # The SDK would only send the same again.
     assert answer.headers["x-should-retry"] == "false"
     assert (await client.get("/v1/blocks/")).json() == []
+
+
+async def test_lists_are_converted_beside_the_event_loop() -> None:
+    """An agent is shown with up to a thousand blocks: a page of sixty of them takes a second."""
+    threads = set()
+
+    def convert(number: int) -> int:
+        threads.add(threading.current_thread())
+        return number
+
+    answer = await list_response(range(20), convert)
+    assert json.loads(bytes(answer.body)) == list(range(20))
+    assert threading.main_thread() not in threads
 
 
 JSON = st.recursive(

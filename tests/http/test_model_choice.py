@@ -107,6 +107,33 @@ async def test_an_address_that_is_not_allowed_is_refused_with_the_setting(
     assert changed.status_code == 400
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"handle": "gpt-4o"},
+        {"handle": "openai/"},
+        {"model_endpoint_type": ""},
+        {"model": "x" * 500},
+    ],
+    ids=["no slash", "no name", "no provider", "long"],
+)
+async def test_an_old_configuration_has_a_handle_too(
+    client: AsyncClient, fields: dict[str, str]
+) -> None:
+    """V1 stored the rest of it unchecked. An agent whose handle has no name could not be shown in any list."""
+    body = {"llm_config": CONFIG | fields}
+    agent = await _create_agent(client, model="openai/gpt-4o")
+
+    refused = await client.post("/v1/agents/", json=body)
+    unchanged = await client.patch(f"/v1/agents/{agent['id']}", json=body)
+
+    assert (refused.status_code, unchanged.status_code) == (400, 400)
+    assert "model handle" in refused.json()["detail"]
+    assert [found["model"] for found in (await client.get("/v1/agents/")).json()] == [
+        "openai/gpt-4o"
+    ]
+
+
 async def test_a_conversation_has_warnings_about_its_model(client: AsyncClient) -> None:
     agent = await _create_agent(client, model="openai/gpt-4o")
     settings = {"provider_type": "anthropic", "verbosity": "high"}

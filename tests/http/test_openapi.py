@@ -1,5 +1,8 @@
 """The description of the API is complete and fits what is answered."""
 
+import asyncio
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -68,11 +71,39 @@ def test_it_says_which_operations_need_the_password() -> None:
     assert open_operations == {"GET /v1/health/", "GET /v1/ready/"}
 
 
+def test_it_says_that_a_reader_of_a_run_may_have_no_cursor(description: dict[str, Any]) -> None:
+    cursor = description["components"]["schemas"]["ResumeBody"]["properties"]["starting_after"]
+    assert {"type": "null"} in cursor["anyOf"]
+
+
 async def test_it_is_served(client: AsyncClient) -> None:
     served = (await client.get("/openapi.json")).json()
     assert served["info"]["title"] == "Holdfast"
     again = (await client.get("/openapi.json")).json()
     assert served == again
+
+
+async def test_it_is_made_once_and_not_on_the_event_loop(
+    connect: Callable[[FastAPI], AsyncClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes half a second, in which the server would answer nobody."""
+    app = build_app(None, HttpSettings())
+    makers = []
+    make = app._make_openapi  # type: ignore[attr-defined] # of our own class
+
+    def note_thread() -> dict[str, Any]:
+        makers.append(threading.current_thread())
+        document: dict[str, Any] = make()
+        return document
+
+    monkeypatch.setattr(app, "_make_openapi", note_thread)
+    async with connect(app) as client:
+        answers = await asyncio.gather(*(client.get("/openapi.json") for _ in range(3)))
+
+    assert len(makers) == 1
+    assert threading.main_thread() not in makers
+    assert len({answer.text for answer in answers}) == 1
+    assert "x-documented-type" not in answers[0].text
 
 
 def _references(node: Any) -> list[str]:

@@ -65,6 +65,7 @@ def fuzz(
             *("--checks", "all", "--exclude-checks", ",".join(LEFT_OUT)),
             *("--header", f"Authorization: Bearer {PASSWORD}"),
             *("--request-timeout", _REQUEST_SECONDS),
+            *("--max-response-time", _REQUEST_SECONDS),
             *("--generation-database", "none", "--no-color", "--warnings", "off"),
             *options,
         ],

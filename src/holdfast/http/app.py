@@ -1,5 +1,7 @@
 """The web application: the routes of all wires behind the middleware. The only module of ``http`` that names wires."""
 
+import asyncio
+import threading
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -7,6 +9,7 @@ from typing import Any, Final
 
 from fastapi import FastAPI
 from starlette.middleware import Middleware
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast import __version__
 from holdfast.core.addresses import IPNetwork
@@ -27,6 +30,8 @@ from holdfast.ports.tool_connections import ToolConnections
 
 # To add a wire, make a folder beside ``letta_v1`` and name it here.
 WIRES: Final = Wires([LETTA_V1])
+
+_OPENAPI_PATH: Final = "/openapi.json"
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
@@ -51,14 +56,32 @@ class HttpSettings:
 
 class _App(FastAPI):
     needs_password = False
+    # Nobody may see the document while it is being made.
+    _openapi_lock = threading.Lock()
 
     def openapi(self) -> dict[str, Any]:
-        if self.openapi_schema is None:
-            document = fill_in_schemas(super().openapi())
-            if self.needs_password:
-                _describe_password(document)
-            self.openapi_schema = document
-        return self.openapi_schema
+        with self._openapi_lock:
+            if self.openapi_schema is None:
+                self.openapi_schema = self._make_openapi()
+            return self.openapi_schema
+
+    def _make_openapi(self) -> dict[str, Any]:
+        document = fill_in_schemas(super().openapi())
+        if self.needs_password:
+            _describe_password(document)
+        return document
+
+
+class _DescriptionOnThread:
+    """Makes the OpenAPI document on a thread before its route is asked for it: that takes half a second."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"].endswith(_OPENAPI_PATH):
+            await asyncio.to_thread(scope["app"].openapi)
+        await self._app(scope, receive, send)
 
 
 def build_app(
@@ -69,6 +92,7 @@ def build_app(
         title="Holdfast",
         version=settings.version,
         docs_url="/docs",
+        openapi_url=_OPENAPI_PATH,
         redoc_url=None,
         lifespan=lifespan,
         middleware=_build_middleware(settings),
@@ -136,6 +160,7 @@ def _build_middleware(settings: HttpSettings) -> list[Middleware]:
         Middleware(BodyLimit, max_bytes=settings.max_body_bytes, wires=WIRES),
         Middleware(CanonicalPath, wires=WIRES),
         Middleware(ForwardedPrefix),
+        Middleware(_DescriptionOnThread),
     ]
     if settings.telemetry is None:
         return middleware

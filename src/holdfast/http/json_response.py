@@ -14,8 +14,8 @@ _PLACEHOLDER = "x-documented-type"
 # them all at import would delay every start.
 _described_types: list[object] = []
 
-# More items are converted on a thread.
-_MAX_ITEMS_ON_LOOP = 100
+# More items are converted on a thread: each may have a thousand others in it.
+_MAX_ITEMS_ON_LOOP = 10
 
 T = TypeVar("T")
 

@@ -134,7 +134,8 @@ class Catalogue(Protocol):
 
     def with_warnings(self, choice: ModelChoice) -> ModelChoice:
         """The choice with its address checked (InvalidArgument if the operator did not allow it; None if the
-        provider as configured is meant), and with a sentence for each setting that has no effect on the model."""
+        provider as configured is meant), and with a sentence for each setting that has no effect on the model.
+        InvalidArgument if its handle is not ``provider/name``."""
         ...
 
     def find_embedding(self, handle: str) -> EmbeddingInfo | None:

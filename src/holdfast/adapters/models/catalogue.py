@@ -87,7 +87,8 @@ class ProviderCatalogue:
             self._settings.find_account(choice)
 
     def with_warnings(self, choice: ModelChoice) -> ModelChoice:
-        endpoint = self._settings.resolve_endpoint(choice.provider, choice.endpoint)
+        provider, _ = split_handle(choice.handle)
+        endpoint = self._settings.resolve_endpoint(provider, choice.endpoint)
         return replace(choice, endpoint=endpoint, ignored=_find_unsupported_settings(choice))
 
     def find_embedding(self, handle: str) -> EmbeddingInfo | None:

@@ -52,6 +52,8 @@ MAX_FAILURES: Final = 1000
 _COMPLETE_MARK: Final = "holdfast-complete"
 _REMOVAL_MARK: Final = "holdfast-leaving"
 _VENV: Final = (sys.executable, "-I", "-m", "venv")
+# Before a command: tools may run as another user. A shell sets the umask because uvloop has no argument for it.
+_WITH_READABLE_FILES: Final = ("/bin/sh", "-c", 'umask 022; exec "$@"', "sh")
 _LOCK_PAUSE_SECONDS: Final = 0.2
 _MAX_LINE_CHARS: Final = 400
 # Environment variables that pip may need: its own settings, and the proxy.
@@ -153,12 +155,12 @@ class Environments:
     async def _run_command(self, path: Path, requirements: Sequence[str], *command: str) -> None:
         last: deque[str] = deque(maxlen=MAX_ERROR_LINES)
         process = await asyncio.create_subprocess_exec(
+            *_WITH_READABLE_FILES,
             *command,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             env=_pip_environment(),
-            umask=0o022,  # tools may run as another user
             start_new_session=True,
         )
         try:

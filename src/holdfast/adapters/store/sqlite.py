@@ -59,6 +59,9 @@ MAX_LOG_BYTES: Final = 8 * 1024 * 1024
 _LOG_WAIT_MILLISECONDS: Final = 200
 _LOG_GROWTH_BYTES: Final = 1024 * 1024
 
+# What SQLite says of a search text of more than 50,000 bytes. It has no code of its own.
+_LONG_PATTERN: Final = "LIKE or GLOB pattern too complex"
+
 _UNIQUE_COLUMNS: Final = constraint_names_by_columns()
 
 
@@ -236,6 +239,8 @@ def _translate(error: BaseException) -> HoldfastError | None:
             return WriteTimedOut(TIMED_OUT)
         case "SQLITE_TOOBIG":
             return InvalidArgument("A value is too large to be stored.")
+        case "SQLITE_ERROR" if _LONG_PATTERN in str(error):
+            return InvalidArgument("A text to search for is too long.")
         case "SQLITE_READONLY":
             return Bug("A read transaction tried to write.")
         case "SQLITE_FULL" | "SQLITE_IOERR_WRITE" as name:

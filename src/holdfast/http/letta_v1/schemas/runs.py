@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, WithJsonSchema
+from pydantic.json_schema import JsonSchemaValue
 
 from holdfast.http.letta_v1.schemas.limits import JsonObject
 from holdfast.http.letta_v1.schemas.messages import ApiMessage, StopReasonName
@@ -13,11 +14,14 @@ from holdfast.http.letta_v1.schemas.send import LenientModel
 RunStatusName = Literal["created", "running", "completed", "failed", "cancelled"]
 
 
+_CURSOR: JsonSchemaValue = {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "null"}]}
+
+
 class ResumeBody(LenientModel):
     """From where to read a run. V1's ``poll_interval`` and ``batch_size`` have no effect."""
 
     # Any type, because a wrong cursor has its own error message.
-    starting_after: Annotated[Any, WithJsonSchema({"type": "integer", "minimum": 0})] = 0
+    starting_after: Annotated[Any, WithJsonSchema(_CURSOR)] = 0
     include_pings: bool = True
 
 

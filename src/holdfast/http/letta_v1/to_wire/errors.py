@@ -26,6 +26,9 @@ from holdfast.http.letta_v1.to_wire.unblock_hint import mismatch_problem, pendin
 from holdfast.http.letta_v1.to_wire.validation import describe_faults, example_ids
 from holdfast.http.wire import Fault
 
+# Some errors repeat what the caller sent, which may be megabytes.
+_MAX_TEXT_CHARS = 4_000
+
 # The code that V1 puts before the text of these errors.
 _CODES: Mapping[type[errors.HoldfastError], str] = {
     errors.InvalidArgument: "INVALID_ARGUMENT",
@@ -47,7 +50,7 @@ _PLAIN_MODEL_ERRORS = (
 
 
 def render_error(error: errors.HoldfastError) -> object:
-    text = _with_code(type(error), public_text(error))
+    text = _with_code(type(error), _cut(public_text(error)))
     match error:
         case errors.PendingApproval():
             detail = pending_detail(error, _with_code(type(error), ""))
@@ -62,6 +65,10 @@ def render_error(error: errors.HoldfastError) -> object:
             return _render_model_error(type(error), error.summary, error.detail)
         case _:
             return Problem(detail=text)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MAX_TEXT_CHARS else f"{text[:_MAX_TEXT_CHARS]}…"
 
 
 def render_refusal(text: str) -> Problem:

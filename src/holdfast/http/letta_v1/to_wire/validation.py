@@ -34,10 +34,13 @@ def _render_fault(fault: Fault) -> dict[str, Any]:
     shown = {
         "type": fault["type"],
         "loc": tuple(_shorten(step) for step in fault["loc"]),
-        "msg": f"String should match pattern '{kind}-{{uuid4}}'" if kind else fault["msg"],
+        "msg": f"String should match pattern '{kind}-{{uuid4}}'"
+        if kind
+        else _shorten(fault["msg"]),
         "input": _shorten(fault.get("input")),
     }
-    return shown | ({"ctx": fault["ctx"]} if "ctx" in fault else {})
+    context = {name: _shorten(value) for name, value in fault.get("ctx", {}).items()}
+    return shown | ({"ctx": context} if context else {})
 
 
 def _path_id_kind(fault: Fault) -> Kind | None:
@@ -47,19 +50,24 @@ def _path_id_kind(fault: Fault) -> Kind | None:
 
 
 def _shorten(value: object) -> object:
-    if isinstance(value, dict | list) and _has_many_values(value):
+    if isinstance(value, dict | list) and _is_long(value):
         return f"{type(value).__name__} with {len(value)} entries"
     text = value if isinstance(value, str) else repr(value)
     return value if len(text) <= _MAX_INPUT_CHARS else f"{text[:_MAX_INPUT_CHARS]}…"
 
 
-def _has_many_values(value: object) -> bool:
-    """Whether the text of the value would be too long to be made only to be cut."""
-    return sum(1 for _ in islice(_walk(value), _MAX_INPUT_CHARS)) == _MAX_INPUT_CHARS
+def _is_long(value: object) -> bool:
+    """Whether the text of the value would be made only to be cut."""
+    return sum(islice(_sizes(value), _MAX_INPUT_CHARS)) >= _MAX_INPUT_CHARS
 
 
-def _walk(value: object) -> Iterator[object]:
-    yield value
-    if isinstance(value, dict | list):
-        for inner in value.values() if isinstance(value, dict) else value:
-            yield from _walk(inner)
+def _sizes(value: object) -> Iterator[int]:
+    """For each text within, its length; for each other value, 1."""
+    yield max(1, len(value)) if isinstance(value, str) else 1
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _sizes(name)
+            yield from _sizes(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _sizes(inner)
