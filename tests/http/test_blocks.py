@@ -62,6 +62,7 @@ async def test_no_value_is_an_empty_value(client: AsyncClient) -> None:
         {"label": "<tag>", "value": "v"},
         {"label": "a" * 51, "value": "v"},
         {"label": "notes", "value": "four", "limit": 3},
+        {"label": "notes", "value": "x" * 1_000_001, "limit": 2_000_000},
         {"label": "notes", "value": "", "limit": -1},
         {"label": "notes", "value": "", "limit": 2**63},
         {"label": "notes", "value": 5},
@@ -87,7 +88,14 @@ async def test_null_clears_what_may_be_empty_and_nothing_else(client: AsyncClien
     assert answer.json() == block | {"description": None}
 
 
-@pytest.mark.parametrize("changes", [{"value": "too long", "limit": 3}, {"value": "x" * 100_001}])
+CHANGES_ABOVE_THE_LIMIT = [
+    {"value": "too long", "limit": 3},
+    {"value": "x" * 100_001},
+    {"value": "x" * 1_000_001, "limit": 2_000_000},
+]
+
+
+@pytest.mark.parametrize("changes", CHANGES_ABOVE_THE_LIMIT, ids=["own", "default", "of all"])
 async def test_a_value_keeps_to_its_limit(client: AsyncClient, changes: dict[str, Any]) -> None:
     block = await _create(client)
     answer = await client.patch(f"/v1/blocks/{block['id']}", json=changes)

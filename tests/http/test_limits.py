@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.support.request_bodies import Field, RequestFields
 
 from holdfast.adapters.store.sqlite import SqliteStore
+from holdfast.core.blocks import MAX_VALUE_CHARS
 from holdfast.core.tool_source import MAX_SOURCE_CHARS
 from holdfast.http import body_warnings, json_body
 from holdfast.http.json_body import MAX_BYTES_ON_LOOP, MAX_DEPTH, MAX_VALUES, has_more_values
@@ -52,6 +53,7 @@ OTHER_LIMITS = {
     "entries of a page (`limit`)": MAX_LIMIT,
     "characters of a tool's source": MAX_SOURCE_CHARS,
     "characters of an agent's secrets together": MAX_SECRET_CHARS,
+    "characters of a memory block": MAX_VALUE_CHARS,
 }
 
 
@@ -152,7 +154,7 @@ async def test_a_body_with_too_many_values_is_refused_before_it_is_decoded(
 
 
 async def test_a_long_text_with_every_kind_of_mark_is_accepted(client: AsyncClient) -> None:
-    text = '{"a": [1, 2], "b": "\\"\\\\"}, ' * 100_000
+    text = '{"a": [1, 2], "b": "\\"\\\\"}, ' * 30_000
     body = {"label": "a", "value": text, "limit": len(text)}
     answer = await client.post("/v1/blocks/", json=body)
     assert answer.status_code == 200

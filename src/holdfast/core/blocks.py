@@ -9,6 +9,8 @@ from msgspec import Struct
 from holdfast.core.paging import Page
 
 DEFAULT_BLOCK_LIMIT = 100_000
+# Whatever the limit of the block: its value is in the system message of every agent that has it.
+MAX_VALUE_CHARS = 1_000_000
 MAX_LABEL_CHARS = 50
 LABEL_PATTERN = r"^[a-zA-Z0-9_/-]+$"
 

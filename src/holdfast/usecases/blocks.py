@@ -7,7 +7,13 @@ from typing import Any
 from msgspec import Struct, structs
 
 from holdfast.core.agents import Actor
-from holdfast.core.blocks import DEFAULT_BLOCK_LIMIT, DEFAULT_DESCRIPTIONS, Block, BlockQuery
+from holdfast.core.blocks import (
+    DEFAULT_BLOCK_LIMIT,
+    DEFAULT_DESCRIPTIONS,
+    MAX_VALUE_CHARS,
+    Block,
+    BlockQuery,
+)
 from holdfast.core.ids import Kind
 from holdfast.errors import AlreadyExists, Unprocessable
 from holdfast.ports.services import Services
@@ -111,10 +117,9 @@ async def delete(services: Services, actor: Actor, block_id: str) -> None:
 
 def check_length(value: str, limit: int) -> None:
     """Refuse a value over the limit. This binds callers of the API, not the agent's memory tools (wire-v1 §10)."""
-    if len(value) > limit:
-        raise Unprocessable(
-            f"Edit failed: Exceeds {limit} character limit (requested {len(value)})"
-        )
+    most = min(limit, MAX_VALUE_CHARS)
+    if len(value) > most:
+        raise Unprocessable(f"Edit failed: Exceeds {most} character limit (requested {len(value)})")
 
 
 def _refuse_duplicate_label(tx: Transaction, block: Block, holders: Sequence[str]) -> None:
