@@ -6,12 +6,14 @@ and the median of the ratios is shown with its interval. Each checkout needs its
 
 import argparse
 import json
+import math
 import os
 import statistics
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from bench.processes import ROOT
 PAIRS = 10
 # A row is reported as worse when its whole interval lies beyond this ratio.
 TOLERANCE = 1.05
+CONFIDENCE = 0.95
 BENCH_SECONDS = 1800.0
 
 
@@ -49,12 +52,17 @@ def compare(pairs: Sequence[tuple[Mapping[str, float], Mapping[str, float]]]) ->
 
 
 def _comparison(what: str, ratios: Sequence[float]) -> Comparison:
-    """The interval holds the true median with at least 95 % from nine pairs on: all but the extremes.
-
-    With fewer pairs it is the whole range.
-    """
-    low, high = (ratios[1], ratios[-2]) if len(ratios) >= 9 else (ratios[0], ratios[-1])
+    left_out = _count_left_out(len(ratios))
+    low, high = ratios[left_out], ratios[-1 - left_out]
     return Comparison(what, statistics.median(ratios), low, high)
+
+
+def _count_left_out(count: int) -> int:
+    """How many of the smallest ratios, and of the largest, the interval leaves out and still holds the true median with
+    at least 95 %: each ratio is on either side of it by chance. With few pairs none, and then it holds with less."""
+    below = [math.comb(count, number) / 2**count for number in range(count // 2)]
+    unlikely = [chance for chance in accumulate(below) if chance <= (1 - CONFIDENCE) / 2]
+    return max(0, len(unlikely) - 1)
 
 
 def _measure(checkout: Path, options: Sequence[str]) -> dict[str, float]:

@@ -29,11 +29,16 @@ LEFT_OUT: Final = {
     "schema can say so, and such a request is refused with the reason.",
     "object_level_authorization": "There is one password and one organization: whoever has it may see everything.",
 }
-# A query with more values than allowed may be a header that is too large (431). 501 is how a later release is announced; every other 5xx is a fault.
+# A query with more values than allowed may be a header that is too large (431). 501 is how a later release is announced;
+# every other 5xx is a fault. A conversation that is there has no stream of a run that is not: such a 404 is no fault.
 _SETTINGS: Final = """
 [checks]
 not_a_server_error.expected-statuses = ["2xx", "3xx", "4xx", 501]
 negative_data_rejection.expected-statuses = ["400", "401", "403", "404", "405", "406", "409", "415", "422", "428", "429", "431", "5xx"]
+
+[[operations]]
+include-path = "/v1/conversations/{conversation_id}/stream"
+checks.ensure_resource_availability.enabled = false
 
 [parameters]
 """

@@ -18,6 +18,12 @@ def test_one_outlier_at_each_end_does_not_widen_the_interval() -> None:
     assert not row.is_worse
 
 
+def test_more_pairs_make_the_interval_smaller() -> None:
+    """Of 40 ratios, the 14th and the 27th."""
+    (row,) = compare([({"turn": 1.0}, {"turn": float(ratio)}) for ratio in range(1, 41)])
+    assert (row.low, row.high) == (14.0, 27.0)
+
+
 def test_a_row_that_one_checkout_lacks_is_left_out() -> None:
     assert [row.what for row in compare([({"a": 1.0}, {"a": 1.0, "b": 1.0})])] == ["a"]
 
