@@ -18,6 +18,8 @@ import pytest
 from tests.support.request_bodies import Field, RequestFields
 from tests.support.server_process import ServerProcess
 
+from holdfast.core.blocks import MAX_VALUE_CHARS
+
 pytestmark = pytest.mark.slow
 
 # In seconds of the server's CPU: on an idle machine, health is answered within one second and a turn within two.
@@ -211,7 +213,8 @@ def test_as_much_as_is_allowed_stalls_nobody(target: Target) -> None:
         ("/v1/agents/", {"memory_blocks": blocks}),
         ("/v1/agents/", {"memory_blocks": tagged}),
         ("/v1/agents/{agent_id}/messages/async", {"messages": parts}),
-        ("/v1/blocks/", {"label": "b", "value": "x" * (MEGABYTES - 200), "limit": MEGABYTES}),
+        ("/v1/blocks/", {"label": "b", "value": "x" * MAX_VALUE_CHARS, "limit": MAX_VALUE_CHARS}),
+        ("/v1/agents/", {"description": "x" * (MEGABYTES - 200)}),
         ("/v1/tools/", {"source_code": "a=1\n" * 24_000 + "def f() -> int:\n    'Doc.'\n"}),
     ]
     raws = [(path, json.dumps(body).encode()) for path, body in bodies]
@@ -219,6 +222,20 @@ def test_as_much_as_is_allowed_stalls_nobody(target: Target) -> None:
         for path, raw in raws:
             answer = target.send("POST", path, raw)
             assert answer.status_code == 200, (path, answer.text[:300])
+    probers.check()
+
+
+def test_a_block_that_many_agents_share_stalls_nobody(target: Target) -> None:
+    """A change of its value rewrites the system message of each of them."""
+    body = {"label": "shared", "value": "", "limit": MAX_VALUE_CHARS}
+    block = target.http.post("/v1/blocks/", json=body).json()["id"]
+    for _ in range(50):
+        agent = target.http.post("/v1/agents/", json={"block_ids": [block]})
+        assert agent.status_code == 200, agent.text[:300]
+    raw = json.dumps({"value": "x" * MAX_VALUE_CHARS}).encode()
+    with Probers(target) as probers:
+        changed = target.send("PATCH", f"/v1/blocks/{block}", raw)
+        assert changed.status_code == 200, changed.text[:300]
     probers.check()
 
 

@@ -63,6 +63,7 @@ async def test_no_value_is_an_empty_value(client: AsyncClient) -> None:
         {"label": "a" * 51, "value": "v"},
         {"label": "notes", "value": "four", "limit": 3},
         {"label": "notes", "value": "x" * 1_000_001, "limit": 2_000_000},
+        {"label": "notes", "value": "", "description": "x" * 1_000_001},
         {"label": "notes", "value": "", "limit": -1},
         {"label": "notes", "value": "", "limit": 2**63},
         {"label": "notes", "value": 5},

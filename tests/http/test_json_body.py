@@ -81,12 +81,10 @@ async def test_nul_in_an_address_is_refused(client: AsyncClient, path: str) -> N
 
 async def test_ten_megabytes_of_text_come_back_whole(client: AsyncClient) -> None:
     text = "å" * 5_000_000
-    answer = await client.post(
-        "/v1/blocks/", json={"label": "a", "value": text, "limit": len(text)}
-    )
+    answer = await client.post("/v1/agents/", json={"description": text})
     assert answer.status_code == 200
-    found = await client.get(f"/v1/blocks/{answer.json()['id']}")
-    assert found.json()["value"] == text
+    found = await client.get(f"/v1/agents/{answer.json()['id']}")
+    assert found.json()["description"] == text
 
 
 async def test_an_error_repeats_only_the_beginning_of_a_long_value(client: AsyncClient) -> None:

@@ -53,7 +53,7 @@ OTHER_LIMITS = {
     "entries of a page (`limit`)": MAX_LIMIT,
     "characters of a tool's source": MAX_SOURCE_CHARS,
     "characters of an agent's secrets together": MAX_SECRET_CHARS,
-    "characters of a memory block": MAX_VALUE_CHARS,
+    "characters of a memory block or its description": MAX_VALUE_CHARS,
 }
 
 

@@ -5,7 +5,12 @@ from typing import Annotated, Any, ClassVar
 from msgspec import Struct
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from holdfast.core.blocks import DEFAULT_BLOCK_LIMIT, LABEL_PATTERN, MAX_LABEL_CHARS
+from holdfast.core.blocks import (
+    DEFAULT_BLOCK_LIMIT,
+    LABEL_PATTERN,
+    MAX_LABEL_CHARS,
+    MAX_VALUE_CHARS,
+)
 from holdfast.http.letta_v1.schemas.limits import JsonObject, Tags
 
 # V1 has these too. They have no effect here, and are no misspellings of other fields.
@@ -15,6 +20,8 @@ _IGNORED_FIELDS = frozenset({"template_id", "base_template_id"})
 _MAX_INTEGER = 2**31 - 1
 
 Label = Annotated[str, Field(pattern=LABEL_PATTERN, max_length=MAX_LABEL_CHARS)]
+# The system message shows it beside the value.
+Description = Annotated[str, Field(max_length=MAX_VALUE_CHARS)]
 CharLimit = Annotated[int, Field(ge=0, le=_MAX_INTEGER, description="Characters.")]
 
 
@@ -30,7 +37,7 @@ class BlockCreate(BaseModel):
     label: Label
     value: Annotated[str, BeforeValidator(_null_to_empty, json_schema_input_type=str | None)]
     limit: CharLimit = DEFAULT_BLOCK_LIMIT
-    description: str | None = None
+    description: Description | None = None
     read_only: bool = False
     metadata: JsonObject | None = None
     tags: Tags | None = None
@@ -49,7 +56,7 @@ class BlockUpdate(BaseModel):
     label: Label | None = None
     value: str | None = None
     limit: CharLimit | None = None
-    description: str | None = None
+    description: Description | None = None
     read_only: bool | None = None
     metadata: JsonObject | None = None
     tags: Tags | None = None
