@@ -148,6 +148,7 @@ async def test_a_tool_that_breaks_itself_is_reported(
     def fork():
         os.fork()
         time.sleep(600)
+    threading.stack_size(64 * 1024)  # 40 ordinary stacks are more memory than is allowed
     for _ in range(40): threading.Thread(target=fork).start()
     time.sleep(600)
         """,
