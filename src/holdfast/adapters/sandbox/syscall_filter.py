@@ -49,9 +49,9 @@ _X32_BIT: Final = 0x40000000
 
 # Leave the process group. Programs that detach themselves go on if it seems to work.
 _PRETENDED: Final = ("setsid", "setpgid")
-# Objects that outlive the call, also those of other programs; memory that is not counted; interfaces of the kernel that attackers like and tools
-# do not need; calls that programs do without if the kernel is old. The target of pidfd_send_signal cannot be seen
-# here, and neither can the flags of clone3.
+# Objects that outlive the call, also those of other programs; memory that is not counted; interfaces of the kernel that
+# attackers like and tools do not need; calls that programs do without if the kernel is old. The target of
+# pidfd_send_signal cannot be seen here, and neither can the flags of clone3.
 _MISSING: Final = (
     *("shmget", "semget", "msgget", "mq_open", "add_key", "request_key", "keyctl"),
     *("shmat", "shmctl", "semop", "semtimedop", "semctl", "msgsnd", "msgrcv", "msgctl"),
