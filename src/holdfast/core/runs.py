@@ -199,6 +199,10 @@ class Run(Struct, frozen=True, kw_only=True):
     # Event numbers up to here may have been sent to clients before they were stored. After a crash the writer
     # continues above them, so that no number is used twice.
     reserved_seq: int = 0
+    # The server that has claimed the run, or the last one that had; None: the run waits to be claimed. Each claim raises
+    # ``fence``, and each write of the run carries it: the writes of an earlier owner are refused.
+    owner_id: str | None = None
+    fence: int = 0
 
     @property
     def is_answer(self) -> bool:

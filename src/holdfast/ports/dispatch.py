@@ -1,44 +1,34 @@
-"""The queue from which workers take runs. The store is authoritative; a dispatch only says which run to load next."""
+"""This server's share of the queue. The queue itself is in the store (``Transaction.queue``): a dispatch only waits for
+it, and hands claimed runs to the worker of this process."""
 
 from typing import Protocol
 
-from msgspec import Struct
-
-
-class Ticket(Struct, frozen=True):
-    """A queued run and its thread. Of the runs of one thread only one is executed at a time."""
-
-    run_id: str
-    thread_id: str
+from holdfast.core.runs import Run
+from holdfast.core.servers import Claim, Claimant
 
 
 class Dispatch(Protocol):
-    def submit(self, ticket: Ticket) -> None:
-        """Queue a run. Tickets of one thread are taken in the order of submission, one at a time. A run that is queued
-        or taken already is ignored."""
+    def claimant(self) -> Claimant | None:
+        """Who claims a run in the transaction that stores it: this server, if it executes runs and has room; else None,
+        and the run waits in the queue for any server."""
         ...
 
-    async def take(self) -> Ticket:
-        """Wait for a ticket whose thread is free and return it. It holds the thread until ``release``."""
+    def submit(self, run: Run) -> None:
+        """A new run is stored. If this server has claimed it, it starts now; else the queue is looked through soon."""
         ...
 
-    def release(self, ticket: Ticket) -> None:
-        """Free the thread that this ticket holds."""
+    async def take(self) -> Claim:
+        """Wait for a run that this server has claimed and return it. It takes up room until ``release``."""
         ...
 
-    def count_waiting(self) -> int:
-        """Return how many tickets were submitted here and are not taken yet. May be called from any thread."""
+    def release(self, claim: Claim) -> None:
+        """The run of this claim is no longer executed here. Another one of its thread may be next."""
         ...
 
-    def run_holds_thread(self, run_id: str) -> bool:
-        """Whether the run got its thread here and has not been released yet."""
+    async def wait_for_turn(self, run: Run) -> None:
+        """Return when the run no longer waits for its thread, or when this server stops."""
         ...
 
-    async def wait_for_turn(self, run_id: str) -> None:
-        """Return when the run no longer waits for its thread."""
-        ...
-
-    def withdraw(self, run_id: str) -> str | None:
-        """Remove a ticket that waits for its thread. Return the id of the run that holds the thread; None if there was
-        no such ticket."""
+    def stop(self) -> None:
+        """Claim no more runs, and end ``wait_for_turn``. ``take`` does not return any more."""
         ...

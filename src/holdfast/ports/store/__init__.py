@@ -19,7 +19,9 @@ from holdfast.ports.store.calls import Calls
 from holdfast.ports.store.events import Events
 from holdfast.ports.store.messages import Messages
 from holdfast.ports.store.providers import Providers
+from holdfast.ports.store.queue import Queue, QueueDepth
 from holdfast.ports.store.runs import Runs
+from holdfast.ports.store.servers import Renewal, Servers
 from holdfast.ports.store.steps import Steps
 from holdfast.ports.store.store import Store, Transaction
 from holdfast.ports.store.threads import Threads
@@ -34,7 +36,11 @@ __all__ = [
     "Events",
     "Messages",
     "Providers",
+    "Queue",
+    "QueueDepth",
+    "Renewal",
     "Runs",
+    "Servers",
     "Steps",
     "Store",
     "Threads",

@@ -10,7 +10,9 @@ from holdfast.ports.store.calls import Calls
 from holdfast.ports.store.events import Events
 from holdfast.ports.store.messages import Messages
 from holdfast.ports.store.providers import Providers
+from holdfast.ports.store.queue import Queue
 from holdfast.ports.store.runs import Runs
+from holdfast.ports.store.servers import Servers
 from holdfast.ports.store.steps import Steps
 from holdfast.ports.store.threads import Threads
 from holdfast.ports.store.tools import Tools
@@ -38,6 +40,10 @@ class Transaction(Protocol):
     def calls(self) -> Calls: ...
     @property
     def runs(self) -> Runs: ...
+    @property
+    def queue(self) -> Queue: ...
+    @property
+    def servers(self) -> Servers: ...
     @property
     def callbacks(self) -> Callbacks: ...
     @property

@@ -23,6 +23,7 @@ from holdfast.adapters.store.tables.run_tables import (
     runs,
 )
 from holdfast.adapters.store.tables.schema import metadata
+from holdfast.adapters.store.tables.server_tables import deployment, servers
 from holdfast.adapters.store.tables.step_tables import (
     provider_traces,
     step_tags,
@@ -47,6 +48,7 @@ __all__ = [
     "callbacks",
     "calls",
     "context",
+    "deployment",
     "events",
     "idempotency_keys",
     "messages",
@@ -56,6 +58,7 @@ __all__ = [
     "run_requests",
     "run_tools",
     "runs",
+    "servers",
     "shared",
     "step_tags",
     "steps",

@@ -43,6 +43,9 @@ runs = Table(
     Column("reserved_seq", BigInteger, nullable=False),
     # Written only by callers, while the engine writes the other columns.
     Column("metadata", Json, nullable=False),
+    # The server that has claimed the run. No foreign key: a run keeps the id of a server that is long gone.
+    Column("owner_id", Text),
+    Column("fence", BigInteger, nullable=False, server_default="0"),
     Column("body", Text, nullable=False),
 )
 
@@ -186,6 +189,8 @@ Index(None, runs.c.approval_id, sqlite_where=_has_approval, postgresql_where=_ha
 
 _is_live = runs.c.status.in_(sorted(LIVE))
 Index("ix_runs_live", runs.c.created_at, sqlite_where=_is_live, postgresql_where=_is_live)
+# Which live runs are before another one in its thread.
+Index("ix_runs_live_thread", runs.c.thread_id, sqlite_where=_is_live, postgresql_where=_is_live)
 
 # The request is in a separate table: it may contain pictures, and the run is rewritten at every step.
 run_requests = Table(

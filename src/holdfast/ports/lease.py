@@ -1,0 +1,39 @@
+"""The lease of this server: for how long it may execute its runs without hearing from the database."""
+
+from typing import Protocol
+
+from holdfast.core.servers import Claimant
+
+
+class Lease(Protocol):
+    """A server registers under a new id and renews its lease with heartbeats. When a lease has expired by the clock of the
+    database, other servers take its runs over, and the id is never used again. Near that time, counted by a clock of
+    its own, the server itself stops its runs."""
+
+    @property
+    def claimant(self) -> Claimant | None:
+        """This server as one that may claim runs; None while its lease is not valid."""
+        ...
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether this server may still start something for its runs. Costs no I/O: it is asked before each effect."""
+        ...
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this server does the periodic work of the deployment: the oldest one whose lease is valid."""
+        ...
+
+    @property
+    def has_peers(self) -> bool:
+        """Whether other servers may be alive: nobody else needs to be woken if not."""
+        ...
+
+    async def wait_until_lost(self) -> None:
+        """Return when the lease is no longer valid."""
+        ...
+
+    async def register(self) -> None:
+        """Register again under a new id, after the lease was lost. Tries until the database answers."""
+        ...
