@@ -18,8 +18,9 @@
     │   ├── StoreIsNewer  HomeInUse  SettingInvalid  CannotStart
     │   └── AnswerUnavailable ── ServerStopping
     ├── Undeliverable          a server that a caller named did not answer
+    ├── LeaseLost              this server must stop its runs; others go on with them
     └── Bug                    we must act
-        └── IllegalTransition  StaleRun
+        └── IllegalTransition  StaleRun ── RunFenced
 
 HTTP statuses are in ``http/error_status.py``, by class.
 """
@@ -283,3 +284,14 @@ class IllegalTransition(Bug):
 
 class StaleRun(Bug):
     """The run was changed by another writer between read and write."""
+
+
+class LeaseLost(HoldfastError):
+    """This server may no longer execute its runs: others have taken them over, or will soon."""
+
+
+class RunFenced(StaleRun):
+    """The run was claimed again, or put back into the queue, since the writer claimed it."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"Run {run_id} belongs to another claim by now.")

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from msgspec.structs import replace
 
 from holdfast.core.retrying import retry_wait_seconds
+from holdfast.core.runs import Run
 from holdfast.core.steps import Attempt, Step
 from holdfast.engine.progress import EffectProgress
 from holdfast.engine.state import State
@@ -41,7 +42,7 @@ async def ask_with_retries(
             _record_attempt(services, progress, error, wait)
             if wait is None:
                 raise
-        await _save_attempt(services, replace(step, attempts=progress.attempts))
+        await _save_attempt(services, state.run, replace(step, attempts=progress.attempts))
         progress.record_progress(expected_quiet_seconds=wait)
         await services.clock.sleep(wait)
         progress.reset_answer()
@@ -85,7 +86,7 @@ def _record_attempt(
     progress.attempts = (*progress.attempts, failed)
 
 
-async def _save_attempt(services: Services, step: Step) -> None:
+async def _save_attempt(services: Services, run: Run, step: Step) -> None:
     last = step.attempts[-1]
     fields = {
         "attempt": last.number,
@@ -93,4 +94,4 @@ async def _save_attempt(services: Services, step: Step) -> None:
         "wait_seconds": last.wait_seconds,
     }
     log.warning("model.retrying", extra=fields)
-    await save_now(services, lambda tx: tx.steps.save(step), "saving a failed attempt")
+    await save_now(services, run, lambda tx: tx.steps.save(step), "saving a failed attempt")

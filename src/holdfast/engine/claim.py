@@ -1,10 +1,10 @@
-"""Claiming a queued run: loading its state for its first checkpoint, which marks it as running."""
+"""Beginning a queued run: loading its state for its first checkpoint, which marks it as running."""
 
 from msgspec.structs import replace
 
 from holdfast.core.approvals import pending_approval
 from holdfast.core.messages import decisions_by_call
-from holdfast.core.runs import RunFailure, RunStatus, StopReason
+from holdfast.core.runs import Run, RunFailure, StopReason
 from holdfast.core.turn import EndTurn
 from holdfast.engine.event_writer import RESERVED_AHEAD
 from holdfast.engine.progress import EffectProgress, EffectResult
@@ -13,11 +13,8 @@ from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
 
 
-def load_queued(tx: Transaction, services: Services, run_id: str) -> EffectResult | None:
-    """The run that begins now; None if it is not queued any more."""
-    run = tx.runs.find(run_id)
-    if run is None or run.status is not RunStatus.QUEUED:
-        return None
+def load_queued(tx: Transaction, services: Services, run: Run) -> EffectResult:
+    """The run that begins now."""
     reserved = RESERVED_AHEAD if run.request.stream_tokens else 0
     now = services.clock.now()
     state = load_state(tx, services, replace(run, started_at=now, reserved_seq=reserved))

@@ -15,6 +15,7 @@ from holdfast.engine.attempts import with_attempts
 from holdfast.engine.compact import compact
 from holdfast.engine.event_writer import EventWriter
 from holdfast.engine.interruption import Interrupted, Interruption
+from holdfast.engine.lease_check import check_lease, is_lost
 from holdfast.engine.partial_usage import with_partial_usage
 from holdfast.engine.progress import EffectProgress, EffectResult
 from holdfast.engine.provider_traces import build_traces
@@ -37,7 +38,9 @@ class Effects:
     async def execute(
         self, state: State, command: Command, event_writer: EventWriter, interruption: Interruption
     ) -> EffectResult:
-        """Execute the command. No error of the model, of a tool or of our own leaves this function."""
+        """Execute the command. No error of the model, of a tool or of our own leaves this function, but LeaseLost and
+        RunFenced do: then the run is another server's."""
+        check_lease(self._services)
         progress = self._start_progress(state, command)
         result = await self._attempt(state, command, event_writer, progress, interruption)
         state = self._with_first_token(result.state, progress)
@@ -78,6 +81,8 @@ class Effects:
             failure = RunFailure(error.kind, error.summary, error.detail)
             end = EndTurn(StopReason(error.stop_reason), failure)
         except Exception as error:
+            if is_lost(error):
+                raise
             log.exception("run.failed")
             summary = "An error occurred during agent execution."
             trace = traceback.format_exc(limit=-TRACEBACK_FRAMES)

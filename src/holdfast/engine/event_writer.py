@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from holdfast.core.events import Event, Fact, number_facts
 from holdfast.core.runs import Run
 from holdfast.engine.state import State
-from holdfast.errors import BackendError
+from holdfast.errors import BackendError, NotFound, StaleRun
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
 
@@ -26,7 +26,7 @@ RESERVED_AHEAD = 1_000
 class EventWriter:
     def __init__(self, services: Services, run: Run) -> None:
         self._services = services
-        self._run_id = run.id
+        self._run = run
         self._seq = run.last_event_seq
         self._reserved = run.reserved_seq
         self._pending: list[Event] = []
@@ -43,7 +43,7 @@ class EventWriter:
         while self._seq + len(facts) > self._reserved:
             self._start_write(len(facts))
             await self._wait_for_write()
-        events = number_facts(self._run_id, self._seq, facts)
+        events = number_facts(self._run.id, self._seq, facts)
         self._seq += len(events)
         self._services.events.publish(events)
         self._pending += events
@@ -61,13 +61,13 @@ class EventWriter:
         """Continue with the numbers that a checkpoint has left."""
         self._seq = run.last_event_seq
         self._reserved = run.reserved_seq
-        self._services.events.mark_durable(self._run_id, self._seq)
+        self._services.events.mark_durable(self._run.id, self._seq)
 
     async def close(self) -> None:
-        """Store what was shown of a run that stays unfinished. If the store is out of reach it is lost, as in a crash:
-        the process that resumes the run continues above the reserved numbers."""
+        """Store what was shown of a run that stays unfinished. If the store is out of reach, or another server has the
+        run by now, it is lost, as in a crash: whoever resumes the run continues above the reserved numbers."""
         try:
-            with suppress(BackendError):
+            with suppress(BackendError, StaleRun, NotFound):
                 await self._wait_for_write()
                 if self._pending:
                     self._start_write()
@@ -102,12 +102,12 @@ class EventWriter:
 
         def work(tx: Transaction) -> None:
             tx.events.append(events)
-            tx.runs.reserve_seq(self._run_id, reserved)
+            tx.runs.reserve_seq(self._run, reserved)
 
         await self._services.store.write(work)
         self._write_task = None
         self._reserved = reserved
-        self._services.events.mark_durable(self._run_id, written)
+        self._services.events.mark_durable(self._run.id, written)
         if self._pending:
             self._schedule_write()
 

@@ -1,4 +1,4 @@
-"""Resuming runs that were claimed and have not ended: their worker died, or could not reach the store.
+"""Loading a claimed run. One that was begun and has not ended is resumed: its worker died, or could not reach the store.
 
 They continue by the same decision as any run. A call that was running has the outcome ``unknown`` and is not run
 again; one that had not begun has the outcome ``not_started``; a question that was not answered is asked again.
@@ -7,9 +7,11 @@ again; one that had not begun has the outcome ``not_started``; a question that w
 from msgspec.structs import replace
 
 from holdfast.core.events import Streamed
+from holdfast.core.lifecycle import LIVE
 from holdfast.core.messages import CallState
 from holdfast.core.open_calls import settle_unstarted
 from holdfast.core.runs import Run, RunFailure, RunStatus, StopReason
+from holdfast.core.servers import Claim
 from holdfast.core.steps import Step, StepStatus
 from holdfast.core.turn import EndTurn
 from holdfast.engine.answer_facts import to_model_event
@@ -17,20 +19,27 @@ from holdfast.engine.claim import load_queued
 from holdfast.engine.event_writer import RESERVED_AHEAD
 from holdfast.engine.progress import EffectProgress, EffectResult
 from holdfast.engine.state import State, load_state, with_calls
+from holdfast.errors import RunFenced
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
 
 _INTERRUPTED = RunFailure("interrupted", "The server stopped before this step was finished.")
 
 
-def load_unfinished(tx: Transaction, services: Services, run_id: str) -> EffectResult | None:
-    """The run where its last worker left it; None if it is over."""
-    run = tx.runs.find(run_id)
-    if run is not None and run.status is RunStatus.QUEUED:
-        # The store was out of reach when the run should have been claimed.
-        return load_queued(tx, services, run_id)
-    if run is None or run.status not in (RunStatus.RUNNING, RunStatus.CANCELLING):
+def load_claimed(tx: Transaction, services: Services, claim: Claim) -> EffectResult | None:
+    """The run that begins now, or where its last worker left it; None if it is over. RunFenced if the claim is no longer
+    the last one."""
+    run = tx.runs.find(claim.run_id)
+    if run is None or run.status not in LIVE:
         return None
+    if run.fence != claim.fence:
+        raise RunFenced(run.id)
+    if run.status is RunStatus.QUEUED:
+        return load_queued(tx, services, run)
+    return _load_unfinished(tx, services, run)
+
+
+def _load_unfinished(tx: Transaction, services: Services, run: Run) -> EffectResult:
     count = run.progress.recoveries + 1
     run = replace(
         run,

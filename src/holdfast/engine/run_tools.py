@@ -13,9 +13,10 @@ from holdfast.core.open_calls import results_row
 from holdfast.core.runs import StopReason
 from holdfast.core.tools import Tool
 from holdfast.core.turn import PlannedCall, RunTools
+from holdfast.engine.lease_check import check_lease
 from holdfast.engine.progress import EffectProgress
 from holdfast.engine.state import State, with_calls, with_progress, with_rows
-from holdfast.engine.store_writes import save_now, write_until_stored
+from holdfast.engine.store_writes import fenced, save_now, write_until_stored
 from holdfast.errors import StaleRun
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
@@ -67,6 +68,7 @@ class _ToolRun:
         groups = start_order(self._state.tools, calls)
         for number, group in enumerate(groups, 1):
             following = groups[number] if number < len(groups) else ()
+            check_lease(self._services)
             if len(group) == 1:
                 await self._run_one(group[0], group, following)
             else:
@@ -111,12 +113,12 @@ class _ToolRun:
             tx.calls.put(run.thread_id, calls)
 
         if not starting:
-            return await save_now(services, work, "saving a tool result")
+            return await save_now(services, run, work, "saving a tool result")
 
         async def write() -> None:
             # Waiting for the store is no stall.
             self._progress.record_progress()
-            await services.store.write(work)
+            await services.store.write(fenced(run, work))
 
         return await write_until_stored(services, write, "saving a tool result")
 

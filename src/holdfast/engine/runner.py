@@ -7,20 +7,20 @@ from functools import partial
 
 from holdfast.core.endings import log_fields
 from holdfast.core.runs import Run, RunStatus, StopReason
+from holdfast.core.servers import Claim
 from holdfast.core.turn import Command, EndTurn, next_command
 from holdfast.engine.budget import time_limit
 from holdfast.engine.checkpoint import CheckpointAttempt, CheckpointResult, Checkpoints
-from holdfast.engine.claim import load_queued
 from holdfast.engine.effects import Effects
 from holdfast.engine.event_writer import EventWriter
 from holdfast.engine.force_end import force_end
 from holdfast.engine.interruption import Interruption
 from holdfast.engine.progress import EffectResult
-from holdfast.engine.recovery import load_unfinished
+from holdfast.engine.recovery import load_claimed
 from holdfast.engine.report import RunReport
 from holdfast.engine.state import State
 from holdfast.engine.store_writes import finish, write_until_stored
-from holdfast.errors import Bug, StaleRun
+from holdfast.errors import Bug, RunFenced, StaleRun
 from holdfast.ports.bell import CALLBACKS, DEADLINES
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
@@ -39,24 +39,19 @@ class Runner:
         self._effects = Effects(services)
         self._checkpoints = Checkpoints(services.clock, services.ids)
 
-    async def run(self, run_id: str, interruption: Interruption) -> None:
-        """Claim a queued run and take it to its end."""
-        result = await self._save_loaded(lambda tx: self._claim(tx, run_id))
+    async def run(self, claim: Claim, interruption: Interruption) -> None:
+        """Take a claimed run to its end, from its beginning or from where it was left. RunFenced if the claim is no
+        longer the last one."""
+        result = await self._save_loaded(lambda tx: self._load(tx, claim))
         if result is None:
             log.info("run.skipped")
             return
         await self._loop(result, interruption)
 
-    async def resume(self, run_id: str, interruption: Interruption) -> None:
-        """Take up a run that was claimed before and has not ended."""
-        result = await self._save_loaded(lambda tx: self._recover(tx, run_id))
-        if result is not None:
-            await self._loop(result, interruption)
-
-    async def force_end(self, run_id: str, why: str) -> None:
+    async def force_end(self, claim: Claim, why: str) -> None:
         """End a run for which every attempt to continue has failed."""
         services = self._services
-        end = partial(force_end, run_id=run_id, why=why, clock=services.clock, ids=services.ids)
+        end = partial(force_end, claim=claim, why=why, clock=services.clock, ids=services.ids)
         forced = await finish(services.store.write(end))
         if forced is None:
             return
@@ -70,17 +65,13 @@ class Runner:
         services.events.publish(forced.events)
         services.bell.ring(CALLBACKS)
 
-    def _claim(self, tx: Transaction, run_id: str) -> CheckpointResult | None:
-        loaded = load_queued(tx, self._services, run_id)
-        return None if loaded is None else self._checkpoints.save(tx, loaded, decide(loaded))
-
-    def _recover(self, tx: Transaction, run_id: str) -> CheckpointResult | None:
-        loaded = load_unfinished(tx, self._services, run_id)
+    def _load(self, tx: Transaction, claim: Claim) -> CheckpointResult | None:
+        loaded = load_claimed(tx, self._services, claim)
         return None if loaded is None else self._checkpoints.save(tx, loaded, decide(loaded))
 
     async def _loop(self, result: CheckpointResult, interruption: Interruption) -> None:
         """Continue from a checkpoint until the run has ended. If the server stops meanwhile, the run stays as it is
-        and the next start continues it."""
+        and another one, or the next start, continues it."""
         services, run = self._services, result.state.run
         services.events.publish(result.events)
         event_writer = EventWriter(services, run)
@@ -133,6 +124,8 @@ class Runner:
             return await store.write(
                 lambda tx: attempt.save(tx, lambda tx: checkpoints.save(tx, effect, command))
             )
+        except RunFenced:
+            raise
         except StaleRun:
             if not await self._is_cancelling(effect.state.run):
                 raise

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
+from holdfast.core.runs import Run
 from holdfast.errors import BackendError
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
@@ -36,6 +37,16 @@ async def finish(work: Coroutine[Any, Any, T]) -> T:
     return task.result()
 
 
+def fenced(run: Run, work: Callable[[Transaction], T]) -> Callable[[Transaction], T]:
+    """The work of a transaction that writes for the run, but not the run itself: RunFenced if it is another server's."""
+
+    def work_of_claim(tx: Transaction) -> T:
+        tx.runs.lock(run)
+        return work(tx)
+
+    return work_of_claim
+
+
 async def write_until_stored(
     services: Services, write: Callable[[], Coroutine[Any, Any, T]], activity: str
 ) -> T:
@@ -51,10 +62,12 @@ async def write_until_stored(
         delay = min(2 * delay, LONGEST_RETRY_SECONDS)
 
 
-async def save_now(services: Services, work: Callable[[Transaction], None], activity: str) -> None:
-    """Store a part of an effect while it is running, which a crash must not lose. If the store is out of reach, the
-    next checkpoint stores it."""
+async def save_now(
+    services: Services, run: Run, work: Callable[[Transaction], None], activity: str
+) -> None:
+    """Store a part of an effect of the run while it is running, which a crash must not lose. If the store is out of
+    reach, the next checkpoint stores it."""
     try:
-        await finish(services.store.write(work))
+        await finish(services.store.write(fenced(run, work)))
     except BackendError:
         log.exception("store.unreachable", extra={"while": activity})

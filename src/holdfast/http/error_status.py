@@ -69,6 +69,8 @@ ERROR_STATUS: Mapping[type[errors.HoldfastError], ErrorStatus] = {
     errors.IllegalTransition: ErrorStatus(500, DO_NOT_RETRY, secret=True),
     # Two callers changed one run. The one that was refused may look again.
     errors.StaleRun: ErrorStatus(409),
+    errors.RunFenced: ErrorStatus(409),
+    errors.LeaseLost: ErrorStatus(503, RETRY_SOON),
 }
 
 _MODEL_ERRORS = {

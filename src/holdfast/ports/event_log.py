@@ -26,8 +26,8 @@ class EventLog(Protocol):
         ...
 
     def close(self, run_id: str) -> None:
-        """No more events of the run come from this process. Its readers read the rest from the store, if there is one,
-        and end: nobody needs to know here whether the run is over."""
+        """No more events of the run come from this process. Its readers go on with the store: nobody needs to know here
+        whether the run is over or goes on elsewhere."""
         ...
 
     def disconnect_readers(self) -> None:
@@ -38,7 +38,7 @@ class EventLog(Protocol):
     def follow(self, run_id: str, after: int = 0) -> AsyncGenerator[Sequence[Event], None]:
         """Yield each event with ``seq > after`` once and in order, in batches of what is available, and wait for more.
 
-        Ends after ``RunEnded``, or without it when this process closes a run that is not over. A slow reader does not
-        slow the run.
+        Ends after ``RunEnded``, or without it when this process stops. A slow reader does not slow the run. The run may
+        be executed by this process, by another one, or by one after the other.
         NotFound if there is no such run."""
         ...

@@ -26,6 +26,11 @@ class Lease(Protocol):
         ...
 
     @property
+    def is_exclusive(self) -> bool:
+        """Whether no other server can use the database while this one runs."""
+        ...
+
+    @property
     def has_peers(self) -> bool:
         """Whether other servers may be alive: nobody else needs to be woken if not."""
         ...
@@ -35,5 +40,6 @@ class Lease(Protocol):
         ...
 
     async def register(self) -> None:
-        """Register again under a new id, after the lease was lost. Tries until the database answers."""
+        """Register under a new id: at the start, and after the lease was lost. Releases the runs of servers that are known
+        to be dead. Tries until the database answers."""
         ...

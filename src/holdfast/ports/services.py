@@ -6,6 +6,7 @@ from holdfast.ports.bell import Bell
 from holdfast.ports.clock import Clock, Ids
 from holdfast.ports.dispatch import Dispatch
 from holdfast.ports.event_log import EventLog
+from holdfast.ports.lease import Lease
 from holdfast.ports.model import Catalogue, Model
 from holdfast.ports.outgoing import Outgoing
 from holdfast.ports.prices import Prices
@@ -42,6 +43,7 @@ class Services:
     events: EventLog
     dispatch: Dispatch
     bell: Bell
+    lease: Lease
     model: Model
     catalogue: Catalogue
     toolbox: Toolbox

@@ -23,6 +23,7 @@ from holdfast.core.messages import (
 from holdfast.core.models import ModelChoice, ModelSettings
 from holdfast.core.paging import Page
 from holdfast.core.runs import IdempotencyKey, Run, RunRequest, RunStatus
+from holdfast.core.servers import Claimant
 from holdfast.core.threads import Thread
 from holdfast.errors import (
     AnswerUnavailable,
@@ -35,7 +36,7 @@ from holdfast.errors import (
     StoreUnavailable,
     ThreadBusy,
 )
-from holdfast.ports.dispatch import Ticket
+from holdfast.ports.bell import run_topic
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
 from holdfast.usecases import idempotency, providers
@@ -112,67 +113,53 @@ async def send(services: Services, actor: Actor, new: NewSend) -> Run:
 
 
 async def _submit(services: Services, run: Run, new: NewSend) -> Run:
-    services.events.open(run.id)
     try:
-        stored = await _store(services, run, new)
+        stored = await _store(services, run, new, services.dispatch.claimant())
     except OutcomeUnknown as error:
-        # If it is stored after all it must start; a ticket without a run is harmless.
-        services.dispatch.submit(Ticket(run.id, run.thread_id))
+        # Should it be stored after all, the dispatch finds it.
         raise AnswerUnavailable(
             run.id,
             f"The database failed while the message was stored as the run {run.id}: {error} If there is no such run "
             "when the database answers again, the message was not stored.",
         ) from error
-    except BaseException:
-        services.events.close(run.id)
-        raise
     if stored.id == run.id:
         log.debug("run.queued", extra={"run_id": run.id, "agent_id": run.agent_id})
-        services.dispatch.submit(Ticket(run.id, run.thread_id))
-    else:
-        services.events.close(run.id)
-        _join(services, stored)
+        services.dispatch.submit(stored)
     return stored
 
 
 async def find_earlier(services: Services, actor: Actor, key: IdempotencyKey) -> Run | None:
     """The run of an earlier request with this key, to be read like one that was just sent."""
     organization_id = actor.organization_id
-    run = await services.store.read(lambda tx: idempotency.find_run(tx, organization_id, key))
-    if run is not None:
-        _join(services, run)
-    return run
+    return await services.store.read(lambda tx: idempotency.find_run(tx, organization_id, key))
 
 
-def _join(services: Services, run: Run) -> None:
-    """Make sure that a run of another request is queued: between its commit and its ticket one could wait for the turn
-    of a run that has no ticket yet. A second ticket has no effect."""
-    if run.status is RunStatus.QUEUED:
-        services.dispatch.submit(Ticket(run.id, run.thread_id))
-
-
-async def _store(services: Services, run: Run, new: NewSend) -> Run:
-    """Store the run. If the outcome of the commit is unknown, store it again: its id tells whether it is there.
+async def _store(
+    services: Services, run: Run, new: NewSend, claimant: Claimant | None
+) -> Run:
+    """Store the run, claimed by this server if it may be. If the outcome of the commit is unknown, store it again: its id tells whether it is there.
     OutcomeUnknown if the store does not answer within the time for this."""
     try:
-        return await services.store.write(lambda tx: _store_once(tx, run, services, new))
+        return await services.store.write(lambda tx: _store_once(tx, run, services, new, claimant))
     except OutcomeUnknown as error:
         log.warning("run.outcome_unknown", extra={"run_id": run.id, "why": str(error)})
     give_up_at = asyncio.get_running_loop().time() + OUTCOME_CHECK_SECONDS
     while True:
         try:
-            return await _store_again(services, run, new)
+            return await _store_again(services, run, new, claimant)
         except StoreUnavailable as error:
             if asyncio.get_running_loop().time() >= give_up_at:
                 raise OutcomeUnknown(str(error)) from error
             await asyncio.sleep(OUTCOME_CHECK_PAUSE_SECONDS)
 
 
-async def _store_again(services: Services, run: Run, new: NewSend) -> Run:
+async def _store_again(
+    services: Services, run: Run, new: NewSend, claimant: Claimant | None
+) -> Run:
     store = services.store
     try:
         return await store.write(
-            lambda tx: tx.runs.find(run.id) or _store_once(tx, run, services, new)
+            lambda tx: tx.runs.find(run.id) or _store_once(tx, run, services, new, claimant)
         )
     except (CallerError, StaleRun):
         # The first commit may have come in between: then it is the reason why this one is refused.
@@ -200,7 +187,7 @@ async def wait_for_turn(services: Services, run: Run) -> None:
     """Wait for the run's turn on its thread. If it does not come in time, withdraw the run (wire-v1 §7.11)."""
     try:
         async with asyncio.timeout(services.limits.busy_wait_seconds):
-            await services.dispatch.wait_for_turn(run.id)
+            await services.dispatch.wait_for_turn(run)
     except TimeoutError:
         await _withdraw(services, run)
 
@@ -211,12 +198,13 @@ async def _withdraw(services: Services, run: Run) -> None:
     if run.is_answer:
         return
 
-    def work(tx: Transaction) -> bool:
+    def work(tx: Transaction) -> tuple[bool, str | None]:
         # Another request with the same idempotency key may have withdrawn it before.
-        return tx.runs.delete_if_queued(run.id) or tx.runs.find(run.id) is None
+        is_withdrawn = tx.runs.delete_if_waiting(run.id) or tx.runs.find(run.id) is None
+        return is_withdrawn, tx.queue.find_holder(run.thread_id)
 
     try:
-        is_withdrawn = await services.store.write(work)
+        is_withdrawn, holder = await services.store.write(work)
     except OutcomeUnknown as error:
         raise AnswerUnavailable(
             run.id,
@@ -224,9 +212,8 @@ async def _withdraw(services: Services, run: Run) -> None:
             f"{error} If there is no such run when the database answers again, the message was not stored.",
         ) from error
     if is_withdrawn:
-        # After the transaction: a ticket without a run is harmless, a run without a ticket would never start.
-        holder = services.dispatch.withdraw(run.id)
-        services.events.close(run.id)
+        # Another request with the same idempotency key may wait for it too.
+        services.bell.ring(run_topic(run.id))
         raise ThreadBusy(holder)
 
 
@@ -274,20 +261,24 @@ async def _refuse_unpriced(services: Services, run: Run, new: NewSend) -> None:
         )
 
 
-def _store_once(tx: Transaction, run: Run, services: Services, new: NewSend) -> Run:
+def _store_once(
+    tx: Transaction, run: Run, services: Services, new: NewSend, claimant: Claimant | None
+) -> Run:
     """Store the run, unless an earlier request with the same idempotency key has a run: return that one."""
     key = new.idempotency_key
     if key is None:
-        return _store_run(tx, run, services, new)
+        return _store_run(tx, run, services, new, claimant)
     earlier = idempotency.find_run(tx, run.organization_id, key)
     if earlier is not None:
         return earlier
-    stored = _store_run(tx, run, services, new)
+    stored = _store_run(tx, run, services, new, claimant)
     tx.runs.add_key(stored, key)
     return stored
 
 
-def _store_run(tx: Transaction, run: Run, services: Services, new: NewSend) -> Run:
+def _store_run(
+    tx: Transaction, run: Run, services: Services, new: NewSend, claimant: Claimant | None
+) -> Run:
     agent = _get_agent(tx, run)
     choice = _choose_model(tx, run, agent)
     if run.thread_id != default_thread_id(agent.id):
@@ -314,8 +305,7 @@ def _store_run(tx: Transaction, run: Run, services: Services, new: NewSend) -> R
         project_id=agent.project_id,
         base_template_id=agent.base_template_id,
     )
-    tx.runs.add(run)
-    return run
+    return tx.runs.add(run, claimant)
 
 
 def _is_blocked_by_approval(run: Run) -> bool:

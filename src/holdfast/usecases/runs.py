@@ -114,11 +114,10 @@ async def cancel(
 
     async def record_and_ring() -> Run:
         cancelled = await services.store.write(work)
-        services.dispatch.withdraw(cancelled.run.id)
         services.events.publish(cancelled.events)
         _report_cancel(services, cancelled)
         if cancelled.run.status is RunStatus.CANCELLING:
-            services.bell.ring(CANCELS)
+            _ring_cancel(services, cancelled.run)
         elif cancelled.run.request.callback_url is not None:
             services.bell.ring(CALLBACKS)
         return cancelled.run
@@ -129,6 +128,13 @@ async def cancel(
         return run
     await _wait_until_ended(services, run_id)
     return await retrieve(services, actor, run_id)
+
+
+def _ring_cancel(services: Services, run: Run) -> None:
+    """Wake the worker of the run. Other servers need not be woken if it is here."""
+    claimant = services.lease.claimant
+    is_here = claimant is not None and claimant.server_id == run.owner_id
+    services.bell.ring(CANCELS, here_only=is_here)
 
 
 def _report_cancel(services: Services, cancelled: CancelResult) -> None:

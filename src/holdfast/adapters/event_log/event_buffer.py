@@ -22,14 +22,10 @@ WAKE_BATCH: Final = 100
 
 
 class EventBuffer:
-    """The events with a number above ``floor``. Events up to there are in the store, or were lost in a crash.
+    """The events with a number above ``floor``. Events up to there are in the store, or were lost in a crash."""
 
-    ``is_local``: this process executes the run, so no event comes from another one after ``close``.
-    """
-
-    def __init__(self, floor: int, *, is_local: bool) -> None:
+    def __init__(self, floor: int) -> None:
         self.floor = floor
-        self.is_local = is_local
         self.is_closed = False
         self.durable_seq = floor
         self._events: list[Event] = []

@@ -16,9 +16,10 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError, ResponseError
 
 from holdfast.adapters.event_log.event_buffer import EventBuffer
-from holdfast.adapters.event_log.sql import POLL_SECONDS, SqlEventLog
+from holdfast.adapters.event_log.sql import POLL_SECONDS_WITHOUT_BELL, SqlEventLog
 from holdfast.core.events import Event, RunEnded
 from holdfast.errors import SettingInvalid
+from holdfast.ports.bell import Bell
 from holdfast.ports.store import Store
 
 log = logging.getLogger(__name__)
@@ -43,13 +44,13 @@ def stream_key(run_id: str) -> str:
 
 
 class RedisEventLog(SqlEventLog):
-    def __init__(self, store: Store, redis: Redis) -> None:
-        super().__init__(store)
+    def __init__(self, store: Store, bell: Bell, redis: Redis) -> None:
+        super().__init__(store, bell)
         self._redis = redis
         self._outbox = _Outbox(redis)
 
     @classmethod
-    def connect(cls, store: Store, url: str) -> "RedisEventLog":
+    def connect(cls, store: Store, bell: Bell, url: str) -> "RedisEventLog":
         """Create the log; the connection is opened with the first event. SettingInvalid if the URL is malformed."""
         try:
             redis = Redis.from_url(
@@ -61,13 +62,16 @@ class RedisEventLog(SqlEventLog):
             )
         except ValueError as error:
             raise SettingInvalid("The address of Redis cannot be read.") from error
-        return cls(store, redis)
+        return cls(store, bell, redis)
 
     def publish(self, events: Sequence[Event]) -> None:
         buffer = self._local.get(events[0].run_id) if events else None
         super().publish(events)
         if buffer is not None:
             self._outbox.put(events[0].run_id, buffer)
+
+    def _ring(self, run_id: str) -> None:
+        """Readers in other processes hear of new events by Redis, or see them in the store a moment later."""
 
     async def aclose(self) -> None:
         await super().aclose()
@@ -91,7 +95,7 @@ class RedisEventLog(SqlEventLog):
             if not await self._catch_up(run_id, buffer):
                 return
             if gap and buffer.last_seq == known:
-                await asyncio.sleep(POLL_SECONDS)
+                await asyncio.sleep(POLL_SECONDS_WITHOUT_BELL)
 
     async def _read_entries(self, run_id: str, after: int) -> Sequence[Mapping[bytes, bytes]]:
         """Wait for entries with events of a higher number and return them; none after ``BLOCK_SECONDS``."""

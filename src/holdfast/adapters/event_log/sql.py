@@ -1,4 +1,7 @@
-"""The event log on the store: runs of this process are read from memory, all others from their durable copy."""
+"""The event log on the store: runs of this process are read from memory, all others from their durable copy.
+
+The process of a run rings the run's bell when events are durable, so readers elsewhere need not poll for them.
+"""
 
 import asyncio
 import logging
@@ -10,17 +13,20 @@ from holdfast.core.events import Event, RunEnded
 from holdfast.core.lifecycle import LIVE
 from holdfast.core.runs import Run
 from holdfast.errors import BackendError, NotFound
+from holdfast.ports.bell import Bell, run_topic
 from holdfast.ports.store import Store, Transaction
 
 log = logging.getLogger(__name__)
 
-# How often the store is polled for a run that this process does not execute.
-POLL_SECONDS: Final = 0.25
+# How often the store is read for a run that this process does not execute: usually its bell rings first.
+POLL_SECONDS: Final = 1.0
+POLL_SECONDS_WITHOUT_BELL: Final = 0.25
 
 
 class SqlEventLog:
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, bell: Bell) -> None:
         self._store = store
+        self._bell = bell
         self._local: dict[str, EventBuffer] = {}
         # Runs that another process executes, or none yet. All readers of a run share one watch task.
         self._remote: dict[str, EventBuffer] = {}
@@ -28,13 +34,19 @@ class SqlEventLog:
         self._is_disconnecting = False
 
     def open(self, run_id: str, after: int = 0) -> None:
-        self._local.setdefault(run_id, EventBuffer(after, is_local=True))
+        if self._is_disconnecting:
+            return
+        self._local.setdefault(run_id, EventBuffer(after))
         if (remote := self._remote.pop(run_id, None)) is not None:
             remote.close()
 
     def publish(self, events: Sequence[Event]) -> None:
-        buffer = self._local.get(events[0].run_id) if events else None
+        if not events:
+            return
+        buffer = self._local.get(events[0].run_id)
         if buffer is None:
+            # The end of a run that nobody executes. Its readers find it in the store.
+            self._bell.ring(run_topic(events[0].run_id))
             return
         buffer.add(events)
         if isinstance(events[-1].fact, RunEnded):
@@ -43,6 +55,7 @@ class SqlEventLog:
     def mark_durable(self, run_id: str, seq: int) -> None:
         if (buffer := self._local.get(run_id)) is not None:
             buffer.mark_durable(seq)
+        self._ring(run_id)
 
     def close(self, run_id: str) -> None:
         if (buffer := self._local.pop(run_id, None)) is not None:
@@ -66,16 +79,12 @@ class SqlEventLog:
             if buffer is not None and after >= buffer.floor:
                 events = buffer.events_after(after)
                 if not events:
-                    if not buffer.is_closed:
-                        await buffer.wait_for_events()
-                        continue
-                    if not buffer.is_local:
+                    if buffer.is_closed:
+                        # Only the store knows whether the run is over, or goes on elsewhere.
                         buffer = None
-                        continue
-                    # The run may be over although its end was not published here: only the store knows.
-                    events = await self._load_unpublished(run_id, after)
-                    if not events:
-                        return
+                    else:
+                        await buffer.wait_for_events()
+                    continue
             else:
                 # Read before the store is: events up to this number are in the store by then, or were lost.
                 floor = after if buffer is None else buffer.floor
@@ -100,16 +109,14 @@ class SqlEventLog:
             raise NotFound(f"Run with ID {run_id} not found")
         return run, events
 
-    async def _load_unpublished(self, run_id: str, after: int) -> Sequence[Event]:
-        """The events of a run that this process has closed without its end; none if it is unfinished or deleted."""
-        if self._is_disconnecting:
-            return ()
-        return await self._store.read(lambda tx: tx.events.list_after(run_id, after, BATCH_EVENTS))
+    def _ring(self, run_id: str) -> None:
+        """Tell readers in other processes that there are new events in the store."""
+        self._bell.ring(run_topic(run_id))
 
     def _find_or_watch(self, run: Run) -> EventBuffer:
         buffer = self._local.get(run.id) or self._remote.get(run.id)
         if buffer is None:
-            buffer = self._remote[run.id] = EventBuffer(run.last_event_seq, is_local=False)
+            buffer = self._remote[run.id] = EventBuffer(run.last_event_seq)
             task = asyncio.create_task(self._watch(run.id, buffer), name=f"watch-{run.id}")
             self._watch_tasks.add(task)
             task.add_done_callback(self._watch_tasks.discard)
@@ -129,8 +136,10 @@ class SqlEventLog:
             buffer.close()
 
     async def _fill(self, run_id: str, buffer: EventBuffer) -> None:
-        while await self._catch_up(run_id, buffer):  # noqa: ASYNC110 - another process cannot set an event here
-            await asyncio.sleep(POLL_SECONDS)
+        with self._bell.watch(run_topic(run_id)) as changes:
+            while await self._catch_up(run_id, buffer):
+                connected = self._bell.is_connected
+                await changes.wait(POLL_SECONDS if connected else POLL_SECONDS_WITHOUT_BELL)
 
     async def _catch_up(self, run_id: str, buffer: EventBuffer) -> bool:
         """Add the events that the store has by now; return whether to wait for more."""

@@ -88,6 +88,7 @@ class PostgresStore(SqlStore):
             write_threads=threads,
             read_threads=threads,
             cipher=cipher,
+            clock=None,
             write_seconds=write_seconds,
             on_close=lock.release,
         )

@@ -1,10 +1,13 @@
-"""Runs. Their status changes here alone, as compare-and-set by the table in ``core.lifecycle``."""
+"""Runs. Their status changes here alone, as compare-and-set by the table in ``core.lifecycle``.
+
+Every write of a run carries its fence: if the run was claimed again since it was loaded, no row is written.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
-from sqlalchemy import Connection, bindparam, delete, exists, insert, select, text, update
+from sqlalchemy import Connection, and_, bindparam, delete, exists, insert, select, text, update
 
 from holdfast.adapters.store import callbacks, run_list, tables
 from holdfast.adapters.store.columns import to_json
@@ -13,7 +16,8 @@ from holdfast.adapters.store.row_mapper import JsonBody, RowMapper
 from holdfast.core.callbacks import CallbackOutcome
 from holdfast.core.lifecycle import HOLDING, Signal, advance, is_over
 from holdfast.core.runs import IdempotencyKey, Run, RunQuery, RunStatus
-from holdfast.errors import NotFound, StaleRun
+from holdfast.core.servers import Claimant
+from holdfast.errors import NotFound, RunFenced, StaleRun
 
 _runs = tables.runs
 _requests = tables.run_requests
@@ -24,7 +28,8 @@ RUN = RowMapper(
     Run,
     _runs,
     stored_elsewhere=(*_REQUEST_FIELDS, "callback"),
-    skipped_by_save=("metadata", "project_id", "base_template_id"),
+    # Callers write the first, nobody the next two, and the queue the last.
+    skipped_by_save=("metadata", "project_id", "base_template_id", "owner_id", "fence"),
 )
 _request_body = JsonBody(Run, _REQUEST_FIELDS)
 
@@ -52,20 +57,19 @@ _select_by_key = (
     .join(_keys, _keys.c.run_id == _runs.c.id)
     .where(_keys.c.organization_id == bindparam("organization"), _keys.c.key == bindparam("given"))
 )
+_is_this_claim = and_(_runs.c.id == bindparam("this_id"), _runs.c.fence == bindparam("seen_fence"))
 _update_reserved_seq = PreparedStatement(
-    update(_runs)
-    .where(_runs.c.id == bindparam("this_id"))
-    .values(reserved_seq=bindparam("reserved"))
+    update(_runs).where(_is_this_claim).values(reserved_seq=bindparam("reserved"))
 )
+_lock_claim = PreparedStatement(select(_runs.c.id).where(_is_this_claim).with_for_update())
+_select_fence = PreparedStatement(select(_runs.c.fence).where(_runs.c.id == bindparam("this_id")))
 _select_cancelling = select(_runs.c.id).where(
     run_list.IS_LIVE, _runs.c.status == RunStatus.CANCELLING
 )
 _update_metadata = (
     update(_runs).where(_runs.c.id == bindparam("this_id")).values(metadata=bindparam("given"))
 )
-_update_if_status = update(_runs).where(
-    _runs.c.id == bindparam("this_id"), _runs.c.status == bindparam("seen")
-)
+_update_if_status = update(_runs).where(_is_this_claim, _runs.c.status == bindparam("seen"))
 _update = PreparedStatement(_update_if_status, columns=RUN.mutable_columns)
 _other_runs = _runs.alias("other")
 # The unique index refuses a second holder too, but that error would end the whole transaction.
@@ -80,16 +84,27 @@ _update_and_take_thread = PreparedStatement(
 )
 
 
-class SqlRuns:
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+class RunPlaces(Protocol):
+    """The queue, as far as it changes with the runs themselves."""
 
-    def add(self, run: Run) -> None:
+    def enter(self, run: Run, claimant: Claimant | None) -> Run: ...
+
+    def leave(self, run: Run) -> None: ...
+
+
+class SqlRuns:
+    def __init__(self, connection: Connection, queue: RunPlaces) -> None:
+        self._connection = connection
+        self._queue = queue
+
+    def add(self, run: Run, claimant: Claimant | None = None) -> Run:
+        run = self._queue.enter(run, claimant)
         _insert.execute(self._connection, RUN.to_row(run))
         _insert_request.execute(
             self._connection, {"run_id": run.id, "body": _request_body.encode(run)}
         )
         self.record_tools(run.id, run.tools_used)
+        return run
 
     def get(self, organization_id: str, run_id: str) -> Run:
         run = self.find(run_id)
@@ -112,20 +127,21 @@ class SqlRuns:
         status = advance(run.status, signal)
         takes_thread = status in HOLDING and run.status not in HOLDING
         changed = msgspec.structs.replace(run, status=status)
-        key = {"this_id": run.id, "seen": run.status}
         statement = _update_and_take_thread if takes_thread else _update
-        if statement.execute(self._connection, RUN.to_row(changed) | key) == 0:
+        if statement.execute(self._connection, RUN.to_row(changed) | _seen(run)) == 0:
+            self._refuse_earlier_claim(run)
             raise StaleRun(
                 f"Run {run.id} does not take {signal}: it is no longer {run.status}, "
                 "or another run holds its thread."
             )
         if is_over(status) and not is_over(run.status):
+            self._queue.leave(changed)
             callbacks.add_due(self._connection, changed)
         return changed
 
     def save(self, run: Run) -> None:
-        key = {"this_id": run.id, "seen": run.status}
-        if _update.execute(self._connection, RUN.to_row(run) | key) == 0:
+        if _update.execute(self._connection, RUN.to_row(run) | _seen(run)) == 0:
+            self._refuse_earlier_claim(run)
             raise StaleRun(f"Run {run.id} is no longer {run.status}.")
 
     def delete(self, organization_id: str, run_id: str) -> None:
@@ -135,14 +151,31 @@ class SqlRuns:
         if deleted.rowcount == 0:
             raise _not_found(run_id)
 
-    def reserve_seq(self, run_id: str, seq: int) -> None:
-        _update_reserved_seq.execute(self._connection, {"this_id": run_id, "reserved": seq})
+    def reserve_seq(self, run: Run, seq: int) -> None:
+        if _update_reserved_seq.execute(self._connection, {**_seen(run), "reserved": seq}) == 0:
+            self._refuse_earlier_claim(run)
+            raise _not_found(run.id)
 
-    def delete_if_queued(self, run_id: str) -> bool:
+    def lock(self, run: Run) -> None:
+        if _lock_claim.fetch_first(self._connection, _seen(run)) is None:
+            self._refuse_earlier_claim(run)
+            raise _not_found(run.id)
+
+    def delete_if_waiting(self, run_id: str) -> bool:
         deleted = self._connection.execute(
-            delete(_runs).where(_runs.c.id == run_id, _runs.c.status == RunStatus.QUEUED)
+            delete(_runs).where(
+                _runs.c.id == run_id,
+                _runs.c.status == RunStatus.QUEUED,
+                _runs.c.owner_id.is_(None),
+            )
         )
         return deleted.rowcount > 0
+
+    def _refuse_earlier_claim(self, run: Run) -> None:
+        """Raise RunFenced if the run was claimed, or put back into the queue, since it was loaded."""
+        stored = _select_fence.fetch_first(self._connection, {"this_id": run.id})
+        if stored is not None and stored[0] != run.fence:
+            raise RunFenced(run.id)
 
     def record_tools(self, run_id: str, tool_ids: Sequence[str]) -> None:
         _insert_tool.execute_many(
@@ -209,6 +242,10 @@ class SqlRuns:
         ).order_by(_runs.c.created_at.desc(), _runs.c.id.desc())
         found = map(_from_row, self._connection.execute(selected).all())
         return next((run for run in found if otid in {row.otid for row in run.input}), None)
+
+
+def _seen(run: Run) -> dict[str, Any]:
+    return {"this_id": run.id, "seen": run.status, "seen_fence": run.fence}
 
 
 def _from_row(row: Sequence[Any]) -> Run:

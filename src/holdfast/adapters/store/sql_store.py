@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Engine
 
 from holdfast.adapters.store.cipher import Cipher
 from holdfast.adapters.store.driver_errors import TransactionConflict
+from holdfast.adapters.store.servers import DatabaseClock
 from holdfast.adapters.store.time_limit import check_statements, limit_transaction
 from holdfast.adapters.store.transaction import SqlTransaction
 from holdfast.errors import DiskFull, OutcomeUnknown, StoreUnavailable
@@ -27,7 +28,8 @@ ATTEMPTS: Final = 3
 class SqlStore:
     """Owns the engines and threads that it is given, and closes them; ``on_close`` is called last.
 
-    ``use_writer`` provides the connection for one write transaction, which may take ``write_seconds``.
+    ``use_writer`` provides the connection for one write transaction, which may take ``write_seconds``. ``clock`` is the
+    clock of a database that has none of its own.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class SqlStore:
         write_threads: Executor,
         read_threads: Executor,
         cipher: Cipher,
+        clock: DatabaseClock | None,
         write_seconds: float,
         on_close: Callable[[], None],
     ) -> None:
@@ -48,6 +51,7 @@ class SqlStore:
         self._write_threads = write_threads
         self._read_threads = read_threads
         self._cipher = cipher
+        self._clock = clock
         self._write_seconds = write_seconds
         self._on_close = on_close
         check_statements(writer)
@@ -89,14 +93,14 @@ class SqlStore:
         with self._use_writer() as connection:
             connection.begin()
             with limit_transaction(connection, self._write_seconds):
-                result = work(SqlTransaction(connection, self._cipher))
+                result = work(SqlTransaction(connection, self._cipher, self._clock))
             _commit(connection)
             return result
 
     def _read_once(self, work: Callable[[Transaction], T]) -> T:
         with self._reader.connect() as connection:
             connection.begin()
-            return work(SqlTransaction(connection, self._cipher))
+            return work(SqlTransaction(connection, self._cipher, self._clock))
 
     def _close(self) -> None:
         # Accepted work is finished first.

@@ -5,6 +5,7 @@ import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -34,6 +35,7 @@ from holdfast.adapters.store.file_permissions import (
     sqlite_files,
 )
 from holdfast.adapters.store.prepared_statement import run_on_cursor
+from holdfast.adapters.store.servers import DatabaseClock
 from holdfast.adapters.store.sql_store import SqlStore
 from holdfast.adapters.store.time_limit import TIMED_OUT, WRITE_SECONDS, is_transaction_late
 from holdfast.errors import (
@@ -65,6 +67,10 @@ _LONG_PATTERN: Final = "LIKE or GLOB pattern too complex"
 _UNIQUE_COLUMNS: Final = constraint_names_by_columns()
 
 
+def _read_clock() -> datetime:
+    return datetime.now(UTC)
+
+
 class SqliteStore(SqlStore):
     @classmethod
     async def open(
@@ -88,6 +94,7 @@ class SqliteStore(SqlStore):
         cipher: Cipher,
         write_seconds: float = WRITE_SECONDS,
         survive_power_cut: bool = False,
+        clock: DatabaseClock = _read_clock,
     ) -> "SqliteStore":
         with ExitStack() as cleanup:
             cleanup.callback(_lock_file(path).release)
@@ -116,6 +123,7 @@ class SqliteStore(SqlStore):
                 write_threads=ThreadPoolExecutor(1, "store-writer"),
                 read_threads=ThreadPoolExecutor(READERS, "store-reader"),
                 cipher=cipher,
+                clock=clock,
                 write_seconds=write_seconds,
                 on_close=cleanup.pop_all().close,
             )

@@ -10,17 +10,26 @@ from holdfast.adapters.store.cipher import Cipher
 from holdfast.adapters.store.disk_space import has_disk_space
 from holdfast.adapters.store.events import SqlEvents
 from holdfast.adapters.store.messages import SqlMessages
+from holdfast.adapters.store.procrastinate_queue import ProcrastinateQueue
 from holdfast.adapters.store.providers import SqlProviders
+from holdfast.adapters.store.queue import SqlQueue
 from holdfast.adapters.store.runs import SqlRuns
+from holdfast.adapters.store.servers import DatabaseClock, SqlServers
 from holdfast.adapters.store.steps import SqlSteps
+from holdfast.adapters.store.table_queue import TableQueue
 from holdfast.adapters.store.threads import SqlThreads
 from holdfast.adapters.store.tools import SqlTools
 from holdfast.adapters.store.traces import SqlTraces
 
 
 class SqlTransaction:
-    def __init__(self, connection: Connection, cipher: Cipher) -> None:
+    """``clock`` is the clock of the database; None: the database has one of its own, and a queue of jobs."""
+
+    def __init__(
+        self, connection: Connection, cipher: Cipher, clock: DatabaseClock | None
+    ) -> None:
         self._connection = connection
+        queue = TableQueue(connection) if clock else ProcrastinateQueue(connection)
         self.agents = SqlAgents(connection, cipher)
         self.tools = SqlTools(connection)
         self.blocks = SqlBlocks(connection)
@@ -28,7 +37,9 @@ class SqlTransaction:
         self.threads = SqlThreads(connection)
         self.messages = SqlMessages(connection)
         self.calls = SqlCalls(connection)
-        self.runs = SqlRuns(connection)
+        self.runs = SqlRuns(connection, queue)
+        self.servers = SqlServers(connection, clock)
+        self.queue = SqlQueue(queue, self.runs, self.servers)
         self.callbacks = SqlCallbacks(connection)
         self.steps = SqlSteps(connection)
         self.traces = SqlTraces(connection)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from holdfast.engine.checkpoint.checkpoints import CheckpointResult
+from holdfast.errors import RunFenced
 from holdfast.ports.store import Transaction
 
 
@@ -26,4 +27,7 @@ def _is_stored(tx: Transaction, attempted: CheckpointResult) -> bool:
     run = attempted.state.run
     # Locked: a commit whose connection was lost may still be going on.
     stored = tx.runs.get_for_update(run.organization_id, run.id)
+    if stored.fence != run.fence:
+        # Another server has the run: its checkpoints have the same numbers.
+        raise RunFenced(run.id)
     return stored.progress.checkpoints >= run.progress.checkpoints

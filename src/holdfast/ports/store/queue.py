@@ -1,6 +1,7 @@
 """The queue of runs. A run is in it from ``Runs.add`` until it ends or is deleted: both are one transaction, so there is
 no run without its place in the queue, and no place without its run."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -22,6 +23,10 @@ class Queue(Protocol):
 
     def claim_next(self, claimant: Claimant) -> Claim | None:
         """Claim the first run whose thread is free; None if there is none. Raises the run's fence."""
+        ...
+
+    def list_claims(self, server_id: str) -> Sequence[Claim]:
+        """Return the claims of the server whose runs have not ended."""
         ...
 
     def is_empty(self) -> bool:

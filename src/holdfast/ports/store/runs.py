@@ -1,15 +1,21 @@
-"""Runs. Their status changes here alone, as compare-and-set by the table in ``core.lifecycle``."""
+"""Runs. Their status changes here alone, as compare-and-set by the table in ``core.lifecycle``.
+
+A run has a fence, which grows with each claim. ``transition``, ``save``, ``reserve_seq`` and ``lock`` raise RunFenced if
+it is no longer the one of the given run: then somebody else has the run, and the transaction must write nothing.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from holdfast.core.lifecycle import Signal
 from holdfast.core.runs import IdempotencyKey, Run, RunQuery
+from holdfast.core.servers import Claimant
 
 
 class Runs(Protocol):
-    def add(self, run: Run) -> None:
-        """Store a new run. Its ``input`` and ``request`` are written here and never change."""
+    def add(self, run: Run, claimant: Claimant | None = None) -> Run:
+        """Store a new run and queue it. Its ``input`` and ``request`` are written here and never change. If no other run
+        is before it in its thread, the claimant gets it at once; return the run as it is stored."""
         ...
 
     def get(self, organization_id: str, run_id: str) -> Run:
@@ -49,12 +55,17 @@ class Runs(Protocol):
         """Delete the run with its steps and events. Its messages stay."""
         ...
 
-    def reserve_seq(self, run_id: str, seq: int) -> None:
-        """Set the run's ``reserved_seq`` and nothing else."""
+    def reserve_seq(self, run: Run, seq: int) -> None:
+        """Set the run's ``reserved_seq`` and nothing else. NotFound if the run is gone."""
         ...
 
-    def delete_if_queued(self, run_id: str) -> bool:
-        """Delete the run if it is still queued, as if it had never been sent; return whether it was."""
+    def lock(self, run: Run) -> None:
+        """Keep the run from being claimed by others until this transaction ends. For a transaction that writes what
+        belongs to the run, but not the run itself. NotFound if the run is gone."""
+        ...
+
+    def delete_if_waiting(self, run_id: str) -> bool:
+        """Delete the run if it still waits to be claimed, as if it had never been sent; return whether it did."""
         ...
 
     def list(self, organization_id: str, query: RunQuery) -> Sequence[Run]:

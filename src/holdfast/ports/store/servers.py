@@ -12,6 +12,7 @@ from holdfast.core.servers import Server, ServerLoad
 class Renewal(Struct, frozen=True):
     """What a heartbeat finds out."""
 
+    now: datetime
     is_leader: bool
     has_peers: bool
 

@@ -1,0 +1,115 @@
+"""The queue of runs on PostgreSQL: the jobs of Procrastinate, in a schema of their own, written by our transactions.
+
+A job is ``todo`` while its run waits and ``doing`` while a server has it. Its lock is the thread, so Procrastinate gives
+the runs of a thread to servers one at a time and in order. Its queueing lock is the run.
+
+Procrastinate's own functions end or retry a job by its number alone: a server that was paused would end the job of its
+successor. So here a job only changes in the transaction that changes its run, whose fence is checked there. Whether a
+server is dead is decided by its lease, not by Procrastinate's heartbeat.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from msgspec.structs import replace
+from sqlalchemy import Connection, Integer, Row, text
+
+from holdfast.adapters.store.columns import Instant, to_json
+from holdfast.adapters.store.run_claims import (
+    claim_run,
+    find_claimed,
+    has_no_owner_in,
+    is_owner,
+    release_runs,
+)
+from holdfast.core.runs import Run
+from holdfast.core.servers import Claimant
+from holdfast.ports.store import QueueDepth
+
+SCHEMA: Final = "holdfast_queue"
+QUEUE: Final = "runs"
+TASK: Final = "holdfast.run"
+
+_JOBS: Final = f"{SCHEMA}.procrastinate_jobs"
+
+# A new job that a server has from the start. Nothing may be before it in its thread; two transactions that both find
+# the thread free are told apart by Procrastinate's index, which allows one job per lock.
+_insert_claimed = text(f"""
+    INSERT INTO {_JOBS} (queue_name, task_name, lock, queueing_lock, args, status, worker_id)
+    SELECT '{QUEUE}', '{TASK}', :thread, :run, CAST(:args AS jsonb), 'doing', :worker
+    WHERE NOT EXISTS (SELECT FROM {_JOBS} WHERE lock = :thread AND status IN ('todo', 'doing'))
+    ON CONFLICT (lock) WHERE status = 'doing' DO NOTHING
+""")
+_defer = text(f"""
+    SELECT {SCHEMA}.procrastinate_defer_jobs_v1(ARRAY[
+        ROW('{QUEUE}', '{TASK}', 0, :thread, :run, CAST(:args AS jsonb), NULL)
+    ]::{SCHEMA}.procrastinate_job_to_defer_v1[])
+""")
+_fetch = text(
+    f"SELECT args ->> 'run_id' FROM {SCHEMA}.procrastinate_fetch_job_v2(ARRAY['{QUEUE}'], :worker)"
+)
+# Two statements, because each has an index of its own.
+_delete_claimed = text(
+    f"DELETE FROM {_JOBS} WHERE lock = :thread AND status = 'doing' AND queueing_lock = :run"
+)
+_delete_waiting = text(f"DELETE FROM {_JOBS} WHERE queueing_lock = :run AND status = 'todo'")
+_release = text(f"""
+    UPDATE {_JOBS} SET status = 'todo', worker_id = NULL, attempts = attempts + 1
+    WHERE lock = ANY(:threads) AND status = 'doing' AND queueing_lock = ANY(:runs)
+""")
+_is_waiting = text(f"SELECT 1 FROM {_JOBS} WHERE status = 'todo' AND queue_name = '{QUEUE}' LIMIT 1")
+_measure = text(f"""
+    SELECT count(*), min(runs.created_at) FROM {_JOBS} AS jobs
+    JOIN runs ON runs.id = jobs.queueing_lock
+    WHERE jobs.status = 'todo' AND jobs.queue_name = '{QUEUE}'
+""").columns(waiting=Integer, oldest_at=Instant)
+
+
+class ProcrastinateQueue:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def enter(self, run: Run, claimant: Claimant | None) -> Run:
+        """Add the job of a new run; return the run as it must be stored: claimed if its thread is free."""
+        job = {"thread": run.thread_id, "run": run.id, "args": to_json({"run_id": run.id})}
+        if claimant is not None:
+            claimed = job | {"worker": claimant.worker_id}
+            if self._connection.execute(_insert_claimed, claimed).rowcount > 0:
+                return replace(run, owner_id=claimant.server_id, fence=run.fence + 1)
+        self._connection.execute(_defer, job)
+        return run
+
+    def leave(self, run: Run) -> None:
+        """Delete the job of a run that has ended. Its fence was checked, so the job is that of this claim."""
+        job = {"thread": run.thread_id, "run": run.id}
+        self._connection.execute(_delete_waiting if run.owner_id is None else _delete_claimed, job)
+
+    def claim_next(self, claimant: Claimant) -> str | None:
+        worker = {"worker": claimant.worker_id}
+        run_id: str | None = self._connection.execute(_fetch, worker).scalar()
+        if run_id is None:
+            return None
+        claim_run(self._connection, run_id, claimant.server_id)
+        return run_id
+
+    def is_empty(self) -> bool:
+        return self._connection.execute(_is_waiting).first() is None
+
+    def measure(self) -> QueueDepth:
+        waiting, oldest_at = self._connection.execute(_measure).one()
+        return QueueDepth(waiting, oldest_at)
+
+    def find_holder(self, thread_id: str) -> str | None:
+        return find_claimed(self._connection, thread_id)
+
+    def release(self, server_id: str) -> int:
+        return self._put_back(release_runs(self._connection, is_owner(server_id)))
+
+    def release_except(self, alive: Sequence[str]) -> int:
+        return self._put_back(release_runs(self._connection, has_no_owner_in(alive)))
+
+    def _put_back(self, released: Sequence[Row[Any]]) -> int:
+        if released:
+            runs, threads = [row[0] for row in released], [row[1] for row in released]
+            self._connection.execute(_release, {"runs": runs, "threads": threads})
+        return len(released)

@@ -1,0 +1,150 @@
+"""The servers that share the database, with their leases. Every time here is by the clock of the database."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from msgspec.structs import replace
+from sqlalchemy import Connection, Row, bindparam, delete, insert, or_, select, text, update
+
+from holdfast.adapters.store import tables
+from holdfast.adapters.store.columns import Instant
+from holdfast.core.servers import Server, ServerLoad, ServerProcess
+from holdfast.ports.store import Renewal
+
+_servers = tables.servers
+
+# The time of one connection's database; None: the database is asked.
+DatabaseClock = Callable[[], datetime]
+
+_ask_time = text(
+    "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint) AS now"
+).columns(now=Instant)
+_register_worker: Final = text(
+    "SELECT worker_id FROM holdfast_queue.procrastinate_register_worker_v1()"
+)
+_beat_worker: Final = text("SELECT holdfast_queue.procrastinate_update_heartbeat_v1(:worker)")
+
+_is_alive = or_(_servers.c.lease_until.is_(None), _servers.c.lease_until > bindparam("now"))
+_select_alive = (
+    select(_servers.c.id, _servers.c.worker_id)
+    .where(_is_alive)
+    .order_by(_servers.c.started_at, _servers.c.id)
+)
+_renew = (
+    update(_servers)
+    .where(_servers.c.id == bindparam("this_id"), _servers.c.lease_until > bindparam("now"))
+    .values(
+        heartbeat_at=bindparam("now"),
+        lease_until=bindparam("until"),
+        live_runs=bindparam("given_runs"),
+        is_notified=bindparam("given_notified"),
+        is_draining=bindparam("given_draining"),
+    )
+)
+
+
+class SqlServers:
+    def __init__(self, connection: Connection, clock: DatabaseClock | None) -> None:
+        self._connection = connection
+        self._clock = clock
+
+    def now(self) -> datetime:
+        if self._clock is not None:
+            return self._clock()
+        now: datetime = self._connection.execute(_ask_time).scalar_one()
+        return now
+
+    def register(self, server: Server, lease_seconds: float | None) -> Server:
+        now = self.now()
+        until = None if lease_seconds is None else now + timedelta(seconds=lease_seconds)
+        # The clock is the database's, and so is the queue whose workers have numbers.
+        worker_id = None if self._clock else self._connection.execute(_register_worker).scalar_one()
+        server = replace(
+            server, started_at=now, heartbeat_at=now, lease_until=until, worker_id=worker_id
+        )
+        self._connection.execute(insert(_servers), _to_row(server))
+        return server
+
+    def renew(self, server_id: str, lease_seconds: float, load: ServerLoad) -> Renewal | None:
+        now = self.now()
+        renewed = self._connection.execute(
+            _renew,
+            {
+                "this_id": server_id,
+                "now": now,
+                "until": now + timedelta(seconds=lease_seconds),
+                "given_runs": load.live_runs,
+                "given_notified": load.is_notified,
+                "given_draining": load.is_draining,
+            },
+        )
+        if renewed.rowcount == 0:
+            return None
+        alive = self._connection.execute(_select_alive, {"now": now}).all()
+        worker_id = next((row.worker_id for row in alive if row.id == server_id), None)
+        if worker_id is not None:
+            # For those who look at Procrastinate's tables; nothing here depends on it.
+            self._connection.execute(_beat_worker, {"worker": worker_id})
+        return Renewal(now, is_leader=alive[0].id == server_id, has_peers=len(alive) > 1)
+
+    def expire(self, server_id: str) -> None:
+        self._connection.execute(
+            update(_servers).where(_servers.c.id == server_id).values(lease_until=self.now())
+        )
+
+    def find(self, server_id: str) -> Server | None:
+        row = self._connection.execute(select(_servers).where(_servers.c.id == server_id)).first()
+        return None if row is None else _from_row(row)
+
+    def list(self) -> Sequence[Server]:
+        ordered = select(_servers).order_by(_servers.c.started_at, _servers.c.id)
+        return [_from_row(row) for row in self._connection.execute(ordered)]
+
+    def list_alive_ids(self) -> Sequence[str]:
+        alive = self._connection.execute(_select_alive, {"now": self.now()})
+        return [row.id for row in alive]
+
+    def delete_dead(self, before: datetime) -> int:
+        deleted = self._connection.execute(delete(_servers).where(_servers.c.lease_until < before))
+        return deleted.rowcount
+
+
+def _to_row(server: Server) -> dict[str, Any]:
+    return {
+        "id": server.id,
+        "host": server.host,
+        "pid": server.process.pid,
+        "pid_namespace": server.process.namespace,
+        "started_at_tick": server.process.started_at_tick,
+        "version": server.version,
+        "role": server.role,
+        "max_runs": server.max_runs,
+        "started_at": server.started_at,
+        "heartbeat_at": server.heartbeat_at,
+        "lease_until": server.lease_until,
+        "worker_id": server.worker_id,
+        "live_runs": server.load.live_runs,
+        "is_notified": server.load.is_notified,
+        "is_draining": server.load.is_draining,
+    }
+
+
+def _from_row(row: Row[Any]) -> Server:
+    return Server(
+        id=row.id,
+        host=row.host,
+        process=ServerProcess(
+            pid=row.pid, namespace=row.pid_namespace, started_at_tick=row.started_at_tick
+        ),
+        version=row.version,
+        role=row.role,
+        max_runs=row.max_runs,
+        started_at=row.started_at,
+        heartbeat_at=row.heartbeat_at,
+        lease_until=row.lease_until,
+        worker_id=row.worker_id,
+        load=ServerLoad(
+            live_runs=row.live_runs, is_notified=row.is_notified, is_draining=row.is_draining
+        ),
+    )

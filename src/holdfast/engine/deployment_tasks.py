@@ -1,0 +1,76 @@
+"""The periodic work of a deployment, which one of its servers does: the leader."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+from typing import Final
+
+from holdfast.errors import BackendError
+from holdfast.ports.bell import RUNS
+from holdfast.ports.services import Services
+
+log = logging.getLogger(__name__)
+
+# How often it is checked who the leader is. If the leader dies, another server takes over so much after its lease.
+LEADER_POLL_SECONDS: Final = 0.5
+# How often runs of dead servers are looked for.
+TAKEOVER_SECONDS: Final = 1.0
+# How long a dead server is still listed.
+KEEP_DEAD: Final = timedelta(hours=1)
+
+Task = Callable[[], Awaitable[None]]
+
+
+class DeploymentTasks:
+    """Runs the tasks while this server is the leader. A leader that was paused may overlap with its successor for a moment:
+    each task claims what it works on in the store."""
+
+    def __init__(self, services: Services, tasks: Sequence[Task]) -> None:
+        self._services = services
+        self._tasks = tasks
+
+    async def run(self) -> None:
+        lease = self._services.lease
+        while True:
+            while not lease.is_leader:
+                await asyncio.sleep(LEADER_POLL_SECONDS)
+            log.info("leader.began")
+            async with asyncio.TaskGroup() as group:
+                running = [group.create_task(_run(task)) for task in self._tasks]
+                while lease.is_leader:
+                    await asyncio.sleep(LEADER_POLL_SECONDS)
+                for task in running:
+                    task.cancel()
+            log.info("leader.ended")
+
+
+async def _run(task: Task) -> None:
+    await task()
+
+
+class Takeover:
+    """Puts the runs of servers whose lease has expired back into the queue, for any server to go on with."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def run(self) -> None:
+        if self._services.lease.is_exclusive:
+            return
+        while True:
+            try:
+                count = await self._services.store.write(lambda tx: tx.queue.release_expired())
+                await self._delete_dead_servers()
+            except BackendError:
+                log.exception("store.unreachable", extra={"while": "looking for dead servers"})
+            else:
+                if count:
+                    log.warning("runs.taken_over", extra={"count": count})
+                    self._services.bell.ring(RUNS)
+            await asyncio.sleep(TAKEOVER_SECONDS)
+
+    async def _delete_dead_servers(self) -> None:
+        await self._services.store.write(
+            lambda tx: tx.servers.delete_dead(tx.servers.now() - KEEP_DEAD)
+        )
