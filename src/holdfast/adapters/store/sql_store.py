@@ -25,7 +25,7 @@ ATTEMPTS: Final = 3
 
 
 class SqlStore:
-    """Owns the engines and threads that it is given, and closes them; ``on_close`` is called last.
+    """Owns the engines and threads that it is given, and closes them; ``on_close`` is called last, if there is one.
 
     ``use_writer`` provides the connection for one write transaction, which may take ``write_seconds``.
     """
@@ -40,7 +40,7 @@ class SqlStore:
         read_threads: Executor,
         cipher: Cipher,
         write_seconds: float,
-        on_close: Callable[[], None],
+        on_close: Callable[[], None] | None = None,
     ) -> None:
         self._writer = writer
         self._use_writer = use_writer
@@ -104,7 +104,8 @@ class SqlStore:
         self._read_threads.shutdown()
         self._reader.dispose()
         self._writer.dispose()
-        self._on_close()
+        if self._on_close is not None:
+            self._on_close()
 
 
 def _retry(once: Callable[[], T]) -> T:
