@@ -15,7 +15,7 @@
     ├── ToolError              goes back to the model; never ends the run
     ├── BackendError           the operator must act (503)
     │   ├── StoreUnavailable ── DiskFull, OutcomeUnknown, WriteTimedOut
-    │   ├── StoreIsNewer  HomeInUse  SettingInvalid  CannotStart
+    │   ├── StoreIsNewer  HomeInUse  SecretKeyDiffers  SettingInvalid  CannotStart
     │   └── AnswerUnavailable ── ServerStopping
     ├── Undeliverable          a server that a caller named did not answer
     ├── LeaseLost              this server must stop its runs; others go on with them
@@ -250,6 +250,10 @@ class StoreIsNewer(BackendError):
 
 class HomeInUse(BackendError):
     """Another server already uses this store."""
+
+
+class SecretKeyDiffers(BackendError):
+    """The store was written with another secret key than this server has; the server did not start."""
 
 
 class SettingInvalid(BackendError):

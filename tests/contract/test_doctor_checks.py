@@ -84,6 +84,7 @@ async def test_a_database_that_a_start_would_refuse_is_wrong(
         await (await open_store(f"sqlite:///{path}", cipher=cipher)).close()
         with sqlite3.connect(path) as file:
             file.execute("UPDATE alembic_version SET version_num = ?", (revision,))
+            file.execute("UPDATE deployment SET value = ?", (revision,))
         file.close()
     before = path.read_bytes()
 
@@ -91,6 +92,21 @@ async def test_a_database_that_a_start_would_refuse_is_wrong(
 
     assert (found.verdict, found.subject) == (Verdict.PROBLEM, "database")
     assert path.read_bytes() == before
+
+
+async def test_a_newer_database_that_this_version_can_use_is_good(
+    tmp_path: Path, cipher: Cipher
+) -> None:
+    path = tmp_path / "holdfast.db"
+    await (await open_store(f"sqlite:///{path}", cipher=cipher)).close()
+    with sqlite3.connect(path) as file:
+        file.execute("UPDATE alembic_version SET version_num = '9999'")
+    file.close()
+
+    found = await check_store(f"sqlite:///{path}")
+
+    assert found.verdict is Verdict.GOOD
+    assert "newer than this version, which can use it (revision 9999)" in found.message
 
 
 @pytest.mark.slow

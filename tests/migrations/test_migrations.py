@@ -1,8 +1,8 @@
 """A store is upgraded when it is opened, and a failed upgrade changes nothing."""
 
-import shutil
+import re
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -13,11 +13,13 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, create_engine, make_url
+from tests.support.next_version import HEAD, NEXT, NextRevision
 from tests.support.values import Make
 
 from holdfast.adapters.store import schema_upgrade, tables
 from holdfast.adapters.store.cipher import Cipher
 from holdfast.adapters.store.factory import open_store
+from holdfast.adapters.store.schema_upgrade import StoredRevision
 from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
 from holdfast.errors import Bug, StoreIsNewer
@@ -37,30 +39,6 @@ LEAVE_ORPHANS = """
     op.execute("DELETE FROM agents")
 """
 
-HEAD = schema_upgrade.HEAD
-NEXT = f"{int(HEAD) + 1:04}"
-
-NextRevision = Callable[[str], None]
-
-
-@pytest.fixture
-def next_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NextRevision:
-    """Simulates the next version of Holdfast, with one more revision that has this body."""
-
-    def release(body: str) -> None:
-        scripts = tmp_path / "migrations"
-        shutil.copytree(schema_upgrade._SCRIPTS, scripts)
-        (scripts / "versions" / f"v{NEXT}_next.py").write_text(
-            "import sqlalchemy as sa\nfrom alembic import op\n\n"
-            f'revision = "{NEXT}"\ndown_revision = "{HEAD}"\n\n\n'
-            f"def upgrade() -> None:\n{body}"
-        )
-        monkeypatch.setattr(schema_upgrade, "_SCRIPTS", scripts)
-        monkeypatch.setattr(schema_upgrade, "REVISIONS", (*schema_upgrade.REVISIONS, NEXT))
-        monkeypatch.setattr(schema_upgrade, "HEAD", NEXT)
-
-    return release
-
 
 def test_the_list_of_revisions_is_the_chain_of_scripts() -> None:
     config = Config()
@@ -79,16 +57,14 @@ async def test_a_new_store_is_as_all_migrations_would_have_made_it(
     store: SqliteStore, tmp_path: Path
 ) -> None:
     """Compares what a comparison of the tables misses: autoincrement, conditions of indexes, cascades, and the stored
-    revision."""
+    revisions."""
     step_by_step = tmp_path / "step_by_step.db"
     with upgraded_database(f"sqlite:///{step_by_step}"):
         pass
     assert read_schema(tmp_path / "holdfast.db") == read_schema(step_by_step)
-    assert (
-        read_revision(tmp_path / "holdfast.db")
-        == read_revision(step_by_step)
-        == schema_upgrade.HEAD
-    )
+    expected = StoredRevision(HEAD, schema_upgrade.OLDEST_COMPATIBLE)
+    assert schema_upgrade.read_file_revision(tmp_path / "holdfast.db") == expected
+    assert schema_upgrade.read_file_revision(step_by_step) == expected
 
 
 @contextmanager
@@ -107,13 +83,22 @@ def read_schema(path: Path) -> dict[str, set[str]]:
         rows = connection.execute(
             "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"
         ).fetchall()
-    # The order of constraints does not matter.
-    return {name: {line.strip(" \t,") for line in sql.splitlines()} for name, sql in rows}
+    return {name: split_definition(sql) for name, sql in rows}
 
 
-def read_revision(path: Path) -> str:
-    with closing(sqlite3.connect(path)) as connection:
-        return str(connection.execute("SELECT version_num FROM alembic_version").fetchone()[0])
+def split_definition(sql: str) -> set[str]:
+    """The parts of a definition. Their order does not matter: a column that was added later is behind the constraints."""
+    parts = [""]
+    depth = 0
+    for character in sql:
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if character == "," and depth == 1:
+            parts.append("")
+        else:
+            parts[-1] += character
+    # The first has the opening parenthesis, the last may have the closing one.
+    parts[-1] = parts[-1].rstrip().removesuffix(")") if depth == 0 else parts[-1]
+    return {re.sub(r"\s+", " ", part).strip() for part in parts}
 
 
 async def fill_store(url: str, cipher: Cipher, make: Make) -> str:
@@ -203,6 +188,7 @@ async def test_a_newer_sqlite_store_is_left_as_it_is(
     await fill_store(f"sqlite:///{path}", cipher, make)
     with closing(sqlite3.connect(path)) as file:
         file.execute("UPDATE alembic_version SET version_num = '9999'")
+        file.execute("UPDATE deployment SET value = '9999'")
         file.commit()
     before = path.read_bytes()
     with pytest.raises(StoreIsNewer, match="revision 9999"):
@@ -218,6 +204,9 @@ async def test_a_newer_postgresql_store_is_left_as_it_is(
     await fill_store(postgres_url, cipher, make)
     with psycopg.connect(postgres_url) as connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
+        connection.execute(
+            "UPDATE deployment SET value = '9999' WHERE key = 'oldest_compatible_revision'"
+        )
     with pytest.raises(StoreIsNewer, match="revision 9999"):
         await open_store(postgres_url, cipher=cipher)
     with psycopg.connect(postgres_url) as connection:

@@ -15,6 +15,7 @@ from sqlalchemy import make_url
 
 from holdfast.adapters.store.cipher import FernetCipher
 from holdfast.adapters.store.factory import open_store
+from holdfast.adapters.store.secret_key_check import CHECK_KEY
 
 # No test survives a power cut, so nothing need reach the disk.
 _UNSAFE_SETTINGS = ("fsync", "full_page_writes", "synchronous_commit")
@@ -33,7 +34,7 @@ class PostgresServer:
         return self._create("template1")
 
     def create_blank(self) -> str:
-        """The address of a new database as a server's first start leaves it: tables without rows."""
+        """The address of a new database as a server's first start leaves it: tables without rows, and no key yet."""
         return self._create(self._template)
 
     def drop(self, url: str) -> None:
@@ -45,6 +46,9 @@ class PostgresServer:
 
         async def make_tables() -> None:
             await (await open_store(url, cipher=FernetCipher("none"))).close()
+            # Each copy belongs to the first key that it is opened with.
+            with psycopg.connect(url) as connection:
+                connection.execute("DELETE FROM deployment WHERE key = %s", [CHECK_KEY])
 
         with ThreadPoolExecutor(1) as elsewhere:
             # Whoever asks may be in a loop of their own.

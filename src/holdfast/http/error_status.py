@@ -61,6 +61,7 @@ ERROR_STATUS: Mapping[type[errors.HoldfastError], ErrorStatus] = {
     errors.AnswerUnavailable: ErrorStatus(503, DO_NOT_RETRY),
     errors.StoreIsNewer: ErrorStatus(503, DO_NOT_RETRY),
     errors.HomeInUse: ErrorStatus(503, DO_NOT_RETRY),
+    errors.SecretKeyDiffers: ErrorStatus(503, DO_NOT_RETRY),
     errors.SettingInvalid: ErrorStatus(503, DO_NOT_RETRY),
     errors.CannotStart: ErrorStatus(503, DO_NOT_RETRY),
     errors.ServerStopping: ErrorStatus(503, DO_NOT_RETRY),

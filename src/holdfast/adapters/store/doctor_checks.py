@@ -22,6 +22,7 @@ from holdfast.adapters.store.file_permissions import (
     is_visible,
     sqlite_files,
 )
+from holdfast.adapters.store.schema_upgrade import StoredRevision
 from holdfast.errors import BackendError
 from holdfast.ports.doctor_check import Check, Verdict
 
@@ -53,8 +54,8 @@ def _check_store(url: str, home: Path | None) -> Check:
     try:
         if path is not None and not (home is not None and is_inside(path, home)):
             require_folder(path)
-        where, revision = read_revision_at(url)
-        schema_upgrade.needs_upgrade(revision, where)
+        where, stored = read_revision_at(url)
+        needs_upgrade = schema_upgrade.needs_upgrade(stored, where)
     except BackendError as error:
         return Check(Verdict.PROBLEM, "database", str(error))
     if path is not None and not path.exists():
@@ -62,16 +63,20 @@ def _check_store(url: str, home: Path | None) -> Check:
     if path is not None and not os.access(path, os.W_OK):
         return Check(Verdict.PROBLEM, "database", f"{where} cannot be written.")
     return Check(
-        Verdict.GOOD, "database", f"{where} {_describe_revision(revision)}{_describe_owner(path)}."
+        Verdict.GOOD,
+        "database",
+        f"{where} {_describe_revision(stored, needs_upgrade)}{_describe_owner(path)}.",
     )
 
 
-def _describe_revision(revision: str | None) -> str:
-    if revision is None:
+def _describe_revision(stored: StoredRevision | None, needs_upgrade: bool) -> str:
+    if stored is None:
         return "is reachable and empty; the first start makes the tables"
-    if revision != schema_upgrade.HEAD:
-        return f"is reachable, at revision {revision}; the next start brings it to {schema_upgrade.HEAD}"
-    return f"is reachable and up to date (revision {revision})"
+    if needs_upgrade:
+        return f"is reachable, at revision {stored.number}; the next start brings it to {schema_upgrade.HEAD}"
+    if stored.number != schema_upgrade.HEAD:
+        return f"is reachable, and newer than this version, which can use it (revision {stored.number})"
+    return f"is reachable and up to date (revision {stored.number})"
 
 
 def _describe_owner(path: Path | None) -> str:

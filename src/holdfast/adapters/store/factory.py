@@ -9,6 +9,7 @@ from holdfast.adapters.store.file_permissions import (
     make_private_folder,
     restrict_to_owner,
 )
+from holdfast.adapters.store.schema_upgrade import StoredRevision
 from holdfast.adapters.store.sql_store import SqlStore
 from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.adapters.store.time_limit import WRITE_SECONDS
@@ -23,7 +24,7 @@ def sqlite_path(url: str) -> Path | None:
     return Path(url.removeprefix(_SQLITE)) if url.startswith(_SQLITE) else None
 
 
-def read_revision_at(url: str) -> tuple[str, str | None]:
+def read_revision_at(url: str) -> tuple[str, StoredRevision | None]:
     """Return the address without its password, and the schema revision there; None if the database is empty."""
     if (path := sqlite_path(url)) is not None:
         return str(path), schema_upgrade.read_file_revision(path)

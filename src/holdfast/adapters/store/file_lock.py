@@ -38,8 +38,9 @@ class FileLock:
             owner = self._file.read(32).strip() or "unknown"
             self._file.close()
             raise HomeInUse(
-                f"Another Holdfast server (process {owner}) uses {store}. Stop it first, or give this "
-                "one another home (HOLDFAST_HOME)."
+                f"Another Holdfast server (process {owner}) uses {store}, and an SQLite file is for one "
+                "server only. Stop it first, or give this one another home (HOLDFAST_HOME). Several "
+                "servers can share a PostgreSQL database (HOLDFAST_DATABASE_URL)."
             ) from error
         self._file.truncate()
         self._file.write(str(os.getpid()))

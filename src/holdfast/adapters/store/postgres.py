@@ -1,4 +1,4 @@
-"""The store on PostgreSQL: a pool of connections, as many threads, and a lock that excludes a second server."""
+"""The store on PostgreSQL: a pool of connections, and as many threads. Several servers may share the database."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import psycopg
 from sqlalchemy import URL, Engine, NullPool, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 
-from holdfast.adapters.store import schema_upgrade
+from holdfast.adapters.store import postgres_upgrade, schema_upgrade
 from holdfast.adapters.store.cipher import Cipher
 from holdfast.adapters.store.driver_errors import (
     TransactionConflict,
@@ -17,11 +17,14 @@ from holdfast.adapters.store.driver_errors import (
     translate_errors,
     unique_violation,
 )
-from holdfast.adapters.store.server_lock import ServerLock
+from holdfast.adapters.store.procrastinate_schema import SCHEMA
+from holdfast.adapters.store.schema_upgrade import StoredRevision
+from holdfast.adapters.store.secret_key_check import check_secret_key
 from holdfast.adapters.store.sql_store import SqlStore
 from holdfast.adapters.store.time_limit import WRITE_SECONDS
 from holdfast.errors import (
     Bug,
+    CannotStart,
     DiskFull,
     HoldfastError,
     InvalidArgument,
@@ -53,7 +56,7 @@ class PostgresStore(SqlStore):
         statement_seconds: float = STATEMENT_SECONDS,
         write_seconds: float = WRITE_SECONDS,
     ) -> "PostgresStore":
-        """Open the store in this database: upgraded to the newest revision and locked for this process."""
+        """Open the store in this database, upgraded to the newest revision. SecretKeyDiffers if others use another key."""
         return await asyncio.to_thread(cls._open, url, cipher, statement_seconds, write_seconds)
 
     @classmethod
@@ -62,20 +65,17 @@ class PostgresStore(SqlStore):
     ) -> "PostgresStore":
         address = _parse_url(url)
         engine = _create_engine(address)
-        lock = ServerLock(_create_engine(address, unpooled=True))
+        where = address.render_as_string(hide_password=True)
         try:
-            lock.acquire()
-            # A new connection may mean that all connections were lost, including the one with the lock.
-            event.listen(engine, "connect", lambda *_: lock.acquire())
-            with engine.connect() as connection:
-                schema_upgrade.upgrade_database(
-                    connection, address.render_as_string(hide_password=True)
-                )
+            # Whatever the operator's default is: another server's commit must be seen once its lock is free.
+            read_committed = engine.execution_options(isolation_level="READ COMMITTED")
+            with read_committed.connect() as connection:
+                postgres_upgrade.upgrade_database(connection, where)
+                check_secret_key(connection, cipher, where)
             # Migrations have no time limit; the statement timeout is set afterwards.
             engine.dispose()
             event.listen(engine, "connect", _limit_statements(statement_seconds))
         except BaseException:
-            lock.release()
             engine.dispose()
             raise
         threads = ThreadPoolExecutor(CONNECTIONS, "store")
@@ -90,11 +90,10 @@ class PostgresStore(SqlStore):
             cipher=cipher,
             clock=None,
             write_seconds=write_seconds,
-            on_close=lock.release,
         )
 
 
-def read_revision(url: str) -> tuple[str, str | None]:
+def read_revision(url: str) -> tuple[str, StoredRevision | None]:
     """Return the address without its password, and the schema revision there; None if the database is empty."""
     address = _parse_url(url)
     engine = _create_engine(address, unpooled=True)
@@ -160,6 +159,11 @@ def _translate(error: BaseException) -> HoldfastError | None:
             return Bug("A read transaction tried to write.")
         case psycopg.DataError():
             return InvalidArgument(f"A value cannot be stored: {error}")
+        case psycopg.errors.InsufficientPrivilege():
+            return CannotStart(
+                f"The user of the database may not do what the server needs: {error}. At its start the server creates "
+                f"tables, and the schema {SCHEMA} unless it exists and belongs to that user."
+            )
         case psycopg.errors.DiskFull():
             return DiskFull(f"The database cannot write: {error}")
         case psycopg.OperationalError() | psycopg.InterfaceError():

@@ -26,7 +26,7 @@ ATTEMPTS: Final = 3
 
 
 class SqlStore:
-    """Owns the engines and threads that it is given, and closes them; ``on_close`` is called last.
+    """Owns the engines and threads that it is given, and closes them; ``on_close`` is called last, if there is one.
 
     ``use_writer`` provides the connection for one write transaction, which may take ``write_seconds``. ``clock`` is the
     clock of a database that has none of its own.
@@ -43,7 +43,7 @@ class SqlStore:
         cipher: Cipher,
         clock: DatabaseClock | None,
         write_seconds: float,
-        on_close: Callable[[], None],
+        on_close: Callable[[], None] | None = None,
     ) -> None:
         self._writer = writer
         self._use_writer = use_writer
@@ -108,7 +108,8 @@ class SqlStore:
         self._read_threads.shutdown()
         self._reader.dispose()
         self._writer.dispose()
-        self._on_close()
+        if self._on_close is not None:
+            self._on_close()
 
 
 def _retry(once: Callable[[], T]) -> T:

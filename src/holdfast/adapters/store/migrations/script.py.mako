@@ -10,4 +10,5 @@ depends_on = None
 
 
 def upgrade() -> None:
+    # Only add. What takes something away must say so: CONTRIBUTING.md, "Upgrades without a stop".
     ${upgrades if upgrades else "pass"}

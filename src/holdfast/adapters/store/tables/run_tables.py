@@ -43,10 +43,10 @@ runs = Table(
     Column("reserved_seq", BigInteger, nullable=False),
     # Written only by callers, while the engine writes the other columns.
     Column("metadata", Json, nullable=False),
+    Column("body", Text, nullable=False),
     # The server that has claimed the run. No foreign key: a run keeps the id of a server that is long gone.
     Column("owner_id", Text),
     Column("fence", BigInteger, nullable=False, server_default="0"),
-    Column("body", Text, nullable=False),
 )
 
 # Every column that a list of runs can be filtered by is in the indexes that it can be sorted by. So a query scans one
