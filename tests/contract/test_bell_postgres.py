@@ -1,7 +1,6 @@
 """Bells of several servers on one PostgreSQL: rings reach the others, cost little, and outages are noticed."""
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Iterator
 
 import psycopg
@@ -180,7 +179,9 @@ async def test_the_notifications_of_strangers_do_no_harm(
     await asyncio.wait_for(task, WAIT_SECONDS)
 
 
-async def test_the_last_rings_before_the_end_are_sent(bell: PostgresBell, postgres_url: str) -> None:
+async def test_the_last_rings_before_the_end_are_sent(
+    bell: PostgresBell, postgres_url: str
+) -> None:
     async with connect_postgres_bell(postgres_url) as ending:
         # The second one is sent later than the first.
         ending.ring("first")

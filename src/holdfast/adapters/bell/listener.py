@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import psycopg
 
-from holdfast.adapters.bell.notify_connection import NotifyConnection
+from holdfast.adapters.bell.notify_connection import FAILURES, NotifyConnection
 from holdfast.adapters.bell.sender import CHANNEL, Sender
 from holdfast.ports.bell import RUNS
 
@@ -27,7 +27,7 @@ _STOP_SECONDS: Final = 1.0
 
 
 class NotificationsMissing(Exception):
-    """A notification that this server sent to itself did not arrive in time."""
+    """A notification did not come back from the database in time."""
 
 
 class Listener:
@@ -79,7 +79,7 @@ class Listener:
     def _listen_until_failure(self) -> None:
         try:
             self._listen()
-        except (psycopg.Error, NotificationsMissing) as error:
+        except (*FAILURES, NotificationsMissing) as error:
             self.is_connected = False
             self._connection.drop()
             # It may be the sender's connection that hangs.

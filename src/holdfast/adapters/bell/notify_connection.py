@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import psycopg
 from sqlalchemy import make_url
-from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.exc import ArgumentError
 
 from holdfast.errors import SettingInvalid
@@ -23,6 +22,9 @@ _CONNECT_OPTIONS: Final = {
     "keepalives_count": 4,
     "tcp_user_timeout": 30_000,
 }
+# What using a connection can raise: also if no descriptor or thread is free, or if another program sends bytes that are
+# no text.
+FAILURES: Final = (psycopg.Error, OSError, RuntimeError, UnicodeError)
 
 
 class NotifyConnection:
@@ -39,7 +41,7 @@ class NotifyConnection:
         self._is_ended = False
 
     def connect(self) -> psycopg.Connection[Any]:
-        """Return the connection, which is made now if there is none. psycopg.Error if that fails."""
+        """Return the connection, which is made now if there is none. One of ``FAILURES`` if that fails."""
         if self._connection is not None:
             return self._connection
         self._require_not_ended()
@@ -74,10 +76,6 @@ class NotifyConnection:
             self._is_ended = True
         self.interrupt()
 
-    def _require_not_ended(self) -> None:
-        if self._is_ended:
-            raise psycopg.OperationalError("No connection is wanted any more.")
-
     @contextmanager
     def limit(self, seconds: float) -> Iterator[None]:
         """Break the connection off if the block takes longer: no timeout of libpq ends a statement whose answer does
@@ -90,6 +88,10 @@ class NotifyConnection:
         finally:
             timer.cancel()
 
+    def _require_not_ended(self) -> None:
+        if self._is_ended:
+            raise psycopg.OperationalError("No connection is wanted any more.")
+
 
 def _parse_url(url: str) -> dict[str, Any]:
     """The parameters of a connection, as the store has them."""
@@ -97,5 +99,5 @@ def _parse_url(url: str) -> dict[str, Any]:
         address = make_url(url).set(drivername="postgresql+psycopg")
     except ArgumentError as error:
         raise SettingInvalid("The address of the database cannot be read.") from error
-    _, parameters = PGDialect_psycopg().create_connect_args(address)
+    _, parameters = address.get_dialect()().create_connect_args(address)
     return dict(parameters)

@@ -4,9 +4,7 @@ import threading
 from collections.abc import Iterable
 from typing import Final
 
-import psycopg
-
-from holdfast.adapters.bell.notify_connection import NotifyConnection
+from holdfast.adapters.bell.notify_connection import FAILURES, NotifyConnection
 
 CHANNEL: Final = "holdfast"
 # The first ring is sent at once. Then the rings of so long are sent together: many runs that ring at once cost few
@@ -92,7 +90,7 @@ class Sender:
         for _ in range(2):
             try:
                 self._connection.connect().execute(_NOTIFY, (CHANNEL, payloads))
-            except psycopg.Error:
+            except FAILURES:
                 self._connection.drop()
             else:
                 return True
