@@ -39,6 +39,8 @@ DEFERRED_CANCELLATIONS = {"adapters/sandbox/environments.py": 1, "engine/store_w
 # What is imported only when it is needed, because a start or a --help would pay for it. ``*``: by a
 # computed name.
 LAZY_IMPORTS = {
+    "adapters/bell/doctor_checks.py": {"holdfast.adapters.bell.round_trip"},
+    "adapters/bell/factory.py": {"holdfast.adapters.bell.postgres"},
     "adapters/event_log/factory.py": {"holdfast.adapters.event_log.redis"},
     "adapters/models/catalogue.py": {"holdfast.adapters.models.pydantic_ai.unsupported_settings"},
     "adapters/models/discovery/discovery.py": {"holdfast.adapters.models.discovery"},

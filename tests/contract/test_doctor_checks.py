@@ -6,7 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.support.postgres_server import PostgresServer
+from tests.support.tcp_proxy import proxy_postgres
 
+from holdfast.adapters.bell.doctor_checks import check_notifications
 from holdfast.adapters.models.accounts import ProviderSettings
 from holdfast.adapters.models.doctor_checks import check_providers
 from holdfast.adapters.models.providers.table import PROVIDERS
@@ -122,6 +125,44 @@ async def test_a_database_that_does_not_answer_is_wrong_and_its_password_stays_s
     found = await check_store("postgresql://me:the-password@127.0.0.1:1/x")
     assert found.verdict is Verdict.PROBLEM
     assert "the-password" not in found.message
+
+
+@pytest.mark.slow
+async def test_it_is_said_whether_notifications_arrive(
+    postgres_url: str, postgres_server: PostgresServer
+) -> None:
+    (good,) = await check_notifications(postgres_url, listen_url=None)
+    assert good == Check(Verdict.GOOD, "notifications", "They arrive.")
+
+    # Notifications of another database arrive as little as those that a pooler swallows.
+    elsewhere = postgres_server.create_empty()
+    (lost,) = await check_notifications(postgres_url, listen_url=elsewhere, seconds=0.1)
+    postgres_server.drop(elsewhere)
+    assert lost.verdict is Verdict.PROBLEM
+    assert "They do not arrive at HOLDFAST_LISTEN_URL" in lost.message
+    assert "asks the database at intervals" in lost.message
+
+
+@pytest.mark.slow
+async def test_a_database_that_hangs_does_not_stop_the_check_of_notifications(
+    postgres_url: str,
+) -> None:
+    with proxy_postgres(postgres_url) as (proxy, through_proxy):
+        proxy.hang()
+        (found,) = await check_notifications(f"{through_proxy}?connect_timeout=2", listen_url=None)
+    assert found.verdict is Verdict.NOTE
+    assert "set HOLDFAST_LISTEN_URL" in found.message
+
+
+async def test_the_check_of_notifications_shows_no_password() -> None:
+    address = "postgresql://me:the-password@127.0.0.1:1/x"
+    (found,) = await check_notifications(address, listen_url=address)
+    assert found.verdict is Verdict.PROBLEM
+    assert "the-password" not in found.message
+
+
+async def test_a_server_with_sqlite_needs_no_notifications() -> None:
+    assert await check_notifications("sqlite:///holdfast.db", listen_url=None) == []
 
 
 async def test_providers_are_named_without_their_keys_and_passwords() -> None:

@@ -95,6 +95,7 @@ def test_the_guide_is_the_default_model_until_a_provider_has_a_key() -> None:
         ("HOLDFAST_DATABASE_URL", "mysql://here/x", "sqlite:///<path> or postgresql://…"),
         ("HOLDFAST_DATABASE_URL", "sqlite:///:memory:", "sqlite:///<path> or postgresql://…"),
         ("HOLDFAST_DATABASE_URL", "holdfast.db", "sqlite:///<path> or postgresql://…"),
+        ("HOLDFAST_LISTEN_URL", "sqlite:///holdfast.db", "postgresql://…"),
         ("OPENAI_BASE_URL", "localhost:8000", "an address that begins with http:// or https://"),
     ],
 )
@@ -142,7 +143,18 @@ def test_no_secret_is_shown() -> None:
     variables = {about.variables[0]: secret for about in SPECS.values() if about.secret}
     database = f"postgresql://me:{secret}@host/name"
 
-    assert secret not in repr(Settings.read(variables, database_url=database))
+    settings = Settings.read(variables, database_url=database, listen_url=database)
+    assert secret not in repr(settings)
+
+
+def test_the_passwords_in_addresses_are_secrets() -> None:
+    settings = Settings.read(
+        {},
+        database_url="postgresql://me:first@host/name",
+        listen_url="postgresql://me:sec%6Fnd@host/name",
+        redis_url="redis://:third@host",
+    )
+    assert {"first", "sec%6Fnd", "second", "third"} <= set(settings.secrets)
 
 
 def test_a_refused_address_is_shown_without_its_password() -> None:

@@ -35,7 +35,8 @@ LOG_LEVELS: Final = ("critical", "error", "warning", "info", "debug")
 
 _LIMITS = Limits()
 _NO_PRIVATE_HOSTS = AllowedAddresses()
-_DATABASE_URL = re.compile(r"sqlite:///(?!:memory:).+|postgres(?:ql)?(?:\+psycopg)?://.+")
+_POSTGRES_URL = re.compile(r"postgres(?:ql)?(?:\+psycopg)?://.+")
+_DATABASE_URL = re.compile(rf"sqlite:///(?!:memory:).+|{_POSTGRES_URL.pattern}")
 _REDIS_URL = re.compile(r"(?:rediss?|unix)://\S+")
 _HANDLE = re.compile(r"[^/\s]+/\S+")
 
@@ -62,6 +63,16 @@ class SettingFields:
             default="the SQLite file `holdfast.db` in the home folder",
         ),
     ] = field(repr=False)
+    listen_url: Annotated[
+        str | None,
+        SettingSpec(
+            description="The address at which the server listens for notifications of PostgreSQL. Needed if `HOLDFAST_DATABASE_URL` is that of a transaction pooler, which does not pass them on: the same database, without the pooler.",
+            variables=("HOLDFAST_LISTEN_URL",),
+            parse=text_matching(_POSTGRES_URL),
+            accepts="postgresql://…",
+            default="`HOLDFAST_DATABASE_URL`",
+        ),
+    ] = field(default=None, repr=False)
     durability: Annotated[
         str,
         SettingSpec(

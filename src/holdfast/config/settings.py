@@ -92,7 +92,8 @@ class Settings(ConnectionFields):
     def secrets(self) -> tuple[str, ...]:
         """What must never be read in a log line."""
         named = [self.find(name) for name, spec in SPECS.items() if spec.secret]
-        urls = [urlsplit(url).password for url in (self.database_url, self.redis_url) if url]
+        addresses = (self.database_url, self.listen_url, self.redis_url)
+        urls = [urlsplit(url).password for url in addresses if url]
         plain = [unquote(password) for password in urls if password]
         return tuple(dict.fromkeys(secret for secret in (*named, *urls, *plain) if secret))
 
