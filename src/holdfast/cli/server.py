@@ -10,7 +10,7 @@ from importlib.resources import files
 import typer
 
 from holdfast import __version__, logs
-from holdfast.assembly import open_socket, prepare_process, serve
+from holdfast.assembly import load_libraries, open_socket, prepare_process, serve
 from holdfast.cli.supervisor import Supervisor
 from holdfast.config import Settings
 from holdfast.errors import CannotStart
@@ -41,9 +41,10 @@ def _supervise(settings: Settings, on_ready: Callable[[str], None]) -> bool:
     """Serve by several processes on one socket; returns whether all of them ended well."""
     prepare_process(settings)
     with _explain_os_errors(settings), open_socket(settings) as listener:
+        load_libraries(settings)
 
         def serve_in_process(report_ready: Callable[[str], None]) -> None:
-            logs.bind(process=str(os.getpid()))
+            logs.bind(pid=str(os.getpid()))
             _serve(settings, report_ready, listener)
 
         # When the last process has closed it too, nobody waits in its queue for an answer.

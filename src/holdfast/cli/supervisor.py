@@ -164,7 +164,7 @@ class Supervisor:
             self._handle_end(process, "could not be started")
             return
         self._selector.register(process.status_fd, selectors.EVENT_READ)
-        log.info("process.started", extra={"process": process.pid})
+        log.info("process.started", extra={"pid": process.pid})
 
     def _fork(self) -> tuple[int, int]:
         """Fork a process; returns its pid and where its status can be read."""
@@ -227,7 +227,7 @@ class Supervisor:
             self._on_ready(status["address"])
             for other in self._processes:
                 if other.pid is None and not self._is_stopping:
-                    self._start(other)
+                    other.restart_at = time.monotonic()
 
     def _reap(self, process: _Process) -> None:
         if process.pid is None:
@@ -245,8 +245,9 @@ class Supervisor:
     def _handle_end(self, process: _Process, description: str) -> None:
         if not self._was_ready and not self._is_stopping:
             process.pid = None
-            raise CannotStart(process.error or f"The first process of the server {description}.")
-        extra: dict[str, object] = {"process": process.pid, "how": description}
+            why = f"The first process of the server {description} before it was ready."
+            raise CannotStart(process.error or why)
+        extra: dict[str, object] = {"pid": process.pid, "how": description}
         if process.error is not None:
             extra["why"] = process.error
         if not self._is_stopping:
