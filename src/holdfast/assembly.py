@@ -193,7 +193,11 @@ async def running_server(settings: Settings) -> AsyncIterator[RunningServer]:
         # Before the task group, so that an error for the operator is not wrapped in an ExceptionGroup.
         telemetry = _open_telemetry(settings, stack)
         services, model, sandbox = await _build_services(settings, stack, telemetry)
-        tool_connections = ProcToolConnections(sandbox.processes, sandbox.tool_uids)
+        tool_connections = ProcToolConnections(
+            sandbox.processes,
+            sandbox.tool_uids,
+            is_alone=sqlite_path(settings.database_url) is not None,
+        )
         stack.callback(tool_connections.close)
         await tools.add_builtin(services, _DEFAULT_ACTOR)
         worker = Worker(services)

@@ -63,7 +63,7 @@ class _Process:
     pid: int | None = None
     status_fd: int | None = None
     started_at: float = 0.0
-    restart_at: float | None = None
+    start_at: float | None = None
     delay_seconds: float | None = None
     error: str | None = None
     """Why it could not start, in its own words."""
@@ -112,8 +112,8 @@ class Supervisor:
         return not self._is_stopping or any(process.pid for process in self._processes)
 
     def _wait(self) -> None:
-        """Wait for a signal, a status or the time of a restart, and act on it."""
-        ready = {key.fd for key, _ in self._selector.select(self._seconds_to_restart())}
+        """Wait for a signal, a status or the time of a start, and act on it."""
+        ready = {key.fd for key, _ in self._selector.select(self._seconds_to_start())}
         numbers = os.read(self._wakeup_fd, _STATUS_BYTES) if self._wakeup_fd in ready else b""
         for process in self._processes:
             if process.status_fd in ready:
@@ -124,13 +124,11 @@ class Supervisor:
         for process in self._processes:
             self._reap(process)
         for process in self._processes:
-            if process.restart_at is not None and process.restart_at <= time.monotonic():
+            if process.start_at is not None and process.start_at <= time.monotonic():
                 self._start(process)
 
-    def _seconds_to_restart(self) -> float | None:
-        times = [
-            process.restart_at for process in self._processes if process.restart_at is not None
-        ]
+    def _seconds_to_start(self) -> float | None:
+        times = [process.start_at for process in self._processes if process.start_at is not None]
         return max(0.0, min(times) - time.monotonic()) if times else None
 
     def _stop(self) -> None:
@@ -145,7 +143,7 @@ class Supervisor:
         self._is_stopping = True
         self._on_stop()
         for process in self._processes:
-            process.restart_at = None
+            process.start_at = None
         self._signal_all(signal.SIGTERM)
 
     def _signal_all(self, number: signal.Signals) -> None:
@@ -154,7 +152,7 @@ class Supervisor:
                 os.kill(process.pid, number)  # it exists: only we reap it
 
     def _start(self, process: _Process) -> None:
-        process.restart_at = None
+        process.start_at = None
         process.error = None
         process.started_at = time.monotonic()
         try:
@@ -227,7 +225,7 @@ class Supervisor:
             self._on_ready(status["address"])
             for other in self._processes:
                 if other.pid is None and not self._is_stopping:
-                    other.restart_at = time.monotonic()
+                    other.start_at = time.monotonic()
 
     def _reap(self, process: _Process) -> None:
         if process.pid is None:
@@ -254,7 +252,7 @@ class Supervisor:
             lived_seconds = time.monotonic() - process.started_at
             delay = self._delays.next_delay(process.delay_seconds, lived_seconds)
             process.delay_seconds = extra["restart_seconds"] = delay
-            process.restart_at = time.monotonic() + delay
+            process.start_at = time.monotonic() + delay
         log.log(logging.INFO if self._is_stopping else logging.ERROR, "process.ended", extra=extra)
         process.pid = None
 
