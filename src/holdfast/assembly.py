@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import uvloop
+from starlette.types import ASGIApp
 
 from holdfast import logs
 from holdfast.adapters.bell.local import LocalBell
@@ -54,6 +55,7 @@ from holdfast.adapters.toolbox.router import ToolRouter
 from holdfast.config import Settings
 from holdfast.core.agents import Actor
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID, DEFAULT_USER_ID
+from holdfast.core.servers import Role
 from holdfast.engine.approval_expiry import ApprovalExpiry
 from holdfast.engine.callbacks import CallbackDelivery
 from holdfast.engine.worker import Worker
@@ -63,8 +65,10 @@ from holdfast.http.drain_gate import DrainGate
 from holdfast.http.letta_v1.to_wire.callbacks import callback_body
 from holdfast.http.open_files import fit_to_open_files
 from holdfast.http.pending_requests import PendingRequests
+from holdfast.http.request_metrics import METRICS_PATH
 from holdfast.http.request_pace import RequestPace
 from holdfast.http.server import HttpServer, open_listener
+from holdfast.http.worker_gate import WorkerGate
 from holdfast.ports.doctor_check import Check
 from holdfast.ports.services import Services
 from holdfast.ports.telemetry import RequestTelemetry
@@ -83,20 +87,47 @@ log = logging.getLogger(__name__)
 _DEFAULT_ACTOR = Actor(DEFAULT_USER_ID, DEFAULT_ORGANIZATION_ID)
 
 
-def serve(settings: Settings, on_ready: Callable[[str], None]) -> None:
-    """Serve until SIGINT or SIGTERM. ``on_ready`` gets the URL once the server answers.
+def serve(
+    settings: Settings, on_ready: Callable[[str], None], listener: socket.socket | None = None
+) -> None:
+    """Serve until SIGINT or SIGTERM. ``on_ready`` gets the URL once the server answers. A server with a ``listener``
+    shares it with others, and has a supervisor.
 
     Raises OSError if the address is not available, BackendError if the store is not.
     """
-    logs.set_up(settings.log_level, settings.log_format, settings.secrets, (StoreUnavailable,))
-    confinement.hide_memory()
+    prepare_process(settings)
     limits, backlog = fit_to_open_files(settings.connection_limits)
+    pending = PendingRequests(limits, time.monotonic, settings.trusted_proxies)
     with (
-        open_listener(settings.host, settings.port, backlog) as listener,
+        listener or open_socket(settings) as listening,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop,
     ):
-        pending = PendingRequests(limits, time.monotonic, settings.trusted_proxies)
-        loop.run(_serve(settings, listener, backlog, pending, on_ready))
+        loop.run(
+            _serve(settings, listening, backlog, pending, on_ready, supervised=listener is not None)
+        )
+
+
+def prepare_process(settings: Settings) -> None:
+    """What a process that has read the settings does first."""
+    logs.set_up(settings.log_level, settings.log_format, settings.secrets, (StoreUnavailable,))
+    confinement.hide_memory()
+
+
+def load_libraries(settings: Settings) -> None:
+    """Load what a server loads after its start. Processes that are forked from this one share it, and start sooner."""
+
+    async def load() -> None:
+        model = ModelRouter(_provider_settings(settings))
+        await _warm_up(model)
+        await model.aclose()
+
+    asyncio.run(load())
+
+
+def open_socket(settings: Settings) -> socket.socket:
+    """The listening socket. Raises OSError if the address is not available."""
+    _, backlog = fit_to_open_files(settings.connection_limits)
+    return open_listener(settings.host, settings.port, backlog)
 
 
 async def _serve(
@@ -105,10 +136,11 @@ async def _serve(
     backlog: int,
     pending: PendingRequests,
     on_ready: Callable[[str], None],
+    *,
+    supervised: bool,
 ) -> None:
     async with running_server(settings) as running:
-        app = build_app(running.services, _http_settings(settings, running))
-        gate = DrainGate(app, WIRES)
+        gate = DrainGate(_build_app(settings, running), WIRES)
 
         async def on_stop() -> None:
             gate.refuse_messages(settings.drain_seconds)
@@ -122,8 +154,16 @@ async def _serve(
             on_ready=on_ready,
             on_stop=on_stop,
             on_second_signal=running.worker_task.cancel,
+            supervised=supervised,
         )
         await server.serve(sockets=[listener])
+
+
+def _build_app(settings: Settings, running: "RunningServer") -> ASGIApp:
+    app = build_app(running.services, _http_settings(settings, running))
+    if settings.role is Role.WORKER:
+        return WorkerGate(app, WIRES, WIRES.open_paths | {METRICS_PATH})
+    return app
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +193,11 @@ async def running_server(settings: Settings) -> AsyncIterator[RunningServer]:
         # Before the task group, so that an error for the operator is not wrapped in an ExceptionGroup.
         telemetry = _open_telemetry(settings, stack)
         services, model, sandbox = await _build_services(settings, stack, telemetry)
-        tool_connections = ProcToolConnections(sandbox.processes, sandbox.tool_uids)
+        tool_connections = ProcToolConnections(
+            sandbox.processes,
+            sandbox.tool_uids,
+            is_alone=sqlite_path(settings.database_url) is not None,
+        )
         stack.callback(tool_connections.close)
         await tools.add_builtin(services, _DEFAULT_ACTOR)
         worker = Worker(services)

@@ -9,6 +9,7 @@ from holdfast.config import SPECS, Settings, find_unknown_variables
 from holdfast.config.specs import PROVIDER_SETTINGS
 from holdfast.core.addresses import is_loopback
 from holdfast.core.models import GUIDE_HANDLE
+from holdfast.core.servers import Role
 from holdfast.errors import SettingInvalid
 from holdfast.ports.sandbox import SandboxLimits
 from holdfast.ports.services import Limits
@@ -89,6 +90,12 @@ def test_the_guide_is_the_default_model_until_a_provider_has_a_key() -> None:
         ("HOLDFAST_TOOL_TIMEOUT_SECONDS", "-3", "a number of seconds, 0 or more"),
         ("HOLDFAST_MAX_RECOVERIES", "1.5", "a number from 0 to 1000"),
         ("HOLDFAST_MAX_BODY_BYTES", "32MB", "a number of bytes, 1 or more"),
+        ("HOLDFAST_ROLE", "boss", "one of all, api, worker"),
+        ("HOLDFAST_PROCESSES", "0", "a number from 1 to 64"),
+        ("HOLDFAST_PROCESSES", "65", "a number from 1 to 64"),
+        ("HOLDFAST_MAX_RUNS", "0", "a number from 1 to 100000"),
+        ("HOLDFAST_LEASE_SECONDS", "1.9", "a number of seconds from 2 to 3600"),
+        ("HOLDFAST_LEASE_SECONDS", "3601", "a number of seconds from 2 to 3600"),
         ("HOLDFAST_INSECURE", "maybe", "true or false"),
         ("HOLDFAST_LOG_LEVEL", "loud", "one of critical, error, warning, info, debug"),
         ("HOLDFAST_DEFAULT_MODEL", "gpt-4o", "a handle such as openai/gpt-4o-mini"),
@@ -136,6 +143,42 @@ def test_other_than_loopback_needs_a_password_or_an_explicit_word(host: str) -> 
 def test_loopback_needs_no_password(host: str) -> None:
     assert is_loopback(host)
     assert Settings.read({}, host=host).host == host
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"role": "api"}, "the role api"),
+        ({"role": "worker"}, "the role worker"),
+        ({"processes": "2"}, "2 processes"),
+    ],
+)
+def test_sqlite_is_for_one_process_and_the_refusal_says_what_is_for_several(
+    given: dict[str, str], named: str
+) -> None:
+    with pytest.raises(SettingInvalid) as refused:
+        Settings.read({}, **given)
+
+    assert str(refused.value).startswith("SQLite is for one process")
+    assert named in str(refused.value)
+    assert "HOLDFAST_DATABASE_URL=postgresql://…" in str(refused.value)
+    assert Settings.read({}, database_url="postgresql://me@host/name", **given)
+
+
+def test_a_server_does_everything_in_one_process_unless_it_is_asked_for_something_else() -> None:
+    settings = Settings.read({})
+    assert (settings.role, settings.processes, settings.lease_seconds) == (Role.ALL, 1, 10.0)
+
+    chosen = {
+        "HOLDFAST_DATABASE_URL": "postgresql://me@host/name",
+        "HOLDFAST_ROLE": "Worker",
+        "HOLDFAST_PROCESSES": "4",
+        "HOLDFAST_MAX_RUNS": "7",
+        "HOLDFAST_LEASE_SECONDS": "2.5",
+    }
+    settings = Settings.read(chosen)
+    assert (settings.role, settings.processes, settings.lease_seconds) == (Role.WORKER, 4, 2.5)
+    assert settings.limits.max_runs == 7
 
 
 def test_no_secret_is_shown() -> None:

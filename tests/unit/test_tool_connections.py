@@ -7,6 +7,7 @@ import struct
 import sys
 import time
 from ipaddress import ip_address
+from subprocess import PIPE, Popen
 from unittest.mock import patch
 
 import pytest
@@ -20,7 +21,12 @@ from holdfast.adapters.sandbox.peer_sockets import (
     parse_ip,
     parse_table_line,
 )
-from holdfast.adapters.sandbox.process_table import find_sockets, parse_stat, read_process
+from holdfast.adapters.sandbox.process_table import (
+    find_sockets,
+    is_confined,
+    parse_stat,
+    read_process,
+)
 from holdfast.adapters.sandbox.tool_connections import ProcToolConnections
 from holdfast.adapters.sandbox.tool_processes import (
     COLLECTION_SECONDS,
@@ -147,6 +153,29 @@ def test_a_process_belongs_to_a_call_by_its_ancestors_or_its_session() -> None:
     assert may_be_tool_process(2**30, [])  # it cannot be read
 
 
+@only_linux
+def test_a_process_with_the_limits_of_a_tool_may_be_one_of_another_server() -> None:
+    code = (
+        "import ctypes, resource, sys\n"
+        "if 'limits' in sys.argv:\n"
+        "    for kind in (resource.RLIMIT_DATA, resource.RLIMIT_FSIZE):\n"
+        "        resource.setrlimit(kind, (2**30, 2**30))\n"
+        "if 'privileges' in sys.argv:\n"
+        "    ctypes.CDLL(None).prctl(38, 1, 0, 0, 0)\n"
+        "print(flush=True), sys.stdin.read()"
+    )
+    found = []
+    for given in (["limits", "privileges"], ["limits"], ["privileges"]):
+        command = [sys.executable, "-I", "-c", code, *given]
+        with Popen(command, stdin=PIPE, stdout=PIPE) as program:
+            assert program.stdout is not None
+            program.stdout.readline()
+            found.append((is_confined(program.pid), may_be_tool_process(program.pid, [])))
+            program.kill()
+    assert found == [(True, True), (False, False), (False, False)]
+    assert is_confined(2**30) is None
+
+
 def test_tools_count_as_near_for_a_while_after_their_end() -> None:
     processes = ToolProcesses()
     now = time.monotonic()
@@ -178,7 +207,7 @@ async def test_a_socket_that_no_process_has_open_may_be_that_of_a_tool_which_has
     uid = os.geteuid()
     if user == "of tools":
         monkeypatch.setattr(os, "geteuid", lambda: uid + 1)
-    connections = ProcToolConnections(processes, frozenset({uid}))
+    connections = ProcToolConnections(processes, frozenset({uid}), is_alone=True)
     ours, theirs = socket.socketpair()
     with ours, theirs, socket.create_server(("127.0.0.1", 0)) as listener:
         sent, kept = (socket.create_connection(listener.getsockname()) for _ in range(2))

@@ -1,12 +1,17 @@
 """``holdfast server``: starts the server and prints its address with an example to paste."""
 
 import errno
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.resources import files
 
 import typer
 
-from holdfast import __version__
-from holdfast.assembly import serve
+from holdfast import __version__, logs
+from holdfast.assembly import load_libraries, open_socket, prepare_process, serve
+from holdfast.cli.supervisor import Supervisor
 from holdfast.config import Settings
 from holdfast.errors import CannotStart
 
@@ -22,8 +27,45 @@ _LISTEN_ERRORS = {
 
 def run(settings: Settings) -> None:
     """Serve until stopped. Raises BackendError, with a sentence for the operator, if it cannot start."""
+
+    def greet(address: str) -> None:
+        typer.echo(greeting(settings, address))
+
+    if settings.processes == 1:
+        _serve(settings, greet)
+    elif not _supervise(settings, greet):
+        raise typer.Exit(1)
+
+
+def _supervise(settings: Settings, on_ready: Callable[[str], None]) -> bool:
+    """Serve by several processes on one socket; returns whether all of them ended well."""
+    prepare_process(settings)
+    with _explain_os_errors(settings), open_socket(settings) as listener:
+        load_libraries(settings)
+
+        def serve_in_process(report_ready: Callable[[str], None]) -> None:
+            logs.bind(pid=str(os.getpid()))
+            _serve(settings, report_ready, listener)
+
+        # When the last process has closed it too, nobody waits in its queue for an answer.
+        return Supervisor(
+            serve_in_process, settings.processes, on_ready=on_ready, on_stop=listener.close
+        ).serve()
+
+
+def _serve(
+    settings: Settings,
+    on_ready: Callable[[str], None],
+    listener: socket.socket | None = None,
+) -> None:
+    with _explain_os_errors(settings):
+        serve(settings, on_ready, listener)
+
+
+@contextmanager
+def _explain_os_errors(settings: Settings) -> Iterator[None]:
     try:
-        serve(settings, on_ready=lambda address: typer.echo(greeting(settings, address)))
+        yield
     except OSError as error:
         raise CannotStart(_explain_os_error(settings, error)) from error
 

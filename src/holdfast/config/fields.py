@@ -19,13 +19,16 @@ from holdfast.config.parsing import (
     parse_http_urls,
     parse_path,
     parse_positive_seconds,
+    parse_role,
     parse_seconds,
     parse_switch,
+    seconds_between,
     text_matching,
 )
 from holdfast.config.spec import SettingSpec
 from holdfast.core.addresses import AllowedAddresses
 from holdfast.core.models import GUIDE_HANDLE
+from holdfast.core.servers import Role
 from holdfast.logs import FORMATS, TEXT
 from holdfast.ports.services import Limits
 
@@ -125,6 +128,24 @@ class SettingFields:
             accepts="true or false",
         ),
     ] = False
+    role: Annotated[
+        Role,
+        SettingSpec(
+            description="What this server does: `api` answers requests, `worker` executes runs and answers only health and metrics, `all` does both. With SQLite only `all`.",
+            variables=("HOLDFAST_ROLE",),
+            parse=parse_role,
+            accepts=f"one of {', '.join(Role)}",
+        ),
+    ] = Role.ALL
+    processes: Annotated[
+        int,
+        SettingSpec(
+            description="How many processes serve on the port. Each is a server of its own and uses one core; one that dies is started again. With SQLite only 1.",
+            variables=("HOLDFAST_PROCESSES",),
+            parse=integer_between(1, 64),
+            accepts="a number from 1 to 64",
+        ),
+    ] = 1
     default_model: Annotated[
         str | None,
         SettingSpec(
@@ -153,6 +174,24 @@ class SettingFields:
             accepts="a number from 0 to 1000",
         ),
     ] = _LIMITS.max_recoveries
+    max_runs: Annotated[
+        int,
+        SettingSpec(
+            description="How many runs one process executes at a time; more wait in the queue.",
+            variables=("HOLDFAST_MAX_RUNS",),
+            parse=integer_between(1, 100_000),
+            accepts="a number from 1 to 100000",
+        ),
+    ] = _LIMITS.max_runs
+    lease_seconds: Annotated[
+        float,
+        SettingSpec(
+            description="How long after the last heartbeat of a server the others take over its runs. PostgreSQL only.",
+            variables=("HOLDFAST_LEASE_SECONDS",),
+            parse=seconds_between(2, 3600),
+            accepts="a number of seconds from 2 to 3600",
+        ),
+    ] = 10.0
     run_stall_seconds: Annotated[
         float,
         SettingSpec(

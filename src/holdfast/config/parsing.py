@@ -9,6 +9,7 @@ from typing import Final
 
 from holdfast.core.addresses import AllowedAddresses, IPNetwork, parse_allowed
 from holdfast.core.callbacks import is_usable_secret
+from holdfast.core.servers import Role
 
 _HTTP_URL = re.compile(r"https?://\S+")
 HTTP_URL_TEXT: Final = "an address that begins with http:// or https://"
@@ -69,6 +70,20 @@ def parse_positive_seconds(text: str) -> float:
     if number == 0:
         raise ValueError(text)
     return number
+
+
+def seconds_between(least: float, most: float) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        number = parse_seconds(text)
+        if not least <= number <= most:
+            raise ValueError(text)
+        return number
+
+    return parse
+
+
+def parse_role(text: str) -> Role:
+    return Role(text.lower())
 
 
 def parse_switch(text: str) -> bool:

@@ -15,6 +15,7 @@ from holdfast.config.spec import SettingSpec
 from holdfast.config.specs import PROVIDER_SETTINGS, SELECTING_SETTINGS, SPECS
 from holdfast.core.addresses import is_loopback
 from holdfast.core.models import GUIDE_HANDLE
+from holdfast.core.servers import Role
 from holdfast.errors import SettingInvalid
 from holdfast.http.pending_requests import ConnectionLimits
 from holdfast.ports.sandbox import SandboxLimits
@@ -42,6 +43,20 @@ class Settings(ConnectionFields):
                 "address could read and drive your agents. Set HOLDFAST_PASSWORD, or listen on "
                 "127.0.0.1, or add --insecure if something else guards the port."
             )
+        if self.database_url.startswith(_SQLITE):
+            self._refuse_several_processes()
+
+    def _refuse_several_processes(self) -> None:
+        if self.role is not Role.ALL:
+            given = f"the role {self.role}"
+        elif self.processes > 1:
+            given = f"{self.processes} processes"
+        else:
+            return
+        raise SettingInvalid(
+            f"SQLite is for one process that does everything, so Holdfast does not start with {given}. "
+            "Set HOLDFAST_DATABASE_URL=postgresql://… to use several processes or servers."
+        )
 
     @classmethod
     def read(cls, environ: Mapping[str, str], **options: object) -> Self:
@@ -103,6 +118,7 @@ class Settings(ConnectionFields):
             busy_wait_seconds=self.busy_wait_seconds,
             tool_timeout_seconds=self.tool_timeout_seconds,
             max_recoveries=self.max_recoveries,
+            max_runs=self.max_runs,
             model_attempts=self.model_attempts,
             model_retry_seconds=self.model_retry_seconds,
             run_stall_seconds=self.run_stall_seconds,

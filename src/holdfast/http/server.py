@@ -34,7 +34,11 @@ def open_listener(host: str, port: int, backlog: int) -> socket.socket:
 
 class HttpServer(uvicorn.Server):
     """Serves until SIGINT or SIGTERM, then awaits ``on_stop`` while it still answers requests, and returns. A second
-    signal calls ``on_second_signal`` and drops the connections. ``on_ready`` gets the URL once the server answers."""
+    signal calls ``on_second_signal`` and drops the connections. ``on_ready`` gets the URL once the server answers.
+
+    Of a ``supervised`` server only SIGINT is a second signal: it may get SIGTERM from its supervisor, at the death of
+    that, and from whoever stops all processes at once.
+    """
 
     def __init__(
         self,
@@ -46,6 +50,7 @@ class HttpServer(uvicorn.Server):
         on_ready: Callable[[str], None],
         on_stop: Callable[[], Awaitable[None]],
         on_second_signal: Callable[[], object],
+        supervised: bool = False,
     ) -> None:
         super().__init__(
             uvicorn.Config(
@@ -69,6 +74,7 @@ class HttpServer(uvicorn.Server):
         self._on_ready = on_ready
         self._on_stop = on_stop
         self._on_second_signal = on_second_signal
+        self._second_signals = (signal.SIGINT,) if supervised else _SIGNALS
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         # uvloop accepts one connection of a listener in each turn of its loop. With copies of it a probe need not wait
@@ -90,8 +96,8 @@ class HttpServer(uvicorn.Server):
         await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        del sig, frame
-        if self.should_exit:
+        del frame
+        if self.should_exit and sig in self._second_signals:
             self.force_exit = True
             self._on_second_signal()
         self.should_exit = True

@@ -25,6 +25,8 @@ class Limits:
     tool_timeout_seconds: float = 180.0
     # How often in a row an unfinished run of a dead process is continued without progress before it is ended as failed.
     max_recoveries: int = 3
+    # How many runs one process executes at a time; more wait in the queue.
+    max_runs: int = 1000
     # How often the model is asked for one answer when its provider fails temporarily, including the first time.
     model_attempts: int = 5
     # How long after the first attempt another one may start.

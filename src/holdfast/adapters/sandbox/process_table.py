@@ -1,10 +1,13 @@
-"""Reads what /proc tells about single processes: parent, session, start, open sockets (Linux)."""
+"""Reads what /proc tells about single processes: parent, session, start, limits, open sockets (Linux)."""
 
 import os
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 _SOCKET_PREFIX: Final = "socket:["
+_LIMIT_NAME_BYTES: Final = 25
+# Each tool has these for good: nobody raises them again without privileges. Hardly another program has one of them.
+_LIMITS_OF_TOOLS: Final = (b"Max data size", b"Max file size")
 
 
 class ProcessFacts(NamedTuple):
@@ -27,6 +30,28 @@ def parse_stat(line: bytes) -> ProcessFacts:
     # The name, in parentheses, may contain any characters, also spaces and parentheses.
     words = line[line.rindex(b")") + 1 :].split()
     return ProcessFacts(int(words[1]), int(words[3]), int(words[19]))
+
+
+def is_confined(pid: int) -> bool | None:
+    """Whether the process has what every tool of every Holdfast server has: no way to gain privileges, and limits that it
+    cannot raise. None if it cannot be read."""
+    try:
+        with (
+            open(f"/proc/{pid}/status", "rb", buffering=0) as status,  # noqa: PTH123 - as above
+            open(f"/proc/{pid}/limits", "rb", buffering=0) as limits,  # noqa: PTH123 - as above
+        ):
+            lines = status.read().splitlines()
+            return b"NoNewPrivs:\t1" in lines and _has_limits_of_tools(limits.read())
+    except OSError:
+        return None
+
+
+def _has_limits_of_tools(table: bytes) -> bool:
+    hard = {
+        line[:_LIMIT_NAME_BYTES].rstrip(): line[_LIMIT_NAME_BYTES:].split()[1]
+        for line in table.splitlines()
+    }
+    return all(hard.get(name, b"unlimited") != b"unlimited" for name in _LIMITS_OF_TOOLS)
 
 
 def list_pids() -> Iterator[int]:

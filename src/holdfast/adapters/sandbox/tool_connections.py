@@ -1,6 +1,7 @@
-"""Finds out which connections to the server may come from its own tools (Linux).
+"""Finds out which connections to the server may come from its own tools, or from those of servers beside it (Linux).
 
-A connection is looked at once. Its other end is a socket, and the socket belongs to a user and to processes. What
+Servers beside it are the other processes of the same server, which accept connections from the same socket, and other
+servers of the same user on this machine. A connection is looked at once. Its other end is a socket, and the socket belongs to a user and to processes. What
 cannot be found out counts as a tool: a tool may hide its socket, or pass it on and exit before anybody looks.
 """
 
@@ -30,8 +31,12 @@ _REMEMBERED_CALLERS: Final = 32
 
 
 class ProcToolConnections:
-    def __init__(self, processes: ToolProcesses, tool_uids: frozenset[int]) -> None:
-        """``tool_uids`` are the users that tools may run as."""
+    def __init__(
+        self, processes: ToolProcesses, tool_uids: frozenset[int], *, is_alone: bool
+    ) -> None:
+        """``tool_uids`` are the users that tools may run as. With ``is_alone`` no other server has the same database:
+        while no tool of this one lives, there is nothing to find out."""
+        self._is_alone = is_alone
         self._processes = processes
         self._tool_uids = tool_uids
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="tool-connections")
@@ -50,7 +55,7 @@ class ProcToolConnections:
     async def _find_out(self, connection: Connection) -> bool:
         if sys.platform != "linux":
             return False
-        if not self._processes.may_have_lived(connection.accepted_at):
+        if self._is_alone and not self._processes.may_have_lived(connection.accepted_at):
             return False
         if not is_on_this_machine(connection.peer[0]):
             return False
@@ -61,7 +66,8 @@ class ProcToolConnections:
             return False
         # No await since the socket was found, so if tools have none now, they had none then. A user that is there for
         # tools could have sent it to another program, which keeps it until it reads it.
-        if found.uid == os.geteuid() and not self._processes.may_have_sockets:
+        is_ours = found.uid == os.geteuid()
+        if self._is_alone and is_ours and not self._processes.may_have_sockets:
             return False
         return await self._search(found)
 

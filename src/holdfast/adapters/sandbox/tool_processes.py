@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from holdfast.adapters.sandbox.process_table import read_process
+from holdfast.adapters.sandbox.process_table import is_confined, read_process
 
 REMEMBERED_SECONDS: Final = 60.0
 """How long after its end a tool may still be behind a connection: it may have waited to be accepted."""
@@ -79,7 +79,10 @@ class ToolProcesses:
 
 
 def may_be_tool_process(pid: int, calls: list[CallProcesses]) -> bool:
-    """Whether the process belongs to one of the calls; also True if its ancestors cannot be read."""
+    """Whether the process belongs to one of the calls, or to a tool of another server of this machine; also True if that
+    cannot be read."""
+    if is_confined(pid) is not False:
+        return True
     roots = {call.root_pid for call in calls}
     sessions = {call.session for call in calls}
     for _ in range(_MAX_ATTEMPTS):  # a parent may end just now, and the process gets another one
