@@ -15,10 +15,11 @@ import uvloop
 from starlette.types import ASGIApp
 
 from holdfast import logs
-from holdfast.adapters.bell.local import LocalBell
+from holdfast.adapters.bell.factory import open_bell
 from holdfast.adapters.clock import RandomIds, SystemClock
-from holdfast.adapters.dispatch.in_process import InProcessDispatch
+from holdfast.adapters.dispatch.queue import QueueDispatch
 from holdfast.adapters.event_log.factory import open_event_log
+from holdfast.adapters.lease.factory import open_lease
 from holdfast.adapters.models import doctor_checks as model_checks
 from holdfast.adapters.models.accounts import ProviderSettings
 from holdfast.adapters.models.catalogue import ProviderCatalogue
@@ -55,9 +56,10 @@ from holdfast.adapters.toolbox.router import ToolRouter
 from holdfast.config import Settings
 from holdfast.core.agents import Actor
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID, DEFAULT_USER_ID
-from holdfast.core.servers import Role
+from holdfast.core.servers import Role, ServerLoad
 from holdfast.engine.approval_expiry import ApprovalExpiry
 from holdfast.engine.callbacks import CallbackDelivery
+from holdfast.engine.deployment_tasks import DeploymentTasks, Takeover
 from holdfast.engine.worker import Worker
 from holdfast.errors import CannotStart, StoreUnavailable
 from holdfast.http.app import WIRES, HttpSettings, build_app
@@ -69,9 +71,10 @@ from holdfast.http.request_metrics import METRICS_PATH
 from holdfast.http.request_pace import RequestPace
 from holdfast.http.server import HttpServer, open_listener
 from holdfast.http.worker_gate import WorkerGate
+from holdfast.ports.bell import Bell
 from holdfast.ports.doctor_check import Check
 from holdfast.ports.services import Services
-from holdfast.ports.telemetry import RequestTelemetry
+from holdfast.ports.telemetry import NO_TELEMETRY, RequestTelemetry
 from holdfast.ports.tool_connections import ToolConnections
 from holdfast.usecases import approvals, tools
 
@@ -173,14 +176,14 @@ class RunningServer:
     services: Services
     worker: Worker
     worker_task: asyncio.Task[None]
-    approval_expiry_task: asyncio.Task[None]
+    deployment_task: asyncio.Task[None]
     telemetry: RequestTelemetry | None
     tool_connections: ToolConnections
 
     async def stop(self, drain_seconds: float) -> None:
-        """Wait up to ``drain_seconds`` for runs to end; the next start resumes the others. Then end all streams, whose
-        readers have all events of this process by then. Cancelling ``worker_task`` cuts the wait short."""
-        self.approval_expiry_task.cancel()
+        """Wait up to ``drain_seconds`` for runs to end; other servers, or the next start, resume the others. Then end all
+        streams, whose readers have all events of this process by then. Cancelling ``worker_task`` cuts the wait short."""
+        self.deployment_task.cancel()
         self.worker.drain(drain_seconds)
         await asyncio.wait([self.worker_task])
         self.services.events.disconnect_readers()
@@ -192,7 +195,7 @@ async def running_server(settings: Settings) -> AsyncIterator[RunningServer]:
     async with AsyncExitStack() as stack:
         # Before the task group, so that an error for the operator is not wrapped in an ExceptionGroup.
         telemetry = _open_telemetry(settings, stack)
-        services, model, sandbox = await _build_services(settings, stack, telemetry)
+        services, model, sandbox, load = await _build_services(settings, stack, telemetry)
         tool_connections = ProcToolConnections(
             sandbox.processes,
             sandbox.tool_uids,
@@ -202,25 +205,46 @@ async def running_server(settings: Settings) -> AsyncIterator[RunningServer]:
         await tools.add_builtin(services, _DEFAULT_ACTOR)
         worker = Worker(services)
         if telemetry is not None:
-            telemetry.observe_runs(
-                live=lambda: worker.live_count, waiting=services.dispatch.count_waiting
-            )
+            telemetry.observe_runs(live=lambda: worker.live_count)
             telemetry.observe_tasks(asyncio.get_running_loop())
-        await worker.requeue_unfinished()
-        expiry = ApprovalExpiry(services, approvals.expire)
-        callbacks = CallbackDelivery(services, callback_body, secret=settings.callback_secret)
+        load.worker = worker
+        # Last, because from now on others expect this server to go on with runs.
+        await services.lease.register()
         async with asyncio.TaskGroup() as group:
             worker_task = group.create_task(worker.run(), name="worker")
-            expiry_task = group.create_task(expiry.run(), name="approval-expiry")
-            callback_task = group.create_task(callbacks.run(), name="callbacks")
+            deployment_task = group.create_task(
+                _deployment_tasks(settings, services).run(), name="deployment"
+            )
             warm_up_task = group.create_task(_warm_up(model), name="warm-up")
             try:
                 yield RunningServer(
-                    services, worker, worker_task, expiry_task, telemetry, tool_connections
+                    services, worker, worker_task, deployment_task, telemetry, tool_connections
                 )
             finally:
-                for task in (worker_task, expiry_task, callback_task, warm_up_task):
+                for task in (worker_task, deployment_task, warm_up_task):
                     task.cancel()
+
+
+class _Load:
+    """What this server says about itself with its heartbeats, which begin before there is a worker."""
+
+    def __init__(self, bell: Bell) -> None:
+        self._bell = bell
+        self.worker: Worker | None = None
+
+    def read(self) -> ServerLoad:
+        worker = self.worker
+        return ServerLoad(
+            live_runs=worker.live_count if worker else 0,
+            is_notified=self._bell.is_connected,
+            is_draining=worker is not None and worker.is_draining,
+        )
+
+
+def _deployment_tasks(settings: Settings, services: Services) -> DeploymentTasks:
+    expiry = ApprovalExpiry(services, approvals.expire)
+    callbacks = CallbackDelivery(services, callback_body, secret=settings.callback_secret)
+    return DeploymentTasks(services, [expiry.run, callbacks.run, Takeover(services).run])
 
 
 async def _warm_up(model: ModelRouter) -> None:
@@ -237,8 +261,9 @@ async def _warm_up(model: ModelRouter) -> None:
 
 async def _build_services(
     settings: Settings, stack: AsyncExitStack, telemetry: "OtelTelemetry | None"
-) -> tuple[Services, ModelRouter, SubprocessSandbox]:
-    """The services, each of which ``stack`` closes at its end; the model without telemetry; and the sandbox."""
+) -> tuple[Services, ModelRouter, SubprocessSandbox, _Load]:
+    """The services, each of which ``stack`` closes at its end; the model without telemetry; the sandbox; and what the
+    heartbeats tell."""
     clock = SystemClock()
     store = await open_store(
         settings.database_url,
@@ -253,15 +278,38 @@ async def _build_services(
     discovery = ModelDiscovery()
     model = ModelRouter(providers, discovery=discovery)
     stack.push_async_callback(model.aclose)
-    events = open_event_log(store, settings.redis_url)
+    bell = await open_bell(
+        settings.database_url,
+        listen_url=settings.listen_url,
+        has_peers=lambda: lease.has_peers,
+    )
+    stack.push_async_callback(bell.aclose)
+    load = _Load(bell)
+    lease = open_lease(
+        store,
+        settings.database_url,
+        role=settings.role,
+        max_runs=settings.limits.max_runs,
+        lease_seconds=settings.lease_seconds,
+        read_load=load.read,
+        note_time=clock.compare,
+    )
+    stack.push_async_callback(lease.aclose)
+    events = open_event_log(store, bell, settings.redis_url)
     stack.push_async_callback(events.aclose)
-    bell = LocalBell()
     toolbox = ToolRouter(sandbox=sandbox, timeout_seconds=settings.tool_timeout_seconds)
     services = Services(
         store=store,
         events=events,
-        dispatch=InProcessDispatch(bell),
+        dispatch=QueueDispatch(
+            store,
+            bell,
+            lease,
+            telemetry or NO_TELEMETRY,
+            max_runs=0 if settings.role is Role.API else settings.limits.max_runs,
+        ),
         bell=bell,
+        lease=lease,
         model=model,
         catalogue=ProviderCatalogue(providers, default=settings.default_model, discovery=discovery),
         toolbox=toolbox,
@@ -274,7 +322,7 @@ async def _build_services(
     if telemetry is not None:
         services = _with_telemetry(services, telemetry)
     toolbox.bind(services)
-    return services, model, sandbox
+    return services, model, sandbox, load
 
 
 def _cipher(settings: Settings) -> FernetCipher:

@@ -8,11 +8,13 @@ from typing import Any, TypeVar
 from tests.doubles.model import ScriptedModel
 from tests.doubles.prices import ScriptedPrices
 from tests.doubles.toolbox import ScriptedToolbox
+from tests.support.servers import make_server
 
 from holdfast.adapters.bell.local import LocalBell
 from holdfast.adapters.clock import RandomIds, SystemClock
-from holdfast.adapters.dispatch.in_process import InProcessDispatch
+from holdfast.adapters.dispatch.queue import QueueDispatch
 from holdfast.adapters.event_log.sql import SqlEventLog
+from holdfast.adapters.lease.exclusive import ExclusiveLease
 from holdfast.adapters.models.accounts import ProviderSettings
 from holdfast.adapters.models.catalogue import ProviderCatalogue
 from holdfast.adapters.outgoing.guarded import GuardedOutgoing
@@ -31,6 +33,7 @@ from holdfast.engine.worker import Worker
 from holdfast.ports.clock import Clock
 from holdfast.ports.services import Limits, Services
 from holdfast.ports.store import Store, Transaction
+from holdfast.ports.telemetry import NO_TELEMETRY
 from holdfast.usecases import approvals, messages
 from holdfast.usecases.messages import MessageInput, NewSend, Reply
 
@@ -51,11 +54,13 @@ class Rig:
         self.prices = ScriptedPrices()
         self.expired: asyncio.Queue[Run] = asyncio.Queue()
         bell = LocalBell()
+        self.lease = ExclusiveLease(store, make_server())
         self.services = Services(
             store=store,
-            events=SqlEventLog(store),
-            dispatch=InProcessDispatch(bell),
+            events=SqlEventLog(store, bell),
+            dispatch=QueueDispatch(store, bell, self.lease, NO_TELEMETRY, max_runs=1_000),
             bell=bell,
+            lease=self.lease,
             model=self.model,
             catalogue=ProviderCatalogue(ProviderSettings()),
             toolbox=self.toolbox,
@@ -68,9 +73,9 @@ class Rig:
 
     @asynccontextmanager
     async def run_worker(self) -> AsyncIterator[None]:
-        worker = Worker(self.services)
         # As a server does: before it takes messages.
-        await worker.requeue_unfinished()
+        await self.lease.register()
+        worker = Worker(self.services)
         timekeeper = ApprovalExpiry(self.services, self._expire)
         tasks = [asyncio.create_task(worker.run()), asyncio.create_task(timekeeper.run())]
         try:

@@ -35,10 +35,10 @@ class ExplainedRun(Struct, frozen=True):
 
 
 async def explain_run(services: Services, actor: Actor, run_id: str) -> ExplainedRun:
-    has_worker = services.dispatch.run_holds_thread(run_id)
-
     def load(tx: Transaction) -> ExplainedRun:
         run = tx.runs.get(actor.organization_id, run_id)
+        owner = tx.servers.find(run.owner_id) if run.owner_id is not None else None
+        has_worker = owner is not None and owner.is_alive(tx.servers.now())
         newest = StepQuery(page=Page(limit=1), run_id=run_id)
         step = next(iter(tx.steps.list(run.organization_id, newest)), None)
         costs = tx.steps.sum_costs(run.organization_id, newest)

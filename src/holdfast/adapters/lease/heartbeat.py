@@ -10,8 +10,6 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Final
 
-from msgspec.structs import replace
-
 from holdfast.adapters.lease.process import is_gone
 from holdfast.adapters.store.heartbeat_connection import HeartbeatConnection
 from holdfast.core.servers import Claimant, Server, ServerLoad
@@ -157,8 +155,3 @@ class HeartbeatLease:
         self._renewal = renewal
         self._valid_until = sent_at + self._lease_seconds * OWN_PART
         self._note_time(renewal.now)
-
-
-def describe_again(server: Server, new_id: str) -> Server:
-    """The same server under a new id."""
-    return replace(server, id=new_id)

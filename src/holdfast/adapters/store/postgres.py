@@ -17,7 +17,7 @@ from holdfast.adapters.store.driver_errors import (
     translate_errors,
     unique_violation,
 )
-from holdfast.adapters.store.procrastinate_schema import SCHEMA
+from holdfast.adapters.store.procrastinate_schema import JOB_LOCK_INDEX, SCHEMA
 from holdfast.adapters.store.schema_upgrade import StoredRevision
 from holdfast.adapters.store.secret_key_check import check_secret_key
 from holdfast.adapters.store.sql_store import SqlStore
@@ -106,6 +106,18 @@ def read_revision(url: str) -> tuple[str, StoredRevision | None]:
         engine.dispose()
 
 
+def create_single_engine(url: str, timeout_seconds: float) -> Engine:
+    """Return an engine without a pool, whose connections commit each statement and wait for no answer for longer."""
+    engine = _create_engine(
+        _parse_url(url),
+        unpooled=True,
+        connect_timeout=max(2, int(timeout_seconds)),
+        tcp_user_timeout=int(timeout_seconds * 1_000),
+    )
+    event.listen(engine, "connect", _limit_statements(timeout_seconds))
+    return engine
+
+
 def _parse_url(url: str) -> URL:
     try:
         return make_url(url).set(drivername="postgresql+psycopg")
@@ -125,8 +137,9 @@ def _limit_statements(seconds: float) -> Callable[[psycopg.Connection[Any], obje
     return set_timeout
 
 
-def _create_engine(address: URL, *, unpooled: bool = False) -> Engine:
-    connect = {name: value for name, value in _CONNECT_OPTIONS.items() if name not in address.query}
+def _create_engine(address: URL, *, unpooled: bool = False, **options: Any) -> Engine:
+    chosen = _CONNECT_OPTIONS | options
+    connect = {name: value for name, value in chosen.items() if name not in address.query}
     if unpooled:
         engine = create_engine(
             address,
@@ -149,6 +162,8 @@ def _create_engine(address: URL, *, unpooled: bool = False) -> Engine:
 
 def _translate(error: BaseException) -> HoldfastError | None:
     match error:
+        case psycopg.errors.UniqueViolation() if error.diag.constraint_name == JOB_LOCK_INDEX:
+            return TransactionConflict(f"Two servers claimed runs of one thread: {error}")
         case psycopg.errors.UniqueViolation():
             return unique_violation(error.diag.constraint_name)
         case psycopg.errors.ForeignKeyViolation():

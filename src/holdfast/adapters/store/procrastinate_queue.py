@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from sqlalchemy import Connection, Integer, Row, text
 
 from holdfast.adapters.store.columns import Instant, to_json
+from holdfast.adapters.store.procrastinate_schema import SCHEMA
 from holdfast.adapters.store.run_claims import (
     claim_run,
     find_claimed,
@@ -26,18 +27,17 @@ from holdfast.core.runs import Run
 from holdfast.core.servers import Claimant
 from holdfast.ports.store import QueueDepth
 
-SCHEMA: Final = "holdfast_queue"
 QUEUE: Final = "runs"
 TASK: Final = "holdfast.run"
 
 _JOBS: Final = f"{SCHEMA}.procrastinate_jobs"
 
-# A new job that a server has from the start. Nothing may be before it in its thread; two transactions that both find
-# the thread free are told apart by Procrastinate's index, which allows one job per lock.
+# A new job that a server has from the start. Nothing may be before it in its thread: no job that waits, and none that a
+# server has, of which Procrastinate's index allows one per lock.
 _insert_claimed = text(f"""
     INSERT INTO {_JOBS} (queue_name, task_name, lock, queueing_lock, args, status, worker_id)
     SELECT '{QUEUE}', '{TASK}', :thread, :run, CAST(:args AS jsonb), 'doing', :worker
-    WHERE NOT EXISTS (SELECT FROM {_JOBS} WHERE lock = :thread AND status IN ('todo', 'doing'))
+    WHERE NOT EXISTS (SELECT FROM {_JOBS} WHERE lock = :thread AND status = 'todo')
     ON CONFLICT (lock) WHERE status = 'doing' DO NOTHING
 """)
 _defer = text(f"""
@@ -46,7 +46,7 @@ _defer = text(f"""
     ]::{SCHEMA}.procrastinate_job_to_defer_v1[])
 """)
 _fetch = text(
-    f"SELECT args ->> 'run_id' FROM {SCHEMA}.procrastinate_fetch_job_v2(ARRAY['{QUEUE}'], :worker)"
+    f"SELECT args ->> 'run_id' FROM {SCHEMA}.procrastinate_fetch_job_v2(ARRAY['{QUEUE}']::varchar[], :worker)"
 )
 # Two statements, because each has an index of its own.
 _delete_claimed = text(

@@ -19,6 +19,8 @@ from holdfast.adapters.store.schema_upgrade import read_fact
 from holdfast.errors import CannotStart
 
 SCHEMA: Final = "holdfast_queue"
+# Procrastinate's index that allows one claimed job per lock.
+JOB_LOCK_INDEX: Final = "procrastinate_jobs_lock_idx_v1"
 # The name of the newest of Procrastinate's migrations that the database has.
 MIGRATION_KEY: Final = "procrastinate_migration"
 

@@ -28,18 +28,22 @@ FOR EACH ROW WHEN (OLD.status IN ('queued', 'running', 'cancelling'))
 EXECUTE FUNCTION holdfast_queue.delete_job_of_run()
 """
 
-# A job's number is its place in the queue, so they are made in the order of the runs. Whoever executed a run has stopped:
-# its job is claimed by no worker.
+# A job's number is its place in the queue, so they are made in the order of the runs; a run that was begun holds its
+# thread and comes first. Whoever executed it has stopped: all jobs wait for a worker.
 _ADD_JOBS: Final = """
-INSERT INTO holdfast_queue.procrastinate_jobs (queue_name, task_name, lock, queueing_lock, args, status)
-SELECT
-    'runs', 'holdfast.run', thread_id, id, jsonb_build_object('run_id', id),
-    (CASE status WHEN 'queued' THEN 'todo' ELSE 'doing' END)::holdfast_queue.procrastinate_job_status
-FROM runs WHERE status IN ('queued', 'running', 'cancelling') ORDER BY created_at, id
+INSERT INTO holdfast_queue.procrastinate_jobs (queue_name, task_name, lock, queueing_lock, args)
+SELECT 'runs', 'holdfast.run', thread_id, id, jsonb_build_object('run_id', id)
+FROM runs WHERE status IN ('queued', 'running', 'cancelling')
+ORDER BY status = 'queued', created_at, id
+"""
+
+# Procrastinate looks for earlier jobs of the same lock with each claim, and we with each new run.
+_INDEX: Final = """
+CREATE INDEX holdfast_jobs_waiting ON holdfast_queue.procrastinate_jobs (lock, id) WHERE status = 'todo'
 """
 
 
 def create(connection: Connection) -> None:
     """Create the trigger, and the job of each live run."""
-    for statement in (_DELETE_JOB, _TRIGGER, _ADD_JOBS):
+    for statement in (_DELETE_JOB, _TRIGGER, _ADD_JOBS, _INDEX):
         connection.exec_driver_sql(statement)

@@ -90,16 +90,21 @@ class OtelTelemetry:
             toolbox, self._tracer, self._metrics, with_content=self._with_content
         )
 
-    def observe_runs(self, *, live: Callable[[], int], waiting: Callable[[], int]) -> None:
-        """Observe the numbers of live and waiting runs whenever metrics are exported."""
+    def observe_runs(self, *, live: Callable[[], int]) -> None:
+        """Observe the number of live runs whenever metrics are exported."""
         self._metrics.observe(metrics.LIVE, live)
-        self._metrics.observe(metrics.WAITING, waiting)
 
     def observe_tasks(self, loop: asyncio.AbstractEventLoop) -> None:
         """Observe the number of tasks of this loop. One that only grows is a leak."""
         self._metrics.observe(metrics.TASKS, lambda: len(asyncio.all_tasks(loop)))
 
     # calls by the engine
+
+    def run_claimed(self, *, is_recovery: bool) -> None: ...
+
+    def write_fenced(self) -> None: ...
+
+    def lease_lost(self) -> None: ...
 
     def trace_parent(self) -> str | None:
         return spans.current_trace_parent()
