@@ -208,8 +208,6 @@ async def running_server(settings: Settings) -> AsyncIterator[RunningServer]:
             telemetry.observe_runs(live=lambda: worker.live_count)
             telemetry.observe_tasks(asyncio.get_running_loop())
         load.worker = worker
-        # Last, because from now on others expect this server to go on with runs.
-        await services.lease.register()
         async with asyncio.TaskGroup() as group:
             worker_task = group.create_task(worker.run(), name="worker")
             deployment_task = group.create_task(

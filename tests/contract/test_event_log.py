@@ -9,6 +9,7 @@ import pytest
 from tests.support.event_log_clients import WAIT_SECONDS, Reader, Writer, read
 from tests.support.values import Make
 
+from holdfast.adapters.bell.local import LocalBell
 from holdfast.adapters.event_log.event_buffer import BATCH_EVENTS, FEW_READERS, KEPT_EVENTS
 from holdfast.adapters.event_log.redis import RedisEventLog
 from holdfast.adapters.event_log.sql import SqlEventLog
@@ -39,9 +40,9 @@ async def make_log(any_store: Store, request: pytest.FixtureRequest) -> AsyncIte
     def new(kind: str) -> EventLog:
         if kind == REDIS:
             url = request.getfixturevalue("redis_url")
-            made.append(RedisEventLog.connect(any_store, url))
+            made.append(RedisEventLog.connect(any_store, LocalBell(), url))
         else:
-            made.append(SqlEventLog(any_store))
+            made.append(SqlEventLog(any_store, LocalBell()))
         return made[-1]
 
     yield new
@@ -227,7 +228,7 @@ async def test_a_reader_that_stops_reading_delays_no_other_and_misses_nothing(
 async def test_a_long_run_keeps_only_its_newest_durable_events_in_memory(
     any_store: Store, make: Make
 ) -> None:
-    log = SqlEventLog(any_store)
+    log = SqlEventLog(any_store, LocalBell())
     writer = await Writer.begin(any_store, log, make)
     reader = Reader(log, writer.run.id)
     published = []

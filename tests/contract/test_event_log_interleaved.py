@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.support.event_log_clients import Reader, Writer
 from tests.support.values import Make
 
+from holdfast.adapters.bell.local import LocalBell
 from holdfast.adapters.event_log import event_buffer, sql
 from holdfast.adapters.event_log import redis as redis_adapter
 from holdfast.adapters.event_log.redis import RedisEventLog
@@ -159,9 +160,9 @@ async def make_log(request: pytest.FixtureRequest, store: SqliteStore) -> AsyncI
 
     def new() -> SqlEventLog:
         if request.param == "redis":
-            made.append(RedisEventLog.connect(store, request.getfixturevalue("redis_url")))
+            made.append(RedisEventLog.connect(store, LocalBell(), request.getfixturevalue("redis_url")))
         else:
-            made.append(SqlEventLog(store))
+            made.append(SqlEventLog(store, LocalBell()))
         return made[-1]
 
     yield new

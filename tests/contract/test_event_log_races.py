@@ -8,6 +8,7 @@ import pytest
 from tests.support.event_log_clients import WAIT_SECONDS, Reader, Writer, read
 from tests.support.values import Make
 
+from holdfast.adapters.bell.local import LocalBell
 from holdfast.adapters.event_log.event_buffer import KEPT_EVENTS
 from holdfast.adapters.event_log.sql import SqlEventLog
 from holdfast.adapters.store.sqlite import SqliteStore
@@ -64,10 +65,10 @@ async def start_reading(
 async def test_a_run_that_ends_during_a_read_is_seen_to_end(
     store: SqliteStore, paused_store: PausedStore, make: Make
 ) -> None:
-    first = await Writer.begin(store, SqlEventLog(store), make, ahead=5)
+    first = await Writer.begin(store, SqlEventLog(store, LocalBell()), make, ahead=5)
     published = first.publish(2)
     await first.save(ahead=5)
-    log = SqlEventLog(paused_store)
+    log = SqlEventLog(paused_store, LocalBell())
     second = await first.restart(log)
     reader = await start_reading(paused_store, log, first.run.id)
     published += await second.end()
@@ -79,8 +80,8 @@ async def test_a_run_that_ends_during_a_read_is_seen_to_end(
 async def test_a_run_that_starts_during_a_read_is_read_from_memory(
     store: SqliteStore, paused_store: PausedStore, make: Make
 ) -> None:
-    first = await Writer.begin(store, SqlEventLog(store), make)
-    log = SqlEventLog(paused_store)
+    first = await Writer.begin(store, SqlEventLog(store, LocalBell()), make)
+    log = SqlEventLog(paused_store, LocalBell())
     reader = await start_reading(paused_store, log, first.run.id)
     second = await first.restart(log, ahead=9)
     paused_store.resume()
@@ -95,7 +96,7 @@ async def test_a_run_that_starts_during_a_read_is_read_from_memory(
 async def test_events_that_are_trimmed_during_a_read_are_not_skipped(
     store: SqliteStore, paused_store: PausedStore, make: Make
 ) -> None:
-    log = SqlEventLog(paused_store)
+    log = SqlEventLog(paused_store, LocalBell())
     writer = await Writer.begin(store, log, make)
     published = writer.publish(3 * KEPT_EVENTS)
     await writer.save()
@@ -113,8 +114,8 @@ async def test_events_that_are_trimmed_during_a_read_are_not_skipped(
 async def test_events_that_are_trimmed_while_a_reader_reads_a_crashed_run_are_not_skipped(
     store: SqliteStore, paused_store: PausedStore, make: Make
 ) -> None:
-    first = await Writer.begin(store, SqlEventLog(store), make, ahead=5)
-    log = SqlEventLog(paused_store)
+    first = await Writer.begin(store, SqlEventLog(store, LocalBell()), make, ahead=5)
+    log = SqlEventLog(paused_store, LocalBell())
     second = await first.restart(log)
     reader = await start_reading(paused_store, log, first.run.id)
     published = second.publish(3 * KEPT_EVENTS)
@@ -129,9 +130,9 @@ async def test_events_that_are_trimmed_while_a_reader_reads_a_crashed_run_are_no
 async def test_readers_that_waited_for_a_run_follow_it_into_memory(
     store: SqliteStore, make: Make
 ) -> None:
-    first = await Writer.begin(store, SqlEventLog(store), make)
+    first = await Writer.begin(store, SqlEventLog(store, LocalBell()), make)
     await first.store_message()
-    log = SqlEventLog(store)
+    log = SqlEventLog(store, LocalBell())
     reader = Reader(log, first.run.id)
     await reader.wait_for(2)
     second = await first.restart(log, ahead=9)
@@ -145,7 +146,7 @@ async def test_readers_that_waited_for_a_run_follow_it_into_memory(
 async def test_a_reader_whose_position_is_trimmed_while_it_waits_continues_from_the_store(
     store: SqliteStore, make: Make
 ) -> None:
-    log = SqlEventLog(store)
+    log = SqlEventLog(store, LocalBell())
     writer = await Writer.begin(store, log, make)
     published = writer.publish(1)
     reader = Reader(log, writer.run.id)
@@ -162,8 +163,8 @@ async def test_a_reader_whose_position_is_trimmed_while_it_waits_continues_from_
 async def test_readers_of_a_run_without_a_process_get_the_error_when_the_store_is_closed(
     store: SqliteStore, make: Make
 ) -> None:
-    writer = await Writer.begin(store, SqlEventLog(store), make)
-    log = SqlEventLog(store)
+    writer = await Writer.begin(store, SqlEventLog(store, LocalBell()), make)
+    log = SqlEventLog(store, LocalBell())
     readers = [Reader(log, writer.run.id) for _ in range(3)]
     published = await writer.store_message()
     for reader in readers:
@@ -178,8 +179,8 @@ async def test_readers_of_a_run_without_a_process_get_the_error_when_the_store_i
 async def test_all_readers_of_a_remote_run_share_one_watch_and_it_ends_with_them(
     store: SqliteStore, make: Make
 ) -> None:
-    writer = await Writer.begin(store, SqlEventLog(store), make)
-    log = SqlEventLog(store)
+    writer = await Writer.begin(store, SqlEventLog(store, LocalBell()), make)
+    log = SqlEventLog(store, LocalBell())
     readers = [Reader(log, writer.run.id) for _ in range(20)]
     published = await writer.store_message()
     for reader in readers:

@@ -10,6 +10,7 @@ from tests.support.redis_server import RedisServer
 from tests.support.values import Make
 from tests.support.waiting import eventually
 
+from holdfast.adapters.bell.local import LocalBell
 from holdfast.adapters.event_log import redis as adapter
 from holdfast.adapters.event_log.factory import open_event_log
 from holdfast.adapters.event_log.redis import RedisEventLog, stream_key
@@ -23,14 +24,14 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 async def log(store: SqliteStore, redis_server: RedisServer) -> AsyncIterator[RedisEventLog]:
-    opened = RedisEventLog.connect(store, redis_server.url)
+    opened = RedisEventLog.connect(store, LocalBell(), redis_server.url)
     yield opened
     await opened.aclose()
 
 
 @pytest.fixture
 async def reader_log(store: SqliteStore, redis_server: RedisServer) -> AsyncIterator[RedisEventLog]:
-    opened = RedisEventLog.connect(store, redis_server.url)
+    opened = RedisEventLog.connect(store, LocalBell(), redis_server.url)
     yield opened
     await opened.aclose()
 

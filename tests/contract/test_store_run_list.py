@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tests.support.values import Make, moment
 
 from holdfast.adapters.store.runs import SqlRuns
+from holdfast.adapters.store.table_queue import TableQueue
 from holdfast.adapters.store.sql_store import SqlStore
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
 from holdfast.core.lifecycle import LIVE
@@ -275,7 +276,7 @@ async def test_any_conditions_combine_in_any_order(any_store: SqlStore, make: Ma
             connection.begin()
             for query in run_queries:
                 expected = sort_runs([run for run in runs if matches(run, query)], query.page)
-                found = SqlRuns(connection).list(ORG, query)
+                found = SqlRuns(connection, TableQueue(connection)).list(ORG, query)
                 assert [run.id for run in found] == [run.id for run in expected[: query.page.limit]]
 
     check()

@@ -18,6 +18,7 @@ from holdfast.adapters.store import tables
 from holdfast.adapters.store.index_hints import prefer_indexes
 from holdfast.adapters.store.run_list import ids_on_page
 from holdfast.adapters.store.runs import SqlRuns
+from holdfast.adapters.store.table_queue import TableQueue
 from holdfast.adapters.store.steps import SqlSteps
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
 from holdfast.core.lifecycle import LIVE, Signal
@@ -214,7 +215,7 @@ def test_taking_a_thread_costs_the_same_however_many_runs_it_had(make: Make) -> 
     tables.metadata.create_all(engine)
     thread = make.thread(make.agent())
     with engine.connect() as connection:
-        runs = SqlRuns(connection)
+        runs = SqlRuns(connection, TableQueue(connection))
 
         def work_of_a_claim() -> int:
             run = make.run(thread)

@@ -217,9 +217,9 @@ async def test_only_a_queued_run_is_deleted_as_queued(any_store: Store, make: Ma
     thread = await add_thread(any_store, make)
     queued, running = make.run(thread), make.run(thread, status=RunStatus.RUNNING)
     await add_runs(any_store, queued, running)
-    assert await any_store.write(lambda tx: tx.runs.delete_if_queued(queued.id))
-    assert not await any_store.write(lambda tx: tx.runs.delete_if_queued(queued.id))
-    assert not await any_store.write(lambda tx: tx.runs.delete_if_queued(running.id))
+    assert await any_store.write(lambda tx: tx.runs.delete_if_waiting(queued.id))
+    assert not await any_store.write(lambda tx: tx.runs.delete_if_waiting(queued.id))
+    assert not await any_store.write(lambda tx: tx.runs.delete_if_waiting(running.id))
     assert await any_store.read(lambda tx: tx.runs.find(queued.id)) is None
     assert await any_store.read(lambda tx: tx.runs.find(running.id)) == running
 
@@ -436,7 +436,7 @@ async def test_an_update_of_a_locked_run_overwrites_nothing_that_its_worker_wrot
 
     cancelling = asyncio.create_task(any_store.write(cancel))
     await asyncio.to_thread(locked.wait, WAIT_SECONDS)
-    reserving = asyncio.create_task(any_store.write(lambda tx: tx.runs.reserve_seq(run.id, 500)))
+    reserving = asyncio.create_task(any_store.write(lambda tx: tx.runs.reserve_seq(run, 500)))
     # With several writers it may get further.
     await asyncio.wait([reserving], timeout=0.2)
     go_on.set()

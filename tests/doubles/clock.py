@@ -9,6 +9,7 @@ class MovableClock(SystemClock):
     """The machine's clock plus an offset."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._ahead = timedelta()
 
     def now(self) -> datetime:

@@ -22,7 +22,6 @@ from holdfast.core.messages import Decision, Outcome, Role
 from holdfast.core.paging import Page
 from holdfast.core.runs import Run, RunStatus, StopReason
 from holdfast.errors import Conflict
-from holdfast.ports.dispatch import Ticket
 from holdfast.ports.services import Limits
 from holdfast.ports.store import Store, Transaction
 from holdfast.usecases import agent_context, messages, runs
@@ -66,7 +65,7 @@ async def test_an_answer_is_not_taken_back_when_it_waits_long(rig: Rig) -> None:
     """The held calls would be nobody's."""
     agent, _ = await make_paused_run(rig)
     impatient = Rig(rig.services.store, Limits(busy_wait_seconds=0))
-    impatient.services.dispatch.submit(Ticket("run-in-the-way", agent.id))
+    # Nobody claims it: this server has not registered.
     run = await answer(impatient, agent)
     await messages.wait_for_turn(impatient.services, run)
     assert (await runs.retrieve(impatient.services, ACTOR, run.id)).status is RunStatus.QUEUED

@@ -156,7 +156,6 @@ async def test_new_messages_wait_behind_what_a_dead_process_left(store: SqliteSt
         interrupted = await first.submit(agent, "one")
         await wait_until_set(toolbox.hanging)
     at_work = Worker(second.services)
-    await at_work.requeue_unfinished()
     new = await second.submit(agent, "two")
     task = asyncio.create_task(at_work.run())
     for run in (interrupted, new):

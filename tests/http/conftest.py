@@ -15,11 +15,13 @@ from tests.doubles.model import ScriptedModel
 from tests.doubles.toolbox import ScriptedToolbox
 from tests.support.blank_store import create_blank_store
 from tests.support.http_app import use_app
+from tests.support.servers import make_server
 
 from holdfast.adapters.bell.local import LocalBell
 from holdfast.adapters.clock import RandomIds, SystemClock
-from holdfast.adapters.dispatch.in_process import InProcessDispatch
+from holdfast.adapters.dispatch.queue import QueueDispatch
 from holdfast.adapters.event_log.sql import SqlEventLog
+from holdfast.adapters.lease.exclusive import ExclusiveLease
 from holdfast.adapters.outgoing.guarded import GuardedOutgoing
 from holdfast.adapters.prices.genai import GenaiPrices
 from holdfast.adapters.store.cipher import FernetCipher
@@ -28,6 +30,7 @@ from holdfast.core.addresses import AllowedAddresses
 from holdfast.core.tools import ToolKind
 from holdfast.http.app import HttpSettings, build_app
 from holdfast.ports.services import Services
+from holdfast.ports.telemetry import NO_TELEMETRY
 from holdfast.ports.toolbox import BuiltinSpec
 
 ADDRESS = "http://localhost:8283"
@@ -55,11 +58,13 @@ async def _open_services(home: Path) -> AsyncIterator[Services]:
     path = create_blank_store(home / "holdfast.db")
     store = await SqliteStore.open(path, cipher=FernetCipher("test"))
     bell = LocalBell()
+    lease = ExclusiveLease(store, make_server())
     yield Services(
         store=store,
-        events=SqlEventLog(store),
-        dispatch=InProcessDispatch(bell),
+        events=SqlEventLog(store, bell),
+        dispatch=QueueDispatch(store, bell, lease, NO_TELEMETRY, max_runs=1_000),
         bell=bell,
+        lease=lease,
         model=ScriptedModel(otherwise=None),
         catalogue=FixedCatalogue(),
         toolbox=ScriptedToolbox(builtin=BUILTIN),

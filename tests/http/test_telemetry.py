@@ -49,7 +49,7 @@ async def rig(store: SqliteStore, telemetry: OtelTelemetry) -> Rig:
         model=telemetry.instrument_model(services.model),
         toolbox=telemetry.instrument_toolbox(services.toolbox),
     )
-    telemetry.observe_runs(live=lambda: 0, waiting=services.dispatch.count_waiting)
+    telemetry.observe_runs(live=lambda: 0)
     telemetry.observe_tasks(asyncio.get_running_loop())
     return rig
 

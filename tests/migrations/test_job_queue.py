@@ -61,7 +61,7 @@ FROM holdfast_queue.procrastinate_jobs ORDER BY id
 """
 OTHER_SERVER = """
 INSERT INTO servers (
-    id, host, pid, version, role, max_runs, started_at, heartbeat_at, lease_until, live_runs, is_notified, is_draining
+    id, host, pid, version, role, max_runs, started_at, heartbeat_at, lease_ends_at, live_runs, is_notified, is_draining
 ) SELECT 'other', 'host', 1, %s, 'all', 1, 1, 1, extract(epoch FROM now() + %s::interval) * 1000000, 0, true, false
 """
 

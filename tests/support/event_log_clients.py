@@ -80,7 +80,7 @@ class Writer:
 
         def work(tx: Transaction) -> None:
             tx.events.append(events)
-            tx.runs.reserve_seq(self.run.id, reserved)
+            tx.runs.reserve_seq(self.run, reserved)
 
         await self._store.write(work)
         self.run = replace(self.run, reserved_seq=reserved)

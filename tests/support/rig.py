@@ -73,8 +73,6 @@ class Rig:
 
     @asynccontextmanager
     async def run_worker(self) -> AsyncIterator[None]:
-        # As a server does: before it takes messages.
-        await self.lease.register()
         worker = Worker(self.services)
         timekeeper = ApprovalExpiry(self.services, self._expire)
         tasks = [asyncio.create_task(worker.run()), asyncio.create_task(timekeeper.run())]

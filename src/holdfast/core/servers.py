@@ -47,13 +47,13 @@ class Server(Struct, frozen=True, kw_only=True):
     started_at: datetime
     heartbeat_at: datetime
     # When others may take its runs over; None: never, since no other server can use the database.
-    lease_until: datetime | None = None
+    lease_ends_at: datetime | None = None
     # Its number among the workers of the job queue, if the database has one.
     worker_id: int | None = None
     load: ServerLoad = ServerLoad()
 
     def is_alive(self, now: datetime) -> bool:
-        return self.lease_until is None or self.lease_until > now
+        return self.lease_ends_at is None or self.lease_ends_at > now
 
 
 class Claimant(Struct, frozen=True):

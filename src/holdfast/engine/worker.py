@@ -52,6 +52,9 @@ class Worker:
     async def run(self) -> None:
         """Work until drained or cancelled. Runs that have not ended by then go back into the queue: for other servers,
         or for the next start."""
+        if self._services.lease.claimant is None:
+            await self._services.lease.register()
+        self._services.dispatch.start()
         try:
             async with asyncio.TaskGroup() as group:
                 side_tasks = [

@@ -8,6 +8,10 @@ from holdfast.core.servers import Claim, Claimant
 
 
 class Dispatch(Protocol):
+    def start(self) -> None:
+        """Claim runs from now on: there is a worker."""
+        ...
+
     def claimant(self) -> Claimant | None:
         """Who claims a run in the transaction that stores it: this server, if it executes runs and has room; else None,
         and the run waits in the queue for any server."""

@@ -43,12 +43,17 @@ class QueueDispatch:
         self._executed: dict[str, Claim] = {}
         # Whether runs may wait in the queue. True until the queue is seen to be empty.
         self._may_have_runs = True
+        self._has_worker = False
         self._stopped = False
         # The runs whose turn requests of this server wait for.
         self._awaited: Counter[str] = Counter()
 
+    def start(self) -> None:
+        self._has_worker, self._stopped = True, False
+        self._may_have_runs = True
+
     def claimant(self) -> Claimant | None:
-        if self._stopped or not self._has_room:
+        if not self._has_worker or not self._has_room:
             return None
         return self._lease.claimant
 
@@ -67,7 +72,7 @@ class QueueDispatch:
 
     async def take(self) -> Claim:
         while True:
-            if self._claimed and not self._stopped:
+            if self._claimed and self._has_worker:
                 claim = self._claimed.popleft()
                 self._executed[claim.run_id] = claim
                 return claim
@@ -98,7 +103,8 @@ class QueueDispatch:
             self._awaited += Counter()
 
     def stop(self) -> None:
-        self._stopped = True
+        self._has_worker, self._stopped = False, True
+        self._claimed.clear()
         for topic in self._awaited:
             self._bell.ring(topic, here_only=True)
 

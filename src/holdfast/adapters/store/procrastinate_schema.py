@@ -55,7 +55,7 @@ _OTHER_VERSION_IS_ALIVE: Final = text("""
 SELECT EXISTS (
     SELECT 1 FROM servers
     WHERE version <> :version
-    AND (lease_until IS NULL OR lease_until > extract(epoch FROM clock_timestamp()) * 1000000)
+    AND (lease_ends_at IS NULL OR lease_ends_at > extract(epoch FROM clock_timestamp()) * 1000000)
 )
 """)
 

@@ -25,7 +25,7 @@ _register_worker: Final = text(
 )
 _beat_worker: Final = text("SELECT holdfast_queue.procrastinate_update_heartbeat_v1(:worker)")
 
-_is_alive = or_(_servers.c.lease_until.is_(None), _servers.c.lease_until > bindparam("now"))
+_is_alive = or_(_servers.c.lease_ends_at.is_(None), _servers.c.lease_ends_at > bindparam("now"))
 _select_alive = (
     select(_servers.c.id, _servers.c.worker_id)
     .where(_is_alive)
@@ -33,10 +33,10 @@ _select_alive = (
 )
 _renew = (
     update(_servers)
-    .where(_servers.c.id == bindparam("this_id"), _servers.c.lease_until > bindparam("now"))
+    .where(_servers.c.id == bindparam("this_id"), _servers.c.lease_ends_at > bindparam("now"))
     .values(
         heartbeat_at=bindparam("now"),
-        lease_until=bindparam("until"),
+        lease_ends_at=bindparam("until"),
         live_runs=bindparam("given_runs"),
         is_notified=bindparam("given_notified"),
         is_draining=bindparam("given_draining"),
@@ -61,7 +61,7 @@ class SqlServers:
         # The clock is the database's, and so is the queue whose workers have numbers.
         worker_id = None if self._clock else self._connection.execute(_register_worker).scalar_one()
         server = replace(
-            server, started_at=now, heartbeat_at=now, lease_until=until, worker_id=worker_id
+            server, started_at=now, heartbeat_at=now, lease_ends_at=until, worker_id=worker_id
         )
         self._connection.execute(insert(_servers), _to_row(server))
         return server
@@ -90,7 +90,7 @@ class SqlServers:
 
     def expire(self, server_id: str) -> None:
         self._connection.execute(
-            update(_servers).where(_servers.c.id == server_id).values(lease_until=self.now())
+            update(_servers).where(_servers.c.id == server_id).values(lease_ends_at=self.now())
         )
 
     def find(self, server_id: str) -> Server | None:
@@ -106,7 +106,7 @@ class SqlServers:
         return [row.id for row in alive]
 
     def delete_dead(self, before: datetime) -> int:
-        deleted = self._connection.execute(delete(_servers).where(_servers.c.lease_until < before))
+        deleted = self._connection.execute(delete(_servers).where(_servers.c.lease_ends_at < before))
         return deleted.rowcount
 
 
@@ -122,7 +122,7 @@ def _to_row(server: Server) -> dict[str, Any]:
         "max_runs": server.max_runs,
         "started_at": server.started_at,
         "heartbeat_at": server.heartbeat_at,
-        "lease_until": server.lease_until,
+        "lease_ends_at": server.lease_ends_at,
         "worker_id": server.worker_id,
         "live_runs": server.load.live_runs,
         "is_notified": server.load.is_notified,
@@ -142,7 +142,7 @@ def _from_row(row: Row[Any]) -> Server:
         max_runs=row.max_runs,
         started_at=row.started_at,
         heartbeat_at=row.heartbeat_at,
-        lease_until=row.lease_until,
+        lease_ends_at=row.lease_ends_at,
         worker_id=row.worker_id,
         load=ServerLoad(
             live_runs=row.live_runs, is_notified=row.is_notified, is_draining=row.is_draining

@@ -19,7 +19,7 @@ servers = Table(
     Column("max_runs", Integer, nullable=False),
     Column("started_at", Instant, nullable=False),
     Column("heartbeat_at", Instant, nullable=False),
-    Column("lease_until", Instant),
+    Column("lease_ends_at", Instant),
     # The number of the server among the workers of the job queue.
     Column("worker_id", BigInteger),
     Column("live_runs", Integer, nullable=False),

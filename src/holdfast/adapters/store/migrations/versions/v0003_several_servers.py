@@ -31,7 +31,7 @@ def _servers() -> None:
         sa.Column("max_runs", sa.Integer(), nullable=False),
         sa.Column("started_at", sa.BigInteger(), nullable=False),
         sa.Column("heartbeat_at", sa.BigInteger(), nullable=False),
-        sa.Column("lease_until", sa.BigInteger(), nullable=True),
+        sa.Column("lease_ends_at", sa.BigInteger(), nullable=True),
         sa.Column("worker_id", sa.BigInteger(), nullable=True),
         sa.Column("live_runs", sa.Integer(), nullable=False),
         sa.Column("is_notified", sa.Boolean(), nullable=False),
