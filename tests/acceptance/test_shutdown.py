@@ -79,7 +79,7 @@ class ServerHome:
 
     def exit_code(self) -> int:
         """Wait for the end that was asked for already."""
-        return self.server._end(lambda: None)
+        return self.server.wait_for_exit()
 
 
 @pytest.fixture

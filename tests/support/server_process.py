@@ -125,6 +125,10 @@ class ServerProcess:
         """Ask it to end, as an operator does; kill it if it does not. Return its exit code."""
         return self._end(self._process.terminate)
 
+    def wait_for_exit(self) -> int:
+        """Wait for the end that was asked for already; kill it if it does not come. Return its exit code."""
+        return self._end(lambda: None)
+
     def kill(self) -> int:
         """End it as a power cut does."""
         return self._end(self._process.kill)

@@ -28,7 +28,7 @@ def wait_for_signal(report_ready: Callable[[str], None]) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     say("up", os.getpid())
     report_ready(ADDRESS)
-    say("got", os.getpid(), signal.sigwait(SIGNALS).name)
+    say("got", os.getpid(), signal.Signals(signal.sigwait(SIGNALS)).name)
     # Blocked ones come together at most; another one that is already here would be said too.
     for number in signal.sigpending() & SIGNALS:
         say("got", os.getpid(), signal.Signals(number).name)
@@ -36,7 +36,7 @@ def wait_for_signal(report_ready: Callable[[str], None]) -> None:
 
 def wait_for_two_signals(report_ready: Callable[[str], None]) -> None:
     wait_for_signal(report_ready)
-    say("got", os.getpid(), signal.sigwait(SIGNALS).name)
+    say("got", os.getpid(), signal.Signals(signal.sigwait(SIGNALS)).name)
 
 
 def end_badly(report_ready: Callable[[str], None]) -> None:

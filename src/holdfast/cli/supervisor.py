@@ -185,7 +185,9 @@ class Supervisor:
         os.set_blocking(status_fd, False)
         return pid, status_fd
 
-    def _become_process(self, parent: int, status_fd: int, mask: set[signal.Signals]) -> NoReturn:
+    def _become_process(
+        self, parent: int, status_fd: int, mask: set[int | signal.Signals]
+    ) -> NoReturn:
         code = 1
         try:
             os.close(signal.set_wakeup_fd(-1))
@@ -248,13 +250,15 @@ class Supervisor:
         extra: dict[str, object] = {"pid": process.pid, "how": description}
         if process.error is not None:
             extra["why"] = process.error
-        if not self._is_stopping:
-            lived_seconds = time.monotonic() - process.started_at
-            delay = self._delays.next_delay(process.delay_seconds, lived_seconds)
-            process.delay_seconds = extra["restart_seconds"] = delay
-            process.start_at = time.monotonic() + delay
-        log.log(logging.INFO if self._is_stopping else logging.ERROR, "process.ended", extra=extra)
         process.pid = None
+        if self._is_stopping:
+            log.info("process.ended", extra=extra)
+            return
+        now = time.monotonic()
+        delay = self._delays.next_delay(process.delay_seconds, now - process.started_at)
+        process.delay_seconds = delay
+        process.start_at = now + delay
+        log.error("process.ended", extra={**extra, "restart_seconds": delay})
 
 
 def end_with_parent(parent: int) -> None:

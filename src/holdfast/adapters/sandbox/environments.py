@@ -2,7 +2,7 @@
 
 An environment is complete when its mark file exists; the mark is written last, and its modification time is the last
 use. To build or remove an environment a process holds the kernel's lock (flock) on a lock file, which is released when
-the process dies; so a folder without a mark and without a lock is a leftover.
+the process and the installer that it started have died; so a folder without a mark and without a lock is a leftover.
 
 The environment of the empty set contains pip, which installs into all others.
 """
@@ -21,6 +21,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Coroutine, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -98,9 +99,9 @@ class Environments:
         # Other builds wait for the empty set while they hold a slot, so it needs none itself.
         slot = self._slots if requirements else contextlib.nullcontext()
         try:
-            async with slot, asyncio.timeout(self._install_seconds), self._hold_lock(path):
+            async with slot, asyncio.timeout(self._install_seconds), self._hold_lock(path) as lock:
                 if not _mark_used(path):
-                    await self._install(path, requirements)
+                    await self._install(path, requirements, lock)
         except TimeoutError:
             failure = f"{_describe_install(requirements)} took longer than {self._install_seconds:g} seconds."
             raise self._record_failure(path, failure) from None
@@ -110,7 +111,7 @@ class Environments:
             ) from error
 
     @contextlib.asynccontextmanager
-    async def _hold_lock(self, path: Path) -> AsyncIterator[None]:
+    async def _hold_lock(self, path: Path) -> AsyncIterator[int]:
         # The parent is the home folder, which only its owner may read.
         self._folder.parent.mkdir(mode=stat.S_IRWXU, parents=True, exist_ok=True)
         self._folder.mkdir(exist_ok=True)
@@ -118,25 +119,24 @@ class Environments:
         try:
             while not _try_lock(descriptor):  # noqa: ASYNC110 - flock has no asynchronous form
                 await asyncio.sleep(_LOCK_PAUSE_SECONDS)
-            yield
+            yield descriptor
         finally:
             os.close(descriptor)
 
-    async def _install(self, path: Path, requirements: Sequence[str]) -> None:
+    async def _install(self, path: Path, requirements: Sequence[str], lock: int) -> None:
         fields = {"requirements": ",".join(requirements) or "pip"}
         log.info("packages.installing", extra=fields)
         started_at = time.monotonic()
+        run = partial(self._run_command, path, requirements, lock)
         try:
             await _remove(path)
             if requirements:
                 await self._make_room(path, requirements)
                 installer = await self.prepare(())
-                await self._run_command(path, requirements, *_VENV, "--without-pip", str(path))
-                await self._run_command(
-                    path, requirements, *_pip_command(installer, path, requirements)
-                )
+                await run(*_VENV, "--without-pip", str(path))
+                await run(*_pip_command(installer, path, requirements))
             else:
-                await self._run_command(path, requirements, *_VENV, str(path))
+                await run(*_VENV, str(path))
             (path / _COMPLETE_MARK).write_text("\n".join(requirements), encoding="utf-8")
         except BaseException:
             await _remove(path)
@@ -152,7 +152,9 @@ class Environments:
             failure = f"This server keeps {remaining} sets of packages, and all were used lately."
             raise self._record_failure(path, f"{_describe_install(requirements)} failed: {failure}")
 
-    async def _run_command(self, path: Path, requirements: Sequence[str], *command: str) -> None:
+    async def _run_command(
+        self, path: Path, requirements: Sequence[str], lock: int, *command: str
+    ) -> None:
         last: deque[str] = deque(maxlen=MAX_ERROR_LINES)
         process = await asyncio.create_subprocess_exec(
             *_WITH_READABLE_FILES,
@@ -162,6 +164,8 @@ class Environments:
             stderr=asyncio.subprocess.STDOUT,
             env=_pip_environment(),
             start_new_session=True,
+            # If this process is killed, the command goes on and writes to the folder: nobody may use that meanwhile.
+            pass_fds=[lock],
         )
         try:
             async for line in _read_lines(process):
