@@ -155,6 +155,7 @@ async def test_a_reader_gets_all_that_was_said_and_resumes_with_the_next_worker(
             while not any(isinstance(event.fact, TextStreamed) for event in seen):
                 seen += await anext(batches)
         await duty.drain(0)
+        first.services.events.disconnect_readers()
         async with asyncio.timeout(WAIT_SECONDS):
             seen += [event async for batch in batches for event in batch]
     assert not any(isinstance(event.fact, RunEnded) for event in seen)

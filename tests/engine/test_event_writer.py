@@ -226,6 +226,7 @@ async def test_a_client_that_comes_back_after_a_crash_gets_the_rest_once_and_the
     first.services = replace(first.services, store=dying)
     async with first.run_worker():
         await asyncio.wait_for(dying.died.wait(), WAIT_SECONDS)
+    first.services.events.disconnect_readers()
     seen = await client
     kept = await stored_events(first, run)
     assert seen[: len(kept)] == kept, "what is durable is what was shown"

@@ -25,11 +25,14 @@ from tests.support.engine_runs import (
 )
 from tests.support.rig import ACTOR, WAIT_SECONDS, Rig
 
+from tests.support.servers import claim_of
+
 from holdfast.core.agents import Agent
 from holdfast.core.cancellation import Action, Cancellation
 from holdfast.core.messages import Decision, Message, Outcome, Role
 from holdfast.core.paging import Page
 from holdfast.core.runs import Run, RunQuery, RunStatus, StopReason
+from holdfast.core.servers import Claim
 from holdfast.core.traces import CallType
 from holdfast.engine.runner import Runner
 from holdfast.ports.model import ModelEvent, Question
@@ -82,6 +85,11 @@ def results(rows: list[Message]) -> dict[str, Outcome]:
     return {item.call_id: item.outcome for row in rows for item in row.tool_returns}
 
 
+async def stored_claim(rig: Rig, run: Run) -> Claim:
+    """The claim that would be the next: the run was given back when its worker stopped."""
+    return claim_of(await rig.read(lambda tx: tx.runs.get(ACTOR.organization_id, run.id)))
+
+
 def decisions(rows: list[Message]) -> list[Decision]:
     return [item for row in rows for item in row.decisions]
 
@@ -91,7 +99,7 @@ async def test_a_compaction_that_is_given_up_leaves_the_calls_to_who_waits_for_t
 ) -> None:
     async with paused_during_summary(rig, ("c1", "ask")) as (agent, model):
         run = await find_compaction_run(rig, agent)
-        await Runner(rig.services).force_end(run.id, "TEST: stuck")
+        await Runner(rig.services).force_end(claim_of(run), "TEST: stuck")
         assert (await rig.wait_for_end(run)).status is RunStatus.FAILED
         model.may_write.set()
         assert len(await rig.read(lambda tx: tx.calls.list_open(agent.id))) == 1
@@ -121,7 +129,7 @@ async def test_an_answer_that_is_given_up_before_its_turn_leaves_no_call_open(ri
         await pause(rig, agent, ("c1", "ask"), ("c2", "ask"), ("c3", "look"), ("c4", "roll"))
         await rig.wait_for_end(await submit(rig, agent, client_result("c3"), partial=True))
     run = await submit(rig, agent, allow("c1"), deny("c2"), more="And hurry.")
-    await Runner(rig.services).force_end(run.id, "TEST: no claim works")
+    await Runner(rig.services).force_end(claim_of(run), "TEST: no claim works")
     rows = await rig.context(agent)
     assert results(rows) == {
         "c1": Outcome.NOT_STARTED,
@@ -155,7 +163,7 @@ async def test_a_cancelled_answer_that_is_given_up_has_its_receipt(
         cancellation.record_cancel(tx, stored, receipt, rig.services.ids)
 
     await rig.services.store.write(save_cancel)
-    await Runner(rig.services).force_end(run.id, "TEST: no try works")
+    await Runner(rig.services).force_end(await stored_claim(rig, run), "TEST: no try works")
     ended = await runs.retrieve(rig.services, ACTOR, run.id)
     assert ended.cancellation is not None
     assert (ended.cancellation.phase, ended.cancellation.calls) == (
@@ -183,7 +191,7 @@ async def test_a_roll_back_of_a_run_that_is_given_up_forgets_what_it_said(rig: R
         cancellation.record_cancel(tx, stored, receipt, rig.services.ids)
 
     await rig.services.store.write(save_cancel)
-    await Runner(rig.services).force_end(run.id, "TEST: no try works")
+    await Runner(rig.services).force_end(await stored_claim(rig, run), "TEST: no try works")
     assert await rig.context(agent) == before
     assert await rig.read(lambda tx: tx.calls.list_open(agent.id)) == []
 

@@ -4,7 +4,8 @@ import uuid
 from datetime import UTC, datetime
 from typing import Any
 
-from holdfast.core.servers import Role, Server, ServerProcess
+from holdfast.core.runs import Run
+from holdfast.core.servers import Claim, Role, Server, ServerProcess
 
 _SOME_TIME = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -21,3 +22,8 @@ def make_server(**fields: Any) -> Server:
         "heartbeat_at": _SOME_TIME,
     }
     return Server(**given | fields)
+
+
+def claim_of(run: Run) -> Claim:
+    """The claim by which the run is executed, or would be."""
+    return Claim(run.id, run.thread_id, run.fence, run.highest_seq)

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from functools import wraps
 from typing import Any, Final, TypeVar
 
 from holdfast.core.runs import Run
@@ -40,6 +41,7 @@ async def finish(work: Coroutine[Any, Any, T]) -> T:
 def fenced(run: Run, work: Callable[[Transaction], T]) -> Callable[[Transaction], T]:
     """The work of a transaction that writes for the run, but not the run itself: RunFenced if it is another server's."""
 
+    @wraps(work)
     def work_of_claim(tx: Transaction) -> T:
         tx.runs.lock(run)
         return work(tx)

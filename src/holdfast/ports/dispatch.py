@@ -17,8 +17,9 @@ class Dispatch(Protocol):
         and the run waits in the queue for any server."""
         ...
 
-    def submit(self, run: Run) -> None:
-        """A new run is stored. If this server has claimed it, it starts now; else the queue is looked through soon."""
+    def submit(self, run: Run) -> bool:
+        """A new run is stored. If this server has claimed it, it starts now; else the queue is looked through soon.
+        Return whether this server executes it."""
         ...
 
     async def take(self) -> Claim:

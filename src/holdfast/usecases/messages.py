@@ -124,7 +124,9 @@ async def _submit(services: Services, run: Run, new: NewSend) -> Run:
         ) from error
     if stored.id == run.id:
         log.debug("run.queued", extra={"run_id": run.id, "agent_id": run.agent_id})
-        services.dispatch.submit(stored)
+        if services.dispatch.submit(stored):
+            # Readers that come before the worker need not look into the store.
+            services.events.open(run.id)
     return stored
 
 

@@ -61,14 +61,16 @@ class QueueDispatch:
     def _has_room(self) -> bool:
         return len(self._executed) + len(self._claimed) < self._max_runs
 
-    def submit(self, run: Run) -> None:
+    def submit(self, run: Run) -> bool:
         claimant = self._lease.claimant
-        if claimant is not None and run.owner_id == claimant.server_id:
+        is_here = claimant is not None and run.owner_id == claimant.server_id
+        if is_here:
             self._telemetry.run_claimed(is_recovery=False)
             self._hand_over(Claim(run.id, run.thread_id, run.fence, run.highest_seq))
         elif run.owner_id is None:
             self._may_have_runs = True
         self._bell.ring(RUNS, here_only=True)
+        return is_here
 
     async def take(self) -> Claim:
         while True:
