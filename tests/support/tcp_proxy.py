@@ -55,6 +55,10 @@ class TcpProxy:
         """Keep all connections open and accept new ones, but forward nothing."""
         self._do(self._hang())
 
+    def forget(self) -> None:
+        """Let the connections that are open hang for ever; new ones work. So does a firewall that has forgotten them."""
+        self._do(self._forget())
+
     def cut(self) -> None:
         """Close all connections and refuse new ones."""
         self._do(self._cut())
@@ -69,6 +73,11 @@ class TcpProxy:
 
     async def _hang(self) -> None:
         self._may_forward.clear()
+
+    async def _forget(self) -> None:
+        self._may_forward.clear()
+        self._may_forward = asyncio.Event()
+        self._may_forward.set()
 
     async def _cut(self) -> None:
         if self._server is not None:
@@ -102,28 +111,32 @@ class TcpProxy:
             writer.transport.abort()
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await self._may_forward.wait()
+        may_forward = self._may_forward
+        await may_forward.wait()
         back_reader, back_writer = await _connect(self._target)
         try:
             async with asyncio.TaskGroup() as both:
-                both.create_task(self._pump(reader, back_writer))
-                both.create_task(self._pump(back_reader, writer))
+                both.create_task(_pump(reader, back_writer, may_forward))
+                both.create_task(_pump(back_reader, writer, may_forward))
         except* OSError:
             pass
         finally:
             back_writer.transport.abort()
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        is_open = True
-        while is_open:
-            data = await reader.read(65_536)
-            await self._may_forward.wait()
-            is_open = bool(data)
-            if is_open:
-                writer.write(data)
-                await writer.drain()
-            elif not writer.is_closing():
-                writer.write_eof()
+
+async def _pump(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, may_forward: asyncio.Event
+) -> None:
+    is_open = True
+    while is_open:
+        data = await reader.read(65_536)
+        await may_forward.wait()
+        is_open = bool(data)
+        if is_open:
+            writer.write(data)
+            await writer.drain()
+        elif not writer.is_closing():
+            writer.write_eof()
 
 
 async def _connect(target: Target) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

@@ -89,3 +89,14 @@ def test_a_proxy_that_hangs_can_be_cut(proxy: TcpProxy) -> None:
         proxy.cut()
         with suppress(ConnectionError):
             assert client.recv(1_000) == b""
+
+
+def test_a_connection_that_the_proxy_has_forgotten_hangs_and_new_ones_work(proxy: TcpProxy) -> None:
+    with connect(proxy) as client:
+        assert ask(client, b"one") == b"one"
+        proxy.forget()
+        with connect(proxy) as fresh:
+            assert ask(fresh, b"two") == b"two"
+        client.settimeout(SHORT_SECONDS)
+        with pytest.raises(TimeoutError):
+            ask(client, b"three")
