@@ -1,6 +1,7 @@
-"""``GET /v1/servers/``: who is alive, what each server does, and how long the queue is."""
+"""Who is alive, what each server does and how long the queue is (``GET /v1/servers/``); and which server has a run."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from tests.support.http_app import use_app
 from tests.support.servers import make_server
 
 from holdfast import __version__
-from holdfast.core.servers import Role, Server, ServerLoad, ServerProcess
+from holdfast.core.servers import Claimant, Role, Server, ServerLoad, ServerProcess
 from holdfast.http.app import HttpSettings
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
@@ -35,6 +36,23 @@ async def register(services: Services, server: Server, *, load: ServerLoad | Non
         tx.servers.renew(server.id, LEASE_SECONDS, load or ServerLoad())
 
     await services.store.write(work)
+
+
+async def send_async(client: AsyncClient) -> str:
+    """Send a message to a new agent. Nobody executes its run."""
+    body = {"name": "test", "model": "openai/gpt-x", "include_base_tools": False}
+    agent_id = (await client.post("/v1/agents/", json=body)).json()["id"]
+    hello = {"messages": [{"role": "user", "content": "hi"}]}
+    sent = await client.post(f"/v1/agents/{agent_id}/messages/async", json=hello)
+    assert sent.status_code == 200, sent.text
+    return str(sent.json()["id"])
+
+
+async def explain(client: AsyncClient, run_id: str) -> dict[str, Any]:
+    answer = await client.get(f"/v1/runs/{run_id}/explain")
+    assert answer.status_code == 200, answer.text
+    explained: dict[str, Any] = answer.json()
+    return explained
 
 
 async def test_the_only_server_shows_its_load_of_this_moment(
@@ -108,13 +126,9 @@ async def test_a_dead_server_is_listed_as_such_and_does_not_lead(
     ]
 
 
-async def test_runs_that_wait_are_counted(services: Services, client: AsyncClient) -> None:
-    body = {"name": "test", "model": "openai/gpt-x", "include_base_tools": False}
-    agent_id = (await client.post("/v1/agents/", json=body)).json()["id"]
-    hello = {"messages": [{"role": "user", "content": "hi"}]}
+async def test_runs_that_wait_are_counted(client: AsyncClient) -> None:
     for _ in range(2):
-        sent = await client.post(f"/v1/agents/{agent_id}/messages/async", json=hello)
-        assert sent.status_code == 200, sent.text
+        await send_async(client)
 
     queue = (await get_deployment(client))["queue"]
 
@@ -131,3 +145,43 @@ async def test_servers_are_shown_only_to_those_who_have_the_password(
             allowed = await client.get("/v1/servers", headers={"authorization": "Bearer key"})
 
     assert (refused.status_code, allowed.status_code) == (401, 200)
+
+
+async def test_a_run_is_explained_with_the_server_that_has_claimed_it(
+    services: Services, client: AsyncClient
+) -> None:
+    """The owner is another server: alive, then dead, then forgotten."""
+    await services.lease.register()
+    other = make_server(host="elsewhere")
+    await register(services, other)
+    run_id = await send_async(client)
+    await services.store.write(lambda tx: tx.queue.claim_next(Claimant(other.id)))
+
+    alive = await explain(client, run_id)
+    await services.store.write(lambda tx: tx.servers.expire(other.id))
+    dead = await explain(client, run_id)
+    await services.store.write(
+        lambda tx: tx.servers.delete_dead(tx.servers.now() + timedelta(seconds=1))
+    )
+    deleted = await explain(client, run_id)
+
+    lease = alive["lease"]
+    assert (lease["server_id"], lease["host"], lease["fence"]) == (other.id, "elsewhere", 1)
+    assert (lease["held_here"], lease["is_valid"]) == (False, True)
+    assert lease["expires_at"] is not None
+    assert alive["summary"].endswith(f"The server {other.id} on elsewhere has claimed it.")
+    assert dead["lease"]["is_valid"] is False
+    assert f"Its server {other.id} on elsewhere is dead" in dead["summary"]
+    assert dead["by_itself"] == "Another server takes it over within 2 seconds."
+    assert (deleted["lease"]["server_id"], deleted["lease"]["is_valid"]) == (other.id, False)
+    assert deleted["summary"].endswith("is dead, and no longer listed.")
+
+
+async def test_a_run_that_no_server_could_execute_says_so(
+    services: Services, client: AsyncClient
+) -> None:
+    await register(services, make_server(role=Role.API))
+
+    explained = await explain(client, await send_async(client))
+
+    assert explained["by_itself"].startswith("No server that executes runs is alive.")
