@@ -60,6 +60,7 @@ from holdfast.core.servers import Role, ServerLoad
 from holdfast.engine.approval_expiry import ApprovalExpiry
 from holdfast.engine.callbacks import CallbackDelivery
 from holdfast.engine.deployment_tasks import DeploymentTasks, Takeover
+from holdfast.engine.queue_metrics import QueueMetrics
 from holdfast.engine.worker import Worker
 from holdfast.errors import CannotStart, StoreUnavailable
 from holdfast.http.app import WIRES, HttpSettings, build_app
@@ -206,6 +207,7 @@ async def running_server(settings: Settings) -> AsyncIterator[RunningServer]:
         worker = Worker(services)
         if telemetry is not None:
             telemetry.observe_runs(live=lambda: worker.live_count)
+            telemetry.observe_queue()
             telemetry.observe_tasks(asyncio.get_running_loop())
         load.worker = worker
         async with asyncio.TaskGroup() as group:
@@ -213,13 +215,15 @@ async def running_server(settings: Settings) -> AsyncIterator[RunningServer]:
             deployment_task = group.create_task(
                 _deployment_tasks(settings, services).run(), name="deployment"
             )
-            warm_up_task = group.create_task(_warm_up(model), name="warm-up")
+            side_tasks = [group.create_task(_warm_up(model), name="warm-up")]
+            if telemetry is not None:
+                side_tasks.append(group.create_task(QueueMetrics(services).run(), name="queue"))
             try:
                 yield RunningServer(
                     services, worker, worker_task, deployment_task, telemetry, tool_connections
                 )
             finally:
-                for task in (worker_task, deployment_task, warm_up_task):
+                for task in (worker_task, deployment_task, *side_tasks):
                     task.cancel()
 
 

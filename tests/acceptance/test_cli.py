@@ -144,7 +144,7 @@ def test_the_server_says_where_it_is_and_ends_in_order(run_server_command: Start
 
     health = httpx.get(f"{server.address}/v1/health/")
 
-    assert health.json() == {"version": __version__, "status": "ok"}
+    assert health.json() == {"version": __version__, "status": "ok", "notifications": "ok"}
     assert server.stop() == 0
 
 
