@@ -126,6 +126,21 @@ async def test_a_dead_server_is_listed_as_such_and_does_not_lead(
     ]
 
 
+async def test_a_server_that_stops_leaves_the_lead_to_another(
+    services: Services, client: AsyncClient
+) -> None:
+    stopping, other = make_server(), make_server()
+    await register(services, stopping, load=ServerLoad(is_draining=True))
+    await register(services, other)
+
+    shown = (await get_deployment(client))["servers"]
+
+    assert [(item["is_draining"], item["is_leader"]) for item in shown] == [
+        (True, False),
+        (False, True),
+    ]
+
+
 async def test_runs_that_wait_are_counted(client: AsyncClient) -> None:
     for _ in range(2):
         await send_async(client)

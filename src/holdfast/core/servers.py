@@ -69,9 +69,12 @@ class Server(Struct, frozen=True, kw_only=True):
 
 
 def find_leader(servers: Iterable[Server], now: datetime) -> Server | None:
-    """Return the server that does the periodic work of the deployment: the first of those that are alive, if the oldest
-    comes first."""
-    return next((server for server in servers if server.is_alive(now)), None)
+    """Return the server that does the periodic work of the deployment: the oldest that is alive, and not stopping if
+    another one is not."""
+    alive = (server for server in servers if server.is_alive(now))
+    return min(
+        alive, key=lambda item: (item.load.is_draining, item.started_at, item.id), default=None
+    )
 
 
 class Claimant(Struct, frozen=True):
