@@ -15,6 +15,7 @@ import uvloop
 from starlette.types import ASGIApp
 
 from holdfast import logs
+from holdfast.adapters.bell.doctor_checks import check_notifications
 from holdfast.adapters.bell.factory import open_bell
 from holdfast.adapters.clock import RandomIds, SystemClock
 from holdfast.adapters.dispatch.queue import QueueDispatch
@@ -48,7 +49,12 @@ from holdfast.adapters.sandbox.plain_level import (
 from holdfast.adapters.sandbox.subprocess import SubprocessSandbox
 from holdfast.adapters.sandbox.tool_connections import ProcToolConnections
 from holdfast.adapters.store.cipher import FernetCipher, load_home_cipher
-from holdfast.adapters.store.doctor_checks import check_database_files, check_home, check_store
+from holdfast.adapters.store.doctor_checks import (
+    check_database_files,
+    check_home,
+    check_servers,
+    check_store,
+)
 from holdfast.adapters.store.factory import open_store, sqlite_path
 from holdfast.adapters.store.file_permissions import sqlite_files
 from holdfast.adapters.telemetry.factory import open_telemetry
@@ -458,6 +464,8 @@ async def run_doctor_checks(settings: Settings, *, check_providers: bool) -> lis
         *check_home(settings.home),
         await check_store(settings.database_url, home=settings.home),
         *check_database_files(settings.database_url),
+        *await check_notifications(settings.database_url, listen_url=settings.listen_url),
+        *await check_servers(settings.database_url),
         *await model_checks.check_providers(_provider_settings(settings), ask=check_providers),
         *await asyncio.to_thread(sandbox_checks),
     ]
