@@ -43,6 +43,13 @@ def list_servers(server: ServerProcess) -> list[dict[str, Any]]:
     return found
 
 
+def wait_for_notifications(server: ServerProcess) -> list[dict[str, Any]]:
+    """The list once no server in it polls."""
+    return eventually(
+        lambda: list_servers(server), lambda found: all(item["is_notified"] for item in found)
+    )
+
+
 def explain(server: ServerProcess, run_id: str) -> dict[str, Any]:
     explained: dict[str, Any] = httpx.get(f"{server.address}/v1/runs/{run_id}/explain").json()
     return explained
@@ -61,13 +68,7 @@ def start_run(server: ServerProcess, gate: ToolGate) -> str:
 
 def test_both_servers_are_listed_by_each(pair: tuple[ServerProcess, ServerProcess]) -> None:
     first, second = pair
-    by_first, by_second = (
-        eventually(
-            lambda server=server: list_servers(server),
-            lambda found: all(item["is_notified"] for item in found),
-        )
-        for server in pair
-    )
+    by_first, by_second = map(wait_for_notifications, pair)
 
     assert [item["pid"] for item in by_first] == [first.pid, second.pid]
     assert [item["is_leader"] for item in by_first] == [True, False]
@@ -83,9 +84,14 @@ def test_a_run_is_explained_by_the_server_that_does_not_execute_it(
     with ToolGate() as gate:
         run_id = start_run(first, gate)
         with gate.wait_for_tool():
+            agent_id = explain(first, run_id)["agent_id"]
+            connect(second.address).agents.messages.create_async(agent_id, input="Hello")
+            queue = httpx.get(f"{second.address}/v1/servers/").json()["queue"]
             here, there = explain(first, run_id), explain(second, run_id)
             shown = holdfast("runs", "explain", run_id, "--url", second.address)
 
+    assert queue["waiting_runs"] == 1
+    assert queue["oldest_seconds"] >= 0
     owner = list_servers(first)[0]
     assert (here["lease"]["held_here"], there["lease"]["held_here"]) == (True, False)
     for explained in (here, there):
@@ -142,3 +148,27 @@ def test_without_notifications_a_server_says_that_it_polls(
     assert list_servers(server)[0]["is_notified"] is False
     listed = holdfast("servers", "list", "--url", server.address).stdout
     assert "alive, leader, polling, answers" in listed
+
+
+def test_each_server_measures_the_queue_of_all(
+    start_server: StartServer, variables: dict[str, str]
+) -> None:
+    """The runs wait because no server executes any."""
+    servers = [start_server("--role", "api", HOLDFAST_METRICS="on", **variables) for _ in range(2)]
+    client = connect(servers[0].address)
+    agent = client.agents.create(model="holdfast/guide", include_base_tools=False)
+    run_id = client.agents.messages.create_async(agent.id, input="Hello").id
+
+    told = explain(servers[1], run_id)["by_itself"]
+
+    assert told.startswith("No server that executes runs is alive.")
+    for server in servers:
+        metrics = wait_for_metric(server, "\nholdfast_runs_waiting 1.0\n")
+        (oldest,) = re.findall(r"^holdfast_runs_oldest_wait_seconds (.*)$", metrics, re.MULTILINE)
+        assert float(oldest) > 0
+
+
+def wait_for_metric(server: ServerProcess, line: str) -> str:
+    return eventually(
+        lambda: httpx.get(f"{server.address}/metrics").text, lambda text: line in text
+    )

@@ -28,6 +28,7 @@ from holdfast.engine.queue_metrics import QueueMetrics
 from holdfast.errors import ContextWindowExceeded, ModelRejectedRequest, SettingInvalid
 from holdfast.ports.bell import RUNS
 from holdfast.ports.model import TextDelta
+from holdfast.ports.store import QueueDepth
 from holdfast.usecases import agent_context, messages, runs
 from holdfast.usecases.messages import MessageInput, NewSend
 
@@ -407,8 +408,8 @@ async def test_a_lease_that_was_lost_is_counted(
     assert instrumented.metrics()[LOST] == 1
 
 
-async def test_the_queue_is_measured_and_unknown_while_the_store_is_out_of_reach(
-    instrumented: InstrumentedRig, store: SqliteStore
+async def test_the_queue_is_measured_and_unknown_while_that_fails(
+    instrumented: InstrumentedRig, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig, unreliable = instrumented.rig, UnreliableStore(store)
     instrumented.telemetry.observe_queue()
@@ -427,9 +428,16 @@ async def test_the_queue_is_measured_and_unknown_while_the_store_is_out_of_reach
     with with_faults():
         await queue.sample()
 
+    unknown = instrumented.metrics()
+    await queue.sample()
+    assert instrumented.metrics()["holdfast_runs_waiting"] == 3
+    monkeypatch.setattr(QueueDepth, "oldest_seconds", None)
+    await queue.sample()
+
     assert (empty["holdfast_runs_waiting"], empty["holdfast_runs_oldest_wait_seconds"]) == (0, 0)
     assert waiting["holdfast_runs_waiting"] == 3
     assert waiting["holdfast_runs_oldest_wait_seconds"] > 0
+    assert "holdfast_runs_waiting" not in unknown
     assert "holdfast_runs_waiting" not in instrumented.metrics()
 
 

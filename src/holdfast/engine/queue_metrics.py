@@ -33,6 +33,10 @@ class QueueMetrics:
         except BackendError:
             log.exception("store.unreachable", extra={"while": "measuring the queue"})
             telemetry.queue_measured(None, None)
+        except Exception:
+            # Metrics must not end the server.
+            log.exception("queue.not_measured")
+            telemetry.queue_measured(None, None)
         else:
             telemetry.queue_measured(waiting, seconds)
 
