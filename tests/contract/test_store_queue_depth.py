@@ -33,7 +33,7 @@ async def test_runs_that_wait_are_counted_and_the_oldest_is_known(any_store: Sql
     def claim(tx: Transaction) -> str | None:
         server = tx.servers.register(make_server(), 60)
         claim = tx.queue.claim_next(Claimant(server.id, server.worker_id))
-        return claim and claim.run_id
+        return None if claim is None else claim.run_id
 
     assert await any_store.write(fill) == QueueDepth(0, None)
     assert await any_store.read(lambda tx: tx.queue.measure()) == QueueDepth(3, moment(5))
