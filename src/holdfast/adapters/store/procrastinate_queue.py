@@ -59,7 +59,7 @@ _release = text(f"""
 """)
 _is_waiting = text(f"SELECT 1 FROM {_JOBS} WHERE status = 'todo' AND queue_name = '{QUEUE}' LIMIT 1")
 _measure = text(f"""
-    SELECT count(*), min(runs.created_at) FROM {_JOBS} AS jobs
+    SELECT count(*) AS waiting, min(runs.created_at) AS oldest_at FROM {_JOBS} AS jobs
     JOIN runs ON runs.id = jobs.queueing_lock
     WHERE jobs.status = 'todo' AND jobs.queue_name = '{QUEUE}'
 """).columns(waiting=Integer, oldest_at=Instant)
