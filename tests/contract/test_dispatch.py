@@ -5,9 +5,9 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 import pytest
+from holdfast.adapters.dispatch.in_process import InProcessDispatch
 
 from holdfast.adapters.bell.local import LocalBell
-from holdfast.adapters.dispatch.in_process import InProcessDispatch
 from holdfast.ports.dispatch import Dispatch, Ticket
 
 T = TypeVar("T")

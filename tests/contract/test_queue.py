@@ -209,7 +209,9 @@ async def test_release_expired_takes_the_runs_of_unknown_servers(site: Site) -> 
     assert (await find_run(site.store, run.id)).owner_id is None
 
 
-async def test_a_server_whose_lease_never_ends_keeps_its_runs(any_store: SqlStore, make: Make) -> None:
+async def test_a_server_whose_lease_never_ends_keeps_its_runs(
+    any_store: SqlStore, make: Make
+) -> None:
     claimant = await register(any_store, "server-a", None)
     [agent_id] = await add_threads(any_store, make, 1)
     run = make.run(make.thread(make.agent(id=agent_id)))

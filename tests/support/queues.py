@@ -14,7 +14,9 @@ from holdfast.ports.store import Store, Transaction
 
 LEASE_SECONDS = 600.0
 
-_JOBS = text("SELECT queueing_lock, status, lock FROM holdfast_queue.procrastinate_jobs ORDER BY id")
+_JOBS = text(
+    "SELECT queueing_lock, status, lock FROM holdfast_queue.procrastinate_jobs ORDER BY id"
+)
 
 
 def describe_server(server_id: str, *, process: ServerProcess | None = None) -> Server:

@@ -136,9 +136,7 @@ async def find_earlier(services: Services, actor: Actor, key: IdempotencyKey) ->
     return await services.store.read(lambda tx: idempotency.find_run(tx, organization_id, key))
 
 
-async def _store(
-    services: Services, run: Run, new: NewSend, claimant: Claimant | None
-) -> Run:
+async def _store(services: Services, run: Run, new: NewSend, claimant: Claimant | None) -> Run:
     """Store the run, claimed by this server if it may be. If the outcome of the commit is unknown, store it again: its id tells whether it is there.
     OutcomeUnknown if the store does not answer within the time for this."""
     try:

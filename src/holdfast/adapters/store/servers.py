@@ -106,7 +106,9 @@ class SqlServers:
         return [row.id for row in alive]
 
     def delete_dead(self, before: datetime) -> int:
-        deleted = self._connection.execute(delete(_servers).where(_servers.c.lease_ends_at < before))
+        deleted = self._connection.execute(
+            delete(_servers).where(_servers.c.lease_ends_at < before)
+        )
         return deleted.rowcount
 
 
