@@ -222,7 +222,5 @@ async def test_the_queue_does_what_the_model_does(
     any_store: SqlStore, make: Make, seed: int
 ) -> None:
     threads = await add_threads(any_store, make, THREADS)
-    await any_store.write(
-        lambda tx: Program(tx, make, threads, random.Random(seed)).play(STEPS)
-    )
+    await any_store.write(lambda tx: Program(tx, make, threads, random.Random(seed)).play(STEPS))
     await check_jobs(any_store)

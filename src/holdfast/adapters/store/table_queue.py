@@ -3,7 +3,17 @@
 from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
-from sqlalchemy import Connection, and_, bindparam, exists, func, literal_column, or_, select
+from sqlalchemy import (
+    ColumnClause,
+    Connection,
+    and_,
+    bindparam,
+    exists,
+    func,
+    literal_column,
+    or_,
+    select,
+)
 
 from holdfast.adapters.store import run_list, tables
 from holdfast.adapters.store.prepared_statement import PreparedStatement
@@ -17,8 +27,8 @@ _runs = tables.runs
 _others = _runs.alias("other")
 
 # Every table of SQLite has it, in the order of insertion. A clock may be set back.
-_row = literal_column("runs.rowid")
-_other_row = literal_column("other.rowid")
+_row: ColumnClause[int] = literal_column("runs.rowid")
+_other_row: ColumnClause[int] = literal_column("other.rowid")
 
 _is_waiting = and_(run_list.IS_LIVE, _runs.c.owner_id.is_(None))
 _is_blocked = exists().where(
