@@ -54,8 +54,10 @@ async def add(store: Store, server_id: str, lease_seconds: float | None = 10) ->
     )
 
 
-async def renew(store: Store, server_id: str, lease_seconds: float = 10) -> Renewal | None:
-    return await store.write(lambda tx: tx.servers.renew(server_id, lease_seconds, LOAD))
+async def renew(
+    store: Store, server_id: str, lease_seconds: float = 10, load: ServerLoad = ServerLoad()
+) -> Renewal | None:
+    return await store.write(lambda tx: tx.servers.renew(server_id, lease_seconds, load))
 
 
 async def list_servers(store: Store) -> list[str]:
@@ -102,7 +104,7 @@ async def test_the_workers_of_the_job_queue_have_numbers(
 async def test_a_renewal_extends_the_lease_and_stores_the_load(store: Store, clock: Clock) -> None:
     await add(store, "server-a", 10)
     clock.advance(9)
-    assert await renew(store, "server-a", 20) == Renewal(clock.now, True, False)
+    assert await renew(store, "server-a", 20, LOAD) == Renewal(clock.now, True, False)
     server = await store.read(lambda tx: tx.servers.find("server-a"))
     assert server is not None
     assert (server.heartbeat_at, server.lease_ends_at, server.load) == (
@@ -174,6 +176,22 @@ async def test_the_leader_is_the_oldest_server_that_is_alive(store: Store, clock
     assert await find_leaders("server-a", "server-b", "server-c") == ["server-a"]
     await store.write(lambda tx: tx.servers.expire("server-a"))
     assert await find_leaders("server-a", "server-b") == ["server-b"]
+
+
+async def test_a_server_that_is_stopping_does_not_lead(any_store: Store) -> None:
+    await add(any_store, "server-a")
+    draining = ServerLoad(is_draining=True)
+    alone = await renew(any_store, "server-a", load=draining)
+    assert alone is not None
+    # Somebody must.
+    assert alone.is_leader
+    await add(any_store, "server-b")
+    renewals = [
+        await renew(any_store, "server-b"),
+        await renew(any_store, "server-a", load=draining),
+        await renew(any_store, "server-a"),
+    ]
+    assert [item and item.is_leader for item in renewals] == [True, False, True]
 
 
 async def test_a_server_knows_whether_others_are_alive(any_store: Store) -> None:

@@ -114,7 +114,8 @@ async def send(services: Services, actor: Actor, new: NewSend) -> Run:
 
 async def _submit(services: Services, run: Run, new: NewSend) -> Run:
     try:
-        stored = await _store(services, run, new, services.dispatch.claimant())
+        claimant = services.dispatch.claimant(is_nested=bool(new.request.asked_by))
+        stored = await _store(services, run, new, claimant)
     except OutcomeUnknown as error:
         # Should it be stored after all, the dispatch finds it.
         raise AnswerUnavailable(

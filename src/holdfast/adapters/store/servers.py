@@ -49,7 +49,8 @@ _is_alive = or_(_servers.c.lease_ends_at.is_(None), _servers.c.lease_ends_at > b
 _select_alive = (
     select(_servers.c.id, _servers.c.worker_id)
     .where(_is_alive)
-    .order_by(_servers.c.started_at, _servers.c.id)
+    # The first is the leader: one that is stopping does no more work for others.
+    .order_by(_servers.c.is_draining, _servers.c.started_at, _servers.c.id)
 )
 
 
@@ -140,15 +141,10 @@ class SqlServers:
         return [row.id for row in alive]
 
     def delete_dead(self, before: datetime) -> int:
-        deleted = (
-            delete(_servers)
-            .where(_servers.c.lease_ends_at < before)
-            .returning(_servers.c.worker_id)
-        )
-        workers = self._connection.execute(deleted).scalars().all()
-        for worker_id in workers:
-            if worker_id is not None:
-                self._connection.execute(_unregister_worker, {"worker": worker_id})
+        dead = delete(_servers).where(_servers.c.lease_ends_at < before)
+        workers = self._connection.execute(dead.returning(_servers.c.worker_id)).scalars().all()
+        for worker_id in filter(None, workers):
+            self._connection.execute(_unregister_worker, {"worker": worker_id})
         return len(workers)
 
 
