@@ -20,6 +20,7 @@ from holdfast.adapters.store.transaction import SqlTransaction
 from holdfast.core.servers import Server, ServerLoad, ServerProcess
 from holdfast.ports.store import Renewal, Store, Transaction
 
+NO_LOAD = ServerLoad()
 LOAD = ServerLoad(live_runs=3, is_notified=False, is_draining=True)
 
 
@@ -55,7 +56,7 @@ async def add(store: Store, server_id: str, lease_seconds: float | None = 10) ->
 
 
 async def renew(
-    store: Store, server_id: str, lease_seconds: float = 10, load: ServerLoad = ServerLoad()
+    store: Store, server_id: str, lease_seconds: float = 10, load: ServerLoad = NO_LOAD
 ) -> Renewal | None:
     return await store.write(lambda tx: tx.servers.renew(server_id, lease_seconds, load))
 
