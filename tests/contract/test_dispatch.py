@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import pytest
+from sqlalchemy.pool import QueuePool
 from tests.doubles.lease import GivenLease
 from tests.doubles.store import OutageStore
 from tests.support.bells import connect_postgres_bell
 from tests.support.queues import add_run, add_threads, claim_id, end_run, find_run, register
 from tests.support.values import Make
-from tests.support.waiting import WAIT_SECONDS
+from tests.support.waiting import WAIT_SECONDS, eventually
 
 from holdfast.adapters.bell.local import LocalBell
 from holdfast.adapters.dispatch import queue
@@ -111,10 +112,15 @@ def polling(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 @pytest.fixture
-async def new_run(any_store: SqlStore, make: Make) -> Callable[[int], Run]:
+async def new_run(any_store: SqlStore, make: Make) -> AsyncIterator[Callable[[int], Run]]:
     """New runs in one of four threads."""
     threads = await add_threads(any_store, make, 4)
-    return lambda number: make.run(make.thread(make.agent(id=threads[number])))
+    yield lambda number: make.run(make.thread(make.agent(id=threads[number])))
+    # The store finishes what a cancelled task has asked for.
+    pools = [any_store._writer.pool, any_store._reader.pool]
+    await eventually(
+        lambda: all(pool.checkedout() == 0 for pool in pools if isinstance(pool, QueuePool))
+    )
 
 
 async def start_server(
