@@ -31,12 +31,13 @@ class DeploymentTasks:
     async def run(self) -> None:
         lease = self._services.lease
         while True:
-            while not lease.is_leader:
+            # Polled, since time alone can end a lease.
+            while not lease.is_leader:  # noqa: ASYNC110 - see above
                 await asyncio.sleep(LEADER_POLL_SECONDS)
             log.info("leader.began")
             async with asyncio.TaskGroup() as group:
                 running = [group.create_task(_run(task)) for task in self._tasks]
-                while lease.is_leader:
+                while lease.is_leader:  # noqa: ASYNC110 - see above
                     await asyncio.sleep(LEADER_POLL_SECONDS)
                 for task in running:
                     task.cancel()

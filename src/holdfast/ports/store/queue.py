@@ -26,7 +26,7 @@ class QueueDepth(Struct, frozen=True):
 
 class Queue(Protocol):
     """Runs of one thread are claimed one at a time, in the order in which they were stored. A run that was released comes
-    before those that were stored after it."""
+    before those that were stored after it, and runs that were begun before all others."""
 
     def claim_next(self, claimant: Claimant) -> Claim | None:
         """Claim the first run whose thread is free; None if there is none. Raises the run's fence."""
