@@ -15,8 +15,9 @@ from tests.simulation.ledger import Ledger
 from tests.simulation.provider import Provider, Toolbox
 
 from holdfast.adapters.bell.local import LocalBell
-from holdfast.adapters.dispatch.in_process import InProcessDispatch
+from holdfast.adapters.dispatch.queue import QueueDispatch
 from holdfast.adapters.event_log.sql import SqlEventLog
+from holdfast.adapters.lease.exclusive import ExclusiveLease
 from holdfast.adapters.models.accounts import ProviderSettings
 from holdfast.adapters.models.catalogue import ProviderCatalogue
 from holdfast.adapters.outgoing.guarded import GuardedOutgoing
@@ -27,6 +28,7 @@ from holdfast.core.cancellation import Action
 from holdfast.core.events import Event, RunEnded
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID, DEFAULT_USER_ID, Kind
 from holdfast.core.runs import Run, RunStatus
+from holdfast.core.servers import Role, Server, ServerProcess
 from holdfast.engine.approval_expiry import ApprovalExpiry
 from holdfast.engine.worker import Worker
 from holdfast.errors import (
@@ -36,8 +38,10 @@ from holdfast.errors import (
     ServerStopping,
     StoreUnavailable,
 )
+from holdfast.ports.bell import Bell
 from holdfast.ports.services import Limits, Services
 from holdfast.ports.store import Store
+from holdfast.ports.telemetry import NO_TELEMETRY
 from holdfast.usecases import approvals, compaction, messages, runs
 from holdfast.usecases.messages import NewSend
 
@@ -66,6 +70,19 @@ class LoopClock:
         await asyncio.sleep(seconds)
 
 
+def _new_server(ids: "SeededIds") -> Server:
+    return Server(
+        id=f"server-{ids.new_otid()}",
+        host="simulated",
+        process=ServerProcess(pid=1),
+        version="0",
+        role=Role.ALL,
+        max_runs=1000,
+        started_at=_DAWN,
+        heartbeat_at=_DAWN,
+    )
+
+
 class SeededIds:
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)
@@ -80,8 +97,8 @@ class SeededIds:
 class RecordedLog(SqlEventLog):
     """The real event log; the ledger sees what its readers see."""
 
-    def __init__(self, store: Store, show: Callable[[Sequence[Event]], None]) -> None:
-        super().__init__(store)
+    def __init__(self, store: Store, bell: Bell, show: Callable[[Sequence[Event]], None]) -> None:
+        super().__init__(store, bell)
         self._show = show
 
     def publish(self, events: Sequence[Event]) -> None:
@@ -98,11 +115,13 @@ class Process:
         self._chance = chance
         self._store = SteppedStore(disk, chance, self._check_commit)
         bell = LocalBell()
+        lease = ExclusiveLease(self._store, _new_server(ids))
         self.services = Services(
             store=self._store,
-            events=RecordedLog(self._store, self._show),
-            dispatch=InProcessDispatch(bell),
+            events=RecordedLog(self._store, bell, self._show),
+            dispatch=QueueDispatch(self._store, bell, lease, NO_TELEMETRY, max_runs=1000),
             bell=bell,
+            lease=lease,
             model=Provider(chance, ledger),
             catalogue=_CATALOGUE,
             toolbox=Toolbox(chance, ledger),
@@ -122,9 +141,9 @@ class Process:
         self._stopping = False
 
     async def start(self) -> None:
-        """Start the server: requests are accepted after the unfinished runs are requeued."""
+        """Start the server: requests are accepted after it is registered."""
         calm, self._chance.is_calm = self._chance.is_calm, True
-        await self._worker.requeue_unfinished()
+        await self.services.lease.register()
         self._chance.is_calm = calm
         self._working = asyncio.create_task(self._worker.run(), name="worker")
         self._expiring = asyncio.create_task(self._expiry.run(), name="expiry")
