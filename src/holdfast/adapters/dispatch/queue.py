@@ -9,6 +9,7 @@ from typing import Final
 
 from holdfast.core.runs import Run, RunStatus
 from holdfast.core.servers import Claim, Claimant
+from holdfast.engine.store_writes import finish
 from holdfast.errors import BackendError
 from holdfast.ports.bell import RUNS, Bell, run_topic
 from holdfast.ports.lease import Lease
@@ -121,7 +122,8 @@ class QueueDispatch:
             return tx.queue.claim_next(claimant), tx.queue.is_empty()
 
         try:
-            claim, is_empty = await self._store.write(work)
+            # To its end, even if the worker stops meanwhile: what was claimed must be known before it is given back.
+            claim, is_empty = await finish(self._store.write(work))
         except BackendError:
             log.exception("store.unreachable", extra={"while": "claiming a run"})
             await asyncio.sleep(STORE_RETRY_SECONDS)
