@@ -9,7 +9,8 @@ from tests.simulation.hosts import Host
 from holdfast.errors import DiskFull, StoreUnavailable
 
 
-LONGEST_INTERRUPTION_SECONDS = 25.0
+# More than twice a lease.
+LONGEST_INTERRUPTION_SECONDS = 10.0
 
 
 class InjectedError(RuntimeError):

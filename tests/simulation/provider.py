@@ -73,6 +73,8 @@ class Provider:
             if isinstance(event, Answer):
                 # What follows are a checkpoint and, often, the start of tools.
                 self._chance.may_pause(HOST.get(), 0.15 if event.tool_calls else 0.02)
+            else:
+                self._chance.may_pause(HOST.get(), 0.02)
             yield event
 
     def _plan_events(self, question: Question) -> list[ModelEvent]:
@@ -200,8 +202,8 @@ class Toolbox:
 
     async def _work(self) -> None:
         if self._chance.happens(0.3):
-            # Longer than anybody waits for a cancel, or for a turn.
-            await asyncio.sleep(25)
+            # Longer than anybody waits for a cancel, or for a turn; or than two leases.
+            await asyncio.sleep(10 if self._chance.has_peers else 25)
         elif self._chance.happens(0.3):
             await asyncio.sleep(self._chance.random.uniform(0.5, 5))
         else:
