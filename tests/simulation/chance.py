@@ -8,7 +8,6 @@ from tests.simulation.hosts import Host
 
 from holdfast.errors import DiskFull, StoreUnavailable
 
-
 # More than twice a lease.
 LONGEST_INTERRUPTION_SECONDS = 10.0
 
@@ -100,7 +99,9 @@ class Chance:
     def interruption_seconds(self) -> float:
         """How long a server is paused or cut off: a moment, or longer than its lease."""
         longest = LONGEST_INTERRUPTION_SECONDS
-        return self.random.choice([0.02, 0.2, 0.4, 0.5, 0.9]) * longest * self.random.uniform(0.8, 1.1)
+        return (
+            self.random.choice([0.02, 0.2, 0.4, 0.5, 0.9]) * longest * self.random.uniform(0.8, 1.1)
+        )
 
     def call_id(self) -> str:
         self._calls += 1

@@ -13,14 +13,25 @@ from tests.simulation.chance import Chance
 from tests.simulation.clock import LoopClock
 from tests.simulation.hosts import CLAIM, Host
 
-from holdfast.adapters.store import tables
+from holdfast.adapters.store import runs, tables
 from holdfast.adapters.store.cipher import FernetCipher
+from holdfast.adapters.store.prepared_statement import PreparedStatement
 from holdfast.adapters.store.sqlite import SqliteStore
+from holdfast.core.runs import Run
 from holdfast.core.servers import Claim
 from holdfast.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.ports.store import Transaction
 
 T = TypeVar("T")
+
+_SELECT_RUNS = PreparedStatement(runs._select_run)
+
+
+def load_runs(tx: Transaction) -> list[Run]:
+    """All runs. The store has no such method; after each commit it is needed once."""
+    transaction: Any = tx
+    rows = _SELECT_RUNS.fetch_all(transaction._connection, {})
+    return [runs._from_row(row) for row in rows]
 
 
 class Disk:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from tests.simulation.disk import load_runs
 from tests.simulation.hosts import CLAIM, Host
 from tests.simulation.ownership import check_outside_change
 from tests.simulation.streamed import assert_streamed_is_stored
@@ -31,7 +32,6 @@ from holdfast.core.servers import Claim
 from holdfast.core.steps import StepQuery, StepStatus
 from holdfast.ports.store import Transaction
 
-_ALL_RUNS = RunQuery(page=Page(limit=1_000))
 _ALL_ROWS = Page(limit=1_000, order=Order.ASC)
 _NEXT = {
     status: {after for (before, _), after in TRANSITIONS.items() if before is status}
@@ -144,7 +144,9 @@ class Ledger:
         self.expect(call_id not in self.started, f"{call_id} was started twice")
         run, claim = self.runs.get(run_id or ""), CLAIM.get()
         self.expect(claim is not None and host is not None, f"{call_id} was started by nobody")
-        self.expect(not self._is_stale(claim), f"{call_id} was started, but {run_id} was taken over")
+        self.expect(
+            not self._is_stale(claim), f"{call_id} was started, but {run_id} was taken over"
+        )
         self.expect(run is not None and run.status in HOLDING, f"{call_id} started without a run")
         decision = self.decided.get(call_id)
         self.expect(
@@ -197,15 +199,17 @@ class Ledger:
     ) -> None:
         """Check the invariants after a commit of this host, for the run of this claim if it is one's."""
         self.expect(not self._is_stale(claim), "{} wrote, but its run was taken over", claim)
-        runs = {run.id: run for run in tx.runs.list(DEFAULT_ORGANIZATION_ID, _ALL_RUNS)}
-        for run_id, before in list(self.runs.items()):
+        runs = {run.id: run for run in load_runs(tx)}
+        for run_id, gone in list(self.runs.items()):
             if run_id not in runs:
-                self.expect(before.status is RunStatus.QUEUED, f"{run_id} is gone: {before.status}")
+                self.expect(gone.status is RunStatus.QUEUED, f"{run_id} is gone: {gone.status}")
                 del self.runs[run_id]
         changed = [run for run in runs.values() if self.runs.get(run.id) != run]
         for run in changed:
             if (before := self.runs.get(run.id)) is not None:
-                is_own = claim is not None or (host is not None and before.owner_id == host.server_id)
+                is_own = claim is not None or (
+                    host is not None and before.owner_id == host.server_id
+                )
                 check_outside_change(self, before, run, is_own=is_own)
             self._check_change(tx, before, run)
         holding = [run.thread_id for run in runs.values() if run.status in HOLDING]
@@ -226,13 +230,7 @@ class Ledger:
         )
         if was is not after.status:
             self.note(f"{after.id}: {was} → {after.status} {after.stop_reason or ''}")
-        if was is RunStatus.QUEUED and after.status is RunStatus.RUNNING:
-            self._check_order(after)
-        if before and before.owner_id not in (None, after.owner_id) and after.status in LIVE:
-            self.note(f"{after.id} is taken from {before.owner_id}")
-            self.orphaned.add(after.id)
-        elif after.owner_id and before and after.owner_id != before.owner_id:
-            self.note(f"{after.id} is claimed by {after.owner_id}")
+        self._check_owner(before, after)
         if after.progress.recoveries > (before.progress.recoveries if before else 0):
             self.resumed[after.id] = self.count_resumed(after.id) + 1
         self.runs[after.id] = after
@@ -254,6 +252,17 @@ class Ledger:
             self._check_end(after, rows, cut_short)
         if after.status is RunStatus.CANCELLED:
             self._check_cancelled(after, rows, tx.messages.context(after.thread_id))
+
+    def _check_owner(self, before: Run | None, after: Run) -> None:
+        if before is None:
+            return
+        if before.status is RunStatus.QUEUED and after.status is RunStatus.RUNNING:
+            self._check_order(after)
+        if before.owner_id not in (None, after.owner_id) and after.status in LIVE:
+            self.note(f"{after.id} is taken from {before.owner_id}")
+            self.orphaned.add(after.id)
+        elif after.owner_id is not None and after.owner_id != before.owner_id:
+            self.note(f"{after.id} is claimed by {after.owner_id}")
 
     def _check_order(self, run: Run) -> None:
         """Runs of a thread begin in the order in which they were stored."""

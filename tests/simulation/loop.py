@@ -24,7 +24,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self._now = 0.0
         super().__init__(_VirtualSelector(self))
-        self.set_task_factory(_create_task)
+        self.set_task_factory(_create_task)  # type: ignore[arg-type] # with any options
 
     def time(self) -> float:
         return self._now
@@ -43,7 +43,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.run_soon(handle)
         return handle
 
-    def call_at(
+    def call_at(  # type: ignore[override] # any callback
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         timer = _HostTimerHandle(when, callback, args, self, context)
@@ -71,14 +71,14 @@ class _HostHandle(asyncio.Handle):
     def _run(self) -> None:
         host = self._context.get(HOST)  # type: ignore[attr-defined] # asyncio's own
         if host is None or host.takes_turn(self):
-            super()._run()  # type: ignore[misc] # asyncio's own
+            super()._run()
 
 
 class _HostTimerHandle(asyncio.TimerHandle):
     def _run(self) -> None:
         host = self._context.get(HOST)  # type: ignore[attr-defined] # asyncio's own
         if host is None or host.takes_turn(self):
-            super()._run()  # type: ignore[misc] # asyncio's own
+            super()._run()
 
 
 class _VirtualSelector(selectors.SelectSelector):

@@ -125,12 +125,13 @@ class ManyServers(Scenario):
         return self._random.choice(busy) if busy and self._random.random() < 0.8 else self._process
 
     async def _hurt_one(self) -> None:
-        kind = self._random.choice(["start", "crash", "stop", "pause", "pause", "cut", "cut", "deaf"])
-        if kind == "start" or len(self._processes) == 1:
-            if len(self._processes) < MOST_SERVERS:
-                await self._start_one()
-                return
+        kind = self._random.choice(
+            ["start", "crash", "stop", "pause", "pause", "cut", "cut", "deaf"]
+        )
+        needs_more = kind == "start" or len(self._processes) == 1
         match kind:
+            case _ if needs_more and len(self._processes) < MOST_SERVERS:
+                await self._start_one()
             case "crash":
                 self._end_one(Process.crash, kind)
             case "stop":
@@ -179,10 +180,10 @@ class ManyServers(Scenario):
         self._end_one(end, end.__name__)
 
     async def _finish(self) -> None:
+        runs = list(self.ledger.runs.values())
         for process in self._processes:
-            for run in list(self.ledger.runs.values()):
+            for run in self._random.sample(runs, min(len(runs), 2)):
                 await process.host.create_task(process.follow(run))
-        await self._drain()
         self._check_nothing_is_left()
         for process in list(self._processes):
             self._processes.remove(process)

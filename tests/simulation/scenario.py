@@ -54,7 +54,9 @@ def play(seed: int, disk: Disk, kind: "type[Scenario] | None" = None) -> None:
         scenario.note(f"{type(error).__name__} {error}")
     if scenario.ledger.violations or "Stuck" in scenario.trace[-1]:
         story = re.sub(UUID4, lambda found: found.group()[:4], "\n".join(scenario.trace))
-        raise ViolationFound(f"{scenario.kind} {seed}; again with: make simulate SEED={seed}\n{story}")
+        raise ViolationFound(
+            f"{scenario.kind} {seed}; again with: make simulate SEED={seed}\n{story}"
+        )
 
 
 def _is_abandoned_request(task: object, error: BaseException) -> bool:
@@ -121,10 +123,15 @@ class Scenario:
     async def _end_all(self) -> None:
         await self._process.crash()
 
+    @property
+    def _process(self) -> Process:
+        """The process that gets the next request."""
+        return self._only
+
     async def _start(self) -> None:
         self.note("START")
-        self._process = Process(self._world, Equipment())
-        await self._process.start()
+        self._only = Process(self._world, Equipment())
+        await self._only.start()
 
     # -- what happens ------------------------------------------------------------------------
 

@@ -10,9 +10,11 @@ from tests.simulation.disk import Disk
 from tests.simulation.many_servers import ManyServers
 from tests.simulation.scenario import Scenario, ViolationFound, play
 
-# How many scenarios `make simulate` plays, how many of them the tests do, and how many at a time.
+# How many seeds `make simulate` plays, how many of them the tests do with one server and with several, and how many at a
+# time.
 SEEDS: Final = 2_000
 TESTED_SEEDS: Final = 200
+TESTED_SEEDS_WITH_PEERS: Final = 2_000
 CHUNK: Final = 50
 
 # In memory where there is such a folder: nothing here outlives the test.
@@ -50,3 +52,9 @@ def play_all(seeds: Iterable[int]) -> list[str]:
 def play_all_with_peers(seeds: Iterable[int]) -> list[str]:
     """The violations that these seeds find with several servers, each with its trace."""
     return list(iter_violations(seeds, ManyServers))
+
+
+def play_both(seeds: Iterable[int]) -> list[str]:
+    """The violations that these seeds find with one server and with several."""
+    seeds = list(seeds)
+    return play_all(seeds) + play_all_with_peers(seeds)
