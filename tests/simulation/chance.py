@@ -38,7 +38,7 @@ class Chance:
         # scenarios have one.
         self._has_flaky_store = self.random.random() < 0.15
         self.has_outages = self.random.random() < 0.2
-        self._loses_answers = self.random.random() < 0.15
+        self._loses_answers = self.random.random() < (0.3 if has_peers else 0.15)
         self._outage = Outage.UNREACHABLE
         self._outage_ends_at = 0.0
         # A server whose own code fails for some runs.
@@ -78,7 +78,7 @@ class Chance:
 
     def loses_answer(self) -> bool:
         """Whether a commit is reported as failed."""
-        loses = self._loses_answers and self.happens(0.04)
+        loses = self._loses_answers and self.happens(0.08 if self.has_peers else 0.04)
         self.outages += loses
         return loses
 

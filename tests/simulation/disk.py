@@ -122,6 +122,8 @@ class SteppedStore:
         self._in_order = chance.in_order
         self._waiting: list[_Job[Any]] = []
         self._tasks: dict[asyncio.Task[Any], None] = {}
+        # How many transactions have failed here, or seemed to.
+        self.faults = 0
 
     async def write(self, work: Callable[[Transaction], T]) -> T:
         self._raise_if_dead()
@@ -181,12 +183,14 @@ class SteppedStore:
 
     def _raise_if_cut_off(self) -> None:
         if self._host.is_cut_off:
+            self.faults += 1
             raise OutcomeUnknown("The connection was lost before the answer came.")
 
     def _find_fault(self, *, writes: bool) -> StoreUnavailable | None:
         fault = self._chance.find_fault(writes=writes)
         if fault is None and self._host.is_cut_off:
             fault = StoreUnavailable("This server is cut off.")
+        self.faults += fault is not None
         return fault
 
     async def _run_job(self, job: _Job[T]) -> T:
@@ -209,6 +213,7 @@ class SteppedStore:
             raise job.error
         self._raise_if_cut_off()
         if self._chance.loses_answer():
+            self.faults += 1
             raise OutcomeUnknown("The connection was lost during the commit.")
         return job.result  # type: ignore[return-value] # there is a result where there is no error
 

@@ -189,6 +189,11 @@ class Ledger:
     def running_on(self, host: Host) -> list[str]:
         return [call_id for call_id, (_, owner) in self.running.items() if owner is host]
 
+    def list_begun(self, host: Host) -> list[str]:
+        """The runs that this server has begun and not given back."""
+        begun = [run for run in self.runs.values() if run.status in LIVE - {RunStatus.QUEUED}]
+        return [run.id for run in begun if _is_owner(run, [host])]
+
     def live(self) -> list[str]:
         return [run.id for run in self.runs.values() if run.status in LIVE]
 

@@ -224,11 +224,15 @@ class Process:
         await self._cancel_all_tasks()
 
     async def _stop(self) -> None:
+        faults = self._store.faults
         self._deploying.cancel()
         self._worker.drain(self._chance.random.choice([0.0, 0.5, 10.0]))
         await asyncio.wait([self._working])
         self.services.events.disconnect_readers()
         self._ledger.expect(not self._ledger.running_on(self.host), "tools outlive the worker")
+        left = self._ledger.list_begun(self.host)
+        is_handed_over = not left or self._store.faults > faults or not self._lease.is_valid
+        self._ledger.expect(is_handed_over, f"{left} are not handed over")
         for client in self.clients:
             client.cancel()
         if self.clients:
