@@ -127,6 +127,8 @@ class SteppedStore:
 
     async def write(self, work: Callable[[Transaction], T]) -> T:
         self._raise_if_dead()
+        # It may wake up with transactions that are long out of date.
+        self._chance.may_pause(self._host, 0.02)
         job = _Job(work)
         self._waiting.append(job)
         # What the database has got goes on while the process is paused.
