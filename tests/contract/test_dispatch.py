@@ -15,6 +15,7 @@ from tests.doubles.lease import GivenLease
 from tests.doubles.store import OutageStore
 from tests.support.bells import connect_postgres_bell
 from tests.support.queues import add_run, add_threads, claim_id, end_run, find_run, register
+from tests.support.servers import claim_of
 from tests.support.values import Make
 from tests.support.waiting import WAIT_SECONDS, eventually
 
@@ -161,7 +162,7 @@ async def stop_task(task: asyncio.Task[Any]) -> None:
 async def test_what_this_server_has_claimed_is_taken_once(server: Server) -> None:
     run = await server.send()
     assert (run.owner_id, server.dispatch.submit(run)) == ("server-a", True)
-    assert await server.take() == Claim(run.id, run.thread_id, 1)
+    assert await server.take() == claim_of(run)
     await stop_task(await start_waiting(server.dispatch.take()))
 
 
@@ -349,7 +350,7 @@ async def test_a_run_whose_commit_had_an_unknown_outcome_is_found(
     polling.setattr(queue, "POLL_SECONDS", SOON)
     task = await start_waiting(server.dispatch.take())
     run = await add_run(server.store, server.new_run(0), server.dispatch.claimant())
-    assert (await wait(task)) == Claim(run.id, run.thread_id, run.fence)
+    assert (await wait(task)) == claim_of(run)
     await stop_task(await start_waiting(server.dispatch.take()))
 
 

@@ -18,6 +18,7 @@ from tests.support.queues import (
     register,
     signal,
 )
+from tests.support.servers import claim_of
 from tests.support.values import Make
 from tests.support.waiting import WAIT_SECONDS
 
@@ -206,7 +207,7 @@ class Load:
             claimant = peer.claimant if self.chance.random() < 0.5 else None
             stored = await add_run(peer.store, run, claimant)
             if stored.owner_id is not None:
-                await self.execute(peer, Claim(run.id, run.thread_id, stored.fence))
+                await self.execute(peer, claim_of(stored))
 
     async def work(self, peer: Peer, is_done: asyncio.Event) -> None:
         while not is_done.is_set() or not await peer.store.read(lambda tx: tx.queue.is_empty()):
