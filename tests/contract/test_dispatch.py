@@ -154,6 +154,12 @@ async def wait(task: asyncio.Task[T]) -> T:
     return await asyncio.wait_for(task, WAIT_SECONDS)
 
 
+def restart(dispatch: QueueDispatch) -> None:
+    """So that it waits as long as is set now."""
+    dispatch.stop()
+    dispatch.start()
+
+
 async def stop_task(task: asyncio.Task[Any]) -> None:
     task.cancel()
     await asyncio.wait([task], timeout=WAIT_SECONDS)
@@ -338,6 +344,7 @@ async def test_what_another_server_stored_is_found_by_polling_alone(
     task = await start_waiting(server.dispatch.take())
     await stop_task(task)
     polling.setattr(queue, setting, SOON)
+    restart(server.dispatch)
     task = await start_waiting(server.dispatch.take())
     run = await add_run(any_store, server.new_run(0))
     assert (await wait(task)).run_id == run.id
@@ -348,6 +355,7 @@ async def test_a_run_whose_commit_had_an_unknown_outcome_is_found(
 ) -> None:
     """It is claimed, but nobody has submitted it."""
     polling.setattr(queue, "POLL_SECONDS", SOON)
+    restart(server.dispatch)
     task = await start_waiting(server.dispatch.take())
     run = await add_run(server.store, server.new_run(0), server.dispatch.claimant())
     assert (await wait(task)) == claim_of(run)
