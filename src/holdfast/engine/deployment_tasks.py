@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import Final
 
+from holdfast.core.servers import LEADER_POLL_SECONDS, TAKEOVER_SECONDS
 from holdfast.errors import BackendError
 from holdfast.ports.bell import RUNS
 from holdfast.ports.services import Services
@@ -13,10 +14,6 @@ from holdfast.ports.store import Transaction
 
 log = logging.getLogger(__name__)
 
-# How often it is checked who the leader is. If the leader dies, another server takes over so much after its lease.
-LEADER_POLL_SECONDS: Final = 0.5
-# How often runs of dead servers are looked for.
-TAKEOVER_SECONDS: Final = 1.0
 # How long a dead server is still listed.
 KEEP_DEAD: Final = timedelta(hours=1)
 

@@ -71,6 +71,15 @@ class HeartbeatLease:
         return Claimant(server.id, server.worker_id)
 
     @property
+    def server_id(self) -> str | None:
+        server = self._server
+        return None if server is None else server.id
+
+    @property
+    def load(self) -> ServerLoad:
+        return self._read_load()
+
+    @property
     def is_valid(self) -> bool:
         return self._clock() < self._valid_until
 
