@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import Final
 
+from holdfast.engine.store_writes import finish
 from holdfast.errors import BackendError
 from holdfast.ports.bell import RUNS
 from holdfast.ports.services import Services
@@ -60,7 +61,9 @@ class Takeover:
             return
         while True:
             try:
-                count = await self._services.store.write(lambda tx: tx.queue.release_expired())
+                # To its end, even if another server becomes the leader meanwhile: its error must be heard.
+                store = self._services.store
+                count = await finish(store.write(lambda tx: tx.queue.release_expired()))
                 await self._delete_dead_servers()
             except BackendError:
                 log.exception("store.unreachable", extra={"while": "looking for dead servers"})
@@ -71,6 +74,5 @@ class Takeover:
             await asyncio.sleep(TAKEOVER_SECONDS)
 
     async def _delete_dead_servers(self) -> None:
-        await self._services.store.write(
-            lambda tx: tx.servers.delete_dead(tx.servers.now() - KEEP_DEAD)
-        )
+        store = self._services.store
+        await finish(store.write(lambda tx: tx.servers.delete_dead(tx.servers.now() - KEEP_DEAD)))
