@@ -25,6 +25,7 @@ from holdfast.core.runs import Run
 from holdfast.core.servers import Claimant
 from holdfast.core.tools import Tool
 from holdfast.core.turn import PlannedCall
+from holdfast.engine.deployment_tasks import Takeover
 from holdfast.errors import StoreUnavailable
 from holdfast.ports.store import Store, Transaction
 from holdfast.ports.telemetry import NO_TELEMETRY
@@ -44,6 +45,12 @@ class LosableLease(ExclusiveLease):
 
     def renew(self) -> None:
         self._claimant = Claimant("server-of-a-new-registration")
+
+
+class SharedLease(LosableLease):
+    @property
+    def is_exclusive(self) -> bool:
+        return False
 
 
 class LosingToolbox(ScriptedToolbox):
@@ -172,4 +179,24 @@ async def test_a_server_that_stops_while_it_claims_a_run_learns_what_became_of_i
     slow.released.set()
     await asyncio.wait([taking])
     assert taking.cancelled()
+    assert unheard == []
+
+
+async def test_a_leader_that_is_replaced_while_it_looks_for_dead_servers_hears_the_error(
+    store: SqliteStore,
+) -> None:
+    """Seeds 1571 and 2522: nobody retrieved it."""
+    unheard: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unheard.append(context))
+    rig, slow = Rig(store), SlowOutageStore(store)
+    rig.services = replace(rig.services, store=slow, lease=SharedLease(store))
+    working = asyncio.create_task(Takeover(rig.services).run())
+    await wait_until_set(slow.is_holding)
+    working.cancel()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not working.done()
+    slow.released.set()
+    await asyncio.wait([working])
+    assert working.cancelled()
     assert unheard == []

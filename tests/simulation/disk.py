@@ -128,7 +128,7 @@ class SteppedStore:
     async def write(self, work: Callable[[Transaction], T]) -> T:
         self._raise_if_dead()
         # It may wake up with transactions that are long out of date.
-        self._chance.may_pause(self._host, 0.02)
+        self._chance.may_pause(self._host, 0.01)
         job = _Job(work)
         self._waiting.append(job)
         # What the database has got goes on while the process is paused.
@@ -224,7 +224,8 @@ class SteppedStore:
         self._disk.finish_commits()
         self._commit(job)
         if job.error is None:
-            self._chance.may_pause(self._host)
+            # What follows a checkpoint is an effect: often the start of a tool.
+            self._chance.may_pause(self._host, 0.01 if job.claim is None else 0.08)
 
     def _commit(self, job: _Job[Any]) -> None:
         try:

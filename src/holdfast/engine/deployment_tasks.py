@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Final
 
 from holdfast.core.servers import LEADER_POLL_SECONDS, TAKEOVER_SECONDS
+from holdfast.engine.store_writes import finish
 from holdfast.errors import BackendError
 from holdfast.ports.bell import RUNS
 from holdfast.ports.services import Services
@@ -59,7 +60,8 @@ class Takeover:
             return
         while True:
             try:
-                count = await self._services.store.write(_release_expired)
+                # To its end, even if another server becomes the leader meanwhile: its error must be heard.
+                count = await finish(self._services.store.write(_release_expired))
             except BackendError:
                 log.exception("store.unreachable", extra={"while": "looking for dead servers"})
             else:
