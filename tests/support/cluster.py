@@ -26,8 +26,9 @@ SECRET_KEY = "one key for all servers"
 class ClusterServer:
     """One of the servers, with clients of its own."""
 
-    def __init__(self, process: ServerProcess) -> None:
+    def __init__(self, process: ServerProcess, options: tuple[str, ...]) -> None:
         self.process = process
+        self.options = options
         self.address = process.address
         self.is_alive = True
         self.is_paused = False
@@ -93,9 +94,19 @@ class Cluster:
         """Start one more server. Its settings may differ from those of the others."""
         home = self._folder / f"server-{len(self.servers)}"
         home.mkdir()
-        server = ClusterServer(ServerProcess.start(home, *options, **self.variables(**given)))
-        self.servers.append(server)
-        return server
+        process = ServerProcess.start(home, *options, **self.variables(**given))
+        self.servers.append(ClusterServer(process, options))
+        return self.servers[-1]
+
+    def restart(self, server: ClusterServer, **given: str) -> ClusterServer:
+        """Start a server that has ended again, in the same home and at the same address."""
+        given = {"HOLDFAST_PORT": server.address.rpartition(":")[2]} | given
+        process = ServerProcess.start(
+            server.process.home, *server.options, **self.variables(**given)
+        )
+        started = ClusterServer(process, server.options)
+        self.servers[self.servers.index(server)] = started
+        return started
 
     def variables(self, **given: str) -> dict[str, str]:
         return {
