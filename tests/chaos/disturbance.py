@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections import Counter
+from itertools import takewhile
 from typing import Final
 
 from tests.support.cluster import LEASE_SECONDS, Cluster, ClusterServer
@@ -15,6 +16,8 @@ _BAD_EVENTS: Final = (
     "run.stuck",
     "request.failed",
 )
+# A caller who waits for an answer when the server is told to stop.
+_EXPECTED: Final = "ServerStopping"
 
 
 class Disturbance:
@@ -70,5 +73,15 @@ class Disturbance:
         self._disturbed.discard(server)
 
     def _look_at_log(self, server: ClusterServer) -> None:
+        """Keep the bad events, each with the last line of its traceback."""
         lines = server.process.log.splitlines()
-        self.bad_lines += [line for line in lines if any(bad in line for bad in _BAD_EVENTS)]
+        for number, line in enumerate(lines):
+            if any(bad in line for bad in _BAD_EVENTS):
+                rest = takewhile(lambda one: not _is_event(one), lines[number + 1 :])
+                event = " ".join([line, *list(rest)[-1:]])
+                self.bad_lines += [] if _EXPECTED in event else [event]
+
+
+def _is_event(line: str) -> bool:
+    """Whether the line begins with a time; those of a traceback do not."""
+    return line[:2] == "20"

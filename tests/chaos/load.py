@@ -67,11 +67,10 @@ async def _cancel(client: Client, agent_id: str, _file: str) -> None:
     async for item in client.read_stream(path, _text("talk")):
         count += 1
         if count == 5:
-            # 409: it may have ended meanwhile, or an attempt whose answer was lost has cancelled it.
-            run_id = item["run_id"]
-            answer = await client.call("POST", f"/v1/runs/{run_id}/cancel", {}, also=(409,))
-            if answer is not None:
-                client.ledger.cancelled_runs.add(run_id)
+            answer = await client.call("POST", f"/v1/runs/{item['run_id']}/cancel", {})
+            # Otherwise it had ended meanwhile.
+            if answer["status"] == "cancelled":
+                client.ledger.cancelled_runs.add(item["run_id"])
 
 
 async def _send_twice_at_once(client: Client, agent_id: str, file: str) -> None:
