@@ -1,5 +1,6 @@
 """Several real servers on one PostgreSQL, each with a home and an address of its own. Whoever starts them closes them."""
 
+import itertools
 import os
 import signal
 from collections.abc import Iterator
@@ -85,6 +86,7 @@ class Cluster:
         self.facts = DatabaseFacts(url)
         self.servers: list[ClusterServer] = []
         self._folder = folder
+        self._numbers = itertools.count()
         # All servers are on one machine here, and so are the files of their tools.
         self.tool_files = folder / "tool-files"
         self.tool_files.mkdir()
@@ -92,7 +94,7 @@ class Cluster:
 
     def start(self, *options: str, **given: str) -> ClusterServer:
         """Start one more server. Its settings may differ from those of the others."""
-        home = self._folder / f"server-{len(self.servers)}"
+        home = self._folder / f"server-{next(self._numbers)}"
         home.mkdir()
         process = ServerProcess.start(home, *options, **self.variables(**given))
         self.servers.append(ClusterServer(process, options))
@@ -161,7 +163,7 @@ class Cluster:
         self.facts.wait_until_quiet()
         assert self.facts.find_violations() == []
         assert [request.refused for request in self.provider.requests if request.refused] == []
-        readers = [server for server in self.alive if "worker" not in server.process.greeting]
+        readers = [server for server in self.alive if "worker" not in server.options]
         for run in self.facts.list_runs():
             told = [without_dates(server.stream(run.id)) for server in readers]
             assert all(one == told[0] for one in told), run.id
