@@ -153,7 +153,8 @@ class Cluster:
         return str(eventually(lambda: self.facts.find_status(run_id), lambda now: now in ended))
 
     def read_history(self, agent_id: str) -> list[dict[str, Any]]:
-        rows = as_dicts(self.alive[0].client.agents.messages.list(agent_id, limit=100).items)
+        server = next(server for server in self.alive if not server.is_paused)
+        rows = as_dicts(server.client.agents.messages.list(agent_id, limit=100).items)
         return [row for row in rows if row["message_type"] != "system_message"]
 
     def assert_well(self) -> None:
