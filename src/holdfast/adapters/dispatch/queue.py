@@ -47,6 +47,8 @@ class QueueDispatch:
         self._lacks_room = False
         self._has_worker = False
         self._stopped = False
+        # Set when the worker need not wait any more: something is claimed, or there is room.
+        self._woken = asyncio.Event()
         # The runs whose turn requests of this server wait for.
         self._awaited: Counter[str] = Counter()
 
@@ -73,7 +75,7 @@ class QueueDispatch:
             self._hand_over(Claim(run.id, run.thread_id, run.fence, run.highest_seq))
         elif run.owner_id is None:
             self._may_have_runs = True
-        self._bell.ring(RUNS, here_only=True)
+        self._woken.set()
         return is_here
 
     async def take(self) -> Claim:
@@ -90,7 +92,7 @@ class QueueDispatch:
         if self._executed.get(claim.run_id) == claim:
             del self._executed[claim.run_id]
         if self._may_have_runs:
-            self._bell.ring(RUNS, here_only=True)
+            self._woken.set()
 
     async def wait_for_turn(self, run: Run) -> None:
         if not _is_waiting(run):
@@ -141,13 +143,25 @@ class QueueDispatch:
         return True
 
     async def _wait_for_ring(self) -> None:
+        """Wait until this server has something to take, or until the queue is worth a look: somebody has rung, or nobody
+        for long. The two are kept apart, so that a run that this server has claimed itself costs no look."""
         seconds = POLL_SECONDS if self._bell.is_connected else POLL_SECONDS_WITHOUT_BELL
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._bell.wait(RUNS)
-                return
-        self._may_have_runs = True
-        await self._find_forgotten()
+        ring = asyncio.create_task(self._bell.wait(RUNS), name="queue-ring")
+        woken = asyncio.create_task(self._woken.wait(), name="queue-woken")
+        try:
+            done, _ = await asyncio.wait(
+                (ring, woken), timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            # A ring that came before its task could run stays with the bell.
+            if ring.done():
+                self._may_have_runs = True
+            ring.cancel()
+            woken.cancel()
+        self._woken.clear()
+        if not done:
+            self._may_have_runs = True
+            await self._find_forgotten()
 
     async def _find_forgotten(self) -> None:
         """Take the runs that this server has claimed without knowing it: the outcome of the commit was unknown."""
