@@ -109,7 +109,7 @@ def test_a_server_that_slept_longer_than_its_lease_writes_nothing_and_starts_no_
 def test_a_server_that_is_told_to_stop_hands_its_runs_over_without_waiting_for_its_lease(
     cluster: Cluster,
 ) -> None:
-    (other,) = cluster.need(1)
+    cluster.need(1)
     victim = cluster.start(HOLDFAST_LEASE_SECONDS=LONG_LEASE)
     answering = begin_answer(cluster, victim)
     assert cluster.find_owner(answering.run_id) is victim
@@ -118,7 +118,7 @@ def test_a_server_that_is_told_to_stop_hands_its_runs_over_without_waiting_for_i
     answering.gate.release()
 
     assert cluster.wait_for_end(answering.run_id) == "completed"
-    assert cluster.find_owner(answering.run_id) is other
+    assert cluster.find_owner(answering.run_id) in cluster.alive
     assert cluster.read_history(answering.agent_id)[-1]["content"] == "Second try."
 
 
