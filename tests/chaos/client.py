@@ -94,10 +94,8 @@ class Client:
         while not has_ended:
             if time.monotonic() > give_up_at:
                 raise Unexpected(f"the stream of {run_id or path} does not end")
-            if run_id:
-                asked, question = f"/v1/runs/{run_id}/stream", {"starting_after": max(sent.seen)}
-            else:
-                asked, question = path, body
+            resumed: dict[str, Any] = {"starting_after": max(sent.seen, default=0)}
+            asked, question = (f"/v1/runs/{run_id}/stream", resumed) if run_id else (path, body)
             async for item in self._read_once(asked, question, sent):
                 if item.get("message_type") == "usage_statistics":
                     has_ended = True

@@ -49,9 +49,9 @@ def _check_messages(
         run = runs[run_id]
         if run.status == "failed":
             yield f"{run_id} failed: {run.body[:300]}"
-        if sent.text is not None and sent.text not in texts.get(run_id, ""):
-            if run.status != "cancelled":
-                yield f"the history of {run_id} lacks its message {sent.text!r}"
+        is_there = sent.text is None or sent.text in texts.get(run_id, "")
+        if not is_there and run.status != "cancelled":
+            yield f"the history of {run_id} lacks its message {sent.text!r}"
     for run_id in ledger.cancelled_runs:
         if runs[run_id].status != "cancelled":
             yield f"{run_id} was cancelled and is {runs[run_id].status}"
@@ -84,9 +84,7 @@ def _check_streams(
             yield from found
 
 
-def _check_stream(
-    cluster: Cluster, run: Row[Any], seen: dict[int, dict[str, Any]]
-) -> list[str]:
+def _check_stream(cluster: Cluster, run: Row[Any], seen: dict[int, dict[str, Any]]) -> list[str]:
     first, second, *_ = cluster.alive
     told = without_dates(first.stream(run.id))
     found = []

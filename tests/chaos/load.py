@@ -47,7 +47,9 @@ def _use_tool(tool: str) -> Story:
 def _decide(*, approve: bool) -> Story:
     async def play(client: Client, agent_id: str, file: str) -> None:
         reply = await client.say(agent_id, _call(HELD, file))
-        asked = next(row for row in reply["messages"] if row["message_type"] == "approval_request_message")
+        asked = next(
+            row for row in reply["messages"] if row["message_type"] == "approval_request_message"
+        )
         decision = {
             "type": "approval",
             "tool_call_id": asked["tool_call"]["tool_call_id"],

@@ -29,11 +29,15 @@ class CountingStore:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.writes = 0
+        self.written = asyncio.Event()
         self.read = store.read
 
     async def write(self, work: Callable[[Transaction], T]) -> T:
         self.writes += 1
-        return await self._store.write(work)
+        try:
+            return await self._store.write(work)
+        finally:
+            self.written.set()
 
 
 class Waiting:
@@ -51,12 +55,8 @@ class Waiting:
         await self.lease.register()
         self.dispatch.start()
         taking = asyncio.create_task(self.dispatch.take())
-        await finish_soon(self._see_empty_queue())
+        await finish_soon(self.store.written.wait())
         return taking
-
-    async def _see_empty_queue(self) -> None:
-        while self.dispatch._may_have_runs:
-            await asyncio.sleep(0)
 
 
 async def finish_soon(work: Coroutine[Any, Any, T] | asyncio.Future[T]) -> T:

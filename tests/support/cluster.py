@@ -180,7 +180,7 @@ class Cluster:
 def count_jumps(items: list[dict[str, Any]]) -> int:
     """How often numbers were left out: once per recovery at most, since clients may have seen them."""
     numbers = [number for number in seq_ids(items) if number is not None]
-    return sum(later > earlier + 1 for earlier, later in zip(numbers, numbers[1:], strict=False))
+    return sum(later > earlier + 1 for earlier, later in itertools.pairwise(numbers))
 
 
 @contextmanager

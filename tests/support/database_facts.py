@@ -77,9 +77,7 @@ class DatabaseFacts:
 
     def find_violations(self) -> list[str]:
         """What is wrong in a database in which everything has ended."""
-        found = [
-            f"{what}: {row[0]}" for what, query in _WRONG.items() for row in self.fetch(query)
-        ]
+        found = [f"{what}: {row[0]}" for what, query in _WRONG.items() for row in self.fetch(query)]
         return [*found, *self._find_bad_histories()]
 
     def _find_bad_histories(self) -> Iterator[str]:
@@ -89,7 +87,9 @@ class DatabaseFacts:
             .join(messages, messages.c.id == context.c.message_id)
             .order_by(context.c.thread_id, context.c.place)
         )
-        paused = {row[0] for row in self.fetch("SELECT thread_id FROM runs WHERE status = 'paused'")}
+        paused = {
+            row[0] for row in self.fetch("SELECT thread_id FROM runs WHERE status = 'paused'")
+        }
         with self._engine.connect() as connection:
             rows = connection.execute(query).all()
         for thread_id, group in groupby(rows, key=lambda row: str(row[0])):

@@ -64,5 +64,5 @@ def connect(*addresses: str, **options: Any) -> Letta:
 
 def connect_plainly(*addresses: str, **options: Any) -> httpx.Client:
     """For what the official client cannot send."""
-    given = {"transport": RandomServerTransport(addresses), "timeout": 60} | options
+    given: dict[str, Any] = {"transport": RandomServerTransport(addresses), "timeout": 60} | options
     return httpx.Client(base_url=addresses[0], **given)

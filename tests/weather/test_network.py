@@ -121,7 +121,7 @@ def test_readers_elsewhere_get_everything_whatever_becomes_of_redis(
 
 
 def _is_served(server: ClusterServer, run_id: str) -> bool:
-    return server.http.get(f"/v1/runs/{run_id}").json()["status"] == "running"
+    return bool(server.http.get(f"/v1/runs/{run_id}").json()["status"] == "running")
 
 
 def _mend(weather: RedisWeather) -> None:

@@ -76,7 +76,8 @@ def test_a_server_whose_clock_is_an_hour_off_goes_on_with_the_runs_of_a_dead_one
 
 def read_heartbeat(cluster: Cluster, pid: int) -> int:
     (found,) = cluster.facts.fetch(
-        "SELECT heartbeat_at FROM servers WHERE pid = :pid ORDER BY started_at DESC LIMIT 1", pid=pid
+        "SELECT heartbeat_at FROM servers WHERE pid = :pid ORDER BY started_at DESC LIMIT 1",
+        pid=pid,
     )
     return int(found.heartbeat_at)
 
@@ -84,7 +85,12 @@ def read_heartbeat(cluster: Cluster, pid: int) -> int:
 def list_wrong_times(cluster: Cluster) -> list[str]:
     """The runs, steps and messages that were not written now, by the clock of the database."""
     now = "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)"
-    times = {"runs": "created_at", "runs ": "completed_at", "messages": "created_at", "steps": "created_at"}
+    times = {
+        "runs": "created_at",
+        "runs ": "completed_at",
+        "messages": "created_at",
+        "steps": "created_at",
+    }
     return [
         f"{column} of {table} {row.id}: {row.seconds} s"
         for table, column in times.items()
