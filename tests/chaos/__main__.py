@@ -30,9 +30,10 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10, help="how long it lasts")
     parser.add_argument("--clients", type=int, default=6, help="how many clients there are")
     parser.add_argument("--seed", type=int, help="of what is done, to whom, and when")
+    parser.add_argument("--redis", action="store_true", help="let the servers share a Redis, too")
     chosen = parser.parse_args()
     seed = random.randrange(2**32) if chosen.seed is None else chosen.seed
-    plan = Plan(seconds=chosen.minutes * 60, clients=chosen.clients, seed=seed)
+    plan = Plan(chosen.minutes * 60, chosen.clients, seed, has_redis=chosen.redis)
     with tempfile.TemporaryDirectory(prefix="holdfast-chaos-") as folder:
         # Tools may run as another user.
         Path(folder).chmod(0o755)

@@ -15,6 +15,7 @@ from tests.chaos.load import play_stories
 from tests.chaos.provider import DEFAULT, HELD, SOURCES, respond
 from tests.support.cluster import Cluster, run_cluster
 from tests.support.postgres_server import run_postgres
+from tests.support.redis_server import RedisServer
 
 from holdfast.testing import ScriptedProvider
 
@@ -29,6 +30,7 @@ class Plan:
     seconds: float
     clients: int
     seed: int
+    has_redis: bool = False
 
 
 @dataclass(slots=True)
@@ -39,13 +41,16 @@ class Result:
 
 def run_chaos(plan: Plan, folder: Path) -> Result:
     with (
+        RedisServer() as redis,
         run_postgres() as postgres,
         ScriptedProvider.in_thread(default=DEFAULT, check_script=False) as provider,
         run_cluster(folder, postgres.create_empty(), provider) as cluster,
     ):
         provider.respond_with(respond)
-        for _ in range(SERVERS):
-            cluster.start(HOLDFAST_MAX_RECOVERIES=_RECOVERIES)
+        cluster.shared["HOLDFAST_MAX_RECOVERIES"] = _RECOVERIES
+        if plan.has_redis:
+            cluster.shared["HOLDFAST_REDIS_URL"] = redis.url
+        cluster.need(SERVERS)
         return asyncio.run(_run(plan, cluster))
 
 

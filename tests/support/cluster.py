@@ -85,6 +85,8 @@ class Cluster:
         self.provider = provider
         self.facts = DatabaseFacts(url)
         self.servers: list[ClusterServer] = []
+        # Settings of all servers that are started from now on.
+        self.shared: dict[str, str] = {}
         self._folder = folder
         self._numbers = itertools.count()
         # All servers are on one machine here, and so are the files of their tools.
@@ -119,6 +121,7 @@ class Cluster:
             # A run that hangs on purpose need not be waited for.
             "HOLDFAST_DRAIN_SECONDS": "0",
             "HOLDFAST_SANDBOX_WRITABLE": str(self.tool_files),
+            **self.shared,
             **given,
         }
 

@@ -47,14 +47,18 @@ class QueueDispatch:
         self._lacks_room = False
         self._has_worker = False
         self._stopped = False
-        # Set when the worker need not wait any more: something is claimed, or there is room.
-        self._woken = asyncio.Event()
+        # Whether ``take`` has something to do, and what it waits for if it has not.
+        self._is_woken = False
+        self._wake_up: asyncio.Future[None] | None = None
+        # When the store was last looked through although nothing rang; None: nothing was waited for yet.
+        self._polled_at: float | None = None
         # The runs whose turn requests of this server wait for.
         self._awaited: Counter[str] = Counter()
 
     def start(self) -> None:
         self._has_worker, self._stopped = True, False
         self._may_have_runs = True
+        self._wake()
 
     def claimant(self, *, is_nested: bool = False) -> Claimant | None:
         if not self._has_worker or self._max_runs == 0:
@@ -75,7 +79,7 @@ class QueueDispatch:
             self._hand_over(Claim(run.id, run.thread_id, run.fence, run.highest_seq))
         elif run.owner_id is None:
             self._may_have_runs = True
-        self._woken.set()
+            self._wake()
         return is_here
 
     async def take(self) -> Claim:
@@ -86,13 +90,13 @@ class QueueDispatch:
                 return claim
             if self._may_have_runs and await self._claim_next():
                 continue
-            await self._wait_for_ring()
+            await self._wait_for_change()
 
     def release(self, claim: Claim) -> None:
         if self._executed.get(claim.run_id) == claim:
             del self._executed[claim.run_id]
         if self._may_have_runs:
-            self._woken.set()
+            self._wake()
 
     async def wait_for_turn(self, run: Run) -> None:
         if not _is_waiting(run):
@@ -128,13 +132,16 @@ class QueueDispatch:
         def work(tx: Transaction) -> tuple[Claim | None, bool]:
             return tx.queue.claim_next(claimant), tx.queue.is_empty()
 
+        # Before the queue is read: a run that is submitted meanwhile sets it again.
+        self._may_have_runs = False
         try:
             claim, is_empty = await self._store.write(work)
         except BackendError:
+            self._may_have_runs = True
             log.exception("store.unreachable", extra={"while": "claiming a run"})
             await asyncio.sleep(STORE_RETRY_SECONDS)
             return False
-        self._may_have_runs = not is_empty
+        self._may_have_runs |= not is_empty
         if claim is None:
             return False
         self._telemetry.run_claimed(is_recovery=claim.is_recovery)
@@ -142,26 +149,38 @@ class QueueDispatch:
         self._bell.ring(run_topic(claim.run_id))
         return True
 
-    async def _wait_for_ring(self) -> None:
-        """Wait until this server has something to take, or until the queue is worth a look: somebody has rung, or nobody
-        for long. The two are kept apart, so that a run that this server has claimed itself costs no look."""
-        seconds = POLL_SECONDS if self._bell.is_connected else POLL_SECONDS_WITHOUT_BELL
-        ring = asyncio.create_task(self._bell.wait(RUNS), name="queue-ring")
-        woken = asyncio.create_task(self._woken.wait(), name="queue-woken")
-        try:
-            done, _ = await asyncio.wait(
-                (ring, woken), timeout=seconds, return_when=asyncio.FIRST_COMPLETED
-            )
-        finally:
-            # A ring that came before its task could run stays with the bell.
-            if ring.done():
-                self._may_have_runs = True
-            ring.cancel()
-            woken.cancel()
-        self._woken.clear()
-        if not done:
+    def _wake(self) -> None:
+        self._is_woken = True
+        if self._wake_up is not None and not self._wake_up.done():
+            self._wake_up.set_result(None)
+
+    async def _wait_for_change(self) -> None:
+        """Wait until there is something to do here, until something rings, or until it is time to look anyway. Rings do not
+        put that time off: a busy server must find forgotten runs too."""
+        poll_seconds = POLL_SECONDS if self._bell.is_connected else POLL_SECONDS_WITHOUT_BELL
+        loop = asyncio.get_running_loop()
+        if self._polled_at is None:
+            self._polled_at = loop.time()
+        await self._wait_for_ring(max(0.0, self._polled_at + poll_seconds - loop.time()))
+        if loop.time() >= self._polled_at + poll_seconds:
+            self._polled_at = loop.time()
             self._may_have_runs = True
             await self._find_forgotten()
+
+    async def _wait_for_ring(self, seconds: float) -> None:
+        """A ring may come from another server, and then this one does not know whether there are runs in the queue. What
+        happens here does not ring: a run that was claimed when it was stored costs no look at the queue."""
+        if not self._is_woken:
+            self._wake_up = asyncio.get_running_loop().create_future()
+            ring = asyncio.create_task(self._bell.wait(RUNS))
+            try:
+                await asyncio.wait(
+                    [ring, self._wake_up], timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+                )
+            finally:
+                self._may_have_runs |= ring.done()
+                ring.cancel()
+        self._is_woken = False
 
     async def _find_forgotten(self) -> None:
         """Take the runs that this server has claimed without knowing it: the outcome of the commit was unknown."""
@@ -181,6 +200,7 @@ class QueueDispatch:
             return
         if all(waiting.run_id != claim.run_id for waiting in self._claimed):
             self._claimed.append(claim)
+            self._wake()
 
 
 def _is_waiting(run: Run) -> bool:

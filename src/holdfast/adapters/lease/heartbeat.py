@@ -71,6 +71,15 @@ class HeartbeatLease:
         return Claimant(server.id, server.worker_id)
 
     @property
+    def server_id(self) -> str | None:
+        server = self._server
+        return None if server is None else server.id
+
+    @property
+    def load(self) -> ServerLoad:
+        return self._read_load()
+
+    @property
     def is_valid(self) -> bool:
         return self._clock() < self._valid_until
 
@@ -88,7 +97,8 @@ class HeartbeatLease:
         return self._renewal is None or self._renewal.has_peers
 
     async def wait_until_lost(self) -> None:
-        while (remaining := self._valid_until - self._clock()) > 0:
+        # No event: time passes, also while the machine is suspended.
+        while (remaining := self._valid_until - self._clock()) > 0:  # noqa: ASYNC110 - see above
             await asyncio.sleep(min(remaining, _LONGEST_WAIT_SECONDS))
 
     async def register(self) -> None:
