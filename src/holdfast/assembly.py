@@ -209,6 +209,8 @@ async def running_server(settings: Settings) -> AsyncIterator[RunningServer]:
             is_alone=sqlite_path(settings.database_url) is not None,
         )
         stack.callback(tool_connections.close)
+        # Before anything is written: from here on this server has the time of the database.
+        await services.lease.register()
         await tools.add_builtin(services, _DEFAULT_ACTOR)
         worker = Worker(services)
         if telemetry is not None:
