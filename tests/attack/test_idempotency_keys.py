@@ -20,14 +20,13 @@ from tests.support.unreliable_site import (
     send_json,
     send_stream,
 )
-from tests.support.waiting import eventually
 
 from holdfast.adapters.store.cipher import Cipher
 from holdfast.adapters.store.factory import open_store
 from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.core import tool_rules as rules
 from holdfast.core.agents import Agent
-from holdfast.core.runs import RunStatus
+from holdfast.core.runs import Run, RunStatus
 from holdfast.errors import ModelRejectedRequest, ThreadBusy
 from holdfast.http.json_body import MAX_BYTES_ON_LOOP
 from holdfast.http.letta_v1 import sends
@@ -340,6 +339,15 @@ async def test_a_withdrawn_message_frees_its_key_and_all_its_senders_are_told(
     assert len(await site.runs(agent)) == 2
 
 
+async def wait_for_queued(site: Site) -> Run:
+    """The run that waits behind the one that holds the thread."""
+    async with asyncio.timeout(WAIT_SECONDS):
+        while True:
+            for run in await site.rig.read(lambda tx: tx.runs.list_live()):
+                if run.status is RunStatus.QUEUED:
+                    return run
+
+
 @pytest.mark.parametrize("send", [send_json, send_stream])
 async def test_a_sender_is_told_that_another_one_has_withdrawn_the_run_for_which_it_waits(
     site: Site, send: Send
@@ -348,13 +356,7 @@ async def test_a_sender_is_told_that_another_one_has_withdrawn_the_run_for_which
     holder = await hold_thread(site, agent)
     site.letta = site.letta.with_options(max_retries=0)
     waiting = asyncio.create_task(send(site, agent, extra_headers=KEY))
-    dispatch = site.rig.services.dispatch
-    await eventually(lambda: dispatch.count_waiting() == 1)
-    (queued,) = [
-        run
-        for run in await site.rig.read(lambda tx: tx.runs.list_live())
-        if run.status is RunStatus.QUEUED
-    ]
+    queued = await wait_for_queued(site)
     with pytest.raises(ThreadBusy):
         await messages._withdraw(site.rig.services, queued)
     with pytest.raises(APIStatusError) as refused:

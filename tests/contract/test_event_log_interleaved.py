@@ -160,7 +160,9 @@ async def make_log(request: pytest.FixtureRequest, store: SqliteStore) -> AsyncI
 
     def new() -> SqlEventLog:
         if request.param == "redis":
-            made.append(RedisEventLog.connect(store, LocalBell(), request.getfixturevalue("redis_url")))
+            made.append(
+                RedisEventLog.connect(store, LocalBell(), request.getfixturevalue("redis_url"))
+            )
         else:
             made.append(SqlEventLog(store, LocalBell()))
         return made[-1]

@@ -9,6 +9,7 @@ from typing import Final
 from holdfast.errors import BackendError
 from holdfast.ports.bell import RUNS
 from holdfast.ports.services import Services
+from holdfast.ports.store import Transaction
 
 log = logging.getLogger(__name__)
 
@@ -60,8 +61,7 @@ class Takeover:
             return
         while True:
             try:
-                count = await self._services.store.write(lambda tx: tx.queue.release_expired())
-                await self._delete_dead_servers()
+                count = await self._services.store.write(_release_expired)
             except BackendError:
                 log.exception("store.unreachable", extra={"while": "looking for dead servers"})
             else:
@@ -70,7 +70,7 @@ class Takeover:
                     self._services.bell.ring(RUNS)
             await asyncio.sleep(TAKEOVER_SECONDS)
 
-    async def _delete_dead_servers(self) -> None:
-        await self._services.store.write(
-            lambda tx: tx.servers.delete_dead(tx.servers.now() - KEEP_DEAD)
-        )
+
+def _release_expired(tx: Transaction) -> int:
+    tx.servers.delete_dead(tx.servers.now() - KEEP_DEAD)
+    return tx.queue.release_expired()

@@ -12,9 +12,10 @@ class Dispatch(Protocol):
         """Claim runs from now on: there is a worker."""
         ...
 
-    def claimant(self) -> Claimant | None:
+    def claimant(self, *, is_nested: bool = False) -> Claimant | None:
         """Who claims a run in the transaction that stores it: this server, if it executes runs and has room; else None,
-        and the run waits in the queue for any server."""
+        and the run waits in the queue for any server. A nested run needs no room: another run waits for it, so it
+        would wait for ever for the room that the other takes up."""
         ...
 
     def submit(self, run: Run) -> bool:

@@ -22,7 +22,8 @@ class Lease(Protocol):
 
     @property
     def is_leader(self) -> bool:
-        """Whether this server does the periodic work of the deployment: the oldest one whose lease is valid."""
+        """Whether this server does the periodic work of the deployment: the oldest one whose lease is valid and that is
+        not stopping."""
         ...
 
     @property

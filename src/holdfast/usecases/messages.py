@@ -114,7 +114,8 @@ async def send(services: Services, actor: Actor, new: NewSend) -> Run:
 
 async def _submit(services: Services, run: Run, new: NewSend) -> Run:
     try:
-        stored = await _store(services, run, new, services.dispatch.claimant())
+        claimant = services.dispatch.claimant(is_nested=bool(new.request.asked_by))
+        stored = await _store(services, run, new, claimant)
     except OutcomeUnknown as error:
         # Should it be stored after all, the dispatch finds it.
         raise AnswerUnavailable(
@@ -136,9 +137,7 @@ async def find_earlier(services: Services, actor: Actor, key: IdempotencyKey) ->
     return await services.store.read(lambda tx: idempotency.find_run(tx, organization_id, key))
 
 
-async def _store(
-    services: Services, run: Run, new: NewSend, claimant: Claimant | None
-) -> Run:
+async def _store(services: Services, run: Run, new: NewSend, claimant: Claimant | None) -> Run:
     """Store the run, claimed by this server if it may be. If the outcome of the commit is unknown, store it again: its id tells whether it is there.
     OutcomeUnknown if the store does not answer within the time for this."""
     try:

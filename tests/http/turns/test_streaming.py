@@ -546,7 +546,7 @@ async def test_a_stopping_server_ends_a_stream_without_an_ending(
 ) -> None:
     async with await open_gated_stream(model, app, agent_id) as reader:
         await reader.wait_for("One ")
-        services.events.close(items(reader.text)[0]["run_id"])
+        services.events.disconnect_readers()
         text = await reader.read_all()
     assert words(text) == ["One "]
     assert "stop_reason" not in text

@@ -43,6 +43,8 @@ class QueueDispatch:
         self._executed: dict[str, Claim] = {}
         # Whether runs may wait in the queue. True until the queue is seen to be empty.
         self._may_have_runs = True
+        # Whether runs wait for room. New ones wait behind them.
+        self._lacks_room = False
         self._has_worker = False
         self._stopped = False
         # The runs whose turn requests of this server wait for.
@@ -52,8 +54,10 @@ class QueueDispatch:
         self._has_worker, self._stopped = True, False
         self._may_have_runs = True
 
-    def claimant(self) -> Claimant | None:
-        if not self._has_worker or not self._has_room:
+    def claimant(self, *, is_nested: bool = False) -> Claimant | None:
+        if not self._has_worker or self._max_runs == 0:
+            return None
+        if not is_nested and (self._lacks_room or not self._has_room):
             return None
         return self._lease.claimant
 
@@ -78,10 +82,8 @@ class QueueDispatch:
                 claim = self._claimed.popleft()
                 self._executed[claim.run_id] = claim
                 return claim
-            if self._may_have_runs and (claimant := self.claimant()) is not None:
-                await self._claim_next(claimant)
-                if self._claimed:
-                    continue
+            if self._may_have_runs and await self._claim_next():
+                continue
             await self._wait_for_ring()
 
     def release(self, claim: Claim) -> None:
@@ -114,8 +116,12 @@ class QueueDispatch:
     def _turn_poll_seconds(self) -> float:
         return TURN_POLL_SECONDS if self._bell.is_connected else POLL_SECONDS_WITHOUT_BELL
 
-    async def _claim_next(self, claimant: Claimant) -> None:
-        """Claim the next run, if there is one whose thread is free."""
+    async def _claim_next(self) -> bool:
+        """Claim the next run whose thread is free, if there is one and room for it; return whether."""
+        claimant = self._lease.claimant
+        self._lacks_room = not self._has_room
+        if claimant is None or self._lacks_room or not self._has_worker:
+            return False
 
         def work(tx: Transaction) -> tuple[Claim | None, bool]:
             return tx.queue.claim_next(claimant), tx.queue.is_empty()
@@ -125,12 +131,14 @@ class QueueDispatch:
         except BackendError:
             log.exception("store.unreachable", extra={"while": "claiming a run"})
             await asyncio.sleep(STORE_RETRY_SECONDS)
-            return
+            return False
         self._may_have_runs = not is_empty
-        if claim is not None:
-            self._telemetry.run_claimed(is_recovery=claim.is_recovery)
-            self._hand_over(claim)
-            self._bell.ring(run_topic(claim.run_id))
+        if claim is None:
+            return False
+        self._telemetry.run_claimed(is_recovery=claim.is_recovery)
+        self._hand_over(claim)
+        self._bell.ring(run_topic(claim.run_id))
+        return True
 
     async def _wait_for_ring(self) -> None:
         seconds = POLL_SECONDS if self._bell.is_connected else POLL_SECONDS_WITHOUT_BELL

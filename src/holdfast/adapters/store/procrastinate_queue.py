@@ -57,7 +57,9 @@ _release = text(f"""
     UPDATE {_JOBS} SET status = 'todo', worker_id = NULL, attempts = attempts + 1
     WHERE lock = ANY(:threads) AND status = 'doing' AND queueing_lock = ANY(:runs)
 """)
-_is_waiting = text(f"SELECT 1 FROM {_JOBS} WHERE status = 'todo' AND queue_name = '{QUEUE}' LIMIT 1")
+_is_waiting = text(
+    f"SELECT 1 FROM {_JOBS} WHERE status = 'todo' AND queue_name = '{QUEUE}' LIMIT 1"
+)
 _measure = text(f"""
     SELECT count(*), min(runs.created_at) FROM {_JOBS} AS jobs
     JOIN runs ON runs.id = jobs.queueing_lock

@@ -25,7 +25,9 @@ def claim_run(connection: Connection, run_id: str, server_id: str) -> bool:
     return _claim.execute(connection, {"this_id": run_id, "owner": server_id}) > 0
 
 
-def release_runs(connection: Connection, condition: ColumnElement[bool]) -> Sequence[Row[tuple[str, str]]]:
+def release_runs(
+    connection: Connection, condition: ColumnElement[bool]
+) -> Sequence[Row[tuple[str, str]]]:
     """Take the live runs back that meet the condition; return the id and the thread of each."""
     released = (
         update(_runs)

@@ -23,13 +23,17 @@ _ask_time = text(
 _register_worker: Final = text(
     "SELECT worker_id FROM holdfast_queue.procrastinate_register_worker_v1()"
 )
+_unregister_worker: Final = text(
+    "SELECT holdfast_queue.procrastinate_unregister_worker_v1(:worker)"
+)
 _beat_worker: Final = text("SELECT holdfast_queue.procrastinate_update_heartbeat_v1(:worker)")
 
 _is_alive = or_(_servers.c.lease_ends_at.is_(None), _servers.c.lease_ends_at > bindparam("now"))
 _select_alive = (
     select(_servers.c.id, _servers.c.worker_id)
     .where(_is_alive)
-    .order_by(_servers.c.started_at, _servers.c.id)
+    # The first is the leader: one that is stopping does no more work for others.
+    .order_by(_servers.c.is_draining, _servers.c.started_at, _servers.c.id)
 )
 _renew = (
     update(_servers)
@@ -106,8 +110,11 @@ class SqlServers:
         return [row.id for row in alive]
 
     def delete_dead(self, before: datetime) -> int:
-        deleted = self._connection.execute(delete(_servers).where(_servers.c.lease_ends_at < before))
-        return deleted.rowcount
+        dead = delete(_servers).where(_servers.c.lease_ends_at < before)
+        workers = self._connection.execute(dead.returning(_servers.c.worker_id)).scalars().all()
+        for worker_id in filter(None, workers):
+            self._connection.execute(_unregister_worker, {"worker": worker_id})
+        return len(workers)
 
 
 def _to_row(server: Server) -> dict[str, Any]:

@@ -25,9 +25,7 @@ from holdfast.adapters.store.traces import SqlTraces
 class SqlTransaction:
     """``clock`` is the clock of the database; None: the database has one of its own, and a queue of jobs."""
 
-    def __init__(
-        self, connection: Connection, cipher: Cipher, clock: DatabaseClock | None
-    ) -> None:
+    def __init__(self, connection: Connection, cipher: Cipher, clock: DatabaseClock | None) -> None:
         self._connection = connection
         queue = TableQueue(connection) if clock else ProcrastinateQueue(connection)
         self.agents = SqlAgents(connection, cipher)
