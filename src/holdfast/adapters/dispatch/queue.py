@@ -47,12 +47,17 @@ class QueueDispatch:
         self._lacks_room = False
         self._has_worker = False
         self._stopped = False
+        # Set if the worker may take something. Not the bell of the queue: that one makes a server ask the database.
+        self._changed = asyncio.Event()
+        self._listening: asyncio.Task[None] | None = None
         # The runs whose turn requests of this server wait for.
         self._awaited: Counter[str] = Counter()
 
     def start(self) -> None:
         self._has_worker, self._stopped = True, False
         self._may_have_runs = True
+        if self._listening is None and self._max_runs > 0:
+            self._listening = asyncio.create_task(self._listen(), name="queue")
 
     def claimant(self, *, is_nested: bool = False) -> Claimant | None:
         if not self._has_worker or self._max_runs == 0:
@@ -73,7 +78,7 @@ class QueueDispatch:
             self._hand_over(Claim(run.id, run.thread_id, run.fence, run.highest_seq))
         elif run.owner_id is None:
             self._may_have_runs = True
-        self._bell.ring(RUNS, here_only=True)
+        self._changed.set()
         return is_here
 
     async def take(self) -> Claim:
@@ -84,13 +89,13 @@ class QueueDispatch:
                 return claim
             if self._may_have_runs and await self._claim_next():
                 continue
-            await self._wait_for_ring()
+            await self._wait_for_change()
 
     def release(self, claim: Claim) -> None:
         if self._executed.get(claim.run_id) == claim:
             del self._executed[claim.run_id]
         if self._may_have_runs:
-            self._bell.ring(RUNS, here_only=True)
+            self._changed.set()
 
     async def wait_for_turn(self, run: Run) -> None:
         if not _is_waiting(run):
@@ -109,6 +114,9 @@ class QueueDispatch:
     def stop(self) -> None:
         self._has_worker, self._stopped = False, True
         self._claimed.clear()
+        if self._listening is not None:
+            self._listening.cancel()
+            self._listening = None
         for topic in self._awaited:
             self._bell.ring(topic, here_only=True)
 
@@ -126,13 +134,17 @@ class QueueDispatch:
         def work(tx: Transaction) -> tuple[Claim | None, bool]:
             return tx.queue.claim_next(claimant), tx.queue.is_empty()
 
+        # Before the queue is read: what is stored meanwhile may not be seen there.
+        self._may_have_runs = False
         try:
             claim, is_empty = await self._store.write(work)
         except BackendError:
+            self._may_have_runs = True
             log.exception("store.unreachable", extra={"while": "claiming a run"})
             await asyncio.sleep(STORE_RETRY_SECONDS)
             return False
-        self._may_have_runs = not is_empty
+        if not is_empty:
+            self._may_have_runs = True
         if claim is None:
             return False
         self._telemetry.run_claimed(is_recovery=claim.is_recovery)
@@ -140,14 +152,22 @@ class QueueDispatch:
         self._bell.ring(run_topic(claim.run_id))
         return True
 
-    async def _wait_for_ring(self) -> None:
+    async def _listen(self) -> None:
+        """Look into the queue whenever its bell rings, also for another server."""
+        while True:
+            await self._bell.wait(RUNS)
+            self._may_have_runs = True
+            self._changed.set()
+
+    async def _wait_for_change(self) -> None:
         seconds = POLL_SECONDS if self._bell.is_connected else POLL_SECONDS_WITHOUT_BELL
-        with suppress(TimeoutError):
+        try:
             async with asyncio.timeout(seconds):
-                await self._bell.wait(RUNS)
-                return
-        self._may_have_runs = True
-        await self._find_forgotten()
+                await self._changed.wait()
+        except TimeoutError:
+            self._may_have_runs = True
+            await self._find_forgotten()
+        self._changed.clear()
 
     async def _find_forgotten(self) -> None:
         """Take the runs that this server has claimed without knowing it: the outcome of the commit was unknown."""
