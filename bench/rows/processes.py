@@ -25,6 +25,7 @@ class _Cost:
     database_ms: float
     # The load generator and the provider.
     others_ms: float
+    connections: int
 
     @property
     def rate(self) -> float:
@@ -44,6 +45,7 @@ async def measure(context: BenchContext) -> list[Measurement]:
             value=1000 / one.server_ms,
             more_is_better=True,
         ),
+        Measurement(what="  connections to PostgreSQL", unit="", value=one.connections),
         *_measurements("turns/s, --processes 2", supervised),
         *_ratios(one, supervised),
         *_measurements("turns/s, two servers", separate),
@@ -70,7 +72,9 @@ async def _measure_load(
         of_servers, of_database, of_provider = (
             (now - then) / load.turns for now, then in zip(measure_cpu(), before, strict=True)
         )
-    return _Cost(load, of_servers, of_database, of_provider + load.cpu_ms / load.turns)
+        connections = database.count_connections(shared.url)
+    others = of_provider + load.cpu_ms / load.turns
+    return _Cost(load, of_servers, of_database, others, connections)
 
 
 def _measurements(what: str, cost: _Cost) -> list[Measurement]:

@@ -1,5 +1,4 @@
-"""Two servers on one PostgreSQL: a turn, a reader and a cancel at the server that does not execute the run, and the
-connections of a server."""
+"""Two servers on one PostgreSQL: a turn, and a reader and a cancel at the server that does not execute the run."""
 
 import asyncio
 import time
@@ -45,7 +44,6 @@ async def measure(context: BenchContext) -> list[Measurement]:
     shared = context.new_shared_database()
     async with context.shared_servers(shared, 1) as servers:
         one = await _turns(servers, context.counts.turns)
-        connections = database.count_connections(shared.url)
     async with context.shared_servers(shared, 2) as servers:
         await _wait_for_peers(shared)
         two = await _turns(servers, context.counts.turns)
@@ -69,7 +67,6 @@ async def measure(context: BenchContext) -> list[Measurement]:
             CANCEL_BUDGET_MS,
         ),
         *_times("  the stream ends", [one.ended for one in cancels], None),
-        Measurement(what="connections of one server to PostgreSQL", unit="", value=connections),
     ]
 
 
