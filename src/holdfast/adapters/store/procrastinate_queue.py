@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from sqlalchemy import Connection, Integer, Row, text
 
 from holdfast.adapters.store.columns import Instant, to_json
+from holdfast.adapters.store.prepared_statement import PreparedStatement
 from holdfast.adapters.store.procrastinate_schema import SCHEMA
 from holdfast.adapters.store.run_claims import (
     claim_run,
@@ -34,12 +35,14 @@ _JOBS: Final = f"{SCHEMA}.procrastinate_jobs"
 
 # A new job that a server has from the start. Nothing may be before it in its thread: no job that waits, and none that a
 # server has, of which Procrastinate's index allows one per lock.
-_insert_claimed = text(f"""
+_insert_claimed = PreparedStatement(
+    text(f"""
     INSERT INTO {_JOBS} (queue_name, task_name, lock, queueing_lock, args, status, worker_id)
     SELECT '{QUEUE}', '{TASK}', :thread, :run, CAST(:args AS jsonb), 'doing', :worker
     WHERE NOT EXISTS (SELECT FROM {_JOBS} WHERE lock = :thread AND status = 'todo')
     ON CONFLICT (lock) WHERE status = 'doing' DO NOTHING
 """)
+)
 _defer = text(f"""
     SELECT {SCHEMA}.procrastinate_defer_jobs_v1(ARRAY[
         ROW('{QUEUE}', '{TASK}', 0, :thread, :run, CAST(:args AS jsonb), NULL)
@@ -49,10 +52,12 @@ _fetch = text(
     f"SELECT args ->> 'run_id' FROM {SCHEMA}.procrastinate_fetch_job_v2(ARRAY['{QUEUE}']::varchar[], :worker)"
 )
 # Two statements, because each has an index of its own.
-_delete_claimed = text(
-    f"DELETE FROM {_JOBS} WHERE lock = :thread AND status = 'doing' AND queueing_lock = :run"
+_delete_claimed = PreparedStatement(
+    text(f"DELETE FROM {_JOBS} WHERE lock = :thread AND status = 'doing' AND queueing_lock = :run")
 )
-_delete_waiting = text(f"DELETE FROM {_JOBS} WHERE queueing_lock = :run AND status = 'todo'")
+_delete_waiting = PreparedStatement(
+    text(f"DELETE FROM {_JOBS} WHERE queueing_lock = :run AND status = 'todo'")
+)
 _release = text(f"""
     UPDATE {_JOBS} SET status = 'todo', worker_id = NULL, attempts = attempts + 1
     WHERE lock = ANY(:threads) AND status = 'doing' AND queueing_lock = ANY(:runs)
@@ -76,7 +81,7 @@ class ProcrastinateQueue:
         job = {"thread": run.thread_id, "run": run.id, "args": to_json({"run_id": run.id})}
         if claimant is not None:
             claimed = job | {"worker": claimant.worker_id}
-            if self._connection.execute(_insert_claimed, claimed).rowcount > 0:
+            if _insert_claimed.execute(self._connection, claimed) > 0:
                 return replace(run, owner_id=claimant.server_id, fence=run.fence + 1)
         self._connection.execute(_defer, job)
         return run
@@ -84,7 +89,8 @@ class ProcrastinateQueue:
     def leave(self, run: Run) -> None:
         """Delete the job of a run that has ended. Its fence was checked, so the job is that of this claim."""
         job = {"thread": run.thread_id, "run": run.id}
-        self._connection.execute(_delete_waiting if run.owner_id is None else _delete_claimed, job)
+        statement = _delete_waiting if run.owner_id is None else _delete_claimed
+        statement.execute(self._connection, job)
 
     def claim_next(self, claimant: Claimant) -> str | None:
         worker = {"worker": claimant.worker_id}
