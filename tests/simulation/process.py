@@ -231,7 +231,7 @@ class Process:
         self.services.events.disconnect_readers()
         self._ledger.expect(not self._ledger.running_on(self.host), "tools outlive the worker")
         left = self._ledger.list_begun(self.host)
-        is_handed_over = not left or self._store.faults > faults or not self._lease.is_valid
+        is_handed_over = not left or self._store.faults > faults or self._lease.claimant is None
         self._ledger.expect(is_handed_over, f"{left} are not handed over")
         for client in self.clients:
             client.cancel()
