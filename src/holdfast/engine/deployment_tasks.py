@@ -29,19 +29,20 @@ class DeploymentTasks:
         self._tasks = tasks
 
     async def run(self) -> None:
-        lease = self._services.lease
         while True:
-            # Polled, since time alone can end a lease.
-            while not lease.is_leader:  # noqa: ASYNC110 - see above
-                await asyncio.sleep(LEADER_POLL_SECONDS)
+            await self._wait_until(is_leader=True)
             log.info("leader.began")
             async with asyncio.TaskGroup() as group:
                 running = [group.create_task(_run(task)) for task in self._tasks]
-                while lease.is_leader:  # noqa: ASYNC110 - see above
-                    await asyncio.sleep(LEADER_POLL_SECONDS)
+                await self._wait_until(is_leader=False)
                 for task in running:
                     task.cancel()
             log.info("leader.ended")
+
+    async def _wait_until(self, *, is_leader: bool) -> None:
+        # Polled, since time alone can end a lease.
+        while self._services.lease.is_leader is not is_leader:  # noqa: ASYNC110 - see above
+            await asyncio.sleep(LEADER_POLL_SECONDS)
 
 
 async def _run(task: Task) -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from holdfast.adapters.lease.process import is_gone
@@ -106,7 +107,7 @@ class HeartbeatLease:
             server, sent_at = self._new_server(), self._clock()
             try:
                 server, renewal, released = await self._store.write(
-                    lambda tx, server=server: self._register(tx, server)
+                    partial(self._register, server=server)
                 )
             except BackendError:
                 log.exception("store.unreachable", extra={"while": "registering this server"})
