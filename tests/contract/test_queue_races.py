@@ -5,6 +5,7 @@ import random
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 from tests.support.queues import (
@@ -111,7 +112,9 @@ async def test_a_run_is_either_claimed_or_taken_away(
 ) -> None:
     here, there = peers
 
-    def cancel(tx: Transaction, run: Run) -> bool:
+    def take_away(tx: Transaction, run: Run) -> bool:
+        if act == "withdraw":
+            return tx.runs.delete_if_waiting(run.id)
         found = tx.runs.get_for_update(run.organization_id, run.id)
         if found.owner_id is not None:
             return False
@@ -123,11 +126,7 @@ async def test_a_run_is_either_claimed_or_taken_away(
         await add_run(here.store, run)
         claim, is_taken = await asyncio.gather(
             claim_next(there.store, there.claimant),
-            here.store.write(
-                lambda tx, run=run: (
-                    tx.runs.delete_if_waiting(run.id) if act == "withdraw" else cancel(tx, run)
-                )
-            ),
+            here.store.write(partial(take_away, run=run)),
         )
         assert is_taken is (claim is None)
         await check_jobs(here.store)

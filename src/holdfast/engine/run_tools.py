@@ -16,7 +16,7 @@ from holdfast.core.turn import PlannedCall, RunTools
 from holdfast.engine.lease_check import check_lease
 from holdfast.engine.progress import EffectProgress
 from holdfast.engine.state import State, with_calls, with_progress, with_rows
-from holdfast.engine.store_writes import fenced, save_now, write_until_stored
+from holdfast.engine.store_writes import save_now, with_fence, write_until_stored
 from holdfast.errors import StaleRun
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
@@ -119,7 +119,7 @@ class _ToolRun:
         async def write() -> None:
             # Waiting for the store is no stall.
             self._progress.record_progress()
-            await services.store.write(fenced(run, work))
+            await services.store.write(with_fence(run, work))
 
         return await write_until_stored(services, write, "saving a tool result")
 
