@@ -15,7 +15,7 @@ WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 
-.PHONY: help venv-run venv-dev run test pytest check lint simulate fuzz soak bench bench-runs format constraints audit clean
+.PHONY: help venv-run venv-dev run test pytest check lint simulate fuzz soak chaos bench bench-runs format constraints audit clean
 
 help: ## show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -50,6 +50,9 @@ fuzz: venv-dev ## try requests that a machine makes up: MINUTES=10, or SEED=123 
 
 soak: venv-dev ## watch a server under mixed load for growth: MINUTES=30
 	$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),30)
+
+chaos: venv-dev ## kill, pause and stop servers under mixed load, and look for damage: MINUTES=10
+	$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))
 
 bench: venv-dev ## measure, and print the results beside their budgets
 	$(BIN)/python -m bench

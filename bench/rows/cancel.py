@@ -66,8 +66,7 @@ async def measure(context: BenchContext) -> list[Measurement]:
     for others in (0, OTHERS):
         async with context.warm_server() as (running, _), _other_runs(running.address, others):
             cancelled = [
-                await cancel_stream(context, running.address)
-                for _ in range(context.counts.cancels)
+                await cancel_stream(context, running.address) for _ in range(context.counts.cancels)
             ]
             dead = [
                 await _cancel_tool(context, running.address)

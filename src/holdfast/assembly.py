@@ -15,6 +15,7 @@ import uvloop
 from starlette.types import ASGIApp
 
 from holdfast import logs
+from holdfast.adapters.bell.doctor_checks import check_notifications
 from holdfast.adapters.bell.factory import open_bell
 from holdfast.adapters.clock import RandomIds, SystemClock
 from holdfast.adapters.dispatch.queue import QueueDispatch
@@ -48,7 +49,12 @@ from holdfast.adapters.sandbox.plain_level import (
 from holdfast.adapters.sandbox.subprocess import SubprocessSandbox
 from holdfast.adapters.sandbox.tool_connections import ProcToolConnections
 from holdfast.adapters.store.cipher import FernetCipher, load_home_cipher
-from holdfast.adapters.store.doctor_checks import check_database_files, check_home, check_store
+from holdfast.adapters.store.doctor_checks import (
+    check_database_files,
+    check_home,
+    check_servers,
+    check_store,
+)
 from holdfast.adapters.store.factory import open_store, sqlite_path
 from holdfast.adapters.store.file_permissions import sqlite_files
 from holdfast.adapters.telemetry.factory import open_telemetry
@@ -60,6 +66,7 @@ from holdfast.core.servers import Role, ServerLoad
 from holdfast.engine.approval_expiry import ApprovalExpiry
 from holdfast.engine.callbacks import CallbackDelivery
 from holdfast.engine.deployment_tasks import DeploymentTasks, Takeover
+from holdfast.engine.queue_metrics import QueueMetrics
 from holdfast.engine.worker import Worker
 from holdfast.errors import CannotStart, StoreUnavailable
 from holdfast.http.app import WIRES, HttpSettings, build_app
@@ -202,10 +209,13 @@ async def running_server(settings: Settings) -> AsyncIterator[RunningServer]:
             is_alone=sqlite_path(settings.database_url) is not None,
         )
         stack.callback(tool_connections.close)
+        # Before anything is written: from here on this server has the time of the database.
+        await services.lease.register()
         await tools.add_builtin(services, _DEFAULT_ACTOR)
         worker = Worker(services)
         if telemetry is not None:
             telemetry.observe_runs(live=lambda: worker.live_count)
+            telemetry.observe_queue()
             telemetry.observe_tasks(asyncio.get_running_loop())
         load.worker = worker
         async with asyncio.TaskGroup() as group:
@@ -213,13 +223,15 @@ async def running_server(settings: Settings) -> AsyncIterator[RunningServer]:
             deployment_task = group.create_task(
                 _deployment_tasks(settings, services).run(), name="deployment"
             )
-            warm_up_task = group.create_task(_warm_up(model), name="warm-up")
+            side_tasks = [group.create_task(_warm_up(model), name="warm-up")]
+            if telemetry is not None:
+                side_tasks.append(group.create_task(QueueMetrics(services).run(), name="queue"))
             try:
                 yield RunningServer(
                     services, worker, worker_task, deployment_task, telemetry, tool_connections
                 )
             finally:
-                for task in (worker_task, deployment_task, warm_up_task):
+                for task in (worker_task, deployment_task, *side_tasks):
                     task.cancel()
 
 
@@ -454,6 +466,8 @@ async def run_doctor_checks(settings: Settings, *, check_providers: bool) -> lis
         *check_home(settings.home),
         await check_store(settings.database_url, home=settings.home),
         *check_database_files(settings.database_url),
+        *await check_notifications(settings.database_url, listen_url=settings.listen_url),
+        *await check_servers(settings.database_url),
         *await model_checks.check_providers(_provider_settings(settings), ask=check_providers),
         *await asyncio.to_thread(sandbox_checks),
     ]

@@ -144,7 +144,7 @@ def test_the_server_says_where_it_is_and_ends_in_order(run_server_command: Start
 
     health = httpx.get(f"{server.address}/v1/health/")
 
-    assert health.json() == {"version": __version__, "status": "ok"}
+    assert health.json() == {"version": __version__, "status": "ok", "notifications": "ok"}
     assert server.stop() == 0
 
 
@@ -414,6 +414,26 @@ def test_a_refusal_of_the_server_is_printed_verbatim(
         assert (refused.returncode, refused.stdout) == (1, "")
         (sentence,) = refused.stderr.splitlines()
         assert command[-1] in sentence
+
+
+def test_the_only_server_is_listed_with_its_runs(
+    holdfast: Command, server_with_cli: ServerWithCli
+) -> None:
+    agent_id = server_with_cli.agent(WAIT_AT_GATE)
+    with ToolGate() as door:
+        text = f"call wait_at_gate with port {door.port} and log entries"
+        running = server_with_cli.send_async(agent_id, text)
+        with door.wait_for_tool():
+            queued = server_with_cli.send_async(agent_id, "Hello")
+            listed = holdfast("servers", "list", "--url", server_with_cli.server.address)
+    for run_id in (running, queued):
+        server_with_cli.wait_for_end(run_id)
+
+    heading, row, _, queue = listed.stdout.splitlines()
+    assert row[heading.index("PID") :].startswith(f"{server_with_cli.server.pid} ")
+    assert row[heading.index("RUNS") :].startswith("1/1000 ")
+    assert row[heading.index("STATE") :] == "alive, leader, answers"
+    assert re.fullmatch(r"1 run waits in the queue, for \d+\.\d s\.", queue)
 
 
 def test_commands_find_the_server_by_its_port(

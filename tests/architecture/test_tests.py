@@ -4,9 +4,9 @@ import ast
 
 from tests.architecture.modules import TESTS, functions, imported_modules, read_trees
 
-# Where tests may poll, because another process sets no event of ours; the simulation, whose clock is its own; and
-# the soak, which takes samples at a pace.
-MAY_SLEEP = ("support/waiting.py", "simulation/", "soak/")
+# Where tests may poll, because another process sets no event of ours; the simulation, whose clock is its own; the
+# soak, which takes samples at a pace; and the chaos, which disturbs servers at a pace.
+MAY_SLEEP = ("support/waiting.py", "simulation/", "soak/", "chaos/")
 
 
 def is_test(name: str) -> bool:

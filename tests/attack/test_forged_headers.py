@@ -3,6 +3,7 @@
 from collections.abc import MutableMapping
 from functools import cache
 from ipaddress import ip_network
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from fastapi import FastAPI
 from httpx import ASGITransport, AsyncClient
 from starlette.types import Receive, Scope, Send
 
+from holdfast.adapters.bell.local import LocalBell
 from holdfast.http.app import HttpSettings, build_app
 from holdfast.http.host import parse_hostname
 from holdfast.http.proxies import ForwardedHeaders
@@ -82,7 +84,10 @@ async def test_a_request_has_one_host() -> None:
 
 @cache
 def application(settings: HttpSettings) -> FastAPI:
-    return build_app(None, settings)
+    app = build_app(None, settings)
+    # All that the health check uses.
+    app.state.services = SimpleNamespace(bell=LocalBell())
+    return app
 
 
 async def ask(

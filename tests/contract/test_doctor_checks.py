@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.postgres_server import PostgresServer
+from tests.support.servers import make_server
 from tests.support.tcp_proxy import proxy_postgres
 
 from holdfast.adapters.bell.doctor_checks import check_notifications
@@ -17,9 +18,11 @@ from holdfast.adapters.sandbox.doctor_checks import check_sandbox, check_tool_re
 from holdfast.adapters.sandbox.isolation import Isolation
 from holdfast.adapters.store import schema_upgrade
 from holdfast.adapters.store.cipher import Cipher, load_home_cipher
-from holdfast.adapters.store.doctor_checks import check_home, check_store
+from holdfast.adapters.store.doctor_checks import check_home, check_servers, check_store
 from holdfast.adapters.store.factory import open_store
+from holdfast.core.servers import Role, ServerLoad, ServerProcess
 from holdfast.ports.doctor_check import Check, Verdict
+from holdfast.ports.store import Transaction
 from holdfast.testing import ScriptedProvider
 
 
@@ -163,6 +166,43 @@ async def test_the_check_of_notifications_shows_no_password() -> None:
 
 async def test_a_server_with_sqlite_needs_no_notifications() -> None:
     assert await check_notifications("sqlite:///holdfast.db", listen_url=None) == []
+
+
+@pytest.mark.slow
+async def test_it_is_said_which_servers_are_alive(postgres_url: str, cipher: Cipher) -> None:
+    empty = await check_servers(postgres_url)
+    store = await open_store(postgres_url, cipher=cipher)
+    alone = await check_servers(postgres_url)
+    old, new, dead = (
+        make_server(version="1", process=ServerProcess(pid=7), host="alpha"),
+        make_server(version="2", role=Role.WORKER, host="beta", max_runs=5),
+        make_server(),
+    )
+
+    def register(tx: Transaction) -> None:
+        for server in (old, new, dead):
+            tx.servers.register(server, 60)
+        tx.servers.renew(new.id, 60, ServerLoad(live_runs=2, is_notified=False, is_draining=True))
+        tx.servers.expire(dead.id)
+
+    await store.write(register)
+    await store.close()
+
+    assert empty == alone == [Check(Verdict.GOOD, "servers", "None is alive.")]
+    assert await check_servers(postgres_url) == [
+        Check(
+            Verdict.GOOD,
+            "servers",
+            f"2 alive: {old.id} on alpha (process 7, role all, 0 of 1000 runs); "
+            f"{new.id} on beta (process 1, role worker, 2 of 5 runs, polling, stopping).",
+        ),
+        Check(Verdict.NOTE, "servers", "They have different versions: 1, 2."),
+    ]
+
+
+async def test_servers_are_not_listed_where_there_is_one_or_the_database_does_not_answer() -> None:
+    assert await check_servers("sqlite:///holdfast.db") == []
+    assert await check_servers("postgresql://me:the-password@127.0.0.1:1/x") == []
 
 
 async def test_providers_are_named_without_their_keys_and_passwords() -> None:

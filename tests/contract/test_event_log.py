@@ -279,15 +279,18 @@ async def test_nothing_follows_the_end(writer: Writer, log: EventLog, reader_log
     assert await read(reader_log, writer.run.id) == [ended]
 
 
-async def test_readers_end_without_a_run_end_when_the_process_closes_the_run(
+async def test_readers_go_on_with_the_store_when_the_process_closes_the_run(
     any_store: Store, make: Make, make_log: MakeLog
 ) -> None:
+    """Another server has taken the run over, and ends it."""
     log = make_log(HERE)
     writer = await Writer.begin(any_store, log, make)
     reader = Reader(log, writer.run.id)
     published = await writer.store_message()
+    await reader.wait_for(published[-1].seq)
     log.close(writer.run.id)
-    assert await reader.read_to_end() == published
+    ended = await Writer(any_store, make_log(HERE), writer.run, writer.thread, make).end()
+    assert await reader.read_to_end() == published + ended
 
 
 async def test_readers_get_the_end_that_the_process_has_not_published(

@@ -179,8 +179,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_buffer, "BATCH_EVENTS", 3)
     monkeypatch.setattr(event_buffer, "FEW_READERS", 1)
     monkeypatch.setattr(sql, "BATCH_EVENTS", 3)
-    for module in (sql, redis_adapter):
-        monkeypatch.setattr(module, "POLL_SECONDS", 0.001)
+    monkeypatch.setattr(sql, "POLL_SECONDS", 0.001)
     monkeypatch.setattr(redis_adapter, "BLOCK_SECONDS", 0.005)
 
 

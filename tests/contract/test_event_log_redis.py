@@ -175,8 +175,8 @@ async def test_many_events_are_sent_in_few_entries(
 
 def test_a_bad_address_is_refused(store: SqliteStore) -> None:
     with pytest.raises(SettingInvalid, match="Redis"):
-        open_event_log(store, "ftp://example.org")
+        open_event_log(store, LocalBell(), "ftp://example.org")
 
 
 async def test_without_a_url_redis_is_not_used(store: SqliteStore) -> None:
-    assert type(open_event_log(store, None)) is SqlEventLog
+    assert type(open_event_log(store, LocalBell(), None)) is SqlEventLog

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tests.support.values import Make, moment
 
 from holdfast.adapters.store.runs import SqlRuns
-from holdfast.adapters.store.table_queue import TableQueue
 from holdfast.adapters.store.sql_store import SqlStore
+from holdfast.adapters.store.table_queue import TableQueue
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
 from holdfast.core.lifecycle import LIVE
 from holdfast.core.paging import Order, Page

@@ -18,8 +18,8 @@ from holdfast.adapters.store import tables
 from holdfast.adapters.store.index_hints import prefer_indexes
 from holdfast.adapters.store.run_list import ids_on_page
 from holdfast.adapters.store.runs import SqlRuns
-from holdfast.adapters.store.table_queue import TableQueue
 from holdfast.adapters.store.steps import SqlSteps
+from holdfast.adapters.store.table_queue import TableQueue
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
 from holdfast.core.lifecycle import LIVE, Signal
 from holdfast.core.paging import Page

@@ -11,18 +11,24 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 from tests.doubles.model import call_answer, text_answer
+from tests.doubles.unreliable_store import UnreliableStore, with_faults
 from tests.support.rig import ACTOR, WAIT_SECONDS, Rig
+from tests.support.waiting import eventually
 
+from holdfast.adapters.dispatch.queue import QueueDispatch
 from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.adapters.telemetry.factory import open_telemetry
 from holdfast.adapters.telemetry.otel import OtelTelemetry
 from holdfast.core.messages import Role, Text
-from holdfast.core.runs import Run
+from holdfast.core.runs import Run, RunStatus
 from holdfast.core.tool_rules import RequiresApproval
 from holdfast.engine import recovery
 from holdfast.engine.checkpoint import Checkpoints
+from holdfast.engine.queue_metrics import QueueMetrics
 from holdfast.errors import ContextWindowExceeded, ModelRejectedRequest, SettingInvalid
+from holdfast.ports.bell import RUNS
 from holdfast.ports.model import TextDelta
+from holdfast.ports.store import QueueDepth
 from holdfast.usecases import agent_context, messages, runs
 from holdfast.usecases.messages import MessageInput, NewSend
 
@@ -45,6 +51,9 @@ class InstrumentedRig:
             telemetry=self.telemetry,
             model=self.telemetry.instrument_model(services.model),
             toolbox=self.telemetry.instrument_toolbox(services.toolbox),
+            dispatch=QueueDispatch(
+                store, services.bell, self.rig.lease, self.telemetry, max_runs=1_000
+            ),
         )
 
     @property
@@ -342,6 +351,94 @@ async def test_a_run_that_is_taken_up_again_goes_on_in_its_trace(store: SqliteSt
         'holdfast_steps_total{status="failed"}': 1,
         'holdfast_steps_total{status="success"}': 1,
     }
+
+
+RECOVERED = "holdfast_runs_recovered_total"
+FENCED = "holdfast_writes_fenced_total"
+LOST = "holdfast_leases_lost_total"
+
+
+async def test_a_run_that_is_claimed_again_is_counted_as_fenced_and_as_recovered(
+    instrumented: InstrumentedRig,
+) -> None:
+    rig = instrumented.rig
+    rig.model.gate = asyncio.Event()
+    async with rig.run_worker():
+        run = await rig.submit(await rig.make_agent())
+        await asyncio.wait_for(rig.model.asked.wait(), WAIT_SECONDS)
+        before = instrumented.metrics()
+        # As others do with the runs of a server whose lease has expired.
+        released = await rig.services.store.write(
+            lambda tx: tx.queue.release(rig.lease.server_id or "")
+        )
+        rig.model.gate.set()
+        await eventually(lambda: instrumented.metrics()[FENCED] == 1)
+        rig.services.bell.ring(RUNS)
+        ended = await rig.wait_for_end(run)
+
+    assert (released, ended.status) == (1, RunStatus.COMPLETED)
+    assert (before[RECOVERED], before[FENCED], before[LOST]) == (0, 0, 0)
+    figures = instrumented.metrics()
+    assert (figures[RECOVERED], figures[FENCED], figures[LOST]) == (1, 1, 0)
+    assert figures['holdfast_runs_claimed_total{recovery="false"}'] == 1
+    assert figures['holdfast_runs_claimed_total{recovery="true"}'] == 1
+
+
+async def test_a_lease_that_was_lost_is_counted(
+    instrumented: InstrumentedRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = instrumented.rig
+    lost, registered = asyncio.Event(), asyncio.Event()
+
+    async def wait_until_lost() -> None:
+        await lost.wait()
+        lost.clear()
+
+    async def register() -> None:
+        registered.set()
+
+    async with rig.run_worker():
+        await rig.say(await rig.make_agent())
+    monkeypatch.setattr(rig.lease, "wait_until_lost", wait_until_lost)
+    monkeypatch.setattr(rig.lease, "register", register)
+    async with rig.run_worker():
+        lost.set()
+        await asyncio.wait_for(registered.wait(), WAIT_SECONDS)
+
+    assert instrumented.metrics()[LOST] == 1
+
+
+async def test_the_queue_is_measured_and_unknown_while_that_fails(
+    instrumented: InstrumentedRig, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig, unreliable = instrumented.rig, UnreliableStore(store)
+    instrumented.telemetry.observe_queue()
+    rig.services = replace(rig.services, store=unreliable)
+    queue = QueueMetrics(rig.services)
+    agent = await rig.make_agent()
+
+    assert "holdfast_runs_waiting" not in instrumented.metrics()
+    await queue.sample()
+    empty = instrumented.metrics()
+    for _ in range(3):
+        await rig.submit(agent)
+    await queue.sample()
+    waiting = instrumented.metrics()
+    unreliable.failures = 1
+    with with_faults():
+        await queue.sample()
+
+    unknown = instrumented.metrics()
+    await queue.sample()
+    assert instrumented.metrics()["holdfast_runs_waiting"] == 3
+    monkeypatch.setattr(QueueDepth, "oldest_seconds", None)
+    await queue.sample()
+
+    assert (empty["holdfast_runs_waiting"], empty["holdfast_runs_oldest_wait_seconds"]) == (0, 0)
+    assert waiting["holdfast_runs_waiting"] == 3
+    assert waiting["holdfast_runs_oldest_wait_seconds"] > 0
+    assert "holdfast_runs_waiting" not in unknown
+    assert "holdfast_runs_waiting" not in instrumented.metrics()
 
 
 async def test_runs_at_once_do_not_mix(instrumented: InstrumentedRig) -> None:

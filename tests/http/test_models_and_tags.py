@@ -6,12 +6,23 @@ import pytest
 from httpx import AsyncClient
 
 from holdfast import __version__
+from holdfast.adapters.bell.local import LocalBell
 
 
 @pytest.mark.parametrize("path", ["/v1/health/", "/v1/ready/"])
 async def test_a_healthy_server_says_its_version(client: AsyncClient, path: str) -> None:
     answer = await client.get(path)
-    assert answer.json() == {"version": __version__, "status": "ok"}
+    assert answer.json() == {"version": __version__, "status": "ok", "notifications": "ok"}
+
+
+@pytest.mark.parametrize("path", ["/v1/health/", "/v1/ready/", "/latest/health/"])
+async def test_a_server_that_polls_is_healthy_and_says_so(
+    client: AsyncClient, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LocalBell, "is_connected", False)
+    answer = await client.get(path)
+    assert (answer.status_code, answer.json()["status"]) == (200, "ok")
+    assert answer.json()["notifications"] == "polling"
 
 
 async def test_models_are_listed_with_their_windows(client: AsyncClient) -> None:

@@ -14,9 +14,11 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from tests.doubles.model import call_answer, text_answer
 from tests.support.rig import ACTOR, Rig
 
+from holdfast.adapters.dispatch.queue import QueueDispatch
 from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.adapters.telemetry.metrics import OBSERVED_METRICS, RECORDED_METRICS
 from holdfast.adapters.telemetry.otel import OtelTelemetry
+from holdfast.engine.queue_metrics import QueueMetrics
 from holdfast.http.app import HttpSettings, build_app
 from holdfast.ports.model import TextDelta
 from holdfast.usecases import runs
@@ -49,7 +51,10 @@ async def rig(store: SqliteStore, telemetry: OtelTelemetry) -> Rig:
         model=telemetry.instrument_model(services.model),
         toolbox=telemetry.instrument_toolbox(services.toolbox),
     )
+    dispatch = QueueDispatch(store, services.bell, rig.lease, telemetry, max_runs=1_000)
+    rig.services = replace(rig.services, dispatch=dispatch)
     telemetry.observe_runs(live=lambda: 0)
+    telemetry.observe_queue()
     telemetry.observe_tasks(asyncio.get_running_loop())
     return rig
 
@@ -67,6 +72,7 @@ async def test_a_turn_shows_in_all_figures(
         rig.model.gate = asyncio.Event()
         cancelled = await rig.submit(agent)
         await runs.cancel(rig.services, ACTOR, cancelled.id)
+        await QueueMetrics(rig.services).sample()
         scraped = await client.get("/metrics")
     assert scraped.headers["content-type"].startswith("text/plain; version=")
     text = scraped.text
@@ -74,6 +80,7 @@ async def test_a_turn_shows_in_all_figures(
     route = 'http_route="/v1/agents/{agent_id}/messages"'
     assert re.search(rf"http_server_request_duration_seconds_count{{.*{route}.*}} 1\.0", text)
     assert 'gen_ai_token_type="input"' in text
+    assert 'holdfast_runs_claimed_total{recovery="false"} 2.0' in text
     # Every name of the page is there, and no other.
     served = set(re.findall(r"^# TYPE (\w+) ", text, re.MULTILINE))
     assert {name for _, name in documented_metrics()} == served

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
+from typing import Protocol
 
 import psycopg
 from sqlalchemy import make_url
@@ -24,9 +25,16 @@ _MEMORY = Path("/dev/shm")
 _ENOUGH_BYTES = 1_000_000_000
 
 
+class PostgresProcess(Protocol):
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
 class PostgresServer:
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, process: PostgresProcess) -> None:
         self._url = url
+        self._process = process
         self._numbers = itertools.count()
 
     def create_empty(self) -> str:
@@ -36,6 +44,14 @@ class PostgresServer:
     def create_blank(self) -> str:
         """The address of a new database as a server's first start leaves it: tables without rows, and no key yet."""
         return self._create(self._template)
+
+    def stop(self) -> None:
+        """End it in order, whoever is connected. Its data stays."""
+        self._process.stop()
+
+    def start(self) -> None:
+        """Start it again, at the same address."""
+        self._process.start()
 
     def drop(self, url: str) -> None:
         self._execute(f"DROP DATABASE {make_url(url).database} WITH (FORCE)")
@@ -80,7 +96,7 @@ def run_postgres() -> Iterator[PostgresServer]:
                 for setting in _UNSAFE_SETTINGS:
                     connection.execute(f"ALTER SYSTEM SET {setting} = off".encode())
                 connection.execute("SELECT pg_reload_conf()")
-            yield PostgresServer(server.get_uri())
+            yield PostgresServer(server.get_uri(), server)
         finally:
             server.stop()
 

@@ -21,6 +21,10 @@ from functools import cache
 from pathlib import Path
 from typing import IO, NoReturn
 
+from tests.support.shifted_clock import shift_clock
+
+# The variable that makes the clock of a forked process wrong by so many seconds.
+CLOCK_OFFSET = "TEST_CLOCK_OFFSET_SECONDS"
 _REQUEST_BYTES = 100_000
 _START_SECONDS = 120.0
 
@@ -111,7 +115,9 @@ def _launcher() -> socket.socket:
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.support.server_launcher", str(theirs.fileno())],
             cwd=Path(__file__).parents[2],
-            env={"PATH": os.environ["PATH"], "PYTHONUNBUFFERED": "1"},
+            # A checkout that uses the virtual environment of another one names its source in PYTHONPATH.
+            env={name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
+            | {"PYTHONUNBUFFERED": "1"},
             pass_fds=[theirs.fileno()],
         )
 
@@ -170,6 +176,8 @@ def _become_server(request: bytes, output: int, errors: int) -> NoReturn:
     from holdfast.cli.main import app
 
     arguments, environment = json.loads(request)
+    if (seconds := environment.pop(CLOCK_OFFSET, None)) is not None:
+        shift_clock(float(seconds))
     for source, target in ((output, 1), (errors, 2)):
         os.dup2(source, target)
         os.close(source)

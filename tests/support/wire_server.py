@@ -1,6 +1,7 @@
 """Settings of the servers that the wire suites talk to, and the types of their fixtures."""
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import httpx
@@ -39,15 +40,29 @@ def variables(provider: ScriptedProvider) -> dict[str, str]:
     }
 
 
-def connect(address: str, **options: Any) -> Letta:
-    """The official client. It does not try again by itself: a test wants to see the first answer.
+class RandomServerTransport(httpx.HTTPTransport):
+    """Sends each request to one of the servers, as a load balancer does. The choices are the same in each test run."""
 
-    It loads no certificates, which takes longer than most tests.
-    """
+    def __init__(self, addresses: Sequence[str]) -> None:
+        # Certificates take longer to load than most tests.
+        super().__init__(verify=False)
+        self._urls = [httpx.URL(address) for address in addresses]
+        self._chance = random.Random(0)
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        chosen = self._chance.choice(self._urls)
+        request.url = request.url.copy_with(host=chosen.host, port=chosen.port)
+        return super().handle_request(request)
+
+
+def connect(*addresses: str, **options: Any) -> Letta:
+    """The official client. It does not try again by itself: a test wants to see the first answer."""
     given = {"max_retries": 0, "timeout": 60} | options
-    return Letta(base_url=address, http_client=DefaultHttpxClient(verify=False), **given)
+    http = DefaultHttpxClient(transport=RandomServerTransport(addresses))
+    return Letta(base_url=addresses[0], http_client=http, **given)
 
 
-def connect_plainly(address: str, **options: Any) -> httpx.Client:
+def connect_plainly(*addresses: str, **options: Any) -> httpx.Client:
     """For what the official client cannot send."""
-    return httpx.Client(base_url=address, timeout=60, verify=False, **options)
+    given: dict[str, Any] = {"transport": RandomServerTransport(addresses), "timeout": 60} | options
+    return httpx.Client(base_url=addresses[0], **given)

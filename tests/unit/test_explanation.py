@@ -9,7 +9,16 @@ from tests.support.values import Make, moment
 from holdfast.core.budgets import Overrun
 from holdfast.core.cancellation import Action, Cancellation
 from holdfast.core.deadlines import Deadline, OnTimeout
-from holdfast.core.explanation import Cancel, Decide, Facts, Phase, Remedy, SendResults, explain
+from holdfast.core.explanation import (
+    Cancel,
+    Decide,
+    Facts,
+    Owner,
+    Phase,
+    Remedy,
+    SendResults,
+    explain,
+)
 from holdfast.core.messages import CallState, Decision, OpenCall, Outcome, ToolCall
 from holdfast.core.runs import ClientTool, Run, RunFailure, RunRequest, RunStatus, StopReason
 from holdfast.core.steps import COMPACTION, Attempt
@@ -44,21 +53,11 @@ WAITS_ON = "Nothing: it waits until somebody answers or cancels it."
 
 # The facts; then the phase, the summary, what happens without any action, and the remedies.
 CASES: dict[str, tuple[dict[str, Any], Phase, str, str | None, list[Remedy]]] = {
-    "running, and nobody here carries it": (
-        {"run": run(RunStatus.RUNNING), "has_worker": False},
-        Phase.STARTING,
-        (
-            "The run has been deciding on its next step for 5.0 seconds. "
-            "No worker of this server executes it."
-        ),
-        "If another process executes it, it continues there; if that process died, the next start continues it.",
-        [Cancel("run-1", "stops the run and keeps its messages so far")],
-    ),
     "queued, the next": (
         {"run": run(RunStatus.QUEUED)},
         Phase.QUEUED,
-        "The run is next in its conversation and has waited for a worker for 5.0 seconds.",
-        "A worker starts it as soon as one is free, also after a restart.",
+        "The run is next in its conversation and has waited for 5.0 seconds for a server with room.",
+        "The next server with room starts it, also after a restart.",
         [Cancel("run-1", "cancels the run before it starts")],
     ),
     "queued behind others": (
@@ -340,7 +339,12 @@ CASES: dict[str, tuple[dict[str, Any], Phase, str, str | None, list[Remedy]]] = 
 @pytest.mark.parametrize("name", CASES)
 def test_a_run_explains_itself(name: str) -> None:
     facts, phase, summary, by_itself, remedies = CASES[name]
-    told = explain(Facts(now=NOW, stall_seconds=900, tool_timeout_seconds=180, **facts))
+    # The only server of its database executes it, unless it waits.
+    is_queued = facts["run"].status is RunStatus.QUEUED
+    owner = None if is_queued else Owner(server_id="server-1", host="here", is_this=True)
+    told = explain(
+        Facts(now=NOW, owner=owner, stall_seconds=900, tool_timeout_seconds=180, **facts)
+    )
     assert (told.phase, told.summary) == (phase, summary)
     assert told.by_itself == by_itself
     assert list(told.remedies) == remedies
@@ -363,3 +367,105 @@ def test_however_a_run_ends_the_words_say_it(status: RunStatus, reason: StopReas
     )
     assert told.phase is Phase.ENDED
     assert "None" not in told.summary
+
+
+STARTING = "The run has been deciding on its next step for 5.0 seconds."
+NEXT = "The run is next in its conversation and has waited for 5.0 seconds for a server with room."
+ALIVE = Owner(
+    server_id="server-2",
+    host="elsewhere",
+    lease_ends_at=NOW + timedelta(seconds=7),
+    lease_seconds=7,
+)
+THIS = Owner(server_id="server-1", is_this=True, lease_ends_at=NOW, lease_seconds=7)
+DEAD = Owner(server_id="server-2", host="elsewhere", lease_ends_at=AGO, lease_seconds=-5)
+DELETED = Owner(server_id="server-2", lease_seconds=0)
+
+# The owner, how many servers that execute runs are alive, and what is said of the run.
+OWNERS: dict[str, tuple[RunStatus, Owner | None, int, str, str]] = {
+    "this server": (
+        RunStatus.RUNNING,
+        THIS,
+        2,
+        f"{STARTING} This server executes it.",
+        STOP_SECONDS,
+    ),
+    "another server": (
+        RunStatus.RUNNING,
+        ALIVE,
+        2,
+        f"{STARTING} The server server-2 on elsewhere executes it.",
+        f"{STOP_SECONDS} If that server has died, another one takes the run over within 9 seconds.",
+    ),
+    "another server, which has not started it": (
+        RunStatus.QUEUED,
+        ALIVE,
+        1,
+        f"{NEXT} The server server-2 on elsewhere has claimed it.",
+        (
+            "That server starts it at once. "
+            "If that server has died, another one takes the run over within 9 seconds."
+        ),
+    ),
+    "a dead server": (
+        RunStatus.RUNNING,
+        DEAD,
+        1,
+        f"{STARTING} Its server server-2 on elsewhere is dead: its lease ended 5.0 seconds ago.",
+        "Another server takes it over within 2 seconds.",
+    ),
+    "a dead server, and there is no other": (
+        RunStatus.RUNNING,
+        DEAD,
+        0,
+        f"{STARTING} Its server server-2 on elsewhere is dead: its lease ended 5.0 seconds ago.",
+        "No server that executes runs is alive. The first one that is started executes it.",
+    ),
+    "a server that died long ago": (
+        RunStatus.RUNNING,
+        DELETED,
+        1,
+        f"{STARTING} Its server server-2 is dead, and no longer listed.",
+        "Another server takes it over within 2 seconds.",
+    ),
+    "nobody, after it was begun": (
+        RunStatus.RUNNING,
+        None,
+        1,
+        f"{STARTING} No server executes it now: it waits in the queue.",
+        "The next server with room goes on with it, also after a restart.",
+    ),
+    "nobody, and nobody could": (
+        RunStatus.QUEUED,
+        None,
+        0,
+        NEXT,
+        "No server that executes runs is alive. The first one that is started executes it.",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OWNERS)
+def test_it_is_said_who_executes_a_run_and_what_happens_if_nobody_does(name: str) -> None:
+    status, owner, alive_workers, summary, by_itself = OWNERS[name]
+    told = explain(
+        Facts(
+            run=run(status),
+            now=NOW,
+            owner=owner,
+            alive_workers=alive_workers,
+            stall_seconds=900,
+            tool_timeout_seconds=180,
+        )
+    )
+    assert (told.summary, told.by_itself) == (summary, by_itself)
+
+
+def test_an_ended_run_has_no_server() -> None:
+    """Not even if its last one has died."""
+    over = ended_run(RunStatus.COMPLETED, StopReason.END_TURN)
+    told = explain(
+        Facts(run=over, now=NOW, owner=DEAD, stall_seconds=900, tool_timeout_seconds=180)
+    )
+    assert "server" not in told.summary
+    assert told.by_itself is None

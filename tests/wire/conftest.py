@@ -33,34 +33,49 @@ def running_provider() -> Iterator[ScriptedProvider]:
         yield provider
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--servers",
+        type=int,
+        help="run all of tests/wire through so many servers on one PostgreSQL, each request to any of them",
+    )
+
+
 @pytest.fixture(scope="session")
-def server_on_sqlite(
+def servers_on_sqlite(
     running_provider: ScriptedProvider, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ServerProcess]:
+) -> Iterator[list[ServerProcess]]:
     started = ServerProcess.start(tmp_path_factory.mktemp("home"), **variables(running_provider))
-    yield started
+    yield [started]
     started.stop()
 
 
 @pytest.fixture(scope="session")
-def server_on_postgresql(
+def servers_on_postgresql(
     postgres_server: PostgresServer,
     running_provider: ScriptedProvider,
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[ServerProcess]:
-    started = ServerProcess.start(
-        tmp_path_factory.mktemp("home"),
-        **variables(running_provider),
-        HOLDFAST_DATABASE_URL=postgres_server.create_empty(),
-    )
+    pytestconfig: pytest.Config,
+) -> Iterator[list[ServerProcess]]:
+    """Two servers, unless told otherwise."""
+    shared = variables(running_provider) | {
+        "HOLDFAST_DATABASE_URL": postgres_server.create_empty(),
+        "HOLDFAST_SECRET_KEY": "one key for all servers",
+    }
+    started: list[ServerProcess] = []
+    for _ in range(pytestconfig.getoption("servers", None) or 2):
+        started.append(ServerProcess.start(tmp_path_factory.mktemp("home"), **shared))
+        # The tools of all servers may write where the first one's may.
+        shared["HOLDFAST_SANDBOX_WRITABLE"] = str(started[0].tool_files)
     yield started
-    started.stop()
+    for server in started:
+        server.stop()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test on each provider's wire if it asks for ``model``, and on each database if it is marked so.
 
-    On PostgreSQL one provider is enough.
+    On PostgreSQL one provider is enough, and there are several servers.
     """
     is_marked = any(mark.name == "both_databases" for mark in metafunc.definition.iter_markers())
     if "model" in metafunc.fixturenames and is_marked:
@@ -77,15 +92,23 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture
-def database(request: pytest.FixtureRequest) -> str:
-    """The server's database; see ``pytest_generate_tests``."""
+def database(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> str:
+    """The servers' database; see ``pytest_generate_tests``."""
+    if pytestconfig.getoption("servers", None):
+        return "postgresql"
     return str(getattr(request, "param", "sqlite"))
 
 
 @pytest.fixture
-def server(request: pytest.FixtureRequest, database: str) -> ServerProcess:
-    started: ServerProcess = request.getfixturevalue(f"server_on_{database}")
+def servers(request: pytest.FixtureRequest, database: str) -> list[ServerProcess]:
+    started: list[ServerProcess] = request.getfixturevalue(f"servers_on_{database}")
     return started
+
+
+@pytest.fixture
+def server(servers: list[ServerProcess]) -> ServerProcess:
+    """One of them."""
+    return servers[0]
 
 
 @pytest.fixture
@@ -96,19 +119,20 @@ def provider(running_provider: ScriptedProvider) -> ScriptedProvider:
 
 
 @pytest.fixture
-def client(server: ServerProcess, provider: ScriptedProvider) -> Iterator[Letta]:
+def client(servers: list[ServerProcess], provider: ScriptedProvider) -> Iterator[Letta]:
     """The official client without retries, since tests check the first answer."""
-    written = len(server.log)
-    with connect(server.address) as letta:
+    written = [len(server.log) for server in servers]
+    with connect(*(server.address for server in servers)) as letta:
         yield letta
     # Shown with a failure.
-    sys.stderr.write(server.log[written:])
+    for server, start in zip(servers, written, strict=True):
+        sys.stderr.write(server.log[start:])
 
 
 @pytest.fixture
-def http(server: ServerProcess) -> Iterator[httpx.Client]:
+def http(servers: list[ServerProcess]) -> Iterator[httpx.Client]:
     """Plain HTTP, for requests that the client cannot send."""
-    with connect_plainly(server.address) as plain:
+    with connect_plainly(*(server.address for server in servers)) as plain:
         yield plain
 
 

@@ -15,7 +15,7 @@ def test_a_server_that_is_up_says_so_in_both_spellings(http: httpx.Client, path:
     answer = http.get(path)
 
     assert answer.status_code == 200
-    assert answer.json() == {"version": __version__, "status": "ok"}
+    assert answer.json() == {"version": __version__, "status": "ok", "notifications": "ok"}
 
 
 def test_the_client_asks_for_health(client: Letta) -> None:

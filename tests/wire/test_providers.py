@@ -19,16 +19,16 @@ KEY = "sk-the-users-own-key"
 
 
 @pytest.fixture(scope="module")
-def server(
+def servers(
     running_provider: ScriptedProvider, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ServerProcess]:
+) -> Iterator[list[ServerProcess]]:
     """A server whose operator allows users to store keys for the scripted provider."""
     variables = provider_variables(running_provider) | {
         "HOLDFAST_ALLOWED_MODEL_ENDPOINTS": running_provider.openai_url,
         "HOLDFAST_PROVIDER_TRACES": "true",
     }
     started = ServerProcess.start(tmp_path_factory.mktemp("home"), **variables)
-    yield started
+    yield [started]
     started.stop()
 
 

@@ -8,7 +8,6 @@ from typing import Final
 
 from holdfast.core.ids import Kind
 
-
 # A difference between two clocks that matters. Below it the time of a round trip decides more.
 _SMALLEST_OFFSET: Final = timedelta(seconds=1)
 

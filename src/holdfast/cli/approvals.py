@@ -1,9 +1,10 @@
 """``holdfast approvals``: list, show and decide requests for approval. Returns text for people, or with ``as_json`` the
 server's JSON for scripts."""
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
+
+from holdfast.cli.text import to_json
 
 if TYPE_CHECKING:
     from holdfast.cli.api import Api
@@ -17,7 +18,7 @@ def render_list(
     """List the pending requests, the oldest first."""
     approvals = api.get("approvals", "", agent_id=agent, tool_name=tool, limit=limit)
     if as_json:
-        return _json(approvals)
+        return to_json(approvals)
     return (
         "\n\n".join(map(_render_approval, approvals))
         if approvals
@@ -27,7 +28,7 @@ def render_list(
 
 def render_one(api: "Api", request_id: str, *, as_json: bool) -> str:
     approval = api.get("approvals", request_id)
-    return _json(approval) if as_json else _render_approval(approval)
+    return to_json(approval) if as_json else _render_approval(approval)
 
 
 def decide(
@@ -37,7 +38,7 @@ def decide(
     body = {"approve": approve, "reason": reason, "decided_by": by}
     run = api.post("approvals", request_id, body=body)
     if as_json:
-        return _json(run)
+        return to_json(run)
     return f"{request_id} is {'approved' if approve else 'denied'}; {run['id']} goes on with it."
 
 
@@ -63,7 +64,3 @@ def _outcome(entry: Mapping[str, Any]) -> str:
     if entry["type"] == "tool":
         return "answered"
     return "approved" if entry["approve"] else "denied"
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False)

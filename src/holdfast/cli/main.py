@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast import __version__
-from holdfast.cli import approvals, runs
+from holdfast.cli import approvals, runs, servers
 from holdfast.config import (
     SPECS,
     URL_VARIABLE,
@@ -52,6 +52,12 @@ _approvals = typer.Typer(
     **_CLIENT_COMMAND_OPTIONS,
 )
 app.add_typer(_approvals, name="approvals")
+
+_servers = typer.Typer(
+    help="See which servers share the database, who of them is alive, and how long the queue is: on one that is running.",
+    **_CLIENT_COMMAND_OPTIONS,
+)
+app.add_typer(_servers, name="servers")
 
 Url = Annotated[
     str | None,
@@ -290,6 +296,13 @@ def _decide(
                 _connect(url), request_id, approve=approve, reason=reason, by=by, as_json=as_json
             )
         )
+
+
+@_servers.command("list")
+def list_servers(*, url: Url = None, as_json: Json = False) -> None:
+    """List the servers, the oldest first, also those that died within the last hour, and say how long the queue is."""
+    with _exit_with_error_sentence():
+        typer.echo(servers.render_list(_connect(url), as_json=as_json))
 
 
 def _connect(url: str | None) -> "Api":

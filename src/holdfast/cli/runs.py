@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from holdfast.cli.text import align_columns, to_json
+
 if TYPE_CHECKING:
     from holdfast.cli.api import Api
 
@@ -21,8 +23,8 @@ def render_list(
     """List runs, the newest first."""
     runs = api.get("runs", "", agent_id=agent, statuses=statuses or None, limit=limit)
     if as_json:
-        return _json(runs)
-    return _align_columns([_HEADINGS, *map(_list_row, runs)]) if runs else "There are no such runs."
+        return to_json(runs)
+    return align_columns([_HEADINGS, *map(_list_row, runs)]) if runs else "There are no such runs."
 
 
 def render_one(api: "Api", run_id: str, *, as_json: bool) -> str:
@@ -31,16 +33,16 @@ def render_one(api: "Api", run_id: str, *, as_json: bool) -> str:
     usage = api.get("runs", run_id, "usage")
     steps = api.get("runs", run_id, "steps", order="asc")
     if as_json:
-        return _json({**run, "usage": usage, "steps": steps})
-    return _align_columns([*_run_rows(api, run, usage), *_attempt_rows(steps)])
+        return to_json({**run, "usage": usage, "steps": steps})
+    return align_columns([*_run_rows(api, run, usage), *_attempt_rows(steps)])
 
 
 def render_explanation(api: "Api", run_id: str, *, as_json: bool) -> str:
     """Explain what the run is doing or how it ended, and what would unblock it."""
     explained = api.get("runs", run_id, "explain")
     if as_json:
-        return _json(explained)
-    parts = [explained["summary"], _align_columns(list(_explanation_rows(explained)))]
+        return to_json(explained)
+    parts = [explained["summary"], align_columns(list(_explanation_rows(explained)))]
     if explained["by_itself"]:
         parts.append(f"By itself: {explained['by_itself']}")
     return "\n\n".join([*parts, *map(_render_request, explained["unblock"])])
@@ -51,10 +53,10 @@ def cancel(api: "Api", run_id: str, *, reason: str | None, rollback: bool, as_js
     body = {"reason": reason, "action": "rollback" if rollback else "keep"}
     run = api.post("runs", run_id, "cancel", body=body)
     if as_json:
-        return _json(run)
+        return to_json(run)
     match run["status"]:
         case "cancelled":
-            receipt = _align_columns(list(_cancellation_rows(api, run)))
+            receipt = align_columns(list(_cancellation_rows(api, run)))
             return f"{run['id']} is cancelled.\n{receipt}"
         case "created" | "running":
             return f"The cancel of {run['id']} is on record; the run is about to end."
@@ -74,6 +76,7 @@ def _explanation_rows(explained: Mapping[str, Any]) -> Iterator[tuple[str, str]]
         "status": explained["status"],
         "stop reason": explained["stop_reason"],
         "waits for": _describe_wait(explained),
+        "server": _describe_server(explained["lease"]),
         "steps": str(explained["num_steps"]),
         "tokens": "{prompt_tokens} in, {completion_tokens} out".format_map(explained["usage"]),
         "cost": _format_cost(explained["usage"]),
@@ -108,13 +111,15 @@ def _list_row(run: Run) -> tuple[str, ...]:
 
 
 def _run_rows(api: "Api", run: Run, usage: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    explained = api.get("runs", run["id"], "explain")
     values = {
         "run": run["id"],
         "agent": run["agent_id"],
         "conversation": run["conversation_id"],
         "status": run["status"],
         "stop reason": run["stop_reason"],
-        "waits for": _describe_wait(api.get("runs", run["id"], "explain")),
+        "waits for": _describe_wait(explained),
+        "server": _describe_server(explained["lease"]),
         "created": _format_time(run["created_at"]),
         "ended": run["completed_at"] and _format_time(run["completed_at"]),
         "duration": _format_duration(run),
@@ -156,9 +161,8 @@ def _cancellation_rows(api: "Api", run: Run) -> Iterator[tuple[str, str]]:
 def _describe_wait(explained: Mapping[str, Any]) -> str | None:
     waits_for = explained["waits_for"]
     if explained["phase"] == "queued":
-        return (
-            f"its turn, after {', '.join(waits_for['runs'])}" if waits_for["runs"] else "its turn"
-        )
+        runs = ", ".join(waits_for["runs"])
+        return f"its turn, after {runs}" if runs else "a server with room"
     calls = ", ".join(
         f"{call['name']} ({call['tool_call_id']})" for call in waits_for["tool_calls"]
     )
@@ -171,6 +175,18 @@ def _describe_wait(explained: Mapping[str, Any]) -> str | None:
             return f"the model {waits_for['model']}"
         case _:
             return None
+
+
+def _describe_server(lease: Mapping[str, Any]) -> str | None:
+    """The server that executes the run, and until when it may; None if there is none."""
+    if lease["server_id"] is None:
+        return None
+    where = f" on {lease['host']}" if lease["host"] else ""
+    here = ", this one" if lease["held_here"] else ""
+    if not lease["is_valid"]:
+        return f"{lease['server_id']}{where}, which is dead"
+    until = f", lease until {_format_time(lease['expires_at'])}" if lease["expires_at"] else ""
+    return f"{lease['server_id']}{where}{here}{until} (fence {lease['fence']})"
 
 
 def _tool_names(messages: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -215,15 +231,3 @@ def _format_duration(run: Run) -> str | None:
 
 def _format_time(text: str) -> str:
     return datetime.fromisoformat(text).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
-
-
-def _align_columns(rows: Sequence[Sequence[str]]) -> str:
-    """Align the cells in columns. Line breaks inside a cell become spaces, so that each row is one line."""
-    plain = [[" ".join(cell.split()) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*plain, strict=True)]
-    padded = ["  ".join(map(str.ljust, row, widths)) for row in plain]
-    return "\n".join(line.rstrip() for line in padded)
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False)

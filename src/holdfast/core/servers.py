@@ -1,9 +1,16 @@
 """Servers: the processes that share one database. Each has a lease on the runs that it executes."""
 
+from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
+from typing import Final
 
 from msgspec import Struct
+
+# How often it is checked who the leader is. If the leader dies, another server takes over so much after its lease.
+LEADER_POLL_SECONDS: Final = 0.5
+# How often the leader looks for runs of dead servers.
+TAKEOVER_SECONDS: Final = 1.0
 
 
 class Role(StrEnum):
@@ -55,6 +62,20 @@ class Server(Struct, frozen=True, kw_only=True):
     def is_alive(self, now: datetime) -> bool:
         return self.lease_ends_at is None or self.lease_ends_at > now
 
+    @property
+    def executes_runs(self) -> bool:
+        """Whether it takes runs from the queue while it is alive."""
+        return self.role is not Role.API and not self.load.is_draining
+
+
+def find_leader(servers: Iterable[Server], now: datetime) -> Server | None:
+    """Return the server that does the periodic work of the deployment: the oldest that is alive, and not stopping if
+    another one is not."""
+    alive = (server for server in servers if server.is_alive(now))
+    return min(
+        alive, key=lambda item: (item.load.is_draining, item.started_at, item.id), default=None
+    )
+
 
 class Claimant(Struct, frozen=True):
     """A server that claims a run."""
@@ -70,6 +91,8 @@ class Claim(Struct, frozen=True):
     run_id: str
     thread_id: str
     fence: int
+    # Who has claimed it, under which lease: a server gets a new id with a new lease.
+    server_id: str
     # The highest event number that a client may have received.
     last_seq: int = 0
     # Whether another server had begun the run.

@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import Final
 
+from holdfast.core.servers import LEADER_POLL_SECONDS, TAKEOVER_SECONDS
+from holdfast.engine.store_writes import finish
 from holdfast.errors import BackendError
 from holdfast.ports.bell import RUNS
 from holdfast.ports.services import Services
@@ -13,10 +15,6 @@ from holdfast.ports.store import Transaction
 
 log = logging.getLogger(__name__)
 
-# How often it is checked who the leader is. If the leader dies, another server takes over so much after its lease.
-LEADER_POLL_SECONDS: Final = 0.5
-# How often runs of dead servers are looked for.
-TAKEOVER_SECONDS: Final = 1.0
 # How long a dead server is still listed.
 KEEP_DEAD: Final = timedelta(hours=1)
 
@@ -34,12 +32,13 @@ class DeploymentTasks:
     async def run(self) -> None:
         lease = self._services.lease
         while True:
-            while not lease.is_leader:
+            # Polled, since time alone can end a lease.
+            while not lease.is_leader:  # noqa: ASYNC110 - see above
                 await asyncio.sleep(LEADER_POLL_SECONDS)
             log.info("leader.began")
             async with asyncio.TaskGroup() as group:
                 running = [group.create_task(_run(task)) for task in self._tasks]
-                while lease.is_leader:
+                while lease.is_leader:  # noqa: ASYNC110 - see above
                     await asyncio.sleep(LEADER_POLL_SECONDS)
                 for task in running:
                     task.cancel()
@@ -61,7 +60,8 @@ class Takeover:
             return
         while True:
             try:
-                count = await self._services.store.write(_release_expired)
+                # To its end, even if another server becomes the leader meanwhile: its error must be heard.
+                count = await finish(self._services.store.write(_release_expired))
             except BackendError:
                 log.exception("store.unreachable", extra={"while": "looking for dead servers"})
             else:

@@ -68,7 +68,6 @@ class _ToolRun:
         groups = start_order(self._state.tools, calls)
         for number, group in enumerate(groups, 1):
             following = groups[number] if number < len(groups) else ()
-            check_lease(self._services)
             if len(group) == 1:
                 await self._run_one(group[0], group, following)
             else:
@@ -84,6 +83,8 @@ class _ToolRun:
     ) -> None:
         """Run a call of the group. The last one that returns marks the calls of the following group as started."""
         progress, call = self._progress, planned.call
+        # Nothing is awaited between this and the start of the tool: the process may be paused at any await.
+        check_lease(self._services, self._state.run)
         tool = self._tools.get(call.name)
         if tool is None:
             progress.results[call.id] = _tool_not_found(planned)

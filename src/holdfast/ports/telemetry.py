@@ -46,6 +46,11 @@ class Telemetry(Protocol):
         """This server could not renew its lease in time and stopped its runs."""
         ...
 
+    def queue_measured(self, waiting: int | None, oldest_seconds: float | None) -> None:
+        """So many runs of the deployment wait in the queue, and the oldest has waited so long: 0 if none waits, None if
+        it is not known."""
+        ...
+
     def run_released(self) -> None:
         """This task no longer executes its run, which has not ended: another task or the next start continues it."""
         ...
@@ -92,6 +97,8 @@ class NullTelemetry:
     def write_fenced(self) -> None: ...
 
     def lease_lost(self) -> None: ...
+
+    def queue_measured(self, waiting: int | None, oldest_seconds: float | None) -> None: ...
 
 
 NO_TELEMETRY: Final[Telemetry] = NullTelemetry()

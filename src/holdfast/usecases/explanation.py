@@ -6,8 +6,8 @@ from datetime import datetime
 from msgspec import Struct
 
 from holdfast.core.agents import Actor
-from holdfast.core.explanation import Explanation, Facts, explain
-from holdfast.core.lifecycle import HOLDING, LIVE
+from holdfast.core.explanation import Explanation, Facts, Owner, explain
+from holdfast.core.lifecycle import LIVE
 from holdfast.core.messages import OpenCall, decisions_by_call
 from holdfast.core.paging import Order, Page
 from holdfast.core.prices import Costs
@@ -24,40 +24,38 @@ _MAX_LATER_RUNS = 20
 
 
 class ExplainedRun(Struct, frozen=True):
-    """A run with its explanation, its newest step, the costs of all its steps, and whether a worker of this process
-    executes it."""
+    """A run with its explanation, its newest step, the costs of all its steps, and the server that has claimed it, if it
+    has not ended."""
 
     run: Run
     explanation: Explanation
     step: Step | None
     costs: Costs
-    has_worker: bool
+    owner: Owner | None
 
 
 async def explain_run(services: Services, actor: Actor, run_id: str) -> ExplainedRun:
     def load(tx: Transaction) -> ExplainedRun:
         run = tx.runs.get(actor.organization_id, run_id)
-        owner = tx.servers.find(run.owner_id) if run.owner_id is not None else None
-        has_worker = owner is not None and owner.is_alive(tx.servers.now())
         newest = StepQuery(page=Page(limit=1), run_id=run_id)
         step = next(iter(tx.steps.list(run.organization_id, newest)), None)
         costs = tx.steps.sum_costs(run.organization_id, newest)
-        explanation = explain(_load_facts(tx, services, run, has_worker=has_worker))
-        return ExplainedRun(
-            run, explanation, step, costs, has_worker=has_worker and run.status in HOLDING
-        )
+        facts = _load_facts(tx, services, run)
+        return ExplainedRun(run, explain(facts), step, costs, facts.owner)
 
     return await services.store.read(load)
 
 
-def _load_facts(tx: Transaction, services: Services, run: Run, *, has_worker: bool) -> Facts:
+def _load_facts(tx: Transaction, services: Services, run: Run) -> Facts:
     calls = tx.calls.list_open(run.thread_id) if _may_have_calls(run) else ()
     paused = run.status is RunStatus.PAUSED
     ahead = _list_runs_ahead(tx, run) if run.status is RunStatus.QUEUED else ()
+    owner, alive_workers = _load_owner(tx, services, run) if run.status in LIVE else (None, 0)
     return Facts(
         run=run,
         now=services.clock.now(),
-        has_worker=has_worker,
+        owner=owner,
+        alive_workers=alive_workers,
         runs_ahead=ahead[:_MAX_RUNS_AHEAD],
         has_more_ahead=len(ahead) > _MAX_RUNS_AHEAD,
         step=next(iter(tx.steps.list_pending(run.id)), None) if run.status in LIVE else None,
@@ -68,6 +66,27 @@ def _load_facts(tx: Transaction, services: Services, run: Run, *, has_worker: bo
         stall_seconds=services.limits.run_stall_seconds,
         tool_timeout_seconds=services.limits.tool_timeout_seconds,
     )
+
+
+def _load_owner(tx: Transaction, services: Services, run: Run) -> tuple[Owner | None, int]:
+    """The server that has claimed the run, and how many servers could execute it."""
+    now, servers = tx.servers.now(), tx.servers.list()
+    alive_workers = sum(server.is_alive(now) and server.executes_runs for server in servers)
+    if run.owner_id is None:
+        return None, alive_workers
+    server = next((server for server in servers if server.id == run.owner_id), None)
+    if server is None:
+        # It died so long ago that it was deleted.
+        return Owner(server_id=run.owner_id, lease_seconds=0.0), alive_workers
+    ends_at = server.lease_ends_at
+    owner = Owner(
+        server_id=server.id,
+        host=server.host,
+        is_this=server.id == services.lease.server_id,
+        lease_ends_at=ends_at,
+        lease_seconds=None if ends_at is None else (ends_at - now).total_seconds(),
+    )
+    return owner, alive_workers
 
 
 def _may_have_calls(run: Run) -> bool:

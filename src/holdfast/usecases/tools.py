@@ -15,7 +15,7 @@ from holdfast.core.paging import Page
 from holdfast.core.tool_search import ToolMatch
 from holdfast.core.tool_source import ToolSchema
 from holdfast.core.tools import Tool, ToolKind, ToolQuery
-from holdfast.errors import InvalidArgument, ToolSourceInvalid
+from holdfast.errors import AlreadyExists, InvalidArgument, ToolSourceInvalid
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
 from holdfast.ports.toolbox import BuiltinSpec
@@ -144,7 +144,11 @@ async def add_builtin(services: Services, actor: Actor) -> list[Tool]:
             added.append(current)
         return added
 
-    return await services.store.write(work)
+    try:
+        return await services.store.write(work)
+    except AlreadyExists:
+        # Another server has added them at the same moment.
+        return await services.store.write(work)
 
 
 async def run_source(

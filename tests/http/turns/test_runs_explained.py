@@ -11,6 +11,7 @@ from tests.support.waiting import WAIT_SECONDS, eventually
 
 from holdfast.core.messages import ToolCall
 from holdfast.errors import ModelTimedOut
+from holdfast.ports.services import Services
 from holdfast.usecases import explanation
 
 Send = Callable[..., Coroutine[Any, Any, dict[str, Any]]]
@@ -38,7 +39,7 @@ async def send_async(client: AsyncClient, agent_id: str) -> str:
 
 
 async def test_who_asks_the_model_and_who_waits_behind_it(
-    client: AsyncClient, agent_id: str, model: Any
+    client: AsyncClient, services: Services, agent_id: str, model: Any
 ) -> None:
     model.gate.clear()
     model.says("Hello!")
@@ -51,8 +52,22 @@ async def test_who_asks_the_model_and_who_waits_behind_it(
 
     assert (asking["phase"], asking["status"]) == ("asking_model", "running")
     assert asking["waits_for"]["model"] == "openai/gpt-x"
-    assert asking["lease"] == {"held_here": True, "expires_at": None}
-    assert waiting["lease"]["held_here"] is False
+    assert asking["lease"] == {
+        "held_here": True,
+        "expires_at": None,
+        "is_valid": True,
+        "server_id": services.lease.server_id,
+        "host": "here",
+        "fence": 1,
+    }
+    assert waiting["lease"] == {
+        "held_here": False,
+        "expires_at": None,
+        "is_valid": False,
+        "server_id": None,
+        "host": None,
+        "fence": 0,
+    }
     [step] = await get(client, f"runs/{first}/steps")
     assert asking["num_steps"] == 1
     assert step["status"] == "pending"
@@ -64,6 +79,7 @@ async def test_who_asks_the_model_and_who_waits_behind_it(
     await follow(client, waiting)
     model.gate.set()
     cancelled = await get(client, f"runs/{first}/explain")
+    assert (cancelled["lease"]["server_id"], cancelled["lease"]["is_valid"]) == (None, False)
     assert (cancelled["phase"], cancelled["status"]) == ("ended", "cancelled")
     assert "while it asked the model" in cancelled["summary"]
     assert cancelled["cancellation"]["phase"] == "model"

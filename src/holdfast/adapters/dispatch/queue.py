@@ -9,6 +9,7 @@ from typing import Final
 
 from holdfast.core.runs import Run, RunStatus
 from holdfast.core.servers import Claim, Claimant
+from holdfast.engine.store_writes import finish
 from holdfast.errors import BackendError
 from holdfast.ports.bell import RUNS, Bell, run_topic
 from holdfast.ports.lease import Lease
@@ -47,7 +48,8 @@ class QueueDispatch:
         self._lacks_room = False
         self._has_worker = False
         self._stopped = False
-        # Set if the worker may take something. Not the bell of the queue: that one makes a server ask the database.
+        # Set if ``take`` may have something to do. What happens here does not ring the bell of the queue: a run that was
+        # claimed when it was stored costs no look at the queue.
         self._changed = asyncio.Event()
         self._listening: asyncio.Task[None] | None = None
         # The runs whose turn requests of this server wait for.
@@ -55,7 +57,7 @@ class QueueDispatch:
 
     def start(self) -> None:
         self._has_worker, self._stopped = True, False
-        self._may_have_runs = True
+        self._note_runs()
         if self._listening is None and self._max_runs > 0:
             self._listening = asyncio.create_task(self._listen(), name="queue")
 
@@ -71,25 +73,28 @@ class QueueDispatch:
         return len(self._executed) + len(self._claimed) < self._max_runs
 
     def submit(self, run: Run) -> bool:
-        claimant = self._lease.claimant
-        is_here = claimant is not None and run.owner_id == claimant.server_id
-        if is_here:
-            self._telemetry.run_claimed(is_recovery=False)
-            self._hand_over(Claim(run.id, run.thread_id, run.fence, run.highest_seq))
-        elif run.owner_id is None:
-            self._may_have_runs = True
-        self._changed.set()
-        return is_here
+        if run.owner_id is None:
+            self._note_runs()
+            return False
+        claim = Claim(run.id, run.thread_id, run.fence, run.owner_id, run.highest_seq)
+        if not self._is_mine(claim):
+            return False
+        self._telemetry.run_claimed(is_recovery=False)
+        self._hand_over(claim)
+        return True
 
     async def take(self) -> Claim:
         while True:
-            if self._claimed and self._has_worker:
+            # Before anything is looked at: what changes meanwhile sets it again.
+            self._changed.clear()
+            while self._claimed and self._has_worker:
                 claim = self._claimed.popleft()
-                self._executed[claim.run_id] = claim
-                return claim
-            if self._may_have_runs and await self._claim_next():
-                continue
-            await self._wait_for_change()
+                # A claim under a lease that was lost is not executed under the next one: others take the run over.
+                if self._is_mine(claim):
+                    self._executed[claim.run_id] = claim
+                    return claim
+            if not (self._may_have_runs and await self._claim_next()):
+                await self._changed.wait()
 
     def release(self, claim: Claim) -> None:
         if self._executed.get(claim.run_id) == claim:
@@ -124,6 +129,15 @@ class QueueDispatch:
     def _turn_poll_seconds(self) -> float:
         return TURN_POLL_SECONDS if self._bell.is_connected else POLL_SECONDS_WITHOUT_BELL
 
+    def _is_mine(self, claim: Claim) -> bool:
+        claimant = self._lease.claimant
+        return claimant is not None and claimant.server_id == claim.server_id
+
+    def _note_runs(self) -> None:
+        """Runs may wait in the queue: look there."""
+        self._may_have_runs = True
+        self._changed.set()
+
     async def _claim_next(self) -> bool:
         """Claim the next run whose thread is free, if there is one and room for it; return whether."""
         claimant = self._lease.claimant
@@ -134,17 +148,17 @@ class QueueDispatch:
         def work(tx: Transaction) -> tuple[Claim | None, bool]:
             return tx.queue.claim_next(claimant), tx.queue.is_empty()
 
-        # Before the queue is read: what is stored meanwhile may not be seen there.
+        # Before the queue is read: a run that is stored meanwhile sets it again.
         self._may_have_runs = False
         try:
-            claim, is_empty = await self._store.write(work)
+            # To its end, even if the worker stops meanwhile: what was claimed must be known before it is given back.
+            claim, is_empty = await finish(self._store.write(work))
         except BackendError:
-            self._may_have_runs = True
             log.exception("store.unreachable", extra={"while": "claiming a run"})
             await asyncio.sleep(STORE_RETRY_SECONDS)
+            self._note_runs()
             return False
-        if not is_empty:
-            self._may_have_runs = True
+        self._may_have_runs |= not is_empty
         if claim is None:
             return False
         self._telemetry.run_claimed(is_recovery=claim.is_recovery)
@@ -153,21 +167,19 @@ class QueueDispatch:
         return True
 
     async def _listen(self) -> None:
-        """Look into the queue whenever its bell rings, also for another server."""
+        """Look into the queue when something rings, and now and then anyway. Rings do not put that off: a busy server must
+        find forgotten runs too."""
+        loop = asyncio.get_running_loop()
+        polled_at = loop.time()
         while True:
-            await self._bell.wait(RUNS)
-            self._may_have_runs = True
-            self._changed.set()
-
-    async def _wait_for_change(self) -> None:
-        seconds = POLL_SECONDS if self._bell.is_connected else POLL_SECONDS_WITHOUT_BELL
-        try:
-            async with asyncio.timeout(seconds):
-                await self._changed.wait()
-        except TimeoutError:
-            self._may_have_runs = True
-            await self._find_forgotten()
-        self._changed.clear()
+            seconds = POLL_SECONDS if self._bell.is_connected else POLL_SECONDS_WITHOUT_BELL
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(polled_at + seconds):
+                    await self._bell.wait(RUNS)
+            self._note_runs()
+            if loop.time() >= polled_at + seconds:
+                polled_at = loop.time()
+                await self._find_forgotten()
 
     async def _find_forgotten(self) -> None:
         """Take the runs that this server has claimed without knowing it: the outcome of the commit was unknown."""
@@ -187,6 +199,7 @@ class QueueDispatch:
             return
         if all(waiting.run_id != claim.run_id for waiting in self._claimed):
             self._claimed.append(claim)
+            self._changed.set()
 
 
 def _is_waiting(run: Run) -> bool:

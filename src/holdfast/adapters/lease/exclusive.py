@@ -2,18 +2,22 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import NoReturn
 
-from holdfast.core.servers import Claimant, Server
+from holdfast.core.servers import Claimant, Server, ServerLoad
 from holdfast.ports.store import Store, Transaction
 
 log = logging.getLogger(__name__)
 
 
 class ExclusiveLease:
-    def __init__(self, store: Store, server: Server) -> None:
+    def __init__(
+        self, store: Store, server: Server, *, read_load: Callable[[], ServerLoad] = ServerLoad
+    ) -> None:
         self._store = store
         self._server = server
+        self._read_load = read_load
         self._claimant: Claimant | None = None
 
     @property
@@ -21,8 +25,12 @@ class ExclusiveLease:
         return self._claimant
 
     @property
-    def is_valid(self) -> bool:
-        return True
+    def server_id(self) -> str | None:
+        return None if self._claimant is None else self._claimant.server_id
+
+    @property
+    def load(self) -> ServerLoad:
+        return self._read_load()
 
     @property
     def is_leader(self) -> bool:

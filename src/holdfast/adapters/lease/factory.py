@@ -45,7 +45,7 @@ def open_lease(
         )
 
     if database_url.startswith("sqlite:"):
-        return ExclusiveLease(store, new_server())
+        return ExclusiveLease(store, new_server(), read_load=read_load)
     # Imported here because the driver takes long to load and most servers use SQLite.
     from holdfast.adapters.lease.heartbeat import (  # noqa: PLC0415 - see above
         HEARTBEATS_PER_LEASE,

@@ -71,6 +71,15 @@ class HeartbeatLease:
         return Claimant(server.id, server.worker_id)
 
     @property
+    def server_id(self) -> str | None:
+        server = self._server
+        return None if server is None else server.id
+
+    @property
+    def load(self) -> ServerLoad:
+        return self._read_load()
+
+    @property
     def is_valid(self) -> bool:
         return self._clock() < self._valid_until
 
@@ -88,7 +97,8 @@ class HeartbeatLease:
         return self._renewal is None or self._renewal.has_peers
 
     async def wait_until_lost(self) -> None:
-        while (remaining := self._valid_until - self._clock()) > 0:
+        # No event: time passes, also while the machine is suspended.
+        while (remaining := self._valid_until - self._clock()) > 0:  # noqa: ASYNC110 - see above
             await asyncio.sleep(min(remaining, _LONGEST_WAIT_SECONDS))
 
     async def register(self) -> None:
@@ -111,13 +121,18 @@ class HeartbeatLease:
 
     def _register(self, tx: Transaction, server: Server) -> tuple[Server, Renewal, int]:
         for other in tx.servers.list():
-            if other.is_alive(tx.servers.now()) and is_gone(other.process):
+            if other.is_alive(tx.servers.now()) and self._is_dead(other):
                 tx.servers.expire(other.id)
         server = tx.servers.register(server, self._lease_seconds)
         renewal = tx.servers.renew(server.id, self._lease_seconds, self._read_load())
         if renewal is None:
             raise BackendError("The lease of this server expired while it was registered.")
         return server, renewal, tx.queue.release_expired()
+
+    def _is_dead(self, other: Server) -> bool:
+        """Whether nobody executes the runs of that server any more: its process is gone, or it is this one under the id
+        whose lease it has lost."""
+        return is_gone(other.process) or (self._server is not None and other.id == self._server.id)
 
     async def aclose(self) -> None:
         """End the lease, so that others need not wait until it expires."""

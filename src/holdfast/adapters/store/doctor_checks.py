@@ -10,6 +10,7 @@ from holdfast.adapters.store import schema_upgrade
 from holdfast.adapters.store.cipher import KEY_FILE
 from holdfast.adapters.store.factory import (
     is_inside,
+    read_alive_servers_at,
     read_revision_at,
     require_folder,
     sqlite_path,
@@ -23,6 +24,7 @@ from holdfast.adapters.store.file_permissions import (
     sqlite_files,
 )
 from holdfast.adapters.store.schema_upgrade import StoredRevision
+from holdfast.core.servers import Server
 from holdfast.errors import BackendError
 from holdfast.ports.doctor_check import Check, Verdict
 
@@ -40,6 +42,11 @@ def check_home(home: Path) -> Iterator[Check]:
 
 async def check_store(url: str, *, home: Path | None = None) -> Check:
     return await asyncio.to_thread(_check_store, url, home)
+
+
+async def check_servers(url: str) -> list[Check]:
+    """Report which servers are alive on a PostgreSQL database."""
+    return await asyncio.to_thread(_check_servers, url)
 
 
 def check_database_files(url: str) -> Iterator[Check]:
@@ -82,6 +89,36 @@ def _describe_revision(stored: StoredRevision | None, needs_upgrade: bool) -> st
 def _describe_owner(path: Path | None) -> str:
     process = None if path is None else lock_owner(path)
     return f", and in use by a server (process {process})" if process else ""
+
+
+def _check_servers(url: str) -> list[Check]:
+    try:
+        servers = read_alive_servers_at(url)
+    except BackendError:
+        # The check of the database reports it.
+        return []
+    if servers is None:
+        return []
+    if not servers:
+        return [Check(Verdict.GOOD, "servers", "None is alive.")]
+    named = "; ".join(map(_describe_server, servers))
+    checks = [Check(Verdict.GOOD, "servers", f"{len(servers)} alive: {named}.")]
+    if len(versions := sorted({server.version for server in servers})) > 1:
+        message = f"They have different versions: {', '.join(versions)}."
+        checks.append(Check(Verdict.NOTE, "servers", message))
+    return checks
+
+
+def _describe_server(server: Server) -> str:
+    load = server.load
+    marks = [
+        f"process {server.process.pid}",
+        f"role {server.role}",
+        f"{load.live_runs} of {server.max_runs} runs",
+        "" if load.is_notified else "polling",
+        "stopping" if load.is_draining else "",
+    ]
+    return f"{server.id} on {server.host} ({', '.join(filter(None, marks))})"
 
 
 def _check_writable(subject: str, path: Path) -> Check:

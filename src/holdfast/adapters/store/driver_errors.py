@@ -47,6 +47,11 @@ _UNIQUE_CONSTRAINTS: Final[dict[str, tuple[type[HoldfastError], str]]] = {
     "pk_idempotency_keys": (TransactionConflict, "A request was sent twice at the same moment."),
     # A send whose first commit had an unknown outcome.
     "pk_runs": (TransactionConflict, "A run was stored twice at the same moment."),
+    # Procrastinate's index of waiting jobs: the job of a run is stored before the run.
+    "procrastinate_jobs_queueing_lock_idx_v1": (
+        TransactionConflict,
+        "A run was stored twice at the same moment.",
+    ),
     "pk_calls": (TransactionConflict, "A call was written twice at the same moment."),
     "pk_context": (TransactionConflict, "A context was written twice at the same moment."),
     "pk_block_tags": (TransactionConflict, "A block was tagged twice at the same moment."),

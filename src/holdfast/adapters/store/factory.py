@@ -1,5 +1,6 @@
 """Opening the store that a URL names."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.adapters.store import schema_upgrade
@@ -13,6 +14,7 @@ from holdfast.adapters.store.schema_upgrade import StoredRevision
 from holdfast.adapters.store.sql_store import SqlStore
 from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.adapters.store.time_limit import WRITE_SECONDS
+from holdfast.core.servers import Server
 from holdfast.errors import SettingInvalid
 
 _SQLITE = "sqlite:///"
@@ -31,6 +33,15 @@ def read_revision_at(url: str) -> tuple[str, StoredRevision | None]:
     from holdfast.adapters.store.postgres import read_revision  # noqa: PLC0415 - see open_store
 
     return read_revision(url)
+
+
+def read_alive_servers_at(url: str) -> Sequence[Server] | None:
+    """Return the servers that are alive; None for SQLite, which has one and does not list it."""
+    if sqlite_path(url) is not None:
+        return None
+    from holdfast.adapters.store.postgres import read_alive_servers  # noqa: PLC0415 - see open_store
+
+    return read_alive_servers(url)
 
 
 async def open_store(

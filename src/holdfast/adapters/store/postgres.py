@@ -1,7 +1,7 @@
 """The store on PostgreSQL: a pool of connections, and as many threads. Several servers may share the database."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -20,8 +20,10 @@ from holdfast.adapters.store.driver_errors import (
 from holdfast.adapters.store.procrastinate_schema import JOB_LOCK_INDEX, SCHEMA
 from holdfast.adapters.store.schema_upgrade import StoredRevision
 from holdfast.adapters.store.secret_key_check import check_secret_key
+from holdfast.adapters.store.servers import SqlServers
 from holdfast.adapters.store.sql_store import SqlStore
 from holdfast.adapters.store.time_limit import WRITE_SECONDS
+from holdfast.core.servers import Server
 from holdfast.errors import (
     Bug,
     CannotStart,
@@ -102,6 +104,23 @@ def read_revision(url: str) -> tuple[str, StoredRevision | None]:
             return address.render_as_string(hide_password=True), schema_upgrade.read_revision(
                 connection
             )
+    finally:
+        engine.dispose()
+
+
+def read_alive_servers(url: str) -> Sequence[Server]:
+    """Return the servers that are alive; none if the database is empty, or older than this version."""
+    address = _parse_url(url)
+    engine = _create_engine(address, unpooled=True)
+    try:
+        with engine.connect() as connection:
+            stored = schema_upgrade.read_revision(connection)
+            where = address.render_as_string(hide_password=True)
+            if stored is None or schema_upgrade.needs_upgrade(stored, where):
+                return ()
+            servers = SqlServers(connection, None)
+            now = servers.now()
+            return [server for server in servers.list() if server.is_alive(now)]
     finally:
         engine.dispose()
 

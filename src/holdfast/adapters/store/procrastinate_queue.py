@@ -8,67 +8,66 @@ successor. So here a job only changes in the transaction that changes its run, w
 server is dead is decided by its lease, not by Procrastinate's heartbeat.
 """
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
-from sqlalchemy import Connection, Integer, Row, text
+from sqlalchemy import Connection, Integer, text
 
 from holdfast.adapters.store.columns import Instant, to_json
 from holdfast.adapters.store.prepared_statement import PreparedStatement
-from holdfast.adapters.store.procrastinate_schema import SCHEMA
-from holdfast.adapters.store.run_claims import (
-    claim_run,
-    find_claimed,
-    has_no_owner_in,
-    is_owner,
-    release_runs,
-)
-from holdfast.core.runs import Run
+from holdfast.adapters.store.run_claims import claim_run, find_claimed, list_owners, release_runs
+from holdfast.core.runs import Run, RunStatus
 from holdfast.core.servers import Claimant
 from holdfast.ports.store import QueueDepth
-
-QUEUE: Final = "runs"
-TASK: Final = "holdfast.run"
-
-_JOBS: Final = f"{SCHEMA}.procrastinate_jobs"
 
 # A new job that a server has from the start. Nothing may be before it in its thread: no job that waits, and none that a
 # server has, of which Procrastinate's index allows one per lock.
 _insert_claimed = PreparedStatement(
-    text(f"""
-    INSERT INTO {_JOBS} (queue_name, task_name, lock, queueing_lock, args, status, worker_id)
-    SELECT '{QUEUE}', '{TASK}', :thread, :run, CAST(:args AS jsonb), 'doing', :worker
-    WHERE NOT EXISTS (SELECT FROM {_JOBS} WHERE lock = :thread AND status = 'todo')
+    text("""
+    INSERT INTO holdfast_queue.procrastinate_jobs (queue_name, task_name, lock, queueing_lock, args, status, worker_id)
+    SELECT 'runs', 'holdfast.run', :thread, :run, CAST(:args AS jsonb), 'doing', :worker
+    WHERE NOT EXISTS (SELECT FROM holdfast_queue.procrastinate_jobs WHERE lock = :thread AND status = 'todo')
     ON CONFLICT (lock) WHERE status = 'doing' DO NOTHING
 """)
 )
-_defer = text(f"""
-    SELECT {SCHEMA}.procrastinate_defer_jobs_v1(ARRAY[
-        ROW('{QUEUE}', '{TASK}', 0, :thread, :run, CAST(:args AS jsonb), NULL)
-    ]::{SCHEMA}.procrastinate_job_to_defer_v1[])
+_defer = text("""
+    SELECT holdfast_queue.procrastinate_defer_jobs_v1(ARRAY[
+        ROW('runs', 'holdfast.run', 0, :thread, :run, CAST(:args AS jsonb), NULL)
+    ]::holdfast_queue.procrastinate_job_to_defer_v1[])
 """)
 _fetch = text(
-    f"SELECT args ->> 'run_id' FROM {SCHEMA}.procrastinate_fetch_job_v2(ARRAY['{QUEUE}']::varchar[], :worker)"
+    "SELECT args ->> 'run_id' FROM holdfast_queue.procrastinate_fetch_job_v2(ARRAY['runs']::varchar[], :worker)"
+)
+_lock = PreparedStatement(
+    text(
+        "SELECT id FROM holdfast_queue.procrastinate_jobs WHERE queueing_lock = :run AND status = 'todo' FOR UPDATE"
+    )
 )
 # Two statements, because each has an index of its own.
 _delete_claimed = PreparedStatement(
-    text(f"DELETE FROM {_JOBS} WHERE lock = :thread AND status = 'doing' AND queueing_lock = :run")
+    text(
+        "DELETE FROM holdfast_queue.procrastinate_jobs WHERE lock = :thread AND status = 'doing' AND queueing_lock = :run"
+    )
 )
 _delete_waiting = PreparedStatement(
-    text(f"DELETE FROM {_JOBS} WHERE queueing_lock = :run AND status = 'todo'")
+    text(
+        "DELETE FROM holdfast_queue.procrastinate_jobs WHERE queueing_lock = :run AND status = 'todo'"
+    )
 )
-_release = text(f"""
-    UPDATE {_JOBS} SET status = 'todo', worker_id = NULL, attempts = attempts + 1
+# A run that was begun holds its thread, so it comes first: new jobs have the priority 0. The numbers of jobs do not say who
+# is first, because a transaction with an earlier number may have been committed after the run began.
+_release = text("""
+    UPDATE holdfast_queue.procrastinate_jobs SET status = 'todo', worker_id = NULL, attempts = attempts + 1,
+        priority = CASE WHEN queueing_lock = ANY(:begun) THEN 1 ELSE 0 END
     WHERE lock = ANY(:threads) AND status = 'doing' AND queueing_lock = ANY(:runs)
 """)
 _is_waiting = text(
-    f"SELECT 1 FROM {_JOBS} WHERE status = 'todo' AND queue_name = '{QUEUE}' LIMIT 1"
+    "SELECT 1 FROM holdfast_queue.procrastinate_jobs WHERE status = 'todo' AND queue_name = 'runs' LIMIT 1"
 )
-_measure = text(f"""
-    SELECT count(*), min(runs.created_at) FROM {_JOBS} AS jobs
+_measure = text("""
+    SELECT count(*) AS waiting, min(runs.created_at) AS oldest_at FROM holdfast_queue.procrastinate_jobs AS jobs
     JOIN runs ON runs.id = jobs.queueing_lock
-    WHERE jobs.status = 'todo' AND jobs.queue_name = '{QUEUE}'
+    WHERE jobs.status = 'todo' AND jobs.queue_name = 'runs'
 """).columns(waiting=Integer, oldest_at=Instant)
 
 
@@ -85,6 +84,11 @@ class ProcrastinateQueue:
                 return replace(run, owner_id=claimant.server_id, fence=run.fence + 1)
         self._connection.execute(_defer, job)
         return run
+
+    def lock(self, run_id: str) -> None:
+        """Lock the job of a run that waits. Whoever locks the run does so afterwards, in the order of a claim: otherwise
+        the two would wait for each other until the database notices it."""
+        _lock.execute(self._connection, {"run": run_id})
 
     def leave(self, run: Run) -> None:
         """Delete the job of a run that has ended. Its fence was checked, so the job is that of this claim."""
@@ -110,14 +114,16 @@ class ProcrastinateQueue:
     def find_holder(self, thread_id: str) -> str | None:
         return find_claimed(self._connection, thread_id)
 
-    def release(self, server_id: str) -> int:
-        return self._put_back(release_runs(self._connection, is_owner(server_id)))
+    def list_owners(self) -> Sequence[str]:
+        return list_owners(self._connection)
 
-    def release_except(self, alive: Sequence[str]) -> int:
-        return self._put_back(release_runs(self._connection, has_no_owner_in(alive)))
-
-    def _put_back(self, released: Sequence[Row[Any]]) -> int:
+    def release(self, server_ids: Collection[str]) -> int:
+        released = release_runs(self._connection, server_ids)
         if released:
-            runs, threads = [row[0] for row in released], [row[1] for row in released]
-            self._connection.execute(_release, {"runs": runs, "threads": threads})
+            jobs = {
+                "runs": [row.id for row in released],
+                "threads": [row.thread_id for row in released],
+                "begun": [row.id for row in released if row.status != RunStatus.QUEUED],
+            }
+            self._connection.execute(_release, jobs)
         return len(released)

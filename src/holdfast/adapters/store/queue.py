@@ -1,6 +1,6 @@
 """The queue of runs as use cases and engine see it. How it is stored is in ``table_queue`` and ``procrastinate_queue``."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from holdfast.adapters.store.runs import SqlRuns
@@ -16,6 +16,8 @@ class StoredQueue(Protocol):
 
     def enter(self, run: Run, claimant: Claimant | None) -> Run: ...
 
+    def lock(self, run_id: str) -> None: ...
+
     def leave(self, run: Run) -> None: ...
 
     def claim_next(self, claimant: Claimant) -> str | None: ...
@@ -26,9 +28,9 @@ class StoredQueue(Protocol):
 
     def find_holder(self, thread_id: str) -> str | None: ...
 
-    def release(self, server_id: str) -> int: ...
+    def list_owners(self) -> Sequence[str]: ...
 
-    def release_except(self, alive: Sequence[str]) -> int: ...
+    def release(self, server_ids: Collection[str]) -> int: ...
 
 
 class SqlQueue:
@@ -39,7 +41,6 @@ class SqlQueue:
         self.is_empty = stored.is_empty
         self.measure = stored.measure
         self.find_holder = stored.find_holder
-        self.release = stored.release
 
     def claim_next(self, claimant: Claimant) -> Claim | None:
         run_id = self._stored.claim_next(claimant)
@@ -53,8 +54,14 @@ class SqlQueue:
     def list_claims(self, server_id: str) -> Sequence[Claim]:
         return [_to_claim(run) for run in self._runs.list_live() if run.owner_id == server_id]
 
+    def release(self, server_id: str) -> int:
+        return self._stored.release([server_id])
+
     def release_expired(self) -> int:
-        return self._stored.release_except(self._servers.list_alive_ids())
+        # In this order: a server registers before it claims, so one that joins meanwhile is not taken for a dead one.
+        owners = self._stored.list_owners()
+        dead = {*owners} - {*self._servers.list_alive_ids()} if owners else set()
+        return self._stored.release(dead) if dead else 0
 
 
 def _to_claim(run: Run) -> Claim:
@@ -62,6 +69,7 @@ def _to_claim(run: Run) -> Claim:
         run_id=run.id,
         thread_id=run.thread_id,
         fence=run.fence,
+        server_id=run.owner_id or "",
         last_seq=run.highest_seq,
         is_recovery=run.status is not RunStatus.QUEUED,
     )

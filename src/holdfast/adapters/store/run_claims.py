@@ -1,8 +1,8 @@
 """What both queues have in common: giving a run to a server and taking it back. Each raises the run's fence."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from sqlalchemy import ColumnElement, Connection, Row, bindparam, select, update
+from sqlalchemy import Connection, Row, bindparam, select, update
 
 from holdfast.adapters.store import run_list, tables
 from holdfast.adapters.store.prepared_statement import PreparedStatement
@@ -18,6 +18,9 @@ _claim = PreparedStatement(
 _select_claimed = select(_runs.c.id).where(
     _runs.c.thread_id == bindparam("thread"), run_list.IS_LIVE, _runs.c.owner_id.is_not(None)
 )
+_select_owners = (
+    select(_runs.c.owner_id).where(run_list.IS_LIVE, _runs.c.owner_id.is_not(None)).distinct()
+)
 
 
 def claim_run(connection: Connection, run_id: str, server_id: str) -> bool:
@@ -26,26 +29,23 @@ def claim_run(connection: Connection, run_id: str, server_id: str) -> bool:
 
 
 def release_runs(
-    connection: Connection, condition: ColumnElement[bool]
-) -> Sequence[Row[tuple[str, str]]]:
-    """Take the live runs back that meet the condition; return the id and the thread of each."""
+    connection: Connection, server_ids: Collection[str]
+) -> Sequence[Row[tuple[str, str, str]]]:
+    """Take the live runs of these servers back; return the id, the thread and the status of each."""
     released = (
         update(_runs)
-        .where(run_list.IS_LIVE, _runs.c.owner_id.is_not(None), condition)
+        .where(run_list.IS_LIVE, _runs.c.owner_id.in_(server_ids))
         .values(owner_id=None, fence=_next_fence)
-        .returning(_runs.c.id, _runs.c.thread_id)
+        .returning(_runs.c.id, _runs.c.thread_id, _runs.c.status)
     )
     return connection.execute(released).all()
+
+
+def list_owners(connection: Connection) -> Sequence[str]:
+    """Return the ids of all servers that have live runs."""
+    return connection.execute(_select_owners).scalars().all()
 
 
 def find_claimed(connection: Connection, thread_id: str) -> str | None:
     """Return the id of the live run of the thread that a server has."""
     return connection.execute(_select_claimed, {"thread": thread_id}).scalar()
-
-
-def is_owner(server_id: str) -> ColumnElement[bool]:
-    return _runs.c.owner_id == server_id
-
-
-def has_no_owner_in(alive: Sequence[str]) -> ColumnElement[bool]:
-    return _runs.c.owner_id.not_in(alive)

@@ -89,6 +89,8 @@ class RunPlaces(Protocol):
 
     def enter(self, run: Run, claimant: Claimant | None) -> Run: ...
 
+    def lock(self, run_id: str) -> None: ...
+
     def leave(self, run: Run) -> None: ...
 
 
@@ -113,6 +115,7 @@ class SqlRuns:
         return run
 
     def get_for_update(self, organization_id: str, run_id: str) -> Run:
+        self._queue.lock(run_id)
         row = _select_for_update.fetch_first(self._connection, {"this_id": run_id})
         run = None if row is None else self._load_callback(_from_row(row))
         if run is None or run.organization_id != organization_id:
@@ -162,6 +165,7 @@ class SqlRuns:
             raise _not_found(run.id)
 
     def delete_if_waiting(self, run_id: str) -> bool:
+        self._queue.lock(run_id)
         deleted = self._connection.execute(
             delete(_runs).where(
                 _runs.c.id == run_id,

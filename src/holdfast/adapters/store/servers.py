@@ -5,7 +5,22 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from msgspec.structs import replace
-from sqlalchemy import Connection, Row, bindparam, delete, insert, or_, select, text, update
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Row,
+    bindparam,
+    delete,
+    insert,
+    literal_column,
+    or_,
+    select,
+    text,
+    type_coerce,
+    update,
+)
+from sqlalchemy.sql.dml import ReturningUpdate
 
 from holdfast.adapters.store import tables
 from holdfast.adapters.store.columns import Instant
@@ -17,9 +32,11 @@ _servers = tables.servers
 # The time of one connection's database; None: the database is asked.
 DatabaseClock = Callable[[], datetime]
 
-_ask_time = text(
-    "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint) AS now"
-).columns(now=Instant)
+# What the clock of PostgreSQL says when it executes the statement.
+_database_time = literal_column(
+    "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)", BigInteger
+)
+_ask_time = select(type_coerce(_database_time, Instant))
 _register_worker: Final = text(
     "SELECT worker_id FROM holdfast_queue.procrastinate_register_worker_v1()"
 )
@@ -35,16 +52,27 @@ _select_alive = (
     # The first is the leader: one that is stopping does no more work for others.
     .order_by(_servers.c.is_draining, _servers.c.started_at, _servers.c.id)
 )
-_renew = (
-    update(_servers)
-    .where(_servers.c.id == bindparam("this_id"), _servers.c.lease_ends_at > bindparam("now"))
-    .values(
-        heartbeat_at=bindparam("now"),
-        lease_ends_at=bindparam("until"),
-        live_runs=bindparam("given_runs"),
-        is_notified=bindparam("given_notified"),
-        is_draining=bindparam("given_draining"),
+
+
+def _extend_lease(now: ColumnElement[Any], until: ColumnElement[Any]) -> ReturningUpdate[Any]:
+    return (
+        update(_servers)
+        .where(_servers.c.id == bindparam("this_id"), _servers.c.lease_ends_at > now)
+        .values(
+            heartbeat_at=now,
+            lease_ends_at=until,
+            live_runs=bindparam("given_runs"),
+            is_notified=bindparam("given_notified"),
+            is_draining=bindparam("given_draining"),
+        )
+        .returning(_servers.c.heartbeat_at)
     )
+
+
+# The time is not asked before: the process may be paused in between, and a lease that has expired must not come back.
+_renew = _extend_lease(_database_time, _database_time + bindparam("microseconds", type_=BigInteger))
+_renew_by_given_time = _extend_lease(
+    bindparam("now", type_=Instant), bindparam("until", type_=Instant)
 )
 
 
@@ -56,8 +84,7 @@ class SqlServers:
     def now(self) -> datetime:
         if self._clock is not None:
             return self._clock()
-        now: datetime = self._connection.execute(_ask_time).scalar_one()
-        return now
+        return self._connection.execute(_ask_time).scalar_one()
 
     def register(self, server: Server, lease_seconds: float | None) -> Server:
         now = self.now()
@@ -71,19 +98,8 @@ class SqlServers:
         return server
 
     def renew(self, server_id: str, lease_seconds: float, load: ServerLoad) -> Renewal | None:
-        now = self.now()
-        renewed = self._connection.execute(
-            _renew,
-            {
-                "this_id": server_id,
-                "now": now,
-                "until": now + timedelta(seconds=lease_seconds),
-                "given_runs": load.live_runs,
-                "given_notified": load.is_notified,
-                "given_draining": load.is_draining,
-            },
-        )
-        if renewed.rowcount == 0:
+        now = self._extend_lease(server_id, timedelta(seconds=lease_seconds), load)
+        if now is None:
             return None
         alive = self._connection.execute(_select_alive, {"now": now}).all()
         worker_id = next((row.worker_id for row in alive if row.id == server_id), None)
@@ -91,6 +107,21 @@ class SqlServers:
             # For those who look at Procrastinate's tables; nothing here depends on it.
             self._connection.execute(_beat_worker, {"worker": worker_id})
         return Renewal(now, is_leader=alive[0].id == server_id, has_peers=len(alive) > 1)
+
+    def _extend_lease(self, server_id: str, lease: timedelta, load: ServerLoad) -> datetime | None:
+        """Return the time from which the lease counts; None if it has expired."""
+        values = {
+            "this_id": server_id,
+            "given_runs": load.live_runs,
+            "given_notified": load.is_notified,
+            "given_draining": load.is_draining,
+        }
+        if self._clock is None:
+            values["microseconds"] = lease // timedelta(microseconds=1)
+            return self._connection.execute(_renew, values).scalar()
+        now = self._clock()
+        values |= {"now": now, "until": now + lease}
+        return self._connection.execute(_renew_by_given_time, values).scalar()
 
     def expire(self, server_id: str) -> None:
         self._connection.execute(

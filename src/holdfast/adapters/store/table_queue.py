@@ -1,19 +1,23 @@
 """The queue of runs on SQLite: the table of runs itself, in the order of its rows. One process uses it at a time."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
-from sqlalchemy import Connection, and_, bindparam, exists, func, literal_column, or_, select
+from sqlalchemy import (
+    ColumnClause,
+    Connection,
+    and_,
+    bindparam,
+    exists,
+    func,
+    literal_column,
+    or_,
+    select,
+)
 
 from holdfast.adapters.store import run_list, tables
 from holdfast.adapters.store.prepared_statement import PreparedStatement
-from holdfast.adapters.store.run_claims import (
-    claim_run,
-    find_claimed,
-    has_no_owner_in,
-    is_owner,
-    release_runs,
-)
+from holdfast.adapters.store.run_claims import claim_run, find_claimed, list_owners, release_runs
 from holdfast.core.lifecycle import HOLDING, LIVE
 from holdfast.core.runs import Run, RunStatus
 from holdfast.core.servers import Claimant
@@ -23,8 +27,8 @@ _runs = tables.runs
 _others = _runs.alias("other")
 
 # Every table of SQLite has it, in the order of insertion. A clock may be set back.
-_row = literal_column("runs.rowid")
-_other_row = literal_column("other.rowid")
+_row: ColumnClause[int] = literal_column("runs.rowid")
+_other_row: ColumnClause[int] = literal_column("other.rowid")
 
 _is_waiting = and_(run_list.IS_LIVE, _runs.c.owner_id.is_(None))
 _is_blocked = exists().where(
@@ -41,7 +45,10 @@ _is_blocked = exists().where(
     ),
 )
 _select_next = PreparedStatement(
-    select(_runs.c.id).where(_is_waiting, ~_is_blocked).order_by(_row).limit(1)
+    select(_runs.c.id)
+    .where(_is_waiting, ~_is_blocked)
+    .order_by(_runs.c.status == RunStatus.QUEUED, _row)
+    .limit(1)
 )
 _select_waiting = PreparedStatement(select(_runs.c.id).where(_is_waiting).limit(1))
 _select_live_in_thread = PreparedStatement(
@@ -60,6 +67,9 @@ class TableQueue:
         if _select_live_in_thread.fetch_first(self._connection, {"thread": run.thread_id}):
             return run
         return replace(run, owner_id=claimant.server_id, fence=run.fence + 1)
+
+    def lock(self, run_id: str) -> None:
+        """Nobody else writes: SQLite has one writer."""
 
     def leave(self, run: Run) -> None:
         """The run has ended: its status says so."""
@@ -81,8 +91,8 @@ class TableQueue:
     def find_holder(self, thread_id: str) -> str | None:
         return find_claimed(self._connection, thread_id)
 
-    def release(self, server_id: str) -> int:
-        return len(release_runs(self._connection, is_owner(server_id)))
+    def list_owners(self) -> Sequence[str]:
+        return list_owners(self._connection)
 
-    def release_except(self, alive: Sequence[str]) -> int:
-        return len(release_runs(self._connection, has_no_owner_in(alive)))
+    def release(self, server_ids: Collection[str]) -> int:
+        return len(release_runs(self._connection, server_ids))

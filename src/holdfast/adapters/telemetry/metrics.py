@@ -62,9 +62,28 @@ REQUEST_SECONDS: Final = Metric(
     "How long requests took, by method, route and status; a stream lasts as long as it is read.",
     _SECONDS,
 )
+CLAIMS: Final = Metric(
+    "holdfast.runs.claimed",
+    "{run}",
+    "Runs that this process took from the queue, by whether another one had begun them.",
+)
+RECOVERIES: Final = Metric(
+    "holdfast.runs.recovered", "{run}", "Interrupted runs that this process went on with."
+)
+FENCED_WRITES: Final = Metric(
+    "holdfast.writes.fenced",
+    "{write}",
+    "Writes that were refused because another server has the run.",
+)
+LOST_LEASES: Final = Metric(
+    "holdfast.leases.lost", "{lease}", "How often this process could not renew its lease in time."
+)
 LIVE: Final = Metric("holdfast.runs.live", "{run}", "Runs that this process carries now.")
 WAITING: Final = Metric(
-    "holdfast.runs.waiting", "{run}", "Runs of this process that wait for their turn now."
+    "holdfast.runs.waiting", "{run}", "Runs in the queue of the deployment now."
+)
+OLDEST_WAIT: Final = Metric(
+    "holdfast.runs.oldest_wait", "s", "How long the oldest run in the queue has waited."
 )
 TASKS: Final = Metric(
     "holdfast.tasks", "{task}", "Tasks of this process's event loop that are not done yet."
@@ -80,8 +99,14 @@ RECORDED_METRICS: Final = (
     CALL_SECONDS,
     FIRST_CHUNK_SECONDS,
     REQUEST_SECONDS,
+    CLAIMS,
+    RECOVERIES,
+    FENCED_WRITES,
+    LOST_LEASES,
 )
-OBSERVED_METRICS: Final = (LIVE, WAITING, TASKS)
+OBSERVED_METRICS: Final = (LIVE, WAITING, OLDEST_WAIT, TASKS)
+# These rarely happen. They are exported as zero before they do, or else the first time would not be seen as a change.
+_RARE: Final = (RECOVERIES, FENCED_WRITES, LOST_LEASES)
 
 Label = str | int | None
 
@@ -105,17 +130,21 @@ class Metrics:
             if metric.buckets is not None
         }
 
+        for metric in _RARE:
+            self._counters[metric].add(0)
+
     def count(self, metric: Metric, **labels: Label) -> None:
         self._counters[metric].add(1, _attributes(labels))
 
     def record(self, metric: Metric, value: float, **labels: Label) -> None:
         self._histograms[metric].record(value, _attributes(labels))
 
-    def observe(self, metric: Metric, value: Callable[[], int]) -> None:
-        """Call ``value`` whenever the metric is exported; the call comes from another thread."""
+    def observe(self, metric: Metric, read: Callable[[], float | None]) -> None:
+        """Call ``read`` whenever the metric is exported; the call comes from another thread. None: nothing is exported."""
 
         def observe(_options: CallbackOptions) -> Iterable[Observation]:
-            return [Observation(value())]
+            value = read()
+            return [] if value is None else [Observation(value)]
 
         self._meter.create_observable_gauge(
             metric.name, [observe], unit=metric.unit, description=metric.description

@@ -60,6 +60,8 @@ class OtelTelemetry:
         self._tracer = self._traces.get_tracer("holdfast", __version__)
         self._metrics = Metrics(self._meters.get_meter("holdfast", __version__))
         self._with_content = with_content
+        self._waiting: int | None = None
+        self._oldest_seconds: float | None = None
 
     @classmethod
     def export_to(cls, endpoint: str | None, *, with_content: bool = False) -> "OtelTelemetry":
@@ -94,22 +96,35 @@ class OtelTelemetry:
         """Observe the number of live runs whenever metrics are exported."""
         self._metrics.observe(metrics.LIVE, live)
 
+    def observe_queue(self) -> None:
+        """Observe what was last measured of the queue whenever metrics are exported."""
+        self._metrics.observe(metrics.WAITING, lambda: self._waiting)
+        self._metrics.observe(metrics.OLDEST_WAIT, lambda: self._oldest_seconds)
+
     def observe_tasks(self, loop: asyncio.AbstractEventLoop) -> None:
         """Observe the number of tasks of this loop. One that only grows is a leak."""
         self._metrics.observe(metrics.TASKS, lambda: len(asyncio.all_tasks(loop)))
 
     # calls by the engine
 
-    def run_claimed(self, *, is_recovery: bool) -> None: ...
+    def run_claimed(self, *, is_recovery: bool) -> None:
+        self._metrics.count(metrics.CLAIMS, recovery="true" if is_recovery else "false")
 
-    def write_fenced(self) -> None: ...
+    def write_fenced(self) -> None:
+        self._metrics.count(metrics.FENCED_WRITES)
 
-    def lease_lost(self) -> None: ...
+    def lease_lost(self) -> None:
+        self._metrics.count(metrics.LOST_LEASES)
+
+    def queue_measured(self, waiting: int | None, oldest_seconds: float | None) -> None:
+        self._waiting, self._oldest_seconds = waiting, oldest_seconds
 
     def trace_parent(self) -> str | None:
         return spans.current_trace_parent()
 
     def run_started(self, run: Run, agent: Agent) -> None:
+        if run.progress.recoveries:
+            self._metrics.count(metrics.RECOVERIES)
         _current_run.set(RunSpans(self._tracer, run, agent))
 
     def step_started(self, step: Step) -> None:

@@ -3,8 +3,6 @@
 Every run has an explanation in every state. ``usecases.explanation`` loads the facts.
 """
 
-from msgspec.structs import replace
-
 from holdfast.core.explanation.ended import explain_ended
 from holdfast.core.explanation.live import (
     explain_cancelling,
@@ -12,17 +10,19 @@ from holdfast.core.explanation.live import (
     explain_queued,
     explain_running,
 )
+from holdfast.core.explanation.owner import add_owner
 from holdfast.core.explanation.types import (
     AwaitedCall,
     Cancel,
     Decide,
     Explanation,
     Facts,
+    Owner,
     Phase,
     Remedy,
     SendResults,
 )
-from holdfast.core.lifecycle import HOLDING
+from holdfast.core.lifecycle import LIVE
 from holdfast.core.runs import RunStatus
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "Decide",
     "Explanation",
     "Facts",
+    "Owner",
     "Phase",
     "Remedy",
     "SendResults",
@@ -40,13 +41,7 @@ __all__ = [
 
 def explain(facts: Facts) -> Explanation:
     explanation = _explain_status(facts)
-    if facts.has_worker or facts.run.status not in HOLDING:
-        return explanation
-    return replace(
-        explanation,
-        summary=f"{explanation.summary} No worker of this server executes it.",
-        by_itself="If another process executes it, it continues there; if that process died, the next start continues it.",
-    )
+    return add_owner(explanation, facts) if facts.run.status in LIVE else explanation
 
 
 def _explain_status(facts: Facts) -> Explanation:

@@ -6,6 +6,7 @@ from typing import Final
 
 from holdfast.core.deadlines import OnTimeout
 from holdfast.core.explanation.durations import format_ago, format_duration, format_span
+from holdfast.core.explanation.owner import describe_next_start
 from holdfast.core.explanation.types import (
     AwaitedCall,
     Cancel,
@@ -26,9 +27,9 @@ def explain_queued(facts: Facts) -> Explanation:
     if not facts.runs_ahead:
         return Explanation(
             phase=Phase.QUEUED,
-            summary=f"The run is next in its conversation and has waited for a worker {waited}.",
+            summary=f"The run is next in its conversation and has waited {waited} for a server with room.",
             since=run.created_at,
-            by_itself="A worker starts it as soon as one is free, also after a restart.",
+            by_itself=describe_next_start(facts, "starts"),
             remedies=(Cancel(run.id, "cancels the run before it starts"),),
         )
     holder, *others = facts.runs_ahead

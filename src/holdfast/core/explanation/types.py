@@ -25,6 +25,23 @@ class Phase(StrEnum):
     ENDED = "ended"
 
 
+class Owner(Struct, frozen=True, kw_only=True):
+    """The server that has claimed a run."""
+
+    server_id: str
+    # The name of its machine; None if the server is no longer listed.
+    host: str | None = None
+    # Whether it is the server that explains the run.
+    is_this: bool = False
+    # When its lease ends by the clock of the database, and in how many seconds; negative if it has ended. None: never.
+    lease_ends_at: datetime | None = None
+    lease_seconds: float | None = None
+
+    @property
+    def is_alive(self) -> bool:
+        return self.lease_seconds is None or self.lease_seconds > 0
+
+
 class Facts(Struct, frozen=True, kw_only=True):
     """The state of a run and its thread at the time ``now``."""
 
@@ -42,8 +59,10 @@ class Facts(Struct, frozen=True, kw_only=True):
     decisions: Mapping[str, Decision] = {}
     # The run that continued this one after an approval was answered.
     followed_by: str | None = None
-    # Whether a worker of this process executes the run.
-    has_worker: bool = True
+    # The server that has claimed the run, if it has not ended; None: it waits in the queue.
+    owner: Owner | None = None
+    # How many servers that execute runs are alive.
+    alive_workers: int = 1
     # The operator's limits.
     stall_seconds: float
     tool_timeout_seconds: float

@@ -17,6 +17,7 @@ from holdfast.http.letta_v1.routes import (
     models,
     providers,
     runs,
+    servers,
     steps,
     tags,
     tools,
@@ -51,6 +52,7 @@ LETTA_V1: Final = Wire(
         models.router,
         compaction.router,
         tags.router,
+        servers.router,
         runs.internal_router,
     ),
     # wire-v1 §1.3

@@ -16,10 +16,17 @@ class QueueDepth(Struct, frozen=True):
     waiting: int = 0
     oldest_at: datetime | None = None
 
+    def oldest_seconds(self, now: datetime) -> float | None:
+        """How long the oldest of them has waited; None if none waits. Its time is that of the server which stored it,
+        whose clock may be a little ahead."""
+        if self.oldest_at is None:
+            return None
+        return max((now - self.oldest_at).total_seconds(), 0.0)
+
 
 class Queue(Protocol):
     """Runs of one thread are claimed one at a time, in the order in which they were stored. A run that was released comes
-    before those that were stored after it."""
+    before those that were stored after it, and runs that were begun before all others."""
 
     def claim_next(self, claimant: Claimant) -> Claim | None:
         """Claim the first run whose thread is free; None if there is none. Raises the run's fence."""

@@ -42,11 +42,21 @@ class HttpCall(Struct, frozen=True, kw_only=True):
     body: dict[str, Any]
 
 
-class Lease(Struct, frozen=True):
-    """One process carries out the runs of a store for as long as it lives, so a lease has no end."""
+class Lease(Struct, frozen=True, kw_only=True):
+    """The claim on the run. ``expires_at`` is null if nobody has claimed it, and if no other server can use the
+    database."""
 
+    # Whether the server that answers executes the run.
     held_here: bool
-    expires_at: datetime | None = None
+    # When other servers may take it over.
+    expires_at: datetime | None
+    # Whether the server that has claimed it is alive.
+    is_valid: bool
+    # The server that has claimed it, and the name of its machine.
+    server_id: str | None
+    host: str | None
+    # Grows with each claim; the writes of earlier claims are refused.
+    fence: int
 
 
 class Explanation(Struct, frozen=True, kw_only=True):
@@ -71,7 +81,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
     # Failed calls of the model in the newest step, and how often a process died while it carried the run out.
     failed_attempts: list[Attempt]
     recoveries: int
-    # Whether a worker of the server that answers carries the run out.
+    # Who executes the run.
     lease: Lease
     usage: TokenUsage
     created_at: datetime

@@ -48,11 +48,24 @@ def api_explanation(found: ExplainedRun) -> wire.Explanation:
         num_steps=run.num_steps,
         failed_attempts=api_step(found.step).attempts if found.step else [],
         recoveries=run.progress.recoveries,
-        lease=wire.Lease(held_here=found.has_worker),
+        lease=_lease(found),
         usage=token_usage(run.usage, found.costs),
         created_at=run.created_at,
         started_at=run.started_at,
         completed_at=run.completed_at,
+    )
+
+
+def _lease(found: ExplainedRun) -> wire.Lease:
+    owner = found.owner
+    is_valid = owner is not None and owner.is_alive
+    return wire.Lease(
+        held_here=owner is not None and is_valid and owner.is_this,
+        expires_at=owner.lease_ends_at if owner else None,
+        is_valid=is_valid,
+        server_id=owner.server_id if owner else None,
+        host=owner.host if owner else None,
+        fence=found.run.fence,
     )
 
 
