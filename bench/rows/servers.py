@@ -53,7 +53,7 @@ async def measure(context: BenchContext) -> list[Measurement]:
         ]
     split = await _turns_by_worker(context)
     lags = await _lags_ms(context, NO_VARIABLES)
-    async with redis_server(context.new_folder()) as url:
+    with redis_server(context.new_folder()) as url:
         redis_lags = await _lags_ms(context, {"HOLDFAST_REDIS_URL": url})
     return [
         *_times("one-step turn on PostgreSQL, one server", one, TURN_BUDGET_MS),
@@ -110,7 +110,9 @@ async def wait_for_peers(shared: SharedDatabase) -> None:
         (began,) = connection.execute(b"SELECT max(started_at) FROM servers").fetchone() or (0,)
         query = "SELECT count(*) FROM servers WHERE heartbeat_at > %s AND is_notified"
         async with asyncio.timeout(_WAIT_SECONDS):
-            while connection.execute(query, (began,)).fetchone() != (2,):
+            while True:
+                if connection.execute(query, (began,)).fetchone() == (2,):
+                    return
                 await asyncio.sleep(_POLL_SECONDS)
 
 
