@@ -1,7 +1,8 @@
 """Turns per second of one process and of two, on PostgreSQL.
 
 The load generator, the provider and PostgreSQL use the same cores. So the rows also say what a turn costs each of them:
-from that follows what two processes can reach at most on this machine, and what a core of a server can do elsewhere.
+from that follows what two processes can reach at most on this machine, and what a core of a server can do elsewhere. Two
+servers with a database each, which share nothing, show what the busy machine costs and what sharing does.
 """
 
 import os
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from itertools import starmap
 
 from bench import database
-from bench.context import NO_VARIABLES, BenchContext, SharedDatabase
+from bench.context import BenchContext, SharedDatabase
 from bench.load import Load, run_load
 from bench.measurements import Measurement, median
 from bench.processes import RunningProcess
@@ -48,15 +49,22 @@ class _Cost:
 
 async def measure(context: BenchContext) -> list[Measurement]:
     async with AsyncExitStack() as stack:
-        deployments = []
-        two_processes = {"HOLDFAST_PROCESSES": "2"}
-        for count, variables in ((1, NO_VARIABLES), (1, two_processes), (2, NO_VARIABLES)):
+
+        async def start(count: int, **variables: str) -> _Deployment:
             shared = context.new_shared_database()
             servers = context.shared_servers(shared, count, variables)
-            deployments.append(_Deployment(shared, await stack.enter_async_context(servers)))
+            return _Deployment(shared, await stack.enter_async_context(servers))
+
+        alone, other = await start(1), await start(1)
+        deployments = [
+            alone,
+            await start(1, HOLDFAST_PROCESSES="2"),
+            await start(2),
+            _Deployment(alone.shared, [*alone.servers, *other.servers]),
+        ]
         rounds = [[_load(context, each) for each in deployments] for _ in range(ROUNDS)]
-        connections = database.count_connections(deployments[0].shared.url)
-    one, supervised, separate = zip(*rounds, strict=True)
+        connections = database.count_connections(alone.shared.url)
+    one, supervised, separate, unshared = zip(*rounds, strict=True)
     at_once = f"{context.counts.conversations} conversations"
     return [
         *_measurements(f"turns/s on PostgreSQL, one process, {at_once}", one),
@@ -68,9 +76,10 @@ async def measure(context: BenchContext) -> list[Measurement]:
         ),
         Measurement(what="  connections to PostgreSQL", unit="", value=connections),
         *_measurements("turns/s, --processes 2", supervised),
-        *_ratios(one, supervised),
+        *_ratios(one, supervised, unshared),
         *_measurements("turns/s, two servers", separate),
-        *_ratios(one, separate),
+        *_ratios(one, separate, unshared),
+        *_measurements("turns/s, two servers with a database each", unshared),
     ]
 
 
@@ -113,25 +122,30 @@ def _measurements(what: str, costs: Sequence[_Cost]) -> list[Measurement]:
     ]
 
 
-def _ratios(ones: Sequence[_Cost], twos: Sequence[_Cost]) -> list[Measurement]:
+def _ratios(
+    ones: Sequence[_Cost], twos: Sequence[_Cost], unshared: Sequence[_Cost]
+) -> list[Measurement]:
     def ratio(
-        what: str, divide: Callable[[_Cost, _Cost], float], budget: float | None = None
+        what: str,
+        costs: Sequence[_Cost],
+        divide: Callable[[_Cost, _Cost], float],
+        budget: float | None = None,
     ) -> Measurement:
-        pairs = zip(ones, twos, strict=True)
         return Measurement(
             what=what,
             unit="x",
-            value=median(list(starmap(divide, pairs))),
+            value=median(list(starmap(divide, zip(costs, twos, strict=True)))),
             budget=budget,
             more_is_better=True,
         )
 
     return [
-        ratio("  times one process", lambda one, two: two.rate / one.rate, RATIO_BUDGET),
-        ratio("  at most, since all share the cores", _highest_ratio),
+        ratio("  times one process", ones, lambda one, two: two.rate / one.rate, RATIO_BUDGET),
+        ratio("  at most, since all share the cores", ones, _highest_ratio),
         ratio(
-            "  with cores enough: 2 x the CPU of a turn, one process : two",
-            lambda one, two: 2 * one.server_ms / two.server_ms,
+            "  with cores enough: 2 x the CPU of a turn, nothing shared : shared",
+            unshared,
+            lambda apart, two: 2 * apart.server_ms / two.server_ms,
         ),
     ]
 
