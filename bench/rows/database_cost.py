@@ -9,6 +9,7 @@ from bench.context import TURN, BenchContext, SharedDatabase, new_agent, turn_pa
 from bench.measurements import Measurement
 from bench.processes import RunningProcess, open_client
 from bench.provider import words
+from bench.rows.servers import wait_for_peers
 from bench.rows.turn import TURNS_PER_AGENT
 
 # A model's usual pace: two or three tokens are stored together.
@@ -16,7 +17,6 @@ _WORD_SECONDS = 0.02
 _STREAMS = 10
 _PER_TOKENS = 1_000
 _KB = 1_000
-# PostgreSQL counts in steps of 10 ms, so a cheap thing must be done often.
 _WAIT_SECONDS = 120.0
 _SETTLE_SECONDS = 0.5
 
@@ -27,14 +27,15 @@ async def measure(context: BenchContext) -> list[Measurement]:
         context.shared_servers(shared, 2) as (running, _),
         asyncio.timeout(_WAIT_SECONDS),
     ):
-        # Both know of each other by now, or with their next heartbeats.
-        await asyncio.sleep(3)
+        await wait_for_peers(shared)
         turns = context.counts.turns
         per_turn, turn_rings = await _measure(shared, _make_turns(running, turns))
         tokens = _STREAMS * context.counts.stored_tokens
+        server_before_ms = running.family_cpu_ms()
         streamed, token_rings = await _measure(
             shared, _stream(running, context.counts.stored_tokens)
         )
+        server_ms = running.family_cpu_ms() - server_before_ms
     notify_ms = await asyncio.to_thread(_notify_cpu_ms, shared, context.counts.notifications)
     thousands = tokens / _PER_TOKENS
     return [
@@ -54,7 +55,8 @@ async def measure(context: BenchContext) -> list[Measurement]:
         Measurement(
             what="  written to its log", unit="kB", value=streamed.wal_bytes / thousands / _KB
         ),
-        Measurement(what="  CPU", unit="ms", value=streamed.cpu_ms / thousands),
+        Measurement(what="  CPU of PostgreSQL", unit="ms", value=streamed.cpu_ms / thousands),
+        Measurement(what="  CPU of the server", unit="ms", value=server_ms / thousands),
         Measurement(what="  notifications", unit="each", value=token_rings / thousands),
         Measurement(
             what="CPU of a notification that two servers hear",

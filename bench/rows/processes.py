@@ -1,19 +1,31 @@
 """Turns per second of one process and of two, on PostgreSQL.
 
 The load generator, the provider and PostgreSQL use the same cores. So the rows also say what a turn costs each of them:
-from that follows what two processes can reach at most on this machine, and what a core of a server can do elsewhere.
+from that follows what two processes can reach at most on this machine, and what a core of a server can do elsewhere. Two
+servers with a database each, which share nothing, show what the busy machine costs and what sharing does.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from itertools import starmap
 
 from bench import database
-from bench.context import NO_VARIABLES, BenchContext
+from bench.context import BenchContext, SharedDatabase
 from bench.load import Load, run_load
-from bench.measurements import Measurement
+from bench.measurements import Measurement, median
+from bench.processes import RunningProcess
 
 RATIO_BUDGET = 1.6
+# The three are loaded in turn, because machines swing.
+ROUNDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Deployment:
+    shared: SharedDatabase
+    servers: Sequence[RunningProcess]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,85 +37,120 @@ class _Cost:
     database_ms: float
     # The load generator and the provider.
     others_ms: float
-    connections: int
 
     @property
     def rate(self) -> float:
         return self.load.turns_per_second
 
+    @property
+    def all_ms(self) -> float:
+        return self.server_ms + self.database_ms + self.others_ms
+
 
 async def measure(context: BenchContext) -> list[Measurement]:
-    one = await _measure_load(context, 1, NO_VARIABLES)
-    supervised = await _measure_load(context, 1, {"HOLDFAST_PROCESSES": "2"})
-    separate = await _measure_load(context, 2, NO_VARIABLES)
+    async with AsyncExitStack() as stack:
+
+        async def start(count: int, **variables: str) -> _Deployment:
+            shared = context.new_shared_database()
+            servers = context.shared_servers(shared, count, variables)
+            return _Deployment(shared, await stack.enter_async_context(servers))
+
+        alone, other = await start(1), await start(1)
+        deployments = [
+            alone,
+            await start(1, HOLDFAST_PROCESSES="2"),
+            await start(2),
+            _Deployment(alone.shared, [*alone.servers, *other.servers]),
+        ]
+        rounds = [[_load(context, each) for each in deployments] for _ in range(ROUNDS)]
+        connections = database.count_connections(alone.shared.url)
+    one, supervised, separate, unshared = zip(*rounds, strict=True)
     at_once = f"{context.counts.conversations} conversations"
     return [
         *_measurements(f"turns/s on PostgreSQL, one process, {at_once}", one),
         Measurement(
             what="  turns/s for each core that the server uses",
             unit="turns/s",
-            value=1000 / one.server_ms,
+            value=1000 / median([cost.server_ms for cost in one]),
             more_is_better=True,
         ),
-        Measurement(what="  connections to PostgreSQL", unit="", value=one.connections),
+        Measurement(what="  connections to PostgreSQL", unit="", value=connections),
         *_measurements("turns/s, --processes 2", supervised),
-        *_ratios(one, supervised),
+        *_ratios(one, supervised, unshared),
         *_measurements("turns/s, two servers", separate),
-        *_ratios(one, separate),
+        *_ratios(one, separate, unshared),
+        *_measurements("turns/s, two servers with a database each", unshared),
     ]
 
 
-async def _measure_load(context: BenchContext, count: int, variables: Mapping[str, str]) -> _Cost:
-    shared = context.new_shared_database()
-    async with context.shared_servers(shared, count, variables) as servers:
+def _load(context: BenchContext, deployment: _Deployment) -> _Cost:
+    def measure_cpu() -> Sequence[float]:
+        with database.connect(deployment.shared.url) as connection:
+            of_database = database.measure_cpu_ms(connection)
+        of_servers = sum(server.family_cpu_ms() for server in deployment.servers)
+        return of_servers, of_database, context.provider.cpu_ms()
 
-        def measure_cpu() -> Sequence[float]:
-            with database.connect(shared.url) as connection:
-                of_database = database.measure_cpu_ms(connection)
-            of_servers = sum(server.family_cpu_ms() for server in servers)
-            return of_servers, of_database, context.provider.cpu_ms()
+    counts, addresses = context.counts, [server.address for server in deployment.servers]
+    before = measure_cpu()
+    load = run_load(addresses, counts.conversations, counts.load_seconds / 2)
+    of_servers, of_database, of_provider = (
+        (now - then) / load.turns for now, then in zip(measure_cpu(), before, strict=True)
+    )
+    return _Cost(load, of_servers, of_database, of_provider + load.cpu_ms / load.turns)
 
-        before = measure_cpu()
-        counts = context.counts
-        addresses = [server.address for server in servers]
-        load = run_load(addresses, counts.conversations, counts.load_seconds)
-        of_servers, of_database, of_provider = (
-            (now - then) / load.turns for now, then in zip(measure_cpu(), before, strict=True)
+
+def _measurements(what: str, costs: Sequence[_Cost]) -> list[Measurement]:
+    def middle(read: Callable[[_Cost], float]) -> float:
+        return median([read(cost) for cost in costs])
+
+    return [
+        Measurement(
+            what=what, unit="turns/s", value=middle(lambda cost: cost.rate), more_is_better=True
+        ),
+        Measurement(
+            what="  errors", unit="", value=sum(cost.load.errors for cost in costs), budget=0
+        ),
+        Measurement(
+            what="  CPU of a turn: the server", unit="ms", value=middle(lambda cost: cost.server_ms)
+        ),
+        Measurement(what="  PostgreSQL", unit="ms", value=middle(lambda cost: cost.database_ms)),
+        Measurement(
+            what="  load generator and provider",
+            unit="ms",
+            value=middle(lambda cost: cost.others_ms),
+        ),
+    ]
+
+
+def _ratios(
+    ones: Sequence[_Cost], twos: Sequence[_Cost], unshared: Sequence[_Cost]
+) -> list[Measurement]:
+    def ratio(
+        what: str,
+        costs: Sequence[_Cost],
+        divide: Callable[[_Cost, _Cost], float],
+        budget: float | None = None,
+    ) -> Measurement:
+        return Measurement(
+            what=what,
+            unit="x",
+            value=median(list(starmap(divide, zip(costs, twos, strict=True)))),
+            budget=budget,
+            more_is_better=True,
         )
-        connections = database.count_connections(shared.url)
-    others = of_provider + load.cpu_ms / load.turns
-    return _Cost(load, of_servers, of_database, others, connections)
 
-
-def _measurements(what: str, cost: _Cost) -> list[Measurement]:
     return [
-        Measurement(what=what, unit="turns/s", value=cost.rate, more_is_better=True),
-        Measurement(what="  errors", unit="", value=cost.load.errors, budget=0),
-        Measurement(what="  CPU of a turn: the server", unit="ms", value=cost.server_ms),
-        Measurement(what="  PostgreSQL", unit="ms", value=cost.database_ms),
-        Measurement(what="  load generator and provider", unit="ms", value=cost.others_ms),
+        ratio("  times one process", ones, lambda one, two: two.rate / one.rate, RATIO_BUDGET),
+        ratio("  at most, since all share the cores", ones, _highest_ratio),
+        ratio(
+            "  with cores enough: 2 x the CPU of a turn, nothing shared : shared",
+            unshared,
+            lambda apart, two: 2 * apart.server_ms / two.server_ms,
+        ),
     ]
 
 
-def _ratios(one: _Cost, two: _Cost) -> list[Measurement]:
+def _highest_ratio(one: _Cost, two: _Cost) -> float:
+    """One process is bound by its core, two by all cores."""
     cores = os.cpu_count() or 1
-    all_ms = two.server_ms + two.database_ms + two.others_ms
-    limit = min(2.0, cores * 1000 / all_ms / one.rate)
-    return [
-        Measurement(
-            what="  times one process",
-            unit="",
-            value=two.rate / one.rate,
-            budget=RATIO_BUDGET,
-            more_is_better=True,
-        ),
-        Measurement(
-            what="  at most, since all share the cores", unit="", value=limit, more_is_better=True
-        ),
-        Measurement(
-            what="  with cores enough: 2 x the CPU of a turn, one process : two",
-            unit="",
-            value=2 * one.server_ms / two.server_ms,
-            more_is_better=True,
-        ),
-    ]
+    return min(2.0, (cores / two.all_ms) / min(1 / one.server_ms, cores / one.all_ms))

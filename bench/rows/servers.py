@@ -45,7 +45,7 @@ async def measure(context: BenchContext) -> list[Measurement]:
     async with context.shared_servers(shared, 1) as servers:
         one = await _turns(servers, context.counts.turns)
     async with context.shared_servers(shared, 2) as servers:
-        await _wait_for_peers(shared)
+        await wait_for_peers(shared)
         two = await _turns(servers, context.counts.turns)
         cancels = [
             await cancel_stream(context, servers[0].address, servers[1].address)
@@ -53,7 +53,7 @@ async def measure(context: BenchContext) -> list[Measurement]:
         ]
     split = await _turns_by_worker(context)
     lags = await _lags_ms(context, NO_VARIABLES)
-    async with redis_server(context.new_folder()) as url:
+    with redis_server(context.new_folder()) as url:
         redis_lags = await _lags_ms(context, {"HOLDFAST_REDIS_URL": url})
     return [
         *_times("one-step turn on PostgreSQL, one server", one, TURN_BUDGET_MS),
@@ -100,17 +100,19 @@ async def _turns_by_worker(context: BenchContext) -> list[float]:
         context.shared_server(shared, {"HOLDFAST_ROLE": "worker"}),
         context.shared_servers(shared, 1, {"HOLDFAST_ROLE": "api"}) as servers,
     ):
-        await _wait_for_peers(shared)
+        await wait_for_peers(shared)
         return await _turns(servers, context.counts.turns)
 
 
-async def _wait_for_peers(shared: SharedDatabase) -> None:
+async def wait_for_peers(shared: SharedDatabase) -> None:
     """Wait until each server has told with a heartbeat that it is notified: by then it knows of the other."""
     with database.connect(shared.url) as connection:
         (began,) = connection.execute(b"SELECT max(started_at) FROM servers").fetchone() or (0,)
         query = "SELECT count(*) FROM servers WHERE heartbeat_at > %s AND is_notified"
         async with asyncio.timeout(_WAIT_SECONDS):
-            while connection.execute(query, (began,)).fetchone() != (2,):
+            while True:
+                if connection.execute(query, (began,)).fetchone() == (2,):
+                    return
                 await asyncio.sleep(_POLL_SECONDS)
 
 
@@ -118,7 +120,7 @@ async def _lags_ms(context: BenchContext, variables: Mapping[str, str]) -> list[
     """How late each word is at a server that does not execute the run."""
     shared = context.new_shared_database()
     async with context.shared_servers(shared, 2, variables) as (executing, other):
-        await _wait_for_peers(shared)
+        await wait_for_peers(shared)
         async with asyncio.timeout(_WAIT_SECONDS):
             return await _read_elsewhere(context, executing, other)
 

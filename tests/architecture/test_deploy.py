@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]  # its types are another package
 
 from holdfast.config import SPECS
 
