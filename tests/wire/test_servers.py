@@ -17,9 +17,11 @@ def test_a_server_lists_itself_in_both_spellings(
         answer = http.get(path, follow_redirects=False)
 
         assert answer.status_code == 200, answer.text
-        (shown,) = answer.json()["servers"]
-        assert (shown["pid"], shown["version"]) == (server.pid, __version__)
-        assert (shown["role"], shown["is_alive"], shown["is_this"]) == ("all", True, True)
+        listed = answer.json()["servers"]
+        # On PostgreSQL the tests talk to several servers, each request to any of them.
+        assert server.pid in {shown["pid"] for shown in listed}
+        (shown,) = [shown for shown in listed if shown["is_this"]]
+        assert (shown["version"], shown["role"], shown["is_alive"]) == (__version__, "all", True)
         assert shown["started_at"] <= shown["heartbeat_at"] <= answer.json()["now"]
         # With SQLite nobody else could take its runs over.
         assert (shown["lease_ends_at"] is None) is (database == "sqlite")
