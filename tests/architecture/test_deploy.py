@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml  # type: ignore[import-untyped]  # its types are another package
+import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own
 
 from holdfast.config import SPECS
 
