@@ -39,8 +39,8 @@ class QueueDispatch:
         self._lease = lease
         self._telemetry = telemetry
         self._max_runs = max_runs
-        # Claims for the worker to take, each with the lease under which it was made, and those that it has taken, by run.
-        self._claimed: deque[tuple[Claimant, Claim]] = deque()
+        # Claims for the worker to take, and those that it has taken, by run.
+        self._claimed: deque[Claim] = deque()
         self._executed: dict[str, Claim] = {}
         # Whether runs may wait in the queue. True until the queue is seen to be empty.
         self._may_have_runs = True
@@ -65,9 +65,9 @@ class QueueDispatch:
     def submit(self, run: Run) -> bool:
         claimant = self._lease.claimant
         is_here = claimant is not None and run.owner_id == claimant.server_id
-        if claimant is not None and is_here:
+        if is_here:
             self._telemetry.run_claimed(is_recovery=False)
-            self._hand_over(claimant, Claim(run.id, run.thread_id, run.fence, run.highest_seq))
+            self._hand_over(Claim(run.id, run.thread_id, run.fence, run.highest_seq))
         elif run.owner_id is None:
             self._may_have_runs = True
         self._bell.ring(RUNS, here_only=True)
@@ -76,10 +76,7 @@ class QueueDispatch:
     async def take(self) -> Claim:
         while True:
             if self._claimed and self._has_worker:
-                claimed_by, claim = self._claimed.popleft()
-                if claimed_by != self._lease.claimant:
-                    # The lease was lost since: others take the run over, whatever the new lease of this server is.
-                    continue
+                claim = self._claimed.popleft()
                 self._executed[claim.run_id] = claim
                 return claim
             if self._may_have_runs and (claimant := self.claimant()) is not None:
@@ -134,7 +131,7 @@ class QueueDispatch:
         self._may_have_runs = not is_empty
         if claim is not None:
             self._telemetry.run_claimed(is_recovery=claim.is_recovery)
-            self._hand_over(claimant, claim)
+            self._hand_over(claim)
             self._bell.ring(run_topic(claim.run_id))
 
     async def _wait_for_ring(self) -> None:
@@ -155,15 +152,15 @@ class QueueDispatch:
             for claim in await self._store.read(
                 lambda tx: tx.queue.list_claims(claimant.server_id)
             ):
-                self._hand_over(claimant, claim)
+                self._hand_over(claim)
 
-    def _hand_over(self, claimant: Claimant, claim: Claim) -> None:
+    def _hand_over(self, claim: Claim) -> None:
         """Give the claim to the worker, unless it has it already. A run that has ended meanwhile is left by the worker."""
         known = self._executed.get(claim.run_id)
         if known is not None and known.fence >= claim.fence:
             return
-        if all(waiting.run_id != claim.run_id for _, waiting in self._claimed):
-            self._claimed.append((claimant, claim))
+        if all(waiting.run_id != claim.run_id for waiting in self._claimed):
+            self._claimed.append(claim)
 
 
 def _is_waiting(run: Run) -> bool:
