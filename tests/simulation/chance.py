@@ -93,7 +93,9 @@ class Chance:
     def may_pause(self, host: Host | None, probability: float) -> None:
         """Pause a server, here or a few callbacks later: often for longer than its lease."""
         if host is not None and self._has_pauses and self.happens(probability):
-            host.pause_after(self.random.randrange(self.random.choice([4, 15])), self.interruption_seconds())
+            host.pause_after(
+                self.random.randrange(self.random.choice([4, 15])), self.interruption_seconds()
+            )
             self.outages += 1
 
     def interruption_seconds(self) -> float:

@@ -101,13 +101,17 @@ def test_the_store_fails_in_every_way_and_loses_answers(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(Chance, "find_fault", record_fault)
     monkeypatch.setattr(Chance, "loses_answer", record_loss)
-    assert play_all(SEEDS) == []
-    assert seen >= {
+    wanted = {
         "The store was out of reach.",
         "The store is out of reach.",
         "The disk is full.",
         "loses: True",
     }
+    for seeds in MANY_SEEDS:
+        assert play_all(seeds) == []
+        if seen >= wanted:
+            return
+    pytest.fail(f"only {seen} are seen")
 
 
 def test_contexts_are_made_smaller_for_every_reason(monkeypatch: pytest.MonkeyPatch) -> None:
