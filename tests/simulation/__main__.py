@@ -54,7 +54,7 @@ def _report(found: list[str]) -> None:
 
 
 def _summarize(story: str) -> str:
-    return f"{story.split(';')[0]}: {story.splitlines()[-1]}"
+    return f"{story.split(';', maxsplit=1)[0]}: {story.splitlines()[-1]}"
 
 
 if __name__ == "__main__":
