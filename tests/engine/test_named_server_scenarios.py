@@ -2,12 +2,14 @@
 simulation, these do not."""
 
 import asyncio
+import gc
 import logging
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
 import pytest
+from msgspec.structs import replace as replace_run
 from tests.doubles.model import call_answer
 from tests.doubles.toolbox import ScriptedToolbox
 from tests.support.engine_runs import wait_until_set
@@ -26,6 +28,7 @@ from holdfast.core.servers import Claimant
 from holdfast.core.tools import Tool
 from holdfast.core.turn import PlannedCall
 from holdfast.engine.deployment_tasks import Takeover
+from holdfast.engine.event_writer import EventWriter
 from holdfast.errors import StoreUnavailable
 from holdfast.ports.store import Store, Transaction
 from holdfast.ports.telemetry import NO_TELEMETRY
@@ -205,4 +208,30 @@ async def test_a_leader_that_is_replaced_while_it_looks_for_dead_servers_hears_t
     slow.released.set()
     await asyncio.wait([working])
     assert working.cancelled()
+    assert unheard == []
+
+
+async def test_events_of_a_run_that_is_stopped_twice_are_stored_or_their_error_is_heard(
+    store: SqliteStore,
+) -> None:
+    """Seed 370: the lease was lost while the server was stopping. The second cancellation ended the wait for the write
+    of the last events, and nobody retrieved its error."""
+    unheard: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unheard.append(context))
+    rig, slow = Rig(store), SlowOutageStore(store)
+    run = await rig.submit(await rig.make_agent())
+    rig.services = replace(rig.services, store=slow)
+    writer = EventWriter(rig.services, replace_run(run, reserved_seq=10))
+    await writer.write([CompactionBegan("an otid", "x", 1, 1)])
+    closing = asyncio.create_task(writer.close())
+    await wait_until_set(slow.is_holding)
+    for _ in range(2):
+        closing.cancel()
+        await asyncio.sleep(0)
+    slow.released.set()
+    await asyncio.wait([closing])
+    for _ in range(5):
+        await asyncio.sleep(0)
+    del writer, closing
+    gc.collect()
     assert unheard == []
