@@ -42,7 +42,7 @@ test: venv-dev ## everything that must hold before a change lands
 pytest: venv-dev
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal
 
-simulate: venv-dev ## play seeded scenarios against the engine: SEEDS=10000, or SEED=123 again
+simulate: venv-dev ## play seeded scenarios against one server and several: SEEDS=10000, or SEED=123 again
 	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),2000))
 
 fuzz: venv-dev ## try requests that a machine makes up: MINUTES=10, or SEED=123 again

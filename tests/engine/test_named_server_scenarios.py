@@ -2,12 +2,14 @@
 simulation, these do not."""
 
 import asyncio
+import gc
 import logging
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
 import pytest
+from msgspec.structs import replace as replace_run
 from tests.doubles.model import call_answer
 from tests.doubles.toolbox import ScriptedToolbox
 from tests.support.engine_runs import wait_until_set
@@ -21,15 +23,17 @@ from holdfast.adapters.lease.exclusive import ExclusiveLease
 from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.core.events import CompactionBegan, Event
 from holdfast.core.messages import CallState, ToolReturn
-from holdfast.core.runs import Run
+from holdfast.core.runs import Run, RunStatus
 from holdfast.core.servers import Claimant
 from holdfast.core.tools import Tool
 from holdfast.core.turn import PlannedCall
 from holdfast.engine.deployment_tasks import Takeover
+from holdfast.engine.event_writer import EventWriter
 from holdfast.errors import StoreUnavailable
 from holdfast.ports.store import Store, Transaction
 from holdfast.ports.telemetry import NO_TELEMETRY
 from holdfast.ports.toolbox import ToolContext
+from holdfast.usecases import runs
 
 T = TypeVar("T")
 
@@ -116,12 +120,12 @@ def take_over(tx: Transaction, run: Run) -> None:
 
 
 async def test_a_run_is_not_executed_under_a_later_lease_than_the_one_that_claimed_it(
-    store: SqliteStore,
+    store: SqliteStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Not found by a seed, but while looking for one: others take the run over while the new lease is valid, so nothing
-    would keep this server from starting a tool of it."""
+    """Others take the run over while the new lease is valid, so nothing would keep this server from starting a tool of
+    it. Its readers go on with the store: in seed 800 they waited for a worker that had never begun."""
     rig, lease = Rig(store), LosableLease(store)
-    dispatch = QueueDispatch(store, LocalBell(), lease, NO_TELEMETRY, max_runs=1)
+    dispatch = QueueDispatch(store, rig.services.bell, lease, NO_TELEMETRY, max_runs=1)
     rig.services = replace(rig.services, lease=lease, dispatch=dispatch)
     await lease.register()
     dispatch.start()
@@ -129,12 +133,12 @@ async def test_a_run_is_not_executed_under_a_later_lease_than_the_one_that_claim
     assert lease.claimant is not None
     assert run.owner_id == lease.claimant.server_id
     lease.renew()
-    taking = asyncio.create_task(dispatch.take())
-    # It has found nothing to take when it has looked into the queue.
-    await eventually(lambda: not dispatch._claimed and not dispatch._may_have_runs)
-    assert not taking.done()
-    taking.cancel()
-    await asyncio.wait([taking])
+    reading = asyncio.create_task(rig.wait_for_end(run))
+    async with rig.run_worker():
+        await eventually(lambda: "run.fenced" in caplog.messages)
+        assert rig.model.questions == []
+        await runs.cancel(rig.services, ACTOR, run.id)
+        assert (await reading).status is RunStatus.CANCELLED
 
 
 class SlowOutageStore:
@@ -199,4 +203,30 @@ async def test_a_leader_that_is_replaced_while_it_looks_for_dead_servers_hears_t
     slow.released.set()
     await asyncio.wait([working])
     assert working.cancelled()
+    assert unheard == []
+
+
+async def test_events_of_a_run_that_is_stopped_twice_are_stored_or_their_error_is_heard(
+    store: SqliteStore,
+) -> None:
+    """Seed 370: the lease was lost while the server was stopping. The second cancellation ended the wait for the write
+    of the last events, and nobody retrieved its error."""
+    unheard: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unheard.append(context))
+    rig, slow = Rig(store), SlowOutageStore(store)
+    run = await rig.submit(await rig.make_agent())
+    rig.services = replace(rig.services, store=slow)
+    writer = EventWriter(rig.services, replace_run(run, reserved_seq=10))
+    await writer.write([CompactionBegan("an otid", "x", 1, 1)])
+    closing = asyncio.create_task(writer.close())
+    await wait_until_set(slow.is_holding)
+    for _ in range(2):
+        closing.cancel()
+        await asyncio.sleep(0)
+    slow.released.set()
+    await asyncio.wait([closing])
+    for _ in range(5):
+        await asyncio.sleep(0)
+    del writer, closing
+    gc.collect()
     assert unheard == []

@@ -37,6 +37,8 @@ def _play_many(seeds: range, workers: int) -> list[str]:
         for chunk, stories in zip(chunks, pool.map(play_both, chunks), strict=True):
             found += stories
             played += len(chunk)
+            for story in stories:
+                sys.stderr.write(f"\n{_summarize(story)}\n")
             seconds = time.monotonic() - started
             sys.stderr.write(f"\r{played} seeds, {len(found)} found, {seconds:.0f} s")
     sys.stderr.write("\n")
@@ -47,8 +49,12 @@ def _report(found: list[str]) -> None:
     for story in found[:_STORIES]:
         sys.stdout.write(f"\n{story}\n")
     for story in found:
-        sys.stdout.write(f"\n{story.split(';')[0]}: {story.splitlines()[-1]}")
+        sys.stdout.write(f"\n{_summarize(story)}")
     sys.stdout.write("\n" if found else "Nothing found.\n")
+
+
+def _summarize(story: str) -> str:
+    return f"{story.split(';', maxsplit=1)[0]}: {story.splitlines()[-1]}"
 
 
 if __name__ == "__main__":

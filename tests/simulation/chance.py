@@ -78,7 +78,7 @@ class Chance:
 
     def loses_answer(self) -> bool:
         """Whether a commit is reported as failed."""
-        loses = self._loses_answers and self.happens(0.08 if self.has_peers else 0.04)
+        loses = self._loses_answers and self.happens(0.08)
         self.outages += loses
         return loses
 

@@ -25,7 +25,7 @@ from holdfast.engine.worker import Worker
 from holdfast.errors import StoreUnavailable
 from holdfast.usecases import approval_answers
 
-SEEDS = range(100)
+SEEDS = range(60)
 # For what is rare: so many at a time, until it is seen.
 MANY_SEEDS = [range(first, first + 20) for first in range(0, 400, 20)]
 
@@ -101,13 +101,17 @@ def test_the_store_fails_in_every_way_and_loses_answers(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(Chance, "find_fault", record_fault)
     monkeypatch.setattr(Chance, "loses_answer", record_loss)
-    assert play_all(SEEDS) == []
-    assert seen >= {
+    wanted = {
         "The store was out of reach.",
         "The store is out of reach.",
         "The disk is full.",
         "loses: True",
     }
+    for seeds in MANY_SEEDS:
+        assert play_all(seeds) == []
+        if seen >= wanted:
+            return
+    pytest.fail(f"only {seen} are seen")
 
 
 def test_contexts_are_made_smaller_for_every_reason(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from holdfast.core.events import Event, Fact, number_facts
 from holdfast.core.runs import Run
 from holdfast.engine.state import State
+from holdfast.engine.store_writes import finish
 from holdfast.errors import BackendError, NotFound, StaleRun
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
@@ -66,6 +67,10 @@ class EventWriter:
     async def close(self) -> None:
         """Store what was shown of a run that stays unfinished. If the store is out of reach, or another server has the
         run by now, it is lost, as in a crash: whoever resumes the run continues above the reserved numbers."""
+        # A run that stops because the lease is lost may be told to stop once more, by the end of the server.
+        await finish(self._write_rest())
+
+    async def _write_rest(self) -> None:
         try:
             with suppress(BackendError, StaleRun, NotFound):
                 await self._wait_for_write()

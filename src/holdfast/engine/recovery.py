@@ -19,7 +19,7 @@ from holdfast.engine.claim import load_queued
 from holdfast.engine.event_writer import RESERVED_AHEAD
 from holdfast.engine.progress import EffectProgress, EffectResult
 from holdfast.engine.state import State, load_state, with_calls
-from holdfast.errors import RunFenced
+from holdfast.errors import LeaseLost, RunFenced
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
 
@@ -28,12 +28,16 @@ _INTERRUPTED = RunFailure("interrupted", "The server stopped before this step wa
 
 def load_claimed(tx: Transaction, services: Services, claim: Claim) -> EffectResult | None:
     """The run that begins now, or where its last worker left it; None if it is over. RunFenced if the claim is no longer
-    the last one."""
+    the last one. LeaseLost if it was made under an earlier lease of this server: others take the run over, whatever
+    the lease of now is."""
     run = tx.runs.find(claim.run_id)
     if run is None or run.status not in LIVE:
         return None
     if run.fence != claim.fence:
         raise RunFenced(run.id)
+    claimant = services.lease.claimant
+    if claimant is None or claimant.server_id != run.owner_id:
+        raise LeaseLost("The lease under which the run was claimed has expired.")
     if run.status is RunStatus.QUEUED:
         return load_queued(tx, services, run)
     return _load_unfinished(tx, services, run)
