@@ -77,11 +77,10 @@ def test_a_server_whose_clock_is_an_hour_off_goes_on_with_the_runs_of_a_dead_one
     assert list_wrong_times(cluster) == []
 
 
-def read_heartbeat(cluster: Cluster, pid: int) -> int:
-    (found,) = cluster.facts.fetch(
-        "SELECT heartbeat_at FROM servers WHERE pid = :pid ORDER BY started_at DESC LIMIT 1",
-        pid=pid,
-    )
+def read_heartbeat(cluster: Cluster, server: ClusterServer) -> int:
+    """When it last renewed its lease, in microseconds by the clock of the database."""
+    query = "SELECT max(heartbeat_at) AS heartbeat_at FROM servers WHERE pid = :pid"
+    (found,) = cluster.facts.fetch(query, pid=server.pid)
     return int(found.heartbeat_at)
 
 
