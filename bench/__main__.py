@@ -18,6 +18,7 @@ from bench.rows import (
     approvals,
     cancel,
     create_agent,
+    database_cost,
     first_turn,
     followers,
     load,
@@ -27,12 +28,15 @@ from bench.rows import (
     one_stream,
     readers,
     runs,
+    servers,
     start,
+    takeover,
     telemetry_cost,
     tool_call,
     tool_chain,
     turn,
 )
+from bench.rows import processes as processes_row
 
 ROWS: dict[str, Callable[[BenchContext], Awaitable[list[Measurement]]]] = {
     "start": start.measure,
@@ -52,9 +56,15 @@ ROWS: dict[str, Callable[[BenchContext], Awaitable[list[Measurement]]]] = {
     "readers": readers.measure,
     "watched": telemetry_cost.measure,
     "runs": runs.measure,
+    "servers": servers.measure,
+    "processes": processes_row.measure,
+    "takeover": takeover.measure,
+    "database": database_cost.measure,
 }
 # Takes minutes and runs only on request: see `make bench-runs`.
 OPT_IN_ROWS = {"runs"}
+# Several servers share a database: only with --postgres.
+SEVERAL_SERVERS = {"servers", "processes", "takeover", "database"}
 RESULTS = processes.ROOT / "bench" / "results" / "latest.json"
 
 
@@ -65,7 +75,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--postgres", action="store_true", help="bench the store on PostgreSQL")
     parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
     parser.add_argument("--json", type=Path, default=RESULTS, metavar="FILE")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if not options.postgres and SEVERAL_SERVERS & set(options.only or ()):
+        parser.error("several servers need --postgres")
+    return options
 
 
 @contextmanager
@@ -86,6 +99,9 @@ async def _measure(context: BenchContext, names: list[str]) -> list[Measurement]
         started = time.monotonic()
         report.progress(f"{name} …")
         measured = await ROWS[name](context)
+        if context.postgres is not None and name not in SEVERAL_SERVERS:
+            # Their budgets are for the embedded server.
+            measured = [replace(measurement, budget=None) for measurement in measured]
         measurements += measured
         shown = ", ".join(
             " ".join(report.cells(measurement)[:2]).strip() for measurement in measured
@@ -94,12 +110,14 @@ async def _measure(context: BenchContext, names: list[str]) -> list[Measurement]
     return measurements
 
 
-def _default_rows() -> list[str]:
-    return [name for name in ROWS if name not in OPT_IN_ROWS]
+def _default_rows(*, postgres: bool) -> list[str]:
+    left_out = OPT_IN_ROWS if postgres else OPT_IN_ROWS | SEVERAL_SERVERS
+    return [name for name in ROWS if name not in left_out]
 
 
 def main() -> None:
     options = _options()
+    names = options.only or _default_rows(postgres=options.postgres)
     where = report.machine_facts("PostgreSQL" if options.postgres else "SQLite")
     with (
         tempfile.TemporaryDirectory(prefix="holdfast-bench-") as name,
@@ -112,10 +130,7 @@ def main() -> None:
             counts=QUICK if options.quick else Counts(),
             postgres=postgres,
         )
-        measurements = uvloop.run(_measure(context, options.only or _default_rows()))
-    if options.postgres:
-        # The budgets are for the embedded server.
-        measurements = [replace(measurement, budget=None) for measurement in measurements]
+        measurements = uvloop.run(_measure(context, names))
     report.save(options.json, where, measurements)
     shown = report.markdown(measurements) if options.markdown else report.table(measurements)
     print(f"\n{report.describe_machine(where)}\n\n{shown}")

@@ -1,8 +1,9 @@
 """What every row gets: a provider, its own databases and folders, and the amount of work."""
 
 import itertools
+import secrets
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -39,6 +40,9 @@ class Counts:
     runs: int = 1_000_000
     approvals: int = 30
     inboxes: int = 30
+    takeovers: int = 8
+    stored_tokens: int = 1_000
+    notifications: int = 5_000
 
 
 QUICK = Counts(
@@ -59,6 +63,9 @@ QUICK = Counts(
     runs=100_000,
     approvals=8,
     inboxes=8,
+    takeovers=2,
+    stored_tokens=200,
+    notifications=1_000,
 )
 
 
@@ -68,6 +75,14 @@ class Home:
 
     folder: Path
     database_url: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedDatabase:
+    """A PostgreSQL database for several servers, and the key that they share."""
+
+    url: str
+    secret_key: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +118,38 @@ class BenchContext:
         ) as running:
             yield running
 
+    def new_shared_database(self) -> SharedDatabase:
+        url = self.new_home().database_url
+        if url is None:
+            raise RuntimeError("Several servers need PostgreSQL: python -m bench --postgres.")
+        return SharedDatabase(url=url, secret_key=secrets.token_hex())
+
+    @asynccontextmanager
+    async def shared_server(
+        self, database: SharedDatabase, variables: Mapping[str, str] = NO_VARIABLES
+    ) -> AsyncIterator[processes.RunningProcess]:
+        """A server with a home of its own, once it is at rest."""
+        home = Home(folder=self.new_folder(), database_url=database.url)
+        shared = {"HOLDFAST_SECRET_KEY": database.secret_key, **variables}
+        with self.server(home, shared) as running:
+            await running.wait_until_idle()
+            yield running
+
+    @asynccontextmanager
+    async def shared_servers(
+        self, database: SharedDatabase, count: int, variables: Mapping[str, str] = NO_VARIABLES
+    ) -> AsyncIterator[list[processes.RunningProcess]]:
+        """Several servers that know of each other and have run their first turns."""
+        async with AsyncExitStack() as stack:
+            servers = [
+                await stack.enter_async_context(self.shared_server(database, variables))
+                for _ in range(count)
+            ]
+            for running in servers:
+                async with processes.open_client(running.address) as client:
+                    await warm_up(client)
+            yield servers
+
     @asynccontextmanager
     async def warm_server(
         self, variables: Mapping[str, str] = NO_VARIABLES
@@ -112,10 +159,14 @@ class BenchContext:
             # Before the client connects: a connection without a request is not waited for long.
             await running.wait_until_idle()
             async with processes.open_client(running.address) as client:
-                agent = await new_agent(client)
-                for _ in range(10):
-                    await client.post(turn_path(agent), TURN)
+                await warm_up(client)
                 yield running, client
+
+
+async def warm_up(client: Client) -> None:
+    agent = await new_agent(client)
+    for _ in range(10):
+        await client.post(turn_path(agent), TURN)
 
 
 async def new_agent(client: Client, **fields: Any) -> str:

@@ -86,7 +86,7 @@ def progress(text: str) -> None:
 
 
 def _number(value: float, unit: str) -> str:
-    digits = 0 if not unit or value >= 100 else 1 if value >= 10 else 2
+    digits = 0 if value >= 100 or (not unit and value == int(value)) else 1 if value >= 10 else 2
     return f"{value:,.{digits}f} {unit}".rstrip()
 
 

@@ -52,7 +52,7 @@ def {HOLD_TOOL}(path: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _CancelTimes:
+class CancelTimes:
     """Milliseconds since the call."""
 
     answered: float
@@ -66,8 +66,7 @@ async def measure(context: BenchContext) -> list[Measurement]:
     for others in (0, OTHERS):
         async with context.warm_server() as (running, _), _other_runs(running.address, others):
             cancelled = [
-                await _cancel_stream(context, running.address)
-                for _ in range(context.counts.cancels)
+                await cancel_stream(context, running.address) for _ in range(context.counts.cancels)
             ]
             dead = [
                 await _cancel_tool(context, running.address)
@@ -78,7 +77,7 @@ async def measure(context: BenchContext) -> list[Measurement]:
 
 
 def _measurements(
-    live: int, cancelled: Sequence[_CancelTimes], dead: Sequence[float], floor_closed: float
+    live: int, cancelled: Sequence[CancelTimes], dead: Sequence[float], floor_closed: float
 ) -> list[Measurement]:
     def measurement(
         what: str, values: Sequence[float], budget: float | None, floor: float | None = None
@@ -98,11 +97,14 @@ def _measurements(
     ]
 
 
-async def _cancel_stream(context: BenchContext, address: str) -> _CancelTimes:
+async def cancel_stream(
+    context: BenchContext, address: str, called_address: str | None = None
+) -> CancelTimes:
+    """Stream from one server, cancel at the same one or at another."""
     name, recorder = streams.new_name(), StreamRecorder()
     async with (
         open_client(address) as reader,
-        open_client(address) as caller,
+        open_client(called_address or address) as caller,
         open_client(context.provider.address) as provider,
         asyncio.timeout(_WAIT_SECONDS),
     ):
@@ -120,7 +122,7 @@ async def _cancel_stream(context: BenchContext, address: str) -> _CancelTimes:
         closed = await _wait_for_close(provider, name)
     if recorder.done_at is None:
         raise RuntimeError("The stream of a cancelled run did not end with [DONE].")
-    return _CancelTimes(
+    return CancelTimes(
         *((at - called_at) * 1000 for at in (answered_at, closed, recorder.done_at)),
     )
 

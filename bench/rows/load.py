@@ -1,14 +1,10 @@
 """Many concurrent conversations on one process: turns per second, and memory."""
 
-import sys
-
-import msgspec
-
 from bench import floor
 from bench.context import BenchContext
-from bench.load import Load
+from bench.load import run_load
 from bench.measurements import Measurement, median, percentile_95
-from bench.processes import run_to_end, seconds_to_first_answer
+from bench.processes import seconds_to_first_answer
 
 IDLE_BUDGET_MB = 130
 LOADED_BUDGET_MB = 150
@@ -23,7 +19,7 @@ async def measure(context: BenchContext) -> list[Measurement]:
     with context.server(context.new_home()) as running:
         await running.wait_until_idle()
         idle_mb = running.memory_mb()
-        load = _load(running.address, counts.conversations, counts.load_seconds)
+        load = run_load([running.address], counts.conversations, counts.load_seconds)
         await running.wait_until_idle()
         loaded_mb, peak_mb = running.memory_mb(), running.peak_memory_mb()
     floor_rate = await floor.turns_per_second(
@@ -51,12 +47,6 @@ async def measure(context: BenchContext) -> list[Measurement]:
             what="  turn under this load, p95", unit="ms", value=percentile_95(load.turn_ms)
         ),
     ]
-
-
-def _load(address: str, conversations: int, seconds: float) -> Load:
-    """In its own process, so that the client takes no CPU time from the bench."""
-    command = [sys.executable, "-m", "bench.load", address, str(conversations), str(seconds)]
-    return msgspec.json.decode(run_to_end(command, seconds), type=Load)
 
 
 def _memory(what: str, value: float, floor_mb: float, budget: float | None) -> Measurement:

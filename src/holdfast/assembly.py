@@ -80,7 +80,9 @@ from holdfast.http.server import HttpServer, open_listener
 from holdfast.http.worker_gate import WorkerGate
 from holdfast.ports.bell import Bell
 from holdfast.ports.doctor_check import Check
+from holdfast.ports.lease import Lease
 from holdfast.ports.services import Services
+from holdfast.ports.store import Store
 from holdfast.ports.telemetry import NO_TELEMETRY, RequestTelemetry
 from holdfast.ports.tool_connections import ToolConnections
 from holdfast.usecases import approvals, tools
@@ -275,36 +277,13 @@ async def _build_services(
     """The services, each of which ``stack`` closes at its end; the model without telemetry; the sandbox; and what the
     heartbeats tell."""
     clock = SystemClock()
-    store = await open_store(
-        settings.database_url,
-        cipher=_cipher(settings),
-        home=settings.home,
-        write_seconds=settings.write_seconds,
-        survive_power_cut=settings.durability == "full",
-    )
-    stack.push_async_callback(store.close)
+    store = await _open_store(settings, stack)
     sandbox = await _open_sandbox(settings, stack)
     providers = _provider_settings(settings)
     discovery = ModelDiscovery()
     model = ModelRouter(providers, discovery=discovery)
     stack.push_async_callback(model.aclose)
-    bell = await open_bell(
-        settings.database_url,
-        listen_url=settings.listen_url,
-        has_peers=lambda: lease.has_peers,
-    )
-    stack.push_async_callback(bell.aclose)
-    load = _Load(bell)
-    lease = open_lease(
-        store,
-        settings.database_url,
-        role=settings.role,
-        max_runs=settings.limits.max_runs,
-        lease_seconds=settings.lease_seconds,
-        read_load=load.read,
-        note_time=clock.compare,
-    )
-    stack.push_async_callback(lease.aclose)
+    bell, lease, load = await _join_deployment(settings, stack, store, clock)
     events = open_event_log(store, bell, settings.redis_url)
     stack.push_async_callback(events.aclose)
     toolbox = ToolRouter(sandbox=sandbox, timeout_seconds=settings.tool_timeout_seconds)
@@ -333,6 +312,42 @@ async def _build_services(
         services = _with_telemetry(services, telemetry)
     toolbox.bind(services)
     return services, model, sandbox, load
+
+
+async def _open_store(settings: Settings, stack: AsyncExitStack) -> Store:
+    store = await open_store(
+        settings.database_url,
+        cipher=_cipher(settings),
+        home=settings.home,
+        write_seconds=settings.write_seconds,
+        survive_power_cut=settings.durability == "full",
+    )
+    stack.push_async_callback(store.close)
+    return store
+
+
+async def _join_deployment(
+    settings: Settings, stack: AsyncExitStack, store: Store, clock: SystemClock
+) -> tuple[Bell, Lease, _Load]:
+    """What connects this server with the others: the bell, the lease, and what its heartbeats tell."""
+    bell = await open_bell(
+        settings.database_url,
+        listen_url=settings.listen_url,
+        has_peers=lambda: lease.has_peers,
+    )
+    stack.push_async_callback(bell.aclose)
+    load = _Load(bell)
+    lease = open_lease(
+        store,
+        settings.database_url,
+        role=settings.role,
+        max_runs=settings.limits.max_runs,
+        lease_seconds=settings.lease_seconds,
+        read_load=load.read,
+        note_time=clock.compare,
+    )
+    stack.push_async_callback(lease.aclose)
+    return bell, lease, load
 
 
 def _cipher(settings: Settings) -> FernetCipher:

@@ -43,6 +43,10 @@ LAZY_IMPORTS = {
     "adapters/bell/doctor_checks.py": {"holdfast.adapters.bell.round_trip"},
     "adapters/bell/factory.py": {"holdfast.adapters.bell.postgres"},
     "adapters/event_log/factory.py": {"holdfast.adapters.event_log.redis"},
+    "adapters/lease/factory.py": {
+        "holdfast.adapters.lease.heartbeat",
+        "holdfast.adapters.store.heartbeat_connection",
+    },
     "adapters/models/catalogue.py": {"holdfast.adapters.models.pydantic_ai.unsupported_settings"},
     "adapters/models/discovery/discovery.py": {"holdfast.adapters.models.discovery"},
     "adapters/models/providers/profiles.py": {"*"},

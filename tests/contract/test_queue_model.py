@@ -116,7 +116,7 @@ class Program:
         run = self._make.run(self._make.thread(self._make.agent(id=thread_id)))
         claimant = self._chance.choice([None, *self._claimants])
         stored = self._tx.runs.add(run, claimant)
-        entry = self._model.add(run, claimant and claimant.server_id)
+        entry = self._model.add(run, claimant.server_id if claimant else None)
         assert (stored.owner_id, stored.fence) == (entry.owner, entry.fence)
 
     def claim(self) -> None:
@@ -209,8 +209,9 @@ class Program:
         assert (depth.waiting, depth.oldest_at) == (len(waiting), min(waiting, default=None))
         assert self._tx.queue.is_empty() is (not waiting)
         for thread_id in self._threads:
-            claimed = [e.run.id for e in self._model.in_thread(thread_id) if e.owner is not None]
-            assert [self._tx.queue.find_holder(thread_id)] == (claimed or [None])
+            in_thread = self._model.in_thread(thread_id)
+            holders: list[str | None] = [e.run.id for e in in_thread if e.owner is not None]
+            assert [self._tx.queue.find_holder(thread_id)] == (holders or [None])
 
 
 ENDINGS = (Signal.COMPLETE, Signal.FAIL)

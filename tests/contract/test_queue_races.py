@@ -5,6 +5,7 @@ import random
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 from tests.support.queues import (
@@ -18,6 +19,7 @@ from tests.support.queues import (
     register,
     signal,
 )
+from tests.support.servers import claim_of
 from tests.support.values import Make
 from tests.support.waiting import WAIT_SECONDS
 
@@ -110,7 +112,9 @@ async def test_a_run_is_either_claimed_or_taken_away(
 ) -> None:
     here, there = peers
 
-    def cancel(tx: Transaction, run: Run) -> bool:
+    def take_away(tx: Transaction, run: Run) -> bool:
+        if act == "withdraw":
+            return tx.runs.delete_if_waiting(run.id)
         found = tx.runs.get_for_update(run.organization_id, run.id)
         if found.owner_id is not None:
             return False
@@ -122,11 +126,7 @@ async def test_a_run_is_either_claimed_or_taken_away(
         await add_run(here.store, run)
         claim, is_taken = await asyncio.gather(
             claim_next(there.store, there.claimant),
-            here.store.write(
-                lambda tx, run=run: (
-                    tx.runs.delete_if_waiting(run.id) if act == "withdraw" else cancel(tx, run)
-                )
-            ),
+            here.store.write(partial(take_away, run=run)),
         )
         assert is_taken is (claim is None)
         await check_jobs(here.store)
@@ -206,7 +206,7 @@ class Load:
             claimant = peer.claimant if self.chance.random() < 0.5 else None
             stored = await add_run(peer.store, run, claimant)
             if stored.owner_id is not None:
-                await self.execute(peer, Claim(run.id, run.thread_id, stored.fence))
+                await self.execute(peer, claim_of(stored))
 
     async def work(self, peer: Peer, is_done: asyncio.Event) -> None:
         while not is_done.is_set() or not await peer.store.read(lambda tx: tx.queue.is_empty()):

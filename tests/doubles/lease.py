@@ -2,7 +2,7 @@
 
 import asyncio
 
-from holdfast.core.servers import Claimant
+from holdfast.core.servers import Claimant, ServerLoad
 
 
 class GivenLease:
@@ -13,6 +13,11 @@ class GivenLease:
         self.is_leader = False
         self.is_exclusive = False
         self.has_peers = True
+        self.load = ServerLoad()
+
+    @property
+    def server_id(self) -> str | None:
+        return None if self.claimant is None else self.claimant.server_id
 
     @property
     def is_valid(self) -> bool:

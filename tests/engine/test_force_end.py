@@ -24,7 +24,6 @@ from tests.support.engine_runs import (
     wait_until_set,
 )
 from tests.support.rig import ACTOR, WAIT_SECONDS, Rig
-
 from tests.support.servers import claim_of
 
 from holdfast.core.agents import Agent

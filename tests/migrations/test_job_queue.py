@@ -89,6 +89,7 @@ async def test_a_new_database_is_as_an_upgraded_one(
 async def test_an_upgrade_gives_each_live_run_its_job_in_their_order(
     postgres_url: str, cipher: Cipher
 ) -> None:
+    """Those that were begun come first. Whoever executed them has stopped, so all of them wait."""
     migrate(postgres_url, "0002")
     with psycopg.connect(postgres_url) as connection:
         connection.execute(THREADS.encode())
@@ -105,8 +106,8 @@ async def test_an_upgrade_gives_each_live_run_its_job_in_their_order(
     with psycopg.connect(postgres_url) as connection:
         jobs = connection.execute(JOBS.encode()).fetchall()
         assert [job[:3] for job in jobs] == [
-            ("first", "doing", "t1"),
-            ("second", "doing", "t2"),
+            ("first", "todo", "t1"),
+            ("second", "todo", "t2"),
             ("third", "todo", "t1"),
             ("last", "todo", "t1"),
         ]

@@ -4,7 +4,12 @@ import asyncio
 from enum import StrEnum
 from random import Random
 
+from tests.simulation.hosts import Host
+
 from holdfast.errors import DiskFull, StoreUnavailable
+
+# More than twice a lease.
+LONGEST_INTERRUPTION_SECONDS = 10.0
 
 
 class InjectedError(RuntimeError):
@@ -21,16 +26,19 @@ class Outage(StrEnum):
 class Chance:
     """The randomness of a scenario. Once it is calm, no more faults are injected."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, has_peers: bool = False) -> None:
         self.random = Random(seed)
         self.is_calm = False
+        # Several servers on one store: each of them may be paused at any moment.
+        self.has_peers = has_peers
+        self._has_pauses = has_peers and self.random.random() < 0.7
         # Whether the store writes one after the other or as it comes: see SteppedStore.
-        self.in_order = self.random.random() < 0.5
+        self.in_order = self.random.random() < 0.5 and not has_peers
         # A store that is out of reach for single calls, or for a while, or that loses the answer to a commit: few
         # scenarios have one.
         self._has_flaky_store = self.random.random() < 0.15
         self.has_outages = self.random.random() < 0.2
-        self._loses_answers = self.random.random() < 0.15
+        self._loses_answers = self.random.random() < (0.3 if has_peers else 0.15)
         self._outage = Outage.UNREACHABLE
         self._outage_ends_at = 0.0
         # A server whose own code fails for some runs.
@@ -38,7 +46,8 @@ class Chance:
         # A model that mostly wants what a person must allow, and time for persons to do so.
         self.prefers_held_tools = self.random.random() < (0.8 if self.breaks_runs else 0.4)
         # A model that mostly wants what runs at once, and time for tools to return.
-        self.prefers_tools = self.random.random() < (0.6 if self.has_outages else 0.25)
+        often = 0.7 if has_peers else 0.6 if self.has_outages else 0.25
+        self.prefers_tools = self.random.random() < often
         self.outages = 0
         self._calls = 0
         # By run: whether its checkpoints break, and from which on.
@@ -69,7 +78,7 @@ class Chance:
 
     def loses_answer(self) -> bool:
         """Whether a commit is reported as failed."""
-        loses = self._loses_answers and self.happens(0.04)
+        loses = self._loses_answers and self.happens(0.08 if self.has_peers else 0.04)
         self.outages += loses
         return loses
 
@@ -80,6 +89,21 @@ class Chance:
             kind = self.random.choice(["claim", "advance"]) if happens else ""
             self._break_points[run_id] = kind
         return "" if self.is_calm else self._break_points[run_id]
+
+    def may_pause(self, host: Host | None, probability: float) -> None:
+        """Pause a server, here or a few callbacks later: often for longer than its lease."""
+        if host is not None and self._has_pauses and self.happens(probability):
+            host.pause_after(
+                self.random.randrange(self.random.choice([4, 15])), self.interruption_seconds()
+            )
+            self.outages += 1
+
+    def interruption_seconds(self) -> float:
+        """How long a server is paused or cut off: a moment, or longer than its lease."""
+        longest = LONGEST_INTERRUPTION_SECONDS
+        return (
+            self.random.choice([0.02, 0.2, 0.4, 0.5, 0.9]) * longest * self.random.uniform(0.8, 1.1)
+        )
 
     def call_id(self) -> str:
         self._calls += 1

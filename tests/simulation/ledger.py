@@ -4,6 +4,9 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from tests.simulation.disk import load_runs
+from tests.simulation.hosts import CLAIM, Host
+from tests.simulation.ownership import check_outside_change
 from tests.simulation.streamed import assert_streamed_is_stored
 
 from holdfast.core.approvals import held_request_id
@@ -25,10 +28,10 @@ from holdfast.core.messages import (
 from holdfast.core.open_calls import owns_calls
 from holdfast.core.paging import Order, Page
 from holdfast.core.runs import Run, RunQuery, RunStatus, StopReason
+from holdfast.core.servers import Claim
 from holdfast.core.steps import StepQuery, StepStatus
 from holdfast.ports.store import Transaction
 
-_ALL_RUNS = RunQuery(page=Page(limit=1_000))
 _ALL_ROWS = Page(limit=1_000, order=Order.ASC)
 _NEXT = {
     status: {after for (before, _), after in TRANSITIONS.items() if before is status}
@@ -46,10 +49,19 @@ class Log:
 
     shown: dict[int, Fact] = field(default_factory=dict)
     durable: dict[int, Fact] = field(default_factory=dict)
+    # Those that a server has shown to its own readers after another one took the run over.
+    stale: dict[int, Fact] = field(default_factory=dict)
     last_shown: int = 0
     # How often the run had been picked up when an event was shown, or written: a gap tells of one more.
     shown_in: dict[int, int] = field(default_factory=dict)
     durable_in: int = 0
+
+    def find(self, seq: int) -> Fact | None:
+        """The fact that somebody has seen under this number."""
+        for known in (self.shown, self.durable, self.stale):
+            if seq in known:
+                return known[seq]
+        return None
 
 
 class Ledger:
@@ -67,22 +79,24 @@ class Ledger:
         # By thread: what its model was shown last. And what a summary stands for since.
         self.shown_rows: dict[str, Sequence[str]] = {}
         self.hidden: set[str] = set()
-        # By call: what the toolbox did. ``running`` is only what this process runs.
+        # By call: what the toolboxes did. ``running``: the run, and the host of the tool.
         self.started: dict[str, str] = {}
-        self.running: dict[str, str] = {}
+        self.running: dict[str, tuple[str, Host | None]] = {}
         self.returned: dict[str, Outcome] = {}
         self.killed: set[str] = set()
         self.broken: set[str] = set()
-        self.asking: set[str] = set()
+        self.asking: set[tuple[Host | None, str]] = set()
         # Runs of which a checkpoint broke: they are given up, and what only their process knew is lost.
         self.broken_runs: set[str] = set()
         self.ended_at: dict[str, float] = {}
         # By run: how often it was resumed. The run itself counts only since its last progress.
         self.resumed: dict[str, int] = {}
-        # Runs whose process has ended before them: what only that process knew is lost.
+        # Runs whose server has lost them before their end: what only that server knew is lost.
         self.orphaned: set[str] = set()
         # Runs whose client was told that they are stored.
         self.acknowledged: set[str] = set()
+        # By run: its place among all runs, in the order in which they were stored.
+        self._places: dict[str, int] = {}
         self.violations: list[str] = []
 
     # -- what is seen outside the store ------------------------------------------------------
@@ -96,42 +110,55 @@ class Ledger:
             raise Violation(what)
 
     def show(self, events: Sequence[Event]) -> None:
-        """Record events that the readers of this process get."""
+        """Record events that the readers of one process get."""
+        claim = CLAIM.get()
         for event in events:
             log = self.logs.setdefault(event.run_id, Log())
-            picked_up = self.count_resumed(event.run_id)
-            known = log.shown.get(event.seq, log.durable.get(event.seq))
+            known = log.find(event.seq)
             self.expect(
                 known is None or is_same_fact(known, event.fact),
                 "number {0.seq} of {0.run_id} was {1}, is {0.fact}",
                 event,
                 known,
             )
-            if event.seq in log.shown:
-                continue
-            follows = event.seq == log.last_shown + 1
-            again = (
-                log.shown_in.get(log.last_shown, 0) != picked_up or event.run_id in self.broken_runs
-            )
-            self.expect(follows or again, f"{event.run_id}: {event.seq} after {log.last_shown}")
-            log.shown[event.seq] = event.fact
-            log.shown_in[event.seq] = picked_up
-            log.last_shown = event.seq
+            if self._is_stale(claim):
+                log.stale[event.seq] = event.fact
+            elif event.seq not in log.shown:
+                self._show_next(log, event)
 
-    def tool_begins(self, call_id: str, name: str, run_id: str | None) -> None:
+    def _show_next(self, log: Log, event: Event) -> None:
+        picked_up = self.count_resumed(event.run_id)
+        follows = event.seq == log.last_shown + 1
+        again = log.shown_in.get(log.last_shown, 0) != picked_up or event.run_id in self.broken_runs
+        self.expect(follows or again, f"{event.run_id}: {event.seq} after {log.last_shown}")
+        log.shown[event.seq] = event.fact
+        log.shown_in[event.seq] = picked_up
+        log.last_shown = event.seq
+
+    def _is_stale(self, claim: Claim | None) -> bool:
+        """Whether the run of this claim was taken from its server."""
+        run = self.runs.get(claim.run_id) if claim else None
+        return run is not None and claim is not None and run.fence != claim.fence
+
+    def tool_begins(self, host: Host | None, call_id: str, name: str, run_id: str | None) -> None:
         self.expect(call_id not in self.started, f"{call_id} was started twice")
-        run = self.runs.get(run_id or "")
+        run, claim = self.runs.get(run_id or ""), CLAIM.get()
+        self.expect(claim is not None and host is not None, f"{call_id} was started by nobody")
+        self.expect(
+            not self._is_stale(claim), f"{call_id} was started, but {run_id} was taken over"
+        )
         self.expect(run is not None and run.status in HOLDING, f"{call_id} started without a run")
         decision = self.decided.get(call_id)
         self.expect(
             decision.approve if decision else not name.startswith("held"),
             f"{call_id} was started and nobody approved it",
         )
-        self.started[call_id] = self.running[call_id] = run_id or ""
+        self.started[call_id] = run_id or ""
+        self.running[call_id] = (run_id or "", host)
 
     def tool_returns(self, call_id: str, outcome: Outcome) -> None:
         self.returned[call_id] = outcome
-        del self.running[call_id]
+        self.running.pop(call_id, None)
 
     def tool_dies(self, call_id: str) -> None:
         self.killed.add(call_id)
@@ -139,37 +166,57 @@ class Ledger:
 
     def tool_breaks(self, call_id: str) -> None:
         self.broken.add(call_id)
-        del self.running[call_id]
+        self.running.pop(call_id, None)
 
-    def record_question(self, thread_id: str, history: Sequence[Message]) -> None:
+    def record_question(
+        self, host: Host | None, thread_id: str, history: Sequence[Message]
+    ) -> None:
         self.expect(history[0].role is Role.SYSTEM, "a history begins without its system message")
         self.expect(
             not self._find_unanswered_calls(history), f"a question on {thread_id} with open calls"
         )
-        self.expect(thread_id not in self.asking, f"two questions at once on {thread_id}")
-        self.asking.add(thread_id)
+        is_asked = (host, thread_id) in self.asking
+        self.expect(not is_asked, f"two questions at once on {thread_id}")
+        self.asking.add((host, thread_id))
 
-    def process_ended(self) -> None:
-        self.orphaned |= set(self.live())
-        self.killed |= set(self.running)
-        self.running.clear()
-        self.asking.clear()
+    def process_ended(self, host: Host) -> None:
+        owner = host.server_id
+        self.orphaned |= {run_id for run_id in self.live() if self.runs[run_id].owner_id == owner}
+        for call_id in self.running_on(host):
+            self.tool_dies(call_id)
+        self.asking -= {key for key in self.asking if key[0] is host}
+
+    def running_on(self, host: Host) -> list[str]:
+        return [call_id for call_id, (_, owner) in self.running.items() if owner is host]
+
+    def list_begun(self, host: Host) -> list[str]:
+        """The runs that this server has begun and not given back."""
+        begun = [run for run in self.runs.values() if run.status in LIVE - {RunStatus.QUEUED}]
+        return [run.id for run in begun if _is_owner(run, [host])]
 
     def live(self) -> list[str]:
         return [run.id for run in self.runs.values() if run.status in LIVE]
 
     # -- what is in the store ----------------------------------------------------------------
 
-    def check_commit(self, tx: Transaction) -> None:
-        """Check the invariants after a commit."""
-        runs = {run.id: run for run in tx.runs.list(DEFAULT_ORGANIZATION_ID, _ALL_RUNS)}
-        for run_id, before in list(self.runs.items()):
+    def check_commit(
+        self, tx: Transaction, host: Host | None = None, claim: Claim | None = None
+    ) -> None:
+        """Check the invariants after a commit of this host, for the run of this claim if it is one's."""
+        self.expect(not self._is_stale(claim), "{} wrote, but its run was taken over", claim)
+        runs = {run.id: run for run in load_runs(tx)}
+        for run_id, gone in list(self.runs.items()):
             if run_id not in runs:
-                self.expect(before.status is RunStatus.QUEUED, f"{run_id} is gone: {before.status}")
+                self.expect(gone.status is RunStatus.QUEUED, f"{run_id} is gone: {gone.status}")
                 del self.runs[run_id]
         changed = [run for run in runs.values() if self.runs.get(run.id) != run]
         for run in changed:
-            self._check_change(tx, self.runs.get(run.id), run)
+            if (before := self.runs.get(run.id)) is not None:
+                is_own = claim is not None or (
+                    host is not None and before.owner_id == host.server_id
+                )
+                check_outside_change(self, before, run, is_own=is_own)
+            self._check_change(tx, before, run)
         holding = [run.thread_id for run in runs.values() if run.status in HOLDING]
         self.expect(len(holding) == len(set(holding)), "two runs hold one thread")
         # A commit that changes no run may have changed any thread.
@@ -179,6 +226,7 @@ class Ledger:
     def _check_change(self, tx: Transaction, before: Run | None, after: Run) -> None:
         was = before.status if before else RunStatus.QUEUED
         if before is None:
+            self._places[after.id] = len(self._places)
             for decision in (item for row in after.input for item in row.decisions):
                 self._check_decision(after, decision)
         self.expect(was not in FINAL, f"{after.id} has ended {was} and changed")
@@ -187,6 +235,7 @@ class Ledger:
         )
         if was is not after.status:
             self.note(f"{after.id}: {was} → {after.status} {after.stop_reason or ''}")
+        self._check_owner(before, after)
         if after.progress.recoveries > (before.progress.recoveries if before else 0):
             self.resumed[after.id] = self.count_resumed(after.id) + 1
         self.runs[after.id] = after
@@ -208,6 +257,29 @@ class Ledger:
             self._check_end(after, rows, cut_short)
         if after.status is RunStatus.CANCELLED:
             self._check_cancelled(after, rows, tx.messages.context(after.thread_id))
+
+    def _check_owner(self, before: Run | None, after: Run) -> None:
+        if before is None:
+            return
+        if before.status is RunStatus.QUEUED and after.status is RunStatus.RUNNING:
+            self._check_order(after)
+        if before.owner_id not in (None, after.owner_id) and after.status in LIVE:
+            self.note(f"{after.id} is taken from {before.owner_id}")
+            self.orphaned.add(after.id)
+        elif after.owner_id is not None and after.owner_id != before.owner_id:
+            self.note(f"{after.id} is claimed by {after.owner_id}")
+
+    def _check_order(self, run: Run) -> None:
+        """Runs of a thread begin in the order in which they were stored."""
+        place = self._places[run.id]
+        passed = [
+            other.id
+            for other in self.runs.values()
+            if other.thread_id == run.thread_id
+            and other.status is RunStatus.QUEUED
+            and self._places[other.id] < place
+        ]
+        self.expect(not passed, f"{run.id} begins before {passed}")
 
     def _check_decision(self, run: Run, new: Decision) -> None:
         """The first decision on a call counts. A person may repeat it, an expiry may not."""
@@ -241,7 +313,7 @@ class Ledger:
         log = self.logs.setdefault(run.id, Log())
         for event in tx.events.list_after(run.id, max(log.durable, default=0), 100_000):
             last = max(log.durable, default=0)
-            known = log.shown.get(event.seq)
+            known = log.find(event.seq)
             self.expect(
                 known is None or is_same_fact(known, event.fact),
                 "number {0.seq} of {0.run_id} was shown as {1}, is {0.fact}",
@@ -292,11 +364,16 @@ class Ledger:
         return given.outcome if given else self.returned.get(call_id)
 
     def _check_end(self, run: Run, rows: Sequence[Message], cut_short: Collection[str]) -> None:
+        hosts = {host for host, thread_id in self.asking if thread_id == run.thread_id}
         self.expect(
-            run.thread_id not in self.asking or run.started_at is None,
+            not _is_owner(run, hosts) or run.started_at is None,
             f"{run.id} has ended and the model talks",
         )
-        running = [call_id for call_id, owner in self.running.items() if owner == run.id]
+        running = [
+            call_id
+            for call_id, (run_id, host) in self.running.items()
+            if run_id == run.id and _is_owner(run, {host})
+        ]
         self.expect(not running, f"{run.id} has ended and {running} are running")
         if run.id in self.broken_runs:
             return
@@ -422,6 +499,10 @@ def is_same_fact(one: Fact, other: Fact) -> bool:
     if isinstance(one, MessageStored) and isinstance(other, MessageStored):
         return (one.message.id, one.piece) == (other.message.id, other.piece)
     return one == other
+
+
+def _is_owner(run: Run, hosts: Iterable[Host | None]) -> bool:
+    return any(host is not None and host.server_id == run.owner_id for host in hosts)
 
 
 def _reachable_statuses(status: RunStatus) -> set[RunStatus]:

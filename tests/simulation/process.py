@@ -3,20 +3,24 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from random import Random
-from uuid import UUID
 
 from tests.simulation.breaking_checkpoints import BreakingCheckpoints
+from tests.simulation.bus import Bus, BusBell
 from tests.simulation.chance import Chance
+from tests.simulation.clock import DAWN, LoopClock, SeededIds
 from tests.simulation.disk import Disk, SteppedStore
+from tests.simulation.hosts import CLAIM, Host
 from tests.simulation.ledger import Ledger
 from tests.simulation.provider import Provider, Toolbox
+from tests.simulation.task_lease import TaskLease
 
-from holdfast.adapters.bell.local import LocalBell
-from holdfast.adapters.dispatch.in_process import InProcessDispatch
+from holdfast.adapters.dispatch.queue import QueueDispatch
 from holdfast.adapters.event_log.sql import SqlEventLog
+from holdfast.adapters.lease.exclusive import ExclusiveLease
 from holdfast.adapters.models.accounts import ProviderSettings
 from holdfast.adapters.models.catalogue import ProviderCatalogue
 from holdfast.adapters.outgoing.guarded import GuardedOutgoing
@@ -25,9 +29,11 @@ from holdfast.core.addresses import AllowedAddresses
 from holdfast.core.agents import Actor
 from holdfast.core.cancellation import Action
 from holdfast.core.events import Event, RunEnded
-from holdfast.core.ids import DEFAULT_ORGANIZATION_ID, DEFAULT_USER_ID, Kind
+from holdfast.core.ids import DEFAULT_ORGANIZATION_ID, DEFAULT_USER_ID
 from holdfast.core.runs import Run, RunStatus
+from holdfast.core.servers import Claim, Role, Server, ServerProcess
 from holdfast.engine.approval_expiry import ApprovalExpiry
+from holdfast.engine.deployment_tasks import DeploymentTasks, Takeover
 from holdfast.engine.worker import Worker
 from holdfast.errors import (
     AnswerUnavailable,
@@ -36,8 +42,11 @@ from holdfast.errors import (
     ServerStopping,
     StoreUnavailable,
 )
+from holdfast.ports.bell import Bell
+from holdfast.ports.lease import Lease
 from holdfast.ports.services import Limits, Services
 from holdfast.ports.store import Store
+from holdfast.ports.telemetry import NO_TELEMETRY
 from holdfast.usecases import approvals, compaction, messages, runs
 from holdfast.usecases.messages import NewSend
 
@@ -45,43 +54,43 @@ ACTOR = Actor(DEFAULT_USER_ID, DEFAULT_ORGANIZATION_ID)
 # How late a reply may be that waits for nothing but the store.
 REPLY_SECONDS = 4.0
 _CATALOGUE = ProviderCatalogue(ProviderSettings())
-_DAWN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-class LoopClock:
-    """The virtual time of the loop; no two calls return the same instant."""
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """What the processes of a scenario share."""
 
-    def __init__(self) -> None:
-        self._looks = 0
-
-    def now(self) -> datetime:
-        self._looks += 1
-        seconds = asyncio.get_running_loop().time()
-        return _DAWN + timedelta(seconds=seconds, microseconds=self._looks)
-
-    def monotonic_ns(self) -> int:
-        return int(asyncio.get_running_loop().time() * 1e9)
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
+    disk: Disk
+    chance: Chance
+    ledger: Ledger
+    ids: SeededIds
+    bus: Bus
 
 
-class SeededIds:
-    def __init__(self, seed: int) -> None:
-        self._random = Random(seed)
+@dataclass(frozen=True, kw_only=True)
+class Equipment:
+    """What one server among several is given."""
 
-    def new_id(self, kind: Kind) -> str:
-        return f"{kind}-{self.new_otid()}"
+    name: str = "server"
+    max_runs: int = 1000
+    skew: timedelta = timedelta(0)
+    # Whether no other server uses the database at the same time.
+    is_alone: bool = True
 
-    def new_otid(self) -> str:
-        return str(UUID(int=self._random.getrandbits(128), version=4))
+
+class ClaimWorker(Worker):
+    """The real worker; its runs know by which claim they are executed."""
+
+    async def _run_to_end(self, claim: Claim) -> None:
+        CLAIM.set(claim)
+        await super()._run_to_end(claim)
 
 
 class RecordedLog(SqlEventLog):
     """The real event log; the ledger sees what its readers see."""
 
-    def __init__(self, store: Store, show: Callable[[Sequence[Event]], None]) -> None:
-        super().__init__(store)
+    def __init__(self, store: Store, bell: Bell, show: Callable[[Sequence[Event]], None]) -> None:
+        super().__init__(store, bell)
         self._show = show
 
     def publish(self, events: Sequence[Event]) -> None:
@@ -90,51 +99,107 @@ class RecordedLog(SqlEventLog):
 
 
 class Process:
-    def __init__(
-        self, disk: Disk, chance: Chance, ledger: Ledger, clock: LoopClock, ids: SeededIds
-    ) -> None:
-        self._ledger = ledger
-        self._disk = disk
-        self._chance = chance
-        self._store = SteppedStore(disk, chance, self._check_commit)
-        bell = LocalBell()
-        self.services = Services(
-            store=self._store,
-            events=RecordedLog(self._store, self._show),
-            dispatch=InProcessDispatch(bell),
-            bell=bell,
-            model=Provider(chance, ledger),
-            catalogue=_CATALOGUE,
-            toolbox=Toolbox(chance, ledger),
-            outgoing=GuardedOutgoing(AllowedAddresses()),
-            prices=GenaiPrices({}, clock),
-            clock=clock,
-            ids=ids,
-            limits=Limits(busy_wait_seconds=20, max_recoveries=3),
+    """To be made, started and stopped by tasks outside of it: what it does itself is done by tasks of its host."""
+
+    def __init__(self, world: World, equipment: Equipment) -> None:
+        self._ledger = world.ledger
+        self._disk = world.disk
+        self._chance = world.chance
+        self._equipment = equipment
+        self._ids = world.ids
+        self.host = Host(equipment.name)
+        self._store = SteppedStore(world.disk, world.chance, self.host, self._check_commit)
+        self._clock = LoopClock(equipment.skew)
+        lease = self._make_lease()
+        self._lease = lease
+        self._bell = BusBell(world.bus, self.host, lambda: lease.has_peers)
+        self.services = self._build_services(lease)
+        self._worker = ClaimWorker(self.services)
+        self._worker._runner._checkpoints = BreakingCheckpoints(
+            self._clock, world.ids, world.chance, world.ledger
         )
-        self._worker = Worker(self.services)
-        self._worker._runner._checkpoints = BreakingCheckpoints(clock, ids, chance, ledger)
-        self._expiry = ApprovalExpiry(self.services, approvals.expire)
-        # Whoever starts a process is none of its tasks.
-        self._outlives_it = asyncio.current_task()
+        expiry, takeover = ApprovalExpiry(self.services, approvals.expire), Takeover(self.services)
+        self._deployment_tasks = DeploymentTasks(self.services, [expiry.run, takeover.run])
         self.clients: set[asyncio.Task[None]] = set()
         self._served_so_far = 0
         self._stopping = False
 
-    async def start(self) -> None:
-        """Start the server: requests are accepted after the unfinished runs are requeued."""
-        calm, self._chance.is_calm = self._chance.is_calm, True
-        await self._worker.requeue_unfinished()
-        self._chance.is_calm = calm
-        self._working = asyncio.create_task(self._worker.run(), name="worker")
-        self._expiring = asyncio.create_task(self._expiry.run(), name="expiry")
+    def _make_lease(self) -> ExclusiveLease | TaskLease:
+        if not self._equipment.is_alone:
+            return TaskLease(self._store, self.host, self._new_server, self._clock.compare)
+        server = self._new_server()
+        self.host.server_id = server.id
+        return ExclusiveLease(self._store, server)
 
-    def _check_commit(self) -> None:
-        self._disk.read(self._ledger.check_commit)
+    def _new_server(self) -> Server:
+        return Server(
+            id=f"server-{self._ids.new_otid()}",
+            host=self._equipment.name,
+            process=ServerProcess(pid=1),
+            version="0",
+            role=Role.ALL,
+            max_runs=self._equipment.max_runs,
+            started_at=DAWN,
+            heartbeat_at=DAWN,
+        )
+
+    def _build_services(self, lease: Lease) -> Services:
+        return Services(
+            store=self._store,
+            events=RecordedLog(self._store, self._bell, self._show),
+            dispatch=QueueDispatch(
+                self._store, self._bell, lease, NO_TELEMETRY, max_runs=self._equipment.max_runs
+            ),
+            bell=self._bell,
+            lease=lease,
+            model=Provider(self._chance, self._ledger),
+            catalogue=_CATALOGUE,
+            toolbox=Toolbox(self._chance, self._ledger),
+            outgoing=GuardedOutgoing(AllowedAddresses()),
+            prices=GenaiPrices({}, self._clock),
+            clock=self._clock,
+            ids=self._ids,
+            limits=Limits(busy_wait_seconds=20, max_recoveries=3),
+        )
+
+    async def start(self) -> None:
+        """Start the server. One that is alone accepts requests after it is registered."""
+        if self._equipment.is_alone:
+            calm, self._chance.is_calm = self._chance.is_calm, True
+            await self.host.create_task(self.services.lease.register())
+            self._chance.is_calm = calm
+        self._working = self.host.create_task(self._worker.run(), "worker")
+        self._deploying = self.host.create_task(self._deployment_tasks.run(), "deployment")
+
+    def _check_commit(self, claim: Claim | None) -> None:
+        self._disk.read(lambda tx: self._ledger.check_commit(tx, self.host, claim))
 
     def _show(self, events: Sequence[Event]) -> None:
-        if not self._store.dead:
+        if not self.host.is_dead:
             self._ledger.show(events)
+
+    # -- its misfortunes ---------------------------------------------------------------------
+
+    def cut_off(self, seconds: float) -> None:
+        """Neither the database nor other servers can be reached for a while."""
+        self.host.is_cut_off = True
+        asyncio.get_running_loop().call_later(seconds, self._reconnect)
+
+    def deafen(self, seconds: float) -> None:
+        """Its listening connection is dead for a while, and it knows that."""
+        self._bell.is_deaf = True
+        asyncio.get_running_loop().call_later(seconds, self._reconnect)
+
+    def heal(self) -> None:
+        """End all of this now."""
+        self._reconnect()
+        self.host.resume()
+
+    def _reconnect(self) -> None:
+        self.host.is_cut_off = self._bell.is_deaf = False
+        asyncio.get_running_loop().call_soon(
+            self._bell.ring_everything, context=self.host.context.copy()
+        )
 
     # -- its end -----------------------------------------------------------------------------
 
@@ -142,31 +207,44 @@ class Process:
         """End the process at once: nothing that its tasks still do has an effect."""
         self._stopping = True
         self._store.die()
-        self._ledger.process_ended()
+        self._ledger.process_ended(self.host)
+        for task in list(self.host.tasks):
+            task.cancel()
+        self.host.resume()
         await self._cancel_all_tasks()
-        self._ledger.process_ended()
+        self._ledger.process_ended(self.host)
 
     async def stop(self) -> None:
         """Stop as on SIGTERM: runs stay unfinished, accepted transactions are committed."""
         self._stopping = True
-        self._expiring.cancel()
+        stopping = self.host.create_task(self._stop(), "stop")
+        await asyncio.wait([stopping])
+        if not stopping.cancelled():
+            stopping.result()
+        await self._cancel_all_tasks()
+
+    async def _stop(self) -> None:
+        faults = self._store.faults
+        self._deploying.cancel()
         self._worker.drain(self._chance.random.choice([0.0, 0.5, 10.0]))
         await asyncio.wait([self._working])
         self.services.events.disconnect_readers()
-        self._ledger.expect(not self._ledger.running, "tools outlive the worker")
+        self._ledger.expect(not self._ledger.running_on(self.host), "tools outlive the worker")
+        left = self._ledger.list_begun(self.host)
+        is_handed_over = not left or self._store.faults > faults or self._lease.claimant is None
+        self._ledger.expect(is_handed_over, f"{left} are not handed over")
         for client in self.clients:
             client.cancel()
         if self.clients:
             await asyncio.wait(self.clients)
+        await self._lease.aclose()
         await self._store.close()
-        self._store.dead = True
-        self._ledger.process_ended()
-        await self._cancel_all_tasks()
+        self.host.is_dead = True
+        self._ledger.process_ended(self.host)
 
     async def _cancel_all_tasks(self) -> None:
-        alive = {asyncio.current_task(), self._outlives_it}
         for _ in range(100):
-            left = [task for task in asyncio.all_tasks() if task not in alive]
+            left = list(self.host.tasks)
             if not left:
                 return
             for task in left:
@@ -175,7 +253,7 @@ class Process:
         self._ledger.expect(None, f"tasks that cannot be cancelled: {left}")
 
     def check(self) -> None:
-        for task in (self._working, self._expiring):
+        for task in (self._working, self._deploying):
             if task.done() and not self._stopping:
                 why = None if task.cancelled() else task.exception()
                 self._ledger.expect(None, f"the {task.get_name()} has ended: {why!r}")
@@ -193,8 +271,8 @@ class Process:
 
     def _start_client(self, client: Callable[[], Awaitable[None]], name: str) -> None:
         self._served_so_far += 1
-        name = f"client {self._served_so_far}: {name}"
-        task = asyncio.create_task(self._run_client(client, name), name=name)
+        name = f"client {self._served_so_far} of {self.host.name}: {name}"
+        task = self.host.create_task(self._run_client(client, name), name)
         self.clients.add(task)
         task.add_done_callback(self.clients.discard)
 

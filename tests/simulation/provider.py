@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 from tests.simulation.chance import Chance, InjectedError
+from tests.simulation.hosts import HOST
 from tests.simulation.ledger import Ledger
 
 from holdfast.core.messages import Outcome, Part, Role, Text, Thinking, ToolCall, ToolReturn
@@ -43,7 +44,8 @@ class Provider:
     @asynccontextmanager
     async def ask(self, question: Question) -> AsyncIterator[AsyncIterator[ModelEvent]]:
         thread_id = question.history[0].thread_id
-        self._ledger.record_question(thread_id, question.history)
+        host = HOST.get()
+        self._ledger.record_question(host, thread_id, question.history)
         try:
             await self._chance.pause()
             if self._chance.happens(0.06):
@@ -57,7 +59,7 @@ class Provider:
                 for _ in range(self._chance.random.randrange(3)):
                     await asyncio.sleep(0)
             finally:
-                self._ledger.asking.discard(thread_id)
+                self._ledger.asking.discard((host, thread_id))
 
     async def _stream(self, question: Question) -> AsyncIterator[ModelEvent]:
         for event in self._plan_events(question):
@@ -68,6 +70,11 @@ class Provider:
                 raise InjectedError("a bug of the bridge")
             if self._chance.happens(0.02):
                 return
+            if isinstance(event, Answer):
+                # What follows are a checkpoint and, often, the start of tools.
+                self._chance.may_pause(HOST.get(), 0.15 if event.tool_calls else 0.02)
+            else:
+                self._chance.may_pause(HOST.get(), 0.02)
             yield event
 
     def _plan_events(self, question: Question) -> list[ModelEvent]:
@@ -162,7 +169,7 @@ class Toolbox:
         if self._chance.happens(0.02):
             # The sandbox could not start it.
             return ToolReturn(call_id, tool.name, Outcome.NOT_STARTED, (Text("no process"),))
-        self._ledger.tool_begins(call_id, tool.name, context.run_id)
+        self._ledger.tool_begins(HOST.get(), call_id, tool.name, context.run_id)
         try:
             await self._work()
         except asyncio.CancelledError:
@@ -178,6 +185,7 @@ class Toolbox:
         if self._chance.has_outages and self._chance.happens(0.3):
             # The most delicate moment: the result is there, and the store is not.
             self._ledger.note(f"{self._chance.begin_outage()}, as {call_id} returns")
+        self._chance.may_pause(HOST.get(), 0.1)
         outcome = Outcome.FAILED if self._chance.happens(0.2) else Outcome.FINISHED
         self._ledger.tool_returns(call_id, outcome)
         return ToolReturn(call_id, tool.name, outcome, (Text("done"),))
@@ -194,8 +202,8 @@ class Toolbox:
 
     async def _work(self) -> None:
         if self._chance.happens(0.3):
-            # Longer than anybody waits for a cancel, or for a turn.
-            await asyncio.sleep(25)
+            # Longer than anybody waits for a cancel, or for a turn; or than two leases.
+            await asyncio.sleep(10 if self._chance.has_peers else 25)
         elif self._chance.happens(0.3):
             await asyncio.sleep(self._chance.random.uniform(0.5, 5))
         else:

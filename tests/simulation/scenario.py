@@ -7,11 +7,13 @@ from contextlib import suppress
 from typing import Any
 
 from tests.simulation import loop
+from tests.simulation.bus import Bus
 from tests.simulation.chance import Chance
+from tests.simulation.clock import LoopClock, SeededIds
 from tests.simulation.disk import Disk
 from tests.simulation.error_logs import capture_errors
 from tests.simulation.ledger import Ledger, Violation
-from tests.simulation.process import ACTOR, LoopClock, Process, SeededIds
+from tests.simulation.process import ACTOR, Equipment, Process, World
 from tests.simulation.provider import CLIENT_TOOL, TOOLS
 
 from holdfast.core import tool_rules
@@ -42,17 +44,19 @@ class ViolationFound(AssertionError):
     """The violation that a seed has found, with the trace of its scenario."""
 
 
-def play(seed: int, disk: Disk) -> None:
+def play(seed: int, disk: Disk, kind: "type[Scenario] | None" = None) -> None:
     """Run the scenario of this seed; ViolationFound if an invariant was broken."""
     disk.wipe()
-    scenario = Scenario(seed, disk)
+    scenario = (kind or Scenario)(seed, disk)
     try:
         loop.run(scenario.play())
     except (Violation, loop.Stuck) as error:
         scenario.note(f"{type(error).__name__} {error}")
     if scenario.ledger.violations or "Stuck" in scenario.trace[-1]:
         story = re.sub(UUID4, lambda found: found.group()[:4], "\n".join(scenario.trace))
-        raise ViolationFound(f"seed {seed}; again with: make simulate SEED={seed}\n{story}")
+        raise ViolationFound(
+            f"{scenario.kind} {seed}; again with: make simulate SEED={seed}\n{story}"
+        )
 
 
 def _is_abandoned_request(task: object, error: BaseException) -> bool:
@@ -64,15 +68,26 @@ def _is_abandoned_request(task: object, error: BaseException) -> bool:
 
 
 class Scenario:
-    def __init__(self, seed: int, disk: Disk) -> None:
+    kind = "seed"
+    # How long nobody may do the periodic work.
+    leaderless_seconds = 0.0
+
+    def __init__(self, seed: int, disk: Disk, chance: Chance | None = None) -> None:
         self._disk = disk
-        self._chance = Chance(seed)
+        self._chance = chance or Chance(seed)
         self._random = self._chance.random
         self._clock = LoopClock()
         self._ids = SeededIds(seed)
         self._threads: dict[str, Agent] = {}
         self.trace: list[str] = []
         self.ledger = Ledger(self._threads, self.note)
+        self._world = World(
+            disk=disk,
+            chance=self._chance,
+            ledger=self.ledger,
+            ids=self._ids,
+            bus=Bus(self._chance, loss=0.0),
+        )
 
     def note(self, text: str) -> None:
         try:
@@ -103,12 +118,20 @@ class Scenario:
                 await self._wait()
             await self._settle()
         finally:
-            await self._process.crash()
+            await self._end_all()
+
+    async def _end_all(self) -> None:
+        await self._process.crash()
+
+    @property
+    def _process(self) -> Process:
+        """The process that gets the next request."""
+        return self._only
 
     async def _start(self) -> None:
         self.note("START")
-        self._process = Process(self._disk, self._chance, self.ledger, self._clock, self._ids)
-        await self._process.start()
+        self._only = Process(self._world, Equipment())
+        await self._only.start()
 
     # -- what happens ------------------------------------------------------------------------
 
@@ -128,15 +151,21 @@ class Scenario:
             self._answer(self._random.choice(held))
         elif kind < (0.2 if self._chance.prefers_tools else 0.65) and self.ledger.runs:
             self._cancel()
-        elif kind < (0.3 if self._chance.prefers_tools else 0.7) and self._process.clients:
-            self._process.hang_up(self._random)
+        elif kind < (0.3 if self._chance.prefers_tools else 0.7) and self._list_waiting():
+            self._hang_up()
         elif kind < (0.35 if self._chance.prefers_tools else 0.78):
-            # The one that has most to tell: of too little there is no summary.
-            thread_id = max(self._threads, key=lambda it: len(self.ledger.shown_rows.get(it, ())))
-            self.note(f"ACT compact {thread_id}")
-            self._process.compact(thread_id)
+            self._compact()
         else:
             self._send(self._random.choice(list(self._threads)))
+
+    def _compact(self) -> None:
+        # The one that has most to tell: of too little there is no summary.
+        thread_id = max(self._threads, key=lambda it: len(self.ledger.shown_rows.get(it, ())))
+        self.note(f"ACT compact {thread_id}")
+        self._process.compact(thread_id)
+
+    def _hang_up(self) -> None:
+        self._process.hang_up(self._random)
 
     async def _wait(self) -> None:
         """Wait for a random time before the next action."""
@@ -150,9 +179,12 @@ class Scenario:
         self._check()
 
     def _check(self) -> None:
+        self._raise_violation()
+        self._process.check()
+
+    def _raise_violation(self) -> None:
         if self.ledger.violations:
             raise Violation(self.ledger.violations[0])
-        self._process.check()
 
     def _send(self, thread_id: str) -> None:
         said = MessageInput(role=Role.USER, content=(Text("Hi"),))
@@ -246,22 +278,29 @@ class Scenario:
                 await self._drain()
             await self._check_thread_answers(thread_id)
         await self._read_all_logs()
+        await self._finish()
+
+    async def _finish(self) -> None:
         await self._process.stop()
 
     async def _drain(self) -> None:
         """Wait until no run is live and no client waits."""
         deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
-        while self.ledger.live() or self._process.clients:
+        while self.ledger.live() or self._list_waiting():
             self._check()
             in_time = asyncio.get_running_loop().time() < deadline
-            waiting = [client.get_name() for client in self._process.clients]
+            waiting = self._list_waiting()
             self.ledger.expect(in_time, f"live: {self.ledger.live()}, waiting: {waiting}")
             await asyncio.sleep(0.5)
         self._check()
 
+    def _list_waiting(self) -> list[str]:
+        """The clients that have no answer yet."""
+        return [client.get_name() for client in self._process.clients]
+
     async def _let_time_pass(self) -> None:
         """Let all deadlines pass: in the end only calls without a deadline wait."""
-        await asyncio.sleep(LONGEST_PATIENCE_SECONDS + POLL_SECONDS)
+        await asyncio.sleep(LONGEST_PATIENCE_SECONDS + POLL_SECONDS + self.leaderless_seconds)
         await self._drain()
         left = [item for calls in self.ledger.held.values() for item in calls if item.deadline]
         self.ledger.expect(not left, "{} have not expired", left)
@@ -271,7 +310,9 @@ class Scenario:
         self._send(thread_id)
         await self._drain()
         new = [run for key, run in self.ledger.runs.items() if key not in before]
-        (run,) = [run for run in new if run.thread_id == thread_id]
+        new = [run for run in new if run.thread_id == thread_id]
+        self.ledger.expect(len(new) == 1, f"{len(new)} runs of one message to {thread_id}")
+        (run,) = new
         answered = run.stop_reason is StopReason.END_TURN
         self.ledger.expect(
             answered, f"{thread_id} does not answer: {run.stop_reason} {run.failure}"
@@ -286,7 +327,8 @@ class Scenario:
         gone = self.ledger.acknowledged - self.ledger.runs.keys()
         self.ledger.expect(not gone, f"{gone} were accepted and are gone")
         for run in self.ledger.runs.values():
-            await self._process.follow(run)
+            process = self._process
+            await process.host.create_task(process.follow(run))
             log = self.ledger.logs[run.id]
             ends = [fact for fact in log.durable.values() if type(fact).__name__ == "RunEnded"]
             self.ledger.expect(len(ends) == 1, f"{run.id} has {len(ends)} ends")

@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Final
 
 from tests.simulation.disk import Disk
-from tests.simulation.scenario import ViolationFound, play
+from tests.simulation.many_servers import ManyServers
+from tests.simulation.scenario import Scenario, ViolationFound, play
 
-# How many scenarios `make simulate` plays, how many of them the tests do, and how many at a time.
+# How many seeds `make simulate` plays, how many of them the tests do with one server and with several, and how many at a
+# time.
 SEEDS: Final = 2_000
 TESTED_SEEDS: Final = 200
+TESTED_SEEDS_WITH_PEERS: Final = 2_000
 CHUNK: Final = 50
 
 # In memory where there is such a folder: nothing here outlives the test.
@@ -29,16 +32,29 @@ def disks() -> Iterator[Disk]:
             disk.close()
 
 
-def iter_violations(seeds: Iterable[int]) -> Generator[str, None, None]:
+def iter_violations(
+    seeds: Iterable[int], kind: type[Scenario] = Scenario
+) -> Generator[str, None, None]:
     """The violations that these seeds find, one after the other."""
     with disks() as disk:
         for seed in seeds:
             try:
-                play(seed, disk)
+                play(seed, disk, kind)
             except ViolationFound as error:
                 yield str(error)
 
 
 def play_all(seeds: Iterable[int]) -> list[str]:
-    """The violations that these seeds find, each with its trace."""
+    """The violations that these seeds find with one server, each with its trace."""
     return list(iter_violations(seeds))
+
+
+def play_all_with_peers(seeds: Iterable[int]) -> list[str]:
+    """The violations that these seeds find with several servers, each with its trace."""
+    return list(iter_violations(seeds, ManyServers))
+
+
+def play_both(seeds: Iterable[int]) -> list[str]:
+    """The violations that these seeds find with one server and with several."""
+    seeds = list(seeds)
+    return play_all(seeds) + play_all_with_peers(seeds)

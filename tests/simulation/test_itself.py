@@ -25,7 +25,7 @@ from holdfast.engine.worker import Worker
 from holdfast.errors import StoreUnavailable
 from holdfast.usecases import approval_answers
 
-SEEDS = range(40)
+SEEDS = range(100)
 # For what is rare: so many at a time, until it is seen.
 MANY_SEEDS = [range(first, first + 20) for first in range(0, 400, 20)]
 
@@ -164,13 +164,13 @@ def test_an_error_that_nobody_hears_is_found(monkeypatch: pytest.MonkeyPatch) ->
     async def write() -> None:
         raise StoreUnavailable("TEST: nobody awaits this")
 
-    plain = Worker._withdraw_queued
+    plain = Worker._give_back
 
     async def leave_task(worker: Worker) -> None:
         asyncio.create_task(write())  # noqa: RUF006 - that it is lost is the point
         await plain(worker)
 
-    monkeypatch.setattr(Worker, "_withdraw_queued", leave_task)
+    monkeypatch.setattr(Worker, "_give_back", leave_task)
     assert find_trace("never retrieved: StoreUnavailable")
 
 

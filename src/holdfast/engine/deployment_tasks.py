@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Final
 
 from holdfast.core.servers import LEADER_POLL_SECONDS, TAKEOVER_SECONDS
+from holdfast.engine.store_writes import finish
 from holdfast.errors import BackendError
 from holdfast.ports.bell import RUNS
 from holdfast.ports.services import Services
@@ -29,19 +30,20 @@ class DeploymentTasks:
         self._tasks = tasks
 
     async def run(self) -> None:
-        lease = self._services.lease
         while True:
-            # Polled, since time alone can end a lease.
-            while not lease.is_leader:  # noqa: ASYNC110 - see above
-                await asyncio.sleep(LEADER_POLL_SECONDS)
+            await self._wait_until(is_leader=True)
             log.info("leader.began")
             async with asyncio.TaskGroup() as group:
                 running = [group.create_task(_run(task)) for task in self._tasks]
-                while lease.is_leader:  # noqa: ASYNC110 - see above
-                    await asyncio.sleep(LEADER_POLL_SECONDS)
+                await self._wait_until(is_leader=False)
                 for task in running:
                     task.cancel()
             log.info("leader.ended")
+
+    async def _wait_until(self, *, is_leader: bool) -> None:
+        # Polled, since time alone can end a lease.
+        while self._services.lease.is_leader is not is_leader:  # noqa: ASYNC110 - see above
+            await asyncio.sleep(LEADER_POLL_SECONDS)
 
 
 async def _run(task: Task) -> None:
@@ -59,7 +61,8 @@ class Takeover:
             return
         while True:
             try:
-                count = await self._services.store.write(_release_expired)
+                # To its end, even if another server becomes the leader meanwhile: its error must be heard.
+                count = await finish(self._services.store.write(_release_expired))
             except BackendError:
                 log.exception("store.unreachable", extra={"while": "looking for dead servers"})
             else:

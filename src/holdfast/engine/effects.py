@@ -40,7 +40,7 @@ class Effects:
     ) -> EffectResult:
         """Execute the command. No error of the model, of a tool or of our own leaves this function, but LeaseLost and
         RunFenced do: then the run is another server's."""
-        check_lease(self._services)
+        check_lease(self._services, state.run)
         progress = self._start_progress(state, command)
         result = await self._attempt(state, command, event_writer, progress, interruption)
         state = self._with_first_token(result.state, progress)

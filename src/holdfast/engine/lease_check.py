@@ -1,14 +1,16 @@
 """The last look at the lease before something happens that cannot be undone."""
 
+from holdfast.core.runs import Run
 from holdfast.errors import LeaseLost, RunFenced
 from holdfast.ports.services import Services
 
 
-def check_lease(services: Services) -> None:
-    """Raise LeaseLost if other servers may have taken this one's runs: a process that was paused, or cut off from the
-    database, must start nothing more."""
-    if not services.lease.is_valid:
-        raise LeaseLost("The lease of this server has expired.")
+def check_lease(services: Services, run: Run) -> None:
+    """Raise LeaseLost if other servers may have taken the run: a process that was paused, or cut off from the database,
+    must start nothing more for it, not even under a new lease."""
+    claimant = services.lease.claimant
+    if claimant is None or claimant.server_id != run.owner_id:
+        raise LeaseLost("The lease under which the run was claimed has expired.")
 
 
 def is_lost(error: Exception) -> bool:

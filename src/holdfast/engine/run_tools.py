@@ -16,7 +16,7 @@ from holdfast.core.turn import PlannedCall, RunTools
 from holdfast.engine.lease_check import check_lease
 from holdfast.engine.progress import EffectProgress
 from holdfast.engine.state import State, with_calls, with_progress, with_rows
-from holdfast.engine.store_writes import fenced, save_now, write_until_stored
+from holdfast.engine.store_writes import save_now, with_fence, write_until_stored
 from holdfast.errors import StaleRun
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
@@ -68,7 +68,6 @@ class _ToolRun:
         groups = start_order(self._state.tools, calls)
         for number, group in enumerate(groups, 1):
             following = groups[number] if number < len(groups) else ()
-            check_lease(self._services)
             if len(group) == 1:
                 await self._run_one(group[0], group, following)
             else:
@@ -84,6 +83,8 @@ class _ToolRun:
     ) -> None:
         """Run a call of the group. The last one that returns marks the calls of the following group as started."""
         progress, call = self._progress, planned.call
+        # Nothing is awaited between this and the start of the tool: the process may be paused at any await.
+        check_lease(self._services, self._state.run)
         tool = self._tools.get(call.name)
         if tool is None:
             progress.results[call.id] = _tool_not_found(planned)
@@ -118,7 +119,7 @@ class _ToolRun:
         async def write() -> None:
             # Waiting for the store is no stall.
             self._progress.record_progress()
-            await services.store.write(fenced(run, work))
+            await services.store.write(with_fence(run, work))
 
         return await write_until_stored(services, write, "saving a tool result")
 

@@ -38,7 +38,7 @@ async def finish(work: Coroutine[Any, Any, T]) -> T:
     return task.result()
 
 
-def fenced(run: Run, work: Callable[[Transaction], T]) -> Callable[[Transaction], T]:
+def with_fence(run: Run, work: Callable[[Transaction], T]) -> Callable[[Transaction], T]:
     """The work of a transaction that writes for the run, but not the run itself: RunFenced if it is another server's."""
 
     @wraps(work)
@@ -70,6 +70,6 @@ async def save_now(
     """Store a part of an effect of the run while it is running, which a crash must not lose. If the store is out of
     reach, the next checkpoint stores it."""
     try:
-        await finish(services.store.write(fenced(run, work)))
+        await finish(services.store.write(with_fence(run, work)))
     except BackendError:
         log.exception("store.unreachable", extra={"while": activity})

@@ -12,7 +12,8 @@ class Lease(Protocol):
 
     @property
     def claimant(self) -> Claimant | None:
-        """This server as one that may claim runs; None while its lease is not valid."""
+        """This server as one that may claim runs, and execute those that it has claimed under this id; None while its
+        lease is not valid. Costs no I/O: it is asked before each effect."""
         ...
 
     @property
@@ -23,11 +24,6 @@ class Lease(Protocol):
     @property
     def load(self) -> ServerLoad:
         """What this server says about itself now. The database knows what it said with its last heartbeat."""
-        ...
-
-    @property
-    def is_valid(self) -> bool:
-        """Whether this server may still start something for its runs. Costs no I/O: it is asked before each effect."""
         ...
 
     @property

@@ -9,6 +9,7 @@ from typing import Final
 
 from holdfast.core.runs import Run, RunStatus
 from holdfast.core.servers import Claim, Claimant
+from holdfast.engine.store_writes import finish
 from holdfast.errors import BackendError
 from holdfast.ports.bell import RUNS, Bell, run_topic
 from holdfast.ports.lease import Lease
@@ -47,18 +48,18 @@ class QueueDispatch:
         self._lacks_room = False
         self._has_worker = False
         self._stopped = False
-        # Whether ``take`` has something to do, and what it waits for if it has not.
-        self._is_woken = False
-        self._wake_up: asyncio.Future[None] | None = None
-        # When the store was last looked through although nothing rang; None: nothing was waited for yet.
-        self._polled_at: float | None = None
+        # Set if ``take`` may have something to do. What happens here does not ring the bell of the queue: a run that was
+        # claimed when it was stored costs no look at the queue.
+        self._changed = asyncio.Event()
+        self._listening: asyncio.Task[None] | None = None
         # The runs whose turn requests of this server wait for.
         self._awaited: Counter[str] = Counter()
 
     def start(self) -> None:
         self._has_worker, self._stopped = True, False
-        self._may_have_runs = True
-        self._wake()
+        self._note_runs()
+        if self._listening is None and self._max_runs > 0:
+            self._listening = asyncio.create_task(self._listen(), name="queue")
 
     def claimant(self, *, is_nested: bool = False) -> Claimant | None:
         if not self._has_worker or self._max_runs == 0:
@@ -72,31 +73,34 @@ class QueueDispatch:
         return len(self._executed) + len(self._claimed) < self._max_runs
 
     def submit(self, run: Run) -> bool:
-        claimant = self._lease.claimant
-        is_here = claimant is not None and run.owner_id == claimant.server_id
-        if is_here:
-            self._telemetry.run_claimed(is_recovery=False)
-            self._hand_over(Claim(run.id, run.thread_id, run.fence, run.highest_seq))
-        elif run.owner_id is None:
-            self._may_have_runs = True
-            self._wake()
-        return is_here
+        if run.owner_id is None:
+            self._note_runs()
+            return False
+        claim = Claim(run.id, run.thread_id, run.fence, run.owner_id, run.highest_seq)
+        if not self._is_mine(claim):
+            return False
+        self._telemetry.run_claimed(is_recovery=False)
+        self._hand_over(claim)
+        return True
 
     async def take(self) -> Claim:
         while True:
-            if self._claimed and self._has_worker:
+            # Before anything is looked at: what changes meanwhile sets it again.
+            self._changed.clear()
+            while self._claimed and self._has_worker:
                 claim = self._claimed.popleft()
-                self._executed[claim.run_id] = claim
-                return claim
-            if self._may_have_runs and await self._claim_next():
-                continue
-            await self._wait_for_change()
+                # A claim under a lease that was lost is not executed under the next one: others take the run over.
+                if self._is_mine(claim):
+                    self._executed[claim.run_id] = claim
+                    return claim
+            if not (self._may_have_runs and await self._claim_next()):
+                await self._changed.wait()
 
     def release(self, claim: Claim) -> None:
         if self._executed.get(claim.run_id) == claim:
             del self._executed[claim.run_id]
         if self._may_have_runs:
-            self._wake()
+            self._changed.set()
 
     async def wait_for_turn(self, run: Run) -> None:
         if not _is_waiting(run):
@@ -115,12 +119,24 @@ class QueueDispatch:
     def stop(self) -> None:
         self._has_worker, self._stopped = False, True
         self._claimed.clear()
+        if self._listening is not None:
+            self._listening.cancel()
+            self._listening = None
         for topic in self._awaited:
             self._bell.ring(topic, here_only=True)
 
     @property
     def _turn_poll_seconds(self) -> float:
         return TURN_POLL_SECONDS if self._bell.is_connected else POLL_SECONDS_WITHOUT_BELL
+
+    def _is_mine(self, claim: Claim) -> bool:
+        claimant = self._lease.claimant
+        return claimant is not None and claimant.server_id == claim.server_id
+
+    def _note_runs(self) -> None:
+        """Runs may wait in the queue: look there."""
+        self._may_have_runs = True
+        self._changed.set()
 
     async def _claim_next(self) -> bool:
         """Claim the next run whose thread is free, if there is one and room for it; return whether."""
@@ -132,14 +148,15 @@ class QueueDispatch:
         def work(tx: Transaction) -> tuple[Claim | None, bool]:
             return tx.queue.claim_next(claimant), tx.queue.is_empty()
 
-        # Before the queue is read: a run that is submitted meanwhile sets it again.
+        # Before the queue is read: a run that is stored meanwhile sets it again.
         self._may_have_runs = False
         try:
-            claim, is_empty = await self._store.write(work)
+            # To its end, even if the worker stops meanwhile: what was claimed must be known before it is given back.
+            claim, is_empty = await finish(self._store.write(work))
         except BackendError:
-            self._may_have_runs = True
             log.exception("store.unreachable", extra={"while": "claiming a run"})
             await asyncio.sleep(STORE_RETRY_SECONDS)
+            self._note_runs()
             return False
         self._may_have_runs |= not is_empty
         if claim is None:
@@ -149,38 +166,20 @@ class QueueDispatch:
         self._bell.ring(run_topic(claim.run_id))
         return True
 
-    def _wake(self) -> None:
-        self._is_woken = True
-        if self._wake_up is not None and not self._wake_up.done():
-            self._wake_up.set_result(None)
-
-    async def _wait_for_change(self) -> None:
-        """Wait until there is something to do here, until something rings, or until it is time to look anyway. Rings do not
-        put that time off: a busy server must find forgotten runs too."""
-        poll_seconds = POLL_SECONDS if self._bell.is_connected else POLL_SECONDS_WITHOUT_BELL
+    async def _listen(self) -> None:
+        """Look into the queue when something rings, and now and then anyway. Rings do not put that off: a busy server must
+        find forgotten runs too."""
         loop = asyncio.get_running_loop()
-        if self._polled_at is None:
-            self._polled_at = loop.time()
-        await self._wait_for_ring(max(0.0, self._polled_at + poll_seconds - loop.time()))
-        if loop.time() >= self._polled_at + poll_seconds:
-            self._polled_at = loop.time()
-            self._may_have_runs = True
-            await self._find_forgotten()
-
-    async def _wait_for_ring(self, seconds: float) -> None:
-        """A ring may come from another server, and then this one does not know whether there are runs in the queue. What
-        happens here does not ring: a run that was claimed when it was stored costs no look at the queue."""
-        if not self._is_woken:
-            self._wake_up = asyncio.get_running_loop().create_future()
-            ring = asyncio.create_task(self._bell.wait(RUNS))
-            try:
-                await asyncio.wait(
-                    [ring, self._wake_up], timeout=seconds, return_when=asyncio.FIRST_COMPLETED
-                )
-            finally:
-                self._may_have_runs |= ring.done()
-                ring.cancel()
-        self._is_woken = False
+        polled_at = loop.time()
+        while True:
+            seconds = POLL_SECONDS if self._bell.is_connected else POLL_SECONDS_WITHOUT_BELL
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(polled_at + seconds):
+                    await self._bell.wait(RUNS)
+            self._note_runs()
+            if loop.time() >= polled_at + seconds:
+                polled_at = loop.time()
+                await self._find_forgotten()
 
     async def _find_forgotten(self) -> None:
         """Take the runs that this server has claimed without knowing it: the outcome of the commit was unknown."""
@@ -200,7 +199,7 @@ class QueueDispatch:
             return
         if all(waiting.run_id != claim.run_id for waiting in self._claimed):
             self._claimed.append(claim)
-            self._wake()
+            self._changed.set()
 
 
 def _is_waiting(run: Run) -> bool:

@@ -33,10 +33,6 @@ class ExclusiveLease:
         return self._read_load()
 
     @property
-    def is_valid(self) -> bool:
-        return True
-
-    @property
     def is_leader(self) -> bool:
         return True
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from holdfast.adapters.lease.process import is_gone
@@ -106,7 +107,7 @@ class HeartbeatLease:
             server, sent_at = self._new_server(), self._clock()
             try:
                 server, renewal, released = await self._store.write(
-                    lambda tx, server=server: self._register(tx, server)
+                    partial(self._register, server=server)
                 )
             except BackendError:
                 log.exception("store.unreachable", extra={"while": "registering this server"})
@@ -121,13 +122,18 @@ class HeartbeatLease:
 
     def _register(self, tx: Transaction, server: Server) -> tuple[Server, Renewal, int]:
         for other in tx.servers.list():
-            if other.is_alive(tx.servers.now()) and is_gone(other.process):
+            if other.is_alive(tx.servers.now()) and self._is_dead(other):
                 tx.servers.expire(other.id)
         server = tx.servers.register(server, self._lease_seconds)
         renewal = tx.servers.renew(server.id, self._lease_seconds, self._read_load())
         if renewal is None:
             raise BackendError("The lease of this server expired while it was registered.")
         return server, renewal, tx.queue.release_expired()
+
+    def _is_dead(self, other: Server) -> bool:
+        """Whether nobody executes the runs of that server any more: its process is gone, or it is this one under the id
+        whose lease it has lost."""
+        return is_gone(other.process) or (self._server is not None and other.id == self._server.id)
 
     async def aclose(self) -> None:
         """End the lease, so that others need not wait until it expires."""

@@ -172,6 +172,8 @@ def _create_engine(address: URL, *, unpooled: bool = False, **options: Any) -> E
             address,
             pool_size=CONNECTIONS,
             max_overflow=0,
+            # The connection that was used last: it has prepared its statements, and PostgreSQL has cached their plans.
+            pool_use_lifo=True,
             connect_args=connect,
             hide_parameters=True,
         )

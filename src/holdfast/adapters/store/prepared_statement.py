@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
-from sqlalchemy import Connection, Delete, Insert, Select, Update
+from sqlalchemy import Connection, Delete, Insert, Select, TextClause, Update
 from sqlalchemy.engine import Dialect
 from sqlalchemy.engine.interfaces import DBAPICursor
 
@@ -15,14 +15,15 @@ from holdfast.adapters.store.time_limit import refuse_late_statement
 
 T = TypeVar("T")
 
-Statement: TypeAlias = Select[Any] | Insert | Update | Delete
+Statement: TypeAlias = Select[Any] | Insert | Update | Delete | TextClause
 Values: TypeAlias = Mapping[str, Any]
 Row: TypeAlias = Sequence[Any]
 _Converter: TypeAlias = Callable[[Any], Any]
 
 
 class PreparedStatement:
-    """A statement with parameters by name. An insert or update writes all columns unless ``columns`` names some."""
+    """A statement with parameters by name. An insert or update writes all columns unless ``columns`` names some. The
+    results of SQL text are as the driver returns them."""
 
     def __init__(self, statement: Statement, columns: Collection[str] | None = None) -> None:
         self._statement = statement
@@ -123,6 +124,7 @@ def _compile_statement(
     )
     named = {name: parameter for parameter, name in compiled.bind_names.items()}
     order = (compiled.positiontup or ()) if compiled.positional else tuple(named)
+    results = () if isinstance(statement, TextClause) else statement.exported_columns
     return _Compiled(
         text=str(compiled),
         positional=compiled.positional,
@@ -132,7 +134,7 @@ def _compile_statement(
         constants={name: each.value for name, each in named.items() if not each.required},
         converted_columns=tuple(
             (index, convert)
-            for index, column in enumerate(statement.exported_columns)
+            for index, column in enumerate(results)
             if (convert := column.type.dialect_impl(dialect).result_processor(dialect, None))
         ),
     )

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from sqlalchemy import Connection, Integer, text
 
 from holdfast.adapters.store.columns import Instant, to_json
+from holdfast.adapters.store.prepared_statement import PreparedStatement
 from holdfast.adapters.store.run_claims import claim_run, find_claimed, list_owners, release_runs
 from holdfast.core.runs import Run, RunStatus
 from holdfast.core.servers import Claimant
@@ -21,12 +22,14 @@ from holdfast.ports.store import QueueDepth
 
 # A new job that a server has from the start. Nothing may be before it in its thread: no job that waits, and none that a
 # server has, of which Procrastinate's index allows one per lock.
-_insert_claimed = text("""
+_insert_claimed = PreparedStatement(
+    text("""
     INSERT INTO holdfast_queue.procrastinate_jobs (queue_name, task_name, lock, queueing_lock, args, status, worker_id)
     SELECT 'runs', 'holdfast.run', :thread, :run, CAST(:args AS jsonb), 'doing', :worker
     WHERE NOT EXISTS (SELECT FROM holdfast_queue.procrastinate_jobs WHERE lock = :thread AND status = 'todo')
     ON CONFLICT (lock) WHERE status = 'doing' DO NOTHING
 """)
+)
 _defer = text("""
     SELECT holdfast_queue.procrastinate_defer_jobs_v1(ARRAY[
         ROW('runs', 'holdfast.run', 0, :thread, :run, CAST(:args AS jsonb), NULL)
@@ -35,15 +38,21 @@ _defer = text("""
 _fetch = text(
     "SELECT args ->> 'run_id' FROM holdfast_queue.procrastinate_fetch_job_v2(ARRAY['runs']::varchar[], :worker)"
 )
-_lock = text(
-    "SELECT id FROM holdfast_queue.procrastinate_jobs WHERE queueing_lock = :run AND status = 'todo' FOR UPDATE"
+_lock = PreparedStatement(
+    text(
+        "SELECT id FROM holdfast_queue.procrastinate_jobs WHERE queueing_lock = :run AND status = 'todo' FOR UPDATE"
+    )
 )
 # Two statements, because each has an index of its own.
-_delete_claimed = text(
-    "DELETE FROM holdfast_queue.procrastinate_jobs WHERE lock = :thread AND status = 'doing' AND queueing_lock = :run"
+_delete_claimed = PreparedStatement(
+    text(
+        "DELETE FROM holdfast_queue.procrastinate_jobs WHERE lock = :thread AND status = 'doing' AND queueing_lock = :run"
+    )
 )
-_delete_waiting = text(
-    "DELETE FROM holdfast_queue.procrastinate_jobs WHERE queueing_lock = :run AND status = 'todo'"
+_delete_waiting = PreparedStatement(
+    text(
+        "DELETE FROM holdfast_queue.procrastinate_jobs WHERE queueing_lock = :run AND status = 'todo'"
+    )
 )
 # A run that was begun holds its thread, so it comes first: new jobs have the priority 0. The numbers of jobs do not say who
 # is first, because a transaction with an earlier number may have been committed after the run began.
@@ -71,7 +80,7 @@ class ProcrastinateQueue:
         job = {"thread": run.thread_id, "run": run.id, "args": to_json({"run_id": run.id})}
         if claimant is not None:
             claimed = job | {"worker": claimant.worker_id}
-            if self._connection.execute(_insert_claimed, claimed).rowcount > 0:
+            if _insert_claimed.execute(self._connection, claimed) > 0:
                 return replace(run, owner_id=claimant.server_id, fence=run.fence + 1)
         self._connection.execute(_defer, job)
         return run
@@ -79,12 +88,13 @@ class ProcrastinateQueue:
     def lock(self, run_id: str) -> None:
         """Lock the job of a run that waits. Whoever locks the run does so afterwards, in the order of a claim: otherwise
         the two would wait for each other until the database notices it."""
-        self._connection.execute(_lock, {"run": run_id})
+        _lock.execute(self._connection, {"run": run_id})
 
     def leave(self, run: Run) -> None:
         """Delete the job of a run that has ended. Its fence was checked, so the job is that of this claim."""
         job = {"thread": run.thread_id, "run": run.id}
-        self._connection.execute(_delete_waiting if run.owner_id is None else _delete_claimed, job)
+        statement = _delete_waiting if run.owner_id is None else _delete_claimed
+        statement.execute(self._connection, job)
 
     def claim_next(self, claimant: Claimant) -> str | None:
         worker = {"worker": claimant.worker_id}

