@@ -1,10 +1,12 @@
 """Servers that start at once, differ in their roles, or have a wrong clock."""
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from operator import lt
 
 import pytest
 from tests.support.client_objects import eventually
-from tests.support.cluster import Cluster
+from tests.support.cluster import LEASE_SECONDS, Cluster, ClusterServer
 from tests.support.server_launcher import CLOCK_OFFSET
 from tests.support.stream_items import assert_ended, text_of
 from tests.support.weather_scenes import begin_answer, create_agent, send_patiently
@@ -13,8 +15,10 @@ pytestmark = pytest.mark.slow
 
 WAIT_SECONDS = 60
 HOUR = 3600
+# The database counts in microseconds.
+SECOND = 1_000_000
 # Ten minutes: more than all of these tests take, far less than an hour.
-FAR_OFF = 600_000_000
+FAR_OFF = 600 * SECOND
 
 
 def test_two_servers_that_start_at_once_on_an_empty_database_both_work(
@@ -37,15 +41,14 @@ def test_a_server_whose_clock_is_an_hour_off_keeps_its_runs_and_takes_none(
     (right,) = cluster.need(1)
     wrong = cluster.start(**{CLOCK_OFFSET: str(offset)})
     runs = {server: begin_answer(cluster, server, "Never.") for server in (right, wrong)}
-    beats = {server.pid: read_heartbeat(cluster, server.pid) for server in (right, wrong)}
+    begun_at = {server: read_heartbeat(cluster, server) for server in runs}
 
-    # Each has renewed its lease and looked for dead servers meanwhile.
-    for server in (right, wrong):
-        for _ in range(8):
-            beats[server.pid] = eventually(
-                lambda server=server: read_heartbeat(cluster, server.pid),  # type: ignore[misc]  # bound per turn of the loop
-                lambda now, server=server: now > beats[server.pid],  # type: ignore[misc]  # the same
-            )
+    # Each has renewed its lease, and looked for dead servers, for longer than a lease lasts.
+    for server in runs:
+        eventually(
+            partial(read_heartbeat, cluster, server),
+            partial(lt, begun_at[server] + float(LEASE_SECONDS) * SECOND),
+        )
 
     for server, answering in runs.items():
         assert cluster.find_owner(answering.run_id) is server
@@ -74,11 +77,10 @@ def test_a_server_whose_clock_is_an_hour_off_goes_on_with_the_runs_of_a_dead_one
     assert list_wrong_times(cluster) == []
 
 
-def read_heartbeat(cluster: Cluster, pid: int) -> int:
-    (found,) = cluster.facts.fetch(
-        "SELECT heartbeat_at FROM servers WHERE pid = :pid ORDER BY started_at DESC LIMIT 1",
-        pid=pid,
-    )
+def read_heartbeat(cluster: Cluster, server: ClusterServer) -> int:
+    """When it last renewed its lease, in microseconds by the clock of the database."""
+    query = "SELECT max(heartbeat_at) AS heartbeat_at FROM servers WHERE pid = :pid"
+    (found,) = cluster.facts.fetch(query, pid=server.pid)
     return int(found.heartbeat_at)
 
 

@@ -20,7 +20,7 @@ from holdfast.engine.recovery import load_claimed
 from holdfast.engine.report import RunReport
 from holdfast.engine.state import State
 from holdfast.engine.store_writes import finish, write_until_stored
-from holdfast.errors import Bug, RunFenced, StaleRun
+from holdfast.errors import AlreadyExists, Bug, RunFenced, StaleRun
 from holdfast.ports.bell import CALLBACKS, DEADLINES
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
@@ -42,7 +42,7 @@ class Runner:
     async def run(self, claim: Claim, interruption: Interruption) -> None:
         """Take a claimed run to its end, from its beginning or from where it was left. RunFenced if the claim is no
         longer the last one."""
-        result = await self._save_loaded(lambda tx: self._load(tx, claim))
+        result = await self._save_loaded(claim)
         if result is None:
             log.info("run.skipped")
             return
@@ -93,15 +93,15 @@ class Runner:
             await event_writer.close()
             report.close()
 
-    async def _save_loaded(
-        self, save: Callable[[Transaction], CheckpointResult | None]
-    ) -> CheckpointResult | None:
+    async def _save_loaded(self, claim: Claim) -> CheckpointResult | None:
         """Store the first checkpoint of a claim or of a recovery; None if the run is over."""
-        attempt, services = CheckpointAttempt(), self._services
+        attempt = CheckpointAttempt()
+
+        def work(tx: Transaction) -> CheckpointResult | None:
+            return attempt.save(tx, lambda tx: self._load(tx, claim))
+
         return await write_until_stored(
-            services,
-            lambda: services.store.write(lambda tx: attempt.save(tx, save)),
-            "starting a run",
+            self._services, lambda: self._write(claim.run_id, claim.fence, work), "starting a run"
         )
 
     async def _checkpoint(self, effect: EffectResult, command: Command) -> CheckpointResult:
@@ -119,20 +119,37 @@ class Runner:
         self, attempt: CheckpointAttempt, effect: EffectResult, command: Command
     ) -> CheckpointResult | None:
         """A cancel that was recorded meanwhile replaces the command: only the transaction can know of it."""
-        store, checkpoints = self._services.store, self._checkpoints
-        try:
-            return await store.write(
-                lambda tx: attempt.save(tx, lambda tx: checkpoints.save(tx, effect, command))
+        run, checkpoints = effect.state.run, self._checkpoints
+
+        async def write(command: Command) -> CheckpointResult | None:
+            return await self._write(
+                run.id,
+                run.fence,
+                lambda tx: attempt.save(tx, lambda tx: checkpoints.save(tx, effect, command)),
             )
+
+        try:
+            return await write(command)
         except RunFenced:
             raise
         except StaleRun:
-            if not await self._is_cancelling(effect.state.run):
+            if not await self._is_cancelling(run):
                 raise
-        cancel = EndTurn(StopReason.CANCELLED)
-        return await store.write(
-            lambda tx: attempt.save(tx, lambda tx: checkpoints.save(tx, effect, cancel))
-        )
+        return await write(EndTurn(StopReason.CANCELLED))
+
+    async def _write(
+        self, run_id: str, fence: int, work: Callable[[Transaction], CheckpointResult | None]
+    ) -> CheckpointResult | None:
+        """Write a checkpoint of a claim. Its rows are written before the fence is checked, and a later claim may have
+        written some of them: the same input, and events of the same numbers."""
+        store = self._services.store
+        try:
+            return await store.write(work)
+        except AlreadyExists as error:
+            stored = await store.read(lambda tx: tx.runs.find(run_id))
+            if stored is not None and stored.fence != fence:
+                raise RunFenced(run_id) from error
+            raise
 
     async def _is_cancelling(self, run: Run) -> bool:
         stored = await self._services.store.read(lambda tx: tx.runs.find(run.id))
