@@ -26,4 +26,4 @@ def make_server(**fields: Any) -> Server:
 
 def claim_of(run: Run) -> Claim:
     """The claim by which the run is executed, or would be."""
-    return Claim(run.id, run.thread_id, run.fence, run.owner_id or "", run.highest_seq)
+    return Claim(run.id, run.thread_id, run.fence, run.highest_seq)

@@ -91,8 +91,6 @@ class Claim(Struct, frozen=True):
     run_id: str
     thread_id: str
     fence: int
-    # Who has claimed it, under which lease: a server gets a new id with a new lease.
-    server_id: str
     # The highest event number that a client may have received.
     last_seq: int = 0
     # Whether another server had begun the run.

@@ -106,8 +106,9 @@ class EventWriter:
         written, reserved = self._seq, self._seq + count
 
         def work(tx: Transaction) -> None:
-            tx.events.append(events)
+            # First: another server that has the run by now may have given these numbers to its events.
             tx.runs.reserve_seq(self._run, reserved)
+            tx.events.append(events)
 
         await self._services.store.write(work)
         self._write_task = None

@@ -17,9 +17,10 @@ from holdfast.core.turn import EndTurn
 from holdfast.engine.answer_facts import to_model_event
 from holdfast.engine.claim import load_queued
 from holdfast.engine.event_writer import RESERVED_AHEAD
+from holdfast.engine.lease_check import check_lease
 from holdfast.engine.progress import EffectProgress, EffectResult
 from holdfast.engine.state import State, load_state, with_calls
-from holdfast.errors import LeaseLost, RunFenced
+from holdfast.errors import RunFenced
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
 
@@ -35,9 +36,7 @@ def load_claimed(tx: Transaction, services: Services, claim: Claim) -> EffectRes
         return None
     if run.fence != claim.fence:
         raise RunFenced(run.id)
-    claimant = services.lease.claimant
-    if claimant is None or claimant.server_id != run.owner_id:
-        raise LeaseLost("The lease under which the run was claimed has expired.")
+    check_lease(services, run)
     if run.status is RunStatus.QUEUED:
         return load_queued(tx, services, run)
     return _load_unfinished(tx, services, run)

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
 from functools import partial
 
 from holdfast.core.endings import log_fields
@@ -20,7 +19,7 @@ from holdfast.engine.recovery import load_claimed
 from holdfast.engine.report import RunReport
 from holdfast.engine.state import State
 from holdfast.engine.store_writes import finish, write_until_stored
-from holdfast.errors import AlreadyExists, Bug, RunFenced, StaleRun
+from holdfast.errors import Bug, RunFenced, StaleRun
 from holdfast.ports.bell import CALLBACKS, DEADLINES
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
@@ -95,13 +94,13 @@ class Runner:
 
     async def _save_loaded(self, claim: Claim) -> CheckpointResult | None:
         """Store the first checkpoint of a claim or of a recovery; None if the run is over."""
-        attempt = CheckpointAttempt()
-
-        def work(tx: Transaction) -> CheckpointResult | None:
-            return attempt.save(tx, lambda tx: self._load(tx, claim))
-
+        attempt, services = CheckpointAttempt(), self._services
         return await write_until_stored(
-            self._services, lambda: self._write(claim.run_id, claim.fence, work), "starting a run"
+            services,
+            lambda: services.store.write(
+                lambda tx: attempt.save(tx, lambda tx: self._load(tx, claim))
+            ),
+            "starting a run",
         )
 
     async def _checkpoint(self, effect: EffectResult, command: Command) -> CheckpointResult:
@@ -119,37 +118,20 @@ class Runner:
         self, attempt: CheckpointAttempt, effect: EffectResult, command: Command
     ) -> CheckpointResult | None:
         """A cancel that was recorded meanwhile replaces the command: only the transaction can know of it."""
-        run, checkpoints = effect.state.run, self._checkpoints
-
-        async def write(command: Command) -> CheckpointResult | None:
-            return await self._write(
-                run.id,
-                run.fence,
-                lambda tx: attempt.save(tx, lambda tx: checkpoints.save(tx, effect, command)),
-            )
-
+        store, checkpoints = self._services.store, self._checkpoints
         try:
-            return await write(command)
+            return await store.write(
+                lambda tx: attempt.save(tx, lambda tx: checkpoints.save(tx, effect, command))
+            )
         except RunFenced:
             raise
         except StaleRun:
-            if not await self._is_cancelling(run):
+            if not await self._is_cancelling(effect.state.run):
                 raise
-        return await write(EndTurn(StopReason.CANCELLED))
-
-    async def _write(
-        self, run_id: str, fence: int, work: Callable[[Transaction], CheckpointResult | None]
-    ) -> CheckpointResult | None:
-        """Write a checkpoint of a claim. Its rows are written before the fence is checked, and a later claim may have
-        written some of them: the same input, and events of the same numbers."""
-        store = self._services.store
-        try:
-            return await store.write(work)
-        except AlreadyExists as error:
-            stored = await store.read(lambda tx: tx.runs.find(run_id))
-            if stored is not None and stored.fence != fence:
-                raise RunFenced(run_id) from error
-            raise
+        cancel = EndTurn(StopReason.CANCELLED)
+        return await store.write(
+            lambda tx: attempt.save(tx, lambda tx: checkpoints.save(tx, effect, cancel))
+        )
 
     async def _is_cancelling(self, run: Run) -> bool:
         stored = await self._services.store.read(lambda tx: tx.runs.find(run.id))

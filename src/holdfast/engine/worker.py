@@ -181,20 +181,11 @@ class Worker:
                 log.exception("store.unreachable", extra={"while": "executing a run"})
                 await asyncio.sleep(STORE_RETRY_SECONDS)
             except Exception as error:
-                if is_lost(error) or await self._is_taken(claim):
+                if is_lost(error):
                     return self._on_taken()
                 log.exception("run.interrupted")
                 attempts_left, why = attempts_left - 1, str(error)
         return await self._force_end(claim, why)
-
-    async def _is_taken(self, claim: Claim) -> bool:
-        """Whether the run is another server's by now: then what this one writes collides with what the other has written,
-        and such an error says nothing about the run."""
-        try:
-            run = await self._services.store.read(lambda tx: tx.runs.find(claim.run_id))
-        except BackendError:
-            return False
-        return run is not None and run.fence != claim.fence
 
     def _on_superseded(self, error: Exception) -> None:
         """The run is another server's, or over. Nothing is written."""

@@ -76,23 +76,21 @@ class QueueDispatch:
         if run.owner_id is None:
             self._note_runs()
             return False
-        claim = Claim(run.id, run.thread_id, run.fence, run.owner_id, run.highest_seq)
-        if not self._is_mine(claim):
+        claimant = self._lease.claimant
+        if claimant is None or claimant.server_id != run.owner_id:
             return False
         self._telemetry.run_claimed(is_recovery=False)
-        self._hand_over(claim)
+        self._hand_over(Claim(run.id, run.thread_id, run.fence, run.highest_seq))
         return True
 
     async def take(self) -> Claim:
         while True:
             # Before anything is looked at: what changes meanwhile sets it again.
             self._changed.clear()
-            while self._claimed and self._has_worker:
+            if self._claimed and self._has_worker:
                 claim = self._claimed.popleft()
-                # A claim under a lease that was lost is not executed under the next one: others take the run over.
-                if self._is_mine(claim):
-                    self._executed[claim.run_id] = claim
-                    return claim
+                self._executed[claim.run_id] = claim
+                return claim
             if not (self._may_have_runs and await self._claim_next()):
                 await self._changed.wait()
 
@@ -128,10 +126,6 @@ class QueueDispatch:
     @property
     def _turn_poll_seconds(self) -> float:
         return TURN_POLL_SECONDS if self._bell.is_connected else POLL_SECONDS_WITHOUT_BELL
-
-    def _is_mine(self, claim: Claim) -> bool:
-        claimant = self._lease.claimant
-        return claimant is not None and claimant.server_id == claim.server_id
 
     def _note_runs(self) -> None:
         """Runs may wait in the queue: look there."""

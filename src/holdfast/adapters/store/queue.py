@@ -69,7 +69,6 @@ def _to_claim(run: Run) -> Claim:
         run_id=run.id,
         thread_id=run.thread_id,
         fence=run.fence,
-        server_id=run.owner_id or "",
         last_seq=run.highest_seq,
         is_recovery=run.status is not RunStatus.QUEUED,
     )

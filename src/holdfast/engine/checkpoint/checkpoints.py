@@ -46,6 +46,8 @@ class Checkpoints(Struct, frozen=True):
 
     def save(self, tx: Transaction, effect: EffectResult, command: Command) -> CheckpointResult:
         """Store the result of the effect and the intent of the command. StaleRun if the run was changed meanwhile."""
+        # First: another server that has the run by now may have written rows that collide with these.
+        tx.runs.lock(effect.state.run)
         effect = _with_number(effect)
         outcomes: Mapping[str, Outcome] = {}
         if isinstance(command, EndTurn):
