@@ -258,17 +258,6 @@ async def test_a_server_without_a_lease_takes_nothing(server: Server) -> None:
     assert (await wait(task)).run_id == run.id
 
 
-async def test_a_claim_of_a_lost_lease_is_not_taken_under_the_next_one(server: Server) -> None:
-    run = await server.send()
-    server.lease.claimant = await register(server.store, "server-again")
-    assert not server.dispatch.submit(run)
-    task = await start_waiting(server.dispatch.take())
-    await server.store.write(lambda tx: tx.queue.release("server-a"))
-    server.bell.ring(RUNS, here_only=True)
-    claim = await wait(task)
-    assert (claim.run_id, claim.server_id) == (run.id, "server-again")
-
-
 async def test_a_run_that_another_server_has_claimed_is_left_to_it(server: Server) -> None:
     other = await register(server.store, "server-b")
     run = await add_run(server.store, server.new_run(0), other)

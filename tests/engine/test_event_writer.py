@@ -221,6 +221,8 @@ async def test_a_client_that_comes_back_after_a_crash_gets_the_rest_once_and_the
     ]
     second.model.script = [complete_stream(*words("Once", " more."))]
     run = await first.submit(agent, stream_tokens=True)
+    # As for a run that is claimed when it is stored: its reader is there before the first event.
+    first.services.events.open(run.id)
     client = asyncio.create_task(follow_events(first.services, run))
     dying = CrashingStore(store, at, after_commit=after_commit)
     first.services = replace(first.services, store=dying)
