@@ -4,10 +4,10 @@ Who gets which run is decided by the queue: ``test_queue``.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import pytest
 from sqlalchemy.pool import QueuePool
@@ -124,21 +124,44 @@ async def new_run(any_store: SqlStore, make: Make) -> AsyncIterator[Callable[[in
     )
 
 
-async def start_server(
-    store: Store,
-    bell: Bell,
-    new_run: Callable[[int], Run],
-    name: str = "server-a",
-    max_runs: int = ROOM,
-) -> Server:
-    lease = GivenLease(await register(store, name))
-    dispatch = QueueDispatch(store, bell, lease, NO_TELEMETRY, max_runs=max_runs)
-    dispatch.start()
-    return Server(store, bell, lease, dispatch, new_run)
+class StartServer(Protocol):
+    async def __call__(
+        self,
+        store: Store,
+        bell: Bell,
+        new_run: Callable[[int], Run],
+        name: str = "server-a",
+        max_runs: int = ROOM,
+    ) -> Server: ...
 
 
 @pytest.fixture
-async def server(any_store: SqlStore, new_run: Callable[[int], Run]) -> Server:
+def start_server() -> Iterator[StartServer]:
+    """Starts servers, and stops them after the test."""
+    started: list[Server] = []
+
+    async def start(
+        store: Store,
+        bell: Bell,
+        new_run: Callable[[int], Run],
+        name: str = "server-a",
+        max_runs: int = ROOM,
+    ) -> Server:
+        lease = GivenLease(await register(store, name))
+        dispatch = QueueDispatch(store, bell, lease, NO_TELEMETRY, max_runs=max_runs)
+        dispatch.start()
+        started.append(Server(store, bell, lease, dispatch, new_run))
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.dispatch.stop()
+
+
+@pytest.fixture
+async def server(
+    any_store: SqlStore, new_run: Callable[[int], Run], start_server: StartServer
+) -> Server:
     return await start_server(any_store, LocalBell(), new_run)
 
 
@@ -238,7 +261,7 @@ async def test_a_nested_run_needs_no_room(server: Server) -> None:
 
 
 async def test_a_server_without_room_takes_nothing(
-    any_store: SqlStore, new_run: Callable[[int], Run]
+    any_store: SqlStore, new_run: Callable[[int], Run], start_server: StartServer
 ) -> None:
     server = await start_server(any_store, LocalBell(), new_run, max_runs=0)
     run = await server.send()
@@ -266,7 +289,7 @@ async def test_a_run_that_another_server_has_claimed_is_left_to_it(server: Serve
 
 
 async def test_only_the_last_claim_of_a_run_frees_its_room(
-    any_store: SqlStore, new_run: Callable[[int], Run]
+    any_store: SqlStore, new_run: Callable[[int], Run], start_server: StartServer
 ) -> None:
     server = await start_server(any_store, LocalBell(), new_run, max_runs=1)
     await server.send()
@@ -299,7 +322,7 @@ async def test_a_ring_while_nobody_waits_is_not_lost(server: Server) -> None:
 
 
 async def test_a_run_that_is_submitted_while_the_queue_is_looked_through_is_found(
-    any_store: SqlStore, new_run: Callable[[int], Run]
+    any_store: SqlStore, new_run: Callable[[int], Run], start_server: StartServer
 ) -> None:
     """The queue was empty a moment before."""
     store = LateStore(any_store)
@@ -314,8 +337,26 @@ async def test_a_run_that_is_submitted_while_the_queue_is_looked_through_is_foun
     assert (await wait(task)).run_id == run.id
 
 
+async def test_a_thread_that_becomes_free_while_the_queue_is_looked_through_is_noticed(
+    any_store: SqlStore, new_run: Callable[[int], Run], start_server: StartServer
+) -> None:
+    store = LateStore(any_store)
+    server = await start_server(store, LocalBell(), new_run)
+    await server.send()
+    claim = await server.take()
+    waiting = await server.send()
+    store.is_late = True
+    task = asyncio.create_task(server.dispatch.take())
+    await asyncio.wait_for(store.has_result.wait(), WAIT_SECONDS)
+    await end_run(any_store, claim.run_id)
+    server.dispatch.release(claim)
+    store.is_late = False
+    store.may_answer.set()
+    assert (await wait(task)).run_id == waiting.id
+
+
 async def test_an_unreachable_store_is_tried_again(
-    any_store: SqlStore, new_run: Callable[[int], Run]
+    any_store: SqlStore, new_run: Callable[[int], Run], start_server: StartServer
 ) -> None:
     store = OutageStore(any_store)
     server = await start_server(store, LocalBell(), new_run)
@@ -336,6 +377,7 @@ async def test_an_unreachable_store_is_tried_again(
 async def test_what_another_server_stored_is_found_by_polling_alone(
     any_store: SqlStore,
     new_run: Callable[[int], Run],
+    start_server: StartServer,
     polling: pytest.MonkeyPatch,
     bell: type[LocalBell],
     setting: str,
@@ -439,6 +481,7 @@ async def test_all_turns_end_when_the_server_stops(server: Server) -> None:
 async def test_a_turn_is_noticed_by_polling_alone(
     any_store: SqlStore,
     new_run: Callable[[int], Run],
+    start_server: StartServer,
     polling: pytest.MonkeyPatch,
     bell: type[LocalBell],
 ) -> None:
@@ -454,7 +497,7 @@ async def test_a_turn_is_noticed_by_polling_alone(
 
 @pytest.fixture
 async def servers(
-    blank_postgres_url: str, cipher: Cipher, make: Make
+    blank_postgres_url: str, cipher: Cipher, make: Make, start_server: StartServer
 ) -> AsyncIterator[tuple[Server, Server]]:
     """Two servers that share nothing but the database."""
     async with AsyncExitStack() as stack:

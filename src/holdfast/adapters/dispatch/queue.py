@@ -97,8 +97,8 @@ class QueueDispatch:
     def release(self, claim: Claim) -> None:
         if self._executed.get(claim.run_id) == claim:
             del self._executed[claim.run_id]
-        if self._may_have_runs:
-            self._changed.set()
+        # Also while the queue is being looked through, which may be too early to see that the thread is free.
+        self._changed.set()
 
     async def wait_for_turn(self, run: Run) -> None:
         if not _is_waiting(run):
