@@ -13,6 +13,7 @@ from typing import Final
 from holdfast.adapters.lease.process import is_gone
 from holdfast.adapters.store.heartbeat_connection import HeartbeatConnection
 from holdfast.core.servers import Claimant, Server, ServerLoad
+from holdfast.engine.store_writes import finish
 from holdfast.errors import BackendError
 from holdfast.ports.store import Renewal, Store, Transaction
 
@@ -95,8 +96,9 @@ class HeartbeatLease:
         while True:
             server, sent_at = self._new_server(), self._clock()
             try:
-                server, renewal, released = await self._store.write(
-                    lambda tx, server=server: self._register(tx, server)
+                # To its end, even if the server stops meanwhile: one that is registered must end its lease.
+                server, renewal, released = await finish(
+                    self._store.write(lambda tx, server=server: self._register(tx, server))
                 )
             except BackendError:
                 log.exception("store.unreachable", extra={"while": "registering this server"})
