@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from holdfast.adapters.lease.process import is_gone
@@ -97,9 +98,8 @@ class HeartbeatLease:
             server, sent_at = self._new_server(), self._clock()
             try:
                 # To its end, even if the server stops meanwhile: one that is registered must end its lease.
-                server, renewal, released = await finish(
-                    self._store.write(lambda tx, server=server: self._register(tx, server))
-                )
+                work = partial(self._register, server=server)
+                server, renewal, released = await finish(self._store.write(work))
             except BackendError:
                 log.exception("store.unreachable", extra={"while": "registering this server"})
                 await asyncio.sleep(_REGISTER_RETRY_SECONDS)
