@@ -20,11 +20,13 @@ from tests.support.waiting import eventually
 from holdfast.adapters.bell.local import LocalBell
 from holdfast.adapters.dispatch.queue import QueueDispatch
 from holdfast.adapters.lease.exclusive import ExclusiveLease
+from holdfast.adapters.lease.heartbeat import HeartbeatLease
+from holdfast.adapters.store.heartbeat_connection import HeartbeatConnection
 from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.core.events import CompactionBegan, Event
 from holdfast.core.messages import CallState, ToolReturn
 from holdfast.core.runs import Run, RunStatus
-from holdfast.core.servers import Claimant
+from holdfast.core.servers import Claimant, ServerLoad
 from holdfast.core.tools import Tool
 from holdfast.core.turn import PlannedCall
 from holdfast.engine.deployment_tasks import Takeover
@@ -55,6 +57,13 @@ class SharedLease(LosableLease):
     @property
     def is_exclusive(self) -> bool:
         return False
+
+
+class NoConnection(HeartbeatConnection):
+    """Of a server that never gets as far as a heartbeat."""
+
+    def __init__(self) -> None:
+        """Nothing is connected."""
 
 
 class LosingToolbox(ScriptedToolbox):
@@ -229,4 +238,31 @@ async def test_events_of_a_run_that_is_stopped_twice_are_stored_or_their_error_i
         await asyncio.sleep(0)
     del writer, closing
     gc.collect()
+    assert unheard == []
+
+
+async def test_a_server_that_stops_while_it_registers_learns_what_became_of_it(
+    store: SqliteStore,
+) -> None:
+    """Seed 2300: nobody retrieved the error."""
+    unheard: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unheard.append(context))
+    slow = SlowOutageStore(store)
+    lease = HeartbeatLease(
+        slow,
+        NoConnection(),
+        new_server=make_server,
+        lease_seconds=10,
+        read_load=ServerLoad,
+        note_time=lambda _: None,
+    )
+    registering = asyncio.create_task(lease.register())
+    await wait_until_set(slow.is_holding)
+    registering.cancel()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not registering.done()
+    slow.released.set()
+    await asyncio.wait([registering])
+    assert registering.cancelled()
     assert unheard == []

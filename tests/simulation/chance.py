@@ -31,7 +31,7 @@ class Chance:
         self.is_calm = False
         # Several servers on one store: each of them may be paused at any moment.
         self.has_peers = has_peers
-        self._has_pauses = has_peers and self.random.random() < 0.7
+        self.has_pauses = has_peers and self.random.random() < 0.7
         # Whether the store writes one after the other or as it comes: see SteppedStore.
         self.in_order = self.random.random() < 0.5 and not has_peers
         # A store that is out of reach for single calls, or for a while, or that loses the answer to a commit: few
@@ -92,7 +92,7 @@ class Chance:
 
     def may_pause(self, host: Host | None, probability: float) -> None:
         """Pause a server, here or a few callbacks later: often for longer than its lease."""
-        if host is not None and self._has_pauses and self.happens(probability):
+        if host is not None and self.has_pauses and self.happens(probability):
             host.pause_after(
                 self.random.randrange(self.random.choice([4, 15])), self.interruption_seconds()
             )

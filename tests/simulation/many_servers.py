@@ -37,8 +37,10 @@ class ManyServers(Scenario):
         self._processes: list[Process] = []
         self._started = 0
         self._endings: set[asyncio.Task[None]] = set()
-        # How likely the next thing that happens is a fault of one server.
-        self._fault_rate = random.choice([0.15, 0.35])
+        # How likely the next thing that happens is a fault of one server. Without any, every answer must be prompt,
+        # whichever rings are lost.
+        self._fault_rate = random.choice([0.0, 0.15, 0.35, 0.35])
+        self._chance.has_pauses &= self._fault_rate > 0
 
     # -- the servers -------------------------------------------------------------------------
 
@@ -100,7 +102,7 @@ class ManyServers(Scenario):
         held = [thread for thread, calls in self.ledger.held.items() if calls]
         if held and kind < 0.4:
             self._answer(self._random.choice(held))
-        elif kind < 0.2 and self.ledger.live():
+        elif kind < (0.2 if self._fault_rate else 0.4) and self.ledger.live():
             self._cancel()
         elif kind < 0.23:
             self._hang_up()

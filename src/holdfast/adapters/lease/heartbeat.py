@@ -14,6 +14,7 @@ from typing import Final
 from holdfast.adapters.lease.process import is_gone
 from holdfast.adapters.store.heartbeat_connection import HeartbeatConnection
 from holdfast.core.servers import Claimant, Server, ServerLoad
+from holdfast.engine.store_writes import finish
 from holdfast.errors import BackendError
 from holdfast.ports.store import Renewal, Store, Transaction
 
@@ -106,9 +107,9 @@ class HeartbeatLease:
         while True:
             server, sent_at = self._new_server(), self._clock()
             try:
-                server, renewal, released = await self._store.write(
-                    partial(self._register, server=server)
-                )
+                # To its end, even if the server stops meanwhile: one that is registered must end its lease.
+                work = partial(self._register, server=server)
+                server, renewal, released = await finish(self._store.write(work))
             except BackendError:
                 log.exception("store.unreachable", extra={"while": "registering this server"})
                 await asyncio.sleep(_REGISTER_RETRY_SECONDS)
