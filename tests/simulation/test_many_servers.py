@@ -1,11 +1,11 @@
 """The simulation of several servers must be deterministic, reach what it is about, and find deliberate bugs."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import closing
 
 import pytest
-from sqlalchemy import ColumnElement, Connection, Row, update
+from sqlalchemy import Connection, Row, update
 from tests.simulation import loop
 from tests.simulation.bus import Bus
 from tests.simulation.disk import Disk
@@ -84,13 +84,13 @@ def test_a_release_that_keeps_the_fence_is_found(monkeypatch: pytest.MonkeyPatch
     runs = tables.runs
 
     def release(
-        connection: Connection, condition: ColumnElement[bool]
-    ) -> Sequence[Row[tuple[str, str]]]:
+        connection: Connection, server_ids: Collection[str]
+    ) -> Sequence[Row[tuple[str, str, str]]]:
         released = (
             update(runs)
-            .where(IS_LIVE, runs.c.owner_id.is_not(None), condition)
+            .where(IS_LIVE, runs.c.owner_id.in_(server_ids))
             .values(owner_id=None)
-            .returning(runs.c.id, runs.c.thread_id)
+            .returning(runs.c.id, runs.c.thread_id, runs.c.status)
         )
         return connection.execute(released).all()
 
@@ -107,10 +107,12 @@ def test_a_takeover_that_does_not_happen_is_found(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_queue_that_is_only_read_when_it_rings_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def wait(dispatch: QueueDispatch) -> None:
-        await dispatch._bell.wait(RUNS)
+    async def listen(dispatch: QueueDispatch) -> None:
+        while True:
+            await dispatch._bell.wait(RUNS)
+            dispatch._note_runs()
 
-    monkeypatch.setattr(QueueDispatch, "_wait_for_ring", wait)
+    monkeypatch.setattr(QueueDispatch, "_listen", listen)
     assert find_trace("live: ['run-")
 
 
