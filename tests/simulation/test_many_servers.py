@@ -62,7 +62,7 @@ def test_what_several_servers_are_about_happens(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(Disk, "commit_later", record_commit)
     monkeypatch.setattr(Bus, "send", record_ring)
     with disks() as disk:
-        for seed in range(60):
+        for seed in range(100):
             scenario = play_scenario(seed, disk)
             story = "\n".join(scenario.trace)
             words = ("is taken from", "is claimed by", "ACT crash", "ACT stop", "ACT cut")
