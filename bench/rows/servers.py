@@ -22,7 +22,7 @@ from bench.floor import measure_ms
 from bench.measurements import Measurement, median, percentile_95
 from bench.processes import RunningProcess, open_client
 from bench.provider import paced_words, started_at
-from bench.redis import redis_server
+from bench.redis_server import redis_server
 from bench.rows.cancel import cancel_stream
 from bench.rows.turn import TURNS_PER_AGENT
 from bench.stream_recorder import StreamRecorder
