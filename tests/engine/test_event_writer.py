@@ -19,6 +19,7 @@ from holdfast.core.runs import Run, RunStatus, StopReason, Usage
 from holdfast.core.turn import Finish
 from holdfast.engine import claim, event_writer, recovery, worker
 from holdfast.engine.event_writer import RESERVED_AHEAD, EventWriter
+from holdfast.engine.state import load_state
 from holdfast.errors import ModelOverloaded, StoreUnavailable
 from holdfast.ports.model import Answer, TextDelta, ToolCallDelta
 from holdfast.ports.services import Services
@@ -282,6 +283,29 @@ async def test_no_write_is_left_for_after_the_close(
 
     assert text_of(await stored_events(rig, run)) == "One two"
     assert writer._timer is None
+
+
+async def test_no_write_begins_between_the_last_one_and_the_checkpoint(
+    rig: Rig, counting_store: CountingStore
+) -> None:
+    """Its events would be stored after the end of the run, or its numbers reserved (simulation seeds 8153, 10644)."""
+    run = await rig.submit(await rig.make_agent(), stream_tokens=True)
+    state = await rig.read(lambda tx: load_state(tx, rig.services, run))
+    writer = EventWriter(rig.services, run)
+    await writer.write([TextStreamed("message-1", "step-1", 0, "One")])
+    counting_store.pause()
+    await asyncio.wait_for(counting_store.waiting.wait(), WAIT_SECONDS)
+    # It comes during a write, so the end of that write schedules the next, and the loop is late.
+    await writer.write([TextStreamed("message-1", "step-1", 0, " two")])
+    detaching = asyncio.create_task(writer.detach(state))
+    await asyncio.sleep(0)
+    counting_store.go_on()
+    detached = await asyncio.wait_for(detaching, WAIT_SECONDS)
+
+    assert writer._write_task is None
+    assert writer._timer is None
+    stored = await stored_events(rig, run)
+    assert text_of([*stored, *detached.pending_events]) == "One two"
 
 
 class FailingStore(CountingStore):

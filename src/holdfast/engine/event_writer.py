@@ -52,8 +52,7 @@ class EventWriter:
 
     async def detach(self, state: State) -> State:
         """The state with the events that are not durable yet, and with the current numbers, for the next checkpoint."""
-        await self._wait_for_write()
-        self._stop_timer()
+        await self._wait_for_all_writes()
         pending, self._pending = tuple(self._pending), []
         run = replace(state.run, last_event_seq=self._seq, reserved_seq=self._reserved)
         return replace(state, run=run, pending_events=pending)
@@ -73,12 +72,12 @@ class EventWriter:
     async def _write_rest(self) -> None:
         try:
             with suppress(BackendError, StaleRun, NotFound):
-                await self._wait_for_write()
+                await self._wait_for_all_writes()
                 if self._pending:
                     self._start_write()
-                    await self._wait_for_write()
+                    await self._wait_for_all_writes()
         finally:
-            # Not before: the end of a write may schedule the next one.
+            # After an error the timer may still be set.
             self._stop_timer()
 
     def _schedule_write(self) -> None:
@@ -100,6 +99,13 @@ class EventWriter:
         """Wait for the running write. A write that failed stays, and its error is raised each time."""
         if self._write_task is not None:
             await asyncio.shield(self._write_task)
+
+    async def _wait_for_all_writes(self) -> None:
+        """Wait until no write is running, and schedule none. The end of a write may schedule the next one, which begins
+        before this task goes on if the loop is late."""
+        while self._write_task is not None:
+            await self._wait_for_write()
+        self._stop_timer()
 
     async def _write_pending(self, count: int) -> None:
         events, self._pending = self._pending, []
