@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
 from datetime import datetime
+from typing import Any
 
 import pytest
 from tests.doubles.store import OutageStore
@@ -28,7 +29,7 @@ from holdfast.adapters.store.sql_store import SqlStore
 from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.core.runs import Run
 from holdfast.core.servers import Claimant, Role, Server, ServerLoad, ServerProcess
-from holdfast.ports.store import Store
+from holdfast.ports.store import Renewal, Store
 
 # A lease that does not expire in the database during a test, with heartbeats that are frequent all the same.
 LEASE_SECONDS = 600.0
@@ -253,6 +254,31 @@ async def test_a_lost_lease_does_not_come_back_by_itself(
     assert other.is_valid
     assert not lease.is_valid
     assert len(site.times) > beats
+
+
+async def test_a_lease_that_lapses_before_its_heartbeat_is_answered_stays_lost(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs may have been stopped meanwhile; only a server that registers again goes on with them (simulation seed
+    13177)."""
+    clock = Clock()
+    lease = site.open(clock=clock.read)
+    renew = lease._connection.renew
+    # The second heartbeat is sent in time, and answered too late.
+    times = iter([clock.now + 0.9 * OWN_PART * LEASE_SECONDS, clock.now + OWN_PART * LEASE_SECONDS])
+
+    def renew_slowly(*values: Any) -> Renewal | None:
+        renewal = renew(*values)
+        clock.now = next(times, clock.now)
+        return renewal
+
+    monkeypatch.setattr(lease._connection, "renew", renew_slowly)
+    await lease.register()
+    lost_id = server_id(lease)
+    await wait_until_lost(lease)
+    assert (lease.is_valid, lease.claimant) == (False, None)
+    await asyncio.wait_for(lease.register(), WAIT_SECONDS)
+    assert server_id(lease) != lost_id
 
 
 @pytest.mark.parametrize("fault", ["hang", "cut"])

@@ -55,12 +55,7 @@ class TaskLease(HeartbeatLease):
             )
         except BackendError:
             return
-        if self._server is not server:
-            return
-        if renewal is None:
-            self._valid_until = 0.0
-        else:
-            self._accept(renewal, sent_at)
+        self._on_answer(server, renewal, sent_at)
 
     def _accept(self, renewal: Renewal, sent_at: float) -> None:
         if self._server is not None:

@@ -62,6 +62,8 @@ class HeartbeatLease:
         self._server: Server | None = None
         self._renewal: Renewal | None = None
         self._valid_until = 0.0
+        # The thread extends the lease only if nobody can have seen it end.
+        self._extending = threading.Lock()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
 
@@ -83,7 +85,8 @@ class HeartbeatLease:
 
     @property
     def is_valid(self) -> bool:
-        return self._clock() < self._valid_until
+        with self._extending:
+            return self._has_time_left()
 
     @property
     def is_leader(self) -> bool:
@@ -100,7 +103,8 @@ class HeartbeatLease:
 
     async def wait_until_lost(self) -> None:
         # No event: time passes, also while the machine is suspended.
-        while (remaining := self._valid_until - self._clock()) > 0:  # noqa: ASYNC110 - see above
+        while self.is_valid:
+            remaining = max(self._valid_until - self._clock(), 0.0)
             await asyncio.sleep(min(remaining, _LONGEST_WAIT_SECONDS))
 
     async def register(self) -> None:
@@ -160,12 +164,21 @@ class HeartbeatLease:
         except BackendError:
             log.exception("store.unreachable", extra={"while": "renewing the lease"})
             return
-        if self._server is not server:
-            return
-        if renewal is None:
-            self._valid_until = 0.0
-        else:
-            self._accept(renewal, sent_at)
+        self._on_answer(server, renewal, sent_at)
+
+    def _on_answer(self, server: Server, renewal: Renewal | None, sent_at: float) -> None:
+        """Extend the lease, unless the database says that it has ended. One that has ended meanwhile by the clock of this
+        server stays so, whatever the database says: runs were stopped."""
+        with self._extending:
+            if self._server is not server or not self._has_time_left():
+                return
+            if renewal is None:
+                self._valid_until = 0.0
+            else:
+                self._accept(renewal, sent_at)
+
+    def _has_time_left(self) -> bool:
+        return self._clock() < self._valid_until
 
     def _accept(self, renewal: Renewal, sent_at: float) -> None:
         """The lease counts from before the heartbeat was sent: the database counts from when it got it."""
