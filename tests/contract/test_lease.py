@@ -342,6 +342,16 @@ async def test_a_server_registers_as_soon_as_the_database_answers(site: Site) ->
     assert lease.is_valid
 
 
+async def test_a_registration_whose_outcome_is_unknown_is_ended_by_the_next_one(site: Site) -> None:
+    """Otherwise nobody would lead until its lease has expired: it is the oldest."""
+    store = OutageStore(site.store, unknown_at=0)
+    lease = await site.register(store=store)
+    assert store.failed.is_set()
+    assert server_id(lease) == "server-2"
+    assert not await site.is_alive("server-1")
+    assert lease.is_leader
+
+
 @pytest.fixture
 def ended_process() -> ServerProcess:
     """A process of this machine that is gone."""

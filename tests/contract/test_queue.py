@@ -183,6 +183,14 @@ async def test_release_gives_back_what_one_server_has(site: Site) -> None:
     assert await site.release(site.here) == 0
 
 
+async def test_release_leaves_the_runs_that_are_kept(site: Site) -> None:
+    kept, claimed = await site.begin(site.here), await site.add(site.here, thread=1)
+    owner_id = site.here.server_id
+    assert await site.store.write(lambda tx: tx.queue.release(owner_id, keep=[kept.id])) == 1
+    assert await find_run(site.store, kept.id) == kept
+    assert (await find_run(site.store, claimed.id)).owner_id is None
+
+
 async def test_what_has_ended_is_not_released(site: Site) -> None:
     run = await site.begin(site.here)
     ended = await end_run(site.store, run.id)

@@ -4,15 +4,20 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
 from tests.doubles.model import call_answer, text_answer
+from tests.support.queues import add_run, find_run
 from tests.support.rig import ACTOR, WAIT_SECONDS, Rig
+from tests.support.values import Make
 
 from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.core.events import Event, RunEnded, TextStreamed
 from holdfast.core.messages import Outcome, Role
 from holdfast.core.runs import Run, RunStatus
+from holdfast.engine import worker
 from holdfast.engine.worker import Worker
 from holdfast.errors import ServerStopping
+from holdfast.ports.bell import RUNS
 from holdfast.ports.model import TextDelta
 from holdfast.usecases import messages, runs
 
@@ -122,6 +127,30 @@ async def test_no_run_is_begun_any_more_and_those_that_wait_are_run_by_the_next_
         for run in (waiting, late):
             assert (await second.wait_for_end(run)).status is RunStatus.COMPLETED
     assert [r.text for r in await second.context(agent) if r.role is Role.USER] == ["one", "two"]
+
+
+async def test_a_run_that_was_being_stored_is_given_back_while_others_end(
+    store: SqliteStore, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not only when they have ended: another server has room for it now."""
+    monkeypatch.setattr(worker, "POLL_SECONDS", 0.01)
+    rig = Rig(store)
+    agent, other = await rig.make_agent(), await rig.make_agent()
+    rig.model.gate = asyncio.Event()
+    async with run_worker(rig) as duty:
+        live = await rig.submit(agent)
+        await wait_for_event(rig.model.asked)
+        claimant = rig.lease.claimant
+        duty.worker.drain(LONG_SECONDS)
+        stored = await add_run(store, make.run(make.thread(other)), claimant)
+        assert stored.owner_id is not None
+        async with asyncio.timeout(WAIT_SECONDS):
+            while (await find_run(store, stored.id)).owner_id is not None:
+                await rig.services.bell.wait(RUNS)
+        assert (await find_run(store, live.id)).owner_id == stored.owner_id
+        rig.model.gate.set()
+        await duty.wait_for_end()
+    assert await status_of(rig, live) is RunStatus.COMPLETED
 
 
 async def test_a_waiting_client_learns_that_the_run_is_kept(rig: Rig) -> None:

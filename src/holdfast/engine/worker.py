@@ -3,6 +3,7 @@ recorded, stops all runs when the lease is lost, and gives back what is unfinish
 
 import asyncio
 import logging
+from collections.abc import Collection
 from typing import Final
 
 from holdfast import logs
@@ -19,7 +20,8 @@ log = logging.getLogger(__name__)
 
 # How long to wait before an unreachable store is tried again. Runs wait meanwhile; nothing is lost.
 STORE_RETRY_SECONDS: Final = 2.0
-# How often the store is checked for cancels whose wake-up was lost; and how often stalled runs are looked for.
+# How often the store is checked for cancels whose wake-up was lost, how often stalled runs are looked for, and how often
+# a server that drains looks for claims to give back.
 POLL_SECONDS: Final = 0.5
 # How long cancelled tasks may take to stop before the worker ends without them.
 STOP_SECONDS: Final = 5.0
@@ -65,6 +67,9 @@ class Worker:
                 claims = group.create_task(self._take_claims(), name="claims")
                 await self._draining.wait()
                 claims.cancel()
+                side_tasks.append(
+                    group.create_task(self._give_back_unstarted(), name="giving back")
+                )
                 await self._drain_runs()
                 for task in side_tasks:
                     task.cancel()
@@ -113,15 +118,22 @@ class Worker:
             for task in stuck:
                 log.error("run.stuck", extra={"run_id": task.get_name()})
 
-    async def _give_back(self) -> None:
-        """Put the unfinished runs of this server back into the queue, and wake the others. If the store is out of reach,
-        they are released when the lease has expired."""
+    async def _give_back_unstarted(self) -> None:
+        """While this server drains, let others execute what it has claimed and does not execute: messages that were being
+        stored when the drain began."""
+        while True:
+            await self._give_back(keep=[claim.run_id for claim in self._tasks.values()])
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def _give_back(self, *, keep: Collection[str] = ()) -> None:
+        """Put the unfinished runs of this server back into the queue, but those to keep, and wake the others. If the store
+        is out of reach, they are released when the lease has expired."""
         claimant = self._services.lease.claimant
         if claimant is None:
             return
         try:
             count = await self._services.store.write(
-                lambda tx: tx.queue.release(claimant.server_id)
+                lambda tx: tx.queue.release(claimant.server_id, keep=keep)
             )
         except BackendError:
             log.exception("store.unreachable", extra={"while": "giving back unfinished runs"})

@@ -60,6 +60,8 @@ class HeartbeatLease:
         self._note_time = note_time
         self._clock = clock
         self._server: Server | None = None
+        # Under which this server is registered, was, or may be: the outcome of a registration may be unknown.
+        self._own_ids: set[str] = set()
         self._renewal: Renewal | None = None
         self._valid_until = 0.0
         # The thread extends the lease only if nobody can have seen it end.
@@ -110,6 +112,7 @@ class HeartbeatLease:
     async def register(self) -> None:
         while True:
             server, sent_at = self._new_server(), self._clock()
+            self._own_ids.add(server.id)
             try:
                 # To its end, even if the server stops meanwhile: one that is registered must end its lease.
                 work = partial(self._register, server=server)
@@ -136,9 +139,9 @@ class HeartbeatLease:
         return server, renewal, tx.queue.release_expired()
 
     def _is_dead(self, other: Server) -> bool:
-        """Whether nobody executes the runs of that server any more: its process is gone, or it is this one under the id
-        whose lease it has lost."""
-        return is_gone(other.process) or (self._server is not None and other.id == self._server.id)
+        """Whether nobody executes the runs of that server any more: its process is gone, or it is this one under an
+        earlier id."""
+        return is_gone(other.process) or other.id in self._own_ids
 
     async def aclose(self) -> None:
         """End the lease, so that others need not wait until it expires."""

@@ -117,8 +117,8 @@ class ProcrastinateQueue:
     def list_owners(self) -> Sequence[str]:
         return list_owners(self._connection)
 
-    def release(self, server_ids: Collection[str]) -> int:
-        released = release_runs(self._connection, server_ids)
+    def release(self, server_ids: Collection[str], keep: Collection[str] = ()) -> int:
+        released = release_runs(self._connection, server_ids, keep)
         if released:
             jobs = {
                 "runs": [row.id for row in released],

@@ -30,7 +30,7 @@ class StoredQueue(Protocol):
 
     def list_owners(self) -> Sequence[str]: ...
 
-    def release(self, server_ids: Collection[str]) -> int: ...
+    def release(self, server_ids: Collection[str], keep: Collection[str] = ()) -> int: ...
 
 
 class SqlQueue:
@@ -54,8 +54,8 @@ class SqlQueue:
     def list_claims(self, server_id: str) -> Sequence[Claim]:
         return [_to_claim(run) for run in self._runs.list_live() if run.owner_id == server_id]
 
-    def release(self, server_id: str) -> int:
-        return self._stored.release([server_id])
+    def release(self, server_id: str, *, keep: Collection[str] = ()) -> int:
+        return self._stored.release([server_id], keep)
 
     def release_expired(self) -> int:
         # In this order: a server registers before it claims, so one that joins meanwhile is not taken for a dead one.

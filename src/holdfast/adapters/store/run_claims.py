@@ -29,12 +29,12 @@ def claim_run(connection: Connection, run_id: str, server_id: str) -> bool:
 
 
 def release_runs(
-    connection: Connection, server_ids: Collection[str]
+    connection: Connection, server_ids: Collection[str], keep: Collection[str] = ()
 ) -> Sequence[Row[tuple[str, str, str]]]:
-    """Take the live runs of these servers back; return the id, the thread and the status of each."""
+    """Take the live runs of these servers back, but those to keep; return the id, the thread and the status of each."""
     released = (
         update(_runs)
-        .where(run_list.IS_LIVE, _runs.c.owner_id.in_(server_ids))
+        .where(run_list.IS_LIVE, _runs.c.owner_id.in_(server_ids), _runs.c.id.not_in(keep))
         .values(owner_id=None, fence=_next_fence)
         .returning(_runs.c.id, _runs.c.thread_id, _runs.c.status)
     )

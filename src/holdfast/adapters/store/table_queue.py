@@ -94,5 +94,5 @@ class TableQueue:
     def list_owners(self) -> Sequence[str]:
         return list_owners(self._connection)
 
-    def release(self, server_ids: Collection[str]) -> int:
-        return len(release_runs(self._connection, server_ids))
+    def release(self, server_ids: Collection[str], keep: Collection[str] = ()) -> int:
+        return len(release_runs(self._connection, server_ids, keep))

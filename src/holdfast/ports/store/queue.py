@@ -1,7 +1,7 @@
 """The queue of runs. A run is in it from ``Runs.add`` until it ends or is deleted: both are one transaction, so there is
 no run without its place in the queue, and no place without its run."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -48,9 +48,9 @@ class Queue(Protocol):
         """Return the id of the claimed run of the thread, for which the others wait; None if there is none."""
         ...
 
-    def release(self, server_id: str) -> int:
-        """Put all unfinished runs of a server back into the queue, and return how many they were. Raises their fences:
-        the server can no longer write them."""
+    def release(self, server_id: str, *, keep: Collection[str] = ()) -> int:
+        """Put the unfinished runs of a server back into the queue, but those to keep, and return how many they were.
+        Raises their fences: the server can no longer write them."""
         ...
 
     def release_expired(self) -> int:
