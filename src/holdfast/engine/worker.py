@@ -11,6 +11,7 @@ from holdfast.core.servers import Claim
 from holdfast.engine.interruption import Interruption
 from holdfast.engine.lease_check import is_lost
 from holdfast.engine.runner import Runner
+from holdfast.engine.store_writes import finish
 from holdfast.engine.watchdog import Watchdog
 from holdfast.errors import BackendError, NotFound, StaleRun
 from holdfast.ports.bell import CANCELS, RUNS
@@ -132,8 +133,11 @@ class Worker:
         if claimant is None:
             return
         try:
-            count = await self._services.store.write(
-                lambda tx: tx.queue.release(claimant.server_id, keep=keep)
+            # To its end: an error that comes after the drain must be heard too.
+            count = await finish(
+                self._services.store.write(
+                    lambda tx: tx.queue.release(claimant.server_id, keep=keep)
+                )
             )
         except BackendError:
             log.exception("store.unreachable", extra={"while": "giving back unfinished runs"})
