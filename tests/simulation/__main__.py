@@ -5,10 +5,14 @@ import argparse
 import os
 import sys
 import time
+from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 
-from tests.simulation.seeds import CHUNK, SEEDS, play_both
+from tests.simulation.seeds import CHUNK, SEEDS, play_all, play_all_with_peers, play_both
 
+Play = Callable[[Iterable[int]], list[str]]
+
+_PLAYS: dict[str, Play] = {"one": play_all, "several": play_all_with_peers, "both": play_both}
 # So many stories are told; of the others only the last line.
 _STORIES = 3
 
@@ -19,22 +23,25 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=SEEDS, help="how many seeds to play")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--servers", choices=_PLAYS, default="both", help="how many servers")
     chosen = parser.parse_args()
+    play = _PLAYS[chosen.servers]
     if chosen.seed is not None:
-        found = play_both([chosen.seed])
+        found = play([chosen.seed])
     else:
-        found = _play_many(range(chosen.first, chosen.first + chosen.seeds), chosen.workers)
+        seeds = range(chosen.first, chosen.first + chosen.seeds)
+        found = _play_many(play, seeds, chosen.workers)
     _report(found)
     return 1 if found else 0
 
 
-def _play_many(seeds: range, workers: int) -> list[str]:
+def _play_many(play: Play, seeds: range, workers: int) -> list[str]:
     started = time.monotonic()
     chunks = [seeds[at : at + CHUNK] for at in range(0, len(seeds), CHUNK)]
     found: list[str] = []
     played = 0
     with ProcessPoolExecutor(workers) as pool:
-        for chunk, stories in zip(chunks, pool.map(play_both, chunks), strict=True):
+        for chunk, stories in zip(chunks, pool.map(play, chunks), strict=True):
             found += stories
             played += len(chunk)
             for story in stories:
