@@ -21,8 +21,8 @@ _SETTINGS: Final = {
 
 
 def copy_keepalive(connection: psycopg.Connection[Any]) -> None:
-    """Make PostgreSQL as impatient as this side is. By its own defaults a server that has lost its power would keep its
-    connections for two hours."""
+    """Give PostgreSQL the limits of this side. By its own defaults it would keep the connections of a server that has
+    lost its power for two hours."""
     options = connection.info.get_parameters()
     set_session(
         connection, {name: options[own] for own, name in _SETTINGS.items() if own in options}
