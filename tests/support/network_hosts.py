@@ -146,7 +146,7 @@ def find_problem() -> str | None:
     try:
         Namespace().close()
     except (OSError, subprocess.CalledProcessError) as error:
-        return f"This process may not make network namespaces: {error}"
+        return f"This process may not make network namespaces ({error})."
     return None
 
 
