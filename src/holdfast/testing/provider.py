@@ -204,6 +204,7 @@ class ScriptedProvider:
     def in_thread(
         cls,
         *,
+        host: str = "127.0.0.1",
         port: int = 0,
         default: Scripted | str | None = None,
         models: Iterable[str] = ("scripted-model",),
@@ -213,6 +214,7 @@ class ScriptedProvider:
     ) -> Iterator[Self]:
         """Run a provider in a separate thread."""
         provider = cls(
+            host=host,
             port=port,
             default=default,
             models=models,

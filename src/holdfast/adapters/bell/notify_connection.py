@@ -11,17 +11,13 @@ import psycopg
 from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
 
+from holdfast.adapters.postgres_session import KEEPALIVE_OPTIONS, copy_keepalive
 from holdfast.errors import SettingInvalid
 
-# A new connection is given up early, because wake-ups are worth little when they are late. One that was cut off is
-# given up after about half a minute. Options in the URL take precedence.
-_CONNECT_OPTIONS: Final = {
-    "connect_timeout": 3,
-    "keepalives_idle": 10,
-    "keepalives_interval": 5,
-    "keepalives_count": 4,
-    "tcp_user_timeout": 30_000,
-}
+# A new connection is given up early, because wake-ups are worth little when they are late. Options in the URL take
+# precedence.
+_CONNECT_SECONDS: Final = 3
+_CONNECT_OPTIONS: Final = KEEPALIVE_OPTIONS | {"connect_timeout": _CONNECT_SECONDS}
 # What using a connection can raise: also if no descriptor or thread is free, or if another program sends bytes that are
 # no text.
 FAILURES: Final = (psycopg.Error, OSError, RuntimeError, UnicodeError)
@@ -51,6 +47,8 @@ class NotifyConnection:
             self._connection = made
             self._socket = socket.socket(fileno=os.dup(made.fileno()))
         self._require_not_ended()
+        with self.limit(_CONNECT_SECONDS):
+            copy_keepalive(made)
         return made
 
     def drop(self) -> None:

@@ -9,6 +9,7 @@ import psycopg
 from sqlalchemy import URL, Engine, NullPool, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 
+from holdfast.adapters.postgres_session import KEEPALIVE_OPTIONS, copy_keepalive, set_session
 from holdfast.adapters.store import postgres_upgrade, schema_upgrade
 from holdfast.adapters.store.cipher import Cipher
 from holdfast.adapters.store.driver_errors import (
@@ -37,15 +38,16 @@ from holdfast.errors import (
 CONNECTIONS: Final = 8
 # How long one statement may take: far longer than any normal one. Beyond this it waits for a lock or a disk.
 STATEMENT_SECONDS: Final = 60
-# A connection that was cut off is given up after about half a minute. Options in the URL take precedence.
-_CONNECT_OPTIONS: Final = {
+# How long PostgreSQL waits for the next statement of a transaction: far longer than any server takes. Beyond this the
+# server is paused, or its packets do not arrive, and others wait for its locks, also to take its runs over.
+IDLE_SECONDS: Final = 5
+# Options in the URL take precedence.
+_CONNECT_OPTIONS: Final = KEEPALIVE_OPTIONS | {
     "connect_timeout": 10,
-    "keepalives_idle": 10,
-    "keepalives_interval": 5,
-    "keepalives_count": 4,
-    "tcp_user_timeout": 30_000,
     "application_name": "holdfast",
 }
+
+OnConnect = Callable[[psycopg.Connection[Any], object], None]
 
 
 class PostgresStore(SqlStore):
@@ -56,14 +58,16 @@ class PostgresStore(SqlStore):
         *,
         cipher: Cipher,
         statement_seconds: float = STATEMENT_SECONDS,
+        idle_seconds: float = IDLE_SECONDS,
         write_seconds: float = WRITE_SECONDS,
     ) -> "PostgresStore":
         """Open the store in this database, upgraded to the newest revision. SecretKeyDiffers if others use another key."""
-        return await asyncio.to_thread(cls._open, url, cipher, statement_seconds, write_seconds)
+        limit = _limit_statements(statement_seconds, idle_seconds)
+        return await asyncio.to_thread(cls._open, url, cipher, limit, write_seconds)
 
     @classmethod
     def _open(
-        cls, url: str, cipher: Cipher, statement_seconds: float, write_seconds: float
+        cls, url: str, cipher: Cipher, limit_statements: OnConnect, write_seconds: float
     ) -> "PostgresStore":
         address = _parse_url(url)
         engine = _create_engine(address)
@@ -76,7 +80,7 @@ class PostgresStore(SqlStore):
                 check_secret_key(connection, cipher, where)
             # Migrations have no time limit; the statement timeout is set afterwards.
             engine.dispose()
-            event.listen(engine, "connect", _limit_statements(statement_seconds))
+            event.listen(engine, "connect", limit_statements)
         except BaseException:
             engine.dispose()
             raise
@@ -144,16 +148,13 @@ def _parse_url(url: str) -> URL:
         raise SettingInvalid("The address of the database cannot be read.") from error
 
 
-def _limit_statements(seconds: float) -> Callable[[psycopg.Connection[Any], object], None]:
-    """Return a handler that sets the statement timeout of each new connection."""
-
-    def set_timeout(connection: psycopg.Connection[Any], _: object) -> None:
-        with connection.cursor() as cursor:
-            cursor.execute(f"SET statement_timeout = {int(seconds * 1000)}".encode())
-        # Without a commit a rollback would reset it.
-        connection.commit()
-
-    return set_timeout
+def _limit_statements(seconds: float, idle_seconds: float = IDLE_SECONDS) -> OnConnect:
+    """Return a handler that sets the time limits of each new connection: of a statement, and between two of them."""
+    limits: dict[str, int | str] = {
+        "statement_timeout": int(seconds * 1_000),
+        "idle_in_transaction_session_timeout": int(idle_seconds * 1_000),
+    }
+    return lambda connection, _: set_session(connection, limits)
 
 
 def _create_engine(address: URL, *, unpooled: bool = False, **options: Any) -> Engine:
@@ -177,6 +178,7 @@ def _create_engine(address: URL, *, unpooled: bool = False, **options: Any) -> E
             connect_args=connect,
             hide_parameters=True,
         )
+    event.listen(engine, "connect", lambda connection, _: copy_keepalive(connection))
     translate_errors(engine, _translate)
     return engine
 
