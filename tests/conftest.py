@@ -1,7 +1,9 @@
-"""Databases for all suites: SQLite files in the test's folder, and one real PostgreSQL per test process."""
+"""What several suites use: databases (SQLite files in the test's folder, one real PostgreSQL per test process), a scripted
+provider and threads for clients."""
 
 import gc
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from holdfast.adapters.store.cipher import Cipher, FernetCipher
 from holdfast.adapters.store.factory import open_store
 from holdfast.adapters.store.sql_store import SqlStore
 from holdfast.adapters.store.sqlite import SqliteStore
+from holdfast.testing import ScriptedProvider
 
 # CPython 3.11 takes a garbage collection in the middle of parsing a module for an error ("AST constructor
 # recursion depth mismatch"), and pytest parses hundreds: it does so without.
@@ -101,3 +104,24 @@ async def any_store(blank_store_url: str, cipher: Cipher) -> AsyncIterator[SqlSt
 @pytest.fixture
 def make() -> Make:
     return Make()
+
+
+@pytest.fixture(scope="module")
+def running_provider() -> Iterator[ScriptedProvider]:
+    """A scripted provider in a thread, for servers that live as long as the module."""
+    with ScriptedProvider.in_thread(default="Hello.", check_script=False) as running:
+        yield running
+
+
+@pytest.fixture
+def provider(running_provider: ScriptedProvider) -> ScriptedProvider:
+    """The same, without what earlier tests have scripted."""
+    running_provider.reset()
+    return running_provider
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    """Threads for clients that wait while the test does something else."""
+    with ThreadPoolExecutor(max_workers=8) as threads:
+        yield threads

@@ -198,18 +198,12 @@ class ServerWithCli:
 
 
 @pytest.fixture(scope="module")
-def provider() -> Iterator[ScriptedProvider]:
-    with ScriptedProvider.in_thread(default="Hello.", check_script=False) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
 def server_with_cli(
-    provider: ScriptedProvider, tmp_path_factory: pytest.TempPathFactory
+    running_provider: ScriptedProvider, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ServerWithCli]:
     home = tmp_path_factory.mktemp("home")
     variables = {"HOLDFAST_DRAIN_SECONDS": "0", "HOLDFAST_MODEL_ATTEMPTS": "2"}
-    server = ServerProcess.run_command(home, **provider_variables(provider) | variables)
+    server = ServerProcess.run_command(home, **provider_variables(running_provider) | variables)
     yield ServerWithCli(server, home)
     server.stop()
 
@@ -289,9 +283,9 @@ def test_a_run_is_shown_with_what_it_used(
 
 
 def test_a_failed_run_shows_why(
-    server_with_cli: ServerWithCli, print_runs: PrintRuns, provider: ScriptedProvider
+    server_with_cli: ServerWithCli, print_runs: PrintRuns, running_provider: ScriptedProvider
 ) -> None:
-    provider.respond_with(lambda _request: HttpError(400, "TEST: no such thing"))
+    running_provider.respond_with(lambda _request: HttpError(400, "TEST: no such thing"))
     run_id = server_with_cli.wait_for_end(
         server_with_cli.send_async(server_with_cli.agent(model=MODELS["openai"]), "Hello")
     )
@@ -304,10 +298,12 @@ def test_a_failed_run_shows_why(
 
 
 def test_a_run_shows_when_its_model_was_asked_again(
-    server_with_cli: ServerWithCli, print_runs: PrintRuns, provider: ScriptedProvider
+    server_with_cli: ServerWithCli, print_runs: PrintRuns, running_provider: ScriptedProvider
 ) -> None:
-    provider.respond_with(None)
-    provider.script(HttpError(429, "TEST: not now", headers={"retry-after": "0"}), "Here I am.")
+    running_provider.respond_with(None)
+    running_provider.script(
+        HttpError(429, "TEST: not now", headers={"retry-after": "0"}), "Here I am."
+    )
     run_id = server_with_cli.wait_for_end(
         server_with_cli.send_async(server_with_cli.agent(model=MODELS["openai"]), "Hello")
     )

@@ -29,18 +29,6 @@ WAIT_SECONDS = 30
 
 
 @pytest.fixture(scope="module")
-def running_provider() -> Iterator[ScriptedProvider]:
-    with ScriptedProvider.in_thread(default="Hello.", check_script=False) as running:
-        yield running
-
-
-@pytest.fixture
-def provider(running_provider: ScriptedProvider) -> ScriptedProvider:
-    running_provider.reset()
-    return running_provider
-
-
-@pytest.fixture(scope="module")
 def pool() -> Iterator[ThreadPoolExecutor]:
     with ThreadPoolExecutor(max_workers=16) as threads:
         yield threads

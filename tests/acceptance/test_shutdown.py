@@ -21,24 +21,6 @@ FOR_EVER = "3600"
 WAIT_SECONDS = 60
 
 
-@pytest.fixture(scope="module")
-def running_provider() -> Iterator[ScriptedProvider]:
-    with ScriptedProvider.in_thread(default="Hello.", check_script=False) as running:
-        yield running
-
-
-@pytest.fixture
-def provider(running_provider: ScriptedProvider) -> ScriptedProvider:
-    running_provider.reset()
-    return running_provider
-
-
-@pytest.fixture
-def pool() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(max_workers=4) as threads:
-        yield threads
-
-
 class ServerHome:
     """A home in which one server follows the other."""
 

@@ -114,12 +114,6 @@ class Crash:
 
 
 @pytest.fixture(scope="module")
-def running_provider() -> Iterator[ScriptedProvider]:
-    with ScriptedProvider.in_thread(default="Hello.", check_script=False) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
 def crash(
     running_provider: ScriptedProvider, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Crash]:

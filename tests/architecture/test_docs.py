@@ -154,8 +154,8 @@ def test_the_diagram_of_a_run_is_the_one_of_the_code() -> None:
 
 
 PLACE = re.compile(
-    r"(?<![\w/.-])(?:(?:adapters|cli|config|core|engine|http|ports|testing|usecases|tests|docs)/[\w/]*(?:\.\w+)*"
-    r"|(?:assembly|errors|logs|run_end)\.py)"
+    r"(?<![\w/.-])(?:(?:adapters|assembly|cli|config|core|engine|http|ports|testing|usecases|tests|docs)/[\w/]*(?:\.\w+)*"
+    r"|(?:errors|logs|run_end)\.py)"
 )
 
 

@@ -1,12 +1,16 @@
-"""Hosts that tools attack: one as the user of the tests, and as root also one as an ordinary user."""
+"""Hosts that tools attack: one as the user of the tests, and as root also one as an ordinary user. And a server whose store
+can fail."""
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 from tests.support.sandbox_host import LEVELS, ORDINARY_USER, Attacked, SandboxHost
+from tests.support.unreliable_site import Site, open_unreliable_site
+
+from holdfast.adapters.store.sqlite import SqliteStore
 
 USERS = ("root", "ordinary user")
 
@@ -32,3 +36,15 @@ def attacked(request: pytest.FixtureRequest, host: SandboxHost) -> Attacked:
     if request.param == "isolated" and host.isolation_problem is not None:
         pytest.skip(host.isolation_problem)
     return Attacked(host, request.param)
+
+
+@pytest.fixture
+def busy_wait_seconds() -> float:
+    """How long a send waits for its turn; a test that waits for this to pass chooses less."""
+    return 30.0
+
+
+@pytest.fixture
+async def site(store: SqliteStore, busy_wait_seconds: float) -> AsyncIterator[Site]:
+    async with open_unreliable_site(store, busy_wait_seconds) as site:
+        yield site

@@ -21,7 +21,7 @@ from tests.support.server_process import HOLDFAST, ServerProcess
 from tests.support.waiting import WAIT_SECONDS, eventually
 
 from holdfast.adapters.models.router import ModelRouter
-from holdfast.assembly import _warm_up
+from holdfast.assembly.warm_up import warm_up
 
 pytestmark = pytest.mark.slow
 
@@ -483,7 +483,7 @@ async def test_an_error_in_warming_up_is_only_logged(caplog: pytest.LogCaptureFi
 
     threshold = gc.get_threshold()
     try:
-        await _warm_up(cast("ModelRouter", NoFreeFile()))
+        await warm_up(cast("ModelRouter", NoFreeFile()))
     finally:
         gc.unfreeze()
         gc.set_threshold(*threshold)

@@ -23,7 +23,6 @@ from tests.support.unreliable_site import (
 
 from holdfast.adapters.store.cipher import Cipher
 from holdfast.adapters.store.factory import open_store
-from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.core import tool_rules as rules
 from holdfast.core.agents import Agent
 from holdfast.core.runs import Run, RunStatus
@@ -35,17 +34,6 @@ from holdfast.usecases.idempotency import MAX_KEY_CHARS
 
 KEY = {"Idempotency-Key": "one key"}
 ASK = rules.RequiresApproval(tool_name="ask")
-
-
-@pytest.fixture
-def busy_wait_seconds() -> float:
-    return 30.0
-
-
-@pytest.fixture
-async def site(store: SqliteStore, busy_wait_seconds: float) -> AsyncIterator[Site]:
-    async with open_unreliable_site(store, busy_wait_seconds) as site:
-        yield site
 
 
 @pytest.fixture

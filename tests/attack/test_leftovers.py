@@ -20,9 +20,9 @@ from tests.support.tool_gate import ToolGate
 from tests.support.waiting import WAIT_SECONDS, eventually
 from tests.support.wire_server import connect_plainly
 
+from holdfast.adapters.processes import read_process
 from holdfast.adapters.sandbox.isolation import Isolation, isolation_problem
 from holdfast.adapters.sandbox.leftovers import kill_sessions, sweep_leftovers
-from holdfast.adapters.sandbox.process_table import read_process
 from holdfast.adapters.sandbox.subprocess import SubprocessSandbox
 from holdfast.ports.sandbox import SandboxCall, SandboxLimits, SandboxResult
 

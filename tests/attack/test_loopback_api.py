@@ -39,12 +39,6 @@ LEVELS = {
 }
 
 
-@pytest.fixture(scope="module")
-def provider() -> Iterator[ScriptedProvider]:
-    with ScriptedProvider.in_thread(default="Hello.", check_script=False) as running:
-        yield running
-
-
 @pytest.fixture(scope="module", params=["as these tests", "as an ordinary user"])
 def user(request: pytest.FixtureRequest) -> str:
     """Who the server runs as. If that is root, its plain tools are another user, else all are the same."""
@@ -53,11 +47,11 @@ def user(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module", params=["plain", "isolated"])
 def server(
-    request: pytest.FixtureRequest, provider: ScriptedProvider, user: str
+    request: pytest.FixtureRequest, running_provider: ScriptedProvider, user: str
 ) -> Iterator[ServerProcess]:
     if request.param == "isolated" and (problem := isolation_problem(Isolation(network=True))):
         pytest.skip(problem)
-    variables = provider_variables(provider) | LEVELS[request.param]
+    variables = provider_variables(running_provider) | LEVELS[request.param]
     # Isolated tools have a /tmp of their own, so a server's home cannot be in it.
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         home, start = Path(folder), ServerProcess.start
@@ -318,10 +312,10 @@ def _ask_from_thread(url: str) -> httpx.Response:
 
 @pytest.mark.parametrize("listening", ["0.0.0.0", "::"])
 def test_no_address_of_the_machine_is_a_way_round(
-    provider: ScriptedProvider, tmp_path: Path, listening: str
+    running_provider: ScriptedProvider, tmp_path: Path, listening: str
 ) -> None:
     settings = {"HOLDFAST_HOST": listening, "HOLDFAST_INSECURE": "true"}
-    server = ServerProcess.start(tmp_path, **provider_variables(provider), **settings)
+    server = ServerProcess.start(tmp_path, **provider_variables(running_provider), **settings)
     ipv4 = ["127.0.0.1", "127.0.0.2", "0.0.0.0", "::ffff:127.0.0.1", *_own_addresses()]
     hosts = ["::1", "::"] if listening == "::" else ipv4
     name = "[::1]" if listening == "::" else "127.0.0.1"

@@ -1,7 +1,7 @@
 """A message that was stored runs once, whatever its sender is told and however often its client sends it again."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import psycopg
@@ -25,22 +25,10 @@ from tests.support.waiting import eventually
 
 from holdfast.adapters.store.cipher import Cipher
 from holdfast.adapters.store.postgres import PostgresStore
-from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.core import tool_rules as rules
 from holdfast.errors import StoreUnavailable
 from holdfast.http.letta_v1 import sends
 from holdfast.usecases import messages
-
-
-@pytest.fixture
-def busy_wait_seconds() -> float:
-    return 30.0
-
-
-@pytest.fixture
-async def site(store: SqliteStore, busy_wait_seconds: float) -> AsyncIterator[Site]:
-    async with open_unreliable_site(store, busy_wait_seconds) as site:
-        yield site
 
 
 @pytest.mark.parametrize("busy_wait_seconds", [0.05])

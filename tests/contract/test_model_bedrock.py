@@ -1,6 +1,5 @@
 """What every Model does, tested on Bedrock's binary wire."""
 
-import asyncio
 from datetime import UTC, datetime
 
 import pytest
@@ -11,6 +10,7 @@ from tests.support.model_questions import (
     answer_rows,
     ask_for_answer,
     ask_for_events,
+    cancel_after_first_event,
     make_question,
     provider_settings,
     refusal,
@@ -144,19 +144,7 @@ async def test_a_provider_that_is_not_there_may_come_back() -> None:
 
 async def test_cancelling_closes_the_socket(provider: ScriptedProvider, model: ModelRouter) -> None:
     provider.script(testing.Answer("One", testing.Hang()))
-    began = asyncio.Event()
-
-    async def listen() -> None:
-        async with model.ask(make_question(HANDLE)) as events:
-            async for _ in events:
-                began.set()
-
-    asking = asyncio.create_task(listen())
-    async with asyncio.timeout(10):
-        await began.wait()
-    asking.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await asking
+    await cancel_after_first_event(model, make_question(HANDLE))
     await provider.requests[0].finished.wait(10)
     assert provider.requests[0].closed_early
 

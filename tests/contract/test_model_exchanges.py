@@ -49,12 +49,6 @@ ANSWER = testing.Answer(
 
 
 @pytest.fixture
-async def provider() -> AsyncIterator[ScriptedProvider]:
-    async with ScriptedProvider(default="Hello.", check_script=False) as running:
-        yield running
-
-
-@pytest.fixture
 async def model(provider: ScriptedProvider) -> AsyncIterator[ModelRouter]:
     settings = ProviderSettings(
         {

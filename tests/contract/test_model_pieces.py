@@ -50,12 +50,6 @@ CALLED: tuple[tuple[testing.Part, ...], ...] = (
 
 
 @pytest.fixture
-async def provider() -> AsyncIterator[ScriptedProvider]:
-    async with ScriptedProvider(default="Hello.", check_script=False) as running:
-        yield running
-
-
-@pytest.fixture
 async def model(provider: ScriptedProvider) -> AsyncIterator[ModelRouter]:
     router = ModelRouter(
         ProviderSettings(

@@ -9,6 +9,7 @@ from tests.support.model_questions import (
     answer_rows,
     ask_for_answer,
     ask_for_events,
+    cancel_after_first_event,
     make_question,
     refusal,
     text_deltas,
@@ -105,18 +106,6 @@ async def test_cancelling_closes_the_socket(
     provider: ScriptedProvider, model: ModelRouter, handle: str
 ) -> None:
     provider.script(testing.Answer("One", testing.Hang()))
-    began = asyncio.Event()
-
-    async def listen() -> None:
-        async with model.ask(make_question(handle)) as events:
-            async for _ in events:
-                began.set()
-
-    asking = asyncio.create_task(listen())
-    async with asyncio.timeout(10):
-        await began.wait()
-    asking.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await asking
+    await cancel_after_first_event(model, make_question(handle))
     await provider.requests[0].finished.wait(10)
     assert provider.requests[0].closed_early

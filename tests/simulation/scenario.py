@@ -15,6 +15,7 @@ from tests.simulation.error_logs import capture_errors
 from tests.simulation.ledger import Ledger, Violation
 from tests.simulation.process import ACTOR, Equipment, Process, World
 from tests.simulation.provider import CLIENT_TOOL, TOOLS
+from tests.support.values import make_tool
 
 from holdfast.core import tool_rules
 from holdfast.core.agents import Agent
@@ -344,7 +345,7 @@ class Scenario:
     # -- the set -----------------------------------------------------------------------------
 
     def _create_agents(self) -> None:
-        tools = [self._tool(name) for name in TOOLS]
+        tools = [make_tool(name, self._ids, self._clock) for name in TOOLS]
 
         def store(tx: Transaction) -> None:
             for tool in tools:
@@ -405,17 +406,3 @@ class Scenario:
         )
         tx.messages.append([system])
         self._threads[thread_id] = agent
-
-    def _tool(self, name: str) -> Tool:
-        now = self._clock.now()
-        return Tool(
-            id=self._ids.new_id(Kind.TOOL),
-            organization_id=ACTOR.organization_id,
-            name=name,
-            description=name,
-            json_schema={"name": name, "parameters": {"type": "object", "properties": {}}},
-            created_at=now,
-            updated_at=now,
-            source_code="",
-            enable_parallel_execution=name.startswith("fast"),
-        )

@@ -103,6 +103,22 @@ async def ask_for_events(model: ModelRouter, question: Question) -> list[ModelEv
         return [event async for event in events]
 
 
+async def cancel_after_first_event(model: ModelRouter, question: Question) -> None:
+    began = asyncio.Event()
+
+    async def listen() -> None:
+        async with model.ask(question) as events:
+            async for _ in events:
+                began.set()
+
+    asking = asyncio.create_task(listen())
+    async with asyncio.timeout(WAIT_SECONDS):
+        await began.wait()
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+
+
 async def next_event(events: AsyncIterator[ModelEvent]) -> ModelEvent:
     """The next of what the model says; what its provider counts comes in between."""
     while isinstance(event := await asyncio.wait_for(anext(events), WAIT_SECONDS), UsageUpdate):

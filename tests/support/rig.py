@@ -9,6 +9,7 @@ from tests.doubles.model import ScriptedModel
 from tests.doubles.prices import ScriptedPrices
 from tests.doubles.toolbox import ScriptedToolbox
 from tests.support.servers import make_server
+from tests.support.values import make_tool
 
 from holdfast.adapters.bell.local import LocalBell
 from holdfast.adapters.clock import RandomIds, SystemClock
@@ -110,23 +111,9 @@ class Rig:
             tool_rules=rules,
             **fields,
         )
-        made = [self._tool(name) for name in tools]
+        made = [make_tool(name, services.ids, services.clock) for name in tools]
         await services.store.write(lambda tx: _store_agent(tx, agent, made, self))
         return agent
-
-    def _tool(self, name: str) -> Tool:
-        now = self.services.clock.now()
-        return Tool(
-            id=self.services.ids.new_id(Kind.TOOL),
-            organization_id=ACTOR.organization_id,
-            name=name,
-            description=name,
-            json_schema={"name": name, "parameters": {"type": "object", "properties": {}}},
-            created_at=now,
-            updated_at=now,
-            source_code="",
-            enable_parallel_execution=name.startswith("fast"),
-        )
 
     async def submit(self, agent: Agent, text: str = "Hi", **request: Any) -> Run:
         item = MessageInput(role=Role.USER, content=(Text(text),))

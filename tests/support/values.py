@@ -7,13 +7,14 @@ from uuid import UUID
 
 from holdfast.core.agents import Agent
 from holdfast.core.blocks import Block
-from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
+from holdfast.core.ids import DEFAULT_ORGANIZATION_ID, Kind
 from holdfast.core.messages import Message, Role, Text
 from holdfast.core.models import ModelChoice
 from holdfast.core.runs import Run, RunStatus
 from holdfast.core.steps import Step
 from holdfast.core.threads import Thread
 from holdfast.core.tools import Tool
+from holdfast.ports.clock import Clock, Ids
 from holdfast.ports.store import Store, Transaction
 
 MODEL = ModelChoice(handle="openai/gpt-x", context_window=32_000)
@@ -25,6 +26,22 @@ def ident(kind: str, number: int) -> str:
 
 def moment(number: int) -> datetime:
     return datetime(2026, 1, 1, 12, tzinfo=UTC) + timedelta(seconds=number, microseconds=7)
+
+
+def make_tool(name: str, ids: Ids, clock: Clock) -> Tool:
+    """A custom tool without source. Those whose name begins with "fast" may run side by side."""
+    now = clock.now()
+    return Tool(
+        id=ids.new_id(Kind.TOOL),
+        organization_id=DEFAULT_ORGANIZATION_ID,
+        name=name,
+        description=name,
+        json_schema={"name": name, "parameters": {"type": "object", "properties": {}}},
+        created_at=now,
+        updated_at=now,
+        source_code="",
+        enable_parallel_execution=name.startswith("fast"),
+    )
 
 
 class Make:

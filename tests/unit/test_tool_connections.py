@@ -12,6 +12,7 @@ from unittest.mock import patch
 
 import pytest
 
+from holdfast.adapters.processes import parse_stat, read_process
 from holdfast.adapters.sandbox.peer_sockets import (
     PeerSocket,
     build_request,
@@ -24,8 +25,6 @@ from holdfast.adapters.sandbox.peer_sockets import (
 from holdfast.adapters.sandbox.process_table import (
     find_sockets,
     is_confined,
-    parse_stat,
-    read_process,
 )
 from holdfast.adapters.sandbox.tool_connections import ProcToolConnections
 from holdfast.adapters.sandbox.tool_processes import (

@@ -1,25 +1,12 @@
-"""Servers for one module at a time, and a provider that outlives them."""
+"""Servers for one module at a time."""
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from tests.support.cluster import Cluster, run_cluster
 from tests.support.postgres_server import PostgresServer, run_postgres
 
 from holdfast.testing import ScriptedProvider
-
-
-@pytest.fixture(scope="session")
-def running_provider() -> Iterator[ScriptedProvider]:
-    with ScriptedProvider.in_thread(default="Hello.", check_script=False) as running:
-        yield running
-
-
-@pytest.fixture
-def provider(running_provider: ScriptedProvider) -> ScriptedProvider:
-    running_provider.reset()
-    return running_provider
 
 
 @pytest.fixture(scope="module")
@@ -58,10 +45,3 @@ def own_cluster(
     with run_cluster(folder, own_postgres.create_empty(), provider) as cluster:
         yield cluster
         cluster.assert_well()
-
-
-@pytest.fixture
-def pool() -> Iterator[ThreadPoolExecutor]:
-    """Threads for clients that wait while the test does something else."""
-    with ThreadPoolExecutor(max_workers=8) as threads:
-        yield threads

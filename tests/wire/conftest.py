@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
@@ -112,13 +111,6 @@ def server(servers: list[ServerProcess]) -> ServerProcess:
 
 
 @pytest.fixture
-def provider(running_provider: ScriptedProvider) -> ScriptedProvider:
-    """The scripted provider, reset after other tests."""
-    running_provider.reset()
-    return running_provider
-
-
-@pytest.fixture
 def client(servers: list[ServerProcess], provider: ScriptedProvider) -> Iterator[Letta]:
     """The official client without retries, since tests check the first answer."""
     written = [len(server.log) for server in servers]
@@ -175,10 +167,3 @@ def make_tool(client: Letta) -> Iterator[MakeTool]:
     for tool_id in made:
         with suppress(NotFoundError):
             client.tools.delete(tool_id)
-
-
-@pytest.fixture
-def pool() -> Iterator[ThreadPoolExecutor]:
-    """Threads for callers that wait while the test does something else."""
-    with ThreadPoolExecutor(max_workers=8) as threads:
-        yield threads

@@ -1,7 +1,7 @@
 """Services that carry out runs: the real engine, and a model with scripted answers."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -11,6 +11,7 @@ from httpx import AsyncClient
 from tests.doubles.model import ScriptedModel
 from tests.doubles.prices import ScriptedPrices
 from tests.doubles.toolbox import ScriptedToolbox
+from tests.support.http_turns import Send
 
 from holdfast.engine.worker import Worker
 from holdfast.ports.services import Limits, Services
@@ -75,9 +76,6 @@ async def roll_id(client: AsyncClient, agent_id: str) -> str:
     attached = await client.patch(f"/v1/agents/{agent_id}/tools/attach/{tool['id']}")
     assert attached.status_code == 200, attached.text
     return str(tool["id"])
-
-
-Send = Callable[..., Coroutine[Any, Any, dict[str, Any]]]
 
 
 @pytest.fixture

@@ -9,12 +9,12 @@ from uuid import uuid4
 import pytest
 from fastapi import FastAPI
 from httpx import AsyncClient, Response
+from tests.support.http_turns import ROLL
 from tests.support.stream_transcripts import StreamReader, items
 
-from holdfast.core.messages import Thinking, ToolCall
+from holdfast.core.messages import Thinking
 
 Send = Callable[..., Coroutine[Any, Any, Response]]
-ROLL = ToolCall(id="call_1", name="roll", arguments='{"sides": 6}')
 WAIT_SECONDS = 10
 
 

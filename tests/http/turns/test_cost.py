@@ -1,25 +1,16 @@
 """What steps, runs and agents cost, over HTTP; and what ``holdfast runs show`` makes of it."""
 
-from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 from httpx import AsyncClient
 from tests.doubles.prices import PRICE, ScriptedPrices
+from tests.support.http_turns import ROLL, Send, get
 
 from holdfast.cli.runs import _format_cost
-from holdfast.core.messages import ToolCall
 
-Send = Callable[..., Coroutine[Any, Any, dict[str, Any]]]
-ROLL = ToolCall(id="call_1", name="roll", arguments='{"sides": 6}')
 # 10 tokens in and 2 out.
 OF_ONE_ANSWER = 0.000014
-
-
-async def get(client: AsyncClient, path: str, **params: Any) -> Any:
-    answer = await client.get(f"/v1/{path}", params=params)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
 
 
 async def test_costs_are_shown_where_they_arise_and_added_up(

@@ -1,18 +1,16 @@
 """Sending and reading, over HTTP (wire-v1 §2.3, §1.10, §1.11)."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from httpx import AsyncClient
+from tests.support.http_turns import ROLL, Send
 
-from holdfast.core.messages import Thinking, ToolCall
+from holdfast.core.messages import Thinking
 from holdfast.errors import ModelRateLimited
 
-Send = Callable[..., Coroutine[Any, Any, dict[str, Any]]]
-ROLL = ToolCall(id="call_1", name="roll", arguments='{"sides": 6}')
 NOWHERE = f"agent-{uuid4()}"
 
 

@@ -1,24 +1,15 @@
 """Runs and steps, over HTTP (wire-v1 §2.8, §2.9, §5)."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from httpx import AsyncClient
+from tests.support.http_turns import ROLL, Send, get
 
-from holdfast.core.messages import Thinking, ToolCall
+from holdfast.core.messages import Thinking
 from holdfast.errors import ModelTimedOut
-
-Send = Callable[..., Coroutine[Any, Any, dict[str, Any]]]
-ROLL = ToolCall(id="call_1", name="roll", arguments='{"sides": 6}')
-
-
-async def get(client: AsyncClient, path: str, **params: Any) -> Any:
-    answer = await client.get(f"/v1/{path}", params=params)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
 
 
 @pytest.fixture

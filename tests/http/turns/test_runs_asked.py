@@ -1,27 +1,17 @@
 """Asking for runs over HTTP: every filter by its V1 name (wire-v1 §2.8, §5.9, §8.4), and notes on them."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from httpx import AsyncClient
+from tests.support.http_turns import ROLL, Send, get
 from tests.support.waiting import WAIT_SECONDS, eventually
 
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
-from holdfast.core.messages import ToolCall
 from holdfast.errors import ModelTimedOut
 from holdfast.ports.services import Services
-
-Send = Callable[..., Coroutine[Any, Any, dict[str, Any]]]
-ROLL = ToolCall(id="call_1", name="roll", arguments='{"sides": 6}')
-
-
-async def get(client: AsyncClient, path: str, **params: Any) -> Any:
-    answer = await client.get(f"/v1/{path}", params=params)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
 
 
 @pytest.fixture

@@ -1,12 +1,12 @@
 """``GET /v1/runs/{id}/explain``: what a run waits for, and that the request it names does help."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from httpx import AsyncClient
+from tests.support.http_turns import ROLL, Send, get
 from tests.support.waiting import WAIT_SECONDS, eventually
 
 from holdfast.core.messages import ToolCall
@@ -14,15 +14,7 @@ from holdfast.errors import ModelTimedOut
 from holdfast.ports.services import Services
 from holdfast.usecases import explanation
 
-Send = Callable[..., Coroutine[Any, Any, dict[str, Any]]]
-ROLL = ToolCall(id="call_1", name="roll", arguments='{"sides": 6}')
 HELLO = {"messages": [{"role": "user", "content": "hi"}]}
-
-
-async def get(client: AsyncClient, path: str) -> Any:
-    answer = await client.get(f"/v1/{path}")
-    assert answer.status_code == 200, answer.text
-    return answer.json()
 
 
 async def follow(client: AsyncClient, explained: dict[str, Any], number: int = 0) -> Any:

@@ -12,6 +12,7 @@ from uuid import uuid4
 import pytest
 from fastapi import FastAPI
 from httpx import AsyncClient
+from tests.support.http_turns import ROLL
 from tests.support.stream_transcripts import StreamReader, items, transcript
 
 from holdfast.core.agents import Actor
@@ -25,7 +26,6 @@ from holdfast.usecases import runs
 
 Stream = Callable[..., Coroutine[Any, Any, str]]
 
-ROLL = ToolCall(id="call_1", name="roll", arguments='{"sides": 6}')
 ASK = ToolCall(id="call_2", name="ask", arguments='{"what": 7}')
 MODES = pytest.mark.parametrize("tokens", [False, True], ids=["steps", "tokens"])
 

@@ -5,12 +5,10 @@ import os
 from pathlib import Path
 from typing import Final
 
+from holdfast.adapters.processes import read_boot_id, read_process
 from holdfast.core.servers import ServerProcess
 
-_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _NAMESPACE: Final = Path("/proc/self/ns/pid")
-# The field of /proc/<pid>/stat with the time at which the process was started, counted after its name.
-_START_FIELD: Final = 19
 
 
 def identify_process() -> ServerProcess:
@@ -29,16 +27,13 @@ def is_gone(process: ServerProcess) -> bool:
 
 
 def _read_namespace() -> str | None:
+    boot_id = read_boot_id()
     try:
-        return f"{_BOOT_ID.read_text(encoding='ascii').strip()} {_NAMESPACE.readlink()}"
+        return None if boot_id is None else f"{boot_id} {_NAMESPACE.readlink()}"
     except OSError:
         return None
 
 
 def _read_start_tick(pid: int) -> int | None:
-    try:
-        line = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return None
-    # The name, in parentheses, may contain any characters, also spaces and parentheses.
-    return int(line[line.rindex(b")") + 1 :].split()[_START_FIELD])
+    facts = read_process(pid)
+    return None if facts is None else facts.started_at_tick

@@ -1,8 +1,7 @@
 """A process that is ready to fork: it forks once per tool call, enforces the limits of the forks, and kills them.
 
-`fork_server_pool.py` starts and talks to it. Imports only the standard library and modules of this package that do
-the same, and stays single-threaded so that forking is safe. Code that users wrote runs in the forks only
-(`child.py`).
+`fork_server_pool.py` starts and talks to it. Imports only the standard library and modules that do the same,
+and stays single-threaded so that forking is safe. Code that users wrote runs in the forks only (`child.py`).
 """
 
 import contextlib

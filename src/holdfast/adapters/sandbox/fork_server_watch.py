@@ -11,9 +11,10 @@ import signal
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from holdfast.adapters.processes import read_process
 from holdfast.adapters.sandbox import confinement
 from holdfast.adapters.sandbox.folder_removal import remove_folder
-from holdfast.adapters.sandbox.process_table import list_pids, read_process
+from holdfast.adapters.sandbox.process_table import list_pids
 
 _PROCESS_END: Final = (ProcessLookupError, PermissionError)
 

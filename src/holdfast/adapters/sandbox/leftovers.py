@@ -19,22 +19,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from holdfast.adapters.processes import read_boot_id, read_process
 from holdfast.adapters.sandbox.folder_removal import remove_folder
-from holdfast.adapters.sandbox.process_table import list_pids, read_process
+from holdfast.adapters.sandbox.process_table import list_pids
 
 _SUFFIX: Final = ".json"
-_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _KILL_SECONDS: Final = 5.0
 
 log = logging.getLogger(__name__)
-
-
-def _read_boot_id() -> str | None:
-    """Process numbers and ticks mean nothing after a restart of the machine."""
-    try:
-        return _BOOT_ID.read_text(encoding="ascii").strip()
-    except OSError:
-        return None
 
 
 @dataclass(slots=True)
@@ -43,7 +35,7 @@ class ToolRecord:
 
     folder: Path
     _name: str = field(default_factory=lambda: uuid.uuid4().hex)
-    _boot_id: str | None = field(default_factory=_read_boot_id)
+    _boot_id: str | None = field(default_factory=read_boot_id)
     _fd: int | None = None
     _roots: list[str] = field(default_factory=list)
     # By session: when its first process was started, in ticks.
@@ -127,7 +119,7 @@ def _parse(line: bytes) -> dict[str, Any]:
 
 
 def _sweep_record(record: dict[str, Any]) -> bool:
-    sessions = dict(record.get("sessions", ())) if record.get("boot") == _read_boot_id() else {}
+    sessions = dict(record.get("sessions", ())) if record.get("boot") == read_boot_id() else {}
     killed = kill_sessions(sessions)
     roots = [root for root in record.get("roots", ()) if os.path.lexists(root)]
     for root in roots:

@@ -1,8 +1,8 @@
-"""Reads what /proc tells about single processes: parent, session, start, limits, open sockets (Linux)."""
+"""Finds processes in /proc: all of them, those with the limits of a tool, those that have a socket open (Linux)."""
 
 import os
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 _SOCKET_PREFIX: Final = "socket:["
 _LIMIT_NAME_BYTES: Final = 25
@@ -10,34 +10,12 @@ _LIMIT_NAME_BYTES: Final = 25
 _LIMITS_OF_TOOLS: Final = (b"Max data size", b"Max file size")
 
 
-class ProcessFacts(NamedTuple):
-    parent: int
-    session: int
-    started_at_tick: int
-    """Clock ticks since the machine started. Together with the pid it identifies a process."""
-
-
-def read_process(pid: int) -> ProcessFacts | None:
-    """None if there is no such process, or it is hidden."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:  # noqa: PTH123 - read many times
-            return parse_stat(file.read())
-    except OSError:
-        return None
-
-
-def parse_stat(line: bytes) -> ProcessFacts:
-    # The name, in parentheses, may contain any characters, also spaces and parentheses.
-    words = line[line.rindex(b")") + 1 :].split()
-    return ProcessFacts(int(words[1]), int(words[3]), int(words[19]))
-
-
 def is_confined(pid: int) -> bool | None:
     """Whether the process has what every tool of every Holdfast server has: no way to gain privileges, and limits that it
     cannot raise. None if it cannot be read."""
     try:
         with (
-            open(f"/proc/{pid}/status", "rb", buffering=0) as status,  # noqa: PTH123 - as above
+            open(f"/proc/{pid}/status", "rb", buffering=0) as status,  # noqa: PTH123 - read many times
             open(f"/proc/{pid}/limits", "rb", buffering=0) as limits,  # noqa: PTH123 - as above
         ):
             lines = status.read().splitlines()

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from holdfast.adapters.sandbox.process_table import is_confined, read_process
+from holdfast.adapters.processes import read_process
+from holdfast.adapters.sandbox.process_table import is_confined
 
 REMEMBERED_SECONDS: Final = 60.0
 """How long after its end a tool may still be behind a connection: it may have waited to be accepted."""

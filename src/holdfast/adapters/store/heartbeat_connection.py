@@ -1,14 +1,12 @@
 """The connection for the heartbeats of a server, which share nothing with its other work: a pool that is busy, or a
 transaction that waits for a lock, must not cost the lease."""
 
-import os
-import socket
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import Any
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import psycopg
+from psycopg.abc import PQGen
 from sqlalchemy import Connection, event
 
 from holdfast.adapters.store.postgres import create_single_engine
@@ -17,25 +15,26 @@ from holdfast.core.servers import ServerLoad
 from holdfast.errors import StoreUnavailable
 from holdfast.ports.store import Renewal
 
+_T = TypeVar("_T")
+
 
 class HeartbeatConnection:
     """Used by one thread. ``timeout_seconds``: how long one heartbeat may take."""
 
     def __init__(self, url: str, timeout_seconds: float) -> None:
         self._timeout_seconds = timeout_seconds
+        self._deadline = 0.0
         self._engine = create_single_engine(url, timeout_seconds)
-        event.listen(self._engine, "connect", self._keep_socket, insert=True)
+        event.listen(self._engine, "do_connect", self._connect)
         self._connection: Connection | None = None
-        # A descriptor of our own for the same socket: libpq may close its own one at any time.
-        self._socket: socket.socket | None = None
 
     def renew(self, server_id: str, lease_seconds: float, load: ServerLoad) -> Renewal | None:
         """Extend the lease; None if it has expired. StoreUnavailable if the database does not answer in time."""
+        self._set_deadline()
         try:
-            with self._limit_time():
-                if self._connection is None:
-                    self._connection = self._engine.connect()
-                return SqlServers(self._connection, None).renew(server_id, lease_seconds, load)
+            if self._connection is None:
+                self._connection = self._engine.connect()
+            return SqlServers(self._connection, None).renew(server_id, lease_seconds, load)
         except StoreUnavailable:
             self._disconnect()
             raise
@@ -44,41 +43,47 @@ class HeartbeatConnection:
         self._disconnect()
         self._engine.dispose()
 
-    @contextmanager
-    def _limit_time(self) -> Iterator[None]:
-        """Break the connection off if the block takes longer: no timeout of libpq ends a statement whose answer does not
-        come, and a connection that hangs for ever would cost every later lease."""
-        is_done = threading.Event()
+    def _connect(
+        self, _dialect: object, _record: object, args: Any, options: Any
+    ) -> "_LimitedConnection":
+        connection = _LimitedConnection.connect(*args, **options)
+        connection.is_late = self._is_late
+        # Connecting has a time limit of its own, which may be longer.
+        self._set_deadline()
+        return connection
 
-        def watch() -> None:
-            # Again and again: the connection may have been made after the first time.
-            while not is_done.wait(self._timeout_seconds):
-                self._break_off()
+    def _set_deadline(self) -> None:
+        self._deadline = time.monotonic() + self._timeout_seconds
 
-        threading.Thread(target=watch, name="heartbeat-limit", daemon=True).start()
-        try:
-            yield
-        finally:
-            is_done.set()
-
-    def _break_off(self) -> None:
-        if (kept := self._socket) is not None:
-            # The other thread may close it in this moment.
-            with suppress(OSError):
-                kept.shutdown(socket.SHUT_RDWR)
-
-    def _keep_socket(self, connection: psycopg.Connection[Any], _: object) -> None:
-        self._forget_socket()
-        self._socket = socket.socket(fileno=os.dup(connection.fileno()))
-
-    def _forget_socket(self) -> None:
-        kept, self._socket = self._socket, None
-        if kept is not None:
-            kept.close()
+    def _is_late(self) -> bool:
+        return time.monotonic() > self._deadline
 
     def _disconnect(self) -> None:
         if self._connection is not None:
             self._connection.invalidate()
             self._connection.close()
             self._connection = None
-        self._forget_socket()
+
+
+class _LimitedConnection(psycopg.Connection[Any]):
+    """Closes itself when it is late: no timeout of libpq ends a statement whose answer does not come, and a connection that
+    hangs for ever would cost every later lease."""
+
+    is_late: Callable[[], bool]
+
+    def wait(self, gen: PQGen[_T], *args: Any, **options: Any) -> _T:
+        return super().wait(self._limit_time(gen), *args, **options)
+
+    def _limit_time(self, gen: PQGen[_T]) -> PQGen[_T]:
+        """The same generator. While there is no answer, psycopg resumes it every tenth of a second."""
+        try:
+            awaited = next(gen)
+            while True:
+                # What has arrived counts, even if it is late: this process may have been paused.
+                awaited = gen.send((yield awaited))
+                if self.is_late():
+                    self.close()
+                    raise psycopg.OperationalError("The database has not answered in time.")
+        except StopIteration as end:
+            answer: _T = end.value
+            return answer
