@@ -14,8 +14,8 @@ from typing import Final
 
 # Others that are idle wake up within this. To answer the request of a connection takes about as long.
 _PAUSE_SECONDS: Final = 0.002
-# After so many turns one more connection is accepted in each. Two processes accept 64 connections within 32 ms, and 5,000
-# within 0.3 s.
+# After so many turns one more connection is accepted in each. The pauses of two processes that accept 64 connections add
+# up to 32 ms, for 5,000 to 0.3 s.
 _TURNS_PER_STEP: Final = 4
 # In a turn: answers to others must not wait until thousands are accepted.
 _MOST: Final = 32
