@@ -50,15 +50,26 @@ class RunningProcess:
         return int(line.split()[1]) * 1024 / _MB
 
     def cpu_ms(self) -> float:
-        """CPU time of the process so far, in steps of 10 ms, so only differences over much work are meaningful."""
-        spent = psutil.Process(self.process.pid).cpu_times()
-        return float(spent.user + spent.system) * 1000
+        return measure_cpu_ms(self.process.pid)
 
     def family_cpu_ms(self) -> float:
-        """The same with all of its processes, for a server that has several."""
+        """CPU time with all of its processes, for a server that has several."""
         process = psutil.Process(self.process.pid)
         times = [one.cpu_times() for one in (process, *process.children(recursive=True))]
         return float(sum(spent.user + spent.system for spent in times)) * 1000
+
+    async def wait_for_children(self, count: int) -> list[int]:
+        """The pids of its own processes, once there are so many and all are idle."""
+        process = psutil.Process(self.process.pid)
+        async with asyncio.timeout(START_SECONDS):
+            while True:
+                pids = [child.pid for child in process.children()]
+                if len(pids) >= count:
+                    break
+                await asyncio.sleep(_IDLE_SECONDS)
+            for pid in pids:
+                await _wait_until_idle(pid)
+        return pids
 
     def kill(self) -> None:
         """Let it die without a chance to clean up."""
@@ -67,24 +78,13 @@ class RunningProcess:
 
     async def wait_until_idle(self) -> None:
         """Wait until the process is idle, which means that its providers are loaded."""
-        process = psutil.Process(self.process.pid)
-        give_up_at = time.monotonic() + _IDLE_LIMIT_SECONDS
-        while time.monotonic() < give_up_at:
-            before = process.cpu_times()
-            await asyncio.sleep(_IDLE_SECONDS)
-            after = process.cpu_times()
-            spent = after.user - before.user + after.system - before.system
-            if spent <= _IDLE_SHARE * _IDLE_SECONDS and not self._is_runnable():
-                return
-        raise TimeoutError("The server did not come to rest.")
+        await _wait_until_idle(self.process.pid)
 
-    def _is_runnable(self) -> bool:
-        """Whether a thread of the process is ready to run. On a busy machine such a process may seem idle."""
-        states = [
-            stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
-            for stat in Path(f"/proc/{self.process.pid}/task").glob("*/stat")
-        ]
-        return any(state != "S" for state in states)
+
+def measure_cpu_ms(pid: int) -> float:
+    """CPU time of a process so far, in steps of 10 ms, so only differences over much work are meaningful."""
+    spent = psutil.Process(pid).cpu_times()
+    return float(spent.user + spent.system) * 1000
 
 
 @contextmanager
@@ -163,6 +163,26 @@ def run_to_end(command: Sequence[str], seconds: float) -> str:
         check=True,
     )
     return ended.stdout
+
+
+async def _wait_until_idle(pid: int) -> None:
+    give_up_at = time.monotonic() + _IDLE_LIMIT_SECONDS
+    while time.monotonic() < give_up_at:
+        before = measure_cpu_ms(pid)
+        await asyncio.sleep(_IDLE_SECONDS)
+        spent_ms = measure_cpu_ms(pid) - before
+        if spent_ms <= _IDLE_SHARE * _IDLE_SECONDS * 1000 and not _is_runnable(pid):
+            return
+    raise TimeoutError("The server did not come to rest.")
+
+
+def _is_runnable(pid: int) -> bool:
+    """Whether a thread of the process is ready to run. On a busy machine such a process may seem idle."""
+    states = [
+        stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
+        for stat in Path(f"/proc/{pid}/task").glob("*/stat")
+    ]
+    return any(state != "S" for state in states)
 
 
 def _environment() -> dict[str, str]:

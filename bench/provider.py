@@ -24,6 +24,8 @@ from holdfast.testing.moments import Moment
 CHAIN_TOOL = "add_one"
 CHAIN_CALLS = 10
 HOLD_TOOL = "hold_on"
+# Requests one call of the tool that does not return.
+HOLD = "hold-tool"
 ASK_TOOL = "ask_first"
 # Requests one call of the tool that needs an approval.
 ASK = "ask"
@@ -49,11 +51,6 @@ def paced_words(name: str, count: int, delay_seconds: float) -> str:
 def hold(name: str) -> str:
     """Requests one word, followed by nothing until the client closes."""
     return f"hold {name}"
-
-
-def hold_tool(path: str) -> str:
-    """Requests a call of the tool that does not return; the path is its argument."""
-    return f"tool {path}"
 
 
 def started_at(name: str) -> str:
@@ -94,8 +91,8 @@ def _respond(request: ProviderRequest) -> Answer | None:
         case ["hold", name]:
             _held[name] = request
             return Answer("Wait", Hang())
-        case ["tool", path] if HOLD_TOOL in request.tool_names:
-            return Answer(ToolCall(HOLD_TOOL, {"path": path}))
+        case ["hold-tool"] if HOLD_TOOL in request.tool_names and not _has_result(request):
+            return Answer(ToolCall(HOLD_TOOL, {}))
         case ["ask"] if ASK_TOOL in request.tool_names and not _has_result(request):
             return Answer(ToolCall(ASK_TOOL, {"number": 1}))
         case ["begun", name]:

@@ -7,18 +7,18 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
+import psutil  # type: ignore[import-untyped]  # it brings no types
 
 from bench import streams
 from bench.client import Client
 from bench.context import BenchContext, new_agent
 from bench.measurements import Measurement, median
-from bench.processes import open_client
-from bench.provider import HOLD_TOOL, closed_at, hold, hold_tool, words
+from bench.processes import RunningProcess, open_client
+from bench.provider import HOLD, HOLD_TOOL, closed_at, hold, words
 from bench.stream_recorder import ProviderStreamRecorder, StreamRecorder
 
 CLOSED_BUDGET_MS = 5
@@ -33,20 +33,13 @@ _OTHERS_WORDS = 600
 _WAIT_SECONDS = 15.0
 _POLL_SECONDS = 0.005
 
-# A tool with a child process in the same process group. It writes both pids to a file.
+_SLEEP = ["sleep", "60"]
+# A tool with a child process in the same process group.
 _SOURCE = f'''
-def {HOLD_TOOL}(path: str) -> str:
-    """Do not return.
-
-    Args:
-        path: Where to write the numbers of the processes.
-    """
-    import os, subprocess
-    child = subprocess.Popen(["sleep", "60"])
-    with open(path + ".part", "w") as file:
-        file.write(f"{{os.getpid()}} {{child.pid}}")
-    os.rename(path + ".part", path)
-    child.wait()
+def {HOLD_TOOL}() -> str:
+    """Do not return."""
+    import subprocess
+    subprocess.run({_SLEEP})
     return "woken"
 '''
 
@@ -68,10 +61,7 @@ async def measure(context: BenchContext) -> list[Measurement]:
             cancelled = [
                 await cancel_stream(context, running.address) for _ in range(context.counts.cancels)
             ]
-            dead = [
-                await _cancel_tool(context, running.address)
-                for _ in range(context.counts.tool_cancels)
-            ]
+            dead = [await _cancel_tool(running) for _ in range(context.counts.tool_cancels)]
         measurements += _measurements(others + 1, cancelled, dead, floor_closed)
     return measurements
 
@@ -127,18 +117,18 @@ async def cancel_stream(
     )
 
 
-async def _cancel_tool(context: BenchContext, address: str) -> float:
+async def _cancel_tool(server: RunningProcess) -> float:
     """From the call to the death of the last process of the tool."""
-    path = context.new_folder() / "pids"
     async with (
-        open_client(address) as reader,
-        open_client(address) as caller,
+        open_client(server.address) as reader,
+        open_client(server.address) as caller,
         asyncio.timeout(_WAIT_SECONDS),
     ):
         tool = await caller.post("/v1/tools/", {"source_code": _SOURCE})
         agent_id = await new_agent(caller, tool_ids=[tool["id"]])
-        reading = asyncio.create_task(streams.read_stream(reader, agent_id, hold_tool(str(path))))
-        deaths = [asyncio.create_task(_wait_for_death(pid)) for pid in await _wait_for_pids(path)]
+        reading = asyncio.create_task(streams.read_stream(reader, agent_id, HOLD))
+        pids = await _wait_for_tool(server, reading)
+        deaths = [asyncio.create_task(_wait_for_death(pid)) for pid in pids]
         # The tasks must watch before the processes are killed.
         await asyncio.sleep(0)
         called_at = time.monotonic()
@@ -165,16 +155,26 @@ async def _wait_for_close(provider: Client, name: str) -> float:
         await asyncio.sleep(_POLL_SECONDS)
 
 
-async def _wait_for_pids(path: Path) -> list[int]:
-    """The pids of the tool's processes, once they run."""
-    while True:
-        if pids := _read_pids(path):
+async def _wait_for_tool(
+    server: RunningProcess, reading: asyncio.Task[StreamRecorder]
+) -> list[int]:
+    """The pids of the tool's processes, once they run.
+
+    They are looked up from here: a tool may have pids of its own, and no folder that the bench can read.
+    """
+    while not reading.done():
+        if pids := _find_tool(server):
             return pids
         await asyncio.sleep(_POLL_SECONDS)
+    raise RuntimeError("The run ended, and its tool did not wait.")
 
 
-def _read_pids(path: Path) -> list[int]:
-    return [int(pid) for pid in path.read_text().split()] if path.exists() else []
+def _find_tool(server: RunningProcess) -> list[int]:
+    for process in psutil.Process(server.process.pid).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if process.cmdline() == _SLEEP:
+                return [process.pid, process.ppid()]
+    return []
 
 
 async def _wait_for_death(pid: int) -> float:

@@ -2,7 +2,8 @@
 
 The load generator, the provider and PostgreSQL use the same cores. So the rows also say what a turn costs each of them:
 from that follows what two processes can reach at most on this machine, and what a core of a server can do elsewhere. Two
-servers with a database each, which share nothing, show what the busy machine costs and what sharing does.
+servers with a database each, which share nothing, show what the busy machine costs and what sharing does. What a second
+process brings when there is CPU time for it, ``limited_processes`` shows.
 """
 
 import os
@@ -16,10 +17,8 @@ from bench.context import BenchContext, SharedDatabase
 from bench.load import Load, run_load
 from bench.measurements import Measurement, median
 from bench.processes import RunningProcess
-
-RATIO_BUDGET = 1.6
-# The three are loaded in turn, because machines swing.
-ROUNDS = 3
+from bench.rows import limited_processes
+from bench.rows.limited_processes import RATIO_BUDGET, ROUNDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +61,22 @@ async def measure(context: BenchContext) -> list[Measurement]:
             await start(2),
             _Deployment(alone.shared, [*alone.servers, *other.servers]),
         ]
+        children = await deployments[1].servers[0].wait_for_children(2)
         rounds = [[_load(context, each) for each in deployments] for _ in range(ROUNDS)]
         connections = database.count_connections(alone.shared.url)
+        limited = limited_processes.measure(
+            context,
+            [
+                limited_processes.Processes(
+                    [server.address for server in each.servers],
+                    pids or [server.process.pid for server in each.servers],
+                )
+                for each, pids in zip(deployments[:3], (None, children, None), strict=True)
+            ],
+        )
     one, supervised, separate, unshared = zip(*rounds, strict=True)
+    # Where the processes could be limited, those rows show whether the budget holds.
+    budget = None if limited else RATIO_BUDGET
     at_once = f"{context.counts.conversations} conversations"
     return [
         *_measurements(f"turns/s on PostgreSQL, one process, {at_once}", one),
@@ -76,10 +88,11 @@ async def measure(context: BenchContext) -> list[Measurement]:
         ),
         Measurement(what="  connections to PostgreSQL", unit="", value=connections),
         *_measurements("turns/s, --processes 2", supervised),
-        *_ratios(one, supervised, unshared),
+        *_ratios(one, supervised, unshared, budget),
         *_measurements("turns/s, two servers", separate),
-        *_ratios(one, separate, unshared),
+        *_ratios(one, separate, unshared, budget),
         *_measurements("turns/s, two servers with a database each", unshared),
+        *limited,
     ]
 
 
@@ -123,7 +136,10 @@ def _measurements(what: str, costs: Sequence[_Cost]) -> list[Measurement]:
 
 
 def _ratios(
-    ones: Sequence[_Cost], twos: Sequence[_Cost], unshared: Sequence[_Cost]
+    ones: Sequence[_Cost],
+    twos: Sequence[_Cost],
+    unshared: Sequence[_Cost],
+    ratio_budget: float | None,
 ) -> list[Measurement]:
     def ratio(
         what: str,
@@ -140,7 +156,7 @@ def _ratios(
         )
 
     return [
-        ratio("  times one process", ones, lambda one, two: two.rate / one.rate, RATIO_BUDGET),
+        ratio("  times one process", ones, lambda one, two: two.rate / one.rate, ratio_budget),
         ratio("  at most, since all share the cores", ones, _highest_ratio),
         ratio(
             "  with cores enough: 2 x the CPU of a turn, nothing shared : shared",

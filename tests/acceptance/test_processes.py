@@ -4,6 +4,8 @@ import os
 import signal
 import socket
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import httpx
 import psutil  # type: ignore[import-untyped]  # it brings no types
@@ -55,6 +57,20 @@ async def test_a_process_that_is_killed_is_replaced_while_the_other_answers(
     await eventually(lambda: "process.ended" in server.log)
     assert ask_often(server) == {200}
     assert other in await wait_for_two(server, killed)
+    assert server.stop() == 0
+
+
+async def test_connections_need_not_wait_for_a_process_that_hangs(server: ServerProcess) -> None:
+    hanging, _ = (await wait_for_two(server)).values()
+    hanging.suspend()
+    try:
+        with ExitStack() as stack:
+            clients = [stack.enter_context(connect_plainly(server.address)) for _ in range(32)]
+            with ThreadPoolExecutor(len(clients)) as pool:
+                answers = pool.map(lambda http: http.get("/v1/health/"), clients)
+            assert {answer.status_code for answer in answers} == {200}
+    finally:
+        hanging.resume()
     assert server.stop() == 0
 
 

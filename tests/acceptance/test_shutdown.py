@@ -146,6 +146,30 @@ def test_a_stream_ends_in_order_and_goes_on_with_the_next_server(
     assert min(item["seq_id"] for item in items if "seq_id" in item) > last["seq_id"]
 
 
+def test_a_caller_who_waits_is_told_that_the_run_is_kept_and_the_log_has_no_error(
+    server_home: ServerHome, provider: ScriptedProvider, gate: Gate, pool: ThreadPoolExecutor
+) -> None:
+    server_home.open(drain_seconds="0")
+    path = f"/v1/agents/{server_home.agent()}/messages"
+    provider.script(Answer("First", gate))
+    caller = pool.submit(server_home.http.post, path, json={"input": "Hello?"})
+    gate.reached.block()
+
+    assert server_home.server.stop() == 0
+
+    answer = caller.result(WAIT_SECONDS)
+    assert answer.status_code == 503
+    assert answer.headers["x-should-retry"] == "false"
+    assert "is kept and goes on when the server is back" in answer.json()["detail"]
+    log = server_home.server.log
+    (line,) = [line for line in log.splitlines() if " request." in line]
+    assert " INFO request.interrupted " in line
+    assert f"path={path}" in line
+    assert "run_id=run-" in line
+    assert " ERROR " not in log
+    assert "Traceback" not in log
+
+
 def test_while_it_stops_the_server_takes_no_message_and_says_so(
     server_home: ServerHome, provider: ScriptedProvider, gate: Gate
 ) -> None:

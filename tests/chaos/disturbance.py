@@ -16,8 +16,6 @@ _BAD_EVENTS: Final = (
     "run.stuck",
     "request.failed",
 )
-# A caller who waits for an answer when the server is told to stop.
-_EXPECTED: Final = "ServerStopping"
 
 
 class Disturbance:
@@ -79,7 +77,7 @@ class Disturbance:
             if any(bad in line for bad in _BAD_EVENTS):
                 rest = takewhile(lambda one: not _is_event(one), lines[number + 1 :])
                 event = " ".join([line, *list(rest)[-1:]])
-                self.bad_lines += [] if _EXPECTED in event else [event]
+                self.bad_lines.append(event)
 
 
 def _is_event(line: str) -> bool:

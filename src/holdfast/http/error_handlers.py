@@ -9,7 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, ServerStopping
 from holdfast.http.error_status import (
     DO_NOT_RETRY,
     ERROR_STATUS,
@@ -48,7 +48,11 @@ class _ErrorHandlers:
     async def on_holdfast_error(self, request: Request, error: Exception) -> Response:
         if not isinstance(error, HoldfastError):
             raise error
-        if ERROR_STATUS[type(error)].status >= 500:
+        if isinstance(error, ServerStopping):
+            # Nothing failed: the caller learns that the run is kept, and the operator asked for the stop.
+            fields = _log_fields(request) | {"run_id": error.run_id}
+            _log.info("request.interrupted", extra=fields)
+        elif ERROR_STATUS[type(error)].status >= 500:
             _log.error("request.failed", extra=_log_fields(request), exc_info=error)
         return error_response(self._wire(request), error)
 

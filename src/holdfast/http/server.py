@@ -13,6 +13,7 @@ from typing import cast
 import uvicorn
 from starlette.types import ASGIApp
 
+from holdfast.http.accepting import accept_in_turns
 from holdfast.http.connection import LimitedConnection
 from holdfast.http.pending_requests import PendingRequests
 from holdfast.http.request_pace import RequestPace
@@ -75,15 +76,40 @@ class HttpServer(uvicorn.Server):
         self._on_stop = on_stop
         self._on_second_signal = on_second_signal
         self._second_signals = (signal.SIGINT,) if supervised else _SIGNALS
+        self._is_supervised = supervised
+        self._accepting: list[asyncio.Task[None]] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._is_supervised:
+            await super().startup([])
+            self._accepting = [self._accept(listener) for listener in sockets or ()]
+        else:
+            await super().startup(self._copy_listeners(sockets or []))
+        for listener in sockets or ():
+            self._on_ready(_listener_url(listener))
+
+    def _accept(self, listener: socket.socket) -> asyncio.Task[None]:
+        """Accept in turns with the other processes of the listener."""
+        connect = cast("Callable[..., asyncio.Protocol]", self.config.http_protocol_class)
+        protocol = partial(
+            connect,
+            config=self.config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
+        )
+        task = asyncio.create_task(accept_in_turns(listener, protocol))
+        task.add_done_callback(self._end_with_accepting)
+        return task
+
+    def _end_with_accepting(self, _: asyncio.Task[None]) -> None:
+        # A process that accepts nothing any more is of no use; the supervisor starts another one.
+        self.should_exit = True
+
+    def _copy_listeners(self, listeners: list[socket.socket]) -> list[socket.socket]:
         # uvloop accepts one connection of a listener in each turn of its loop. With copies of it a probe need not wait
         # until thousands of others have been accepted one by one.
         copies = max(1, min(_MOST_ACCEPTS, self.config.backlog // _MOST_ACCEPTS))
-        listeners = [listener.dup() for listener in sockets or () for _ in range(copies)]
-        await super().startup(listeners)
-        for listener in sockets or ():
-            self._on_ready(_listener_url(listener))
+        return [listener.dup() for listener in listeners for _ in range(copies)]
 
     async def on_tick(self, counter: int) -> bool:
         if counter % _SWEEP_TICKS == 0:
@@ -93,7 +119,13 @@ class HttpServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         # The listener is still open: a run in progress can be read, and cancelled, until it ends.
         await self._on_stop()
+        for task in self._accepting:
+            task.cancel()
+        ended = await asyncio.gather(*self._accepting, return_exceptions=True)
         await super().shutdown(sockets)
+        for error in ended:
+            if not isinstance(error, asyncio.CancelledError | None):
+                raise error
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         del frame
