@@ -145,15 +145,34 @@ def _parse_url(url: str) -> URL:
 
 
 def _limit_statements(seconds: float) -> Callable[[psycopg.Connection[Any], object], None]:
-    """Return a handler that sets the statement timeout of each new connection."""
+    """Return a handler that sets the statement timeout of each new connection. A pooler's connections are shared, so they
+    keep the timeout of their user."""
 
     def set_timeout(connection: psycopg.Connection[Any], _: object) -> None:
+        if _is_pooled(connection):
+            return
         with connection.cursor() as cursor:
             cursor.execute(f"SET statement_timeout = {int(seconds * 1000)}".encode())
         # Without a commit a rollback would reset it.
         connection.commit()
 
     return set_timeout
+
+
+def _allow_for_pooler(connection: psycopg.Connection[Any], _: object) -> None:
+    """Behind a pooler the next transaction may be on a connection with another client's statements under the same names,
+    or one on which somebody listens, whose notifications psycopg would keep for ever."""
+    if _is_pooled(connection):
+        connection.prepare_threshold = None
+        connection.add_notify_handler(lambda _: None)
+
+
+def _is_pooled(connection: psycopg.Connection[Any]) -> bool:
+    """Whether a pooler is in between: the process that it names at the start is not the one that answers."""
+    with connection.cursor() as cursor:
+        row = cursor.execute("SELECT pg_backend_pid()").fetchone()
+    connection.rollback()
+    return row != (connection.info.backend_pid,)
 
 
 def _create_engine(address: URL, *, unpooled: bool = False, **options: Any) -> Engine:
@@ -177,6 +196,7 @@ def _create_engine(address: URL, *, unpooled: bool = False, **options: Any) -> E
             connect_args=connect,
             hide_parameters=True,
         )
+    event.listen(engine, "connect", _allow_for_pooler)
     translate_errors(engine, _translate)
     return engine
 

@@ -1,0 +1,115 @@
+"""A store behind a pooler that gives each transaction another connection: nothing of one transaction stays for the next."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from tests.support.pgbouncer import PGBOUNCER_PROBLEM, PgBouncer, run_pgbouncer
+
+from holdfast.adapters.bell.sender import CHANNEL
+from holdfast.adapters.store.cipher import Cipher
+from holdfast.adapters.store.heartbeat_connection import HeartbeatConnection
+from holdfast.adapters.store.postgres import PostgresStore
+from holdfast.core.servers import ServerLoad
+
+needs_pgbouncer = pytest.mark.skipif(bool(PGBOUNCER_PROBLEM), reason=str(PGBOUNCER_PROBLEM))
+pytestmark = pytest.mark.slow
+
+PATIENCE_SECONDS = 60
+# psycopg prepares what it has executed five times.
+OFTEN = 10
+
+
+@pytest.fixture
+def pooler(blank_postgres_url: str) -> Iterator[PgBouncer]:
+    """One connection to the database for all: what one leaves there the next one finds."""
+    with run_pgbouncer(blank_postgres_url, pool_mode="transaction", default_pool_size="1") as made:
+        yield made
+
+
+@pytest.fixture
+async def pooled_store(pooler: PgBouncer, cipher: Cipher) -> AsyncIterator[PostgresStore]:
+    store = await PostgresStore.open(pooler.url, cipher=cipher)
+    yield store
+    await store.close()
+
+
+def ask(url: str, query: str) -> Any:
+    with psycopg.connect(url, autocommit=True, prepare_threshold=None) as connection:
+        row = connection.execute(query.encode()).fetchone()
+    assert row is not None
+    return row[0]
+
+
+@needs_pgbouncer
+async def test_a_pooled_store_leaves_no_statement_behind(
+    pooler: PgBouncer, pooled_store: PostgresStore
+) -> None:
+    for _ in range(OFTEN):
+        await pooled_store.write(lambda transaction: transaction.write_probe())
+
+    assert ask(pooler.url, "SELECT count(*) FROM pg_prepared_statements") == 0
+
+
+@needs_pgbouncer
+async def test_a_pooled_store_leaves_no_timeout_behind(
+    pooler: PgBouncer, pooled_store: PostgresStore
+) -> None:
+    await pooled_store.write(lambda transaction: transaction.write_probe())
+
+    assert ask(pooler.url, "SHOW statement_timeout") == "0"
+
+
+@needs_pgbouncer
+def test_pooled_heartbeats_leave_no_timeout_behind(pooler: PgBouncer) -> None:
+    heartbeats = HeartbeatConnection(pooler.url, timeout_seconds=2)
+
+    assert heartbeats.renew("server-unknown", 10, ServerLoad()) is None
+
+    heartbeats.close()
+    assert ask(pooler.url, "SHOW statement_timeout") == "0"
+
+
+@needs_pgbouncer
+async def test_servers_that_start_at_once_behind_a_pooler_all_start(
+    postgres_url: str, cipher: Cipher
+) -> None:
+    with run_pgbouncer(postgres_url, pool_mode="transaction", default_pool_size="2") as pooler:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            stores = await asyncio.gather(
+                *(PostgresStore.open(pooler.url, cipher=cipher) for _ in range(4))
+            )
+        for store in stores:
+            assert await store.read(lambda transaction: transaction.runs.list_live()) == []
+            await store.close()
+
+
+@needs_pgbouncer
+async def test_a_pooled_store_keeps_no_notification_that_was_meant_for_others(
+    pooler: PgBouncer, pooled_store: PostgresStore
+) -> None:
+    with psycopg.connect(pooler.url, autocommit=True) as listener:
+        listener.execute(f'LISTEN "{CHANNEL}"'.encode())
+    with pooled_store._writer.connect() as connection:
+        for number in range(OFTEN):
+            connection.exec_driver_sql(f"SELECT pg_notify('{CHANNEL}', '{number}')")
+            connection.commit()
+        raw: psycopg.Connection[Any] = connection.connection.dbapi_connection  # type: ignore[assignment]  # psycopg's
+
+        # Asking psycopg for them would receive more.
+        assert not raw._notifies_backlog
+
+
+async def test_a_store_without_a_pooler_keeps_its_statements_and_its_timeout(
+    blank_postgres_url: str, cipher: Cipher
+) -> None:
+    store = await PostgresStore.open(blank_postgres_url, cipher=cipher, statement_seconds=7)
+    with store._writer.connect() as connection:
+        for _ in range(OFTEN):
+            connection.exec_driver_sql("SELECT 1")
+        prepared = connection.exec_driver_sql("SELECT count(*) FROM pg_prepared_statements")
+        assert prepared.scalar_one() == 1
+        assert connection.exec_driver_sql("SHOW statement_timeout").scalar_one() == "7s"
+    await store.close()
