@@ -44,13 +44,14 @@ def ask(url: str, query: str) -> Any:
 
 
 @needs_pgbouncer
-async def test_a_pooled_store_leaves_no_statement_behind(
+async def test_a_pooled_store_leaves_no_statement_behind_but_those_that_the_pooler_renames(
     pooler: PgBouncer, pooled_store: PostgresStore
 ) -> None:
     for _ in range(OFTEN):
         await pooled_store.write(lambda transaction: transaction.write_probe())
 
-    assert ask(pooler.url, "SELECT count(*) FROM pg_prepared_statements") == 0
+    query = "SELECT count(*) FROM pg_prepared_statements WHERE name NOT LIKE 'PGBOUNCER%'"
+    assert ask(pooler.url, query) == 0
 
 
 @needs_pgbouncer
@@ -102,14 +103,28 @@ async def test_a_pooled_store_keeps_no_notification_that_was_meant_for_others(
         assert not raw._notifies_backlog
 
 
+@needs_pgbouncer
+async def test_a_store_opens_at_a_pooler_where_another_client_has_left_a_statement(
+    pooler: PgBouncer, cipher: Cipher
+) -> None:
+    with psycopg.connect(pooler.url) as careless:
+        careless.execute("SELECT 1", prepare=True)
+
+    store = await PostgresStore.open(pooler.url, cipher=cipher)
+    for _ in range(OFTEN):
+        await store.write(lambda transaction: transaction.write_probe())
+    await store.close()
+
+
 async def test_a_store_without_a_pooler_keeps_its_statements_and_its_timeout(
     blank_postgres_url: str, cipher: Cipher
 ) -> None:
     store = await PostgresStore.open(blank_postgres_url, cipher=cipher, statement_seconds=7)
+    for _ in range(OFTEN):
+        await store.read(lambda transaction: transaction.runs.list_live())
+
     with store._writer.connect() as connection:
-        for _ in range(OFTEN):
-            connection.exec_driver_sql("SELECT 1")
         prepared = connection.exec_driver_sql("SELECT count(*) FROM pg_prepared_statements")
-        assert prepared.scalar_one() == 1
+        assert prepared.scalar_one() > 0
         assert connection.exec_driver_sql("SHOW statement_timeout").scalar_one() == "7s"
     await store.close()

@@ -163,8 +163,27 @@ def _allow_for_pooler(connection: psycopg.Connection[Any], _: object) -> None:
     """Behind a pooler the next transaction may be on a connection with another client's statements under the same names,
     or one on which somebody listens, whose notifications psycopg would keep for ever."""
     if _is_pooled(connection):
-        connection.prepare_threshold = None
         connection.add_notify_handler(lambda _: None)
+        if not _renames_statements(connection):
+            connection.prepare_threshold = None
+
+
+def _renames_statements(connection: psycopg.Connection[Any]) -> bool:
+    """Whether the pooler looks after prepared statements (PgBouncer's ``max_prepared_statements``): it gives them names of
+    its own."""
+    try:
+        with connection.cursor() as cursor:
+            query = "SELECT bool_and(name LIKE 'PGBOUNCER%') FROM pg_prepared_statements"
+            if cursor.execute(query, prepare=True).fetchone() == (True,):
+                return True
+            # In the transaction that prepared it, so on the same connection.
+            cursor.execute("DEALLOCATE ALL")
+    except psycopg.errors.DuplicatePreparedStatement:
+        # Left there by another client.
+        pass
+    finally:
+        connection.rollback()
+    return False
 
 
 def _is_pooled(connection: psycopg.Connection[Any]) -> bool:
