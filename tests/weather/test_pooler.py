@@ -1,6 +1,5 @@
 """Servers whose way to PostgreSQL is a real PgBouncer, in each of its modes, and one that is restarted."""
 
-import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from tests.support.postgres_server import PostgresServer
 from tests.support.server_launcher import run_forked
 from tests.support.server_process import START_SECONDS, clean_environment
 from tests.support.steady_load import SENDERS, Load
-from tests.support.stream_items import text_of
+from tests.support.stream_items import read_lines_until
 from tests.support.tool_sources import SHOUT
 from tests.support.weather_scenes import begin_answer, create_agent
 from tests.support.wire_approvals import allow, answer, pause
@@ -102,24 +101,14 @@ def test_a_run_is_followed_live_at_the_other_server_behind_a_pooler(pooled: Pool
     wish = {"input": "Hello?", "streaming": True, "stream_tokens": True, "background": True}
     path = f"/v1/agents/{create_agent(pooled.here)}/messages"
     with pooled.here.http.stream("POST", path, json=wish) as sent:
-        run_id = read_events(sent.iter_lines(), "I was about")[0]["run_id"]
+        run_id = read_lines_until(sent.iter_lines(), "I was about")[0]["run_id"]
 
         path = f"/v1/runs/{run_id}/stream"
         with pooled.there.http.stream("POST", path, json={"starting_after": 0}) as followed:
             lines = followed.iter_lines()
-            read_events(lines, "I was about")
+            read_lines_until(lines, "I was about")
             gate.release()
             assert "data: [DONE]" in lines
-
-
-def read_events(lines: Iterator[str], text: str) -> list[dict[str, Any]]:
-    """Read on in a stream until this has been said, and not further."""
-    items: list[dict[str, Any]] = []
-    while text_of(items) != text:
-        line = next(lines)
-        if line.startswith("data: "):
-            items.append(json.loads(line.removeprefix("data: ")))
-    return items
 
 
 def test_a_run_is_cancelled_at_the_other_server_behind_a_pooler(pooled: PooledCluster) -> None:
