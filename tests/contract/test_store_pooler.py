@@ -74,6 +74,25 @@ def test_pooled_heartbeats_leave_no_timeout_behind(pooler: PgBouncer) -> None:
 
 
 @needs_pgbouncer
+def test_pooled_heartbeats_work_if_each_statement_gets_another_connection(
+    blank_postgres_url: str,
+) -> None:
+    with run_pgbouncer(
+        blank_postgres_url,
+        pool_mode="transaction",
+        default_pool_size="2",
+        server_round_robin="1",
+    ) as pooler:
+        with psycopg.connect(pooler.url) as one, psycopg.connect(pooler.url) as other:
+            one.execute("SELECT 1")
+            other.execute("SELECT 1")
+        for _ in range(OFTEN):
+            heartbeats = HeartbeatConnection(pooler.url, timeout_seconds=20)
+            assert heartbeats.renew("server-unknown", 10, ServerLoad()) is None
+            heartbeats.close()
+
+
+@needs_pgbouncer
 async def test_servers_that_start_at_once_behind_a_pooler_all_start(
     postgres_url: str, cipher: Cipher
 ) -> None:

@@ -48,7 +48,13 @@ def run_pooled(
     url: str, provider: ScriptedProvider, folder: Path, *, pool_mode: str, listens_past: bool
 ) -> Iterator[PooledCluster]:
     with (
-        run_pgbouncer(url, pool_mode=pool_mode, default_pool_size=SIZES[pool_mode]) as pooler,
+        run_pgbouncer(
+            url,
+            pool_mode=pool_mode,
+            default_pool_size=SIZES[pool_mode],
+            # Each transaction gets another connection.
+            server_round_robin="1",
+        ) as pooler,
         run_cluster(folder, url, provider) as cluster,
     ):
         cluster.shared = {"HOLDFAST_DATABASE_URL": pooler.url}

@@ -172,17 +172,15 @@ def _renames_statements(connection: psycopg.Connection[Any]) -> bool:
     """Whether the pooler looks after prepared statements (PgBouncer's ``max_prepared_statements``): it gives them names of
     its own."""
     try:
-        with connection.cursor() as cursor:
+        # In one transaction, so on one connection to the database.
+        with connection.transaction(), connection.cursor() as cursor:
             query = "SELECT bool_and(name LIKE 'PGBOUNCER%') FROM pg_prepared_statements"
             if cursor.execute(query, prepare=True).fetchone() == (True,):
                 return True
-            # In the transaction that prepared it, so on the same connection.
             cursor.execute("DEALLOCATE ALL")
     except psycopg.errors.DuplicatePreparedStatement:
         # Left there by another client.
         pass
-    finally:
-        connection.rollback()
     return False
 
 
