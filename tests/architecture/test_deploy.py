@@ -56,10 +56,15 @@ def test_a_unit_can_be_read(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["Caddyfile", "nginx.conf"])
-def test_a_proxy_passes_events_on_at_once(name: str) -> None:
+def test_a_proxy_has_as_many_closing_brackets_as_opening_ones(name: str) -> None:
     text = (DEPLOY / name).read_text(encoding="utf-8")
     assert text.count("{") == text.count("}")
-    assert "flush_interval -1" in text or "proxy_buffering off;" in text
+
+
+def test_nginx_passes_events_on_at_once_and_repeats_no_message() -> None:
+    text = (DEPLOY / "nginx.conf").read_text(encoding="utf-8")
+    assert "proxy_buffering off;" in text
+    assert "proxy_next_upstream error timeout;" in text
 
 
 @pytest.mark.parametrize("path", sorted(DEPLOY.iterdir()), ids=lambda path: path.name)

@@ -5,14 +5,15 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import LiteralString
+from typing import Any, LiteralString
 
 import psycopg
 import pytest
-from psycopg.sql import SQL
+from psycopg.sql import SQL, Identifier
 from sqlalchemy import make_url
 from tests.support.old_database import migrate, read_revision
 from tests.support.values import Make
+from tests.support.waiting import eventually
 
 from holdfast.adapters.store import schema_upgrade
 from holdfast.adapters.store.cipher import Cipher, FernetCipher
@@ -26,6 +27,7 @@ ORG = DEFAULT_ORGANIZATION_ID
 PATIENCE_SECONDS = 60
 # The lock that servers of revision 0002 hold as long as they run.
 OLD_LOCK_ID = 0x686F6C64
+UPGRADE_LOCK_ID = 0x686F6C65
 
 # Opens the store, writes to it, prints a line and keeps running.
 SERVER = """
@@ -137,6 +139,29 @@ async def test_servers_that_start_at_once_on_an_older_database_all_start(
     for store in stores:
         await store.close()
     assert read_revision(postgres_url) == schema_upgrade.HEAD
+
+
+@pytest.mark.slow
+async def test_the_statement_timeout_of_the_user_does_not_end_an_upgrade(
+    postgres_url: str, cipher: Cipher
+) -> None:
+    """Behind a pooler operators set one for the user, because the server does not."""
+    with psycopg.connect(postgres_url, autocommit=True) as other:
+        name = Identifier(str(make_url(postgres_url).database))
+        other.execute(SQL("ALTER DATABASE {} SET statement_timeout = '1s'").format(name))
+        other.execute("SELECT pg_advisory_lock(%s)", [UPGRADE_LOCK_ID])
+        opening = asyncio.create_task(open_store(postgres_url, cipher=cipher))
+        await eventually(lambda: opening.done() or has_waited(other))
+    await (await asyncio.wait_for(opening, PATIENCE_SECONDS)).close()
+
+
+def has_waited(connection: psycopg.Connection[Any]) -> bool:
+    """Whether somebody waits for the lock for longer than a statement may take."""
+    waiting = connection.execute(
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'advisory' AND datname = current_database() "
+        "AND clock_timestamp() - query_start > interval '1.5s'"
+    ).fetchone()
+    return waiting == (1,)
 
 
 @pytest.mark.slow

@@ -41,6 +41,15 @@ def read_until(stream: Iterator[BaseModel], text: str) -> list[dict[str, Any]]:
     return items
 
 
+def read_lines_until(lines: Iterator[str], text: str) -> list[dict[str, Any]]:
+    """The same in the lines of a stream that is read without the client."""
+    items: list[dict[str, Any]] = []
+    while text_of(items) != text:
+        if (line := next(lines)).startswith("data: "):
+            items.append(json.loads(line.removeprefix("data: ")))
+    return items
+
+
 def kinds_in_turn(items: Items) -> list[str]:
     """The message types in their order, the chunks of one message counted once."""
     return [kind for kind, _ in groupby(item["message_type"] for item in items)]

@@ -8,7 +8,7 @@ import pytest
 from tests.support.client_objects import eventually
 from tests.support.cluster import Cluster
 from tests.support.postgres_server import PostgresServer
-from tests.support.weather_load import SENDERS, Load
+from tests.support.steady_load import SENDERS, Load
 from tests.support.weather_scenes import begin_answer, create_agent, send_patiently
 
 pytestmark = pytest.mark.slow

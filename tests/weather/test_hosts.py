@@ -27,9 +27,9 @@ from tests.support.postgres_server import run_postgres
 from tests.support.redis_server import PORT as REDIS_PORT
 from tests.support.redis_server import RedisServer
 from tests.support.server_launcher import start_launcher
+from tests.support.steady_load import SENDERS, Load
 from tests.support.stream_items import assert_ended, text_of
 from tests.support.tool_gate import ToolGate
-from tests.support.weather_load import SENDERS, Load
 from tests.support.weather_scenes import LEAVE_LINE, begin_answer, begin_tools, create_agent
 
 from holdfast.testing import Answer, Gate, ScriptedProvider, ToolCall

@@ -30,9 +30,20 @@ def copy_keepalive(connection: psycopg.Connection[Any]) -> None:
 
 
 def set_session(connection: psycopg.Connection[Any], settings: dict[str, int | str]) -> None:
-    """Set these settings of PostgreSQL for as long as the connection lasts."""
+    """Set these settings of PostgreSQL for as long as the connection lasts. The connections of a pooler are shared with
+    others, so they keep the settings of their user."""
+    if is_pooled(connection):
+        return
     # In one message: each would cost a round trip.
     connection.execute("; ".join(f"SET {name} = {settings[name]}" for name in settings).encode())
     if not connection.autocommit:
         # Otherwise a rollback would reset them.
         connection.commit()
+
+
+def is_pooled(connection: psycopg.Connection[Any]) -> bool:
+    """Whether a pooler is in between: the process that it names at the start is not the one that answers."""
+    with connection.cursor() as cursor:
+        row = cursor.execute("SELECT pg_backend_pid()").fetchone()
+    connection.rollback()
+    return row != (connection.info.backend_pid,)

@@ -93,6 +93,8 @@ class Listener:
         with self._connection.limit(self._answer_seconds):
             for channel in (CHANNEL, JOBS_CHANNEL):
                 connection.execute(f'LISTEN "{channel}"'.encode())
+        # Not taken for an echo: a transaction pooler passes on what comes together with an answer, and nothing later.
+        list(connection.notifies(timeout=0))
         while True:
             self._sender.send_echo()
             if not self._receive(connection, self._answer_seconds, until_echo=True):

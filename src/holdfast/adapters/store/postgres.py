@@ -9,7 +9,12 @@ import psycopg
 from sqlalchemy import URL, Engine, NullPool, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 
-from holdfast.adapters.postgres_session import KEEPALIVE_OPTIONS, copy_keepalive, set_session
+from holdfast.adapters.postgres_session import (
+    KEEPALIVE_OPTIONS,
+    copy_keepalive,
+    is_pooled,
+    set_session,
+)
 from holdfast.adapters.store import postgres_upgrade, schema_upgrade
 from holdfast.adapters.store.cipher import Cipher
 from holdfast.adapters.store.driver_errors import (
@@ -157,6 +162,31 @@ def _limit_statements(seconds: float, idle_seconds: float = IDLE_SECONDS) -> OnC
     return lambda connection, _: set_session(connection, limits)
 
 
+def _allow_for_pooler(connection: psycopg.Connection[Any], _: object) -> None:
+    """Behind a pooler the next transaction may be on a connection with another client's statements under the same names,
+    or one on which somebody listens, whose notifications psycopg would keep for ever."""
+    if is_pooled(connection):
+        connection.add_notify_handler(lambda _: None)
+        if not _renames_statements(connection):
+            connection.prepare_threshold = None
+
+
+def _renames_statements(connection: psycopg.Connection[Any]) -> bool:
+    """Whether the pooler looks after prepared statements (PgBouncer's ``max_prepared_statements``): it gives them names of
+    its own."""
+    try:
+        # In one transaction, so on one connection to the database.
+        with connection.transaction(), connection.cursor() as cursor:
+            query = "SELECT bool_and(name LIKE 'PGBOUNCER%') FROM pg_prepared_statements"
+            if cursor.execute(query, prepare=True).fetchone() == (True,):
+                return True
+            cursor.execute("DEALLOCATE ALL")
+    except psycopg.errors.DuplicatePreparedStatement:
+        # Left there by another client.
+        pass
+    return False
+
+
 def _create_engine(address: URL, *, unpooled: bool = False, **options: Any) -> Engine:
     chosen = _CONNECT_OPTIONS | options
     connect = {name: value for name, value in chosen.items() if name not in address.query}
@@ -179,6 +209,7 @@ def _create_engine(address: URL, *, unpooled: bool = False, **options: Any) -> E
             hide_parameters=True,
         )
     event.listen(engine, "connect", lambda connection, _: copy_keepalive(connection))
+    event.listen(engine, "connect", _allow_for_pooler)
     translate_errors(engine, _translate)
     return engine
 

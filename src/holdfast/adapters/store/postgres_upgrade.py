@@ -57,8 +57,9 @@ def _upgrade_tables(connection: Connection, where: str) -> None:
 
 @contextmanager
 def _lock(connection: Connection) -> Iterator[None]:
-    """A transaction under the lock. It sees what was committed before it got the lock."""
+    """A transaction under the lock, without a time limit. It sees what was committed before it got the lock."""
     connection.rollback()
+    connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
     connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_UPGRADE_LOCK_ID})")
     yield
     connection.commit()

@@ -100,7 +100,10 @@ class SqlStore:
     def _read_once(self, work: Callable[[Transaction], T]) -> T:
         with self._reader.connect() as connection:
             connection.begin()
-            return work(SqlTransaction(connection, self._cipher, self._clock))
+            result = work(SqlTransaction(connection, self._cipher, self._clock))
+            # After a rollback psycopg forgets the statements that it has prepared.
+            connection.commit()
+            return result
 
     def _close(self) -> None:
         # Accepted work is finished first.

@@ -1,4 +1,4 @@
-"""Clients that send without a pause, whatever the weather, and know what must be in the histories afterwards."""
+"""Clients that send without a pause while something happens to the servers, and what they must find afterwards."""
 
 import threading
 from collections.abc import Sequence
@@ -13,10 +13,13 @@ _WAIT_SECONDS = 60
 
 
 class Load:
-    """Clients that send one message after the other, each to any server, until they are told to stop."""
+    """Clients that send one message after the other, each to any server (or to ``addresses``), until they are told to
+    stop."""
 
-    def __init__(self, cluster: Cluster, pool: ThreadPoolExecutor) -> None:
-        self._addresses = [server.address for server in cluster.alive]
+    def __init__(
+        self, cluster: Cluster, pool: ThreadPoolExecutor, addresses: Sequence[str] | None = None
+    ) -> None:
+        self._addresses = addresses or [server.address for server in cluster.alive]
         self._agents = [create_agent(cluster.alive[0]) for _ in range(SENDERS)]
         self._stop = threading.Event()
         self._answered = threading.Semaphore(0)
