@@ -256,6 +256,26 @@ async def test_a_lost_lease_does_not_come_back_by_itself(
     assert len(site.times) > beats
 
 
+async def test_a_heartbeat_that_fails_by_our_own_fault_is_not_the_last_one(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its thread must not end: it cannot be started again."""
+    lease = site.open()
+    renew, failed = lease._connection.renew, threading.Event()
+
+    def fail_once(*values: Any) -> Renewal | None:
+        if failed.is_set():
+            return renew(*values)
+        failed.set()
+        raise LookupError("TEST: a bug")
+
+    monkeypatch.setattr(lease._connection, "renew", fail_once)
+    await lease.register()
+    await wait_for_beats(site, 3)
+    assert failed.is_set()
+    assert lease.is_valid
+
+
 async def test_a_lease_that_lapses_before_its_heartbeat_is_answered_stays_lost(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -167,6 +167,10 @@ class HeartbeatLease:
         except BackendError:
             log.exception("store.unreachable", extra={"while": "renewing the lease"})
             return
+        except Exception:
+            # The boundary of a thread that must not end: it cannot be started again.
+            log.exception("heartbeat.failed")
+            return
         self._on_answer(server, renewal, sent_at)
 
     def _on_answer(self, server: Server, renewal: Renewal | None, sent_at: float) -> None:
