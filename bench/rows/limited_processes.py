@@ -19,6 +19,9 @@ RATIO_BUDGET = 1.6
 ROUNDS = 3
 # Two processes and what PostgreSQL does for them fit into one and a half cores.
 SHARE = 0.35
+# Of each process, enough to use its share. With the same number for one process as for two, the one would do more at a
+# time, which costs it more CPU time a turn, and two would look better than they are.
+CONVERSATIONS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +68,9 @@ def _limit_all(limit: Limit, deployments: Sequence[Processes]) -> None:
 
 
 def _load(context: BenchContext, deployment: Processes) -> _Result:
-    counts = context.counts
+    conversations = CONVERSATIONS * len(deployment.pids)
     before = list(map(measure_cpu_ms, deployment.pids))
-    load = run_load(deployment.addresses, counts.conversations, counts.load_seconds / 2)
+    load = run_load(deployment.addresses, conversations, context.counts.load_seconds / 2)
     spent = [measure_cpu_ms(pid) - then for pid, then in zip(deployment.pids, before, strict=True)]
     return _Result(load, 100 * max(spent) / sum(spent))
 
