@@ -84,11 +84,11 @@ def test_a_release_that_keeps_the_fence_is_found(monkeypatch: pytest.MonkeyPatch
     runs = tables.runs
 
     def release(
-        connection: Connection, server_ids: Collection[str]
+        connection: Connection, server_ids: Collection[str], keep: Collection[str]
     ) -> Sequence[Row[tuple[str, str, str]]]:
         released = (
             update(runs)
-            .where(IS_LIVE, runs.c.owner_id.in_(server_ids))
+            .where(IS_LIVE, runs.c.owner_id.in_(server_ids), runs.c.id.not_in(keep))
             .values(owner_id=None)
             .returning(runs.c.id, runs.c.thread_id, runs.c.status)
         )
