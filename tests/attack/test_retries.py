@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+from typing import LiteralString
 
 import psycopg
 import pytest
@@ -137,23 +139,32 @@ async def test_a_message_whose_fate_is_unknown_for_too_long_is_not_sent_again_an
 
 
 class LateCommit:
-    """The next commit is reported as lost while PostgreSQL is still busy with it: it happens when it is released."""
+    """The commit that stores the next run is reported as lost while PostgreSQL is still busy with it: it happens when it is
+    released. Others, such as those of the worker, are as always."""
 
     def __init__(self, store: PostgresStore, url: str) -> None:
-        self._lend = store._use_writer
+        self._store = store
         self._url = url
+        self._runs = self._query("SELECT count(*) FROM runs")
         self._held: Connection | None = None
-        store._use_writer = self._lend_and_hold
+        store._use_writer = self._lend
 
     @contextmanager
-    def _lend_and_hold(self) -> Iterator[Connection]:
-        with self._lend() as connection:
-            if self._held is not None:
-                yield connection
-                return
-        self._held = connection = connection.engine.connect()
-        connection.commit = _lose_connection  # type: ignore[method-assign]  # a fault that no port can make
-        yield connection
+    def _lend(self) -> Iterator[Connection]:
+        connection = self._store._writer.connect()
+        connection.commit = partial(self._commit, connection)  # type: ignore[method-assign]  # a fault that no port can make
+        try:
+            yield connection
+        finally:
+            if connection is not self._held:
+                connection.close()
+
+    def _commit(self, connection: Connection) -> None:
+        runs = connection.exec_driver_sql("SELECT count(*) FROM runs").scalar_one()
+        if self._held is None and runs > self._runs:
+            self._held = connection
+            raise StoreUnavailable("TEST: the connection was lost")
+        Connection.commit(connection)
 
     async def release_once_awaited(self) -> None:
         """Commit when another transaction waits for it."""
@@ -163,14 +174,14 @@ class LateCommit:
         self._held.close()
 
     def _is_awaited(self) -> bool:
-        query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        return (
+            self._query("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'") > 0
+        )
+
+    def _query(self, query: LiteralString) -> int:
         with psycopg.connect(self._url) as connection:
-            row = connection.execute(query).fetchone()
-        return row is not None and row[0] > 0
-
-
-def _lose_connection() -> None:
-    raise StoreUnavailable("TEST: the connection was lost")
+            (found,) = connection.execute(query).fetchone() or (0,)
+        return int(found)
 
 
 @pytest.mark.slow
@@ -178,7 +189,8 @@ def _lose_connection() -> None:
 async def test_a_message_runs_once_whose_commit_goes_on_while_it_is_stored_again(
     blank_postgres_url: str, cipher: Cipher, is_answer: bool
 ) -> None:
-    store = await PostgresStore.open(blank_postgres_url, cipher=cipher)
+    # PostgreSQL must not give the held transaction up while this machine is busy.
+    store = await PostgresStore.open(blank_postgres_url, cipher=cipher, idle_seconds=WAIT_SECONDS)
     async with open_unreliable_site(store, busy_wait_seconds=30.0) as site:
         agent = await site.rig.make_agent("ask", rules=(rules.RequiresApproval(tool_name="ask"),))
         body: dict[str, object] = {"input": "Hi"}
