@@ -9,6 +9,7 @@ from tests.support.values import Make, moment
 
 from holdfast.core.agents import Agent
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
+from holdfast.core.message_search import SEARCHABLE_ROLES, MessageFilter
 from holdfast.core.messages import (
     CallState,
     Decision,
@@ -288,35 +289,35 @@ async def test_the_history_is_listed_by_owner(any_store: Store, make: Make) -> N
     assert count == 1
 
 
-async def test_search_finds_the_text_of_messages(any_store: Store, make: Make) -> None:
+async def test_search_finds_the_words_of_messages(any_store: Store, make: Make) -> None:
     thread = await add_thread(any_store, make)
-    result = ToolReturn("call_1", "f", Outcome.FINISHED, (Text("Über\nall"),))
+    result = ToolReturn("call_1", "f", Outcome.FINISHED, (Text("sure"),))
     rows = [
         make.message(thread, 'He said "100% sure"'),
-        make.message(thread, "100 sure text"),
+        make.message(thread, "a text about something else"),
         make.message(thread, role=Role.TOOL, content=(), tool_returns=(result,)),
         make.message(thread, "100% SURE", role=Role.ASSISTANT),
     ]
     await append(any_store, *rows)
     await append(any_store, make.message(await add_thread(any_store, make), "100% sure"))
 
-    async def places(text: str, roles: Sequence[str] = tuple(Role), limit: int = 9) -> list[int]:
-        found = await any_store.read(
-            lambda tx: tx.messages.search(thread.agent_id, text, roles=roles, limit=limit)
-        )
+    async def places(
+        text: str, roles: Sequence[Role] = SEARCHABLE_ROLES, limit: int = 9
+    ) -> list[int]:
+        where = MessageFilter(agent_id=thread.agent_id, roles=tuple(roles))
+        found = await any_store.read(lambda tx: tx.messages.search(ORG, where, text, limit))
         ids = [row.id for row in rows]
-        return [ids.index(row.id) for row in found]
+        return [ids.index(item.message.id) for item in found]
 
     assert await places("100% sure") == [3, 0]
     assert await places("100% sure", limit=1) == [3]
     assert await places("100% sure", limit=0) == []
-    assert await places("100% sure", roles=["user"]) == [0]
-    assert await places('said "100') == [0]
-    assert await places("über\nALL") == [2]
-    # JSON keys and escape sequences of the stored form are not part of the text.
+    assert await places("100% sure", roles=[Role.USER]) == [0]
+    assert await places('said "100') == [0, 3]
+    assert await places("%") == [3, 0]
     assert await places("outcome") == []
-    assert await places("nall") == []
-    assert await places("text") == [1]
+    assert await places("texts") == [1]
+    assert await places("") == [3, 1, 0]
 
 
 async def test_search_can_be_limited_to_a_time(any_store: Store, make: Make) -> None:
@@ -325,17 +326,13 @@ async def test_search_can_be_limited_to_a_time(any_store: Store, make: Make) -> 
     await append(any_store, *rows)
 
     async def search_ids(since: int | None, until: int | None) -> list[str]:
-        rows = await any_store.read(
-            lambda tx: tx.messages.search(
-                thread.agent_id,
-                "hello",
-                roles=tuple(Role),
-                limit=9,
-                since=None if since is None else moment(since),
-                until=None if until is None else moment(until),
-            )
+        where = MessageFilter(
+            agent_id=thread.agent_id,
+            since=None if since is None else moment(since),
+            until=None if until is None else moment(until),
         )
-        return [row.id for row in rows]
+        found = await any_store.read(lambda tx: tx.messages.search(ORG, where, "hello", 9))
+        return [item.message.id for item in found]
 
     one, two, three = (row.id for row in rows)
     assert await search_ids(2, None) == [three, two]

@@ -20,6 +20,7 @@ from holdfast.adapters.store import schema_upgrade, tables
 from holdfast.adapters.store.cipher import Cipher
 from holdfast.adapters.store.factory import open_store
 from holdfast.adapters.store.schema_upgrade import StoredRevision
+from holdfast.adapters.store.search_schema import INDEX_NAMES
 from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
 from holdfast.errors import Bug, StoreIsNewer
@@ -49,7 +50,8 @@ def test_the_list_of_revisions_is_the_chain_of_scripts() -> None:
 
 def test_the_migrations_add_up_to_the_tables(store_url: str) -> None:
     with upgraded_database(store_url) as connection:
-        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        opts = {"compare_type": True, "include_name": is_of_metadata}
+        context = MigrationContext.configure(connection, opts=opts)
         assert compare_metadata(context, tables.metadata) == []
 
 
@@ -65,6 +67,11 @@ async def test_a_new_store_is_as_all_migrations_would_have_made_it(
     expected = StoredRevision(HEAD, schema_upgrade.OLDEST_COMPATIBLE)
     assert schema_upgrade.read_file_revision(tmp_path / "holdfast.db") == expected
     assert schema_upgrade.read_file_revision(step_by_step) == expected
+
+
+def is_of_metadata(name: str | None, kind: str, _parents: object) -> bool:
+    """Whether the comparison covers it. The indexes of words are not in the metadata: SQLite's are compared as text."""
+    return kind != "table" or not str(name).startswith(("index_removals", *INDEX_NAMES.values()))
 
 
 @contextmanager

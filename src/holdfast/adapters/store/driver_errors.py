@@ -45,6 +45,11 @@ _UNIQUE_CONSTRAINTS: Final[dict[str, tuple[type[HoldfastError], str]]] = {
     # The writer has checked that these do not exist, so this is a race; the second attempt sees the other's row.
     "uq_runs_request": (TransactionConflict, "A request was sent twice at the same moment."),
     "pk_idempotency_keys": (TransactionConflict, "A request was sent twice at the same moment."),
+    "uq_agent_archives_owner": (
+        TransactionConflict,
+        "Two first passages of an agent were stored at the same moment.",
+    ),
+    "pk_agent_archives": (TransactionConflict, "An archive was attached twice at the same moment."),
     # A send whose first commit had an unknown outcome.
     "pk_runs": (TransactionConflict, "A run was stored twice at the same moment."),
     # Procrastinate's index of waiting jobs: the job of a run is stored before the run.

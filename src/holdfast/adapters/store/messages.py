@@ -1,7 +1,7 @@
 """Messages and the contexts that show them."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import datetime
+from itertools import islice
 
 import msgspec
 from sqlalchemy import (
@@ -23,8 +23,11 @@ from holdfast.adapters.store.columns import to_json
 from holdfast.adapters.store.prepared_statement import PreparedStatement
 from holdfast.adapters.store.row_mapper import RowMapper
 from holdfast.adapters.store.threads import thread_not_found
+from holdfast.adapters.store.word_index import IndexEntry, WordIndex
+from holdfast.core.message_search import FoundMessage, MessageFilter, is_searchable
 from holdfast.core.messages import Message, Role
 from holdfast.core.paging import Order, Page
+from holdfast.core.search import Match, fuse_ranks, query_terms
 from holdfast.errors import NotFound
 
 _messages = tables.messages
@@ -93,8 +96,9 @@ _select_heads = (
 
 
 class SqlMessages:
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, index: WordIndex) -> None:
         self._connection = connection
+        self._index = index
 
     def append(self, messages: Sequence[Message]) -> Sequence[Message]:
         if not messages:
@@ -115,6 +119,7 @@ class SqlMessages:
             for message in stored
         ]
         _insert_into_context.execute_many(self._connection, shown)
+        self._index.add([_to_index_entry(message) for message in stored if is_searchable(message)])
         return stored
 
     def rewrite(self, message: Message) -> None:
@@ -245,35 +250,41 @@ class SqlMessages:
         return {row[0]: row[1] for row in rows}
 
     def search(
-        self,
-        agent_id: str,
-        text: str,
-        *,
-        roles: Collection[str],
-        limit: int,
-        since: datetime | None = None,
-        until: datetime | None = None,
+        self, organization_id: str, where: MessageFilter, query: str, limit: int
+    ) -> Sequence[FoundMessage]:
+        selected = [_messages.c.organization_id == organization_id, *_conditions(where)]
+        terms = query_terms(query)
+        if not terms:
+            found = self._find_containing(selected, query.strip(), limit)
+            return [FoundMessage(message, Match(message.position, 0.0)) for message in found]
+        scopes = [scope for scope in (where.thread_id or where.agent_id,) if scope is not None]
+        positions = self._index.find(
+            select(_messages.c.position).where(*selected),
+            terms,
+            scopes=scopes or None,
+            limit=limit,
+        )
+        rows = self._connection.execute(
+            select(*MESSAGE.columns).where(_messages.c.position.in_(positions))
+        )
+        loaded = {message.position: message for message in map(MESSAGE.from_row, rows)}
+        return [FoundMessage(loaded[match.position], match) for match in fuse_ranks(positions)]
+
+    def _find_containing(
+        self, conditions: Sequence[ColumnElement[bool]], text: str, limit: int
     ) -> Sequence[Message]:
+        """The newest messages that contain the text, which has no words. All of them, if it is empty."""
         query = (
             select(*MESSAGE.columns)
-            .where(
-                _messages.c.agent_id == agent_id,
-                _messages.c.role.in_([Role(role) for role in roles]),
-                _may_contain(text),
-            )
+            .where(*conditions, _may_contain(text))
             .order_by(_messages.c.position.desc())
         )
-        if since is not None:
-            query = query.where(_messages.c.created_at >= since)
-        if until is not None:
-            query = query.where(_messages.c.created_at <= until)
-        found: list[Message] = []
-        for message in self._stream(query):
-            if len(found) >= limit:
-                break
-            if text.casefold() in _searchable_text(message).casefold():
-                found.append(message)
-        return found
+        found = (
+            message
+            for message in self._stream(query)
+            if is_searchable(message) and text in message.text
+        )
+        return list(islice(found, limit))
 
     def _stream(self, query: Select[tuple[object, ...]]) -> Iterator[Message]:
         with self._connection.execute(query.execution_options(yield_per=_SEARCH_CHUNK)) as rows:
@@ -331,8 +342,21 @@ class SqlMessages:
         return int(found)
 
 
-def _searchable_text(message: Message) -> str:
-    return "\n".join([message.text, *(item.text for item in message.tool_returns)])
+def _to_index_entry(message: Message) -> IndexEntry:
+    return IndexEntry(message.position, (message.agent_id, message.thread_id), message.text)
+
+
+def _conditions(where: MessageFilter) -> list[ColumnElement[bool]]:
+    conditions: list[ColumnElement[bool]] = [_messages.c.role.in_(where.roles)]
+    if where.agent_id is not None:
+        conditions.append(_messages.c.agent_id == where.agent_id)
+    if where.thread_id is not None:
+        conditions.append(_messages.c.thread_id == where.thread_id)
+    if where.since is not None:
+        conditions.append(_messages.c.created_at >= where.since)
+    if where.until is not None:
+        conditions.append(_messages.c.created_at <= where.until)
+    return conditions
 
 
 def _may_contain(text: str) -> ColumnElement[bool]:

@@ -24,10 +24,11 @@ from sqlalchemy import (
 
 from holdfast.adapters.store import tables
 from holdfast.adapters.store.file_permissions import make_private_file
+from holdfast.adapters.store.search_schema import create_search_tables
 from holdfast.errors import Bug, StoreIsNewer, StoreUnavailable
 
 # Every revision, oldest first. Alembic has this list too, but importing it at each start takes too long.
-REVISIONS: Final = ("0001", "0002", "0003")
+REVISIONS: Final = ("0001", "0002", "0003", "0004")
 HEAD: Final = REVISIONS[-1]
 # The oldest revision whose servers can use a database at HEAD: CONTRIBUTING.md, "Upgrades without a stop".
 OLDEST_COMPATIBLE: Final = "0003"
@@ -92,6 +93,7 @@ def create_or_upgrade(connection: Connection, stored: StoredRevision | None) -> 
         run_migrations(connection)
         return
     tables.metadata.create_all(connection, checkfirst=False)
+    create_search_tables(connection)
     _version.create(connection)
     connection.execute(_version.insert(), {"version_num": HEAD})
     connection.execute(

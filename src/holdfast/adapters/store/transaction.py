@@ -3,13 +3,16 @@
 from sqlalchemy import Connection
 
 from holdfast.adapters.store.agents import SqlAgents
+from holdfast.adapters.store.archives import SqlArchives
 from holdfast.adapters.store.blocks import SqlBlocks
 from holdfast.adapters.store.callbacks import SqlCallbacks
 from holdfast.adapters.store.calls import SqlCalls
 from holdfast.adapters.store.cipher import Cipher
 from holdfast.adapters.store.disk_space import has_disk_space
 from holdfast.adapters.store.events import SqlEvents
+from holdfast.adapters.store.fts5_index import Fts5Index
 from holdfast.adapters.store.messages import SqlMessages
+from holdfast.adapters.store.passages import SqlPassages
 from holdfast.adapters.store.procrastinate_queue import ProcrastinateQueue
 from holdfast.adapters.store.providers import SqlProviders
 from holdfast.adapters.store.queue import SqlQueue
@@ -20,6 +23,8 @@ from holdfast.adapters.store.table_queue import TableQueue
 from holdfast.adapters.store.threads import SqlThreads
 from holdfast.adapters.store.tools import SqlTools
 from holdfast.adapters.store.traces import SqlTraces
+from holdfast.adapters.store.tsvector_index import TsvectorIndex
+from holdfast.adapters.store.word_index import WordIndexes
 
 
 class SqlTransaction:
@@ -28,12 +33,15 @@ class SqlTransaction:
     def __init__(self, connection: Connection, cipher: Cipher, clock: DatabaseClock | None) -> None:
         self._connection = connection
         queue = TableQueue(connection) if clock else ProcrastinateQueue(connection)
+        open_index: WordIndexes = Fts5Index if clock else TsvectorIndex
         self.agents = SqlAgents(connection, cipher)
         self.tools = SqlTools(connection)
         self.blocks = SqlBlocks(connection)
         self.providers = SqlProviders(connection, cipher)
         self.threads = SqlThreads(connection)
-        self.messages = SqlMessages(connection)
+        self.messages = SqlMessages(connection, open_index(connection, "message_index"))
+        self.archives = SqlArchives(connection)
+        self.passages = SqlPassages(connection, open_index(connection, "passage_index"))
         self.calls = SqlCalls(connection)
         self.runs = SqlRuns(connection, queue)
         self.servers = SqlServers(connection, clock)

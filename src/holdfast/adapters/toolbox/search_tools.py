@@ -10,6 +10,7 @@ from holdfast.adapters.toolbox.specs import (
     parameters,
     string_schema,
 )
+from holdfast.core.message_search import MessageFilter
 from holdfast.core.messages import Message, Role
 from holdfast.core.tools import ToolKind
 from holdfast.errors import ToolError
@@ -21,17 +22,19 @@ MAX_RESULTS = 50
 
 
 def _search(tx: Transaction, context: ToolContext, arguments: Arguments, now: datetime) -> str:
-    rows = tx.messages.search(
-        context.agent_id,
-        str(arguments.get("query") or ""),
-        roles=arguments.get("roles") or [Role.USER, Role.ASSISTANT],
-        limit=min(max(int(arguments.get("limit") or DEFAULT_RESULTS), 1), MAX_RESULTS),
+    roles = arguments.get("roles") or [Role.USER, Role.ASSISTANT]
+    where = MessageFilter(
+        agent_id=context.agent_id,
+        roles=tuple(map(Role, roles)),
         since=_parse_date(arguments, "start_date"),
         until=_parse_date(arguments, "end_date", ends=True),
     )
-    if not rows:
+    limit = min(max(int(arguments.get("limit") or DEFAULT_RESULTS), 1), MAX_RESULTS)
+    query = str(arguments.get("query") or "")
+    found = tx.messages.search(context.organization_id, where, query, limit)
+    if not found:
         return json.dumps({"message": "No results found.", "results": []})
-    results = [_render_result(row, now) for row in rows]
+    results = [_render_result(item.message, now) for item in found]
     return json.dumps(
         {"message": f"Showing {len(results)} results:", "results": results}, ensure_ascii=False
     )

@@ -13,11 +13,13 @@ These rules hold for every repository unless a docstring says otherwise:
 """
 
 from holdfast.ports.store.agents import Agents
+from holdfast.ports.store.archives import Archives
 from holdfast.ports.store.blocks import Blocks
 from holdfast.ports.store.callbacks import Callbacks
 from holdfast.ports.store.calls import Calls
 from holdfast.ports.store.events import Events
 from holdfast.ports.store.messages import Messages
+from holdfast.ports.store.passages import Passages
 from holdfast.ports.store.providers import Providers
 from holdfast.ports.store.queue import Queue, QueueDepth
 from holdfast.ports.store.runs import Runs
@@ -30,11 +32,13 @@ from holdfast.ports.store.traces import Traces
 
 __all__ = [
     "Agents",
+    "Archives",
     "Blocks",
     "Callbacks",
     "Calls",
     "Events",
     "Messages",
+    "Passages",
     "Providers",
     "Queue",
     "QueueDepth",

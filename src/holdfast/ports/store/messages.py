@@ -1,9 +1,9 @@
 """Messages and contexts. A thread's history is all of its messages; its context is what the model is shown of them."""
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime
 from typing import Protocol
 
+from holdfast.core.message_search import FoundMessage, MessageFilter
 from holdfast.core.messages import Message
 from holdfast.core.paging import Page
 
@@ -86,15 +86,8 @@ class Messages(Protocol):
         ...
 
     def search(
-        self,
-        agent_id: str,
-        text: str,
-        *,
-        roles: Collection[str],
-        limit: int,
-        since: datetime | None = None,
-        until: datetime | None = None,
-    ) -> Sequence[Message]:
-        """Return the newest messages of the agent that contain the text, ignoring case, and were stored between
-        ``since`` and ``until``, newest first."""
+        self, organization_id: str, where: MessageFilter, query: str, limit: int
+    ) -> Sequence[FoundMessage]:
+        """Return the messages that have words of the query and match, best first: more words, and rarer ones, are better.
+        Without any word in the query the newest ones that contain it as it is, or all if it is empty."""
         ...

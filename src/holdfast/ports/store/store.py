@@ -4,11 +4,13 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from holdfast.ports.store.agents import Agents
+from holdfast.ports.store.archives import Archives
 from holdfast.ports.store.blocks import Blocks
 from holdfast.ports.store.callbacks import Callbacks
 from holdfast.ports.store.calls import Calls
 from holdfast.ports.store.events import Events
 from holdfast.ports.store.messages import Messages
+from holdfast.ports.store.passages import Passages
 from holdfast.ports.store.providers import Providers
 from holdfast.ports.store.queue import Queue
 from holdfast.ports.store.runs import Runs
@@ -36,6 +38,10 @@ class Transaction(Protocol):
     def threads(self) -> Threads: ...
     @property
     def messages(self) -> Messages: ...
+    @property
+    def archives(self) -> Archives: ...
+    @property
+    def passages(self) -> Passages: ...
     @property
     def calls(self) -> Calls: ...
     @property

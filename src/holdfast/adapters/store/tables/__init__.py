@@ -14,6 +14,12 @@ from holdfast.adapters.store.tables.agent_tables import (
     providers,
     tools,
 )
+from holdfast.adapters.store.tables.memory_tables import (
+    agent_archives,
+    archives,
+    passage_tags,
+    passages,
+)
 from holdfast.adapters.store.tables.run_tables import (
     callbacks,
     events,
@@ -38,11 +44,13 @@ from holdfast.adapters.store.tables.thread_tables import (
 )
 
 __all__ = [
+    "agent_archives",
     "agent_blocks",
     "agent_secrets",
     "agent_tags",
     "agent_tools",
     "agents",
+    "archives",
     "block_tags",
     "blocks",
     "callbacks",
@@ -53,6 +61,8 @@ __all__ = [
     "idempotency_keys",
     "messages",
     "metadata",
+    "passage_tags",
+    "passages",
     "provider_traces",
     "providers",
     "run_requests",

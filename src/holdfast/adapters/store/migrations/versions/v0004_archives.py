@@ -1,0 +1,141 @@
+"""Archives with their passages, and the index of the words of passages and messages.
+
+The messages that are stored already are indexed afterwards, by ``engine.search_upkeep``: a server must not wait for it.
+"""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0004"
+down_revision = "0003"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    _archives()
+    _passages()
+    _word_indexes(is_sqlite=op.get_bind().dialect.name == "sqlite")
+
+
+def _word_indexes(*, is_sqlite: bool) -> None:
+    if is_sqlite:
+        op.execute(
+            "CREATE TABLE index_removals (index_name TEXT NOT NULL, position INTEGER NOT NULL, "
+            "PRIMARY KEY (index_name, position)) WITHOUT ROWID"
+        )
+    for table, index in (("messages", "message_index"), ("passages", "passage_index")):
+        if is_sqlite:
+            op.execute(f"CREATE VIRTUAL TABLE {index} USING fts5(scopes, terms, tokenize='ascii')")
+            op.execute(f"CREATE VIRTUAL TABLE {index}_terms USING fts5vocab({index}, row)")
+            op.execute(
+                f"CREATE TRIGGER {table}_unindex AFTER DELETE ON {table} BEGIN "  # noqa: S608 - names from above
+                f"INSERT OR IGNORE INTO index_removals VALUES ('{index}', old.position); END"
+            )
+        else:
+            op.execute(
+                f"CREATE TABLE {index} (position bigint PRIMARY KEY REFERENCES {table} (position) "
+                "ON DELETE CASCADE, terms tsvector NOT NULL)"
+            )
+            op.execute(
+                f"CREATE INDEX ix_{index}_terms ON {index} USING gin (terms) "
+                "WITH (gin_pending_list_limit = 256)"
+            )
+
+
+def _archives() -> None:
+    op.create_table(
+        "archives",
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("organization_id", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.Column("updated_at", sa.BigInteger(), nullable=False),
+        sa.Column("body", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_archives")),
+    )
+    op.create_index(
+        op.f("ix_archives_organization_id_created_at_id"),
+        "archives",
+        ["organization_id", "created_at", "id"],
+    )
+    op.create_table(
+        "agent_archives",
+        sa.Column("agent_id", sa.Text(), nullable=False),
+        sa.Column("archive_id", sa.Text(), nullable=False),
+        sa.Column("attached_at", sa.BigInteger(), nullable=False),
+        sa.Column("is_owner", sa.Boolean(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["agent_id"], ["agents.id"], name=op.f("fk_agent_archives_agent_id"), ondelete="CASCADE"
+        ),
+        sa.ForeignKeyConstraint(
+            ["archive_id"],
+            ["archives.id"],
+            name=op.f("fk_agent_archives_archive_id"),
+            ondelete="CASCADE",
+        ),
+        sa.PrimaryKeyConstraint("agent_id", "archive_id", name=op.f("pk_agent_archives")),
+    )
+    op.create_index(op.f("ix_agent_archives_archive_id"), "agent_archives", ["archive_id"])
+    is_owner = sa.text("is_owner")
+    op.create_index(
+        "uq_agent_archives_owner",
+        "agent_archives",
+        ["agent_id"],
+        unique=True,
+        sqlite_where=is_owner,
+        postgresql_where=is_owner,
+    )
+
+
+def _passages() -> None:
+    op.create_table(
+        "passages",
+        sa.Column(
+            "position",
+            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            sa.Identity(always=True),
+            nullable=False,
+        ),
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("organization_id", sa.Text(), nullable=False),
+        sa.Column("archive_id", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.Column("run_id", sa.Text(), nullable=True),
+        sa.Column("fingerprint", sa.LargeBinary(), nullable=False),
+        sa.Column("text", sa.Text(), nullable=False),
+        sa.Column("body", sa.Text(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["archive_id"], ["archives.id"], name=op.f("fk_passages_archive_id"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("position", name=op.f("pk_passages")),
+        sa.UniqueConstraint("id", name=op.f("uq_passages_id")),
+        sqlite_autoincrement=True,
+    )
+    for columns in (
+        ["organization_id", "created_at", "id"],
+        ["archive_id", "created_at", "id"],
+        ["archive_id", "fingerprint"],
+        ["run_id"],
+    ):
+        op.create_index(op.f(f"ix_passages_{'_'.join(columns)}"), "passages", columns)
+    op.create_table(
+        "passage_tags",
+        sa.Column("passage_id", sa.Text(), nullable=False),
+        sa.Column("archive_id", sa.Text(), nullable=False),
+        sa.Column("tag", sa.Text(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["passage_id"],
+            ["passages.id"],
+            name=op.f("fk_passage_tags_passage_id"),
+            ondelete="CASCADE",
+        ),
+        sa.ForeignKeyConstraint(
+            ["archive_id"],
+            ["archives.id"],
+            name=op.f("fk_passage_tags_archive_id"),
+            ondelete="CASCADE",
+        ),
+        sa.PrimaryKeyConstraint("passage_id", "tag", name=op.f("pk_passage_tags")),
+    )
+    op.create_index(op.f("ix_passage_tags_archive_id_tag"), "passage_tags", ["archive_id", "tag"])

@@ -1,0 +1,210 @@
+"""Passages of archives, with their tags and their index of words."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    bindparam,
+    delete,
+    func,
+    insert,
+    literal,
+    select,
+    tuple_,
+)
+
+from holdfast.adapters.store import tables
+from holdfast.adapters.store.prepared_statement import PreparedStatement
+from holdfast.adapters.store.row_mapper import RowMapper, refuse_nul
+from holdfast.adapters.store.tag_filter import has_tags
+from holdfast.adapters.store.word_index import IndexEntry, WordIndex
+from holdfast.core.paging import Order, Page
+from holdfast.core.passages import FoundPassage, Passage, PassageFilter, fingerprint
+from holdfast.core.search import fuse_ranks, query_terms
+from holdfast.errors import NotFound
+
+_passages = tables.passages
+_links = tables.agent_archives
+_tags = tables.passage_tags
+
+PASSAGE = RowMapper(Passage, _passages)
+
+_INSERTED_COLUMNS = [column.name for column in _passages.c if column is not _passages.c.position]
+_insert = PreparedStatement(
+    insert(_passages).returning(_passages.c.position), columns=_INSERTED_COLUMNS
+)
+_insert_tag = PreparedStatement(insert(_tags))
+_count = PreparedStatement(
+    select(func.count())
+    .select_from(_passages)
+    .join(_links, _links.c.archive_id == _passages.c.archive_id)
+    .where(_links.c.agent_id == bindparam("agent"))
+)
+
+
+class SqlPassages:
+    def __init__(self, connection: Connection, index: WordIndex) -> None:
+        self._connection = connection
+        self._index = index
+
+    def add(self, passages: Sequence[Passage]) -> Sequence[Passage]:
+        stored = []
+        for passage in map(_without_nul, passages):
+            row = PASSAGE.to_row(passage) | {"fingerprint": fingerprint(passage.text)}
+            ((position,),) = _insert.fetch_all(self._connection, row)
+            stored.append(msgspec.structs.replace(passage, position=position))
+        self._add_tags(stored)
+        self._index.add(
+            [IndexEntry(item.position, (item.archive_id,), item.text) for item in stored]
+        )
+        return stored
+
+    def get(self, organization_id: str, passage_id: str) -> Passage:
+        row = self._connection.execute(
+            select(*PASSAGE.columns).where(*_has_id(organization_id, passage_id))
+        ).first()
+        if row is None:
+            raise _not_found(passage_id)
+        return PASSAGE.from_row(row)
+
+    def find_same(self, archive_id: str, text: str) -> Passage | None:
+        row = self._connection.execute(
+            select(*PASSAGE.columns)
+            .where(
+                _passages.c.archive_id == archive_id,
+                _passages.c.fingerprint == fingerprint(text.replace("\x00", "")),
+            )
+            .order_by(_passages.c.position)
+            .limit(1)
+        ).first()
+        return None if row is None else PASSAGE.from_row(row)
+
+    def delete(self, organization_id: str, passage_id: str) -> None:
+        deleted = self._connection.execute(
+            delete(_passages).where(*_has_id(organization_id, passage_id))
+        )
+        if deleted.rowcount == 0:
+            raise _not_found(passage_id)
+
+    def delete_matching(self, organization_id: str, where: PassageFilter) -> int:
+        return self._connection.execute(
+            delete(_passages).where(*_conditions(organization_id, where))
+        ).rowcount
+
+    def delete_of_run(self, run_id: str) -> int:
+        return self._connection.execute(
+            delete(_passages).where(_passages.c.run_id == run_id)
+        ).rowcount
+
+    def list(self, organization_id: str, where: PassageFilter, page: Page) -> Sequence[Passage]:
+        selected = select(*PASSAGE.columns).where(*_conditions(organization_id, where))
+        key = tuple_(_passages.c.created_at, _passages.c.id)
+        if page.after is not None:
+            selected = selected.where(key > self._find_cursor(organization_id, page.after))
+        if page.before is not None:
+            selected = selected.where(key < self._find_cursor(organization_id, page.before))
+        created_at = _passages.c.created_at
+        order = created_at.desc() if page.order is Order.DESC else created_at.asc()
+        rows = self._connection.execute(
+            selected.order_by(order, _passages.c.id).limit(max(page.limit, 0))
+        )
+        return [PASSAGE.from_row(row) for row in rows]
+
+    def search(
+        self, organization_id: str, where: PassageFilter, query: str, limit: int
+    ) -> Sequence[FoundPassage]:
+        if where.archive_ids == ():
+            return []
+        positions = self._find_positions(organization_id, where, query, limit)
+        matches = fuse_ranks(positions)
+        loaded = self._load(positions)
+        return [FoundPassage(loaded[match.position], match) for match in matches]
+
+    def count_by_agent(self, agent_ids: Collection[str]) -> Mapping[str, int]:
+        return {
+            agent_id: int(next(_count.fetch_all(self._connection, {"agent": agent_id}))[0])
+            for agent_id in agent_ids
+        }
+
+    def tags_by_agent(self, agent_ids: Collection[str]) -> Mapping[str, Sequence[str]]:
+        found: dict[str, list[str]] = {agent_id: [] for agent_id in agent_ids}
+        rows = self._connection.execute(
+            select(_links.c.agent_id, _tags.c.tag)
+            .join(_tags, _tags.c.archive_id == _links.c.archive_id)
+            .where(_links.c.agent_id.in_(list(found)))
+            .distinct()
+        )
+        for agent_id, tag in rows:
+            found[agent_id].append(tag)
+        return {agent_id: sorted(tags) for agent_id, tags in found.items()}
+
+    def _find_positions(
+        self, organization_id: str, where: PassageFilter, query: str, limit: int
+    ) -> Sequence[int]:
+        selected = select(_passages.c.position).where(*_conditions(organization_id, where))
+        terms = query_terms(query)
+        if terms:
+            return self._index.find(selected, terms, scopes=where.archive_ids, limit=limit)
+        contained = _passages.c.text.icontains(query.strip(), autoescape=True)
+        newest = selected.where(contained).order_by(_passages.c.position.desc()).limit(limit)
+        return self._connection.execute(newest).scalars().all()
+
+    def _load(self, positions: Sequence[int]) -> Mapping[int, Passage]:
+        rows = self._connection.execute(
+            select(*PASSAGE.columns).where(_passages.c.position.in_(positions))
+        )
+        return {passage.position: passage for passage in map(PASSAGE.from_row, rows)}
+
+    def _find_cursor(self, organization_id: str, cursor: str) -> ColumnElement[Any]:
+        key = (_passages.c.created_at, _passages.c.id)
+        found = self._connection.execute(
+            select(*key).where(*_has_id(organization_id, cursor))
+        ).first()
+        if found is None:
+            raise NotFound(f"No Passage found with id {cursor}")
+        return tuple_(*(literal(value, part.type) for value, part in zip(found, key, strict=True)))
+
+    def _add_tags(self, passages: Sequence[Passage]) -> None:
+        rows = [
+            {"passage_id": item.id, "archive_id": item.archive_id, "tag": tag}
+            for item in passages
+            for tag in item.tags
+        ]
+        for row in rows:
+            refuse_nul("tags", row["tag"])
+        _insert_tag.execute_many(self._connection, rows)
+
+
+def _without_nul(passage: Passage) -> Passage:
+    """Remove NUL characters from the text, which PostgreSQL cannot store."""
+    if "\x00" not in passage.text:
+        return passage
+    return msgspec.structs.replace(passage, text=passage.text.replace("\x00", ""))
+
+
+def _has_id(organization_id: str, passage_id: str) -> tuple[ColumnElement[bool], ...]:
+    return _passages.c.id == passage_id, _passages.c.organization_id == organization_id
+
+
+def _not_found(passage_id: str) -> NotFound:
+    return NotFound(f"Passage with id {passage_id} not found in database.")
+
+
+def _conditions(organization_id: str, where: PassageFilter) -> list[ColumnElement[bool]]:
+    conditions = [_passages.c.organization_id == organization_id]
+    if where.archive_ids is not None:
+        conditions.append(_passages.c.archive_id.in_(where.archive_ids))
+    if where.tags:
+        conditions.append(
+            has_tags(_passages.c.id, _tags.c.passage_id, where.tags, every=where.match_all_tags)
+        )
+    if where.since is not None:
+        conditions.append(_passages.c.created_at >= where.since)
+    if where.until is not None:
+        conditions.append(_passages.c.created_at <= where.until)
+    if where.contains:
+        conditions.append(_passages.c.text.icontains(where.contains, autoescape=True))
+    return conditions

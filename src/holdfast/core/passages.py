@@ -1,0 +1,74 @@
+"""Passages: the texts in an archive, as agents and callers store them. A text is one passage, however long it is."""
+
+import hashlib
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+
+from holdfast.core.search import Match
+
+MAX_TEXT_CHARS = 100_000
+MAX_TAGS = 64
+MAX_TAG_CHARS = 200
+MAX_PASSAGES_AT_ONCE = 1_000
+
+_SPACE = re.compile(r"\s+")
+
+
+class Passage(Struct, frozen=True, kw_only=True):
+    """The store assigns ``position``, which increases strictly."""
+
+    id: str
+    organization_id: str
+    archive_id: str
+    text: str
+    created_at: datetime
+    updated_at: datetime
+    tags: tuple[str, ...] = ()
+    metadata: dict[str, Any] = {}
+    # What wrote it, if a tool of an agent did.
+    run_id: str | None = None
+    step_id: str | None = None
+    created_by_id: str | None = None
+    last_updated_by_id: str | None = None
+    position: int = 0
+
+
+class PassageFilter(Struct, frozen=True, kw_only=True):
+    """Which passages are meant. Conditions combine with AND; None means any. ``archive_ids``: in one of these."""
+
+    archive_ids: tuple[str, ...] | None = None
+    tags: tuple[str, ...] = ()
+    match_all_tags: bool = False
+    # Both included.
+    since: datetime | None = None
+    until: datetime | None = None
+    # A part of the text, ignoring case.
+    contains: str | None = None
+
+
+class FoundPassage(Struct, frozen=True):
+    passage: Passage
+    match: Match
+
+
+def distinct_tags(tags: Iterable[str]) -> tuple[str, ...]:
+    """The tags, each once, in the order in which they were given first."""
+    return tuple(dict.fromkeys(tags))
+
+
+def fingerprint(text: str) -> bytes:
+    """The same for texts that differ only in case, spaces and the form of their characters."""
+    normal = _SPACE.sub(" ", unicodedata.normalize("NFKC", text)).strip().casefold()
+    return hashlib.blake2b(normal.encode(errors="surrogatepass"), digest_size=16).digest()
+
+
+def render_tags(tags: Sequence[str], most: int) -> str:
+    """The tags for the system message, with how many more there are."""
+    hidden = len(tags) - most
+    shown = ", ".join(tags[:most])
+    return shown if hidden <= 0 else f"{shown} (+{hidden} more)"

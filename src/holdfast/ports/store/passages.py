@@ -1,0 +1,53 @@
+"""Passages of archives, with their index of words."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Protocol
+
+from holdfast.core.paging import Page
+from holdfast.core.passages import FoundPassage, Passage, PassageFilter
+
+
+class Passages(Protocol):
+    def add(self, passages: Sequence[Passage]) -> Sequence[Passage]:
+        """Store new passages; return them with their positions. They can be found at once."""
+        ...
+
+    def get(self, organization_id: str, passage_id: str) -> Passage:
+        """Return the passage. NotFound: ``Passage with id <id> not found in database.``"""
+        ...
+
+    def find_same(self, archive_id: str, text: str) -> Passage | None:
+        """Return the oldest passage of the archive with the same text, whatever its case and spaces."""
+        ...
+
+    def delete(self, organization_id: str, passage_id: str) -> None:
+        """Delete the passage."""
+        ...
+
+    def delete_matching(self, organization_id: str, where: PassageFilter) -> int:
+        """Delete all passages that match; return how many they were."""
+        ...
+
+    def delete_of_run(self, run_id: str) -> int:
+        """Delete the passages that the run has written; return how many they were."""
+        ...
+
+    def list(self, organization_id: str, where: PassageFilter, page: Page) -> Sequence[Passage]:
+        """Return one page of the passages that match, by the time of their creation. ``after`` means newer and ``before``
+        older passages in both directions. NotFound ``No Passage found with id <cursor>``."""
+        ...
+
+    def search(
+        self, organization_id: str, where: PassageFilter, query: str, limit: int
+    ) -> Sequence[FoundPassage]:
+        """Return the passages that have words of the query and match, best first: more words, and rarer ones, are better.
+        A query without any word, such as one of punctuation, must be contained as it is."""
+        ...
+
+    def count_by_agent(self, agent_ids: Collection[str]) -> Mapping[str, int]:
+        """Count the passages in the archives of each agent."""
+        ...
+
+    def tags_by_agent(self, agent_ids: Collection[str]) -> Mapping[str, Sequence[str]]:
+        """Return the different tags in the archives of each agent, sorted."""
+        ...
