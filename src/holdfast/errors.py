@@ -13,6 +13,7 @@
     │   ├── ModelRejectedRequest  ModelOverloaded  ModelAnswerEmpty
     │   └── ContextWindowExceeded  SystemPromptTooLarge
     ├── ToolError              goes back to the model; never ends the run
+    ├── DocumentUnreadable     a file has no text that can be extracted; its uploader must act
     ├── BackendError           the operator must act (503)
     │   ├── StoreUnavailable ── DiskFull, OutcomeUnknown, WriteTimedOut
     │   ├── StoreIsNewer  HomeInUse  SecretKeyDiffers  SettingInvalid  CannotStart
@@ -214,6 +215,10 @@ class SystemPromptTooLarge(ModelError):
 
 class ToolError(HoldfastError):
     """A tool call failed; the message goes back to the model."""
+
+
+class DocumentUnreadable(HoldfastError):
+    """No text can be extracted from a file. The message is a sentence for the person who uploaded it."""
 
 
 class BackendError(HoldfastError):

@@ -79,6 +79,7 @@ NOT_A_VERB = {
     "written",
 }  # fmt: skip
 # A time ends in _at; these are V1's names, or the noun says it already.
+VERBS_IN_ED = {"embed"}
 TIMES_NAMED_OTHERWISE = {
     "at",
     "deadline",
@@ -88,6 +89,7 @@ TIMES_NAMED_OTHERWISE = {
     "now",
     "since",
     "start_date",
+    "until",
 }
 SILENCED = re.compile(r"[#]\s*(noqa|type:\s*ignore)\b")
 REASONED = re.compile(
@@ -232,7 +234,9 @@ def test_functions_are_verbs_or_nouns() -> None:
 
 
 def _is_participle(name: str) -> bool:
-    return name in NOT_A_VERB or ("_" not in name and name.endswith("ed"))
+    return name in NOT_A_VERB or (
+        "_" not in name and name.endswith("ed") and name not in VERBS_IN_ED
+    )
 
 
 def test_times_end_in_at() -> None:

@@ -234,10 +234,35 @@ async def test_a_number_that_does_not_fit_is_refused(any_store: Store, make: Mak
         await any_store.write(lambda tx: tx.agents.add(agent))
 
 
+# What belongs to an organization and to no agent of it.
+OF_ORGANIZATION = {
+    "archives",
+    "content_bytes",
+    "content_texts",
+    "contents",
+    "files",
+    "folders",
+    "passage_tags",
+    "passage_vectors",
+    "passages",
+    "passages_to_embed",
+    "providers",
+}
+# Not written by any repository yet.
+OF_ORGANIZATION |= {
+    "agent_files",
+    "agent_folders",
+    "message_vectors",
+    "messages_to_embed",
+    "stale_prompts",
+}
+
+
 async def test_deleting_an_agent_leaves_no_row_of_it(any_store: SqlStore, make: Make) -> None:
     agent = make.agent()
     thread, conversation = make.thread(agent), make.thread(agent, id="conv-1")
     tool, block = make.tool(), make.block(tags=("kept",))
+    archive = make.archive()
 
     def fill(tx: Transaction) -> None:
         tx.tools.add(tool)
@@ -249,6 +274,8 @@ async def test_deleting_an_agent_leaves_no_row_of_it(any_store: SqlStore, make: 
         tx.agents.attach_tools(agent.id, [tool.id])
         tx.agents.attach_blocks(agent.id, [block.id])
         tx.agents.set_secrets(agent.id, [Secret(id="agent-env-1", key="K", value="v")])
+        tx.archives.add(archive)
+        tx.archives.attach(agent.id, archive.id, agent.created_at)
         run = make.run(thread, request=RunRequest(callback_url="https://hooks.example"))
         step = make.step(run, tags=("t",))
         tx.runs.add(run)
@@ -270,11 +297,11 @@ async def test_deleting_an_agent_leaves_no_row_of_it(any_store: SqlStore, make: 
 
     await any_store.write(fill)
     counts = await row_counts(any_store)
-    # A user provider belongs to its organization only.
-    assert {name for name, count in counts.items() if not count} == {"providers"}, counts
+    empty = {name for name, count in counts.items() if not count}
+    assert empty == OF_ORGANIZATION - {"archives"}, counts
     await any_store.write(lambda tx: tx.agents.delete(ORG, agent.id))
     remaining = {name: count for name, count in (await row_counts(any_store)).items() if count}
-    assert remaining == {"tools": 1, "blocks": 1, "block_tags": 1}
+    assert remaining == {"tools": 1, "blocks": 1, "block_tags": 1, "archives": 1}
 
 
 def _trace(step: Step) -> ProviderTrace:

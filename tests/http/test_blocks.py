@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from httpx import AsyncClient
 
-from holdfast.usecases import system_prompt
+from holdfast import system_message
 
 UNKNOWN = "block-123e4567-e89b-42d3-8456-426614174000"
 
@@ -186,7 +186,7 @@ async def test_an_agent_cannot_come_to_hold_two_blocks_of_one_label(client: Asyn
 async def test_a_change_reaches_every_agent_with_the_block(
     client: AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(system_prompt, "_AGENTS_AT_ONCE", 2)
+    monkeypatch.setattr(system_message, "_AGENTS_AT_ONCE", 2)
     block = await _create(client, value="The old text.")
     messages = []
     for number in range(5):

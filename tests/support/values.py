@@ -6,10 +6,12 @@ from typing import Any
 from uuid import UUID
 
 from holdfast.core.agents import Agent
+from holdfast.core.archives import Archive
 from holdfast.core.blocks import Block
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID, Kind
 from holdfast.core.messages import Message, Role, Text
 from holdfast.core.models import ModelChoice
+from holdfast.core.passages import Passage
 from holdfast.core.runs import Run, RunStatus
 from holdfast.core.steps import Step
 from holdfast.core.threads import Thread
@@ -64,6 +66,14 @@ class Make:
         values = self._common_fields("block")
         values["label"] = values.pop("name")
         return Block(**values | {"value": "What I know."} | fields)
+
+    def archive(self, **fields: Any) -> Archive:
+        return Archive(**self._common_fields("archive") | fields)
+
+    def passage(self, archive: Archive, text: str = "A fact.", **fields: Any) -> Passage:
+        values = self._common_fields("passage")
+        del values["name"]
+        return Passage(**values | {"archive_id": archive.id, "text": text} | fields)
 
     def thread(self, agent: Agent, **fields: Any) -> Thread:
         """The agent's default thread unless another id is given."""

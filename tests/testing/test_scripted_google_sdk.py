@@ -1,5 +1,7 @@
 """Google's own client against the scripted provider."""
 
+from typing import Any
+
 import pytest
 from google import genai
 from google.genai.errors import ClientError, ServerError
@@ -163,7 +165,7 @@ async def test_an_error_in_the_middle_of_a_stream_ends_it(
 async def test_a_history_that_google_would_refuse_is_refused(
     provider: ScriptedProvider, google_client: genai.Client
 ) -> None:
-    unanswered = [
+    unanswered: list[Any] = [
         {"role": "user", "parts": [{"text": "hi"}]},
         {"role": "model", "parts": [{"function_call": {"name": "f", "args": {}}}]},
         {"role": "user", "parts": [{"text": "well?"}]},

@@ -28,6 +28,8 @@ class Kind(StrEnum):
     ORGANIZATION = "org"
     SOURCE = "source"
     FILE = "file"
+    FILE_AGENT = "file_agent"
+    CONTENT = "content"
     ARCHIVE = "archive"
     PASSAGE = "passage"
     IDENTITY = "identity"

@@ -1,4 +1,5 @@
-"""Passages: the texts in an archive, as agents and callers store them. A text is one passage, however long it is."""
+"""Passages: texts that can be searched. A text that is stored in an archive is one passage, however long it is; a file has
+many."""
 
 import hashlib
 import re
@@ -15,19 +16,23 @@ MAX_TEXT_CHARS = 100_000
 MAX_TAGS = 64
 MAX_TAG_CHARS = 200
 MAX_PASSAGES_AT_ONCE = 1_000
+# Of its JSON.
+MAX_METADATA_BYTES = 65_536
 
 _SPACE = re.compile(r"\s+")
 
 
 class Passage(Struct, frozen=True, kw_only=True):
-    """The store assigns ``position``, which increases strictly."""
+    """It has an archive, or else a file and its folder. The store assigns ``position``, which increases strictly."""
 
     id: str
     organization_id: str
-    archive_id: str
     text: str
     created_at: datetime
     updated_at: datetime
+    archive_id: str | None = None
+    folder_id: str | None = None
+    file_id: str | None = None
     tags: tuple[str, ...] = ()
     metadata: dict[str, Any] = {}
     # What wrote it, if a tool of an agent did.
@@ -37,11 +42,19 @@ class Passage(Struct, frozen=True, kw_only=True):
     last_updated_by_id: str | None = None
     position: int = 0
 
+    @property
+    def container_id(self) -> str:
+        """The archive or folder, whose embedding model makes its vector."""
+        return self.archive_id or self.folder_id or ""
+
 
 class PassageFilter(Struct, frozen=True, kw_only=True):
-    """Which passages are meant. Conditions combine with AND; None means any. ``archive_ids``: in one of these."""
+    """Which passages are meant. Conditions combine with AND; None means any. ``archive_ids``: in one of these archives.
+    ``folder_ids``: in files of one of these folders; without it only passages of archives are meant."""
 
     archive_ids: tuple[str, ...] | None = None
+    folder_ids: tuple[str, ...] | None = None
+    file_id: str | None = None
     tags: tuple[str, ...] = ()
     match_all_tags: bool = False
     # Both included.
@@ -49,6 +62,10 @@ class PassageFilter(Struct, frozen=True, kw_only=True):
     until: datetime | None = None
     # A part of the text, ignoring case.
     contains: str | None = None
+
+    @property
+    def container_ids(self) -> tuple[str, ...] | None:
+        return self.archive_ids if self.folder_ids is None else self.folder_ids
 
 
 class FoundPassage(Struct, frozen=True):

@@ -5,13 +5,18 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, tzinfo
 from zoneinfo import ZoneInfo
 
+from msgspec import Struct
+
 from holdfast.core import tool_rules
 from holdfast.core.agents import Agent
-from holdfast.core.blocks import Block, render_blocks
+from holdfast.core.blocks import Block, render_blocks, visible_blocks
 from holdfast.core.messages import conversation_id
+from holdfast.core.passages import render_tags
 from holdfast.core.threads import DEFAULT_CONVERSATION
 
 CORE_MEMORY_PLACEHOLDER = "{CORE_MEMORY}"
+# More would say little and cost tokens in every call.
+MAX_SHOWN_TAGS = 100
 
 DEFAULT_SYSTEM = """<base_instructions>
 You are an assistant with a memory of your own.
@@ -27,15 +32,33 @@ to the user, answer without calling a tool.
 _COMPILED_AT = re.compile(r"^- System prompt last recompiled: (.+)$", re.MULTILINE)
 
 
+class PromptContent(Struct, frozen=True, kw_only=True):
+    """What the system messages of all threads of an agent show, besides the fields of the agent."""
+
+    blocks: tuple[Block, ...] = ()
+    # The messages of the agent without the system messages.
+    recall_count: int = 0
+    # The passages in the archives of the agent, and their different tags, sorted.
+    archival_count: int = 0
+    archival_tags: tuple[str, ...] = ()
+    # The section about its folders and files; empty if it has no folder.
+    directories: str = ""
+
+
 def compile_prompt(
-    agent: Agent, thread_id: str, blocks: Sequence[Block], recall_count: int, stamp: str
+    agent: Agent,
+    thread_id: str,
+    content: PromptContent,
+    stamp: str,
+    isolated: Sequence[Block] = (),
 ) -> str:
-    """The system message of one of the agent's threads (wire-v1 §7.1). ``stamp`` is the time of compilation."""
-    conversation = conversation_id(thread_id, agent.id) or DEFAULT_CONVERSATION
+    """The system message of one of the agent's threads (wire-v1 §7.1). ``stamp`` is the time of compilation, ``isolated``
+    are the thread's own blocks."""
     sections = [
-        render_blocks(blocks),
+        render_blocks(visible_blocks(content.blocks, isolated)),
         tool_rules.render(agent.tool_rules),
-        _render_metadata(agent.id, conversation, recall_count, stamp),
+        content.directories,
+        _render_metadata(agent.id, thread_id, content, stamp),
     ]
     memory = "\n\n".join(section for section in sections if section)
     if CORE_MEMORY_PLACEHOLDER in agent.system:
@@ -43,15 +66,22 @@ def compile_prompt(
     return f"{agent.system}\n\n{memory}" if agent.system else memory
 
 
-def _render_metadata(agent_id: str, conversation: str, recall_count: int, stamp: str) -> str:
-    return (
-        "<memory_metadata>\n"
-        f"- AGENT_ID: {agent_id}\n"
-        f"- CONVERSATION_ID: {conversation}\n"
-        f"- System prompt last recompiled: {stamp}\n"
-        f"- {recall_count} previous messages between you and the user are stored in recall memory\n"
-        "</memory_metadata>"
-    )
+def _render_metadata(agent_id: str, thread_id: str, content: PromptContent, stamp: str) -> str:
+    lines = [
+        "<memory_metadata>",
+        f"- AGENT_ID: {agent_id}",
+        f"- CONVERSATION_ID: {conversation_id(thread_id, agent_id) or DEFAULT_CONVERSATION}",
+        f"- System prompt last recompiled: {stamp}",
+        f"- {content.recall_count} previous messages between you and the user are stored in recall memory",
+    ]
+    if content.archival_count:
+        lines.append(
+            f"- {content.archival_count} total memories you created are stored in archival memory (use tools to access them)"
+        )
+    if content.archival_tags:
+        tags = render_tags(content.archival_tags, MAX_SHOWN_TAGS)
+        lines.append(f"- Available archival memory tags: {tags}")
+    return "\n".join([*lines, "</memory_metadata>"])
 
 
 def parse_compiled_at(text: str) -> str | None:

@@ -9,14 +9,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from holdfast import system_message
 from holdfast.core import compaction, context, summaries
-from holdfast.core.blocks import visible_blocks
 from holdfast.core.compaction import CompactionStats, Eviction, Trigger
 from holdfast.core.ids import Kind
 from holdfast.core.messages import Message, Role, Text
 from holdfast.core.runs import RunFailure
 from holdfast.core.steps import StepStatus
-from holdfast.core.system_prompt import compile_prompt, human_time
+from holdfast.core.system_prompt import human_time
 from holdfast.core.turn import Compact
 from holdfast.engine.interruption import Interrupted
 from holdfast.engine.progress import EffectProgress
@@ -178,22 +178,11 @@ def store_compaction(tx: Transaction, state: State, now: datetime) -> State:
         return state
     # By ids: a cancel with rollback of a run that waits in this thread may have hidden other rows meanwhile.
     tx.messages.replace_in_context(pending.row, pending.evicted_ids)
-    system = replace(
-        state.turn.history[0], content=(Text(_compile_system_message(tx, state, now)),)
-    )
+    text = system_message.compile_for_thread(tx, state.agent, state.run.thread_id, now)
+    system = replace(state.turn.history[0], content=(Text(text),))
     tx.messages.rewrite(system)
     turn = replace(state.turn, history=(system, *state.turn.history[1:]))
     return replace(state, turn=turn, pending_compaction=None)
-
-
-def _compile_system_message(tx: Transaction, state: State, now: datetime) -> str:
-    agent, thread_id = state.agent, state.run.thread_id
-    own = tx.blocks.thread_blocks([thread_id])[thread_id]
-    blocks = visible_blocks(tx.agents.blocks([agent.id]).get(agent.id, ()), own)
-    # The system message of each thread does not count.
-    count = max(tx.messages.count(agent.id) - len(tx.threads.list_of_agent(agent.id)), 0)
-    stamp = human_time(now, agent.timezone)
-    return compile_prompt(agent, thread_id, blocks, count, stamp)
 
 
 def _estimate_tokens(state: State, rows: Sequence[Message]) -> int:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from holdfast.ports.bell import Bell
 from holdfast.ports.clock import Clock, Ids
 from holdfast.ports.dispatch import Dispatch
+from holdfast.ports.embedder import NO_EMBEDDER, Embedder
 from holdfast.ports.event_log import EventLog
 from holdfast.ports.lease import Lease
 from holdfast.ports.model import Catalogue, Model
@@ -53,5 +54,6 @@ class Services:
     prices: Prices
     clock: Clock
     ids: Ids
+    embedder: Embedder = NO_EMBEDDER
     limits: Limits = Limits()
     telemetry: Telemetry = NO_TELEMETRY

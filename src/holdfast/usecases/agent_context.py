@@ -5,6 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from holdfast import system_message
 from holdfast.core import context
 from holdfast.core.agents import Actor, Agent
 from holdfast.core.lifecycle import LIVE
@@ -15,7 +16,6 @@ from holdfast.errors import Conflict, InvalidArgument, NotFound
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
 from holdfast.run_end import RunEnd, end_run, report_run_end
-from holdfast.usecases import system_prompt
 
 
 class WindowPart(Struct, frozen=True):
@@ -73,7 +73,7 @@ async def recompile(
 
     def work(tx: Transaction) -> str:
         agent = tx.agents.get(actor.organization_id, agent_id)
-        row = system_prompt.recompile(tx, agent, services.clock.now(), keep_stamp=keep_stamp)
+        row = system_message.recompile(tx, agent, services.clock.now(), keep_stamp=keep_stamp)
         if row is None:
             return ""
         if not dry_run:
@@ -93,7 +93,7 @@ async def reset(services: Services, actor: Actor, agent_id: str) -> None:
         thread_id = default_thread_id(agent.id)
         _refuse_while_running(tx, agent)
         cancelled_run = _cancel_paused_run(tx, services, agent)
-        row = system_prompt.recompile(tx, agent, services.clock.now(), keep_stamp=False)
+        row = system_message.recompile(tx, agent, services.clock.now(), keep_stamp=False)
         if row is not None:
             tx.messages.rewrite(row)
             tx.messages.set_context(thread_id, [row.id])

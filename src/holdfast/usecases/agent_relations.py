@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from holdfast import system_message
 from holdfast.core import tool_rules
 from holdfast.core.agents import Actor, Agent
 from holdfast.core.blocks import Block, BlockQuery
@@ -17,7 +18,7 @@ from holdfast.errors import NotFound
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
 from holdfast.ports.toolbox import ToolContext
-from holdfast.usecases import blocks, system_prompt
+from holdfast.usecases import blocks
 from holdfast.usecases.agent_views import AgentView, load_view
 
 
@@ -141,7 +142,7 @@ async def attach_block(services: Services, actor: Actor, agent_id: str, block_id
         agent = tx.agents.get(actor.organization_id, agent_id)
         tx.blocks.get(actor.organization_id, block_id)
         tx.agents.attach_blocks(agent_id, [block_id])
-        system_prompt.rewrite_all(tx, [agent_id], services.clock.now())
+        system_message.rewrite_all(tx, [agent_id], services.clock.now())
         return load_view(tx, agent)
 
     return await services.store.write(work)
@@ -152,7 +153,7 @@ async def detach_block(services: Services, actor: Actor, agent_id: str, block_id
         agent = tx.agents.get(actor.organization_id, agent_id)
         if not tx.agents.detach_blocks(agent_id, [block_id]):
             raise NotFound(f"Block with ID {block_id} is not attached to agent '{agent_id}'")
-        system_prompt.rewrite_all(tx, [agent_id], services.clock.now())
+        system_message.rewrite_all(tx, [agent_id], services.clock.now())
         return load_view(tx, agent)
 
     return await services.store.write(work)

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import structs
 
+from holdfast import system_message
 from holdfast.core import context, tool_rules
 from holdfast.core.agents import Actor, Agent, AgentProperties, AgentQuery, Secret
 from holdfast.core.blocks import Block
@@ -24,7 +25,6 @@ from holdfast.usecases import (
     deletion,
     model_choice,
     providers,
-    system_prompt,
     tools,
 )
 from holdfast.usecases.agent_forms import (
@@ -270,7 +270,7 @@ def _build_first_messages(
     attached: tuple[Block, ...],
     initial_messages: Sequence[MessageInput],
 ) -> list[Message]:
-    text = system_prompt.compile_first(agent, attached, agent.created_at)
+    text = system_message.compile_first(agent, attached, agent.created_at)
     first = MessageInput(role=Role.SYSTEM, content=(Text(text),))
     return [
         Message(

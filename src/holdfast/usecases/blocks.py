@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
+from holdfast import system_message
 from holdfast.core.agents import Actor
 from holdfast.core.blocks import (
     DEFAULT_BLOCK_LIMIT,
@@ -18,7 +19,6 @@ from holdfast.core.ids import Kind
 from holdfast.errors import AlreadyExists, Unprocessable
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
-from holdfast.usecases import system_prompt
 
 # The fields of a block that the compiled system message shows.
 _PROMPT_FIELDS = ("label", "value", "limit", "description", "read_only")
@@ -99,7 +99,7 @@ def apply_update(
         _refuse_duplicate_label(tx, changed, holders)
     tx.blocks.save(changed)
     if any(getattr(changed, name) != getattr(block, name) for name in _PROMPT_FIELDS):
-        system_prompt.rewrite_all(tx, holders, now)
+        system_message.rewrite_all(tx, holders, now)
     return changed
 
 
@@ -110,7 +110,7 @@ async def delete(services: Services, actor: Actor, block_id: str) -> None:
         tx.blocks.get(actor.organization_id, block_id)
         holders = tx.blocks.holder_ids(block_id)
         tx.blocks.delete(actor.organization_id, block_id)
-        system_prompt.rewrite_all(tx, holders, services.clock.now())
+        system_message.rewrite_all(tx, holders, services.clock.now())
 
     await services.store.write(work)
 

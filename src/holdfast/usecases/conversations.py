@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import Struct, json
 from msgspec.structs import replace
 
+from holdfast import system_message
 from holdfast.core.agents import Actor, Agent
 from holdfast.core.blocks import Block
 from holdfast.core.ids import Kind, is_id
@@ -23,7 +24,7 @@ from holdfast.core.threads import Thread, ThreadQuery, shareable_messages
 from holdfast.errors import InvalidArgument, NotFound
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
-from holdfast.usecases import deletion, providers, runs, system_prompt
+from holdfast.usecases import deletion, providers, runs
 from holdfast.usecases.messages import Input
 
 
@@ -164,8 +165,8 @@ async def recompile(services: Services, actor: Actor, thread_id: str, *, dry_run
     def work(tx: Transaction) -> str:
         thread = _get_thread(tx, actor, thread_id)
         agent = tx.agents.get(actor.organization_id, thread.agent_id)
-        text = system_prompt.compile_for_thread(tx, agent, thread.id, services.clock.now())
-        for row in () if dry_run else system_prompt.load_stored(tx, [thread]):
+        text = system_message.compile_for_thread(tx, agent, thread.id, services.clock.now())
+        for row in () if dry_run else system_message.load_stored(tx, [thread]):
             tx.messages.rewrite(replace(row, content=(Text(text),)))
         return text
 
@@ -290,7 +291,7 @@ def _store_conversation(
 ) -> ConversationView:
     """Store a new thread with copies of the isolated blocks and its compiled system message."""
     own = [_copy_block(services, thread, block) for block in isolated]
-    text = system_prompt.compile_for_thread(tx, agent, thread.id, thread.created_at, own)
+    text = system_message.compile_for_thread(tx, agent, thread.id, thread.created_at, own)
     system = Message(
         id=services.ids.new_id(Kind.MESSAGE),
         agent_id=agent.id,

@@ -53,12 +53,13 @@ class SqlPassages:
     def add(self, passages: Sequence[Passage]) -> Sequence[Passage]:
         stored = []
         for passage in map(_without_nul, passages):
-            row = PASSAGE.to_row(passage) | {"fingerprint": fingerprint(passage.text)}
+            same_text = None if passage.archive_id is None else fingerprint(passage.text)
+            row = PASSAGE.to_row(passage) | {"fingerprint": same_text}
             ((position,),) = _insert.fetch_all(self._connection, row)
             stored.append(msgspec.structs.replace(passage, position=position))
         self._add_tags(stored)
         self._index.add(
-            [IndexEntry(item.position, (item.archive_id,), item.text) for item in stored]
+            [IndexEntry(item.position, (item.container_id,), item.text) for item in stored]
         )
         return stored
 
@@ -116,7 +117,7 @@ class SqlPassages:
     def search(
         self, organization_id: str, where: PassageFilter, query: str, limit: int
     ) -> Sequence[FoundPassage]:
-        if where.archive_ids == ():
+        if where.container_ids == ():
             return []
         positions = self._find_positions(organization_id, where, query, limit)
         matches = fuse_ranks(positions)
@@ -147,7 +148,7 @@ class SqlPassages:
         selected = select(_passages.c.position).where(*_conditions(organization_id, where))
         terms = query_terms(query)
         if terms:
-            return self._index.find(selected, terms, scopes=where.archive_ids, limit=limit)
+            return self._index.find(selected, terms, scopes=where.container_ids, limit=limit)
         contained = _passages.c.text.icontains(query.strip(), autoescape=True)
         newest = selected.where(contained).order_by(_passages.c.position.desc()).limit(limit)
         return self._connection.execute(newest).scalars().all()
@@ -195,8 +196,14 @@ def _not_found(passage_id: str) -> NotFound:
 
 def _conditions(organization_id: str, where: PassageFilter) -> list[ColumnElement[bool]]:
     conditions = [_passages.c.organization_id == organization_id]
-    if where.archive_ids is not None:
+    if where.folder_ids is not None:
+        conditions.append(_passages.c.folder_id.in_(where.folder_ids))
+    elif where.archive_ids is not None:
         conditions.append(_passages.c.archive_id.in_(where.archive_ids))
+    else:
+        conditions.append(_passages.c.archive_id.is_not(None))
+    if where.file_id is not None:
+        conditions.append(_passages.c.file_id == where.file_id)
     if where.tags:
         conditions.append(
             has_tags(_passages.c.id, _tags.c.passage_id, where.tags, every=where.match_all_tags)

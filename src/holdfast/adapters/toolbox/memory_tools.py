@@ -6,6 +6,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from holdfast import system_message
 from holdfast.adapters.toolbox.specs import (
     Arguments,
     Builtin,
@@ -23,7 +24,6 @@ from holdfast.core.tools import ToolKind
 from holdfast.errors import ToolError
 from holdfast.ports.store import Transaction
 from holdfast.ports.toolbox import BuiltinSpec, ToolContext
-from holdfast.usecases import system_prompt
 
 Change = Callable[[str], str]
 
@@ -55,7 +55,7 @@ def _edit(tx: Transaction, context: ToolContext, label: str, now: datetime, chan
 
 def _save(tx: Transaction, block: Block, now: datetime) -> None:
     tx.blocks.save(replace(block, updated_at=now))
-    system_prompt.rewrite_all(tx, tx.blocks.holder_ids(block.id), now)
+    system_message.rewrite_all(tx, tx.blocks.holder_ids(block.id), now)
 
 
 def _insert(tx: Transaction, context: ToolContext, arguments: Arguments, now: datetime) -> str:
@@ -130,7 +130,7 @@ async def _create(tool_services: ToolServices, context: ToolContext, arguments: 
         _refuse_existing(tx, context, label)
         tx.blocks.add(block)
         tx.agents.attach_blocks(context.agent_id, [block.id])
-        system_prompt.rewrite_all(tx, [context.agent_id], now)
+        system_message.rewrite_all(tx, [context.agent_id], now)
         return f"Created the memory block {label!r}."
 
     return await services.store.write(work)
@@ -144,7 +144,7 @@ def _delete(tx: Transaction, context: ToolContext, arguments: Arguments, now: da
         tx.agents.detach_blocks(context.agent_id, [block.id])
     else:
         tx.blocks.delete(context.organization_id, block.id)
-    system_prompt.rewrite_all(tx, [context.agent_id], now)
+    system_message.rewrite_all(tx, [context.agent_id], now)
     return f"Removed the memory block {block.label!r}."
 
 

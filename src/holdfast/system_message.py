@@ -1,20 +1,25 @@
 """The stored system message of a thread: compiled once and rewritten in place, not compiled per step (wire-v1 §7.1).
 
-``core.system_prompt`` renders the text; this module loads what it is made from and stores the result.
+``core.system_prompt`` renders the text; this module loads what it is made from and stores the result, for the use cases
+and the engine alike. Everything here is part of the caller's transaction.
 """
 
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core import messages
 from holdfast.core.agents import Agent
-from holdfast.core.blocks import Block, visible_blocks
+from holdfast.core.blocks import Block
 from holdfast.core.messages import Message, Text
-from holdfast.core.system_prompt import compile_prompt, human_time, parse_compiled_at
+from holdfast.core.system_prompt import (
+    PromptContent,
+    compile_prompt,
+    human_time,
+    parse_compiled_at,
+)
 from holdfast.core.threads import Thread
 from holdfast.ports.store import Transaction
 
@@ -24,7 +29,8 @@ _AGENTS_AT_ONCE = 500
 
 def compile_first(agent: Agent, blocks: tuple[Block, ...], now: datetime) -> str:
     """The text for a new agent without messages; needs no query."""
-    return _compile(agent, agent.id, _SharedContent(blocks, 0), human_time(now, agent.timezone))
+    content = PromptContent(blocks=blocks)
+    return compile_prompt(agent, agent.id, content, human_time(now, agent.timezone))
 
 
 def compile_for_thread(
@@ -37,9 +43,8 @@ def compile_for_thread(
     """The text for a thread of the agent at the time ``now``. ``isolated``: the thread's own blocks, if not stored yet."""
     if isolated is None:
         isolated = tx.blocks.thread_blocks([thread_id])[thread_id]
-    return _compile(
-        agent, thread_id, _load_shared_content(tx, agent), human_time(now, agent.timezone), isolated
-    )
+    stamp = human_time(now, agent.timezone)
+    return compile_prompt(agent, thread_id, _load_content(tx, agent), stamp, isolated)
 
 
 def rewrite_all(tx: Transaction, agent_ids: Sequence[str], now: datetime) -> None:
@@ -54,12 +59,12 @@ def _rewrite_some(tx: Transaction, agent_ids: Sequence[str], now: datetime) -> N
     if not threads:
         return
     agents = {agent.id: agent for agent in tx.agents.find(threads[0].organization_id, agent_ids)}
-    shared = _load_shared_contents(tx, agent_ids, threads)
+    contents = _load_contents(tx, list(agents.values()), threads)
     own = tx.blocks.thread_blocks([thread.id for thread in threads])
     for row in load_stored(tx, threads):
         agent = agents[row.agent_id]
         stamp = human_time(now, agent.timezone)
-        text = _compile(agent, row.thread_id, shared[agent.id], stamp, own[row.thread_id])
+        text = compile_prompt(agent, row.thread_id, contents[agent.id], stamp, own[row.thread_id])
         tx.messages.rewrite(replace(row, content=(Text(text),)))
 
 
@@ -71,7 +76,7 @@ def recompile(tx: Transaction, agent: Agent, now: datetime, *, keep_stamp: bool)
         return None
     kept_stamp = parse_compiled_at(row.text) if keep_stamp else None
     stamp = kept_stamp or human_time(now, agent.timezone)
-    text = _compile(agent, row.thread_id, _load_shared_content(tx, agent), stamp)
+    text = compile_prompt(agent, row.thread_id, _load_content(tx, agent), stamp)
     return replace(row, content=(Text(text),))
 
 
@@ -81,35 +86,26 @@ def load_stored(tx: Transaction, threads: Sequence[Thread]) -> list[Message]:
     return [row for row in heads if row.role is messages.Role.SYSTEM]
 
 
-class _SharedContent(Struct, frozen=True):
-    """Content that is the same in the system messages of all threads of an agent."""
-
-    blocks: tuple[Block, ...]
-    recall_count: int
+def _load_content(tx: Transaction, agent: Agent) -> PromptContent:
+    return _load_contents(tx, [agent], tx.threads.list_of_agent(agent.id))[agent.id]
 
 
-def _load_shared_content(tx: Transaction, agent: Agent) -> _SharedContent:
-    return _load_shared_contents(tx, [agent.id], tx.threads.list_of_agent(agent.id))[agent.id]
-
-
-def _load_shared_contents(
-    tx: Transaction, agent_ids: Sequence[str], threads: Sequence[Thread]
-) -> dict[str, _SharedContent]:
+def _load_contents(
+    tx: Transaction, agents: Sequence[Agent], threads: Sequence[Thread]
+) -> dict[str, PromptContent]:
+    agent_ids = [agent.id for agent in agents]
     blocks = tx.agents.blocks(agent_ids)
     message_counts = tx.messages.count_by_agent(agent_ids)
+    passage_counts = tx.passages.count_by_agent(agent_ids)
+    tags = tx.passages.tags_by_agent(agent_ids)
     # The system message of each thread does not count.
     system_messages = Counter(thread.agent_id for thread in threads)
     return {
-        agent_id: _SharedContent(
-            tuple(blocks.get(agent_id, ())),
-            max(message_counts.get(agent_id, 0) - system_messages[agent_id], 0),
+        agent_id: PromptContent(
+            blocks=tuple(blocks.get(agent_id, ())),
+            recall_count=max(message_counts.get(agent_id, 0) - system_messages[agent_id], 0),
+            archival_count=passage_counts[agent_id],
+            archival_tags=tuple(tags[agent_id]),
         )
         for agent_id in agent_ids
     }
-
-
-def _compile(
-    agent: Agent, thread_id: str, shared: _SharedContent, stamp: str, isolated: Sequence[Block] = ()
-) -> str:
-    blocks = visible_blocks(shared.blocks, isolated)
-    return compile_prompt(agent, thread_id, blocks, shared.recall_count, stamp)

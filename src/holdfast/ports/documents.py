@@ -1,0 +1,29 @@
+"""Extracting the text of uploaded files, outside the server's process."""
+
+from pathlib import Path
+from typing import Protocol
+
+from msgspec import Struct
+
+
+class Extracted(Struct, frozen=True, kw_only=True):
+    """``problem``: a sentence for people that says why there is less text than one would expect, such as that the pages of
+    a PDF are pictures."""
+
+    text: str
+    problem: str | None = None
+
+
+class Documents(Protocol):
+    def find_format(self, name: str, media_type: str | None, head: bytes) -> str | None:
+        """Return how the text of such a file is extracted, as a short name such as ``text``, ``html`` or ``pdf``; None if it
+        cannot be. ``head``: the first kilobytes of its bytes."""
+        ...
+
+    async def extract(self, path: Path, format: str) -> Extracted:  # noqa: A002 - the name of the field in ``Content``
+        """Return the text of the file. Line ends are ``\\n``, and there is no NUL in it.
+
+        DocumentUnreadable, with a sentence for the person who uploaded it, if there is no text to be had: the file is
+        broken, encrypted, or exceeds a limit of time, memory or size. BackendError if the machine cannot start processes:
+        to be tried again. When this returns or is cancelled, every process that it started is dead."""
+        ...
