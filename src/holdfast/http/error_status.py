@@ -51,6 +51,7 @@ ERROR_STATUS: Mapping[type[errors.HoldfastError], ErrorStatus] = {
     errors.ContextWindowExceeded: ErrorStatus(400),
     errors.SystemPromptTooLarge: ErrorStatus(400),
     errors.ToolError: ErrorStatus(400),
+    errors.DocumentUnreadable: ErrorStatus(422),
     errors.BackendError: ErrorStatus(503),
     errors.StoreUnavailable: ErrorStatus(503, RETRY_SOON),
     # The same request would take as long again.
