@@ -1,4 +1,4 @@
-"""Ties the conformance lines of docs/wire-v1.md §8 and docs/memory-v1.md §7 to the tests, both ways.
+"""Ties the conformance lines of docs/wire-v1.md §8 and docs/memory-v1.md §8 to the tests, both ways.
 
 A line is either cited by a test (`@pytest.mark.wire(118, 119)`, `@pytest.mark.memory(1)`) or
 listed as pending in requirements.toml. The test files are parsed, never imported.
