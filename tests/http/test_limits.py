@@ -61,6 +61,7 @@ OTHER_LIMITS = {
     "characters of a passage (400)": passages.MAX_TEXT_CHARS,
     "tags of a passage": passages.MAX_TAGS,
     "characters of a tag of a passage": passages.MAX_TAG_CHARS,
+    "keys of a passage's `metadata`": passages.MAX_METADATA_KEYS,
     "bytes of a passage's `metadata`": passages.MAX_METADATA_BYTES,
     "passages stored at once": passages.MAX_PASSAGES_AT_ONCE,
     "characters of passages stored at once": passages.MAX_CHARS_AT_ONCE,
