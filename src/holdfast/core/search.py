@@ -16,6 +16,8 @@ MAX_INDEXED_CHARS: Final = 200_000
 MAX_TERM_CHARS: Final = 64
 # Of a longer query only the first terms count.
 MAX_QUERY_TERMS: Final = 64
+# Of a longer query without words only the beginning is compared. SQLite refuses patterns of 50,000 bytes.
+MAX_LITERAL_CHARS: Final = 1_000
 # The constant of reciprocal rank fusion, and how much each of the two lists counts (wire-v1 §1.8 of the memory volume).
 _FUSION_CONSTANT: Final = 60
 _FUSION_WEIGHT: Final = 0.5
@@ -74,6 +76,12 @@ def query_terms(text: str) -> Sequence[QueryTerm]:
         if len(found) >= MAX_QUERY_TERMS:
             break
     return list(found.values())[:MAX_QUERY_TERMS]
+
+
+def literal_text(query: str) -> str:
+    """A query without words as it is compared with texts: without what no stored text has, such as NUL."""
+    bare = query[:MAX_INDEXED_CHARS].replace("\0", "").encode(errors="ignore").decode()
+    return bare.strip()[:MAX_LITERAL_CHARS]
 
 
 def _split_words(text: str) -> Iterator[tuple[bool, str]]:

@@ -1,15 +1,15 @@
-"""The text of a thread's system message. ``usecases.system_prompt`` loads its parts and stores it."""
+"""The text of a thread's system message. ``system_message`` loads its parts and stores it."""
 
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime, tzinfo
-from zoneinfo import ZoneInfo
+from datetime import datetime
 
 from msgspec import Struct
 
 from holdfast.core import tool_rules
 from holdfast.core.agents import Agent
 from holdfast.core.blocks import Block, render_blocks, visible_blocks
+from holdfast.core.local_time import find_zone
 from holdfast.core.messages import conversation_id
 from holdfast.core.passages import render_tags
 from holdfast.core.threads import DEFAULT_CONVERSATION
@@ -92,7 +92,7 @@ def parse_compiled_at(text: str) -> str | None:
 
 def human_time(moment: datetime, timezone: str) -> str:
     """A time in the agent's timezone, formatted for people (wire-v1 §1.9)."""
-    return moment.astimezone(_zone(timezone)).strftime("%Y-%m-%d %I:%M:%S %p %Z%z")
+    return moment.astimezone(find_zone(timezone)).strftime("%Y-%m-%d %I:%M:%S %p %Z%z")
 
 
 # The longest IANA name has 32. Looking for the file of a name of megabytes takes a second.
@@ -103,12 +103,7 @@ def is_timezone(name: str) -> bool:
     if len(name) > _MAX_ZONE_CHARS:
         return False
     try:
-        _zone(name)
+        find_zone(name)
     except (KeyError, ValueError, OSError):  # no such zone, not a relative path, a folder of zones
         return False
     return True
-
-
-def _zone(name: str) -> tzinfo:
-    # UTC must work on machines without a timezone database too.
-    return UTC if name == "UTC" else ZoneInfo(name)
