@@ -6,8 +6,7 @@ from typing import Any
 from holdfast.adapters.toolbox.arguments import (
     read_choices,
     read_count,
-    read_end,
-    read_start,
+    read_date,
     read_strings,
     read_text,
 )
@@ -21,12 +20,12 @@ from holdfast.adapters.toolbox.specs import (
     string_schema,
     tool_actor,
 )
-from holdfast.core.local_time import render_local
-from holdfast.core.passages import FoundPassage, PassageFilter
+from holdfast.core.passages import FoundPassage
+from holdfast.core.system_prompt import local_time
 from holdfast.core.tools import ToolKind
-from holdfast.ports.store import Transaction
 from holdfast.ports.toolbox import BuiltinSpec, ToolContext
-from holdfast.usecases import passage_search, passages
+from holdfast.usecases import archive_search, passages
+from holdfast.usecases.archive_search import ArchiveSearch
 from holdfast.usecases.passages import NewPassage
 
 DEFAULT_RESULTS = 10
@@ -50,35 +49,27 @@ async def _insert(tool_services: ToolServices, context: ToolContext, arguments: 
 
 
 async def _search(tool_services: ToolServices, context: ToolContext, arguments: Arguments) -> str:
-    services = tool_services.services
-
-    def load(tx: Transaction) -> tuple[str, tuple[str, ...]]:
-        agent = tx.agents.get(context.organization_id, context.agent_id)
-        archives = tx.archives.list_of_agents([agent.id])[agent.id]
-        return agent.timezone, tuple(archive.id for archive in archives)
-
-    timezone, archive_ids = await services.store.read(load)
     (match_mode,) = read_choices(arguments, "tag_match_mode", (_ANY, _ALL), (_ANY,))
-    where = PassageFilter(
-        archive_ids=archive_ids,
+    wanted = ArchiveSearch(
+        query=read_text(arguments, "query"),
+        limit=read_count(arguments, "top_k", DEFAULT_RESULTS, MAX_RESULTS),
         tags=read_strings(arguments, "tags"),
         match_all_tags=match_mode == _ALL,
-        since=read_start(arguments, "start_datetime", timezone),
-        until=read_end(arguments, "end_datetime", timezone),
+        since=read_date(arguments, "start_datetime"),
+        until=read_date(arguments, "end_datetime"),
     )
-    limit = read_count(arguments, "top_k", DEFAULT_RESULTS, MAX_RESULTS)
-    query = read_text(arguments, "query")
-    if not query.strip() or not archive_ids:
-        return "[]"
-    result = await passage_search.search(services, tool_actor(context), where, query, limit)
-    return json.dumps([_render(item, timezone) for item in result.found], ensure_ascii=False)
+    done = await archive_search.search_agent(
+        tool_services.services, tool_actor(context), context.agent_id, wanted
+    )
+    results = [_render(item, done.agent.timezone) for item in done.result.found]
+    return json.dumps(results, ensure_ascii=False)
 
 
 def _render(item: FoundPassage, timezone: str) -> dict[str, Any]:
     passage = item.passage
     return {
         "id": passage.id,
-        "timestamp": render_local(passage.created_at, timezone),
+        "timestamp": local_time(passage.created_at, timezone),
         "content": passage.text,
         "tags": list(passage.tags),
         "relevance": relevance(item.match),

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from holdfast.adapters.toolbox.specs import Arguments
-from holdfast.core.local_time import parse_local, range_end
 from holdfast.errors import ToolError
 
 
@@ -48,20 +47,14 @@ def read_count(arguments: Arguments, name: str, default: int, most: int) -> int:
         raise ToolError(f"{name} must be a whole number.") from None
 
 
-def read_start(arguments: Arguments, name: str, timezone: str) -> datetime | None:
-    """The time from which on things are meant; None if it is not given."""
+def read_date(arguments: Arguments, name: str) -> datetime | None:
+    """A date or time of ISO 8601, which may have no offset; None if it is not given."""
     value = arguments.get(name)
     if value in (None, ""):
         return None
     try:
-        return parse_local(str(value), timezone)
+        return datetime.fromisoformat(str(value))
     except ValueError:
         raise ToolError(
             f"Invalid {name} format: {value}. Use ISO 8601 format (YYYY-MM-DD or YYYY-MM-DDTHH:MM)"
         ) from None
-
-
-def read_end(arguments: Arguments, name: str, timezone: str) -> datetime | None:
-    """The time up to which things are meant, a date with its whole day; None if it is not given."""
-    moment = read_start(arguments, name, timezone)
-    return None if moment is None else range_end(moment)

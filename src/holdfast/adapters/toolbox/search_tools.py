@@ -6,8 +6,7 @@ from datetime import timedelta
 from holdfast.adapters.toolbox.arguments import (
     read_choices,
     read_count,
-    read_end,
-    read_start,
+    read_date,
     read_text,
 )
 from holdfast.adapters.toolbox.specs import (
@@ -19,9 +18,10 @@ from holdfast.adapters.toolbox.specs import (
     string_schema,
     tool_actor,
 )
-from holdfast.core.local_time import render_local
 from holdfast.core.message_search import MessageFilter, SearchMode
 from holdfast.core.messages import Message, Role, sent_texts
+from holdfast.core.periods import first_moment, last_moment
+from holdfast.core.system_prompt import load_zone, local_time
 from holdfast.core.tools import ToolKind
 from holdfast.ports.toolbox import BuiltinSpec, ToolContext
 from holdfast.usecases import message_search
@@ -39,12 +39,13 @@ async def _search(tool_services: ToolServices, context: ToolContext, arguments: 
     agent = await services.store.read(
         lambda tx: tx.agents.get(context.organization_id, context.agent_id)
     )
+    zone = load_zone(agent.timezone)
     roles = read_choices(arguments, "roles", _ROLES, _FOUND_ROLES)
     where = MessageFilter(
         agent_id=agent.id,
         roles=tuple(role for role in _FOUND_ROLES if role in roles),
-        since=read_start(arguments, "start_date", agent.timezone),
-        until=read_end(arguments, "end_date", agent.timezone),
+        since=first_moment(read_date(arguments, "start_date"), zone),
+        until=last_moment(read_date(arguments, "end_date"), zone),
     )
     limit = read_count(arguments, "limit", DEFAULT_RESULTS, MAX_RESULTS)
     query = read_text(arguments, "query")
@@ -54,7 +55,7 @@ async def _search(tool_services: ToolServices, context: ToolContext, arguments: 
     now = services.clock.now()
     results = [
         {
-            "timestamp": render_local(item.message.created_at, agent.timezone),
+            "timestamp": local_time(item.message.created_at, agent.timezone),
             "time_ago": _render_age(now - item.message.created_at),
             "role": item.message.role,
             "relevance": relevance(item.match) | {"search_mode": result.mode},

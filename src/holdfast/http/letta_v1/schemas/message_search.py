@@ -11,10 +11,6 @@ from holdfast.http.letta_v1.schemas.context import InternalMessage
 from holdfast.http.letta_v1.schemas.limits import MAX_NAMES
 from holdfast.http.letta_v1.schemas.names import MAX_NAME_CHARS, ScopeId
 
-# Of the text to search for. Its first words count (``core/search.py``); the rest is ignored, not refused.
-MAX_QUERY_CHARS = 2_000_000
-
-Query = Annotated[str, Field(max_length=MAX_QUERY_CHARS)]
 Identity = Annotated[str, Field(max_length=MAX_NAME_CHARS)]
 MessageRole = Literal["assistant", "user", "tool", "function", "system", "approval", "summary"]
 
@@ -33,11 +29,11 @@ class MessageSearchFields(BaseModel):
 
 
 class MessageSearchBody(MessageSearchFields):
-    query: Query
+    query: str = Field(description="Its first 64 different words count.")
 
 
 class AgentMessageSearchBody(MessageSearchFields):
-    query: Query | None = Field(None, description="The newest messages if not given.")
+    query: str | None = Field(None, description="The newest messages if not given.")
     roles: Annotated[list[MessageRole], Field(max_length=MAX_NAMES)] | None = None
     # Accepted as in V1: messages do not belong to projects or templates.
     project_id: ScopeId | None = None
