@@ -1,6 +1,7 @@
 """What was said is found again: conversation_search, messages.search and POST /v1/agents/messages/search."""
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -76,7 +77,7 @@ def test_a_word_of_an_old_message_finds_it(
         "fts_rank": 1,
         "search_mode": "fts",
     }
-    assert found["time_ago"][-5:] in ("s ago", "m ago") or found["time_ago"].endswith("s ago")
+    assert re.fullmatch(r"\d+[sm] ago", found["time_ago"])
     moment = datetime.fromisoformat(found["timestamp"])
     assert moment.utcoffset() in (timedelta(hours=-8), timedelta(hours=-7))
     assert run_tool(client, agent, TOOL, query="flounder") == (
@@ -184,7 +185,7 @@ def test_messages_are_found_in_every_mode(
     for item in items:
         assert item["message_id"].startswith("message-")
         assert (item["agent_id"], item["conversation_id"]) == (agent.id, None)
-        assert datetime.fromisoformat(item["created_at"]).tzinfo is not None
+        assert item["created_at"].tzinfo is not None
     warnings = json.loads(answer.headers.get("x-holdfast-warnings", "[]"))
     assert len(warnings) == (mode == "vector")
 
@@ -291,8 +292,8 @@ def test_dates_without_an_offset_are_in_utc(
 ) -> None:
     say(client, provider, agent, "Ann likes tea.")
     (found,) = search(client, agent, "tea")
-    moment = datetime.fromisoformat(found["created_at"]).astimezone(UTC)
-    day = moment.date()
+    moment = found["created_at"]
+    day = moment.astimezone(UTC).date()
 
     assert search(client, agent, "tea", start_date=str(day), end_date=str(day))
     assert search(client, agent, "tea", start_date=moment, end_date=moment)

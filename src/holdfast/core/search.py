@@ -114,7 +114,8 @@ def _singular(word: str) -> str:
     leaves other languages nearly alone."""
     if len(word) < 4 or word[-1] != "s":
         return word
-    if word.endswith("ies") and word[-4] not in "ae":
+    # Not of ties and pies.
+    if word.endswith("ies") and len(word) > 4 and word[-4] not in "ae":
         return f"{word[:-3]}y"
     if word.endswith("es") and word[-3] not in "aeo":
         return word[:-1]
