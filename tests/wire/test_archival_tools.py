@@ -76,6 +76,9 @@ def test_archival_tools_are_there_for_agents_that_name_them(
     assert (stored.tool_type, writer.tool_type) == ("letta_core", "letta_core")
     parallel = [as_dict(tool)["enable_parallel_execution"] for tool in (stored, writer)]
     assert parallel == [True, False]
+    archive = client.archives.create(name="facts")
+    client.agents.archives.attach(archive.id, agent_id=plain.id)
+    assert not names(plain) & {INSERT, SEARCH}
     client.agents.tools.attach(stored.id, agent_id=plain.id)
     assert SEARCH in names(plain)
 
@@ -93,9 +96,43 @@ def test_the_system_message_shows_what_a_tool_has_stored_at_once(
     assert ONE_MEMORY in after.splitlines()
     assert f"{TAGS}drinks, people" in after.splitlines()
     assert count_passages(http, agent) == 1
+    (listed,) = client.agents.passages.list(agent.id)
+    assert (listed.id, listed.text) == (first, "Ann likes tea.")
+    assert set(listed.tags or ()) == {"people", "drinks"}
     second = insert(client, agent, "Ann likes tea.")
     assert first != second
     assert "- 2 total memories" in system_text(client, agent)
+
+
+@pytest.mark.memory(39)
+def test_other_changes_are_shown_when_the_system_message_is_compiled_again(
+    client: Letta, http: httpx.Client, agent: AgentState
+) -> None:
+    (passage,) = client.agents.passages.create(agent.id, text="Ann likes tea.", tags=["people"])
+    assert ONE_MEMORY not in system_text(client, agent)
+    assert ONE_MEMORY in client.agents.recompile(agent.id)
+    assert f"{TAGS}people" in system_text(client, agent)
+    shared = client.archives.create(name="shared")
+    client.archives.passages.create(shared.id, text="Bob likes pies.", tags=["food"])
+    client.agents.archives.attach(shared.id, agent_id=agent.id)
+    assert count_passages(http, agent) == 2
+    assert f"{TAGS}food, people" in client.agents.recompile(agent.id)
+    client.agents.archives.detach(shared.id, agent_id=agent.id)
+    client.agents.passages.delete(str(passage.id), agent_id=agent.id)
+    assert "archival memory" not in client.agents.recompile(agent.id)
+    assert count_passages(http, agent) == 0
+
+
+def test_a_passage_knows_the_run_and_the_step_that_wrote_it(
+    client: Letta, provider: ScriptedProvider, agent: AgentState
+) -> None:
+    provider.script(Answer(ToolCall(INSERT, {"content": "Ann likes tea."})), "Noted.")
+    client.agents.messages.create(agent.id, input="I am Ann and like tea.")
+
+    (run,) = client.runs.list(agent_id=agent.id).items
+    first, _ = client.runs.steps.list(run.id, order="asc").items
+    (passage,) = as_dicts(client.agents.passages.list(agent.id))
+    assert (passage["run_id"], passage["step_id"]) == (run.id, first.id)
 
 
 @pytest.mark.memory(39)

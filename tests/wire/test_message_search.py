@@ -367,13 +367,10 @@ def test_images_are_left_out_of_results(
     client: Letta, provider: ScriptedProvider, agent: AgentState
 ) -> None:
     pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-    source = {"type": "base64", "media_type": "image/png", "data": pixel}
-    content = [{"type": "text", "text": "A halibut."}, {"type": "image", "source": source}]
+    source: Any = {"type": "base64", "media_type": "image/png", "data": pixel}
+    content: Any = [{"type": "text", "text": "A halibut."}, {"type": "image", "source": source}]
     provider.script("Nice.")
-    client.agents.messages.create(
-        agent.id,
-        messages=[{"role": "user", "content": content}],  # type: ignore[list-item]  # a plain dict
-    )
+    client.agents.messages.create(agent.id, messages=[{"role": "user", "content": content}])
 
     assert contents(search(client, agent, "halibut")) == ["A halibut."]
 

@@ -97,10 +97,7 @@ def human_time(moment: datetime, timezone: str) -> str:
 
 def local_time(moment: datetime, timezone: str) -> str:
     """A time in ISO 8601 with the offset of the agent's timezone."""
-    try:
-        return moment.astimezone(load_zone(timezone)).isoformat()
-    except OverflowError:  # there it is the year 0 or 10000
-        return moment.isoformat()
+    return moment.astimezone(load_zone(timezone)).isoformat()
 
 
 # The longest IANA name has 32. Looking for the file of a name of megabytes takes a second.

@@ -39,7 +39,8 @@ async def search_messages(
     response = await asyncio.to_thread(
         lambda: json_response([part for item in result.found for part in message_results(item)])
     )
-    return _with_warnings(response, result)
+    add_warnings(response, result.unused)
+    return response
 
 
 @router.post("/agents/messages/search", responses=describe_response(list[AgentMessageResult]))
@@ -49,7 +50,8 @@ async def search_agent_messages(
     """Find messages, best first, in their stored form and with their ranks. Without a query the newest ones."""
     result = await _search(services, actor, body, body.query or "")
     response = await list_response(result.found, agent_message_result)
-    return _with_warnings(response, result)
+    add_warnings(response, result.unused)
+    return response
 
 
 async def _search(
@@ -60,10 +62,3 @@ async def _search(
     return await message_search.search(
         services, actor, where, query, mode=body.search_mode, limit=body.limit
     )
-
-
-def _with_warnings(response: Response, result: MessageSearch) -> Response:
-    """The answer, with a warning for each part of the search that could not be used."""
-    if result.unused:
-        add_warnings(response, result.unused)
-    return response
