@@ -1,4 +1,4 @@
-"""Dates that callers name become moments."""
+"""Periods that callers name by dates."""
 
 from datetime import UTC, datetime, timedelta, timezone
 from zoneinfo import ZoneInfo
@@ -7,54 +7,62 @@ import pytest
 
 from holdfast.core.periods import first_moment, last_moment
 
-ROME = ZoneInfo("Europe/Rome")
-# There summer time ends at midnight: the clock shows the last hour of the day twice.
-BEIRUT = ZoneInfo("Asia/Beirut")
+LOS_ANGELES = ZoneInfo("America/Los_Angeles")
+LAST = timedelta(microseconds=1)
 
 
-def test_no_date_is_no_moment() -> None:
-    assert first_moment(None, ROME) is None
-    assert last_moment(None, ROME) is None
+def test_a_date_with_an_offset_is_that_moment() -> None:
+    moment = datetime(2024, 1, 15, tzinfo=timezone(timedelta(hours=2)))
+
+    assert first_moment(moment, LOS_ANGELES) == moment
+    assert last_moment(moment, LOS_ANGELES) == moment
 
 
-def test_a_date_without_an_offset_is_of_the_timezone() -> None:
-    noon = datetime(2024, 7, 1, 12)  # noqa: DTZ001 - as callers write it
-
-    assert first_moment(noon, ROME) == datetime(2024, 7, 1, 10, tzinfo=UTC)
-    assert last_moment(noon, ROME) == datetime(2024, 7, 1, 10, tzinfo=UTC)
+def test_no_date_is_no_bound() -> None:
+    assert first_moment(None, UTC) is None
+    assert last_moment(None, UTC) is None
 
 
-def test_a_date_with_an_offset_is_a_moment() -> None:
-    midnight = datetime(2024, 7, 1, tzinfo=timezone(timedelta(hours=5)))
+def test_a_date_without_an_offset_is_in_the_timezone() -> None:
+    noon = datetime.fromisoformat("2024-01-15T12")
 
-    assert first_moment(midnight, ROME) == midnight
-    assert last_moment(midnight, ROME) == midnight
+    assert first_moment(noon, LOS_ANGELES) == datetime(2024, 1, 15, 20, tzinfo=UTC)
+    assert last_moment(noon, LOS_ANGELES) == datetime(2024, 1, 15, 20, tzinfo=UTC)
 
 
-def test_a_day_ends_with_its_last_moment() -> None:
-    day = datetime(2024, 7, 1)  # noqa: DTZ001 - as callers write it
-    last = last_moment(day, ROME)
+@pytest.mark.parametrize(
+    ("day", "begin", "next_begin"),
+    [
+        (datetime.fromisoformat("2024-01-15"), (15, 8), (16, 8)),
+        # One hour is left out, or comes twice.
+        (datetime.fromisoformat("2024-03-10"), (10, 8), (11, 7)),
+        (datetime.fromisoformat("2024-11-03"), (3, 7), (4, 8)),
+    ],
+    ids=["24 hours", "23 hours", "25 hours"],
+)
+def test_a_day_without_a_time_ends_with_its_last_moment(
+    day: datetime, begin: tuple[int, int], next_begin: tuple[int, int]
+) -> None:
+    def at(day_and_hour: tuple[int, int]) -> datetime:
+        return datetime(day.year, day.month, *day_and_hour, tzinfo=UTC)
 
-    assert last is not None
-    assert last + timedelta(microseconds=1) == datetime(2024, 7, 1, 22, tzinfo=UTC)
+    assert first_moment(day, LOS_ANGELES) == at(begin)
+    assert last_moment(day, LOS_ANGELES) == at(next_begin) - LAST
+
+
+def test_the_days_at_both_ends_of_the_calendar_are_bounds_in_every_timezone() -> None:
+    for zone in (ZoneInfo("Pacific/Kiritimati"), ZoneInfo("Pacific/Niue")):
+        for day in (datetime.fromisoformat("0001-01-01"), datetime.fromisoformat("9999-12-31")):
+            first, last = first_moment(day, zone), last_moment(day, zone)
+            assert first is not None
+            assert last is not None
+            assert first < last
 
 
 def test_a_day_whose_last_hour_comes_twice_ends_with_the_second() -> None:
-    day = datetime(2024, 10, 26)  # noqa: DTZ001 - as callers write it
-    first, last = first_moment(day, BEIRUT), last_moment(day, BEIRUT)
+    """In Beirut summer time ends at midnight."""
+    last = last_moment(datetime.fromisoformat("2024-10-26"), ZoneInfo("Asia/Beirut"))
 
-    assert first is not None
     assert last is not None
-    length = last.astimezone(UTC) - first.astimezone(UTC)
-    assert length + timedelta(microseconds=1) == timedelta(hours=25)
-
-
-@pytest.mark.parametrize("text", ["0001-01-01", "9999-12-31"])
-@pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "Pacific/Pago_Pago"])
-def test_the_ends_of_the_calendar_are_dates_too(text: str, zone: str) -> None:
-    day = datetime.fromisoformat(text)
-    first, last = first_moment(day, ZoneInfo(zone)), last_moment(day, ZoneInfo(zone))
-
-    assert first is not None
-    assert last is not None
-    assert first < last
+    # Converted first: a moment whose clock time comes twice is never equal to one of another timezone.
+    assert last.astimezone(UTC) == datetime(2024, 10, 26, 22, tzinfo=UTC) - LAST
