@@ -223,6 +223,7 @@ def test_a_search_returns_ten_results_unless_told_and_never_more_than_fifty(
         ({"tags": 5}, "tags must be a list of strings."),
         ({"tags": [5]}, "tags must be a list of strings."),
         ({"tag_match_mode": "none"}, "tag_match_mode: 'none' is none of any, all."),
+        ({"tag_match_mode": ["any", "all"]}, "tag_match_mode must be a string."),
         ({"query": ["tea"]}, "query must be a string."),
     ],
 )

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from holdfast.adapters.toolbox.arguments import (
-    read_choices,
+    read_choice,
     read_count,
     read_date,
     read_strings,
@@ -49,12 +49,11 @@ async def _insert(tool_services: ToolServices, context: ToolContext, arguments: 
 
 
 async def _search(tool_services: ToolServices, context: ToolContext, arguments: Arguments) -> str:
-    (match_mode,) = read_choices(arguments, "tag_match_mode", (_ANY, _ALL), (_ANY,))
     wanted = ArchiveSearch(
         query=read_text(arguments, "query"),
         limit=read_count(arguments, "top_k", DEFAULT_RESULTS, MAX_RESULTS),
         tags=read_strings(arguments, "tags"),
-        match_all_tags=match_mode == _ALL,
+        match_all_tags=read_choice(arguments, "tag_match_mode", (_ANY, _ALL)) == _ALL,
         since=read_date(arguments, "start_datetime"),
         until=read_date(arguments, "end_datetime"),
     )

@@ -25,15 +25,24 @@ def read_strings(arguments: Arguments, name: str) -> tuple[str, ...]:
     return tuple(value)
 
 
-def read_choices(
-    arguments: Arguments, name: str, choices: Sequence[str], default: Sequence[str]
-) -> tuple[str, ...]:
-    """The strings of a list, each one of the choices; the default if it is not given."""
-    values = read_strings(arguments, name) or tuple(default)
+def read_choices(arguments: Arguments, name: str, choices: Sequence[str]) -> tuple[str, ...]:
+    """The strings of a list, each one of the choices; none if it is not given."""
+    values = read_strings(arguments, name)
     for value in values:
-        if value not in choices:
-            raise ToolError(f"{name}: {value!r} is none of {', '.join(choices)}.")
+        _check_choice(name, value, choices)
     return values
+
+
+def read_choice(arguments: Arguments, name: str, choices: Sequence[str]) -> str:
+    """One of the choices; the first if it is not given."""
+    value = read_text(arguments, name) or choices[0]
+    _check_choice(name, value, choices)
+    return value
+
+
+def _check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise ToolError(f"{name}: {value!r} is none of {', '.join(choices)}.")
 
 
 def read_count(arguments: Arguments, name: str, default: int, most: int) -> int:

@@ -40,7 +40,7 @@ async def _search(tool_services: ToolServices, context: ToolContext, arguments: 
         lambda tx: tx.agents.get(context.organization_id, context.agent_id)
     )
     zone = load_zone(agent.timezone)
-    roles = read_choices(arguments, "roles", _ROLES, _FOUND_ROLES)
+    roles = read_choices(arguments, "roles", _ROLES) or _ROLES
     where = MessageFilter(
         agent_id=agent.id,
         roles=tuple(role for role in _FOUND_ROLES if role in roles),
