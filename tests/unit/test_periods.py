@@ -52,8 +52,17 @@ def test_a_day_without_a_time_ends_with_its_last_moment(
 
 def test_the_days_at_both_ends_of_the_calendar_are_bounds_in_every_timezone() -> None:
     for zone in (ZoneInfo("Pacific/Kiritimati"), ZoneInfo("Pacific/Niue")):
-        for day in (datetime.fromisoformat("0002-01-01"), datetime.fromisoformat("9998-12-31")):
+        for day in (datetime.fromisoformat("0001-01-01"), datetime.fromisoformat("9999-12-31")):
             first, last = first_moment(day, zone), last_moment(day, zone)
             assert first is not None
             assert last is not None
             assert first < last
+
+
+def test_a_day_whose_last_hour_comes_twice_ends_with_the_second() -> None:
+    """In Beirut summer time ends at midnight."""
+    last = last_moment(datetime.fromisoformat("2024-10-26"), ZoneInfo("Asia/Beirut"))
+
+    assert last is not None
+    # Converted first: a moment whose clock time comes twice is never equal to one of another timezone.
+    assert last.astimezone(UTC) == datetime(2024, 10, 26, 22, tzinfo=UTC) - LAST

@@ -7,9 +7,12 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from holdfast import system_message
 from holdfast.core.agents import Actor, Agent
 from holdfast.core.archives import DEFAULT_DESCRIPTION, Archive, default_archive_name
 from holdfast.core.ids import Kind
+from holdfast.core.lifecycle import FINAL
+from holdfast.core.messages import default_thread_id
 from holdfast.core.passages import (
     MAX_CHARS_AT_ONCE,
     MAX_METADATA_BYTES,
@@ -20,7 +23,7 @@ from holdfast.core.passages import (
     Passage,
     distinct_tags,
 )
-from holdfast.errors import InvalidArgument, Unprocessable
+from holdfast.errors import Conflict, InvalidArgument, Unprocessable
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
 
@@ -31,9 +34,10 @@ class NewPassage(Struct, frozen=True, kw_only=True):
     metadata: Mapping[str, Any] = {}
     # None: now.
     created_at: datetime | None = None
-    # What wrote it, if a tool of an agent did.
+    # What wrote it, if a tool of an agent did. The system message of the thread then shows it at once.
     run_id: str | None = None
     step_id: str | None = None
+    thread_id: str | None = None
 
 
 async def insert(
@@ -69,9 +73,14 @@ async def insert_for_agent(
     check(item)
 
     def work(tx: Transaction) -> Passage:
+        if item.run_id is not None:
+            _refuse_after_end(tx, actor, item.run_id)
         agent = tx.agents.get(actor.organization_id, agent_id)
         archive = _find_or_create_archive(tx, services, actor, agent)
         (stored,) = _store(tx, services, actor, archive, [item], deduplicate=deduplicate)
+        if item.thread_id is not None:
+            shown = (item.thread_id, default_thread_id(agent.id))
+            system_message.rewrite_threads(tx, agent, shown, services.clock.now())
         return stored
 
     return await services.store.write(work)
@@ -101,6 +110,13 @@ def check(item: NewPassage) -> None:
         raise Unprocessable(
             f"The metadata of a passage has at most {MAX_METADATA_BYTES} bytes of JSON."
         )
+
+
+def _refuse_after_end(tx: Transaction, actor: Actor, run_id: str) -> None:
+    """Lock the run. A tool may still be at work when its run has ended, and a rollback has deleted by then what the run
+    had written."""
+    if tx.runs.get_for_update(actor.organization_id, run_id).status in FINAL:
+        raise Conflict(f"The run {run_id} has ended; nothing was stored.")
 
 
 def _find_or_create_archive(

@@ -7,7 +7,6 @@ import msgspec
 from sqlalchemy import (
     ColumnElement,
     Connection,
-    bindparam,
     delete,
     func,
     insert,
@@ -25,7 +24,7 @@ from holdfast.adapters.store.vector_bytes import count_vector_bytes
 from holdfast.adapters.store.word_index import IndexEntry, WordIndex
 from holdfast.core.paging import Order, Page
 from holdfast.core.passages import FoundPassage, Passage, PassageFilter, fingerprint
-from holdfast.core.search import fuse_ranks, query_terms
+from holdfast.core.search import fuse_ranks, literal_text, query_terms
 from holdfast.errors import NotFound
 
 _passages = tables.passages
@@ -47,12 +46,6 @@ _insert = PreparedStatement(
     insert(_passages).returning(_passages.c.position), columns=_INSERTED_COLUMNS
 )
 _insert_tag = PreparedStatement(insert(_tags))
-_count = PreparedStatement(
-    select(func.count())
-    .select_from(_passages)
-    .join(_links, _links.c.archive_id == _passages.c.archive_id)
-    .where(_links.c.agent_id == bindparam("agent"))
-)
 
 
 class SqlPassages:
@@ -154,10 +147,13 @@ class SqlPassages:
         )
 
     def count_by_agent(self, agent_ids: Collection[str]) -> Mapping[str, int]:
-        return {
-            agent_id: int(next(_count.fetch_all(self._connection, {"agent": agent_id}))[0])
-            for agent_id in agent_ids
-        }
+        rows = self._connection.execute(
+            select(_links.c.agent_id, func.count())
+            .join(_passages, _passages.c.archive_id == _links.c.archive_id)
+            .where(_links.c.agent_id.in_(list(agent_ids)))
+            .group_by(_links.c.agent_id)
+        )
+        return dict.fromkeys(agent_ids, 0) | {row[0]: row[1] for row in rows}
 
     def tags_by_agent(self, agent_ids: Collection[str]) -> Mapping[str, Sequence[str]]:
         found: dict[str, list[str]] = {agent_id: [] for agent_id in agent_ids}
@@ -178,7 +174,7 @@ class SqlPassages:
         terms = query_terms(query)
         if terms:
             return self._index.find(selected, terms, scopes=where.container_ids, limit=limit)
-        contained = _passages.c.text.icontains(query.strip(), autoescape=True)
+        contained = _passages.c.text.icontains(literal_text(query), autoescape=True)
         newest = selected.where(contained).order_by(_passages.c.position.desc()).limit(limit)
         return self._connection.execute(newest).scalars().all()
 

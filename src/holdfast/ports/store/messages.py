@@ -93,5 +93,6 @@ class Messages(Protocol):
         self, organization_id: str, where: MessageFilter, query: str, limit: int
     ) -> Sequence[FoundMessage]:
         """Return the messages that have words of the query and match, best first: more words, and rarer ones, are better.
-        Without any word in the query the newest ones that contain it as it is, or all if it is empty."""
+        Without any word in the query the newest ones that contain it as it is, or all if it is empty. What lists show is
+        found: also messages that are in no context any more, and those that are shared with a fork."""
         ...

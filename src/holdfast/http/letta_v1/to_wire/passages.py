@@ -6,7 +6,7 @@ from msgspec import UNSET
 
 from holdfast.core.archives import Archive
 from holdfast.core.passages import FoundPassage, Passage
-from holdfast.core.system_prompt import load_zone
+from holdfast.core.system_prompt import local_time
 from holdfast.http.letta_v1.schemas import passages as schemas
 from holdfast.http.letta_v1.schemas.models import EmbeddingConfig
 from holdfast.http.letta_v1.to_wire.model_settings import embedding_config
@@ -61,7 +61,7 @@ def agent_result(found: FoundPassage, timezone: str) -> schemas.AgentPassageResu
     passage = found.passage
     return schemas.AgentPassageResult(
         id=passage.id,
-        timestamp=passage.created_at.astimezone(load_zone(timezone)).isoformat(),
+        timestamp=local_time(passage.created_at, timezone),
         content=passage.text,
         tags=passage.tags,
     )
