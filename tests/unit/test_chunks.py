@@ -11,7 +11,7 @@ from holdfast.core.chunks import MAX_OVERLAP_PERCENT, Chunk, split_text
 
 # Every character that is not blank occurs once in a text, so that a chunk is found in it at one place only.
 _FIRST_CHARACTER = 0x4E00
-_SEPARATORS = (" ", "\n", "\n\n", "\n    ", "  \n", ". ", "\t", "\n \n", "\n" * 40, " " * 60)
+_SEPARATORS = (" ", "\n", "\n\n", "\n    ", "  \n", "\t", "\n \n", "\n" * 40, " " * 60)
 
 
 @st.composite
