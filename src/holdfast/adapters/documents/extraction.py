@@ -27,7 +27,7 @@ _READERS: Final = {
     formats.RTF: ("rtf_text", "read"),
     formats.DOCX: ("office_text", "read_docx"),
     formats.PPTX: ("office_text", "read_pptx"),
-    formats.XLSX: ("office_text", "read_xlsx"),
+    formats.XLSX: ("spreadsheet_text", "read"),
     formats.EPUB: ("office_text", "read_epub"),
 }
 # Runs in progress come first.
@@ -43,11 +43,10 @@ def extract(format: str) -> dict[str, str | None]:  # noqa: A002 - as in the por
     # Nobody reads what parsers print.
     logging.disable()
     warnings.simplefilter("ignore")
-    with (
-        os.fdopen(FIRST_DESCRIPTOR, "rb") as document,
-        os.fdopen(FIRST_DESCRIPTOR + 1, "wb") as text,
-    ):
-        return _read(format, document, TextOutput(text))
+    document = os.fdopen(FIRST_DESCRIPTOR, "rb")
+    # Never closed: if the text is too large for the file, so is what would be written then.
+    output = TextOutput(os.fdopen(FIRST_DESCRIPTOR + 1, "wb"))
+    return _read(format, document, output)
 
 
 def _read(format: str, document: BinaryIO, output: TextOutput) -> dict[str, str | None]:  # noqa: A002 - as above

@@ -106,7 +106,8 @@ def describe_refusal(name: str, media_type: str | None, *, has_extra: bool = Tru
 
 
 def _find_named_format(name: str, media_type: str | None) -> str | None:
-    """The format by the declared type, else by the type that the name suggests, else by the extension."""
+    """The format by the declared type, else by the type that the name suggests, else by the extension. That a file is some
+    text (``text/plain``) says less than any of them."""
     for each in _candidate_types(name, media_type):
         if each in _BY_TYPE:
             return _BY_TYPE[each]
