@@ -3,7 +3,9 @@ documents are in tests/attack/test_documents.py."""
 
 import asyncio
 import os
+import tempfile
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,10 @@ from tests.support.waiting import WAIT_SECONDS, eventually
 
 from holdfast.adapters.documents import sandboxed
 from holdfast.adapters.documents.sandboxed import SandboxedDocuments
+from holdfast.adapters.sandbox.isolation import isolation_problem
+from holdfast.assembly import documents as assembly
+from holdfast.assembly.tools import build_isolation
+from holdfast.config import Settings
 from holdfast.errors import BackendError, DocumentUnreadable
 from holdfast.ports.documents import NO_DOCUMENTS, Documents, Extracted
 from holdfast.ports.sandbox import SandboxCall, SandboxLimits, SandboxResult
@@ -295,3 +301,26 @@ async def test_without_documents_every_file_is_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(DocumentUnreadable):
         await NO_DOCUMENTS.extract(tmp_path, "text")
+
+
+@pytest.mark.parametrize("level", LEVELS)
+async def test_a_server_reads_documents_in_its_home_with_the_limits_of_its_settings(
+    level: str,
+) -> None:
+    """No call may open a path in the home."""
+    # Not in /tmp, of which an isolated call has its own.
+    with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="holdfast-documents-") as home:
+        settings = Settings.read(
+            {"HOLDFAST_SANDBOX": level, "HOLDFAST_DOCUMENT_TEXT_BYTES": "1024"}, home=home
+        )
+        isolation = build_isolation(settings)
+        if isolation is not None and (problem := isolation_problem(isolation)) is not None:
+            pytest.skip(problem)
+        async with AsyncExitStack() as stack:
+            documents = assembly.open_documents(settings, stack)
+            text = await read(documents, Path(home), build_pdf([["The sea."]]), "a.pdf")
+            assert text == Extracted(text="The sea.\n")
+            large = f"<p>{'The sea. ' * 10_000}</p>".encode()
+            cut = await read(documents, Path(home), large, "a.html")
+            assert len(cut.text) == 1024
+            assert "HOLDFAST_DOCUMENT_TEXT_BYTES" in (cut.problem or "")

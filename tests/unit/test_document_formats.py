@@ -6,7 +6,7 @@ from holdfast.adapters.documents.formats import describe_refusal, find_format
 
 OFFICE = "application/vnd.openxmlformats-officedocument."
 
-# What wire-v1 §2.12 lists.
+# What memory-v1 §5.3 lists.
 _TEXT_EXTENSIONS = """
     .txt .md .markdown .json .jsonl .csv .xml .yaml .yml .toml .ini .cfg .conf .py .js .ts .java .cpp .cxx .c .h .cs
     .php .rb .go .rs .swift .kt .scala .r .m .sql .sh .bash .ps1 .bat .cmd .dockerfile .css .scss .sass .less .vue

@@ -19,7 +19,7 @@ class DocumentFields(ToolFields):
             description="How long extracting the text of one document (PDF, HTML, Office) may take.",
             variables=("HOLDFAST_DOCUMENT_SECONDS",),
             parse=parse_positive_seconds,
-            accepts="a number of seconds above 0",
+            accepts="a number of seconds, more than 0",
         ),
     ] = 60.0
     document_memory_bytes: Annotated[

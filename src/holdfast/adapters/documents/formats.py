@@ -1,4 +1,4 @@
-"""Which files can be read, and how: by their declared type, their name, and at last their bytes (wire-v1 §2.12).
+"""Which files can be read, and how: by their declared type, their name, and at last their bytes (memory-v1 §5.3).
 
 A format is a short name that is stored with a file. How each is read is in the modules beside this one.
 """
