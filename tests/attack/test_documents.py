@@ -449,30 +449,42 @@ async def test_a_document_reaches_nobody(reader: Reader) -> None:
             server.accept()
 
 
-@pytest.mark.parametrize("level", LEVELS)
-async def test_the_process_of_a_document_has_no_network(level: str) -> None:
-    source = """
-import socket
-from holdfast.adapters.sandbox.syscall_filter import refuse_sockets
-def tool(families: list):
-    refuse_sockets()
-    refused = []
-    for family in families:
+# A parser that tries to open sockets, in the place of a real one.
+PROBE = """
+import socket, sys, types
+from holdfast.adapters.documents import extraction
+
+def read(document, output):
+    for family in (socket.AF_INET, socket.AF_INET6, socket.AF_UNIX):
         try:
             socket.socket(family, socket.SOCK_DGRAM).close()
+            output.write("opened ")
         except PermissionError:
-            refused.append(family)
-    return refused
+            output.write("refused ")
+
+parser = sys.modules["holdfast.adapters.documents.probe"] = types.ModuleType("probe")
+parser.read = read
+extraction._READERS["probe"] = ("probe", "read")
+
+def tool():
+    return extraction.extract("probe")
 """
-    families = [int(socket.AF_INET), int(socket.AF_INET6), int(socket.AF_UNIX)]
-    async with open_sandbox(level) as sandbox:
-        result = await sandbox.run(
-            SandboxCall(
-                source=source,
-                function="tool",
-                arguments={"families": families},
-                timeout_seconds=WAIT_SECONDS,
-                env={},
+
+
+@pytest.mark.parametrize("level", LEVELS)
+async def test_the_process_of_a_document_has_no_network(level: str) -> None:
+    with tempfile.TemporaryFile() as document, tempfile.TemporaryFile() as text:
+        async with open_sandbox(level) as sandbox:
+            result = await sandbox.run(
+                SandboxCall(
+                    source=PROBE,
+                    function="tool",
+                    arguments={},
+                    timeout_seconds=WAIT_SECONDS,
+                    env={},
+                    descriptors=(document.fileno(), text.fileno()),
+                )
             )
-        )
-    assert result.value == families, result.error
+        assert result.value == {"problem": None}, result.error
+        text.seek(0)
+        assert text.read() == b"refused refused refused "

@@ -294,6 +294,42 @@ async def test_a_machine_that_cannot_start_processes_is_the_operators_problem(fo
     assert (await read(documents, folder, b"text", "a.txt")).text == "text"
 
 
+@pytest.mark.parametrize(
+    ("result", "sentence"),
+    [
+        (
+            SandboxResult(status="timed_out", error="…"),
+            "Reading the file takes longer than 7 seconds (HOLDFAST_DOCUMENT_SECONDS).",
+        ),
+        (
+            SandboxResult(status="failed", error="…", exceeded_limit="memory"),
+            "Reading the file takes more than 9 bytes of memory (HOLDFAST_DOCUMENT_MEMORY_BYTES).",
+        ),
+        (
+            SandboxResult(status="finished", value={"exceeded": "memory"}),
+            "Reading the file takes more than 9 bytes of memory (HOLDFAST_DOCUMENT_MEMORY_BYTES).",
+        ),
+        (
+            SandboxResult(status="failed", error="The tool's process was killed by signal 11."),
+            "The file cannot be read: the process that reads it has crashed.",
+        ),
+    ],
+)
+async def test_a_process_that_ended_before_its_first_text_is_a_sentence(
+    folder: Path, result: SandboxResult, sentence: str
+) -> None:
+    class Ended:
+        async def run(self, call: SandboxCall) -> SandboxResult:
+            return result
+
+        async def close(self) -> None: ...
+
+    documents = SandboxedDocuments(Ended(), limits=SandboxLimits(memory_bytes=9), seconds=7)
+    with pytest.raises(DocumentUnreadable) as raised:
+        await read(documents, folder, b"%PDF-1.7", "a.pdf")
+    assert str(raised.value) == sentence
+
+
 async def test_without_documents_every_file_is_refused(tmp_path: Path) -> None:
     assert NO_DOCUMENTS.find_format("a.txt", "text/plain", b"text") is None
     assert NO_DOCUMENTS.describe_refusal("a.txt", None) == (

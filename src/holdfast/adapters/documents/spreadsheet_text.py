@@ -1,7 +1,7 @@
 """The text of an Excel file: each sheet with its name, its rows as lines with tabs. Needs the extra ``documents``. Runs in the
 process of the document.
 
-Not by markitdown: it makes HTML of all sheets first, which takes minutes and gigabytes for large ones.
+Not by markitdown: it makes HTML of all sheets first, which takes ten times as long and as much memory.
 """
 
 from typing import BinaryIO
