@@ -213,6 +213,7 @@ async def test_memory_is_counted_over_all_that_a_tool_holds(
         result.error
         == f"The tool used more than {LIMITS.memory_bytes} bytes of memory and was killed."
     )
+    assert result.exceeded_limit == "memory"
 
 
 @pytest.mark.parametrize(

@@ -234,6 +234,20 @@ def test_limits_of_tools_are_those_that_were_chosen() -> None:
     )
 
 
+def test_limits_of_documents_are_those_that_were_chosen() -> None:
+    assert Settings.read({}).document_limits == SandboxLimits(file_bytes=100 * 1024**2)
+    # A tool's limits are not a document's.
+    chosen = {
+        "HOLDFAST_TOOL_MEMORY_BYTES": "134217728",
+        "HOLDFAST_DOCUMENT_MEMORY_BYTES": "268435456",
+        "HOLDFAST_DOCUMENT_TEXT_BYTES": "2048",
+        "HOLDFAST_DOCUMENT_SECONDS": "5.5",
+    }
+    settings = Settings.read(chosen)
+    assert settings.document_limits == SandboxLimits(memory_bytes=268435456, file_bytes=2048)
+    assert settings.document_seconds == 5.5
+
+
 def test_all_problems_are_found_and_not_only_the_first() -> None:
     bad = {"HOLDFAST_PORT": "x", "HOLDFAST_SANDBOX": "steel"}
 
