@@ -108,6 +108,7 @@ class EmbeddingCatalogue:
 
     async def _measure_one(self, handle: str) -> None:
         try:
+            await self._embedder.prepare(handle)
             async with asyncio.timeout(TIMEOUT_SECONDS):
                 await self._embedder.embed(handle, [_MEASURED_TEXT], is_query=True)
         except (ModelError, TimeoutError):

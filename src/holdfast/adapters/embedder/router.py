@@ -100,6 +100,12 @@ class EmbedderRouter:
         _remember(self._dimensions, handle, made.vectors[0].dimensions)
         return made
 
+    async def prepare(self, handle: str) -> None:
+        """Load what the provider's SDK needs, so that the next request takes only the provider's time."""
+        account = self._settings.accounts.get(handle.partition("/")[0])
+        if account is not None and account.row.can_embed:
+            await self._load(account)
+
     async def aclose(self) -> None:
         self._local.close()
         if self._bridge is not None:

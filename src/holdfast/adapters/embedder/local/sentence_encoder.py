@@ -37,8 +37,7 @@ class SentenceEncoder:
         try:
             config = msgspec.json.decode((folder / "config.json").read_bytes())
             weights = load_file(folder / "model.safetensors")
-            # From memory, because the tokenizer's own reader raises a bare Exception.
-            tokenizer = Tokenizer.from_str((folder / "tokenizer.json").read_text("utf-8"))
+            tokenizer = _read_tokenizer(folder / "tokenizer.json")
             bert = Bert(
                 weights,
                 heads=config["num_attention_heads"],
@@ -57,6 +56,13 @@ class SentenceEncoder:
         for group in _split(tokens):
             vectors += [_pool(found) for found in self._bert.encode(group)]
         return vectors, sum(map(len, tokens))
+
+
+def _read_tokenizer(path: Path) -> Tokenizer:
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:  # noqa: BLE001 - the library raises nothing more specific
+        raise ValueError(f"{path.name}: {error}") from None
 
 
 def _split(tokens: Sequence[Sequence[int]]) -> Iterator[list[Sequence[int]]]:
