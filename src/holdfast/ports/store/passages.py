@@ -24,8 +24,10 @@ class Passages(Protocol):
         """Delete the passage."""
         ...
 
-    def delete_matching(self, organization_id: str, where: PassageFilter) -> int:
-        """Delete all passages that match; return how many they were."""
+    def delete_matching(
+        self, organization_id: str, where: PassageFilter, limit: int | None = None
+    ) -> int:
+        """Delete the passages that match, at most so many; return how many they were."""
         ...
 
     def delete_of_run(self, run_id: str) -> int:
@@ -37,11 +39,21 @@ class Passages(Protocol):
         older passages in both directions. NotFound ``No Passage found with id <cursor>``."""
         ...
 
+    def list_page(
+        self, organization_id: str, where: PassageFilter, page: Page
+    ) -> Sequence[Passage]:
+        """The same with the cursors of all other lists: ``after`` is the next page, ``before`` the previous one."""
+        ...
+
     def search(
         self, organization_id: str, where: PassageFilter, query: str, limit: int
     ) -> Sequence[FoundPassage]:
         """Return the passages that have words of the query and match, best first: more words, and rarer ones, are better.
         A query without any word, such as one of punctuation, must be contained as it is."""
+        ...
+
+    def count_vector_bytes(self, organization_id: str) -> int:
+        """Return how many bytes the vectors of all passages have."""
         ...
 
     def count_by_agent(self, agent_ids: Collection[str]) -> Mapping[str, int]:
