@@ -43,14 +43,22 @@ def test_an_agent_has_no_embedding_model_until_it_gets_one(
     assert changed.model_warnings == []  # type: ignore[attr-defined]  # not in V1
 
 
+@pytest.mark.memory(49)
 @pytest.mark.both_databases
-def test_a_model_that_is_not_configured_is_kept_and_told(make_agent: MakeAgent) -> None:
+def test_a_model_that_is_not_configured_is_kept_and_told_and_memory_works(
+    client: Letta, make_agent: MakeAgent
+) -> None:
     agent = make_agent(embedding="letta/letta-free")
     assert agent.embedding == "letta/letta-free"
     assert agent.embedding_config is not None
     assert agent.embedding_config.embedding_dim == 1536
     (warning,) = agent.model_warnings  # type: ignore[attr-defined]  # not in V1
     assert "letta/letta-free is not configured" in warning
+    client.agents.passages.create(agent.id, text="The cat sleeps on the mat.")
+    (found,) = client.agents.passages.search(agent.id, query="cats").results
+    assert found.content == "The cat sleeps on the mat."
+    (archive,) = client.archives.list(agent_id=agent.id).items
+    assert archive.embedding_config == agent.embedding_config
 
 
 @pytest.mark.both_databases
@@ -58,6 +66,18 @@ def test_what_is_no_handle_is_refused(make_agent: MakeAgent) -> None:
     with pytest.raises(BadRequestError) as raised:
         make_agent(embedding="nonsense")
     assert "INVALID_ARGUMENT: Embedding model nonsense not found" in str(raised.value)
+
+
+@pytest.mark.both_databases
+def test_an_archive_keeps_what_it_names_in_the_same_way(client: Letta) -> None:
+    archive = client.archives.create(name="a", embedding="openai/text-embedding-3-large")
+    assert archive.embedding_config is not None
+    assert archive.embedding_config.handle == "openai/text-embedding-3-large"
+    assert archive.embedding_config.embedding_dim == 3072
+    with pytest.raises(BadRequestError) as raised:
+        client.archives.create(name="b", embedding="openai/")
+    assert "INVALID_ARGUMENT: Embedding model openai/ not found" in str(raised.value)
+    client.archives.delete(archive.id)
 
 
 @pytest.mark.both_databases
