@@ -6,11 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.support import tiny_bert
 from tests.support.postgres_server import PostgresServer
 from tests.support.servers import make_server
 from tests.support.tcp_proxy import proxy_postgres
 
 from holdfast.adapters.bell.doctor_checks import check_notifications
+from holdfast.adapters.embedder.doctor_checks import check_embeddings
+from holdfast.adapters.embedder.local.package import LOCAL_MODELS
+from holdfast.adapters.embedder.router import EmbedderRouter
 from holdfast.adapters.models.accounts import ProviderSettings
 from holdfast.adapters.models.doctor_checks import check_providers
 from holdfast.adapters.models.providers.table import PROVIDERS
@@ -23,7 +27,7 @@ from holdfast.adapters.store.factory import open_store
 from holdfast.core.servers import Role, ServerLoad, ServerProcess
 from holdfast.ports.doctor_check import Check, Verdict
 from holdfast.ports.store import Transaction
-from holdfast.testing import ScriptedProvider
+from holdfast.testing import HttpError, ScriptedProvider
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -246,6 +250,51 @@ async def test_providers_are_asked_if_the_operator_wants_it() -> None:
 async def test_no_provider_is_worth_a_note() -> None:
     (found,) = await check_providers(ProviderSettings(), ask=False)
     assert (found.verdict, found.subject) == (Verdict.NOTE, "providers")
+
+
+async def test_an_embedding_model_is_asked_if_the_operator_wants_it() -> None:
+    async with ScriptedProvider() as provider:
+        settings = ProviderSettings({"openai": {"api_key": "key", "base_url": provider.openai_url}})
+        handles = ["openai/text-embedding-3-small"]
+        well = (await check_embeddings(EmbedderRouter(settings), handles, ask=True))[0]
+        unasked = (await check_embeddings(EmbedderRouter(settings), handles, ask=False))[0]
+        assert len(provider.embeddings.requests) == 1
+        provider.embeddings.script(HttpError(401, "Not you."))
+        wrong = (await check_embeddings(EmbedderRouter(settings), handles, ask=True))[0]
+    assert [well.verdict, unasked.verdict, wrong.verdict] == [
+        Verdict.GOOD,
+        Verdict.GOOD,
+        Verdict.PROBLEM,
+    ]
+    assert well.message == "openai/text-embedding-3-small makes vectors of 256 numbers."
+    assert "makes no vectors: Not you." in wrong.message
+
+
+@pytest.mark.parametrize("ask", [True, False])
+@pytest.mark.parametrize(
+    ("handle", "hint"),
+    [
+        ("openai/text-embedding-3-small", "Set OPENAI_API_KEY"),
+        ("letta/letta-free", "No provider for the embedding model letta/letta-free"),
+        ("local/tiny", "pip install --no-deps a-tiny-bert"),
+    ],
+)
+async def test_what_an_embedding_model_lacks_is_said(
+    handle: str, hint: str, ask: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(LOCAL_MODELS, "tiny", tiny_bert.MODEL)
+    embedder = EmbedderRouter(ProviderSettings())
+    found = (await check_embeddings(embedder, [handle], ask=ask))[0]
+    assert (found.verdict, found.subject) == (Verdict.PROBLEM, "embeddings")
+    assert hint in found.message
+
+
+async def test_no_embedding_model_is_worth_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(LOCAL_MODELS, "tiny", tiny_bert.MODEL)
+    found = await check_embeddings(EmbedderRouter(ProviderSettings()), [], ask=True)
+    assert (found[0].verdict, found[-1].verdict) == (Verdict.NOTE, Verdict.NOTE)
+    assert "HOLDFAST_DEFAULT_EMBEDDING is not set" in found[0].message
+    assert "For local/tiny, which needs no provider: pip install" in found[-1].message
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
+from tests.doubles.embedder import HANDLE, WordEmbedder
 from tests.doubles.model import call_answer, text_answer
 from tests.doubles.unreliable_store import UnreliableStore, with_faults
 from tests.support.rig import ACTOR, WAIT_SECONDS, Rig
@@ -25,7 +26,12 @@ from holdfast.core.tool_rules import RequiresApproval
 from holdfast.engine import recovery
 from holdfast.engine.checkpoint import Checkpoints
 from holdfast.engine.queue_metrics import QueueMetrics
-from holdfast.errors import ContextWindowExceeded, ModelRejectedRequest, SettingInvalid
+from holdfast.errors import (
+    ContextWindowExceeded,
+    ModelOverloaded,
+    ModelRejectedRequest,
+    SettingInvalid,
+)
 from holdfast.ports.bell import RUNS
 from holdfast.ports.model import TextDelta
 from holdfast.ports.store import QueueDepth
@@ -480,3 +486,37 @@ def test_without_the_extra_the_error_names_what_to_install(
     monkeypatch.setitem(sys.modules, "holdfast.adapters.telemetry.otel", None)
     with pytest.raises(SettingInvalid, match=r"pip install 'holdfast\[otel\]'"):
         open_telemetry(None, metrics=True, with_content=False)
+
+
+async def test_vectors_have_a_span_and_count_their_tokens(instrumented: InstrumentedRig) -> None:
+    embedder = WordEmbedder("google_ai/gemini-embedding-001")
+    observed = instrumented.telemetry.instrument_embedder(embedder)
+    assert observed.is_configured("google_ai/gemini-embedding-001")
+    await observed.embed("google_ai/gemini-embedding-001", ["My words.", "Their words."])
+    name = "embeddings gemini-embedding-001"
+    assert instrumented.span_attributes(name) == {
+        "gen_ai.operation.name": "embeddings",
+        "gen_ai.provider.name": "gcp.gemini",
+        "gen_ai.request.model": "gemini-embedding-001",
+        "gen_ai.usage.input_tokens": 2,
+        "holdfast.embeddings.texts": 2,
+    }
+    assert "words" not in instrumented.all_attributes()
+    tokens = {
+        series: value
+        for series, value in instrumented.metrics().items()
+        if series.startswith("gen_ai_client_token_usage_sum")
+    }
+    (series,) = tokens
+    assert 'gen_ai_operation_name="embeddings"' in series
+    assert tokens[series] == 2
+
+
+async def test_vectors_that_fail_are_counted_as_failed(instrumented: InstrumentedRig) -> None:
+    embedder = WordEmbedder()
+    embedder.failures.append(ModelOverloaded("Their secret."))
+    observed = instrumented.telemetry.instrument_embedder(embedder)
+    with pytest.raises(ModelOverloaded):
+        await observed.embed(HANDLE, ["text"])
+    assert instrumented.span_attributes("embeddings words")["error.type"] == "ModelOverloaded"
+    assert "secret" not in instrumented.all_attributes()

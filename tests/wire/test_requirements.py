@@ -50,7 +50,7 @@ class Memory:
     """The lines of docs/memory-v1.md."""
 
     marker = "memory"
-    capabilities: ClassVar = {"tools", "embeddings", "vectors", "files", "open-files"}
+    capabilities: ClassVar = {"tools", "vectors", "files", "open-files"}
 
     @staticmethod
     def lines() -> list[int]:

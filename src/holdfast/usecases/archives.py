@@ -13,6 +13,7 @@ from holdfast.core.passages import Passage, PassageFilter
 from holdfast.errors import InvalidArgument
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
+from holdfast.usecases import embedding_choice
 from holdfast.usecases.agent_views import AgentView, Relation, load_views
 from holdfast.usecases.stored_passages import delete_in_parts
 
@@ -27,8 +28,7 @@ class NewArchive(Struct, frozen=True, kw_only=True):
 
 async def create(services: Services, actor: Actor, new: NewArchive) -> Archive:
     """Create an archive. No agent has it yet."""
-    if new.embedding is not None:
-        _check_handle(new.embedding)
+    embedding = await embedding_choice.choose(services, new.embedding, new.embedding_config)
     now = services.clock.now()
     archive = Archive(
         id=services.ids.new_id(Kind.ARCHIVE),
@@ -37,17 +37,14 @@ async def create(services: Services, actor: Actor, new: NewArchive) -> Archive:
         updated_at=now,
         created_by_id=actor.user_id,
         last_updated_by_id=actor.user_id,
-        **structs.asdict(new),
+        name=new.name,
+        description=new.description,
+        embedding=embedding.handle,
+        embedding_config=embedding.config,
+        deduplicate=new.deduplicate,
     )
     await services.store.write(lambda tx: tx.archives.add(archive))
     return archive
-
-
-def _check_handle(handle: str) -> None:
-    """Refuse what cannot be a handle. One whose provider is not configured is kept: search is by words then."""
-    provider, _, model = handle.partition("/")
-    if not provider.strip() or not model.strip():
-        raise InvalidArgument(f"Embedding model {handle} not found")
 
 
 async def retrieve(services: Services, actor: Actor, archive_id: str) -> Archive:
@@ -138,7 +135,8 @@ async def list_agents(
         query = AgentQuery(page=page, archive_id=archive_id, show_hidden=True)
         return load_views(tx, tx.agents.list(actor.organization_id, query), relations)
 
-    return await services.store.read(work)
+    views = await services.store.read(work)
+    return [embedding_choice.with_warnings(services, view) for view in views]
 
 
 def _check_id(archive_id: str) -> None:

@@ -9,18 +9,10 @@ def new_archive(body: ArchiveCreate) -> NewArchive:
     return NewArchive(
         name=body.name,
         description=body.description,
-        embedding=_embedding_handle(body),
+        embedding=body.embedding,
         embedding_config=dump_sent_fields(body.embedding_config),
         deduplicate=bool(body.deduplicate),
     )
-
-
-def _embedding_handle(body: ArchiveCreate) -> str | None:
-    """The old full configuration wins over the handle."""
-    config = body.embedding_config
-    if config is None:
-        return body.embedding
-    return config.handle or f"{config.embedding_endpoint_type}/{config.embedding_model}"
 
 
 def archive_changes(body: ArchiveUpdate) -> dict[str, object]:
