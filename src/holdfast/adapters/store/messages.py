@@ -23,11 +23,14 @@ from holdfast.adapters.store.columns import to_json
 from holdfast.adapters.store.prepared_statement import PreparedStatement
 from holdfast.adapters.store.row_mapper import RowMapper
 from holdfast.adapters.store.threads import thread_not_found
+from holdfast.adapters.store.vector_search import VectorSearch
+from holdfast.adapters.store.vectors import SqlVectors
 from holdfast.adapters.store.word_index import IndexEntry, WordIndex
+from holdfast.core.embeddings import QueryVector
 from holdfast.core.message_search import FoundMessage, MessageFilter, is_searchable
 from holdfast.core.messages import Message, Role
 from holdfast.core.paging import Order, Page
-from holdfast.core.search import Match, fuse_ranks, query_terms
+from holdfast.core.search import MIN_FUSED, Match, fuse_ranks, query_terms
 from holdfast.errors import NotFound
 
 _messages = tables.messages
@@ -96,9 +99,20 @@ _select_heads = (
 
 
 class SqlMessages:
-    def __init__(self, connection: Connection, index: WordIndex) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        index: WordIndex,
+        vectors: SqlVectors,
+        vector_search: VectorSearch,
+        *,
+        embedding: str | None,
+    ) -> None:
         self._connection = connection
         self._index = index
+        self._vectors = vectors
+        self._vector_search = vector_search
+        self._embedding = embedding
 
     def append(self, messages: Sequence[Message]) -> Sequence[Message]:
         if not messages:
@@ -119,7 +133,12 @@ class SqlMessages:
             for message in stored
         ]
         _insert_into_context.execute_many(self._connection, shown)
-        self._index.add([_to_index_entry(message) for message in stored if is_searchable(message)])
+        found = [message for message in stored if is_searchable(message)]
+        self._index.add([_to_index_entry(message) for message in found])
+        if self._embedding is not None:
+            self._vectors.schedule(
+                self._embedding, [(item.position, item.agent_id, item.created_at) for item in found]
+            )
         return stored
 
     def rewrite(self, message: Message) -> None:
@@ -250,25 +269,50 @@ class SqlMessages:
         return {row[0]: row[1] for row in rows}
 
     def search(
-        self, organization_id: str, where: MessageFilter, query: str, limit: int
+        self,
+        organization_id: str,
+        where: MessageFilter,
+        query: str,
+        limit: int,
+        vector: QueryVector | None = None,
+        *,
+        by_words: bool = True,
     ) -> Sequence[FoundMessage]:
-        selected = [_messages.c.organization_id == organization_id, *_conditions(where)]
+        conditions = [_messages.c.organization_id == organization_id, *_conditions(where)]
         terms = query_terms(query)
-        if not terms:
-            found = self._find_containing(selected, query.strip(), limit)
+        if not terms and vector is None:
+            found = self._find_containing(conditions, query.strip(), limit)
             return [FoundMessage(message, Match(message.position, 0.0)) for message in found]
-        scopes = [scope for scope in (where.thread_id or where.agent_id,) if scope is not None]
-        positions = self._index.find(
-            select(_messages.c.position).where(*selected),
-            terms,
-            scopes=scopes or None,
-            limit=limit,
-        )
+        selected = select(_messages.c.position).where(*conditions)
+        most = limit if vector is None else max(limit, MIN_FUSED)
+        worded: Sequence[int] = ()
+        if by_words and terms:
+            scopes = [scope for scope in (where.thread_id or where.agent_id,) if scope is not None]
+            worded = self._index.find(selected, terms, scopes=scopes or None, limit=most)
+        near: Sequence[int] = ()
+        if vector is not None:
+            containers = self._find_agents(organization_id, where)
+            near = self._vector_search.find(selected, vector, containers, most)
+        matches = fuse_ranks(worded, near)[:limit]
         rows = self._connection.execute(
-            select(*MESSAGE.columns).where(_messages.c.position.in_(positions))
+            select(*MESSAGE.columns).where(
+                _messages.c.position.in_([match.position for match in matches])
+            )
         )
         loaded = {message.position: message for message in map(MESSAGE.from_row, rows)}
-        return [FoundMessage(loaded[match.position], match) for match in fuse_ranks(positions)]
+        return [FoundMessage(loaded[match.position], match) for match in matches]
+
+    def _find_agents(self, organization_id: str, where: MessageFilter) -> Sequence[str]:
+        """The agents whose messages are searched: the containers of their vectors."""
+        if where.agent_id is not None:
+            return [where.agent_id]
+        if where.thread_id is not None:
+            chosen = select(tables.threads.c.agent_id).where(tables.threads.c.id == where.thread_id)
+        else:
+            chosen = select(tables.agents.c.id).where(
+                tables.agents.c.organization_id == organization_id
+            )
+        return self._connection.execute(chosen).scalars().all()
 
     def _find_containing(
         self, conditions: Sequence[ColumnElement[bool]], text: str, limit: int

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from holdfast.core.embeddings import EmbeddingProgress
+from holdfast.core.embeddings import EmbeddingProgress, QueryVector
 from holdfast.core.paging import Page
 from holdfast.core.passages import FoundPassage, Passage, PassageFilter
 
@@ -47,10 +47,22 @@ class Passages(Protocol):
         ...
 
     def search(
-        self, organization_id: str, where: PassageFilter, query: str, limit: int
+        self,
+        organization_id: str,
+        where: PassageFilter,
+        query: str,
+        limit: int,
+        vectors: Sequence[QueryVector] = (),
     ) -> Sequence[FoundPassage]:
-        """Return the passages that have words of the query and match, best first: more words, and rarer ones, are better.
-        A query without any word, such as one of punctuation, must be contained as it is."""
+        """Return the passages that match and have words of the query, or whose vectors are nearest to it, best first: more
+        words, and rarer ones, are better. A query without any word, such as one of punctuation, must be contained as it is.
+        ``vectors``: what the query means to each model. It is compared with the vectors of the containers of that model."""
+        ...
+
+    def embedding_models(
+        self, organization_id: str, where: PassageFilter
+    ) -> Mapping[str, Sequence[str]]:
+        """Return the models of the archives or folders that the filter means, with the ids of those of each model."""
         ...
 
     def embedding_progress(self, file_id: str) -> EmbeddingProgress:
