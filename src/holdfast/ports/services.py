@@ -55,5 +55,7 @@ class Services:
     clock: Clock
     ids: Ids
     embedder: Embedder = NO_EMBEDDER
+    # The handle of the model that makes vectors of messages; None: they are found by their words only.
+    message_embedding: str | None = None
     limits: Limits = Limits()
     telemetry: Telemetry = NO_TELEMETRY

@@ -7,6 +7,8 @@ from msgspec import Struct
 from holdfast.core.agents import Actor
 from holdfast.core.passages import FoundPassage, PassageFilter
 from holdfast.ports.services import Services
+from holdfast.ports.store import Transaction
+from holdfast.usecases.query_vectors import describe_waiting, embed_query
 
 
 class PassageSearch(Struct, frozen=True, kw_only=True):
@@ -22,7 +24,29 @@ async def search(
     services: Services, actor: Actor, where: PassageFilter, query: str, limit: int
 ) -> PassageSearch:
     """Search passages. With a blank query the newest ones that match, with a score of 0."""
-    found = await services.store.read(
-        lambda tx: tx.passages.search(actor.organization_id, where, query, limit)
+    organization_id = actor.organization_id
+    if not query.strip():
+        newest = await services.store.read(
+            lambda tx: tx.passages.search(organization_id, where, query, limit)
+        )
+        return PassageSearch(found=newest, mode="timestamp")
+    models = await services.store.read(
+        lambda tx: tx.passages.embedding_models(organization_id, where)
     )
-    return PassageSearch(found=found, mode="fts" if query.strip() else "timestamp")
+    # Before the second transaction: none may wait for a provider.
+    embedded = await embed_query(services, query, models)
+
+    def work(tx: Transaction) -> PassageSearch:
+        found = tx.passages.search(organization_id, where, query, limit, embedded.vectors)
+        waiting = [
+            (tx.passage_vectors.count_waiting(item.model, models[item.model]), item.model)
+            for item in embedded.vectors
+        ]
+        missing = [describe_waiting(count, model) for count, model in waiting if count]
+        return PassageSearch(
+            found=found,
+            mode="hybrid" if embedded.vectors else "fts",
+            unused=(*embedded.unused, *missing),
+        )
+
+    return await services.store.read(work)

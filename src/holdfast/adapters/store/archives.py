@@ -2,8 +2,9 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, delete, exists, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Select, delete, exists, insert, select, update
 
 from holdfast.adapters.store import tables
 from holdfast.adapters.store.paging import PagedList
@@ -32,12 +33,15 @@ class SqlArchives:
         self._connection.execute(insert(_archives), ARCHIVE.to_row(archive))
 
     def get(self, organization_id: str, archive_id: str) -> Archive:
-        row = self._connection.execute(
-            select(*ARCHIVE.columns).where(*_has_id(organization_id, archive_id))
-        ).first()
-        if row is None:
-            raise _not_found(archive_id)
-        return ARCHIVE.from_row(row)
+        return self._select(select(*ARCHIVE.columns), organization_id, archive_id)
+
+    def hold(self, organization_id: str, archive_id: str) -> Archive:
+        shared = select(*ARCHIVE.columns).with_for_update(read=True)
+        return self._select(shared, organization_id, archive_id)
+
+    def lock(self, organization_id: str, archive_id: str) -> Archive:
+        alone = select(*ARCHIVE.columns).with_for_update()
+        return self._select(alone, organization_id, archive_id)
 
     def save(self, archive: Archive) -> None:
         saved = self._connection.execute(
@@ -101,6 +105,14 @@ class SqlArchives:
         for row in rows:
             found[row[-1]].append(ARCHIVE.from_row(row))
         return found
+
+    def _select(self, selected: Select[Any], organization_id: str, archive_id: str) -> Archive:
+        row = self._connection.execute(
+            selected.where(*_has_id(organization_id, archive_id))
+        ).first()
+        if row is None:
+            raise _not_found(archive_id)
+        return ARCHIVE.from_row(row)
 
     def agent_ids(self, archive_id: str) -> Sequence[str]:
         held = select(_links.c.agent_id).where(_links.c.archive_id == archive_id)

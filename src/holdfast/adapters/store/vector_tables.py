@@ -54,11 +54,13 @@ class VectorTables:
             .returning(vectors.c.number, vectors.c.container_id)
         )
         this = (waiting.c.position == bindparam("at"), waiting.c.model == bindparam("by"))
-        as_seen = update(waiting).where(*this, waiting.c.attempts == bindparam("seen"))
-        self.delete_waiting = PreparedStatement(delete(waiting).where(*this))
-        self.claim = PreparedStatement(
-            as_seen.where(waiting.c.due_at == bindparam("was_due")), columns=("due_at", "attempts")
+        as_seen = update(waiting).where(
+            *this,
+            waiting.c.attempts == bindparam("seen"),
+            waiting.c.due_at == bindparam("was_due"),
         )
+        self.delete_waiting = PreparedStatement(delete(waiting).where(*this))
+        self.claim = PreparedStatement(as_seen, columns=("due_at", "attempts"))
         self.release = PreparedStatement(as_seen, columns=("due_at",))
         self.record_failure = PreparedStatement(as_seen, columns=("due_at", "error"))
         self.next_due = PreparedStatement(

@@ -18,6 +18,15 @@ class Archives(Protocol):
         """Return the archive. NotFound: ``Archive with ID <id> not found``."""
         ...
 
+    def hold(self, organization_id: str, archive_id: str) -> Archive:
+        """Return the archive as ``get`` does. It does not change before the end of the transaction, so that its new passages
+        get vectors of its model."""
+        ...
+
+    def lock(self, organization_id: str, archive_id: str) -> Archive:
+        """Return the archive as ``get`` does. Nobody else stores passages in it before the end of the transaction."""
+        ...
+
     def save(self, archive: Archive) -> None:
         """Replace the archive."""
         ...
