@@ -43,7 +43,8 @@ class EmbeddedText(Struct, frozen=True):
 
 
 class DueText(Struct, frozen=True, kw_only=True):
-    """A stored text of which a vector is to be made. ``attempts``: how many there were, with this one if it is claimed."""
+    """A stored text of which a vector is to be made. If it is claimed, ``attempts`` contains this one, and ``due_at`` is when
+    the claim expires."""
 
     position: int
     model: str

@@ -81,7 +81,7 @@ class SqlVectors:
 
     def claim(self, due: Sequence[DueText], until: datetime) -> Sequence[DueText]:
         return [
-            replace(text, attempts=text.attempts + 1)
+            replace(text, attempts=text.attempts + 1, due_at=until)
             for text in due
             if self._try_claim(text, until)
         ]
@@ -218,11 +218,7 @@ class SqlVectors:
 
     def _try_claim(self, text: DueText, until: datetime) -> bool:
         """Claim the text by compare-and-set: of two servers only one succeeds."""
-        row = _which(text) | {
-            "was_due": text.due_at,
-            "due_at": until,
-            "attempts": text.attempts + 1,
-        }
+        row = _which(text) | {"due_at": until, "attempts": text.attempts + 1}
         return self._kind.claim.execute(self._connection, row) > 0
 
     def _select_missing(self, chosen: ColumnElement[bool], model: str) -> Select[Any]:
@@ -242,7 +238,12 @@ class SqlVectors:
 
 
 def _which(text: DueText) -> dict[str, Any]:
-    return {"at": text.position, "by": text.model, "seen": text.attempts}
+    return {
+        "at": text.position,
+        "by": text.model,
+        "seen": text.attempts,
+        "was_due": text.due_at,
+    }
 
 
 def _count_if(condition: ColumnElement[bool]) -> ColumnElement[Any]:
