@@ -69,11 +69,11 @@ class EmbeddingProgress(Struct, frozen=True, kw_only=True):
 
 
 class Embeddings(Struct, frozen=True, kw_only=True):
-    """The vectors of some texts in their order, and what they cost; None if that is not known."""
+    """The vectors of some texts in their order, and what they cost in the unit of ``money``; None if that is not known."""
 
     vectors: tuple[Vector, ...]
     tokens: int = 0
-    cost_microdollars: int | None = None
+    cost: int | None = None
 
 
 def to_vector(numbers: Iterable[float]) -> Vector:
