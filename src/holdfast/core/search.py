@@ -16,6 +16,8 @@ MAX_INDEXED_CHARS: Final = 200_000
 MAX_TERM_CHARS: Final = 64
 # Of a longer query only the first terms count.
 MAX_QUERY_TERMS: Final = 64
+# Of a longer query without words only the beginning is compared. SQLite refuses patterns of 50,000 bytes.
+MAX_LITERAL_CHARS: Final = 1_000
 # The constant of reciprocal rank fusion, and how much each of the two lists counts (wire-v1 §1.8 of the memory volume).
 _FUSION_CONSTANT: Final = 60
 _FUSION_WEIGHT: Final = 0.5
@@ -79,6 +81,12 @@ def query_terms(text: str) -> Sequence[QueryTerm]:
     return list(found.values())[:MAX_QUERY_TERMS]
 
 
+def literal_text(query: str) -> str:
+    """A query without words as it is compared with texts: without what no stored text has, such as NUL."""
+    bare = query[:MAX_INDEXED_CHARS].replace("\0", "").encode(errors="ignore").decode()
+    return bare.strip()[:MAX_LITERAL_CHARS]
+
+
 def _split_words(text: str) -> Iterator[tuple[bool, str]]:
     """The words of a text, and whether each is of a script without spaces."""
     if not text.isascii():
@@ -109,7 +117,8 @@ def _singular(word: str) -> str:
     leaves other languages nearly alone."""
     if len(word) < 4 or word[-1] != "s":
         return word
-    if word.endswith("ies") and word[-4] not in "ae":
+    # Not of ties and pies.
+    if word.endswith("ies") and len(word) > 4 and word[-4] not in "ae":
         return f"{word[:-3]}y"
     if word.endswith("es") and word[-3] not in "aeo":
         return word[:-1]

@@ -48,7 +48,8 @@ def add_warnings(response: Response, warnings: Sequence[str]) -> None:
     if isinstance(response, JsonResponse) and response.has_fixed_fields:
         response.add_field("warnings", warnings)
     else:
-        response.headers[WARNINGS_HEADER] = json.dumps(warnings)
+        earlier = json.loads(response.headers.get(WARNINGS_HEADER, "[]"))
+        response.headers[WARNINGS_HEADER] = json.dumps([*earlier, *warnings])
 
 
 def _has_unknown(value: object, known: KnownFields) -> bool:

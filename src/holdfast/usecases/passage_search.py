@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from holdfast.core.agents import Actor
+from holdfast.core.paging import Page
 from holdfast.core.passages import FoundPassage, PassageFilter
+from holdfast.core.search import Match
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
 from holdfast.usecases.query_vectors import describe_waiting, embed_query
@@ -26,10 +28,7 @@ async def search(
     """Search passages. With a blank query the newest ones that match, with a score of 0."""
     organization_id = actor.organization_id
     if not query.strip():
-        newest = await services.store.read(
-            lambda tx: tx.passages.search(organization_id, where, query, limit)
-        )
-        return PassageSearch(found=newest, mode="timestamp")
+        return await _list_newest(services, actor, where, limit)
     models = await services.store.read(
         lambda tx: tx.passages.embedding_models(organization_id, where)
     )
@@ -50,3 +49,13 @@ async def search(
         )
 
     return await services.store.read(work)
+
+
+async def _list_newest(
+    services: Services, actor: Actor, where: PassageFilter, limit: int
+) -> PassageSearch:
+    newest = await services.store.read(
+        lambda tx: tx.passages.list(actor.organization_id, where, Page(limit=limit))
+    )
+    found = [FoundPassage(passage, Match(passage.position, 0.0)) for passage in newest]
+    return PassageSearch(found=found, mode="timestamp")

@@ -9,10 +9,13 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from holdfast import system_message
 from holdfast.core.agents import Actor, Agent
 from holdfast.core.archives import DEFAULT_DESCRIPTION, Archive, default_archive_name
 from holdfast.core.embeddings import DueText, Vector
 from holdfast.core.ids import Kind
+from holdfast.core.lifecycle import FINAL
+from holdfast.core.messages import default_thread_id
 from holdfast.core.passages import (
     MAX_METADATA_BYTES,
     MAX_PASSAGES_AT_ONCE,
@@ -24,6 +27,7 @@ from holdfast.core.passages import (
 )
 from holdfast.errors import (
     BackendError,
+    Conflict,
     InvalidArgument,
     ModelError,
     UnknownModel,
@@ -50,9 +54,10 @@ class NewPassage(Struct, frozen=True, kw_only=True):
     metadata: Mapping[str, Any] = {}
     # None: now.
     created_at: datetime | None = None
-    # What wrote it, if a tool of an agent did.
+    # What wrote it, if a tool of an agent did. The system message of the thread then shows it at once.
     run_id: str | None = None
     step_id: str | None = None
+    thread_id: str | None = None
 
 
 class StoredPassage(Struct, frozen=True):
@@ -90,7 +95,7 @@ async def insert(
         check(item)
 
     def work(tx: Transaction) -> _Inserted:
-        archive = tx.archives.hold(actor.organization_id, archive_id)
+        archive = tx.archives.get(actor.organization_id, archive_id)
         return _store(tx, services, actor, archive, items, deduplicate=deduplicate)
 
     return await _add_vectors(services, await services.store.write(work))
@@ -108,9 +113,15 @@ async def insert_for_agent(
     check(item)
 
     def work(tx: Transaction) -> _Inserted:
+        if item.run_id is not None:
+            _refuse_after_end(tx, actor, item.run_id)
         agent = tx.agents.get(actor.organization_id, agent_id)
         archive = _find_or_create_archive(tx, services, actor, agent)
-        return _store(tx, services, actor, archive, [item], deduplicate=deduplicate)
+        inserted = _store(tx, services, actor, archive, [item], deduplicate=deduplicate)
+        if item.thread_id is not None:
+            shown = (item.thread_id, default_thread_id(agent.id))
+            system_message.rewrite_threads(tx, agent, shown, services.clock.now())
+        return inserted
 
     (stored,) = await _add_vectors(services, await services.store.write(work))
     return stored
@@ -133,13 +144,20 @@ def check(item: NewPassage) -> None:
         )
 
 
+def _refuse_after_end(tx: Transaction, actor: Actor, run_id: str) -> None:
+    """Lock the run. A tool may still be at work when its run has ended, and a rollback has deleted by then what the run
+    had written."""
+    if tx.runs.get_for_update(actor.organization_id, run_id).status in FINAL:
+        raise Conflict(f"The run {run_id} has ended; nothing was stored.")
+
+
 def _find_or_create_archive(
     tx: Transaction, services: Services, actor: Actor, agent: Agent
 ) -> Archive:
     """The default archive. Two at the same moment cannot both create one: an agent owns one archive at most."""
     archives = tx.archives.list_of_agents([agent.id])[agent.id]
     if archives:
-        return tx.archives.hold(agent.organization_id, archives[0].id)
+        return archives[0]
     now = services.clock.now()
     archive = Archive(
         id=services.ids.new_id(Kind.ARCHIVE),
@@ -167,7 +185,11 @@ def _store(
     *,
     deduplicate: bool | None,
 ) -> _Inserted:
-    model = archive.embedding
+    is_distinct = archive.deduplicate if deduplicate is None else deduplicate
+    # The same text may be stored by somebody else at this moment: one waits for the other. Otherwise many may store at a
+    # time, but not while the archive changes its model.
+    keep = tx.archives.get_for_update if is_distinct else tx.archives.hold
+    model = keep(archive.organization_id, archive.id).embedding
     if model is not None and not services.embedder.is_configured(model):
         model = None
     now = services.clock.now()
@@ -177,7 +199,7 @@ def _store(
         built = [_build(services, actor, archive, item) for item in new]
         return tx.passages.add(built, model=model, due_at=due_at)
 
-    if not (archive.deduplicate if deduplicate is None else deduplicate):
+    if not is_distinct:
         added = add(items)
         return _Inserted(added, added, model, due_at)
     stored, fresh = [], []

@@ -33,15 +33,26 @@ class SqlArchives:
         self._connection.execute(insert(_archives), ARCHIVE.to_row(archive))
 
     def get(self, organization_id: str, archive_id: str) -> Archive:
-        return self._select(select(*ARCHIVE.columns), organization_id, archive_id)
+        return self._get(
+            archive_id, select(*ARCHIVE.columns).where(*_has_id(organization_id, archive_id))
+        )
 
     def hold(self, organization_id: str, archive_id: str) -> Archive:
-        shared = select(*ARCHIVE.columns).with_for_update(read=True)
-        return self._select(shared, organization_id, archive_id)
+        selected = select(*ARCHIVE.columns).where(*_has_id(organization_id, archive_id))
+        return self._get(archive_id, selected.with_for_update(read=True))
 
-    def lock(self, organization_id: str, archive_id: str) -> Archive:
-        alone = select(*ARCHIVE.columns).with_for_update()
-        return self._select(alone, organization_id, archive_id)
+    def get_for_update(self, organization_id: str, archive_id: str) -> Archive:
+        selected = select(*ARCHIVE.columns).where(*_has_id(organization_id, archive_id))
+        # Passages that refer to the archive can be stored meanwhile: its key stays as it is.
+        return self._get(archive_id, selected.with_for_update(key_share=True))
+
+    def find(self, organization_id: str, archive_ids: Collection[str]) -> Sequence[Archive]:
+        rows = self._connection.execute(
+            select(*ARCHIVE.columns).where(
+                _archives.c.id.in_(archive_ids), _archives.c.organization_id == organization_id
+            )
+        )
+        return [ARCHIVE.from_row(row) for row in rows]
 
     def save(self, archive: Archive) -> None:
         saved = self._connection.execute(
@@ -106,17 +117,11 @@ class SqlArchives:
             found[row[-1]].append(ARCHIVE.from_row(row))
         return found
 
-    def _select(self, selected: Select[Any], organization_id: str, archive_id: str) -> Archive:
-        row = self._connection.execute(
-            selected.where(*_has_id(organization_id, archive_id))
-        ).first()
+    def _get(self, archive_id: str, selected: Select[Any]) -> Archive:
+        row = self._connection.execute(selected).first()
         if row is None:
             raise _not_found(archive_id)
         return ARCHIVE.from_row(row)
-
-    def agent_ids(self, archive_id: str) -> Sequence[str]:
-        held = select(_links.c.agent_id).where(_links.c.archive_id == archive_id)
-        return sorted(self._connection.execute(held).scalars())
 
 
 def _has_id(organization_id: str, archive_id: str) -> tuple[ColumnElement[bool], ...]:

@@ -20,6 +20,7 @@ from sqlalchemy import (
 from holdfast.adapters.store import tables
 from holdfast.adapters.store.prepared_statement import PreparedStatement
 from holdfast.adapters.store.row_mapper import RowMapper
+from holdfast.core.message_search import searchable_text
 from holdfast.core.messages import Message
 
 _MESSAGE: Final = RowMapper(Message, tables.messages)
@@ -121,5 +122,5 @@ MESSAGE_VECTORS: Final = VectorTables(
     tables.message_vectors,
     tables.messages_to_embed,
     text_columns=_MESSAGE.columns,
-    read_text=lambda row: _MESSAGE.from_row(row).text,
+    read_text=lambda row: searchable_text(_MESSAGE.from_row(row)),
 )

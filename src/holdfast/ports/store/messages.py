@@ -86,6 +86,10 @@ class Messages(Protocol):
         """Count the messages of each agent. Only agents with messages have an entry."""
         ...
 
+    def count_vector_bytes(self, organization_id: str) -> int:
+        """Return how many bytes the vectors of all messages have."""
+        ...
+
     def search(
         self,
         organization_id: str,
@@ -97,7 +101,8 @@ class Messages(Protocol):
         by_words: bool = True,
     ) -> Sequence[FoundMessage]:
         """Return the messages that have words of the query and match, best first: more words, and rarer ones, are better.
-        Without any word in the query the newest ones that contain it as it is, or all if it is empty. ``vector``: what the
+        Without any word in the query the newest ones that contain it as it is, or all if it is empty. What lists show is
+        found: also messages that are in no context any more, and those that are shared with a fork. ``vector``: what the
         query means to the model of the messages' vectors; those that are nearest to it are found too, or without
         ``by_words`` only those."""
         ...
