@@ -265,9 +265,9 @@ async def test_the_cursors_of_a_page_are_relative_to_its_order(
 async def test_an_unknown_cursor_is_not_found(any_store: Store, make: Make) -> None:
     await add_five(any_store, make)
 
-    for cursor in ({"after": UNKNOWN}, {"before": UNKNOWN}):
+    for page in (Page(limit=10, after=UNKNOWN), Page(limit=10, before=UNKNOWN)):
         with pytest.raises(NotFound, match=f"No Passage found with id {UNKNOWN}"):
-            await list_texts(any_store, Page(limit=10, **cursor))
+            await list_texts(any_store, page)
 
 
 async def test_dates_far_away_are_kept(any_store: Store, make: Make) -> None:
