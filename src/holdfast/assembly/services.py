@@ -45,6 +45,7 @@ async def build_services(
         prices=prices,
         clock=clock,
         ids=RandomIds(),
+        message_embedding=settings.message_embedding,
         limits=settings.limits,
     )
     if telemetry is not None:
