@@ -172,7 +172,10 @@ class Embedding:
             lambda tx: _KINDS[kind](tx).record_failure(claimed, why, due_at)
         )
         fields = {"model": claimed[0].model, "count": len(claimed), "why": why, "next_at": due_at}
-        log.warning("embedding.delayed" if due_at else "embedding.given_up", extra=fields)
+        if due_at is None:
+            log.warning("embedding.given_up", extra=fields)
+        else:
+            log.warning("embedding.delayed", extra=fields)
 
     async def _prepare_all(self, group: asyncio.TaskGroup) -> None:
         """Prepare the search of the vectors that are there already, for instance if pgvector was installed meanwhile."""

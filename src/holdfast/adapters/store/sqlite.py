@@ -104,10 +104,7 @@ class SqliteStore(SqlStore):
     ) -> "SqliteStore":
         with ExitStack() as cleanup:
             cleanup.callback(_lock_file(path).release)
-            # Created before SQLite does: the log files get the permissions of the database file.
-            make_private_file(path)
-            for file in sqlite_files(path):
-                restrict_to_owner(file)
+            _restrict_files(path)
             schema_upgrade.upgrade_sqlite_file(
                 path, partial(_create_engine, path, connections=1, pragmas=_UPGRADE_PRAGMAS)
             )
@@ -144,6 +141,13 @@ def _lock_file(path: Path) -> FileLock:
         raise SettingInvalid(
             f"The folder {path.parent} of the database cannot be written: {error.strerror or error}."
         ) from error
+
+
+def _restrict_files(path: Path) -> None:
+    # Created before SQLite does: the log files get the permissions of the database file.
+    make_private_file(path)
+    for file in sqlite_files(path):
+        restrict_to_owner(file)
 
 
 class _WriteAheadLog:

@@ -48,17 +48,8 @@ class SqlTransaction:
         self._connection = connection
         queue = TableQueue(connection) if clock else ProcrastinateQueue(connection)
         open_index: WordIndexes = Fts5Index if clock else TsvectorIndex
-
-        def open_vectors(kind: VectorTables) -> SqlVectors:
-            return SqlVectors(connection, kind, None if clock else PgvectorCopy(connection, kind))
-
-        def search_vectors(kind: VectorTables) -> VectorSearch:
-            if clock:
-                return ExactSearch(connection, kind, vector_cache)
-            return PgvectorSearch(connection, kind)
-
-        self.passage_vectors = open_vectors(PASSAGE_VECTORS)
-        self.message_vectors = open_vectors(MESSAGE_VECTORS)
+        self.passage_vectors = _open_vectors(connection, PASSAGE_VECTORS)
+        self.message_vectors = _open_vectors(connection, MESSAGE_VECTORS)
         self.agents = SqlAgents(connection, cipher)
         self.tools = SqlTools(connection)
         self.blocks = SqlBlocks(connection)
@@ -68,7 +59,7 @@ class SqlTransaction:
             connection,
             open_index(connection, "message_index"),
             self.message_vectors,
-            search_vectors(MESSAGE_VECTORS),
+            _search_vectors(connection, MESSAGE_VECTORS, vector_cache),
             embedding=message_embedding,
         )
         self.archives = SqlArchives(connection)
@@ -76,7 +67,7 @@ class SqlTransaction:
             connection,
             open_index(connection, "passage_index"),
             self.passage_vectors,
-            search_vectors(PASSAGE_VECTORS),
+            _search_vectors(connection, PASSAGE_VECTORS, vector_cache),
         )
         self.calls = SqlCalls(connection)
         self.runs = SqlRuns(connection, queue)
@@ -93,3 +84,17 @@ class SqlTransaction:
 
     def has_disk_space(self) -> bool:
         return has_disk_space(self._connection)
+
+
+def _open_vectors(connection: Connection, kind: VectorTables) -> SqlVectors:
+    if connection.dialect.name == "sqlite":
+        return SqlVectors(connection, kind)
+    return SqlVectors(connection, kind, PgvectorCopy(connection, kind))
+
+
+def _search_vectors(
+    connection: Connection, kind: VectorTables, cache: VectorCache | None
+) -> VectorSearch:
+    if connection.dialect.name == "sqlite":
+        return ExactSearch(connection, kind, cache)
+    return PgvectorSearch(connection, kind)

@@ -69,11 +69,12 @@ class ExactSearch:
         def read_rows(after: int) -> "Block | None":
             values = which | {"after": after, "most": BLOCK_ROWS}
             return _to_block(
-                list(self._kind.read_vectors.fetch_all(self._connection, values)), dimensions
+                list(self._kind.vector_statements.read.fetch_all(self._connection, values)),
+                dimensions,
             )
 
         def count_rows() -> int:
-            (row,) = self._kind.count_vectors.fetch_all(self._connection, which)
+            (row,) = self._kind.vector_statements.count.fetch_all(self._connection, which)
             return int(row[0])
 
         key = (self._kind.vectors.name, container, query.model, dimensions)

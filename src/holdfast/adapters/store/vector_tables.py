@@ -26,6 +26,53 @@ from holdfast.core.messages import Message
 _MESSAGE: Final = RowMapper(Message, tables.messages)
 
 
+class WaitingStatements:
+    """What is executed for each text that waits for a vector."""
+
+    def __init__(self, waiting: Table) -> None:
+        this = (waiting.c.position == bindparam("at"), waiting.c.model == bindparam("by"))
+        as_seen = update(waiting).where(
+            *this,
+            waiting.c.attempts == bindparam("seen"),
+            waiting.c.due_at == bindparam("was_due"),
+        )
+        self.insert = PreparedStatement(insert(waiting))
+        self.delete = PreparedStatement(delete(waiting).where(*this))
+        self.claim = PreparedStatement(as_seen, columns=("due_at", "attempts"))
+        self.release = PreparedStatement(as_seen, columns=("due_at",))
+        self.record_failure = PreparedStatement(as_seen, columns=("due_at", "error"))
+        self.next_due = PreparedStatement(
+            select(func.min(waiting.c.due_at, type_=waiting.c.due_at.type)).where(
+                waiting.c.due_at > bindparam("after")
+            )
+        )
+
+
+class VectorStatements:
+    """What is executed for each vector, and to read those of a container."""
+
+    def __init__(self, vectors: Table, waiting: Table) -> None:
+        names = ["position", "container_id", "model", "dimensions", "vector"]
+        self.insert = PreparedStatement(
+            insert(vectors)
+            .from_select(names, _select_as_vector(vectors, waiting))
+            .returning(vectors.c.number, vectors.c.container_id)
+        )
+        of_model = (
+            vectors.c.container_id == bindparam("container"),
+            vectors.c.model == bindparam("by"),
+        )
+        self.dimensions = PreparedStatement(select(vectors.c.dimensions).where(*of_model).limit(1))
+        alike = (*of_model, vectors.c.dimensions == bindparam("length"))
+        self.count = PreparedStatement(select(func.count()).select_from(vectors).where(*alike))
+        self.read = PreparedStatement(
+            select(vectors.c.number, vectors.c.vector)
+            .where(*alike, vectors.c.number > bindparam("after"))
+            .order_by(vectors.c.number)
+            .limit(bindparam("most"))
+        )
+
+
 class VectorTables:
     """The texts of one kind, their vectors, and those that wait for a vector. ``read_text`` makes the text of the columns
     ``text_columns``. ``copy_name``: the table of pgvector's copy of the vectors."""
@@ -45,51 +92,8 @@ class VectorTables:
         self.text_columns = tuple(text_columns)
         self.read_text = read_text
         self.copy_name = f"{vectors.name}_copy"
-        self.schedule = PreparedStatement(insert(waiting))
-        self.insert_vector = PreparedStatement(
-            insert(vectors)
-            .from_select(
-                ["position", "container_id", "model", "dimensions", "vector"],
-                _select_as_vector(vectors, waiting),
-            )
-            .returning(vectors.c.number, vectors.c.container_id)
-        )
-        this = (waiting.c.position == bindparam("at"), waiting.c.model == bindparam("by"))
-        as_seen = update(waiting).where(
-            *this,
-            waiting.c.attempts == bindparam("seen"),
-            waiting.c.due_at == bindparam("was_due"),
-        )
-        self.delete_waiting = PreparedStatement(delete(waiting).where(*this))
-        self.claim = PreparedStatement(as_seen, columns=("due_at", "attempts"))
-        self.release = PreparedStatement(as_seen, columns=("due_at",))
-        self.record_failure = PreparedStatement(as_seen, columns=("due_at", "error"))
-        self.next_due = PreparedStatement(
-            select(func.min(waiting.c.due_at, type_=waiting.c.due_at.type)).where(
-                waiting.c.due_at > bindparam("after")
-            )
-        )
-        self.dimensions = PreparedStatement(
-            select(vectors.c.dimensions)
-            .where(
-                vectors.c.container_id == bindparam("container"), vectors.c.model == bindparam("by")
-            )
-            .limit(1)
-        )
-        of_container = (
-            vectors.c.container_id == bindparam("container"),
-            vectors.c.model == bindparam("by"),
-            vectors.c.dimensions == bindparam("length"),
-        )
-        self.count_vectors = PreparedStatement(
-            select(func.count()).select_from(vectors).where(*of_container)
-        )
-        self.read_vectors = PreparedStatement(
-            select(vectors.c.number, vectors.c.vector)
-            .where(*of_container, vectors.c.number > bindparam("after"))
-            .order_by(vectors.c.number)
-            .limit(bindparam("most"))
-        )
+        self.waiting_statements = WaitingStatements(waiting)
+        self.vector_statements = VectorStatements(vectors, waiting)
 
 
 def _select_as_vector(vectors: Table, waiting: Table) -> Select[Any]:

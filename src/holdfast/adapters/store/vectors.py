@@ -49,7 +49,7 @@ class SqlVectors:
             }
             for position, container_id, due_at in texts
         ]
-        self._kind.schedule.execute_many(self._connection, rows)
+        self._kind.waiting_statements.insert.execute_many(self._connection, rows)
 
     def list_due(self, now: datetime, limit: int) -> Sequence[DueText]:
         texts, waiting = self._kind.texts, self._kind.waiting
@@ -75,7 +75,7 @@ class SqlVectors:
         ]
 
     def next_due_at(self, after: datetime) -> datetime | None:
-        row = self._kind.next_due.fetch_first(self._connection, {"after": after})
+        row = self._kind.waiting_statements.next_due.fetch_first(self._connection, {"after": after})
         due: datetime | None = None if row is None else row[0]
         return due
 
@@ -88,7 +88,9 @@ class SqlVectors:
 
     def release(self, claimed: Sequence[DueText], due_at: datetime) -> None:
         for text in claimed:
-            self._kind.release.execute(self._connection, _which(text) | {"due_at": due_at})
+            self._kind.waiting_statements.release.execute(
+                self._connection, _which(text) | {"due_at": due_at}
+            )
 
     def record_failure(
         self, claimed: Sequence[DueText], error: str, due_at: datetime | None
@@ -96,10 +98,12 @@ class SqlVectors:
         # PostgreSQL cannot store NUL, and a provider may say anything.
         values = {"due_at": due_at, "error": error.replace("\x00", "")}
         for text in claimed:
-            self._kind.record_failure.execute(self._connection, _which(text) | values)
+            self._kind.waiting_statements.record_failure.execute(
+                self._connection, _which(text) | values
+            )
 
     def find_dimensions(self, container_id: str, model: str) -> int | None:
-        row = self._kind.dimensions.fetch_first(
+        row = self._kind.vector_statements.dimensions.fetch_first(
             self._connection, {"container": container_id, "by": model}
         )
         return None if row is None else int(row[0])
@@ -112,10 +116,10 @@ class SqlVectors:
                 "new_dimensions": text.vector.dimensions,
                 "new_vector": text.vector.data,
             }
-            row = self._kind.insert_vector.fetch_first(self._connection, this | vector)
+            row = self._kind.vector_statements.insert.fetch_first(self._connection, this | vector)
             if row is not None:
                 stored.append((int(row[0]), str(row[1]), text))
-            self._kind.delete_waiting.execute(self._connection, this)
+            self._kind.waiting_statements.delete.execute(self._connection, this)
         if self._copy is not None:
             self._copy.add(stored)
 
@@ -219,7 +223,7 @@ class SqlVectors:
     def _try_claim(self, text: DueText, until: datetime) -> bool:
         """Claim the text by compare-and-set: of two servers only one succeeds."""
         row = _which(text) | {"due_at": until, "attempts": text.attempts + 1}
-        return self._kind.claim.execute(self._connection, row) > 0
+        return self._kind.waiting_statements.claim.execute(self._connection, row) > 0
 
     def _select_missing(self, chosen: ColumnElement[bool], model: str) -> Select[Any]:
         texts, waiting = self._kind.texts, self._kind.waiting
