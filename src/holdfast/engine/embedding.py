@@ -14,6 +14,7 @@ from operator import attrgetter
 from typing import Final
 
 from holdfast.core.embeddings import LONGEST_WAIT_SECONDS, DueText, retry_wait_seconds
+from holdfast.engine.store_writes import finish
 from holdfast.errors import (
     BackendError,
     ContextWindowExceeded,
@@ -52,23 +53,29 @@ class Embedding:
     def __init__(self, services: Services, *, attempt_seconds: float = ATTEMPT_SECONDS) -> None:
         self._services = services
         self._attempt_seconds = attempt_seconds
-        self._in_flight: set[asyncio.Task[None]] = set()
+        self._in_flight: dict[asyncio.Task[None], Batch] = {}
         # The kinds, models and lengths whose search is prepared.
         self._prepared: set[tuple[str, str, int]] = set()
 
     async def run(self) -> None:
         """Make vectors until cancelled. Attempts that are not over by then are released, for the next start."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._prepare_all(group), name="vectors of earlier starts")
-            while True:
-                try:
-                    seconds = await self._start_due(group)
-                except BackendError:
-                    log.exception("store.unreachable", extra={"while": "looking for texts"})
-                    seconds = STORE_RETRY_SECONDS
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(seconds):
-                        await self._services.bell.wait(EMBEDDINGS)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._prepare_all(group), name="vectors of earlier starts")
+                await self._run(group)
+        finally:
+            await self._release_unfinished()
+
+    async def _run(self, group: asyncio.TaskGroup) -> None:
+        while True:
+            try:
+                seconds = await self._start_due(group)
+            except BackendError:
+                log.exception("store.unreachable", extra={"while": "looking for texts"})
+                seconds = STORE_RETRY_SECONDS
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._services.bell.wait(EMBEDDINGS)
 
     async def _start_due(self, group: asyncio.TaskGroup) -> float:
         """Start the batches that are due, within the limit; returns how long to wait before the next check."""
@@ -95,26 +102,37 @@ class Embedding:
     async def _start(
         self, group: asyncio.TaskGroup, kind: str, batch: Sequence[DueText], until: datetime
     ) -> None:
-        claimed = await self._services.store.write(lambda tx: _KINDS[kind](tx).claim(batch, until))
+        # To its end: a claim that nobody knows of would delay its texts until it expires.
+        claimed = await finish(
+            self._services.store.write(lambda tx: _KINDS[kind](tx).claim(batch, until))
+        )
         if claimed:
             task = group.create_task(self._make(group, kind, claimed), name=f"vectors of {kind}")
-            self._in_flight.add(task)
-            task.add_done_callback(self._release)
+            self._in_flight[task] = kind, claimed
+            task.add_done_callback(self._forget)
 
-    def _release(self, task: asyncio.Task[None]) -> None:
-        self._in_flight.discard(task)
-        # Another batch can start now.
-        self._services.bell.ring(EMBEDDINGS, here_only=True)
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            del self._in_flight[task]
+            # Another batch can start now.
+            self._services.bell.ring(EMBEDDINGS, here_only=True)
+
+    async def _release_unfinished(self) -> None:
+        now = self._services.clock.now()
+        unfinished = list(self._in_flight.values())
+
+        def work(tx: Transaction) -> None:
+            for kind, claimed in unfinished:
+                _KINDS[kind](tx).release(claimed, now)
+
+        if unfinished:
+            with suppress(BackendError):
+                await self._services.store.write(work)
 
     async def _make(self, group: asyncio.TaskGroup, kind: str, claimed: Sequence[DueText]) -> None:
         """Make one attempt. No provider and no bug may affect the vectors of other texts."""
         try:
             await self._attempt(group, kind, claimed)
-        except asyncio.CancelledError:
-            now = self._services.clock.now()
-            with suppress(BackendError):
-                await self._services.store.write(lambda tx: _KINDS[kind](tx).release(claimed, now))
-            raise
         except BackendError:
             # The claim expires by itself.
             log.exception("store.unreachable", extra={"while": "storing vectors"})

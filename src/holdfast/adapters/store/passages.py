@@ -202,6 +202,9 @@ class SqlPassages:
             self._connection, tables.passage_vectors, _passages, organization_id
         )
 
+    def archive_progress(self, archive_id: str, model: str) -> EmbeddingProgress:
+        return self._vectors.progress(_passages.c.archive_id == archive_id, model)
+
     def count_by_agent(self, agent_ids: Collection[str]) -> Mapping[str, int]:
         return {
             agent_id: int(next(_count.fetch_all(self._connection, {"agent": agent_id}))[0])

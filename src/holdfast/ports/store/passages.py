@@ -82,6 +82,10 @@ class Passages(Protocol):
         """Return how many bytes the vectors of all passages have."""
         ...
 
+    def archive_progress(self, archive_id: str, model: str) -> EmbeddingProgress:
+        """Count the passages of the archive by what has become of their vectors of this model."""
+        ...
+
     def count_by_agent(self, agent_ids: Collection[str]) -> Mapping[str, int]:
         """Count the passages in the archives of each agent."""
         ...
