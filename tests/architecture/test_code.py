@@ -44,6 +44,9 @@ DEFERRED_CANCELLATIONS = {"adapters/sandbox/environments.py": 1, "engine/store_w
 LAZY_IMPORTS = {
     "adapters/bell/doctor_checks.py": {"holdfast.adapters.bell.round_trip"},
     "adapters/bell/factory.py": {"holdfast.adapters.bell.postgres"},
+    "adapters/embedder/bridge.py": {"*"},
+    "adapters/embedder/local/models.py": {"holdfast.adapters.embedder.local.sentence_encoder"},
+    "adapters/embedder/router.py": {"holdfast.adapters.embedder.bridge"},
     "adapters/event_log/factory.py": {"holdfast.adapters.event_log.redis"},
     "adapters/lease/factory.py": {
         "holdfast.adapters.lease.heartbeat",

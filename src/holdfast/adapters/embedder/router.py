@@ -25,6 +25,7 @@ from holdfast.adapters.models.accounts import Account, ProviderSettings
 from holdfast.adapters.models.providers.table import PROVIDERS
 from holdfast.core.embeddings import Embeddings, Vector
 from holdfast.core.models import ModelChoice
+from holdfast.core.prices import Price
 from holdfast.core.runs import Usage
 from holdfast.errors import ModelError, ModelTimedOut, UnknownModel
 from holdfast.ports.prices import Prices
@@ -50,12 +51,12 @@ class EmbedderRouter:
     def __init__(
         self,
         settings: ProviderSettings,
-        prices: Prices,
+        prices: Prices | None = None,
         *,
         timeout_seconds: float = 10.0,
         local: LocalModels | None = None,
     ) -> None:
-        """``timeout_seconds``: how long one request may take."""
+        """``prices`` None: costs are not known. ``timeout_seconds``: how long one request may take."""
         self._settings = settings
         self._prices = prices
         self._timeout_seconds = timeout_seconds
@@ -108,8 +109,7 @@ class EmbedderRouter:
         self, account: Account, name: str, texts: Sequence[str], is_query: bool
     ) -> Embeddings:
         bridge = await self._load(account)
-        choice = ModelChoice(handle=f"{account.provider}/{name}", context_window=0)
-        price = await self._prices.find(choice)
+        price = await self._find_price(f"{account.provider}/{name}")
         asked = [
             self._ask_in_turn(bridge, account, name, batch, is_query=is_query)
             for batch in _split(texts, bridge.max_texts(account, name))
@@ -175,6 +175,11 @@ class EmbedderRouter:
                 detail = f"{account.provider} made no vectors within {self._timeout_seconds:g} s."
                 raise ModelTimedOut(detail, transient=True) from None
         return _Batch(check_vectors(answer, len(texts)), tokens)
+
+    async def _find_price(self, handle: str) -> Price | None:
+        if self._prices is None:
+            return None
+        return await self._prices.find(ModelChoice(handle=handle, context_window=0))
 
     async def _load(self, account: Account) -> "EmbeddingBridge":
         if self._bridge is None or not self._bridge.is_loaded(account):

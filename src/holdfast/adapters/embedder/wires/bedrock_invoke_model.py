@@ -3,23 +3,22 @@
 from typing import ClassVar, Final
 
 import httpx2
+from botocore.exceptions import BotoCoreError, HTTPClientError
 from pydantic_ai.embeddings import EmbeddingModel
 from pydantic_ai.embeddings.bedrock import BedrockEmbeddingModel, BedrockEmbeddingSettings
 
 from holdfast.adapters.embedder.wires.wire import MAX_TEXTS
 from holdfast.adapters.models.accounts import Account
 from holdfast.adapters.models.pydantic_ai.errors import SdkFailures
-from holdfast.adapters.models.pydantic_ai.wires.bedrock_provider import (
-    BEDROCK_FAILURES,
-    build_bedrock_provider,
-)
+from holdfast.adapters.models.pydantic_ai.wires.bedrock_provider import build_bedrock_provider
 
 # The only ones that accept several texts at once.
 _COHERE: Final = "cohere."
 
 
 class BedrockInvokeModelWire:
-    failures: ClassVar[SdkFailures] = BEDROCK_FAILURES
+    # pydantic-ai translates what fails before the body of an answer is read.
+    failures: ClassVar[SdkFailures] = SdkFailures((BotoCoreError,), transient=(HTTPClientError,))
     waits_in_threads: ClassVar[bool] = True
 
     def __init__(self, account: Account, http: httpx2.AsyncClient) -> None:

@@ -333,3 +333,4 @@ PROVIDERS: Final[dict[str, ProviderRow]] = {row.name: row for row in _ROWS}
 # What a newcomer is told to set, and what a handle looks like.
 SUGGESTED_VARIABLES: Final = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY")
 EXAMPLE_HANDLE: Final = "openai/gpt-4o-mini"
+EXAMPLE_EMBEDDING_HANDLE: Final = "openai/text-embedding-3-small"
