@@ -203,6 +203,9 @@ def test_a_thousand_passages_can_be_stored_at_once_and_not_more(
     stored = client.archives.passages.create_many(archive.id, passages=items[:1_000])
 
     assert texts(stored) == [item["text"] for item in items[:1_000]]
+    long: list[Any] = [{"text": "x" * 99_999}] * 21
+    with pytest.raises(UnprocessableEntityError, match="at most 2000000 characters together"):
+        client.archives.passages.create_many(archive.id, passages=long)
 
 
 @both_databases

@@ -18,7 +18,7 @@ MAX_TERM_CHARS: Final = 64
 MAX_QUERY_TERMS: Final = 64
 # Of a longer query without words only the beginning is compared. SQLite refuses patterns of 50,000 bytes.
 MAX_LITERAL_CHARS: Final = 1_000
-# The constant of reciprocal rank fusion, and how much each of the two lists counts (wire-v1 §1.8 of the memory volume).
+# The constant of reciprocal rank fusion, and how much each of the two lists counts (memory-v1 §1.8).
 _FUSION_CONSTANT: Final = 60
 _FUSION_WEIGHT: Final = 0.5
 

@@ -17,6 +17,7 @@ from holdfast.core.ids import Kind
 from holdfast.core.lifecycle import FINAL
 from holdfast.core.messages import default_thread_id
 from holdfast.core.passages import (
+    MAX_CHARS_AT_ONCE,
     MAX_METADATA_BYTES,
     MAX_PASSAGES_AT_ONCE,
     MAX_TAG_CHARS,
@@ -89,8 +90,7 @@ async def insert(
 
     If the archive has a model, vectors of a few passages are made at once if its provider is quick. They are stored after
     the passages, so that no provider can make an insert fail; what is missing is made later (``engine.embedding``)."""
-    if len(items) > MAX_PASSAGES_AT_ONCE:
-        raise Unprocessable(f"At most {MAX_PASSAGES_AT_ONCE} passages can be stored at once.")
+    _check_amount(items)
     for item in items:
         check(item)
 
@@ -125,6 +125,15 @@ async def insert_for_agent(
 
     (stored,) = await _add_vectors(services, await services.store.write(work))
     return stored
+
+
+def _check_amount(items: Sequence[NewPassage]) -> None:
+    if len(items) > MAX_PASSAGES_AT_ONCE:
+        raise Unprocessable(f"At most {MAX_PASSAGES_AT_ONCE} passages can be stored at once.")
+    if sum(len(item.text) for item in items) > MAX_CHARS_AT_ONCE:
+        raise Unprocessable(
+            f"Passages that are stored at once have at most {MAX_CHARS_AT_ONCE} characters together. Send fewer at once."
+        )
 
 
 def check(item: NewPassage) -> None:
