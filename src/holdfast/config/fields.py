@@ -156,25 +156,6 @@ class SettingFields:
             default=f"`{GUIDE_HANDLE}` if no provider has a key, else none",
         ),
     ] = None
-    message_embedding: Annotated[
-        str | None,
-        SettingSpec(
-            description="The handle of the embedding model that makes vectors of messages, so that they are found by what they mean. Of messages that are stored from then on.",
-            variables=("HOLDFAST_MESSAGE_EMBEDDING",),
-            parse=text_matching(_HANDLE),
-            accepts="a handle such as openai/text-embedding-3-small",
-            default="none: messages are found by their words",
-        ),
-    ] = None
-    vector_cache_mb: Annotated[
-        int,
-        SettingSpec(
-            description="How many megabytes of vectors a server on SQLite keeps in memory. An archive whose vectors do not fit is searched on the disk, which is slower.",
-            variables=("HOLDFAST_VECTOR_CACHE_MB",),
-            parse=integer_between(0, 1_000_000),
-            accepts="a number from 0 to 1000000",
-        ),
-    ] = 256
     busy_wait_seconds: Annotated[
         float,
         SettingSpec(

@@ -205,6 +205,9 @@ class SqlPassages:
     def archive_progress(self, archive_id: str, model: str) -> EmbeddingProgress:
         return self._vectors.progress(_passages.c.archive_id == archive_id, model)
 
+    def list_without_vector(self, archive_id: str, model: str, limit: int) -> Sequence[int]:
+        return self._vectors.list_missing(_passages.c.archive_id == archive_id, model, limit)
+
     def count_by_agent(self, agent_ids: Collection[str]) -> Mapping[str, int]:
         return {
             agent_id: int(next(_count.fetch_all(self._connection, {"agent": agent_id}))[0])

@@ -134,14 +134,11 @@ class SqlVectors:
             select(func.count()).select_from(some.subquery())
         ).scalar_one()
 
-    def list_missing(
-        self, chosen: ColumnElement[bool], model: str, after: int, limit: int
-    ) -> Sequence[int]:
-        """The positions above ``after`` of the next chosen texts that neither have a vector of the model nor wait for one."""
+    def list_missing(self, chosen: ColumnElement[bool], model: str, limit: int) -> Sequence[int]:
+        """The positions of the first chosen texts that neither have a vector of the model nor wait for one."""
         return (
             self._connection.execute(
                 self._select_missing(chosen, model)
-                .where(self._kind.texts.c.position > after)
                 .order_by(self._kind.texts.c.position)
                 .limit(limit)
             )

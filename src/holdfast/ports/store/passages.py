@@ -86,6 +86,11 @@ class Passages(Protocol):
         """Count the passages of the archive by what has become of their vectors of this model."""
         ...
 
+    def list_without_vector(self, archive_id: str, model: str, limit: int) -> Sequence[int]:
+        """Return the positions of up to ``limit`` passages of the archive that neither have a vector of the model nor wait
+        for one, the oldest first."""
+        ...
+
     def count_by_agent(self, agent_ids: Collection[str]) -> Mapping[str, int]:
         """Count the passages in the archives of each agent."""
         ...

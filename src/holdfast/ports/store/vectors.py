@@ -45,6 +45,21 @@ class Vectors(Protocol):
         was deleted."""
         ...
 
+    def schedule_missing(
+        self, container_id: str, model: str, positions: Collection[int], now: datetime
+    ) -> int:
+        """Let vectors of the model be made of those of the texts that neither have one nor wait for it; return how many they
+        are."""
+        ...
+
+    def retry_given_up(self, container_id: str, model: str, now: datetime) -> int:
+        """Let the model try again with the texts that were given up; return how many they are."""
+        ...
+
+    def delete_other_models(self, container_id: str, model: str) -> None:
+        """Delete the vectors of all other models in the container. Nothing waits for them any more."""
+        ...
+
     def count_waiting(self, model: str, container_ids: Collection[str]) -> int:
         """Count the texts in the containers that have no vector of the model yet, up to 10,000."""
         ...
