@@ -35,6 +35,7 @@ BROAD_EXCEPTS = {
     "engine/approval_expiry.py": 1,
     "engine/callbacks.py": 1,
     "engine/effects.py": 1,
+    "engine/embedding.py": 1,
     "engine/queue_metrics.py": 1,
     "engine/worker.py": 2,
     "http/letta_v1/sends.py": 1,
@@ -69,6 +70,7 @@ LAZY_IMPORTS = {
     "adapters/store/cipher.py": {"cryptography.fernet"},
     "adapters/store/factory.py": {"holdfast.adapters.store.postgres"},
     "adapters/store/schema_upgrade.py": {"alembic", "alembic.config"},
+    "adapters/store/vector_search.py": {"holdfast.adapters.store.vector_math"},
     "adapters/telemetry/factory.py": {"holdfast.adapters.telemetry.otel"},
     "cli/main.py": {"holdfast.cli", "holdfast.cli.api", "holdfast.cli.server"},
 }

@@ -16,6 +16,7 @@ from holdfast.core.ids import DEFAULT_ORGANIZATION_ID, DEFAULT_USER_ID
 from holdfast.engine.approval_expiry import ApprovalExpiry
 from holdfast.engine.callbacks import CallbackDelivery
 from holdfast.engine.deployment_tasks import DeploymentTasks, Takeover
+from holdfast.engine.embedding import Embedding
 from holdfast.engine.queue_metrics import QueueMetrics
 from holdfast.engine.worker import Worker
 from holdfast.http.letta_v1.to_wire.callbacks import callback_body
@@ -84,4 +85,6 @@ async def running_server(settings: Settings) -> AsyncIterator[RunningServer]:
 def _deployment_tasks(settings: Settings, services: Services) -> DeploymentTasks:
     expiry = ApprovalExpiry(services, approvals.expire)
     callbacks = CallbackDelivery(services, callback_body, secret=settings.callback_secret)
-    return DeploymentTasks(services, [expiry.run, callbacks.run, Takeover(services).run])
+    return DeploymentTasks(
+        services, [expiry.run, callbacks.run, Takeover(services).run, Embedding(services).run]
+    )

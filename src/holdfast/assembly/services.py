@@ -47,6 +47,7 @@ async def build_services(
         clock=clock,
         ids=RandomIds(),
         documents=open_documents(settings, stack),
+        message_embedding=settings.message_embedding,
         embedder=embedder,
         limits=settings.limits,
     )

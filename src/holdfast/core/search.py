@@ -5,7 +5,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import chain, pairwise
+from itertools import chain, pairwise, zip_longest
 from typing import Final
 
 from msgspec import Struct
@@ -21,6 +21,9 @@ MAX_LITERAL_CHARS: Final = 1_000
 # The constant of reciprocal rank fusion, and how much each of the two lists counts (memory-v1 §1.8).
 _FUSION_CONSTANT: Final = 60
 _FUSION_WEIGHT: Final = 0.5
+
+# At least so many of each list are fused, however few are wanted.
+MIN_FUSED: Final = 50
 
 # Scripts that are written without spaces between words, or whose words have many endings: Thai, Lao, Myanmar, Khmer, kana,
 # Han, Hangul. Their words are not known, so every two neighbouring characters are a term.
@@ -162,6 +165,13 @@ def fuse_ranks(by_words: Sequence[int], by_vector: Sequence[int] = ()) -> Sequen
         for position in word_ranks | vector_ranks
     ]
     return sorted(matches, key=lambda match: (-match.score, -match.position))
+
+
+def interleave(lists: Sequence[Sequence[int]]) -> Sequence[int]:
+    """One list of several: the first of each, then the second of each. For what different models have found, whose
+    similarities cannot be compared."""
+    rows = zip_longest(*lists)
+    return list(dict.fromkeys(item for row in rows for item in row if item is not None))
 
 
 def _number(positions: Iterable[int]) -> dict[int, int]:

@@ -10,6 +10,7 @@ from holdfast.core.message_search import FoundMessage, MessageFilter, SearchMode
 from holdfast.errors import NotFound
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
+from holdfast.usecases.query_vectors import EmbeddedQuery, embed_query
 
 _NO_VECTORS = "Messages have no vectors; they were searched by their words."
 
@@ -35,15 +36,30 @@ async def search(
     """Search messages. With a blank query the newest ones that match, with a score of 0. NotFound if the agent or thread
     of the filter does not exist."""
 
+    embedded = EmbeddedQuery(())
+    if query.strip() and mode is not SearchMode.WORDS:
+        embedded = await _embed(services, query, mode)
+    vector = next(iter(embedded.vectors), None)
+    # Without vectors words must do.
+    by_words = vector is None or mode is not SearchMode.VECTOR
+
     def load(tx: Transaction) -> Sequence[FoundMessage]:
         scope = _resolve_scope(tx, actor, where)
-        return tx.messages.search(actor.organization_id, scope, query, limit)
+        return tx.messages.search(
+            actor.organization_id, scope, query, limit, vector, by_words=by_words
+        )
 
     found = await services.store.read(load)
     if not query.strip():
         return MessageSearch(found=found, mode="timestamp")
-    unused = (_NO_VECTORS,) if mode is SearchMode.VECTOR else ()
-    return MessageSearch(found=found, mode="fts", unused=unused)
+    used = SearchMode.WORDS if vector is None else mode
+    return MessageSearch(found=found, mode=used.value, unused=embedded.unused)
+
+
+async def _embed(services: Services, query: str, mode: SearchMode) -> EmbeddedQuery:
+    if services.message_embedding is not None:
+        return await embed_query(services, query, [services.message_embedding])
+    return EmbeddedQuery((), (_NO_VECTORS,) if mode is SearchMode.VECTOR else ())
 
 
 def _resolve_scope(tx: Transaction, actor: Actor, where: MessageFilter) -> MessageFilter:

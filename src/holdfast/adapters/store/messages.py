@@ -24,11 +24,14 @@ from holdfast.adapters.store.prepared_statement import PreparedStatement
 from holdfast.adapters.store.row_mapper import RowMapper
 from holdfast.adapters.store.threads import thread_not_found
 from holdfast.adapters.store.vector_bytes import count_vector_bytes
+from holdfast.adapters.store.vector_search import VectorSearch
+from holdfast.adapters.store.vectors import SqlVectors
 from holdfast.adapters.store.word_index import IndexEntry, WordIndex
+from holdfast.core.embeddings import QueryVector
 from holdfast.core.message_search import FoundMessage, MessageFilter, searchable_text
 from holdfast.core.messages import Message, Role
 from holdfast.core.paging import Order, Page
-from holdfast.core.search import Match, fuse_ranks, literal_text, query_terms
+from holdfast.core.search import MIN_FUSED, Match, fuse_ranks, literal_text, query_terms
 from holdfast.errors import NotFound
 
 _messages = tables.messages
@@ -97,9 +100,20 @@ _select_heads = (
 
 
 class SqlMessages:
-    def __init__(self, connection: Connection, index: WordIndex) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        index: WordIndex,
+        vectors: SqlVectors,
+        vector_search: VectorSearch,
+        *,
+        embedding: str | None,
+    ) -> None:
         self._connection = connection
         self._index = index
+        self._vectors = vectors
+        self._vector_search = vector_search
+        self._embedding = embedding
 
     def append(self, messages: Sequence[Message]) -> Sequence[Message]:
         if not messages:
@@ -257,25 +271,51 @@ class SqlMessages:
         )
 
     def search(
-        self, organization_id: str, where: MessageFilter, query: str, limit: int
+        self,
+        organization_id: str,
+        where: MessageFilter,
+        query: str,
+        limit: int,
+        vector: QueryVector | None = None,
+        *,
+        by_words: bool = True,
     ) -> Sequence[FoundMessage]:
         conditions = [_messages.c.organization_id == organization_id, *_conditions(where)]
         if where.thread_id is not None:
             conditions.append(self._in_history(where.thread_id))
         terms = query_terms(query)
-        if not terms:
+        if not terms and vector is None:
             return self._find_containing(conditions, literal_text(query), limit)
-        positions = self._index.find(
-            select(_messages.c.position).where(*conditions),
-            terms,
-            scopes=self._choose_scopes(where),
-            limit=limit,
-        )
+        selected = select(_messages.c.position).where(*conditions)
+        most = limit if vector is None else max(limit, MIN_FUSED)
+        worded: Sequence[int] = ()
+        if by_words and terms:
+            scopes = self._choose_scopes(where)
+            worded = self._index.find(selected, terms, scopes=scopes, limit=most)
+        near: Sequence[int] = ()
+        if vector is not None:
+            containers = self._find_agents(organization_id, where)
+            near = self._vector_search.find(selected, vector, containers, most)
+        matches = fuse_ranks(worded, near)[:limit]
         rows = self._connection.execute(
-            select(*MESSAGE.columns).where(_messages.c.position.in_(positions))
+            select(*MESSAGE.columns).where(
+                _messages.c.position.in_([match.position for match in matches])
+            )
         )
         loaded = {message.position: message for message in map(MESSAGE.from_row, rows)}
-        return [FoundMessage(loaded[match.position], match) for match in fuse_ranks(positions)]
+        return [FoundMessage(loaded[match.position], match) for match in matches]
+
+    def _find_agents(self, organization_id: str, where: MessageFilter) -> Sequence[str]:
+        """The agents whose messages are searched: the containers of their vectors."""
+        if where.agent_id is not None:
+            return [where.agent_id]
+        if where.thread_id is not None:
+            chosen = select(tables.threads.c.agent_id).where(tables.threads.c.id == where.thread_id)
+        else:
+            chosen = select(tables.agents.c.id).where(
+                tables.agents.c.organization_id == organization_id
+            )
+        return self._connection.execute(chosen).scalars().all()
 
     def _find_containing(
         self, conditions: Sequence[ColumnElement[bool]], text: str, limit: int
@@ -302,13 +342,16 @@ class SqlMessages:
         return None if where.agent_id is None else [where.agent_id]
 
     def _add_to_index(self, stored: Sequence[Message]) -> None:
+        found = [(message, text) for message in stored if (text := searchable_text(message))]
         self._index.add(
             [
                 IndexEntry(message.position, (message.agent_id, message.thread_id), text)
-                for message in stored
-                if (text := searchable_text(message))
+                for message, text in found
             ]
         )
+        if self._embedding is not None:
+            due = [(item.position, item.agent_id, item.created_at) for item, _ in found]
+            self._vectors.schedule(self._embedding, due)
 
     def _stream(self, query: Select[tuple[object, ...]]) -> Iterator[Message]:
         with self._connection.execute(query.execution_options(yield_per=_SEARCH_CHUNK)) as rows:

@@ -45,7 +45,7 @@ async def _insert(tool_services: ToolServices, context: ToolContext, arguments: 
     stored = await passages.insert_for_agent(
         tool_services.services, tool_actor(context), context.agent_id, item
     )
-    return f"Stored as {stored.id}."
+    return f"Stored as {stored.passage.id}."
 
 
 async def _search(tool_services: ToolServices, context: ToolContext, arguments: Arguments) -> str:

@@ -1,15 +1,24 @@
 """Passages of archives, with their index of words."""
 
 from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 from typing import Protocol
 
+from holdfast.core.embeddings import EmbeddingProgress, QueryVector
 from holdfast.core.paging import Page
 from holdfast.core.passages import FoundPassage, Passage, PassageFilter
 
 
 class Passages(Protocol):
-    def add(self, passages: Sequence[Passage]) -> Sequence[Passage]:
-        """Store new passages; return them with their positions. They can be found at once."""
+    def add(
+        self,
+        passages: Sequence[Passage],
+        *,
+        model: str | None = None,
+        due_at: datetime | None = None,
+    ) -> Sequence[Passage]:
+        """Store new passages; return them with their positions. They can be found by their words at once. ``model``: the
+        handle of the model that is to make their vectors, at once or not before ``due_at``."""
         ...
 
     def get(self, organization_id: str, passage_id: str) -> Passage:
@@ -46,14 +55,40 @@ class Passages(Protocol):
         ...
 
     def search(
-        self, organization_id: str, where: PassageFilter, query: str, limit: int
+        self,
+        organization_id: str,
+        where: PassageFilter,
+        query: str,
+        limit: int,
+        vectors: Sequence[QueryVector] = (),
     ) -> Sequence[FoundPassage]:
-        """Return the passages that have words of the query and match, best first: more words, and rarer ones, are better.
-        A query without any word, such as one of punctuation, must be contained as it is."""
+        """Return the passages that match and have words of the query, or whose vectors are nearest to it, best first: more
+        words, and rarer ones, are better. A query without any word, such as one of punctuation, must be contained as it is.
+        ``vectors``: what the query means to each model. It is compared with the vectors of the containers of that model."""
+        ...
+
+    def embedding_models(
+        self, organization_id: str, where: PassageFilter
+    ) -> Mapping[str, Sequence[str]]:
+        """Return the models of the archives or folders that the filter means, with the ids of those of each model."""
+        ...
+
+    def embedding_progress(self, file_id: str) -> EmbeddingProgress:
+        """Count the passages of the file by what has become of their vectors. One that waits for vectors of several models
+        counts once."""
         ...
 
     def count_vector_bytes(self, organization_id: str) -> int:
         """Return how many bytes the vectors of all passages have."""
+        ...
+
+    def archive_progress(self, archive_id: str, model: str) -> EmbeddingProgress:
+        """Count the passages of the archive by what has become of their vectors of this model."""
+        ...
+
+    def list_without_vector(self, archive_id: str, model: str, limit: int) -> Sequence[int]:
+        """Return the positions of up to ``limit`` passages of the archive that neither have a vector of the model nor wait
+        for one, the oldest first."""
         ...
 
     def count_by_agent(self, agent_ids: Collection[str]) -> Mapping[str, int]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from msgspec import UNSET
 
 from holdfast.core.archives import Archive
+from holdfast.core.embeddings import Vector, to_numbers
 from holdfast.core.passages import FoundPassage, Passage
 from holdfast.core.system_prompt import local_time
 from holdfast.http.letta_v1.schemas import passages as schemas
@@ -12,12 +13,15 @@ from holdfast.http.letta_v1.schemas.models import EmbeddingConfig
 from holdfast.http.letta_v1.to_wire.model_settings import embedding_config
 
 
-def passage_state(passage: Passage, archives: Mapping[str, Archive]) -> schemas.Passage:
-    """``archives``: by their ids, for the embedding model of the passage."""
+def passage_state(
+    passage: Passage, archives: Mapping[str, Archive], vector: Vector | None = None
+) -> schemas.Passage:
+    """``archives``: by their ids, for the embedding model of the passage. ``vector``: only in the answer to the request that
+    has stored it (memory-v1 §4.6)."""
     return schemas.Passage(
         id=passage.id,
         text=passage.text,
-        embedding=None,
+        embedding=None if vector is None else list(to_numbers(vector)),
         embedding_config=_embedding_config(archives.get(passage.archive_id or "")),
         archive_id=passage.archive_id,
         source_id=passage.folder_id,
