@@ -16,6 +16,8 @@ from holdfast.core.ids import DEFAULT_ORGANIZATION_ID, DEFAULT_USER_ID
 from holdfast.engine.approval_expiry import ApprovalExpiry
 from holdfast.engine.callbacks import CallbackDelivery
 from holdfast.engine.deployment_tasks import DeploymentTasks, Takeover
+from holdfast.engine.file_removal import FileRemoval
+from holdfast.engine.ingestion import Ingestion
 from holdfast.engine.queue_metrics import QueueMetrics
 from holdfast.engine.worker import Worker
 from holdfast.http.letta_v1.to_wire.callbacks import callback_body

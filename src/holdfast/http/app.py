@@ -40,6 +40,8 @@ Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 class HttpSettings:
     password: str | None = None
     max_body_bytes: int = 32 * 1024 * 1024
+    # The largest file that can be uploaded.
+    max_file_mb: int = 50
     # Without a password, answer only to loopback names. Off if something else protects the port.
     loopback_only_hosts: bool = True
     # Who may say for whom it calls, and under which address this server is published.
@@ -157,7 +159,12 @@ def _build_middleware(settings: HttpSettings) -> list[Middleware]:
     middleware = [
         Middleware(HostCheck, wires=WIRES),
         *gates,
-        Middleware(BodyLimit, max_bytes=settings.max_body_bytes, wires=WIRES),
+        Middleware(
+            BodyLimit,
+            max_bytes=settings.max_body_bytes,
+            max_file_mb=settings.max_file_mb,
+            wires=WIRES,
+        ),
         Middleware(CanonicalPath, wires=WIRES),
         Middleware(ForwardedPrefix),
         Middleware(_DescriptionOnThread),
