@@ -23,6 +23,7 @@ from holdfast.http.paths import CanonicalPath
 from holdfast.http.proxies import ForwardedHeaders, ForwardedPrefix
 from holdfast.http.readiness import Readiness
 from holdfast.http.request_metrics import METRICS_PATH, RequestMetrics, metrics_route
+from holdfast.http.uploads import MAX_UPLOADS
 from holdfast.http.wire import Wire, Wires
 from holdfast.ports.services import Services
 from holdfast.ports.telemetry import RequestTelemetry
@@ -105,6 +106,7 @@ def build_app(
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     app.state.readiness = Readiness()
+    app.state.upload_slots = asyncio.Semaphore(MAX_UPLOADS)
     app.needs_password = bool(settings.password)
     if services is not None:
         app.state.services = services

@@ -1,16 +1,20 @@
 """Files of folders, as they are listed and deleted. Uploads are in ``uploads``."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from msgspec import Struct
 
 from holdfast.core.agents import Actor
 from holdfast.core.files import ContentStatus, File
 from holdfast.core.paging import Page
-from holdfast.errors import NotFound
+from holdfast.errors import InvalidArgument, NotFound
 from holdfast.ports.bell import FILES, REMOVALS
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
+
+# Of the texts that one list may show: they are in memory at once.
+MAX_LISTED_CHARS: Final = 20_000_000
 
 
 class FileView(Struct, frozen=True, kw_only=True):
@@ -26,6 +30,8 @@ async def list_page(
     def work(tx: Transaction) -> Sequence[FileView]:
         tx.folders.get(actor.organization_id, folder_id)
         found = tx.files.list(actor.organization_id, folder_id, page)
+        if with_text:
+            _refuse_long_answer(tx, found)
         return [_view(tx, file, with_text=with_text) for file in found]
 
     return await services.store.read(work)
@@ -61,6 +67,16 @@ def _get(tx: Transaction, actor: Actor, file_id: str, folder_id: str | None) -> 
         where = "" if folder_id is None else f" in folder {folder_id}"
         raise NotFound(f"File with id={file_id} not found{where}")
     return found[0]
+
+
+def _refuse_long_answer(tx: Transaction, files: Sequence[File]) -> None:
+    characters = 0
+    for file in files:
+        characters += tx.contents.get(file.content_id).characters
+        if characters > MAX_LISTED_CHARS and len(files) > 1:
+            raise InvalidArgument(
+                f"The texts of these files have more than {MAX_LISTED_CHARS} characters. Ask for fewer files at once."
+            )
 
 
 def _view(tx: Transaction, file: File, *, with_text: bool) -> FileView:
