@@ -150,6 +150,12 @@ class Settings(ConnectionFields):
             output_bytes=self.tool_output_bytes,
         )
 
+    @property
+    def document_limits(self) -> SandboxLimits:
+        return SandboxLimits(
+            memory_bytes=self.document_memory_bytes, file_bytes=self.document_text_bytes
+        )
+
 
 def find_unknown_variables(environ: Mapping[str, str]) -> list[str]:
     """Variables that look like settings and are none: most likely misspelt."""
