@@ -43,6 +43,7 @@ class Counts:
     takeovers: int = 8
     stored_tokens: int = 1_000
     notifications: int = 5_000
+    file_mb: int = 100
 
 
 QUICK = Counts(
@@ -66,6 +67,7 @@ QUICK = Counts(
     takeovers=2,
     stored_tokens=200,
     notifications=1_000,
+    file_mb=10,
 )
 
 

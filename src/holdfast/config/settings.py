@@ -124,6 +124,7 @@ class Settings(ConnectionFields):
             run_stall_seconds=self.run_stall_seconds,
             max_trace_bytes=self.max_trace_bytes if self.provider_traces else 0,
             callback_attempts=self.callback_attempts,
+            max_file_mb=self.max_file_mb,
         )
 
     @property

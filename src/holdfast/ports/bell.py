@@ -14,6 +14,10 @@ DEADLINES = "deadlines"
 CALLBACKS = "callbacks"
 # Rung when vectors are to be made of texts, or when more of them can be made.
 EMBEDDINGS = "embeddings"
+# Rung when a file is to be processed, or is no longer.
+FILES = "files"
+# Rung when rows of deleted folders, files or contents are to be removed.
+REMOVALS = "removals"
 # Rung when a run may be waiting in the queue for a server.
 RUNS = "runs"
 

@@ -8,8 +8,12 @@ from holdfast.adapters.store.blocks import SqlBlocks
 from holdfast.adapters.store.callbacks import SqlCallbacks
 from holdfast.adapters.store.calls import SqlCalls
 from holdfast.adapters.store.cipher import Cipher
+from holdfast.adapters.store.contents import SqlContents
 from holdfast.adapters.store.disk_space import has_disk_space
 from holdfast.adapters.store.events import SqlEvents
+from holdfast.adapters.store.file_removal import SqlRemovals
+from holdfast.adapters.store.files import SqlFiles
+from holdfast.adapters.store.folders import SqlFolders
 from holdfast.adapters.store.fts5_index import Fts5Index
 from holdfast.adapters.store.messages import SqlMessages
 from holdfast.adapters.store.passages import SqlPassages
@@ -69,6 +73,10 @@ class SqlTransaction:
             self.passage_vectors,
             _search_vectors(connection, PASSAGE_VECTORS, vector_cache),
         )
+        self.folders = SqlFolders(connection)
+        self.files = SqlFiles(connection)
+        self.contents = SqlContents(connection)
+        self.removals = SqlRemovals(connection)
         self.calls = SqlCalls(connection)
         self.runs = SqlRuns(connection, queue)
         self.servers = SqlServers(connection, clock)

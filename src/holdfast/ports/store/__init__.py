@@ -17,7 +17,10 @@ from holdfast.ports.store.archives import Archives
 from holdfast.ports.store.blocks import Blocks
 from holdfast.ports.store.callbacks import Callbacks
 from holdfast.ports.store.calls import Calls
+from holdfast.ports.store.contents import Contents, Removals
 from holdfast.ports.store.events import Events
+from holdfast.ports.store.files import Files
+from holdfast.ports.store.folders import Folders
 from holdfast.ports.store.messages import Messages
 from holdfast.ports.store.passages import Passages
 from holdfast.ports.store.providers import Providers
@@ -37,12 +40,16 @@ __all__ = [
     "Blocks",
     "Callbacks",
     "Calls",
+    "Contents",
     "Events",
+    "Files",
+    "Folders",
     "Messages",
     "Passages",
     "Providers",
     "Queue",
     "QueueDepth",
+    "Removals",
     "Renewal",
     "Runs",
     "Servers",

@@ -8,7 +8,10 @@ from holdfast.ports.store.archives import Archives
 from holdfast.ports.store.blocks import Blocks
 from holdfast.ports.store.callbacks import Callbacks
 from holdfast.ports.store.calls import Calls
+from holdfast.ports.store.contents import Contents, Removals
 from holdfast.ports.store.events import Events
+from holdfast.ports.store.files import Files
+from holdfast.ports.store.folders import Folders
 from holdfast.ports.store.messages import Messages
 from holdfast.ports.store.passages import Passages
 from holdfast.ports.store.providers import Providers
@@ -47,6 +50,14 @@ class Transaction(Protocol):
     def passage_vectors(self) -> Vectors: ...
     @property
     def message_vectors(self) -> Vectors: ...
+    @property
+    def folders(self) -> Folders: ...
+    @property
+    def files(self) -> Files: ...
+    @property
+    def contents(self) -> Contents: ...
+    @property
+    def removals(self) -> Removals: ...
     @property
     def calls(self) -> Calls: ...
     @property

@@ -3,13 +3,16 @@
 from collections.abc import Mapping
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from holdfast.core.archives import Archive
 from holdfast.core.embeddings import Vector, to_numbers
+from holdfast.core.files import File, Folder, path_name
 from holdfast.core.passages import FoundPassage, Passage
 from holdfast.core.system_prompt import local_time
 from holdfast.http.letta_v1.schemas import passages as schemas
 from holdfast.http.letta_v1.schemas.models import EmbeddingConfig
+from holdfast.http.letta_v1.to_wire.folders import folder_embedding_config
 from holdfast.http.letta_v1.to_wire.model_settings import embedding_config
 
 
@@ -36,6 +39,18 @@ def passage_state(
         organization_id=passage.organization_id,
         run_id=passage.run_id or UNSET,
         step_id=passage.step_id or UNSET,
+    )
+
+
+def file_passage_state(
+    passage: Passage, folder: Folder, files: Mapping[str, File]
+) -> schemas.Passage:
+    """A passage of a file of the folder. ``files``: by their ids."""
+    file = files.get(passage.file_id or "")
+    return replace(
+        passage_state(passage, {}),
+        embedding_config=folder_embedding_config(folder),
+        file_name=file and path_name(folder.name, file.name),
     )
 
 
