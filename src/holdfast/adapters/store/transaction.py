@@ -18,6 +18,7 @@ from holdfast.adapters.store.providers import SqlProviders
 from holdfast.adapters.store.queue import SqlQueue
 from holdfast.adapters.store.runs import SqlRuns
 from holdfast.adapters.store.servers import DatabaseClock, SqlServers
+from holdfast.adapters.store.stale_prompts import SqlStalePrompts
 from holdfast.adapters.store.steps import SqlSteps
 from holdfast.adapters.store.table_queue import TableQueue
 from holdfast.adapters.store.threads import SqlThreads
@@ -42,6 +43,7 @@ class SqlTransaction:
         self.messages = SqlMessages(connection, open_index(connection, "message_index"))
         self.archives = SqlArchives(connection)
         self.passages = SqlPassages(connection, open_index(connection, "passage_index"))
+        self.stale_prompts = SqlStalePrompts(connection)
         self.calls = SqlCalls(connection)
         self.runs = SqlRuns(connection, queue)
         self.servers = SqlServers(connection, clock)

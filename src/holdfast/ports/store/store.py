@@ -15,6 +15,7 @@ from holdfast.ports.store.providers import Providers
 from holdfast.ports.store.queue import Queue
 from holdfast.ports.store.runs import Runs
 from holdfast.ports.store.servers import Servers
+from holdfast.ports.store.stale_prompts import StalePrompts
 from holdfast.ports.store.steps import Steps
 from holdfast.ports.store.threads import Threads
 from holdfast.ports.store.tools import Tools
@@ -42,6 +43,8 @@ class Transaction(Protocol):
     def archives(self) -> Archives: ...
     @property
     def passages(self) -> Passages: ...
+    @property
+    def stale_prompts(self) -> StalePrompts: ...
     @property
     def calls(self) -> Calls: ...
     @property
