@@ -38,7 +38,7 @@ def attached(name: str, folder_name: str = "test_source", lines: int = 1) -> Att
         updated_at=NOW,
     )
     state = agent_file(file.id)
-    return AttachedFile(state=state, file=file, folder_name=folder_name, lines=lines)
+    return AttachedFile(state=state, file=file, folder_name=folder_name, lines=lines, characters=0)
 
 
 def agent_file(file_id: str, accessed: int = 0, *, is_open: bool = True) -> AgentFile:

@@ -26,8 +26,9 @@ class AttachedFile(Struct, frozen=True, kw_only=True):
     state: AgentFile
     file: File
     folder_name: str
-    # How many lines its text has.
+    # Of its text.
     lines: int
+    characters: int
 
     @property
     def name(self) -> str:
@@ -97,8 +98,10 @@ def render_directories(
     open_count = sum(bool(view.text) for group in shown.values() for view in group)
     limits = [f"- current_files_open={open_count}", f"- max_files_open={files_limit}"]
     parts = ["<directories>", "<file_limits>", *limits, "</file_limits>"]
-    for folder in sorted(folders, key=lambda folder: folder.name):
-        parts.append(_render_folder(folder, shown[folder.id], chars_limit))
+    parts += [
+        _render_folder(folder, shown[folder.id], chars_limit)
+        for folder in sorted(folders, key=lambda folder: folder.name)
+    ]
     return "\n".join([*parts, "</directories>"])
 
 

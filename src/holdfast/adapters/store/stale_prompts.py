@@ -36,5 +36,9 @@ class SqlStalePrompts:
         )
         self._connection.execute(again)
 
+    def is_stale(self, thread_id: str) -> bool:
+        marked = select(_marks.c.thread_id).where(_marks.c.thread_id == thread_id)
+        return self._connection.execute(marked).first() is not None
+
     def take(self, thread_id: str) -> bool:
         return _take.execute(self._connection, {"thread": thread_id}) > 0

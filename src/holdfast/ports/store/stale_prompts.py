@@ -12,6 +12,10 @@ class StalePrompts(Protocol):
         sees what it has changed."""
         ...
 
+    def is_stale(self, thread_id: str) -> bool:
+        """Return whether the thread is marked."""
+        ...
+
     def take(self, thread_id: str) -> bool:
         """Remove the mark of the thread; return whether it had one. Whoever takes it compiles the system message
         afterwards in the same transaction: what is read before may be old."""
