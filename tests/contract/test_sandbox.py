@@ -18,7 +18,13 @@ from holdfast.adapters.sandbox.subprocess import (
     MAX_RESULT_BYTES,
     SubprocessSandbox,
 )
-from holdfast.ports.sandbox import Sandbox, SandboxCall, SandboxLimits, SandboxResult
+from holdfast.ports.sandbox import (
+    FIRST_DESCRIPTOR,
+    Sandbox,
+    SandboxCall,
+    SandboxLimits,
+    SandboxResult,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -550,3 +556,26 @@ async def test_tools_and_their_folders_go_with_the_server(tmp_path: Path) -> Non
     await server.wait()
     await eventually(lambda: all(is_gone(pid) for pid in written_pids(pids)))
     await eventually(lambda: not list(temporary.iterdir()))
+
+
+@shares_sandbox
+async def test_a_call_can_use_the_open_files_that_it_is_given(
+    shared_sandbox: Sandbox, tmp_path: Path
+) -> None:
+    """And has no other of the server's."""
+    (tmp_path / "in").write_bytes(b"some text")
+    copy = """
+    import os
+    def tool(first: int):
+        with os.fdopen(first, "rb") as source, os.fdopen(first + 1, "wb") as target:
+            target.write(source.read().upper())
+        return sorted(int(name) for name in os.listdir("/dev/fd"))
+    """
+    with (tmp_path / "in").open("rb") as source, (tmp_path / "out").open("wb") as target:
+        given = (source.fileno(), target.fileno())
+        arguments = {"first": FIRST_DESCRIPTOR}
+        result = await shared_sandbox.run(call(copy, arguments=arguments, descriptors=given))
+    assert result.status == "finished", result.error
+    # Standard streams, the channel, and the one with which the folder is listed.
+    assert result.value == [0, 1, 2, 3, FIRST_DESCRIPTOR]
+    assert (tmp_path / "out").read_bytes() == b"SOME TEXT"

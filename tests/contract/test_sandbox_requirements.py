@@ -471,3 +471,16 @@ async def test_a_fork_server_that_is_in_use_stays(tmp_path: Path) -> None:
             assert second.is_alive
     finally:
         await warm.close()
+
+
+async def test_the_fork_server_without_requirements_stays_unless_it_shall_stop_when_idle() -> None:
+    staying = ForkServerPool(SandboxLimits(), None, idle_seconds=0)
+    stopping = ForkServerPool(SandboxLimits(), None, idle_seconds=0, stops_when_idle=True)
+    try:
+        with staying.borrow(None) as kept, stopping.borrow(None) as stopped:
+            assert stopped.is_alive
+        await eventually(lambda: not stopped.is_alive)
+        assert kept.is_alive
+    finally:
+        await staying.close()
+        await stopping.close()

@@ -8,6 +8,15 @@ from uuid import UUID
 from holdfast.core.agents import Agent
 from holdfast.core.archives import Archive
 from holdfast.core.blocks import Block
+from holdfast.core.files import (
+    Content,
+    ContentStatus,
+    File,
+    FileStatus,
+    Folder,
+    count_lines,
+    split_into_parts,
+)
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID, Kind
 from holdfast.core.messages import Message, Role, Text
 from holdfast.core.models import ModelChoice
@@ -75,6 +84,33 @@ class Make:
         del values["name"]
         return Passage(**values | {"archive_id": archive.id, "text": text} | fields)
 
+    def folder(self, **fields: Any) -> Folder:
+        return Folder(**self._common_fields("source") | fields)
+
+    def content(self, **fields: Any) -> Content:
+        """A content whose bytes are stored."""
+        number = next(self._numbers)
+        values: dict[str, Any] = {
+            "id": ident("content", number),
+            "organization_id": DEFAULT_ORGANIZATION_ID,
+            "format": "text",
+            "created_at": moment(number),
+            "status": ContentStatus.STORED,
+            "digest": f"{number:064x}",
+        }
+        return Content(**values | fields)
+
+    def file(self, folder: Folder, content: Content, **fields: Any) -> File:
+        values = self._common_fields("file")
+        values["name"] = f"{values['name']}.txt"
+        values |= {
+            "folder_id": folder.id,
+            "content_id": content.id,
+            "original_name": fields.get("name", values["name"]),
+            "size": content.size,
+        }
+        return File(**values | fields)
+
     def thread(self, agent: Agent, **fields: Any) -> Thread:
         """The agent's default thread unless another id is given."""
         values: dict[str, Any] = {
@@ -132,6 +168,28 @@ class Make:
             "created_at": moment(number),
             "updated_at": moment(number),
         }
+
+
+async def add_file(store: Store, make: Make, folder: Folder, text: str, **fields: Any) -> File:
+    """A file of a folder that is stored, with its text, as if it had been processed. It has no passages."""
+    content = make.content(
+        status=ContentStatus.EXTRACTED,
+        size=len(text.encode()),
+        text_parts=1,
+        lines=count_lines(text),
+        characters=len(text),
+    )
+    file = make.file(
+        folder, content, **{"status": FileStatus.COMPLETED, "total_chunks": 0} | fields
+    )
+
+    def work(tx: Transaction) -> None:
+        tx.contents.add(content)
+        tx.contents.add_text(content.id, list(split_into_parts(text, max(1, len(text)))))
+        tx.files.add(file)
+
+    await store.write(work)
+    return file
 
 
 async def add_thread(store: Store, make: Make) -> Thread:

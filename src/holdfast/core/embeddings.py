@@ -4,6 +4,7 @@ import math
 import sys
 from array import array
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 
 from msgspec import Struct
 
@@ -25,6 +26,39 @@ class QueryVector(Struct, frozen=True):
 
     model: str
     vector: Vector
+
+
+class EmbeddedText(Struct, frozen=True):
+    """The vector that a model has made of a stored text. ``position``: that of the passage or message."""
+
+    position: int
+    model: str
+    vector: Vector
+
+
+class DueText(Struct, frozen=True, kw_only=True):
+    """A stored text of which a vector is to be made. ``attempts``: how many there were, with this one if it is claimed."""
+
+    position: int
+    model: str
+    # The archive or folder of a passage, the agent of a message.
+    container_id: str
+    attempts: int
+    due_at: datetime
+    text: str
+
+
+class EmbeddingProgress(Struct, frozen=True, kw_only=True):
+    """How many texts there are, and how many of them have a vector of the model, were not tried yet, or failed: these are
+    tried again unless they were given up."""
+
+    total: int
+    embedded: int
+    untried: int
+    failed: int
+    given_up: int = 0
+    # Why one of them failed.
+    error: str | None = None
 
 
 class Embeddings(Struct, frozen=True, kw_only=True):

@@ -1,35 +1,39 @@
 """Folders and files that agents can open, search and grep."""
 
+from collections.abc import Iterator
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
 from msgspec import Struct
 
+from holdfast.core.paging import Page
+
 # The tools that an agent has while a folder is attached to it.
 FILE_TOOLS = ("open_files", "grep_files", "semantic_search_files")
 
 
 class FileStatus(StrEnum):
-    """What is being done with a file. ``completed`` and ``error`` are final."""
+    """What is being done with a file. ``completed`` and ``error`` are final. A file that is ``deleted`` is not found any more;
+    its rows are removed in parts."""
 
     PENDING = "pending"
     PARSING = "parsing"
     EMBEDDING = "embedding"
     COMPLETED = "completed"
     ERROR = "error"
-
-
-FINAL_STATUSES = (FileStatus.COMPLETED, FileStatus.ERROR)
+    DELETED = "deleted"
 
 
 class ContentStatus(StrEnum):
-    """``receiving``: its bytes are still coming. ``stored``: its text is not extracted yet."""
+    """``receiving``: its bytes are still coming. ``stored``: its text is not extracted yet. ``deleted``: no file has it any
+    more, and its rows are removed in parts."""
 
     RECEIVING = "receiving"
     STORED = "stored"
     EXTRACTED = "extracted"
     FAILED = "failed"
+    DELETED = "deleted"
 
 
 class Folder(Struct, frozen=True, kw_only=True):
@@ -60,7 +64,8 @@ class Content(Struct, frozen=True, kw_only=True):
     status: ContentStatus = ContentStatus.RECEIVING
     digest: str | None = None
     size: int = 0
-    # Of the text.
+    # Of the text, as far as it is stored.
+    text_parts: int = 0
     lines: int = 0
     characters: int = 0
     # Why there is no text, or less than one would expect, in a sentence for people.
@@ -83,10 +88,39 @@ class File(Struct, frozen=True, kw_only=True):
     media_type: str | None = None
     size: int = 0
     error_message: str | None = None
+    # How many passages its text gives; None until its text is there.
     total_chunks: int | None = None
+    # How many of them are stored.
+    chunks_stored: int = 0
     chunks_embedded: int | None = None
+    # How often a server began to process it since it last got further.
+    attempts: int = 0
     created_by_id: str | None = None
     last_updated_by_id: str | None = None
+
+
+class TextPart(Struct, frozen=True):
+    """A part of the text of a content; all of them together are the text. It begins at the line ``first_line``, counted from
+    1. ``is_continued``: in the middle of that line, which is longer than a part."""
+
+    number: int
+    first_line: int
+    is_continued: bool
+    text: str
+
+
+class FolderQuery(Struct, frozen=True, kw_only=True):
+    """Filters of a list of folders. ``name_contains``: a part of the name, whatever its case; None means any."""
+
+    page: Page
+    name_contains: str | None = None
+
+
+class FolderUsage(Struct, frozen=True):
+    """How many files a folder has, and how many bytes they have together."""
+
+    files: int
+    bytes: int
 
 
 class AgentFile(Struct, frozen=True, kw_only=True):
@@ -106,3 +140,30 @@ class AgentFile(Struct, frozen=True, kw_only=True):
 def path_name(folder_name: str, file_name: str) -> str:
     """The name of a file as agents see it."""
     return f"{folder_name}/{file_name}"
+
+
+def count_lines(text: str) -> int:
+    """How many lines the text has. A line end at the end of the text begins no further line."""
+    return text.count("\n") + (bool(text) and not text.endswith("\n"))
+
+
+def split_into_parts(text: str, part_chars: int) -> Iterator[TextPart]:
+    """Split a text into parts of at most ``part_chars`` characters, which begin at a line where that is possible."""
+    start = number = 0
+    line = 1
+    is_continued = False
+    while start < len(text):
+        end = _find_part_end(text, start, part_chars)
+        part = text[start:end]
+        yield TextPart(number, line, is_continued, part)
+        line += part.count("\n")
+        is_continued = not part.endswith("\n")
+        start, number = end, number + 1
+
+
+def _find_part_end(text: str, start: int, part_chars: int) -> int:
+    end = start + part_chars
+    if end >= len(text):
+        return len(text)
+    line_end = text.rfind("\n", start, end)
+    return end if line_end < 0 else line_end + 1

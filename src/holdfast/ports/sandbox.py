@@ -2,7 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
+
+FIRST_DESCRIPTOR: Final = 4
+"""The number at which a call finds the first of its ``descriptors``."""
+MAX_DESCRIPTORS: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,15 +36,20 @@ class SandboxCall:
     agent_state: Mapping[str, Any] | None = None
     requirements: tuple[str, ...] = ()
     """Packages that the source needs, in the normal form of `core/requirements.py`."""
+    descriptors: tuple[int, ...] = ()
+    """Open files of the server that the call may use: the only way to a file that it cannot open by its path. It finds them
+    at the numbers from ``FIRST_DESCRIPTOR`` on, in this order; at most ``MAX_DESCRIPTORS``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxResult:
-    """``value`` belongs to ``finished``; ``error`` ("ExcType: message" or a sentence) to the other statuses."""
+    """``value`` belongs to ``finished``; ``error`` ("ExcType: message" or a sentence) to the other statuses.
+    ``exceeded_limit``: the field of SandboxLimits for which the call was killed."""
 
     status: Literal["finished", "failed", "timed_out"]
     value: Any = None
     error: str | None = None
+    exceeded_limit: str | None = None
     stdout: tuple[str, ...] = ()
     stderr: tuple[str, ...] = ()
     duration_seconds: float = 0.0

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from holdfast.ports.bell import Bell
 from holdfast.ports.clock import Clock, Ids
 from holdfast.ports.dispatch import Dispatch
+from holdfast.ports.documents import NO_DOCUMENTS, Documents
 from holdfast.ports.embedder import NO_EMBEDDER, Embedder
 from holdfast.ports.event_log import EventLog
 from holdfast.ports.lease import Lease
@@ -55,5 +56,6 @@ class Services:
     clock: Clock
     ids: Ids
     embedder: Embedder = NO_EMBEDDER
+    documents: Documents = NO_DOCUMENTS
     limits: Limits = Limits()
     telemetry: Telemetry = NO_TELEMETRY

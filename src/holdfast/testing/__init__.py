@@ -30,12 +30,23 @@ long conversation: ``when=lambda request: request.asks_for_summary``.
 
 A test fails when its answers were not all used, or a request found none: see ``ScriptedProvider.check``.
 
+Requests for embeddings get vectors by themselves: texts that share words are near. See `ScriptedEmbeddings`::
+
+    provider.embeddings.add_synonyms("car", "automobile")
+    provider.embeddings.script(HttpError(503))
+
 A history that the real provider would refuse, such as a tool call without its result, is refused
 here with the same status and message. In code without an event loop: ``with ScriptedProvider.in_thread()
 as provider``, and ``block`` instead of ``wait``. From another process: ``python -m holdfast.testing``.
 """
 
 from holdfast.testing.clock import FakeClock
+from holdfast.testing.embeddings import (
+    EmbeddingAnswer,
+    EmbeddingRequest,
+    ScriptedEmbedding,
+    ScriptedEmbeddings,
+)
 from holdfast.testing.moments import Moment
 from holdfast.testing.provider import ScriptedProvider, ScriptMismatch
 from holdfast.testing.requests import ProviderRequest
@@ -62,9 +73,12 @@ from holdfast.testing.script import (
     TruncatedStream,
     Usage,
 )
+from holdfast.testing.word_vectors import embed_words
 
 __all__ = [
     "Answer",
+    "EmbeddingAnswer",
+    "EmbeddingRequest",
     "EmptyAnswer",
     "FakeClock",
     "Fault",
@@ -83,6 +97,8 @@ __all__ = [
     "ResetConnection",
     "ScriptMismatch",
     "Scripted",
+    "ScriptedEmbedding",
+    "ScriptedEmbeddings",
     "ScriptedProvider",
     "SlowHeaders",
     "Text",
@@ -90,4 +106,5 @@ __all__ = [
     "ToolCall",
     "TruncatedStream",
     "Usage",
+    "embed_words",
 ]

@@ -12,6 +12,7 @@ from typing import Self, TypeAlias
 import msgspec
 
 from holdfast.testing import replies
+from holdfast.testing.embeddings import ScriptedEmbeddings
 from holdfast.testing.models import model_list
 from holdfast.testing.moments import DEFAULT_TIMEOUT_SECONDS, Moment
 from holdfast.testing.rendering import render
@@ -27,6 +28,7 @@ from holdfast.testing.script import (
 from holdfast.testing.server import Exchange, HttpRequest, Server
 from holdfast.testing.signatures import Signatures
 from holdfast.testing.wires import openai_chat, wire_at
+from holdfast.testing.wires.embeddings import embedding_api_at
 from holdfast.testing.wires.wire import Body, Wire
 
 Condition: TypeAlias = Callable[[ProviderRequest], bool]
@@ -80,6 +82,7 @@ class ScriptedProvider:
         many. Without `check_script` leaving the context checks nothing.
         """
         self.default = None if default is None else _as_scripted(default)
+        self.embeddings = ScriptedEmbeddings(strict=strict, record=record)
         self._host = host
         self._port = port
         self._models = replies.complete_response(200, model_list(models))
@@ -147,7 +150,7 @@ class ScriptedProvider:
     def check(self) -> None:
         """Raise ScriptMismatch if answers are unused, or requests found nothing scripted."""
         problems = []
-        if unused := self.unused_answers:
+        if unused := [*self.unused_answers, *self.embeddings.unused_answers]:
             problems.append(
                 f"{_count(unused, 'answer')} not asked for: "
                 + ", ".join(_shorten(repr(answer)) for answer in unused)
@@ -187,6 +190,7 @@ class ScriptedProvider:
             self._requests.clear()
             self._unscripted.clear()
             self._responder = None
+        self.embeddings.reset()
 
     # running
 
@@ -258,6 +262,9 @@ class ScriptedProvider:
         asked = wire_at(path)
         if asked is not None and http.method == "POST":
             return self._answer_model_request(http, path, *asked)
+        embedding_api = embedding_api_at(path)
+        if embedding_api is not None and http.method == "POST":
+            return self.embeddings.answer(http, path, embedding_api)
         if path == "/v1/models" and http.method == "GET":
             return Exchange([self._models], _ignore_end)
         message = f"Invalid URL ({http.method} {path})"

@@ -25,8 +25,11 @@ from holdfast.adapters.sandbox.folder_removal import remove_folder
 from holdfast.adapters.sandbox.folder_usage import FIRST_CHECK_SECONDS, FolderCheck, FolderUsage
 from holdfast.adapters.sandbox.fork_server_watch import Watch, fork_watched
 from holdfast.adapters.sandbox.tool_user import ToolUser
+from holdfast.ports.sandbox import MAX_DESCRIPTORS
 
 FDS_PER_CALL: Final = 4
+"""Those that every call has; its descriptors follow them."""
+
 REPORT_END: Final = b"\n"
 CHECK_SECONDS: Final = 0.05
 """Time between two checks of what the calls use; shorter calls are never checked."""
@@ -34,7 +37,6 @@ CHECK_SECONDS: Final = 0.05
 _INIT_PROCESSES: Final = 1
 """Processes of ours in the pid namespace of a tool (process 1)."""
 
-_FIRST_FREE_FD: Final = 4
 _MAX_FDS: Final = 1 << 16
 _CHANNEL_FD: Final = 3
 
@@ -100,7 +102,7 @@ class ForkServer:
             for report in reports.keys() & set(ready):
                 self._kill_call(reports[report])  # the server wants it killed, or has died
             if self.control.fileno() in ready:
-                data, fds, _, _ = socket.recv_fds(self.control, 1, FDS_PER_CALL)
+                data, fds, _, _ = socket.recv_fds(self.control, 1, FDS_PER_CALL + MAX_DESCRIPTORS)
                 if not data:
                     break
                 self._start_call(fds)
@@ -147,7 +149,7 @@ class ForkServer:
         return CHECK_SECONDS if self._calls else None
 
     def _start_call(self, fds: list[int]) -> None:
-        channel, stdout, stderr, report = fds
+        channel, stdout, stderr, report, *given = fds
         folder = None
         try:
             if self.root is not None:
@@ -155,7 +157,9 @@ class ForkServer:
                 folder = f"{self.root}/{self._folder_count}"
                 Path(folder).mkdir(stat.S_IRWXU)
             fork = self._fork_in_namespaces if folder is None else os.fork
-            pid = _fork_and_run(lambda: self._become_tool(channel, stdout, stderr, folder), fork)
+            pid = _fork_and_run(
+                lambda: self._become_tool((stdout, stderr, channel, *given), folder), fork
+            )
         except (
             OSError
         ):  # too many processes, or the disk is full; the caller sees its descriptors closed
@@ -165,7 +169,7 @@ class ForkServer:
         else:
             self._calls[pid] = self._make_call(pid, report, folder)
             _report(report, struct.pack("!q", pid))
-        for fd in (channel, stdout, stderr):
+        for fd in (channel, stdout, stderr, *given):
             os.close(fd)
 
     def _make_call(self, pid: int, report: int, folder: str | None) -> _Call:
@@ -178,11 +182,13 @@ class ForkServer:
     def _fork_in_namespaces(self) -> int:
         return confinement.fork_in_namespaces(own_network=self.own_network)
 
-    def _become_tool(self, channel: int, stdout: int, stderr: int, folder: str | None) -> None:
+    def _become_tool(self, fds: tuple[int, ...], folder: str | None) -> None:
+        """``fds`` get the numbers from 1 on: stdout, stderr, the channel, the descriptors of the call."""
         os.setsid()
-        for source, place in ((stdout, 1), (stderr, 2), (channel, _CHANNEL_FD)):
-            os.dup2(source, place, inheritable=place != _CHANNEL_FD)
-        os.closerange(_FIRST_FREE_FD, _MAX_FDS)
+        # The kernel gives numbers in ascending order, so none of these is the place of one before it.
+        for place, source in enumerate(fds, start=1):
+            os.dup2(source, place, inheritable=place < _CHANNEL_FD)
+        os.closerange(1 + len(fds), _MAX_FDS)
         if folder is None:
             confinement.enter_namespaces(
                 self.file_bytes, own_network=self.own_network, max_files=self.folder_files

@@ -30,7 +30,7 @@ from holdfast.adapters.sandbox.tool_user import ToolUser
 from holdfast.ports.sandbox import SandboxLimits
 
 MAX_WARM_SERVERS: Final = 8
-"""How many fork servers for tools with requirements are kept; the one without requirements stays for good."""
+"""How many fork servers for tools with requirements are kept; the one without requirements usually stays for good."""
 
 IDLE_SECONDS: Final = 600.0
 """How long a fork server for tools with requirements stays without a call."""
@@ -113,6 +113,8 @@ class ForkServerPool:
     max_servers: int = MAX_WARM_SERVERS
     record: ToolRecord | None = None
     """Where the next start finds the folders, should all processes be killed at once."""
+    stops_when_idle: bool = False
+    """Whether the fork server for tools without requirements is stopped when idle, too."""
     # Ordered by last use, the oldest first.
     _servers: dict[Path | None, ForkServerProcess] = field(default_factory=dict)
     _stopping: set[asyncio.Task[None]] = field(default_factory=set)
@@ -135,7 +137,7 @@ class ForkServerPool:
             yield server
         finally:
             server.calls -= 1
-            if server.calls == 0 and environment is not None:
+            if server.calls == 0 and (environment is not None or self.stops_when_idle):
                 loop = asyncio.get_running_loop()
                 server.idle_timer = loop.call_later(
                     self.idle_seconds, self._stop_in_background, server

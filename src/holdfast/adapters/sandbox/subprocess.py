@@ -60,17 +60,24 @@ class SubprocessSandbox:
         user: ToolUser | None = None,
         max_concurrent: int | None = None,
         record: ToolRecord | None = None,
+        stops_when_idle: bool = False,
     ) -> None:
         """Without ``environments`` no requirements can be installed; without ``isolation`` the level is plain. Tools
         cannot access the ``hidden`` paths and write only to ``writable`` ones, where the kernel supports that. Plain
         tools run as ``user`` if this server may change to it and that user can reach what they need. ``record`` is for
-        the next start."""
+        the next start. ``stops_when_idle``: no process is kept ready when there was no call for a while."""
         self._slots = asyncio.Semaphore(max_concurrent or 2 * (os.cpu_count() or 1))
         self._limits = limits or SandboxLimits()
         self._environments = environments
         self._record = None if isolation is not None else record
         self._pool = ForkServerPool(
-            self._limits, isolation, hidden, writable, user, record=self._record
+            self._limits,
+            isolation,
+            hidden,
+            writable,
+            user,
+            record=self._record,
+            stops_when_idle=stops_when_idle,
         )
         self.processes = ToolProcesses()
         self.tool_uids = frozenset({os.geteuid(), *(() if user is None else (user.uid,))})
@@ -81,7 +88,7 @@ class SubprocessSandbox:
             environment = await self._environment(call.requirements)
         except ToolError as error:
             return SandboxResult(status="failed", error=str(error))
-        async with self._slots, self._forked_child(environment) as child:
+        async with self._slots, self._forked_child(environment, call.descriptors) as child:
             return await self._run_call(child, call)
 
     async def close(self) -> None:
@@ -99,10 +106,12 @@ class SubprocessSandbox:
         return await self._environments.prepare(requirements)
 
     @contextlib.asynccontextmanager
-    async def _forked_child(self, environment: Path | None) -> AsyncIterator["_Child"]:
+    async def _forked_child(
+        self, environment: Path | None, descriptors: tuple[int, ...]
+    ) -> AsyncIterator["_Child"]:
         """A process that waits for its request; killed, with all that it started, at the end."""
         with contextlib.ExitStack() as borrowed:
-            child = await self._fork(environment, borrowed)
+            child = await self._fork(environment, descriptors, borrowed)
             with self.processes.track(child.find_processes()), self._record_call(child):
                 try:
                     yield child
@@ -117,11 +126,16 @@ class SubprocessSandbox:
             else self._record.record_session(child.pid)
         )
 
-    async def _fork(self, environment: Path | None, borrowed: contextlib.ExitStack) -> "_Child":
+    async def _fork(
+        self,
+        environment: Path | None,
+        descriptors: tuple[int, ...],
+        borrowed: contextlib.ExitStack,
+    ) -> "_Child":
         for _ in range(2):  # a fork server that died is replaced
             server = borrowed.enter_context(self._pool.borrow(environment))
             with contextlib.suppress(OSError, EOFError):
-                return await _Child.fork_from(server)
+                return await _Child.fork_from(server, descriptors)
         raise BackendError("The tool sandbox could not start a process.")
 
     async def _run_call(self, child: "_Child", call: SandboxCall) -> SandboxResult:
@@ -224,7 +238,7 @@ class _Child:
     resources: contextlib.ExitStack
 
     @classmethod
-    async def fork_from(cls, server: ForkServerProcess) -> "_Child":
+    async def fork_from(cls, server: ForkServerProcess, descriptors: tuple[int, ...]) -> "_Child":
         with contextlib.ExitStack() as ours:
             with contextlib.ExitStack() as theirs:
                 channel, their_channel = _open_sockets(ours, theirs)
@@ -232,7 +246,7 @@ class _Child:
                 stdout, their_stdout = _open_pipe(ours, theirs)
                 stderr, their_stderr = _open_pipe(ours, theirs)
                 given = [their_channel.fileno(), their_stdout, their_stderr, their_report.fileno()]
-                socket.send_fds(server.control, [b"f"], given)
+                socket.send_fds(server.control, [b"f"], [*given, *descriptors])
             # We know the pid before any tool code runs: the fork waits for its request, and exits when the channel
             # closes without one.
             (pid,) = struct.unpack("!q", await _receive_exactly(report, 8))
@@ -287,7 +301,8 @@ def _call_result(
     answer: dict[str, Any] | None, exit_: _Exit | None, limits: SandboxLimits
 ) -> dict[str, Any]:
     if answer is None:
-        return _failed_result(_describe_exit(exit_, limits))
+        outcome = _failed_result(_describe_exit(exit_, limits))
+        return {**outcome, "exceeded_limit": None if exit_ is None else exit_.killed_for}
     if "value" in answer:
         return {"status": "finished", "value": answer["value"]}
     return _failed_result(str(answer.get("error")))

@@ -186,6 +186,14 @@ def install_filter(code: bytes) -> None:
         raise OSError(number, os.strerror(number))
 
 
+def refuse_sockets() -> None:
+    """From now on this process, and all that it starts, can open no socket: it has no network. Nothing happens on systems
+    whose calls are not in the table."""
+    if sys.platform == "linux" and os.uname().machine in _ARCHITECTURES:
+        rule = _rule(("socket",), _answer(errno.EACCES))
+        install_filter(_assemble([(rule.names, rule.code)]))
+
+
 def _rules(guard: Guard) -> Iterator[_Rule]:
     yield _rule(_PRETENDED, _answer(0))
     yield _rule(_MISSING, _answer(errno.ENOSYS))

@@ -170,9 +170,7 @@ class SqlAgentFiles:
         """The id of the link, if the cursor is the id of a file."""
         if cursor is None or not is_id(Kind.FILE, cursor):
             return cursor
-        link = select(_links.c.id).where(
-            _links.c.agent_id == agent_id, _links.c.file_id == cursor
-        )
+        link = select(_links.c.id).where(_links.c.agent_id == agent_id, _links.c.file_id == cursor)
         return self._connection.execute(link).scalar() or cursor
 
 

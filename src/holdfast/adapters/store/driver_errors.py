@@ -49,6 +49,12 @@ _UNIQUE_CONSTRAINTS: Final[dict[str, tuple[type[HoldfastError], str]]] = {
         TransactionConflict,
         "Two first passages of an agent were stored at the same moment.",
     ),
+    "uq_folders_name": (AlreadyExists, "A folder with this name already exists."),
+    "uq_files_name": (TransactionConflict, "Two files got one name at the same moment."),
+    "uq_contents_organization_id_digest_format": (
+        TransactionConflict,
+        "The same file was uploaded twice at the same moment.",
+    ),
     "pk_agent_archives": (TransactionConflict, "An archive was attached twice at the same moment."),
     # A send whose first commit had an unknown outcome.
     "pk_runs": (TransactionConflict, "A run was stored twice at the same moment."),

@@ -1,6 +1,7 @@
 """Passages of archives, with their tags and their index of words."""
 
 from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -20,7 +21,9 @@ from holdfast.adapters.store import tables
 from holdfast.adapters.store.prepared_statement import PreparedStatement
 from holdfast.adapters.store.row_mapper import RowMapper, refuse_nul
 from holdfast.adapters.store.tag_filter import has_tags
+from holdfast.adapters.store.vectors import PASSAGE_VECTORS, SqlVectors
 from holdfast.adapters.store.word_index import IndexEntry, WordIndex
+from holdfast.core.embeddings import EmbeddingProgress
 from holdfast.core.paging import Order, Page
 from holdfast.core.passages import FoundPassage, Passage, PassageFilter, fingerprint
 from holdfast.core.search import fuse_ranks, query_terms
@@ -49,8 +52,15 @@ class SqlPassages:
     def __init__(self, connection: Connection, index: WordIndex) -> None:
         self._connection = connection
         self._index = index
+        self._vectors = SqlVectors(connection, PASSAGE_VECTORS)
 
-    def add(self, passages: Sequence[Passage]) -> Sequence[Passage]:
+    def add(
+        self,
+        passages: Sequence[Passage],
+        *,
+        model: str | None = None,
+        due_at: datetime | None = None,
+    ) -> Sequence[Passage]:
         stored = []
         for passage in map(_without_nul, passages):
             same_text = None if passage.archive_id is None else fingerprint(passage.text)
@@ -61,6 +71,11 @@ class SqlPassages:
         self._index.add(
             [IndexEntry(item.position, (item.container_id,), item.text) for item in stored]
         )
+        if model is not None:
+            self._vectors.schedule(
+                model,
+                [(item.position, item.container_id, due_at or item.updated_at) for item in stored],
+            )
         return stored
 
     def get(self, organization_id: str, passage_id: str) -> Passage:
@@ -123,6 +138,9 @@ class SqlPassages:
         matches = fuse_ranks(positions)
         loaded = self._load(positions)
         return [FoundPassage(loaded[match.position], match) for match in matches]
+
+    def embedding_progress(self, file_id: str) -> EmbeddingProgress:
+        return self._vectors.progress(_passages.c.file_id == file_id)
 
     def count_by_agent(self, agent_ids: Collection[str]) -> Mapping[str, int]:
         return {

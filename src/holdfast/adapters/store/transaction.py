@@ -2,14 +2,19 @@
 
 from sqlalchemy import Connection
 
+from holdfast.adapters.store.agent_files import SqlAgentFiles
 from holdfast.adapters.store.agents import SqlAgents
 from holdfast.adapters.store.archives import SqlArchives
 from holdfast.adapters.store.blocks import SqlBlocks
 from holdfast.adapters.store.callbacks import SqlCallbacks
 from holdfast.adapters.store.calls import SqlCalls
 from holdfast.adapters.store.cipher import Cipher
+from holdfast.adapters.store.contents import SqlContents
 from holdfast.adapters.store.disk_space import has_disk_space
 from holdfast.adapters.store.events import SqlEvents
+from holdfast.adapters.store.file_removal import SqlRemovals
+from holdfast.adapters.store.files import SqlFiles
+from holdfast.adapters.store.folders import SqlFolders
 from holdfast.adapters.store.fts5_index import Fts5Index
 from holdfast.adapters.store.messages import SqlMessages
 from holdfast.adapters.store.passages import SqlPassages
@@ -43,6 +48,11 @@ class SqlTransaction:
         self.messages = SqlMessages(connection, open_index(connection, "message_index"))
         self.archives = SqlArchives(connection)
         self.passages = SqlPassages(connection, open_index(connection, "passage_index"))
+        self.folders = SqlFolders(connection)
+        self.files = SqlFiles(connection)
+        self.contents = SqlContents(connection)
+        self.removals = SqlRemovals(connection)
+        self.agent_files = SqlAgentFiles(connection)
         self.stale_prompts = SqlStalePrompts(connection)
         self.calls = SqlCalls(connection)
         self.runs = SqlRuns(connection, queue)

@@ -12,18 +12,23 @@ These rules hold for every repository unless a docstring says otherwise:
 - A mapping by id has an entry for each id that was given, unless "only" says which ids have one.
 """
 
+from holdfast.ports.store.agent_files import AgentFiles
 from holdfast.ports.store.agents import Agents
 from holdfast.ports.store.archives import Archives
 from holdfast.ports.store.blocks import Blocks
 from holdfast.ports.store.callbacks import Callbacks
 from holdfast.ports.store.calls import Calls
+from holdfast.ports.store.contents import Contents, Removals
 from holdfast.ports.store.events import Events
+from holdfast.ports.store.files import Files
+from holdfast.ports.store.folders import Folders
 from holdfast.ports.store.messages import Messages
 from holdfast.ports.store.passages import Passages
 from holdfast.ports.store.providers import Providers
 from holdfast.ports.store.queue import Queue, QueueDepth
 from holdfast.ports.store.runs import Runs
 from holdfast.ports.store.servers import Renewal, Servers
+from holdfast.ports.store.stale_prompts import StalePrompts
 from holdfast.ports.store.steps import Steps
 from holdfast.ports.store.store import Store, Transaction
 from holdfast.ports.store.threads import Threads
@@ -31,20 +36,26 @@ from holdfast.ports.store.tools import Tools
 from holdfast.ports.store.traces import Traces
 
 __all__ = [
+    "AgentFiles",
     "Agents",
     "Archives",
     "Blocks",
     "Callbacks",
     "Calls",
+    "Contents",
     "Events",
+    "Files",
+    "Folders",
     "Messages",
     "Passages",
     "Providers",
     "Queue",
     "QueueDepth",
+    "Removals",
     "Renewal",
     "Runs",
     "Servers",
+    "StalePrompts",
     "Steps",
     "Store",
     "Threads",

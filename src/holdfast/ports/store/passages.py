@@ -1,15 +1,24 @@
 """Passages of archives, with their index of words."""
 
 from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 from typing import Protocol
 
+from holdfast.core.embeddings import EmbeddingProgress
 from holdfast.core.paging import Page
 from holdfast.core.passages import FoundPassage, Passage, PassageFilter
 
 
 class Passages(Protocol):
-    def add(self, passages: Sequence[Passage]) -> Sequence[Passage]:
-        """Store new passages; return them with their positions. They can be found at once."""
+    def add(
+        self,
+        passages: Sequence[Passage],
+        *,
+        model: str | None = None,
+        due_at: datetime | None = None,
+    ) -> Sequence[Passage]:
+        """Store new passages; return them with their positions. They can be found by their words at once. ``model``: the
+        handle of the model that is to make their vectors, at once or not before ``due_at``."""
         ...
 
     def get(self, organization_id: str, passage_id: str) -> Passage:
@@ -42,6 +51,11 @@ class Passages(Protocol):
     ) -> Sequence[FoundPassage]:
         """Return the passages that have words of the query and match, best first: more words, and rarer ones, are better.
         A query without any word, such as one of punctuation, must be contained as it is."""
+        ...
+
+    def embedding_progress(self, file_id: str) -> EmbeddingProgress:
+        """Count the passages of the file by what has become of their vectors. One that waits for vectors of several models
+        counts once."""
         ...
 
     def count_by_agent(self, agent_ids: Collection[str]) -> Mapping[str, int]:

@@ -3,12 +3,16 @@
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
+from holdfast.ports.store.agent_files import AgentFiles
 from holdfast.ports.store.agents import Agents
 from holdfast.ports.store.archives import Archives
 from holdfast.ports.store.blocks import Blocks
 from holdfast.ports.store.callbacks import Callbacks
 from holdfast.ports.store.calls import Calls
+from holdfast.ports.store.contents import Contents, Removals
 from holdfast.ports.store.events import Events
+from holdfast.ports.store.files import Files
+from holdfast.ports.store.folders import Folders
 from holdfast.ports.store.messages import Messages
 from holdfast.ports.store.passages import Passages
 from holdfast.ports.store.providers import Providers
@@ -43,6 +47,16 @@ class Transaction(Protocol):
     def archives(self) -> Archives: ...
     @property
     def passages(self) -> Passages: ...
+    @property
+    def folders(self) -> Folders: ...
+    @property
+    def files(self) -> Files: ...
+    @property
+    def contents(self) -> Contents: ...
+    @property
+    def removals(self) -> Removals: ...
+    @property
+    def agent_files(self) -> AgentFiles: ...
     @property
     def stale_prompts(self) -> StalePrompts: ...
     @property

@@ -25,11 +25,28 @@ folders = Table(
     Column("id", Text, primary_key=True),
     Column("organization_id", Text, nullable=False),
     Column("name", Text, nullable=False),
+    # The handle of the model of its vectors: a search looks them up for many at once.
+    Column("embedding", Text),
     Column("created_at", Instant, nullable=False),
     Column("updated_at", Instant, nullable=False),
+    # Nobody sees it any more. Its rows are removed in parts, because there may be many.
+    Column("deleted_at", Instant),
     Column("body", Text, nullable=False),
-    UniqueConstraint("organization_id", "name"),
+    Index(
+        "uq_folders_name",
+        "organization_id",
+        "name",
+        unique=True,
+        sqlite_where=text("deleted_at IS NULL"),
+        postgresql_where=text("deleted_at IS NULL"),
+    ),
     Index(None, "organization_id", "created_at", "id"),
+    Index(
+        "ix_folders_deleted",
+        "deleted_at",
+        sqlite_where=text("deleted_at IS NOT NULL"),
+        postgresql_where=text("deleted_at IS NOT NULL"),
+    ),
 )
 
 # The bytes of files and the text in them. Files with the same bytes share one row.
@@ -47,6 +64,13 @@ contents = Table(
     Column("created_at", Instant, nullable=False),
     Column("body", Text, nullable=False),
     UniqueConstraint("organization_id", "digest", "format"),
+    # Those that are being received, and those to be removed.
+    Index(
+        "ix_contents_incomplete",
+        "created_at",
+        sqlite_where=text("status IN ('receiving', 'deleted')"),
+        postgresql_where=text("status IN ('receiving', 'deleted')"),
+    ),
 )
 
 # In parts, so that no transaction writes a large file at once.
@@ -59,15 +83,20 @@ content_bytes = Table(
     PrimaryKeyConstraint("content_id", "number"),
 )
 
-# In parts of whole lines, so that a window of lines can be read alone.
+# In parts that begin at a line, so that a window of lines can be read alone. Only a line that is longer than a part goes on
+# in the next ones.
 content_texts = Table(
     "content_texts",
     metadata,
     Column("content_id", ForeignKey("contents.id", ondelete="CASCADE"), nullable=False),
+    Column("number", Integer, nullable=False),
     # Lines count from 1.
     Column("first_line", Integer, nullable=False),
+    # Whether the part begins in the middle of its first line.
+    Column("is_continued", Boolean, nullable=False),
     Column("text", Text, nullable=False),
-    PrimaryKeyConstraint("content_id", "first_line"),
+    PrimaryKeyConstraint("content_id", "number"),
+    Index(None, "content_id", "first_line"),
 )
 
 files = Table(
@@ -92,12 +121,12 @@ files = Table(
         "folder_id",
         "name",
         unique=True,
-        sqlite_where=text("replaces_id IS NULL"),
-        postgresql_where=text("replaces_id IS NULL"),
+        sqlite_where=text("replaces_id IS NULL AND status <> 'deleted'"),
+        postgresql_where=text("replaces_id IS NULL AND status <> 'deleted'"),
     ),
     Index(None, "folder_id", "created_at", "id"),
     Index(None, "content_id"),
-    # The files that are not finished yet.
+    # The files that are not finished yet, and those whose rows are to be removed.
     Index(
         "ix_files_unfinished",
         "created_at",

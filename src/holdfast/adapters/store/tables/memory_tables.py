@@ -26,6 +26,8 @@ archives = Table(
     Column("id", Text, primary_key=True),
     Column("organization_id", Text, nullable=False),
     Column("name", Text, nullable=False),
+    # The handle of the model of its vectors: a search looks them up for many at once.
+    Column("embedding", Text),
     Column("created_at", Instant, nullable=False),
     Column("updated_at", Instant, nullable=False),
     Column("body", Text, nullable=False),

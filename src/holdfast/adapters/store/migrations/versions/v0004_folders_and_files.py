@@ -9,6 +9,10 @@ branch_labels = None
 depends_on = None
 
 _UNFINISHED = sa.text("status NOT IN ('completed', 'error')")
+_INCOMPLETE = sa.text("status IN ('receiving', 'deleted')")
+_DELETED = sa.text("deleted_at IS NOT NULL")
+_NOT_DELETED = sa.text("deleted_at IS NULL")
+_NAMED = sa.text("replaces_id IS NULL AND status <> 'deleted'")
 
 
 def upgrade() -> None:
@@ -41,6 +45,13 @@ def _create_contents() -> None:
             name=op.f("uq_contents_organization_id_digest_format"),
         ),
     )
+    op.create_index(
+        "ix_contents_incomplete",
+        "contents",
+        ["created_at"],
+        sqlite_where=_INCOMPLETE,
+        postgresql_where=_INCOMPLETE,
+    )
 
 
 def _create_content_bytes() -> None:
@@ -63,7 +74,9 @@ def _create_content_texts() -> None:
     op.create_table(
         "content_texts",
         sa.Column("content_id", sa.Text(), nullable=False),
+        sa.Column("number", sa.Integer(), nullable=False),
         sa.Column("first_line", sa.Integer(), nullable=False),
+        sa.Column("is_continued", sa.Boolean(), nullable=False),
         sa.Column("text", sa.Text(), nullable=False),
         sa.ForeignKeyConstraint(
             ["content_id"],
@@ -71,7 +84,12 @@ def _create_content_texts() -> None:
             name=op.f("fk_content_texts_content_id"),
             ondelete="CASCADE",
         ),
-        sa.PrimaryKeyConstraint("content_id", "first_line", name=op.f("pk_content_texts")),
+        sa.PrimaryKeyConstraint("content_id", "number", name=op.f("pk_content_texts")),
+    )
+    op.create_index(
+        op.f("ix_content_texts_content_id_first_line"),
+        "content_texts",
+        ["content_id", "first_line"],
     )
 
 
@@ -81,13 +99,27 @@ def _create_folders() -> None:
         sa.Column("id", sa.Text(), nullable=False),
         sa.Column("organization_id", sa.Text(), nullable=False),
         sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("embedding", sa.Text(), nullable=True),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.Column("updated_at", sa.BigInteger(), nullable=False),
+        sa.Column("deleted_at", sa.BigInteger(), nullable=True),
         sa.Column("body", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_folders")),
-        sa.UniqueConstraint(
-            "organization_id", "name", name=op.f("uq_folders_organization_id_name")
-        ),
+    )
+    op.create_index(
+        "uq_folders_name",
+        "folders",
+        ["organization_id", "name"],
+        unique=True,
+        sqlite_where=_NOT_DELETED,
+        postgresql_where=_NOT_DELETED,
+    )
+    op.create_index(
+        "ix_folders_deleted",
+        "folders",
+        ["deleted_at"],
+        sqlite_where=_DELETED,
+        postgresql_where=_DELETED,
     )
     op.create_index(
         op.f("ix_folders_organization_id_created_at_id"),
@@ -132,8 +164,8 @@ def _create_files() -> None:
         "files",
         ["folder_id", "name"],
         unique=True,
-        sqlite_where=sa.text("replaces_id IS NULL"),
-        postgresql_where=sa.text("replaces_id IS NULL"),
+        sqlite_where=_NAMED,
+        postgresql_where=_NAMED,
     )
 
 
