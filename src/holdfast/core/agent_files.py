@@ -8,8 +8,6 @@ from msgspec import Struct
 from holdfast.core.agents import Agent
 from holdfast.core.files import AgentFile, File, Folder, path_name
 
-MAX_FILES_OPEN = 1_000
-MAX_VIEW_CHARS = 2_147_483_647
 # For an agent that was stored without limits.
 _DEFAULT_FILES_OPEN = 5
 _DEFAULT_VIEW_CHARS = 50_000
@@ -53,6 +51,11 @@ def view_limit(agent: Agent) -> int:
     return agent.per_file_view_window_char_limit or _DEFAULT_VIEW_CHARS
 
 
+def default_folder_name(agent_name: str) -> str:
+    """The folder that an agent gets at its creation if the caller wants so."""
+    return f"{agent_name} External Data Source"
+
+
 def choose_evicted(
     files: Iterable[AgentFile], opening: Collection[str], limit: int
 ) -> Sequence[AgentFile]:
@@ -66,13 +69,15 @@ def choose_evicted(
 def render_view(
     lines: Sequence[str], total: int, start: int | None, end: int | None, limit: int
 ) -> str:
-    """The text that an agent sees of a file with ``total`` lines. ``lines`` are those from ``start`` on, as many as fit into
-    ``limit`` characters or more; an empty file has no text."""
+    """The text that an agent sees of a file with ``total`` lines. ``lines`` are those from ``start`` on, up to ``end`` or as many
+    as fit into ``limit`` characters; an empty file has no text."""
     if not total:
         return ""
-    numbered = (f"{number}: {line.rstrip()}" for number, line in enumerate(lines, start or 1))
+    first, last = start or 1, min(end or total, total)
+    numbered = (f"{number}: {line.rstrip()}" for number, line in enumerate(lines, first))
     text = "\n".join([_view_header(total, start, end), *numbered])
-    return text if len(text) <= limit else _truncate(text, limit)
+    is_whole = len(lines) > last - first
+    return text if is_whole and len(text) <= limit else _truncate(text, limit)
 
 
 def _view_header(total: int, start: int | None, end: int | None) -> str:
@@ -94,7 +99,9 @@ def render_directories(
         return ""
     shown: dict[str, list[FileView]] = {folder.id: [] for folder in folders}
     for view in sorted(views, key=lambda view: view.attached.file.name):
-        shown[view.attached.file.folder_id].append(view)
+        # A folder that was attached just now is shown from the next time on.
+        if view.attached.file.folder_id in shown:
+            shown[view.attached.file.folder_id].append(view)
     open_count = sum(bool(view.text) for group in shown.values() for view in group)
     limits = [f"- current_files_open={open_count}", f"- max_files_open={files_limit}"]
     parts = ["<directories>", "<file_limits>", *limits, "</file_limits>"]

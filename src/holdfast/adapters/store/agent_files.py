@@ -32,6 +32,13 @@ _select_attached: Select[Any] = (
     .select_from(_links)
     .join(_files, and_(_files.c.id == _links.c.file_id, _files.c.status != FileStatus.DELETED))
     .join(_folders, and_(_folders.c.id == _files.c.folder_id, _folders.c.deleted_at.is_(None)))
+    .join(
+        _folder_links,
+        and_(
+            _folder_links.c.agent_id == _links.c.agent_id,
+            _folder_links.c.folder_id == _files.c.folder_id,
+        ),
+    )
     .join(_contents, _contents.c.id == _files.c.content_id)
 )
 _select_folders: Select[Any] = select(*FOLDER.columns, _folder_links.c.agent_id).join(
@@ -148,6 +155,19 @@ class SqlAgentFiles:
             found[attached.state.agent_id].append(attached)
         return found
 
+    def list_open(self, agent_id: str) -> Sequence[AgentFile]:
+        rows = self._connection.execute(
+            select(*_LINK).where(_links.c.agent_id == agent_id, _links.c.is_open)
+        )
+        return [_link_from_row(row) for row in rows]
+
+    def linked_ids(self, agent_id: str, folder_id: str) -> Collection[str]:
+        linked = select(_links.c.file_id).where(
+            _links.c.agent_id == agent_id,
+            _links.c.file_id.in_(select(_files.c.id).where(_files.c.folder_id == folder_id)),
+        )
+        return set(self._connection.execute(linked).scalars())
+
     def page(
         self, agent_id: str, page: Page, *, is_open: bool | None = None
     ) -> Sequence[AttachedFile]:
@@ -178,11 +198,14 @@ def _from_row(row: Row[Any]) -> AttachedFile:
     """Convert a row of ``_select_attached``."""
     file_start = len(_LINK)
     content = CONTENT.from_row(row[file_start + len(FILE.columns) :])
-    link = dict(zip(AgentFile.__struct_fields__, row[:file_start], strict=True))
     return AttachedFile(
-        state=AgentFile(**link),
+        state=_link_from_row(row[:file_start]),
         file=FILE.from_row(row[file_start:]),
         folder_name=row[-1],
         lines=content.lines,
         characters=content.characters,
     )
+
+
+def _link_from_row(row: Sequence[Any]) -> AgentFile:
+    return AgentFile(**dict(zip(AgentFile.__struct_fields__, row, strict=True)))

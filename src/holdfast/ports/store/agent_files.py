@@ -53,6 +53,14 @@ class AgentFiles(Protocol):
         """Return all files of each agent, in the order in which they were linked."""
         ...
 
+    def list_open(self, agent_id: str) -> Sequence[AgentFile]:
+        """Return what the agent has open."""
+        ...
+
+    def linked_ids(self, agent_id: str, folder_id: str) -> Collection[str]:
+        """Return the ids of the files of the folder that the agent has."""
+        ...
+
     def page(
         self, agent_id: str, page: Page, *, is_open: bool | None = None
     ) -> Sequence[AttachedFile]:

@@ -15,6 +15,7 @@ from holdfast.http.letta_v1.schemas.agents import (
     ToolExecutionResult,
 )
 from holdfast.http.letta_v1.schemas.messages import ApprovalRequestMessage
+from holdfast.http.letta_v1.to_wire.agent_files import file_block, source_state
 from holdfast.http.letta_v1.to_wire.blocks import block_state
 from holdfast.http.letta_v1.to_wire.messages import api_messages
 from holdfast.http.letta_v1.to_wire.model_settings import (
@@ -43,7 +44,12 @@ def agent_state(view: AgentView) -> AgentState:
         model_settings=model_settings(agent.model),
         llm_config=llm_config(agent.model),
         embedding_config=embedding_config(agent.embedding, agent.embedding_config),
-        memory=Memory(blocks=blocks, agent_type=agent.agent_type),
+        memory=Memory(
+            blocks=blocks,
+            agent_type=agent.agent_type,
+            file_blocks=[file_block(item, agent) for item in view.files],
+        ),
+        sources=[source_state(folder) for folder in view.folders],
         blocks=blocks,
         tools=[tool_state(tool) for tool in view.tools],
         tags=list(view.tags),

@@ -1,0 +1,60 @@
+"""The folders and files of an agent on the wire (memory-v1 §5)."""
+
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+
+from holdfast.http.letta_v1.schemas.models import EmbeddingConfig
+
+
+class Source(Struct, frozen=True, kw_only=True):
+    """A folder, under its old name."""
+
+    id: str
+    name: str
+    description: str | None
+    instructions: str | None
+    metadata: dict[str, Any] | None
+    embedding_config: EmbeddingConfig | None
+    created_at: datetime
+    updated_at: datetime
+    created_by_id: str | None
+    last_updated_by_id: str | None
+    vector_db_provider: str = "native"
+
+
+class AgentFileAttachment(Struct, frozen=True, kw_only=True):
+    id: str
+    file_id: str
+    file_name: str
+    folder_id: str
+    folder_name: str
+    is_open: bool
+    last_accessed_at: datetime
+    visible_content: str | None
+    start_line: int | None
+    end_line: int | None
+
+
+class AgentFilesPage(Struct, frozen=True, kw_only=True):
+    files: list[AgentFileAttachment]
+    next_cursor: str | None
+    has_more: bool
+
+
+class FileBlock(Struct, frozen=True, kw_only=True):
+    """What the agent sees of a file, in the form of a block."""
+
+    label: str
+    value: str
+    limit: int
+    file_id: str
+    source_id: str
+    is_open: bool
+    last_accessed_at: datetime
+    read_only: bool = True
+
+
+class FileClosed(Struct, frozen=True):
+    message: str
