@@ -85,6 +85,10 @@ class TooLarge(CallerError):
     """The request is larger than the limit that the message names."""
 
 
+class UnsupportedFileType(CallerError):
+    """No text can be extracted from files of this kind."""
+
+
 class Conflict(CallerError):
     """The state of the object forbids it now. ``run_id``: the run of the message, if it is stored."""
 
@@ -293,6 +297,10 @@ class IllegalTransition(Bug):
 
 class StaleRun(Bug):
     """The run was changed by another writer between read and write."""
+
+
+class StaleFile(HoldfastError):
+    """The file was changed by another server that processes it."""
 
 
 class LeaseLost(HoldfastError):

@@ -24,8 +24,10 @@ from tests.architecture.modules import (
 )
 
 # How many handlers of each module catch everything: the boundaries of a run and of a side task; the
-# tool's own process, which reports whatever a tool raises; and the answer about a run that is stored.
+# tool's own process, which reports whatever a tool raises; a document's own process, likewise for
+# parsers; and the answer about a run that is stored.
 BROAD_EXCEPTS = {
+    "adapters/documents/extraction.py": 1,
     "adapters/lease/heartbeat.py": 1,
     "adapters/sandbox/child.py": 2,
     "assembly/warm_up.py": 1,
@@ -43,6 +45,7 @@ DEFERRED_CANCELLATIONS = {"adapters/sandbox/environments.py": 1, "engine/store_w
 LAZY_IMPORTS = {
     "adapters/bell/doctor_checks.py": {"holdfast.adapters.bell.round_trip"},
     "adapters/bell/factory.py": {"holdfast.adapters.bell.postgres"},
+    "adapters/documents/extraction.py": {"*"},
     "adapters/event_log/factory.py": {"holdfast.adapters.event_log.redis"},
     "adapters/lease/factory.py": {
         "holdfast.adapters.lease.heartbeat",

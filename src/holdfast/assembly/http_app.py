@@ -21,6 +21,7 @@ def _http_settings(settings: Settings, running: RunningServer) -> HttpSettings:
     return HttpSettings(
         password=settings.password,
         max_body_bytes=settings.max_body_bytes,
+        max_file_mb=settings.max_file_mb,
         loopback_only_hosts=not settings.insecure,
         telemetry=running.telemetry,
         tool_connections=running.tool_connections,

@@ -12,14 +12,18 @@ from holdfast.assembly.tools import open_tool_connections
 from holdfast.assembly.warm_up import warm_up
 from holdfast.config import Settings
 from holdfast.core.agents import Actor
+from holdfast.core.files import File
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID, DEFAULT_USER_ID
 from holdfast.engine.approval_expiry import ApprovalExpiry
 from holdfast.engine.callbacks import CallbackDelivery
 from holdfast.engine.deployment_tasks import DeploymentTasks, Takeover
+from holdfast.engine.file_removal import FileRemoval
+from holdfast.engine.ingestion import Ingestion
 from holdfast.engine.queue_metrics import QueueMetrics
 from holdfast.engine.worker import Worker
 from holdfast.http.letta_v1.to_wire.callbacks import callback_body
 from holdfast.ports.services import Services
+from holdfast.ports.store import Transaction
 from holdfast.ports.telemetry import RequestTelemetry
 from holdfast.ports.tool_connections import ToolConnections
 from holdfast.usecases import approvals, tools
@@ -84,4 +88,18 @@ async def running_server(settings: Settings) -> AsyncIterator[RunningServer]:
 def _deployment_tasks(settings: Settings, services: Services) -> DeploymentTasks:
     expiry = ApprovalExpiry(services, approvals.expire)
     callbacks = CallbackDelivery(services, callback_body, secret=settings.callback_secret)
-    return DeploymentTasks(services, [expiry.run, callbacks.run, Takeover(services).run])
+    ingestion = Ingestion(services, _open_nowhere)
+    return DeploymentTasks(
+        services,
+        [
+            expiry.run,
+            callbacks.run,
+            Takeover(services).run,
+            ingestion.run,
+            FileRemoval(services).run,
+        ],
+    )
+
+
+def _open_nowhere(_tx: Transaction, _services: Services, _file: File) -> None:
+    """No agent has a folder yet."""

@@ -8,6 +8,7 @@ from holdfast.adapters.models.router import ModelRouter
 from holdfast.adapters.outgoing.guarded import GuardedOutgoing
 from holdfast.adapters.sandbox.subprocess import SubprocessSandbox
 from holdfast.assembly.deployment import LoadReader, build_dispatch, join_deployment
+from holdfast.assembly.documents import open_documents
 from holdfast.assembly.models import open_models
 from holdfast.assembly.storage import open_events, open_store
 from holdfast.assembly.telemetry import with_telemetry
@@ -45,6 +46,7 @@ async def build_services(
         prices=prices,
         clock=clock,
         ids=RandomIds(),
+        documents=open_documents(settings, stack),
         limits=settings.limits,
     )
     if telemetry is not None:

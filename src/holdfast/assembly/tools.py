@@ -5,6 +5,7 @@ import asyncio
 import logging
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Final
 
 from holdfast.adapters.sandbox.environments import ENVIRONMENTS, Environments
 from holdfast.adapters.sandbox.isolation import (
@@ -26,6 +27,9 @@ from holdfast.adapters.toolbox.router import ToolRouter
 from holdfast.config import Settings
 from holdfast.errors import CannotStart
 
+# The folder in the home that says which processes and folders tools have.
+TOOL_RECORDS: Final = "tool-processes"
+
 log = logging.getLogger(__name__)
 
 
@@ -42,7 +46,7 @@ async def open_sandbox(settings: Settings, stack: AsyncExitStack) -> SubprocessS
     risk = describe_root_risk(settings.sandbox_user, user, settings.home)
     if isolation is None and risk is not None:
         log.warning("sandbox.plain_as_root", extra={"advice": risk})
-    records = settings.home / "tool-processes"
+    records = settings.home / TOOL_RECORDS
     sandbox = SubprocessSandbox(
         limits=settings.sandbox_limits,
         isolation=isolation,

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Annotated
 
+from holdfast.config.document_fields import DocumentFields
 from holdfast.config.parsing import integer_between, parse_networks, parse_positive_seconds
 from holdfast.config.spec import SettingSpec
-from holdfast.config.tool_fields import ToolFields
 from holdfast.core.addresses import IPNetwork
 from holdfast.http.pending_requests import ConnectionLimits
 
@@ -13,7 +13,7 @@ _LIMITS = ConnectionLimits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionFields(ToolFields):
+class ConnectionFields(DocumentFields):
     trusted_proxies: Annotated[
         tuple[IPNetwork, ...],
         SettingSpec(

@@ -265,6 +265,15 @@ class SettingFields:
             accepts="a number of bytes, 1 or more",
         ),
     ] = 32 * 1024 * 1024
+    max_file_mb: Annotated[
+        int,
+        SettingSpec(
+            description="The largest file that can be uploaded, in MiB; a larger one is refused (413).",
+            variables=("HOLDFAST_MAX_FILE_MB",),
+            parse=integer_between(1, 10_000),
+            accepts="a number from 1 to 10000",
+        ),
+    ] = _LIMITS.max_file_mb
     write_seconds: Annotated[
         float,
         SettingSpec(

@@ -124,6 +124,7 @@ class Settings(ConnectionFields):
             run_stall_seconds=self.run_stall_seconds,
             max_trace_bytes=self.max_trace_bytes if self.provider_traces else 0,
             callback_attempts=self.callback_attempts,
+            max_file_mb=self.max_file_mb,
         )
 
     @property
@@ -147,6 +148,12 @@ class Settings(ConnectionFields):
             file_bytes=self.tool_file_bytes,
             folder_bytes=self.tool_folder_bytes,
             output_bytes=self.tool_output_bytes,
+        )
+
+    @property
+    def document_limits(self) -> SandboxLimits:
+        return SandboxLimits(
+            memory_bytes=self.document_memory_bytes, file_bytes=self.document_text_bytes
         )
 
 

@@ -84,4 +84,5 @@ class AgentQuery(Struct, frozen=True, kw_only=True):
     identity_id: str | None = None
     identifier_keys: tuple[str, ...] = ()
     block_id: str | None = None
+    archive_id: str | None = None
     show_hidden: bool = False

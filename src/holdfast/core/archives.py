@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from holdfast.core.paging import Page
 
+MAX_DESCRIPTION_CHARS = 100_000
 DEFAULT_DESCRIPTION = "Default archive created automatically"
 
 

@@ -9,6 +9,13 @@ from msgspec import Struct
 
 from holdfast.core.paging import Page
 
+# How long the parts of a file's text are that are searched, in tokens: unless the folder says otherwise, and at least and at
+# most.
+DEFAULT_CHUNK_TOKENS = 300
+MIN_CHUNK_TOKENS = 25
+MAX_CHUNK_TOKENS = 25_000
+_CHARS_PER_TOKEN = 4
+
 # The tools that an agent has while a folder is attached to it.
 FILE_TOOLS = ("open_files", "grep_files", "semantic_search_files")
 
@@ -50,8 +57,15 @@ class Folder(Struct, frozen=True, kw_only=True):
     # only.
     embedding: str | None = None
     embedding_config: dict[str, Any] | None = None
+    # How long the parts of the texts of its files are that are searched, in tokens.
+    chunk_tokens: int = DEFAULT_CHUNK_TOKENS
     created_by_id: str | None = None
     last_updated_by_id: str | None = None
+
+    @property
+    def chunk_chars(self) -> int:
+        tokens = min(max(self.chunk_tokens, MIN_CHUNK_TOKENS), MAX_CHUNK_TOKENS)
+        return tokens * _CHARS_PER_TOKEN
 
 
 class Content(Struct, frozen=True, kw_only=True):

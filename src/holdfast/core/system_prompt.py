@@ -92,7 +92,7 @@ def parse_compiled_at(text: str) -> str | None:
 
 def human_time(moment: datetime, timezone: str) -> str:
     """A time in the agent's timezone, formatted for people (wire-v1 §1.9)."""
-    return moment.astimezone(_zone(timezone)).strftime("%Y-%m-%d %I:%M:%S %p %Z%z")
+    return moment.astimezone(load_zone(timezone)).strftime("%Y-%m-%d %I:%M:%S %p %Z%z")
 
 
 # The longest IANA name has 32. Looking for the file of a name of megabytes takes a second.
@@ -103,12 +103,13 @@ def is_timezone(name: str) -> bool:
     if len(name) > _MAX_ZONE_CHARS:
         return False
     try:
-        _zone(name)
+        load_zone(name)
     except (KeyError, ValueError, OSError):  # no such zone, not a relative path, a folder of zones
         return False
     return True
 
 
-def _zone(name: str) -> tzinfo:
+def load_zone(name: str) -> tzinfo:
+    """The timezone of this name, which ``is_timezone`` has accepted."""
     # UTC must work on machines without a timezone database too.
     return UTC if name == "UTC" else ZoneInfo(name)

@@ -23,6 +23,7 @@ from holdfast.http.paths import CanonicalPath
 from holdfast.http.proxies import ForwardedHeaders, ForwardedPrefix
 from holdfast.http.readiness import Readiness
 from holdfast.http.request_metrics import METRICS_PATH, RequestMetrics, metrics_route
+from holdfast.http.uploads import MAX_UPLOADS
 from holdfast.http.wire import Wire, Wires
 from holdfast.ports.services import Services
 from holdfast.ports.telemetry import RequestTelemetry
@@ -40,6 +41,8 @@ Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 class HttpSettings:
     password: str | None = None
     max_body_bytes: int = 32 * 1024 * 1024
+    # The largest file that can be uploaded.
+    max_file_mb: int = 50
     # Without a password, answer only to loopback names. Off if something else protects the port.
     loopback_only_hosts: bool = True
     # Who may say for whom it calls, and under which address this server is published.
@@ -103,6 +106,7 @@ def build_app(
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     app.state.readiness = Readiness()
+    app.state.upload_slots = asyncio.Semaphore(MAX_UPLOADS)
     app.needs_password = bool(settings.password)
     if services is not None:
         app.state.services = services
@@ -157,7 +161,12 @@ def _build_middleware(settings: HttpSettings) -> list[Middleware]:
     middleware = [
         Middleware(HostCheck, wires=WIRES),
         *gates,
-        Middleware(BodyLimit, max_bytes=settings.max_body_bytes, wires=WIRES),
+        Middleware(
+            BodyLimit,
+            max_bytes=settings.max_body_bytes,
+            max_file_mb=settings.max_file_mb,
+            wires=WIRES,
+        ),
         Middleware(CanonicalPath, wires=WIRES),
         Middleware(ForwardedPrefix),
         Middleware(_DescriptionOnThread),

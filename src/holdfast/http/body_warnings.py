@@ -45,10 +45,14 @@ def find_misspellings(value: object, body: object) -> list[str]:
 
 
 def add_warnings(response: Response, warnings: Sequence[str]) -> None:
+    """Add warnings to those that the answer has."""
+    if not warnings:
+        return
     if isinstance(response, JsonResponse) and response.has_fixed_fields:
-        response.add_field("warnings", warnings)
+        response.extend_field("warnings", warnings)
     else:
-        response.headers[WARNINGS_HEADER] = json.dumps(warnings)
+        earlier = json.loads(response.headers.get(WARNINGS_HEADER, "[]"))
+        response.headers[WARNINGS_HEADER] = json.dumps([*earlier, *warnings])
 
 
 def _has_unknown(value: object, known: KnownFields) -> bool:

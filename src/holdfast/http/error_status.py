@@ -35,6 +35,7 @@ ERROR_STATUS: Mapping[type[errors.HoldfastError], ErrorStatus] = {
     errors.UnknownModel: ErrorStatus(404),
     errors.MethodRetired: ErrorStatus(405),
     errors.TooLarge: ErrorStatus(413),
+    errors.UnsupportedFileType: ErrorStatus(415),
     errors.Conflict: ErrorStatus(409, DO_NOT_RETRY),
     errors.AlreadyExists: ErrorStatus(409, DO_NOT_RETRY),
     errors.PendingApproval: ErrorStatus(409, DO_NOT_RETRY),
@@ -51,6 +52,7 @@ ERROR_STATUS: Mapping[type[errors.HoldfastError], ErrorStatus] = {
     errors.ContextWindowExceeded: ErrorStatus(400),
     errors.SystemPromptTooLarge: ErrorStatus(400),
     errors.ToolError: ErrorStatus(400),
+    errors.DocumentUnreadable: ErrorStatus(400),
     errors.BackendError: ErrorStatus(503),
     errors.StoreUnavailable: ErrorStatus(503, RETRY_SOON),
     # The same request would take as long again.
@@ -71,6 +73,7 @@ ERROR_STATUS: Mapping[type[errors.HoldfastError], ErrorStatus] = {
     # Two callers changed one run. The one that was refused may look again.
     errors.StaleRun: ErrorStatus(409),
     errors.RunFenced: ErrorStatus(409),
+    errors.StaleFile: ErrorStatus(409),
     errors.LeaseLost: ErrorStatus(503, RETRY_SOON),
 }
 

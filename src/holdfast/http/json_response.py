@@ -28,9 +28,10 @@ class JsonResponse(Response):
     media_type = "application/json"
     has_fixed_fields = False
 
-    def add_field(self, name: str, value: object) -> None:
-        """Add a field to the body, which must be an object. This decodes and encodes it: not for hot paths."""
-        self.body = _encoder.encode(msgspec.json.decode(self.body) | {name: value})
+    def extend_field(self, name: str, values: Sequence[object]) -> None:
+        """Add values to a list in the body, which must be an object. This decodes and encodes it: not for hot paths."""
+        fields = msgspec.json.decode(self.body)
+        self.body = _encoder.encode(fields | {name: [*fields.get(name, ()), *values]})
         self.headers["content-length"] = str(len(self.body))
 
 
@@ -44,6 +45,10 @@ def json_response(
     return response
 
 
+def empty_response() -> Response:
+    return Response(status_code=204)
+
+
 async def list_response(items: Sequence[T], convert: Callable[[T], object]) -> Response:
     """The items, converted. Of many items, on a thread, so that other requests are answered meanwhile."""
 
@@ -51,6 +56,11 @@ async def list_response(items: Sequence[T], convert: Callable[[T], object]) -> R
         return json_response([convert(item) for item in items])
 
     return build() if len(items) <= _MAX_ITEMS_ON_LOOP else await asyncio.to_thread(build)
+
+
+def describe_empty(description: str = "Successful Response") -> dict[int | str, dict[str, Any]]:
+    """The same for an answer without a body."""
+    return {204: {"description": description}}
 
 
 def describe_response(

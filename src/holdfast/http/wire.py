@@ -30,6 +30,8 @@ class Wire:
     collection_paths: re.Pattern[str]
     # A POST to one of these starts a run. While the server stops they are refused.
     send_paths: re.Pattern[str]
+    # A POST to one of these uploads a file. Paths have no slash at their end here.
+    upload_paths: re.Pattern[str]
     # These tell whether the server can work. While it stops, it cannot.
     ready_paths: frozenset[str]
 

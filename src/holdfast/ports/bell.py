@@ -12,6 +12,10 @@ CANCELS = "cancels"
 DEADLINES = "deadlines"
 # Rung when a callback is due, or when another one may be delivered.
 CALLBACKS = "callbacks"
+# Rung when a file is to be processed, or is no longer.
+FILES = "files"
+# Rung when rows of deleted folders, files or contents are to be removed.
+REMOVALS = "removals"
 # Rung when a run may be waiting in the queue for a server.
 RUNS = "runs"
 

@@ -44,7 +44,7 @@ class SandboxCall:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxResult:
     """``value`` belongs to ``finished``; ``error`` ("ExcType: message" or a sentence) to the other statuses.
-    ``exceeded_limit``: the field of SandboxLimits for which the call was killed."""
+    ``exceeded_limit``: what the call used too much of, and was killed for: ``memory``, ``processes`` and so on."""
 
     status: Literal["finished", "failed", "timed_out"]
     value: Any = None

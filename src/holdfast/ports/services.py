@@ -39,6 +39,12 @@ class Limits:
     max_trace_bytes: int = 0
     # How often a callback is attempted before it is given up.
     callback_attempts: int = 8
+    # The largest file that can be uploaded.
+    max_file_mb: int = 50
+
+    @property
+    def max_file_bytes(self) -> int:
+        return self.max_file_mb * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -130,6 +130,8 @@ def _store(
 ) -> Sequence[Passage]:
     if not (archive.deduplicate if deduplicate is None else deduplicate):
         return tx.passages.add([_build(services, actor, archive, item) for item in items])
+    # The same text may be stored by somebody else at this moment: one waits for the other.
+    tx.archives.get_for_update(archive.organization_id, archive.id)
     stored = []
     for item in items:
         # One by one: two of the items may be the same.

@@ -347,6 +347,13 @@ def _conditions(query: AgentQuery) -> list[ColumnElement[bool]]:
         conditions.append(
             exists().where(links.c.agent_id == _agents.c.id, links.c.block_id == query.block_id)
         )
+    if query.archive_id is not None:
+        archives = tables.agent_archives
+        conditions.append(
+            exists().where(
+                archives.c.agent_id == _agents.c.id, archives.c.archive_id == query.archive_id
+            )
+        )
     if query.identity_id is not None or query.identifier_keys:
         # There are no identities yet, so no agent matches.
         conditions.append(false())

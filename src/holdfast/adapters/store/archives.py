@@ -2,8 +2,9 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, delete, exists, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Select, delete, exists, insert, select, update
 
 from holdfast.adapters.store import tables
 from holdfast.adapters.store.paging import PagedList
@@ -32,12 +33,22 @@ class SqlArchives:
         self._connection.execute(insert(_archives), ARCHIVE.to_row(archive))
 
     def get(self, organization_id: str, archive_id: str) -> Archive:
-        row = self._connection.execute(
-            select(*ARCHIVE.columns).where(*_has_id(organization_id, archive_id))
-        ).first()
-        if row is None:
-            raise _not_found(archive_id)
-        return ARCHIVE.from_row(row)
+        return self._get(
+            archive_id, select(*ARCHIVE.columns).where(*_has_id(organization_id, archive_id))
+        )
+
+    def get_for_update(self, organization_id: str, archive_id: str) -> Archive:
+        selected = select(*ARCHIVE.columns).where(*_has_id(organization_id, archive_id))
+        # Passages that refer to the archive can be stored meanwhile: its key stays as it is.
+        return self._get(archive_id, selected.with_for_update(key_share=True))
+
+    def find(self, organization_id: str, archive_ids: Collection[str]) -> Sequence[Archive]:
+        rows = self._connection.execute(
+            select(*ARCHIVE.columns).where(
+                _archives.c.id.in_(archive_ids), _archives.c.organization_id == organization_id
+            )
+        )
+        return [ARCHIVE.from_row(row) for row in rows]
 
     def save(self, archive: Archive) -> None:
         saved = self._connection.execute(
@@ -102,9 +113,11 @@ class SqlArchives:
             found[row[-1]].append(ARCHIVE.from_row(row))
         return found
 
-    def agent_ids(self, archive_id: str) -> Sequence[str]:
-        held = select(_links.c.agent_id).where(_links.c.archive_id == archive_id)
-        return sorted(self._connection.execute(held).scalars())
+    def _get(self, archive_id: str, selected: Select[Any]) -> Archive:
+        row = self._connection.execute(selected).first()
+        if row is None:
+            raise _not_found(archive_id)
+        return ARCHIVE.from_row(row)
 
 
 def _has_id(organization_id: str, archive_id: str) -> tuple[ColumnElement[bool], ...]:

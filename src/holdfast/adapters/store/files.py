@@ -76,6 +76,9 @@ class SqlFiles:
         )
         delete_passages(self._connection, tables.passages.c.file_id == file_id, PASSAGES_AT_ONCE)
 
+    def delete_passages(self, file_id: str, limit: int) -> int:
+        return delete_passages(self._connection, tables.passages.c.file_id == file_id, limit)
+
     def list(self, organization_id: str, folder_id: str, page: Page) -> Sequence[File]:
         selected = select(*FILE.columns).where(
             _files.c.folder_id == folder_id, _files.c.status != FileStatus.DELETED

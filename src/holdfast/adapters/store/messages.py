@@ -23,6 +23,7 @@ from holdfast.adapters.store.columns import to_json
 from holdfast.adapters.store.prepared_statement import PreparedStatement
 from holdfast.adapters.store.row_mapper import RowMapper
 from holdfast.adapters.store.threads import thread_not_found
+from holdfast.adapters.store.vector_bytes import count_vector_bytes
 from holdfast.adapters.store.word_index import IndexEntry, WordIndex
 from holdfast.core.message_search import FoundMessage, MessageFilter, is_searchable
 from holdfast.core.messages import Message, Role
@@ -248,6 +249,11 @@ class SqlMessages:
             .group_by(_messages.c.agent_id)
         )
         return {row[0]: row[1] for row in rows}
+
+    def count_vector_bytes(self, organization_id: str) -> int:
+        return count_vector_bytes(
+            self._connection, tables.message_vectors, _messages, organization_id
+        )
 
     def search(
         self, organization_id: str, where: MessageFilter, query: str, limit: int

@@ -18,9 +18,11 @@ from sqlalchemy import (
 )
 
 from holdfast.adapters.store import tables
+from holdfast.adapters.store.paging import PagedList
 from holdfast.adapters.store.prepared_statement import PreparedStatement
 from holdfast.adapters.store.row_mapper import RowMapper, refuse_nul
 from holdfast.adapters.store.tag_filter import has_tags
+from holdfast.adapters.store.vector_bytes import count_vector_bytes
 from holdfast.adapters.store.vectors import PASSAGE_VECTORS, SqlVectors
 from holdfast.adapters.store.word_index import IndexEntry, WordIndex
 from holdfast.core.embeddings import EmbeddingProgress
@@ -34,6 +36,14 @@ _links = tables.agent_archives
 _tags = tables.passage_tags
 
 PASSAGE = RowMapper(Passage, _passages)
+
+_SORT_KEY = (_passages.c.created_at, _passages.c.id)
+_paged_list = PagedList(
+    "Passage",
+    _passages.c.id,
+    organization_id=_passages.c.organization_id,
+    orders={"created_at": _passages.c.created_at},
+)
 
 _INSERTED_COLUMNS = [column.name for column in _passages.c if column is not _passages.c.position]
 _insert = PreparedStatement(
@@ -105,9 +115,12 @@ class SqlPassages:
         if deleted.rowcount == 0:
             raise _not_found(passage_id)
 
-    def delete_matching(self, organization_id: str, where: PassageFilter) -> int:
+    def delete_matching(
+        self, organization_id: str, where: PassageFilter, limit: int | None = None
+    ) -> int:
+        chosen = select(_passages.c.position).where(*_conditions(organization_id, where))
         return self._connection.execute(
-            delete(_passages).where(*_conditions(organization_id, where))
+            delete(_passages).where(_passages.c.position.in_(chosen.limit(limit)))
         ).rowcount
 
     def delete_of_run(self, run_id: str) -> int:
@@ -117,15 +130,26 @@ class SqlPassages:
 
     def list(self, organization_id: str, where: PassageFilter, page: Page) -> Sequence[Passage]:
         selected = select(*PASSAGE.columns).where(*_conditions(organization_id, where))
-        key = tuple_(_passages.c.created_at, _passages.c.id)
+        key = tuple_(*_SORT_KEY)
         if page.after is not None:
             selected = selected.where(key > self._find_cursor(organization_id, page.after))
         if page.before is not None:
             selected = selected.where(key < self._find_cursor(organization_id, page.before))
-        created_at = _passages.c.created_at
-        order = created_at.desc() if page.order is Order.DESC else created_at.asc()
-        rows = self._connection.execute(
-            selected.order_by(order, _passages.c.id).limit(max(page.limit, 0))
+        # The id too is in the asked order: otherwise a cursor among passages of the same moment would skip some.
+        is_descending = page.order is Order.DESC
+        order = [part.desc() if is_descending else part.asc() for part in _SORT_KEY]
+        rows = self._connection.execute(selected.order_by(*order).limit(max(page.limit, 0)))
+        return [PASSAGE.from_row(row) for row in rows]
+
+    def list_page(
+        self, organization_id: str, where: PassageFilter, page: Page
+    ) -> Sequence[Passage]:
+        rows = _paged_list.select_page(
+            self._connection,
+            select(*PASSAGE.columns).where(*_conditions(organization_id, where)),
+            organization_id,
+            page,
+            has_narrower_condition=where.container_ids is not None,
         )
         return [PASSAGE.from_row(row) for row in rows]
 
@@ -141,6 +165,11 @@ class SqlPassages:
 
     def embedding_progress(self, file_id: str) -> EmbeddingProgress:
         return self._vectors.progress(_passages.c.file_id == file_id)
+
+    def count_vector_bytes(self, organization_id: str) -> int:
+        return count_vector_bytes(
+            self._connection, tables.passage_vectors, _passages, organization_id
+        )
 
     def count_by_agent(self, agent_ids: Collection[str]) -> Mapping[str, int]:
         return {
@@ -178,13 +207,13 @@ class SqlPassages:
         return {passage.position: passage for passage in map(PASSAGE.from_row, rows)}
 
     def _find_cursor(self, organization_id: str, cursor: str) -> ColumnElement[Any]:
-        key = (_passages.c.created_at, _passages.c.id)
         found = self._connection.execute(
-            select(*key).where(*_has_id(organization_id, cursor))
+            select(*_SORT_KEY).where(*_has_id(organization_id, cursor))
         ).first()
         if found is None:
             raise NotFound(f"No Passage found with id {cursor}")
-        return tuple_(*(literal(value, part.type) for value, part in zip(found, key, strict=True)))
+        values = zip(found, _SORT_KEY, strict=True)
+        return tuple_(*(literal(value, part.type) for value, part in values))
 
     def _add_tags(self, passages: Sequence[Passage]) -> None:
         rows = [
@@ -223,9 +252,7 @@ def _conditions(organization_id: str, where: PassageFilter) -> list[ColumnElemen
     if where.file_id is not None:
         conditions.append(_passages.c.file_id == where.file_id)
     if where.tags:
-        conditions.append(
-            has_tags(_passages.c.id, _tags.c.passage_id, where.tags, every=where.match_all_tags)
-        )
+        conditions.append(_has_tags(where))
     if where.since is not None:
         conditions.append(_passages.c.created_at >= where.since)
     if where.until is not None:
@@ -233,3 +260,14 @@ def _conditions(organization_id: str, where: PassageFilter) -> list[ColumnElemen
     if where.contains:
         conditions.append(_passages.c.text.icontains(where.contains, autoescape=True))
     return conditions
+
+
+def _has_tags(where: PassageFilter) -> ColumnElement[bool]:
+    # The index of the tags begins with the archive.
+    return has_tags(
+        _passages.c.id,
+        _tags.c.passage_id,
+        where.tags,
+        every=where.match_all_tags,
+        among=None if where.archive_ids is None else _tags.c.archive_id.in_(where.archive_ids),
+    )

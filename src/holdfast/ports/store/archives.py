@@ -18,6 +18,14 @@ class Archives(Protocol):
         """Return the archive. NotFound: ``Archive with ID <id> not found``."""
         ...
 
+    def get_for_update(self, organization_id: str, archive_id: str) -> Archive:
+        """Return the archive. Until the end of the transaction others that ask for it in this way wait."""
+        ...
+
+    def find(self, organization_id: str, archive_ids: Collection[str]) -> Sequence[Archive]:
+        """Return those of the archives that exist."""
+        ...
+
     def save(self, archive: Archive) -> None:
         """Replace the archive."""
         ...
@@ -43,8 +51,4 @@ class Archives(Protocol):
 
     def list_of_agents(self, agent_ids: Collection[str]) -> Mapping[str, Sequence[Archive]]:
         """Return the archives of each agent, the default archive first, then in the order in which they were attached."""
-        ...
-
-    def agent_ids(self, archive_id: str) -> Sequence[str]:
-        """Return the ids of the agents that have the archive."""
         ...

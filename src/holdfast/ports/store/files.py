@@ -36,6 +36,10 @@ class Files(Protocol):
         removed by ``Removals``."""
         ...
 
+    def delete_passages(self, file_id: str, limit: int) -> int:
+        """Delete so many passages of the file at most; return how many they were."""
+        ...
+
     def list(self, organization_id: str, folder_id: str, page: Page) -> Sequence[File]:
         """Return one page of the files of the folder."""
         ...

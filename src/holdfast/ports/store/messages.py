@@ -85,6 +85,10 @@ class Messages(Protocol):
         """Count the messages of each agent. Only agents with messages have an entry."""
         ...
 
+    def count_vector_bytes(self, organization_id: str) -> int:
+        """Return how many bytes the vectors of all messages have."""
+        ...
+
     def search(
         self, organization_id: str, where: MessageFilter, query: str, limit: int
     ) -> Sequence[FoundMessage]:

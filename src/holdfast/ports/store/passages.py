@@ -33,8 +33,10 @@ class Passages(Protocol):
         """Delete the passage."""
         ...
 
-    def delete_matching(self, organization_id: str, where: PassageFilter) -> int:
-        """Delete all passages that match; return how many they were."""
+    def delete_matching(
+        self, organization_id: str, where: PassageFilter, limit: int | None = None
+    ) -> int:
+        """Delete the passages that match, at most so many; return how many they were."""
         ...
 
     def delete_of_run(self, run_id: str) -> int:
@@ -44,6 +46,12 @@ class Passages(Protocol):
     def list(self, organization_id: str, where: PassageFilter, page: Page) -> Sequence[Passage]:
         """Return one page of the passages that match, by the time of their creation. ``after`` means newer and ``before``
         older passages in both directions. NotFound ``No Passage found with id <cursor>``."""
+        ...
+
+    def list_page(
+        self, organization_id: str, where: PassageFilter, page: Page
+    ) -> Sequence[Passage]:
+        """The same with the cursors of all other lists: ``after`` is the next page, ``before`` the previous one."""
         ...
 
     def search(
@@ -56,6 +64,10 @@ class Passages(Protocol):
     def embedding_progress(self, file_id: str) -> EmbeddingProgress:
         """Count the passages of the file by what has become of their vectors. One that waits for vectors of several models
         counts once."""
+        ...
+
+    def count_vector_bytes(self, organization_id: str) -> int:
+        """Return how many bytes the vectors of all passages have."""
         ...
 
     def count_by_agent(self, agent_ids: Collection[str]) -> Mapping[str, int]:

@@ -4,7 +4,6 @@ from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query, Response
-from pydantic import Field
 
 from holdfast.core.agents import AgentQuery
 from holdfast.core.ids import Kind
@@ -14,45 +13,32 @@ from holdfast.core.threads import DEFAULT_CONVERSATION
 from holdfast.http.dependencies import ActorDep, ServicesDep
 from holdfast.http.json_body import JsonRoute
 from holdfast.http.json_response import describe_response, json_response, list_response
-from holdfast.http.letta_v1.from_wire.agents import agent_changes, included_relations, new_agent
+from holdfast.http.letta_v1.from_wire.agents import agent_changes, new_agent
 from holdfast.http.letta_v1.from_wire.dates import as_utc
 from holdfast.http.letta_v1.images import fetch_linked_images
 from holdfast.http.letta_v1.parameters.conversations import agent_thread_id
 from holdfast.http.letta_v1.parameters.ids import AgentId, BlockId
 from holdfast.http.letta_v1.parameters.paging import paging
+from holdfast.http.letta_v1.parameters.relations import RelationsDep
 from holdfast.http.letta_v1.schemas.agents import (
     AgentCreate,
     AgentDeleted,
     AgentState,
     AgentUpdate,
-    Include,
     ResetMessages,
 )
 from holdfast.http.letta_v1.schemas.context import ContextWindowOverview
-from holdfast.http.letta_v1.schemas.limits import MAX_NAMES, Names
+from holdfast.http.letta_v1.schemas.limits import Names
 from holdfast.http.letta_v1.schemas.names import MAX_SCOPE_ID_CHARS
 from holdfast.http.letta_v1.schemas.runs import AgentCost
 from holdfast.http.letta_v1.to_wire.agents import agent_state
 from holdfast.http.letta_v1.to_wire.context import context_overview
 from holdfast.http.letta_v1.to_wire.runs import agent_cost
 from holdfast.usecases import agent_context, agents, steps
-from holdfast.usecases.agent_views import Relation
 
 router = APIRouter(prefix="/v1", tags=["agents"], route_class=JsonRoute)
 
 _SORT_COLUMNS = ("created_at", "updated_at", "last_run_completion")
-
-
-async def _get_relations(
-    include: Annotated[
-        Annotated[list[Include], Field(max_length=MAX_NAMES)] | None,
-        Query(description="What comes along; nothing if not given."),
-    ] = None,
-    include_relationships: Annotated[
-        Names | None, Query(deprecated=True, description="Old form of include.")
-    ] = None,
-) -> frozenset[Relation]:
-    return included_relations(include, include_relationships)
 
 
 async def _agent_query(
@@ -88,7 +74,6 @@ async def _agent_query(
     )
 
 
-RelationsDep = Annotated[frozenset[Relation], Depends(_get_relations)]
 FiltersDep = Annotated[AgentQuery, Depends(_agent_query)]
 UpdateTimestamp = Annotated[
     bool, Query(description="Say in the text that it was compiled now, not when it was before.")
