@@ -18,7 +18,7 @@ from holdfast.core.agent_files import (
     view_limit,
 )
 from holdfast.core.agents import Actor, Agent
-from holdfast.core.files import FILE_TOOLS, AgentFile, File, FileStatus, Folder
+from holdfast.core.files import FILE_TOOLS, AgentFile, File, Folder
 from holdfast.core.ids import Kind
 from holdfast.core.paging import Page
 from holdfast.errors import InvalidArgument
@@ -33,8 +33,6 @@ WHOLE_FILE: LineRange = (None, None)
 
 # More would exceed what a database accepts in one query.
 _AGENTS_AT_ONCE = 500
-# Files in these states have their text.
-_READY = (FileStatus.EMBEDDING, FileStatus.COMPLETED)
 
 
 class FileToolsMissing(Exception):
@@ -173,7 +171,8 @@ def attach(tx: Transaction, services: Services, agent: Agent, folder_ids: Sequen
         tx.agent_files.attach_folder(agent.id, folder_id, now)
         known = tx.agent_files.linked_ids(agent.id, folder_id)
         files = tx.files.list_of_folders([folder_id])
-        new = [file for file in files if file.status in _READY and file.id not in known]
+        # A file without text is linked when it has one, by ``open_in_agents``.
+        new = [file for file in files if file.total_chunks is not None and file.id not in known]
         _link_files(tx, services, agent, new, now)
     tx.stale_prompts.mark([agent.id])
     return _attach_tools(tx, agent)
@@ -236,6 +235,29 @@ def release_agents(tx: Transaction, organization_id: str, agent_ids: Sequence[st
         if not folders[agent_id]:
             tx.agents.detach_tools(agent_id, tool_ids)
     tx.stale_prompts.mark(agent_ids)
+
+
+def delete_folder(tx: Transaction, organization_id: str, folder_id: str, now: datetime) -> None:
+    """Delete the folder with its files, also from the agents that have it."""
+    tx.folders.lock(organization_id, folder_id)
+    agent_ids = tx.folders.agent_ids(folder_id)
+    tx.folders.delete(organization_id, folder_id, now)
+    for start in range(0, len(agent_ids), _AGENTS_AT_ONCE):
+        some = agent_ids[start : start + _AGENTS_AT_ONCE]
+        tx.agent_files.lock(some)
+        release_agents(tx, organization_id, some)
+
+
+def mark_folder(tx: Transaction, folder_id: str) -> None:
+    """Mark the system messages that show the folder as stale: its name or its instructions are new."""
+    _mark(tx, tx.folders.agent_ids(folder_id))
+
+
+def delete_file(tx: Transaction, organization_id: str, file_id: str) -> None:
+    """Delete the file, also from the agents that have it."""
+    agent_ids = tx.agent_files.agent_ids(file_id)
+    tx.files.delete(organization_id, file_id)
+    _mark(tx, agent_ids)
 
 
 def open_in_agents(tx: Transaction, services: Services, file: File) -> None:
@@ -306,6 +328,11 @@ def _build_link(
         last_accessed_at=moment,
         is_open=is_open,
     )
+
+
+def _mark(tx: Transaction, agent_ids: Sequence[str]) -> None:
+    for start in range(0, len(agent_ids), _AGENTS_AT_ONCE):
+        tx.stale_prompts.mark(agent_ids[start : start + _AGENTS_AT_ONCE])
 
 
 def _close(tx: Transaction, agent_id: str, states: Sequence[AgentFile]) -> None:

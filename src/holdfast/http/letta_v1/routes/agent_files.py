@@ -13,10 +13,12 @@ from holdfast.http.json_body import JsonRoute
 from holdfast.http.json_response import describe_response, json_response, list_response
 from holdfast.http.letta_v1.parameters.ids import AgentId, FileId, FolderId
 from holdfast.http.letta_v1.parameters.paging import paging
-from holdfast.http.letta_v1.schemas.agent_files import AgentFilesPage, FileClosed, Source
+from holdfast.http.letta_v1.schemas.agent_files import AgentFilesPage, FileClosed
 from holdfast.http.letta_v1.schemas.agents import AgentState
-from holdfast.http.letta_v1.to_wire.agent_files import files_page, source_state
+from holdfast.http.letta_v1.schemas.folders import Folder
+from holdfast.http.letta_v1.to_wire.agent_files import files_page
 from holdfast.http.letta_v1.to_wire.agents import agent_state
+from holdfast.http.letta_v1.to_wire.folders import folder_state
 from holdfast.usecases import agent_files
 
 router = APIRouter(prefix="/v1/agents/{agent_id}", tags=["agents"], route_class=JsonRoute)
@@ -24,13 +26,13 @@ router = APIRouter(prefix="/v1/agents/{agent_id}", tags=["agents"], route_class=
 FoldersPage = Annotated[Page, Depends(paging(Kind.SOURCE, limit=100))]
 
 
-@router.get("/folders", responses=describe_response(list[Source]))
-@router.get("/sources", responses=describe_response(list[Source]), deprecated=True)
+@router.get("/folders", responses=describe_response(list[Folder]))
+@router.get("/sources", responses=describe_response(list[Folder]), deprecated=True)
 async def list_agent_folders(
     agent_id: AgentId, page: FoldersPage, services: ServicesDep, actor: ActorDep
 ) -> Response:
     found = await agent_files.list_folders(services, actor, agent_id, page)
-    return await list_response(found, source_state)
+    return await list_response(found, folder_state)
 
 
 @router.patch("/folders/attach/{folder_id}", responses=describe_response(None))

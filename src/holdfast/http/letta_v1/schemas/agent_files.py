@@ -1,27 +1,8 @@
 """The folders and files of an agent on the wire (memory-v1 §5)."""
 
 from datetime import datetime
-from typing import Any
 
 from msgspec import Struct
-
-from holdfast.http.letta_v1.schemas.models import EmbeddingConfig
-
-
-class Source(Struct, frozen=True, kw_only=True):
-    """A folder, under its old name."""
-
-    id: str
-    name: str
-    description: str | None
-    instructions: str | None
-    metadata: dict[str, Any] | None
-    embedding_config: EmbeddingConfig | None
-    created_at: datetime
-    updated_at: datetime
-    created_by_id: str | None
-    last_updated_by_id: str | None
-    vector_db_provider: str = "native"
 
 
 class AgentFileAttachment(Struct, frozen=True, kw_only=True):

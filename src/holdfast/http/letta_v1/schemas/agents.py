@@ -8,8 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from holdfast.core.runs import StopReason
 from holdfast.core.tool_rules import ToolRule
-from holdfast.http.letta_v1.schemas.agent_files import FileBlock, Source
+from holdfast.http.letta_v1.schemas.agent_files import FileBlock
 from holdfast.http.letta_v1.schemas.blocks import BlockCreate, BlockResponse
+from holdfast.http.letta_v1.schemas.folders import Folder
 from holdfast.http.letta_v1.schemas.limits import (
     MAX_BLOCKS,
     MAX_MESSAGE_IDS,
@@ -257,7 +258,7 @@ class AgentState(Struct, frozen=True, kw_only=True):
     updated_at: datetime
     # Not in V1: a sentence for each setting of the model that has no effect.
     model_warnings: list[str]
-    sources: list[Source] = []
+    sources: list[Folder] = []
     # Not supported, or only of use in the V1 cloud: always empty.
     identity_ids: list[str] = []
     identities: list[dict[str, Any]] = []

@@ -2,29 +2,12 @@
 
 from holdfast.core.agent_files import FileView, view_limit
 from holdfast.core.agents import Agent
-from holdfast.core.files import Folder
 from holdfast.http.letta_v1.schemas.agent_files import (
     AgentFileAttachment,
     AgentFilesPage,
     FileBlock,
-    Source,
 )
-from holdfast.http.letta_v1.to_wire.model_settings import embedding_config
 from holdfast.usecases.agent_files import FilePage
-
-# Fields that V1 shows as they are stored.
-_SHOWN_AS_STORED = tuple(
-    name
-    for name in Source.__struct_fields__
-    if name in Folder.__struct_fields__ and name != "embedding_config"
-)
-
-
-def source_state(folder: Folder) -> Source:
-    return Source(
-        **{name: getattr(folder, name) for name in _SHOWN_AS_STORED},
-        embedding_config=embedding_config(folder.embedding, folder.embedding_config),
-    )
 
 
 def files_page(page: FilePage) -> AgentFilesPage:

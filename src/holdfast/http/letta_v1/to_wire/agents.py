@@ -15,8 +15,9 @@ from holdfast.http.letta_v1.schemas.agents import (
     ToolExecutionResult,
 )
 from holdfast.http.letta_v1.schemas.messages import ApprovalRequestMessage
-from holdfast.http.letta_v1.to_wire.agent_files import file_block, source_state
+from holdfast.http.letta_v1.to_wire.agent_files import file_block
 from holdfast.http.letta_v1.to_wire.blocks import block_state
+from holdfast.http.letta_v1.to_wire.folders import folder_state
 from holdfast.http.letta_v1.to_wire.messages import api_messages
 from holdfast.http.letta_v1.to_wire.model_settings import (
     embedding_config,
@@ -49,7 +50,7 @@ def agent_state(view: AgentView) -> AgentState:
             agent_type=agent.agent_type,
             file_blocks=[file_block(item, agent) for item in view.files],
         ),
-        sources=[source_state(folder) for folder in view.folders],
+        sources=[folder_state(folder) for folder in view.folders],
         blocks=blocks,
         tools=[tool_state(tool) for tool in view.tools],
         tags=list(view.tags),
