@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -34,7 +35,7 @@ def test_the_lines_found_are_those_that_match_on_their_own(
     text: str, cuts: list[int], pattern: str
 ) -> None:
     ends = sorted({0, len(text), *(min(cut, len(text)) for cut in cuts)})
-    parts = [text[start:end] for start, end in zip(ends, ends[1:], strict=False)]
+    parts = [text[start:end] for start, end in pairwise(ends)]
     lines = text.removesuffix("\n").split("\n") if text else []
     expected = [n for n, line in enumerate(lines, 1) if re.search(pattern, line, re.IGNORECASE)]
     assert find_lines(pattern, parts) == expected

@@ -74,7 +74,7 @@ def _open(tx: Transaction, context: ToolContext, arguments: Arguments, now: date
             raise not_attached(wanted.name, files)
         opened[found.file.id] = (check_range(wanted, found), found)
     ranges = {file_id: (wanted.start, wanted.end) for file_id, (wanted, _) in opened.items()}
-    close_others = arguments.get("close_all_others") is True
+    close_others = arguments.get("close_all_others") in {True, "true"}
     closed = agent_files.open_ranges(tx, agent, files, ranges, now, close_others=close_others)
     return render_opened(list(opened.values()), closed.on_request, closed.evicted)
 
