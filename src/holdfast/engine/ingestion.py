@@ -101,12 +101,21 @@ class Ingestion:
             self._services.bell.ring(REMOVALS, here_only=True)
         except (NotFound, StaleFile):
             log.info("file.superseded", extra=fields)
+        except asyncio.CancelledError:
+            await self._forget_attempt(file)
+            raise
         except BackendError:
             log.exception("file.interrupted", extra=fields)
+            await self._forget_attempt(file)
             await self._services.clock.sleep(RETRY_SECONDS)
         except Exception:
             log.exception("file.failed", extra=fields)
             await self._fail(file)
+
+    async def _forget_attempt(self, file: File) -> None:
+        """It was not the file that ended the attempt."""
+        with suppress(NotFound, BackendError):
+            await finish(self._services.store.write(partial(_forget_attempt, file=file)))
 
     async def _fail(self, file: File) -> None:
         try:
@@ -129,7 +138,7 @@ class Ingestion:
 
         waiting = await self._services.store.read(load)
         for file, progress in waiting:
-            changed = _with_progress(file, progress)
+            changed = follow_progress(file, progress)
             if changed != file:
                 now = self._services.clock.now()
                 await finish(
@@ -140,7 +149,8 @@ class Ingestion:
         return EMBEDDING_POLL_SECONDS if waiting else POLL_SECONDS
 
 
-def _with_progress(file: File, progress: EmbeddingProgress) -> File:
+def follow_progress(file: File, progress: EmbeddingProgress) -> File:
+    """The file as it is with so many vectors."""
     file = replace(file, chunks_embedded=progress.embedded)
     if progress.untried:
         return file
@@ -153,6 +163,12 @@ def _with_progress(file: File, progress: EmbeddingProgress) -> File:
         )
         file = replace(file, error_message=message)
     return replace(file, status=FileStatus.COMPLETED)
+
+
+def _forget_attempt(tx: Transaction, file: File) -> None:
+    stored = tx.files.lock(file.organization_id, file.id)
+    if stored.attempts:
+        tx.files.save(replace(stored, attempts=stored.attempts - 1))
 
 
 def _save_embedding(tx: Transaction, file: File) -> None:
