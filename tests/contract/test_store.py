@@ -16,9 +16,9 @@ from holdfast.adapters.store.driver_errors import TransactionConflict
 from holdfast.adapters.store.factory import open_store
 from holdfast.adapters.store.sql_store import ATTEMPTS, SqlStore
 from holdfast.adapters.store.sqlite import SqliteStore
-from holdfast.core.agents import Secret
+from holdfast.core.agents import Agent, Secret
 from holdfast.core.events import Event, MessageStored, TextStreamed
-from holdfast.core.files import AgentFile
+from holdfast.core.files import AgentFile, File
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
 from holdfast.core.lifecycle import Signal
 from holdfast.core.messages import CallState, OpenCall, ToolCall
@@ -279,8 +279,7 @@ async def test_deleting_an_agent_leaves_no_row_of_it(any_store: SqlStore, make: 
         tx.contents.add(content)
         tx.files.add(file)
         tx.agent_files.attach_folder(agent.id, folder.id, agent.created_at)
-        seen = {"created_at": agent.created_at, "last_accessed_at": agent.created_at}
-        tx.agent_files.link([AgentFile(id="1", agent_id=agent.id, file_id=file.id, **seen)])
+        tx.agent_files.link([_link(agent, file)])
         tx.stale_prompts.mark([agent.id])
         run = make.run(thread, request=RunRequest(callback_url="https://hooks.example"))
         step = make.step(run, tags=("t",))
@@ -309,6 +308,16 @@ async def test_deleting_an_agent_leaves_no_row_of_it(any_store: SqlStore, make: 
     await any_store.write(lambda tx: tx.agents.delete(ORG, agent.id))
     remaining = {name: count for name, count in (await row_counts(any_store)).items() if count}
     assert remaining == {"tools": 1, "blocks": 1, "block_tags": 1} | kept
+
+
+def _link(agent: Agent, file: File) -> AgentFile:
+    return AgentFile(
+        id="file_agent-1",
+        agent_id=agent.id,
+        file_id=file.id,
+        created_at=agent.created_at,
+        last_accessed_at=agent.created_at,
+    )
 
 
 def _trace(step: Step) -> ProviderTrace:

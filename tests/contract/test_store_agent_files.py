@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -59,6 +60,10 @@ def link(agent: Agent, file: File, number: int, **fields: Any) -> AgentFile:
 async def linked(store: SqlStore, agent: Agent) -> list[AttachedFile]:
     found = await store.read(lambda tx: tx.agent_files.list_of_agents([agent.id]))
     return list(found[agent.id])
+
+
+async def read_page(store: SqlStore, agent: Agent, page: Page) -> Sequence[AttachedFile]:
+    return await store.read(lambda tx: tx.agent_files.page(agent.id, page))
 
 
 async def test_a_folder_is_attached_once_and_detached_with_its_files(
@@ -138,25 +143,20 @@ async def test_pages_of_files_follow_each_other_by_both_kinds_of_cursors(
     )
     seen: list[AgentFile] = []
     after: str | None = None
-    while True:
-        page = Page(limit=2, order=order, after=after)
-        found = await any_store.read(lambda tx, page=page: tx.agent_files.page(agent.id, page))
-        if not found:
-            break
+    while found := await read_page(any_store, agent, Page(limit=2, order=order, after=after)):
         seen += [item.state for item in found]
         after = seen[-1].file_id if by_file_id else seen[-1].id
     assert seen == (links if order is Order.ASC else links[::-1])
     back = Page(limit=2, order=order, before=seen[-1].id)
-    found = await any_store.read(lambda tx: tx.agent_files.page(agent.id, back))
+    found = await read_page(any_store, agent, back)
     assert [item.state for item in found] == seen[2:4]
     is_open = await any_store.read(
         lambda tx: tx.agent_files.page(agent.id, Page(limit=9, order=Order.ASC), is_open=True)
     )
     assert [item.state for item in is_open] == links[::2]
     for cursor in (ident("file_agent", 20), ident("file", 999)):
-        unknown = Page(limit=2, after=cursor)
         with pytest.raises(NotFound, match=cursor):
-            await any_store.read(lambda tx, page=unknown: tx.agent_files.page(agent.id, page))
+            await read_page(any_store, agent, Page(limit=2, after=cursor))
 
 
 async def test_deleted_files_and_folders_are_not_among_those_of_an_agent(

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -48,10 +49,13 @@ def use_toolbox(rig: Rig, *actions: Callable[[], Awaitable[object]]) -> None:
     rig.services = replace(rig.services, toolbox=ActingToolbox(*actions))
 
 
-async def add_folder(store: Store, make: Make) -> tuple[Folder, File]:
-    folder = make.folder(name="docs")
+async def add_folder(
+    store: Store, make: Make, name: str = "docs", **fields: Any
+) -> tuple[Folder, File]:
+    """A folder and the file in it."""
+    folder = make.folder(name=name)
     await store.write(lambda tx: tx.folders.add(folder))
-    return folder, await add_file(store, make, folder, "first\nsecond", name="a.txt")
+    return folder, await add_file(store, make, folder, "first\nsecond", name="a.txt", **fields)
 
 
 def prompts(rig: Rig) -> list[str]:
@@ -228,23 +232,28 @@ async def test_a_folder_that_is_attached_while_a_file_becomes_ready_has_the_file
 ) -> None:
     rig = Rig(any_store)
     use_toolbox(rig)
-    for _ in range(5):
-        folder = make.folder()
-        await any_store.write(lambda tx, folder=folder: tx.folders.add(folder))
-        file = await add_file(any_store, make, folder, "text", total_chunks=None)
+    for number in range(5):
+        folder, file = await add_folder(any_store, make, f"docs {number}", total_chunks=None)
         agent = await rig.make_agent()
-
-        ready = structs.replace(file, total_chunks=0)
-
-        def make_ready(tx: Transaction, ready: File = ready) -> None:
-            """As the ingestion does it."""
-            tx.folders.lock(ready.organization_id, ready.folder_id)
-            tx.files.save(ready)
-            agent_files.open_in_agents(tx, rig.services, ready)
-
         await asyncio.gather(
-            any_store.write(make_ready),
+            make_ready(rig, file),
             agent_files.attach_folder(rig.services, ACTOR, agent.id, folder.id),
         )
-        files = await rig.read(lambda tx, agent=agent: tx.agent_files.list_of_agents([agent.id]))
-        assert [item.file.id for item in files[agent.id]] == [file.id]
+        assert await read_file_ids(rig, agent) == [file.id]
+
+
+async def make_ready(rig: Rig, file: File) -> None:
+    """As the ingestion does it when the text is there."""
+    ready = structs.replace(file, total_chunks=0)
+
+    def work(tx: Transaction) -> None:
+        tx.folders.lock(ready.organization_id, ready.folder_id)
+        tx.files.save(ready)
+        agent_files.open_in_agents(tx, rig.services, ready)
+
+    await rig.services.store.write(work)
+
+
+async def read_file_ids(rig: Rig, agent: Agent) -> list[str]:
+    found = await rig.read(lambda tx: tx.agent_files.list_of_agents([agent.id]))
+    return [item.file.id for item in found[agent.id]]

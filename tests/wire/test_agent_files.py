@@ -1,6 +1,6 @@
 """Folders and files of agents: attach, open, close, and what the model sees (memory-v1 §5.6 to §5.8)."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -212,7 +212,7 @@ def test_a_file_that_is_deleted_is_gone_from_agents_and_a_folder_with_its_tools(
     client.agents.messages.create(agent.id, input="Hi")
     assert "/a.txt" in last_prompt(provider)
 
-    assert client.folders.files.delete(ids[0], folder_id=folder.id) is None
+    client.folders.files.delete(ids[0], folder_id=folder.id)
     assert file_names(client, agent.id) == [f"{folder.name}/b.txt"]
     client.agents.messages.create(agent.id, input="Hi")
     assert "/a.txt" not in last_prompt(provider)
@@ -365,7 +365,7 @@ def test_a_new_name_and_new_instructions_of_a_folder_are_seen_at_once(
 
 
 def test_file_blocks_show_what_the_agent_sees(
-    client: Letta, make_agent: "MakeAgent", make_folder: MakeFolder
+    client: Letta, make_agent: "MakeAgent", make_folder: MakeFolder, http: httpx.Client
 ) -> None:
     folder = make_folder()
     ids = [upload(client, folder, f"{letter}.txt", letter) for letter in "ab"]
@@ -385,6 +385,10 @@ def test_file_blocks_show_what_the_agent_sees(
     assert blocks[0]["limit"] == agent.per_file_view_window_char_limit
     assert [source.id for source in seen.sources] == [folder.id]
     assert client.agents.retrieve(agent.id).memory.file_blocks == []
+    memory = http.get(f"/v1/agents/{agent.id}/core-memory").json()
+    assert [block["label"] for block in memory["file_blocks"]] == [
+        block["label"] for block in blocks
+    ]
 
 
 def test_what_does_not_exist_is_not_found(
@@ -392,26 +396,28 @@ def test_what_does_not_exist_is_not_found(
 ) -> None:
     agent, folder = make_agent(), make_folder()
     file_id = upload(client, folder, "a.txt", "text")
-    agents, files = client.agents.folders, client.agents.files
-    for call in (
-        lambda: agents.attach(UNKNOWN_FOLDER, agent_id=agent.id),
-        lambda: agents.detach(UNKNOWN_FOLDER, agent_id=agent.id),
-        lambda: agents.attach(folder.id, agent_id=UNKNOWN_AGENT),
-        lambda: agents.list(UNKNOWN_AGENT),
+    folders, files = client.agents.folders, client.agents.files
+    missing: list[Callable[[], object]] = [
+        lambda: folders.attach(UNKNOWN_FOLDER, agent_id=agent.id),
+        lambda: folders.detach(UNKNOWN_FOLDER, agent_id=agent.id),
+        lambda: folders.attach(folder.id, agent_id=UNKNOWN_AGENT),
+        lambda: folders.list(UNKNOWN_AGENT),
         lambda: files.list(UNKNOWN_AGENT),
         lambda: files.close_all(UNKNOWN_AGENT),
         lambda: files.open(UNKNOWN_FILE, agent_id=agent.id),
         # It exists, but its folder is not attached.
         lambda: files.open(file_id, agent_id=agent.id),
         lambda: files.close(file_id, agent_id=agent.id),
-    ):
+    ]
+    for call in missing:
         with pytest.raises(NotFoundError):
             call()
-    for call in (
-        lambda: agents.attach("nope", agent_id=agent.id),
+    malformed: list[Callable[[], object]] = [
+        lambda: folders.attach("nope", agent_id=agent.id),
         lambda: files.open("nope", agent_id=agent.id),
         lambda: files.list("nope"),
-    ):
+    ]
+    for call in malformed:
         with pytest.raises(UnprocessableEntityError):
             call()
     assert tool_names(client, agent.id) == set()

@@ -312,7 +312,7 @@ def _link_files(
     ]
     opening = [state.file_id for state in new if state.is_open]
     for state in choose_evicted(tx.agent_files.list_open(agent.id), opening, limit):
-        tx.agent_files.save(_closed(state))
+        tx.agent_files.save(_close_state(state))
     tx.agent_files.link(new)
 
 
@@ -337,12 +337,12 @@ def _mark(tx: Transaction, agent_ids: Sequence[str]) -> None:
 
 def _close(tx: Transaction, agent_id: str, states: Sequence[AgentFile]) -> None:
     for state in states:
-        tx.agent_files.save(_closed(state))
+        tx.agent_files.save(_close_state(state))
     if states:
         tx.stale_prompts.mark([agent_id])
 
 
-def _closed(state: AgentFile) -> AgentFile:
+def _close_state(state: AgentFile) -> AgentFile:
     return replace(state, is_open=False, start_line=None, end_line=None)
 
 

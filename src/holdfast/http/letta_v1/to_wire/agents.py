@@ -1,12 +1,9 @@
 """Agents as V1 shows them (wire-v1 §3.2)."""
 
-from collections.abc import Sequence
-
 from msgspec import UNSET
 from msgspec.structs import replace
 
 from holdfast.core.agents import Agent, Secret
-from holdfast.core.blocks import Block
 from holdfast.core.messages import Outcome, ToolReturn
 from holdfast.http.letta_v1.schemas.agents import (
     AgentEnvironmentVariable,
@@ -61,10 +58,6 @@ def agent_state(view: AgentView) -> AgentState:
         pending_approval=_approval_request(view.pending) if view.pending else None,
         model_warnings=list(agent.model.ignored),
     )
-
-
-def memory_state(blocks: Sequence[Block], agent_type: str) -> Memory:
-    return Memory(blocks=[block_state(block) for block in blocks], agent_type=agent_type)
 
 
 def tool_execution_result(result: ToolReturn) -> ToolExecutionResult:
