@@ -12,6 +12,7 @@ pytestmark = pytest.mark.slow
 SOME_UUID = "00000000-0000-4000-8000-000000000000"
 IDS = {
     "agent_id": "agent",
+    "archive_id": "archive",
     "block_id": "block",
     "conversation_id": "conv",
     "run_id": "run",

@@ -19,6 +19,7 @@ from tests.support.request_bodies import Field, RequestFields
 from tests.support.server_process import ServerProcess
 
 from holdfast.core.blocks import MAX_VALUE_CHARS
+from holdfast.core.passages import MAX_CHARS_AT_ONCE
 
 pytestmark = pytest.mark.slow
 
@@ -81,6 +82,7 @@ def create_ids(http: httpx.Client) -> dict[str, str]:
         "block_id": create("/v1/blocks/", {"label": "notes", "value": ""})["id"],
         "conversation_id": create(f"/v1/conversations/?agent_id={agent}", {})["id"],
         "block_label": "notes",
+        "archive_id": create("/v1/archives/", {"name": "notes"})["id"],
         "tool_name": "shout",
         "prober": create("/v1/agents/", {"name": "prober"})["id"],
     }
@@ -217,6 +219,11 @@ def test_as_much_as_is_allowed_stalls_nobody(target: Target) -> None:
         ("/v1/agents/", {"description": "x" * (MEGABYTES - 200)}),
         ("/v1/tools/", {"source_code": "a=1\n" * 24_000 + "def f() -> int:\n    'Doc.'\n"}),
     ]
+    texts = [
+        " ".join(f"w{n * m}" for m in range(12_000)) for n in range(MAX_CHARS_AT_ONCE // 99_000)
+    ]
+    passages = [{"text": text[:99_000]} for text in texts]
+    bodies.append(("/v1/archives/{archive_id}/passages/batch", {"passages": passages}))
     raws = [(path, json.dumps(body).encode()) for path, body in bodies]
     with Probers(target) as probers:
         for path, raw in raws:

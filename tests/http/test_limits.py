@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from tests.support.request_bodies import Field, RequestFields
 
 from holdfast.adapters.store.sqlite import SqliteStore
+from holdfast.core import passages
+from holdfast.core.archives import MAX_DESCRIPTION_CHARS
 from holdfast.core.blocks import MAX_VALUE_CHARS
 from holdfast.core.tool_source import MAX_SOURCE_CHARS
 from holdfast.http import body_warnings, json_body
@@ -22,6 +24,8 @@ from holdfast.http.json_body import MAX_BYTES_ON_LOOP, MAX_DEPTH, MAX_VALUES, ha
 from holdfast.http.json_response import list_response
 from holdfast.http.letta_v1.parameters.paging import MAX_LIMIT
 from holdfast.http.letta_v1.schemas import limits
+from holdfast.http.letta_v1.schemas.names import MAX_NAME_CHARS
+from holdfast.http.letta_v1.schemas.passages import MAX_FOUND
 from holdfast.ports.services import Services
 from holdfast.usecases.agent_forms import MAX_SECRET_CHARS
 
@@ -54,6 +58,16 @@ OTHER_LIMITS = {
     "characters of a tool's source": MAX_SOURCE_CHARS,
     "characters of an agent's secrets together": MAX_SECRET_CHARS,
     "characters of a memory block or its description": MAX_VALUE_CHARS,
+    "characters of a passage (400)": passages.MAX_TEXT_CHARS,
+    "tags of a passage": passages.MAX_TAGS,
+    "characters of a tag of a passage": passages.MAX_TAG_CHARS,
+    "keys of a passage's `metadata`": passages.MAX_METADATA_KEYS,
+    "bytes of a passage's `metadata`": passages.MAX_METADATA_BYTES,
+    "passages stored at once": passages.MAX_PASSAGES_AT_ONCE,
+    "characters of passages stored at once": passages.MAX_CHARS_AT_ONCE,
+    "passages that a search returns": MAX_FOUND,
+    "characters of an archive's name": MAX_NAME_CHARS,
+    "characters of an archive's description": MAX_DESCRIPTION_CHARS,
 }
 
 

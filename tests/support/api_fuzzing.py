@@ -89,6 +89,8 @@ def create_targets(server: ServerProcess) -> dict[str, str]:
         block = http.post("/blocks/", json={"label": "notes", "value": "x"}).json()["id"]
         agent = http.post("/agents/", json={"tool_ids": [tool], "block_ids": [block]}).json()["id"]
         conversation = http.post("/conversations/", params={"agent_id": agent}, json={}).json()
+        archive = http.post("/archives/", json={"name": "notes"}).json()["id"]
+        passage = http.post(f"/archives/{archive}/passages", json={"text": "x"}).json()["id"]
         said = http.post(f"/agents/{agent}/messages", json={"input": "Hello?"}).json()
     message = said["messages"][0]
     return {
@@ -97,6 +99,9 @@ def create_targets(server: ServerProcess) -> dict[str, str]:
         "tool_id": tool,
         "block_id": block,
         "block_label": "notes",
+        "archive_id": archive,
+        "passage_id": passage,
+        "memory_id": passage,
         "tool_name": "shout",
         "message_id": message["id"],
         "run_id": message["run_id"],

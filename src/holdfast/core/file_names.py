@@ -1,4 +1,4 @@
-"""The names of uploaded files (wire-v1 §2.12)."""
+"""The names of uploaded files (memory-v1 §5.3)."""
 
 import re
 from collections.abc import Collection

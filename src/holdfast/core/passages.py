@@ -16,6 +16,9 @@ MAX_TEXT_CHARS = 100_000
 MAX_TAGS = 64
 MAX_TAG_CHARS = 200
 MAX_PASSAGES_AT_ONCE = 1_000
+# Of all texts that are stored at once. To index them takes about a second, during which SQLite writes nothing else.
+MAX_CHARS_AT_ONCE = 2_000_000
+MAX_METADATA_KEYS = 1_000
 # Of its JSON.
 MAX_METADATA_BYTES = 65_536
 

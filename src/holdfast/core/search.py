@@ -16,7 +16,7 @@ MAX_INDEXED_CHARS: Final = 200_000
 MAX_TERM_CHARS: Final = 64
 # Of a longer query only the first terms count.
 MAX_QUERY_TERMS: Final = 64
-# The constant of reciprocal rank fusion, and how much each of the two lists counts (wire-v1 §1.8 of the memory volume).
+# The constant of reciprocal rank fusion, and how much each of the two lists counts (memory-v1 §1.8).
 _FUSION_CONSTANT: Final = 60
 _FUSION_WEIGHT: Final = 0.5
 

@@ -11,6 +11,7 @@ from holdfast.core.agents import Actor, Agent
 from holdfast.core.archives import DEFAULT_DESCRIPTION, Archive, default_archive_name
 from holdfast.core.ids import Kind
 from holdfast.core.passages import (
+    MAX_CHARS_AT_ONCE,
     MAX_METADATA_BYTES,
     MAX_PASSAGES_AT_ONCE,
     MAX_TAG_CHARS,
@@ -45,8 +46,7 @@ async def insert(
 ) -> Sequence[Passage]:
     """Store passages in the archive, all or none; return them in the same order. ``deduplicate``: a text that is there
     already is not stored again, and its passage is returned; None: as the archive says."""
-    if len(items) > MAX_PASSAGES_AT_ONCE:
-        raise Unprocessable(f"At most {MAX_PASSAGES_AT_ONCE} passages can be stored at once.")
+    _check_amount(items)
     for item in items:
         check(item)
 
@@ -75,6 +75,15 @@ async def insert_for_agent(
         return stored
 
     return await services.store.write(work)
+
+
+def _check_amount(items: Sequence[NewPassage]) -> None:
+    if len(items) > MAX_PASSAGES_AT_ONCE:
+        raise Unprocessable(f"At most {MAX_PASSAGES_AT_ONCE} passages can be stored at once.")
+    if sum(len(item.text) for item in items) > MAX_CHARS_AT_ONCE:
+        raise Unprocessable(
+            f"Passages that are stored at once have at most {MAX_CHARS_AT_ONCE} characters together. Send fewer at once."
+        )
 
 
 def check(item: NewPassage) -> None:

@@ -6,10 +6,15 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Struct, UnsetType
 from pydantic import BaseModel, ConfigDict, Field
 
-from holdfast.core.passages import MAX_PASSAGES_AT_ONCE, MAX_TAG_CHARS, MAX_TAGS
+from holdfast.core.passages import (
+    MAX_METADATA_KEYS,
+    MAX_PASSAGES_AT_ONCE,
+    MAX_TAG_CHARS,
+    MAX_TAGS,
+)
 from holdfast.http.letta_v1.schemas.archives import Deduplicate
 from holdfast.http.letta_v1.schemas.dates import OptionalDate
-from holdfast.http.letta_v1.schemas.limits import JsonObject, Names
+from holdfast.http.letta_v1.schemas.limits import Names
 from holdfast.http.letta_v1.schemas.models import EmbeddingConfig
 
 # Of one search.
@@ -19,6 +24,7 @@ TagMatchMode = Literal["any", "all"]
 PassageTags = Annotated[
     list[Annotated[str, Field(max_length=MAX_TAG_CHARS)]], Field(max_length=MAX_TAGS)
 ]
+PassageMetadata = Annotated[dict[str, Any], Field(max_length=MAX_METADATA_KEYS)]
 
 
 class AgentPassageCreate(BaseModel):
@@ -34,7 +40,7 @@ class PassageItem(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     text: str
-    metadata: JsonObject | None = None
+    metadata: PassageMetadata | None = None
     tags: PassageTags | None = None
     created_at: OptionalDate = None
 
