@@ -11,6 +11,14 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from holdfast.core import messages
+from holdfast.core.agent_files import (
+    AttachedFile,
+    FileView,
+    files_open_limit,
+    render_directories,
+    render_view,
+    view_limit,
+)
 from holdfast.core.agents import Agent
 from holdfast.core.blocks import Block
 from holdfast.core.messages import Message, Text
@@ -105,6 +113,42 @@ def load_stored(tx: Transaction, threads: Sequence[Thread]) -> list[Message]:
     return [row for row in heads if row.role is messages.Role.SYSTEM]
 
 
+def load_file_views(tx: Transaction, agents: Sequence[Agent]) -> Mapping[str, Sequence[FileView]]:
+    """What each agent sees of its files, in the order in which they were linked."""
+    attached = tx.agent_files.list_of_agents([agent.id for agent in agents])
+    return {
+        agent.id: [load_file_view(tx, item, view_limit(agent)) for item in attached[agent.id]]
+        for agent in agents
+    }
+
+
+def load_file_view(tx: Transaction, attached: AttachedFile, limit: int) -> FileView:
+    """What an agent sees of the file, in at most ``limit`` characters."""
+    state, total = attached.state, attached.lines
+    if not state.is_open or not total:
+        return FileView(attached)
+    text = tx.contents.read_lines(
+        attached.file.content_id, state.start_line or 1, state.end_line, limit
+    )
+    lines = text.removesuffix("\n").split("\n")
+    return FileView(attached, render_view(lines, total, state.start_line, state.end_line, limit))
+
+
+def _load_directories(tx: Transaction, agents: Sequence[Agent]) -> Mapping[str, str]:
+    """The section about folders and files; only for agents that have a folder."""
+    folders = tx.agent_files.folders([agent.id for agent in agents])
+    holders = [agent for agent in agents if folders[agent.id]]
+    if not holders:
+        return {}
+    views = load_file_views(tx, holders)
+    return {
+        agent.id: render_directories(
+            folders[agent.id], views[agent.id], files_open_limit(agent), view_limit(agent)
+        )
+        for agent in holders
+    }
+
+
 def _load_content(tx: Transaction, agent: Agent) -> PromptContent:
     return _load_contents(tx, [agent], tx.threads.list_of_agent(agent.id))[agent.id]
 
@@ -117,6 +161,7 @@ def _load_contents(
     message_counts = tx.messages.count_by_agent(agent_ids)
     passage_counts = tx.passages.count_by_agent(agent_ids)
     tags = tx.passages.tags_by_agent(agent_ids)
+    directories = _load_directories(tx, agents)
     # The system message of each thread does not count.
     system_messages = Counter(thread.agent_id for thread in threads)
     return {
@@ -125,6 +170,7 @@ def _load_contents(
             recall_count=max(message_counts.get(agent_id, 0) - system_messages[agent_id], 0),
             archival_count=passage_counts[agent_id],
             archival_tags=tuple(tags[agent_id]),
+            directories=directories.get(agent_id, ""),
         )
         for agent_id in agent_ids
     }

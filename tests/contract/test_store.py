@@ -16,8 +16,9 @@ from holdfast.adapters.store.driver_errors import TransactionConflict
 from holdfast.adapters.store.factory import open_store
 from holdfast.adapters.store.sql_store import ATTEMPTS, SqlStore
 from holdfast.adapters.store.sqlite import SqliteStore
-from holdfast.core.agents import Secret
+from holdfast.core.agents import Agent, Secret
 from holdfast.core.events import Event, MessageStored, TextStreamed
+from holdfast.core.files import AgentFile, File
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
 from holdfast.core.lifecycle import Signal
 from holdfast.core.messages import CallState, OpenCall, ToolCall
@@ -250,11 +251,8 @@ OF_ORGANIZATION = {
 }
 # Not written by any repository yet.
 OF_ORGANIZATION |= {
-    "agent_files",
-    "agent_folders",
     "message_vectors",
     "messages_to_embed",
-    "stale_prompts",
 }
 
 
@@ -262,7 +260,8 @@ async def test_deleting_an_agent_leaves_no_row_of_it(any_store: SqlStore, make: 
     agent = make.agent()
     thread, conversation = make.thread(agent), make.thread(agent, id="conv-1")
     tool, block = make.tool(), make.block(tags=("kept",))
-    archive = make.archive()
+    archive, folder, content = make.archive(), make.folder(), make.content()
+    file = make.file(folder, content)
 
     def fill(tx: Transaction) -> None:
         tx.tools.add(tool)
@@ -276,6 +275,12 @@ async def test_deleting_an_agent_leaves_no_row_of_it(any_store: SqlStore, make: 
         tx.agents.set_secrets(agent.id, [Secret(id="agent-env-1", key="K", value="v")])
         tx.archives.add(archive)
         tx.archives.attach(agent.id, archive.id, agent.created_at)
+        tx.folders.add(folder)
+        tx.contents.add(content)
+        tx.files.add(file)
+        tx.agent_files.attach_folder(agent.id, folder.id, agent.created_at)
+        tx.agent_files.link([_link(agent, file)])
+        tx.stale_prompts.mark([agent.id])
         run = make.run(thread, request=RunRequest(callback_url="https://hooks.example"))
         step = make.step(run, tags=("t",))
         tx.runs.add(run)
@@ -298,10 +303,21 @@ async def test_deleting_an_agent_leaves_no_row_of_it(any_store: SqlStore, make: 
     await any_store.write(fill)
     counts = await row_counts(any_store)
     empty = {name for name, count in counts.items() if not count}
-    assert empty == OF_ORGANIZATION - {"archives"}, counts
+    kept = {"archives": 1, "folders": 1, "files": 1, "contents": 1}
+    assert empty == OF_ORGANIZATION - kept.keys(), counts
     await any_store.write(lambda tx: tx.agents.delete(ORG, agent.id))
     remaining = {name: count for name, count in (await row_counts(any_store)).items() if count}
-    assert remaining == {"tools": 1, "blocks": 1, "block_tags": 1, "archives": 1}
+    assert remaining == {"tools": 1, "blocks": 1, "block_tags": 1} | kept
+
+
+def _link(agent: Agent, file: File) -> AgentFile:
+    return AgentFile(
+        id="file_agent-1",
+        agent_id=agent.id,
+        file_id=file.id,
+        created_at=agent.created_at,
+        last_accessed_at=agent.created_at,
+    )
 
 
 def _trace(step: Step) -> ProviderTrace:

@@ -12,7 +12,6 @@ from holdfast.assembly.tools import open_tool_connections
 from holdfast.assembly.warm_up import warm_up
 from holdfast.config import Settings
 from holdfast.core.agents import Actor
-from holdfast.core.files import File
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID, DEFAULT_USER_ID
 from holdfast.engine.approval_expiry import ApprovalExpiry
 from holdfast.engine.callbacks import CallbackDelivery
@@ -24,10 +23,9 @@ from holdfast.engine.queue_metrics import QueueMetrics
 from holdfast.engine.worker import Worker
 from holdfast.http.letta_v1.to_wire.callbacks import callback_body
 from holdfast.ports.services import Services
-from holdfast.ports.store import Transaction
 from holdfast.ports.telemetry import RequestTelemetry
 from holdfast.ports.tool_connections import ToolConnections
-from holdfast.usecases import approvals, tools
+from holdfast.usecases import agent_files, approvals, tools
 
 _DEFAULT_ACTOR = Actor(DEFAULT_USER_ID, DEFAULT_ORGANIZATION_ID)
 
@@ -89,7 +87,7 @@ async def running_server(settings: Settings) -> AsyncIterator[RunningServer]:
 def _deployment_tasks(settings: Settings, services: Services) -> DeploymentTasks:
     expiry = ApprovalExpiry(services, approvals.expire)
     callbacks = CallbackDelivery(services, callback_body, secret=settings.callback_secret)
-    ingestion = Ingestion(services, _open_nowhere)
+    ingestion = Ingestion(services, agent_files.open_in_agents)
     return DeploymentTasks(
         services,
         [
@@ -101,7 +99,3 @@ def _deployment_tasks(settings: Settings, services: Services) -> DeploymentTasks
             Embedding(services).run,
         ],
     )
-
-
-def _open_nowhere(_tx: Transaction, _services: Services, _file: File) -> None:
-    """No agent has a folder yet."""

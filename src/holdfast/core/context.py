@@ -114,6 +114,14 @@ def find_section(text: str, tag: str) -> str:
     return found.group() if found else ""
 
 
+def find_directories(text: str) -> str:
+    """The section about folders and files of a compiled system message. It ends at its last end: files may contain others."""
+    found = re.search(
+        r"^<directories>\n<file_limits>.*^</directories>$", text, re.DOTALL | re.MULTILINE
+    )
+    return found.group() if found else ""
+
+
 def file_limits(context_window: int) -> tuple[int, int]:
     """The maximum number of open files, and of characters shown of each."""
     for window, files, characters in _FILE_LIMITS:

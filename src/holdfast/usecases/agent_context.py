@@ -1,6 +1,7 @@
 """An agent's context: how full the model's window is, recompiling the system message, and resetting the context."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
@@ -10,9 +11,10 @@ from holdfast import system_message
 from holdfast.core import context
 from holdfast.core.agents import Actor, Agent
 from holdfast.core.lifecycle import LIVE
-from holdfast.core.messages import Message, Role, default_thread_id, unanswered_calls
+from holdfast.core.messages import Message, Role, Text, default_thread_id, unanswered_calls
 from holdfast.core.paging import Page
 from holdfast.core.runs import Run, RunQuery, RunStatus, StopReason
+from holdfast.core.threads import Thread
 from holdfast.errors import Conflict, InvalidArgument, NotFound
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
@@ -34,6 +36,7 @@ class Window(Struct, frozen=True, kw_only=True):
     memory: WindowPart
     rules: WindowPart
     metadata: WindowPart
+    directories: WindowPart
     summary: WindowPart
     schemas: tuple[dict[str, Any], ...]
     schema_tokens: int
@@ -46,7 +49,14 @@ class Window(Struct, frozen=True, kw_only=True):
 
     @property
     def tokens(self) -> int:
-        parts = (self.base, self.memory, self.rules, self.metadata, self.summary)
+        parts = (
+            self.base,
+            self.memory,
+            self.rules,
+            self.metadata,
+            self.directories,
+            self.summary,
+        )
         return sum(part.tokens for part in parts) + self.schema_tokens + self.message_tokens
 
 
@@ -54,6 +64,8 @@ async def load_window(
     services: Services, actor: Actor, agent_id: str, thread_id: str | None = None
 ) -> Window:
     """Measure the window of one of the agent's threads, or of its default thread if none is given."""
+
+    now = services.clock.now()
 
     def work(tx: Transaction) -> Window:
         agent = tx.agents.get(actor.organization_id, agent_id)
@@ -63,7 +75,7 @@ async def load_window(
         tools = tx.agents.tools([agent_id]).get(agent_id, ())
         schemas = tuple(tool.json_schema for tool in tools)
         model = thread.choose_model(agent.model)
-        rows = tx.messages.context(thread.id)
+        rows = _with_next_prompt(tx, agent, thread, tx.messages.context(thread.id), now)
         window = _build_window(model.context_window, rows, schemas, tx.messages.count(agent_id))
         return replace(window, archival_count=tx.passages.count_by_agent([agent_id])[agent_id])
 
@@ -173,12 +185,25 @@ def _cancel_paused_run(tx: Transaction, services: Services, agent: Agent) -> Run
     return run
 
 
+def _with_next_prompt(
+    tx: Transaction, agent: Agent, thread: Thread, rows: Sequence[Message], now: datetime
+) -> Sequence[Message]:
+    """The messages with the system message that the next model call gets."""
+    if not rows or not tx.stale_prompts.is_stale(thread.id):
+        return rows
+    text = system_message.compile_for_thread(tx, agent, thread.id, now)
+    return [replace(rows[0], content=(Text(text),)), *rows[1:]]
+
+
 def _build_window(
     size: int, rows: Sequence[Message], schemas: tuple[dict[str, Any], ...], recall_count: int
 ) -> Window:
     system = rows[0].text if rows else ""
     messages = tuple(rows[1:])
     summaries = [row for row in messages if row.role is Role.SUMMARY]
+    # First: a file may contain anything, also what looks like another section.
+    directories = context.find_directories(system)
+    system = system.replace(directories, "") if directories else system
     sections = {
         tag: context.find_section(system, tag)
         for tag in ("memory_blocks", "tool_usage_rules", "memory_metadata")
@@ -198,6 +223,7 @@ def _build_window(
         ),
         rules=_measure_part(sections["tool_usage_rules"]),
         metadata=_measure_part(sections["memory_metadata"]),
+        directories=_measure_part(directories),
         summary=_measure_part("\n".join(row.text for row in summaries)),
         schemas=schemas,
         schema_tokens=context.schema_tokens(schemas),

@@ -37,6 +37,9 @@ class NewAgent(AgentProperties, frozen=True, kw_only=True):
     block_ids: tuple[str, ...] = ()
     tool_names: tuple[str, ...] = ()
     tool_ids: tuple[str, ...] = ()
+    folder_ids: tuple[str, ...] = ()
+    # Whether it gets a folder of its own, which is empty.
+    default_folder: bool = False
     base_tools: bool = True
     tool_rules: tuple[ToolRule, ...] = ()
     tags: tuple[str, ...] = ()
@@ -55,6 +58,7 @@ class AgentChanges(AgentProperties, frozen=True, kw_only=True):
     system: str | None = None
     block_ids: tuple[str, ...] | None = None
     tool_ids: tuple[str, ...] | None = None
+    folder_ids: tuple[str, ...] | None = None
     tool_rules: tuple[ToolRule, ...] | None = None
     tags: tuple[str, ...] | None = None
     secrets: Mapping[str, str] | None = None

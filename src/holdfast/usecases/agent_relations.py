@@ -111,16 +111,6 @@ async def list_blocks(
     return await services.store.read(work)
 
 
-async def list_all_blocks(services: Services, actor: Actor, agent_id: str) -> Sequence[Block]:
-    """All blocks of the agent, in the order in which the system message shows them."""
-
-    def work(tx: Transaction) -> Sequence[Block]:
-        tx.agents.get(actor.organization_id, agent_id)
-        return tx.agents.blocks([agent_id]).get(agent_id, ())
-
-    return await services.store.read(work)
-
-
 async def retrieve_block(services: Services, actor: Actor, agent_id: str, label: str) -> Block:
     return await services.store.read(lambda tx: _get_block(tx, actor, agent_id, label))
 

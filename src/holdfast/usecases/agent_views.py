@@ -7,9 +7,12 @@ from typing import Final
 
 from msgspec import Struct
 
+from holdfast import system_message
+from holdfast.core.agent_files import FileView
 from holdfast.core.agents import Agent, Secret
 from holdfast.core.blocks import Block
 from holdfast.core.expiry import first_deadline
+from holdfast.core.files import Folder
 from holdfast.core.messages import CallState, Message, Role, default_thread_id
 from holdfast.core.tools import Tool
 from holdfast.ports.store import Transaction
@@ -23,11 +26,12 @@ class Relation(StrEnum):
     TAGS = "tags"
     SECRETS = "secrets"
     PENDING = "pending"
+    FOLDERS = "folders"
 
 
 # The relations in the answer to an update of the agent (wire-v1 §2.2).
 DEFAULT_RELATIONS: Final = frozenset(
-    {Relation.TOOLS, Relation.BLOCKS, Relation.TAGS, Relation.SECRETS}
+    {Relation.TOOLS, Relation.BLOCKS, Relation.TAGS, Relation.SECRETS, Relation.FOLDERS}
 )
 
 
@@ -45,6 +49,9 @@ class AgentView(Struct, frozen=True, kw_only=True):
     message_ids: tuple[str, ...]
     tools: tuple[Tool, ...] = ()
     blocks: tuple[Block, ...] = ()
+    # What it sees of its files. They come with the blocks.
+    files: tuple[FileView, ...] = ()
+    folders: tuple[Folder, ...] = ()
     tags: tuple[str, ...] = ()
     secrets: tuple[Secret, ...] = ()
     # The approval that the default thread waits for.
@@ -62,12 +69,17 @@ def load_views(
     contexts = tx.messages.context_ids([default_thread_id(agent_id) for agent_id in ids])
     tools: Mapping[str, Sequence[Tool]] = {}
     blocks: Mapping[str, Sequence[Block]] = {}
+    files: Mapping[str, Sequence[FileView]] = {}
+    folders: Mapping[str, Sequence[Folder]] = {}
     tags: Mapping[str, Sequence[str]] = {}
     secrets: Mapping[str, Sequence[Secret]] = {}
     if Relation.TOOLS in relations:
         tools = tx.agents.tools(ids)
     if Relation.BLOCKS in relations:
         blocks = tx.agents.blocks(ids)
+        files = system_message.load_file_views(tx, agents)
+    if Relation.FOLDERS in relations:
+        folders = tx.agent_files.folders(ids)
     if Relation.TAGS in relations:
         tags = tx.agents.tags(ids)
     if Relation.SECRETS in relations:
@@ -78,6 +90,8 @@ def load_views(
             message_ids=tuple(contexts.get(default_thread_id(agent.id), ())),
             tools=tuple(tools.get(agent.id, ())),
             blocks=tuple(blocks.get(agent.id, ())),
+            files=tuple(files.get(agent.id, ())),
+            folders=tuple(folders.get(agent.id, ())),
             tags=tuple(tags.get(agent.id, ())),
             secrets=tuple(secrets.get(agent.id, ())),
             pending=_load_pending(tx, agent) if Relation.PENDING in relations else None,

@@ -20,6 +20,7 @@ from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
 from holdfast.usecases import (
     agent_context,
+    agent_files,
     agent_names,
     blocks,
     deletion,
@@ -28,6 +29,7 @@ from holdfast.usecases import (
     providers,
     tools,
 )
+from holdfast.usecases.agent_files import FileToolsMissing
 from holdfast.usecases.agent_forms import (
     AgentChanges,
     NewAgent,
@@ -70,7 +72,7 @@ async def create(services: Services, actor: Actor, new: NewAgent) -> AgentView:
     made = tuple(blocks.build(services, actor, item) for item in new.new_blocks)
     try:
         view = await services.store.write(lambda tx: _store_agent(tx, services, agent, new, made))
-    except _BaseToolsMissing:
+    except (_BaseToolsMissing, FileToolsMissing):
         await tools.add_builtin(services, actor)
         view = await services.store.write(
             lambda tx: _store_agent(tx, services, agent, new, made, require_base_tools=False)
@@ -154,10 +156,15 @@ async def update(
         changed = _apply_changes(services, catalogue, actor, agent, changes)
         tx.agents.save(changed)
         _replace_relations(tx, services, agent, changes)
+        changed = _replace_folders(tx, services, changed, changes)
         changed = _set_last_run(tx, changed, changes)
         return load_view(tx, changed)
 
-    view = await services.store.write(work)
+    try:
+        view = await services.store.write(work)
+    except FileToolsMissing:
+        await tools.add_builtin(services, actor)
+        view = await services.store.write(work)
     return embedding_choice.with_warnings(services, view)
 
 
@@ -229,6 +236,8 @@ def _store_agent(
     if secrets:
         tx.agents.set_secrets(agent.id, secrets)
     rows = tx.messages.append(_build_first_messages(services, agent, held, new.initial_messages))
+    if new.folder_ids or new.default_folder:
+        return load_view(tx, _attach_folders(tx, services, agent, new))
     return AgentView(
         agent=agent,
         message_ids=tuple(row.id for row in rows),
@@ -237,6 +246,13 @@ def _store_agent(
         tags=tags,
         secrets=secrets,
     )
+
+
+def _attach_folders(tx: Transaction, services: Services, agent: Agent, new: NewAgent) -> Agent:
+    agent = agent_files.attach(tx, services, agent, new.folder_ids)
+    if new.default_folder:
+        agent = agent_files.attach_default_folder(tx, services, agent)
+    return agent
 
 
 def _find_tools(
@@ -368,6 +384,16 @@ def _replace_relations(
         tx.agents.set_secrets(agent.id, _build_secrets(services, changes.secrets, known))
     if changes.message_ids is not None:
         agent_context.set_context(tx, agent, changes.message_ids)
+
+
+def _replace_folders(
+    tx: Transaction, services: Services, agent: Agent, changes: AgentChanges
+) -> Agent:
+    if changes.max_files_open is not None or changes.per_file_view_window_char_limit is not None:
+        agent_files.apply_limits(tx, agent)
+    if changes.folder_ids is None:
+        return agent
+    return agent_files.replace_folders(tx, services, agent, changes.folder_ids)
 
 
 def _set_last_run(tx: Transaction, agent: Agent, changes: AgentChanges) -> Agent:

@@ -12,6 +12,7 @@ from holdfast.errors import InvalidArgument, NotFound
 from holdfast.ports.bell import FILES, REMOVALS
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
+from holdfast.usecases import agent_files
 
 # Of the texts that one list may show: they are in memory at once.
 MAX_LISTED_CHARS: Final = 20_000_000
@@ -54,7 +55,7 @@ async def delete(services: Services, actor: Actor, file_id: str, folder_id: str)
 
     def work(tx: Transaction) -> None:
         _get(tx, actor, file_id, folder_id)
-        tx.files.delete(actor.organization_id, file_id)
+        agent_files.delete_file(tx, actor.organization_id, file_id)
 
     await services.store.write(work)
     services.bell.ring(FILES)

@@ -14,6 +14,7 @@ from holdfast.errors import AlreadyExists, InvalidArgument, NotFound
 from holdfast.ports.bell import FILES, REMOVALS
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
+from holdfast.usecases import agent_files
 
 # Files of one folder that its description lists.
 _MAX_LISTED_FILES = 1_000
@@ -133,6 +134,7 @@ async def update(
         if changed.name != folder.name:
             _refuse_taken_name(tx, changed)
         tx.folders.save(changed)
+        agent_files.mark_folder(tx, folder.id)
         return changed
 
     return await services.store.write(work)
@@ -141,7 +143,9 @@ async def update(
 async def delete(services: Services, actor: Actor, folder_id: str) -> None:
     """Delete the folder with its files, and detach it from all agents."""
     now = services.clock.now()
-    await services.store.write(lambda tx: tx.folders.delete(actor.organization_id, folder_id, now))
+    await services.store.write(
+        lambda tx: agent_files.delete_folder(tx, actor.organization_id, folder_id, now)
+    )
     services.bell.ring(FILES)
     services.bell.ring(REMOVALS)
 

@@ -61,7 +61,12 @@ _is_this_claim = and_(_runs.c.id == bindparam("this_id"), _runs.c.fence == bindp
 _update_reserved_seq = PreparedStatement(
     update(_runs).where(_is_this_claim).values(reserved_seq=bindparam("reserved"))
 )
-_lock_claim = PreparedStatement(select(_runs.c.id).where(_is_this_claim).with_for_update())
+_has_stale_prompt = (
+    exists().where(tables.stale_prompts.c.thread_id == _runs.c.thread_id).label("is_stale")
+)
+_lock_claim = PreparedStatement(
+    select(_has_stale_prompt).select_from(_runs).where(_is_this_claim).with_for_update(of=_runs)
+)
 _select_fence = PreparedStatement(select(_runs.c.fence).where(_runs.c.id == bindparam("this_id")))
 _select_cancelling = select(_runs.c.id).where(
     run_list.IS_LIVE, _runs.c.status == RunStatus.CANCELLING
@@ -162,10 +167,12 @@ class SqlRuns:
             self._refuse_earlier_claim(run)
             raise _not_found(run.id)
 
-    def lock(self, run: Run) -> None:
-        if _lock_claim.fetch_first(self._connection, _claim_values(run)) is None:
+    def lock(self, run: Run) -> bool:
+        found = _lock_claim.fetch_first(self._connection, _claim_values(run))
+        if found is None:
             self._refuse_earlier_claim(run)
             raise _not_found(run.id)
+        return bool(found[0])
 
     def delete_if_waiting(self, run_id: str) -> bool:
         self._queue.lock(run_id)

@@ -2,6 +2,7 @@
 
 from sqlalchemy import Connection
 
+from holdfast.adapters.store.agent_files import SqlAgentFiles
 from holdfast.adapters.store.agents import SqlAgents
 from holdfast.adapters.store.archives import SqlArchives
 from holdfast.adapters.store.blocks import SqlBlocks
@@ -23,6 +24,7 @@ from holdfast.adapters.store.providers import SqlProviders
 from holdfast.adapters.store.queue import SqlQueue
 from holdfast.adapters.store.runs import SqlRuns
 from holdfast.adapters.store.servers import DatabaseClock, SqlServers
+from holdfast.adapters.store.stale_prompts import SqlStalePrompts
 from holdfast.adapters.store.steps import SqlSteps
 from holdfast.adapters.store.table_queue import TableQueue
 from holdfast.adapters.store.threads import SqlThreads
@@ -77,6 +79,8 @@ class SqlTransaction:
         self.files = SqlFiles(connection)
         self.contents = SqlContents(connection)
         self.removals = SqlRemovals(connection)
+        self.agent_files = SqlAgentFiles(connection)
+        self.stale_prompts = SqlStalePrompts(connection)
         self.calls = SqlCalls(connection)
         self.runs = SqlRuns(connection, queue)
         self.servers = SqlServers(connection, clock)

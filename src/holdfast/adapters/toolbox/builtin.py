@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from holdfast.adapters.toolbox.agent_tools import AGENT_TOOLS
 from holdfast.adapters.toolbox.archival_tools import ARCHIVAL_TOOLS
 from holdfast.adapters.toolbox.code_tools import CODE_TOOLS
+from holdfast.adapters.toolbox.file_tools import FILE_TOOLS
 from holdfast.adapters.toolbox.memory_tools import MEMORY_TOOLS
 from holdfast.adapters.toolbox.search_tools import SEARCH_TOOLS
 from holdfast.adapters.toolbox.specs import Builtin, constant_reply, parameters, string_schema
@@ -31,5 +32,6 @@ BUILTIN: Mapping[str, Builtin] = {
         _SEND_MESSAGE,
         *AGENT_TOOLS,
         *CODE_TOOLS,
+        *FILE_TOOLS,
     )
 }

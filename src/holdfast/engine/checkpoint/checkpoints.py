@@ -13,6 +13,7 @@ from holdfast.core.steps import Step
 from holdfast.core.turn import AskModel, Command, Compact, EndTurn, RequestApproval, RunTools
 from holdfast.engine.checkpoint.closing import close_state
 from holdfast.engine.checkpoint.intent import with_intent
+from holdfast.engine.checkpoint.prompt import rewrite_stale_prompt
 from holdfast.engine.checkpoint.rows import store_rows, store_traces, summary_facts
 from holdfast.engine.compact import store_compaction, tokens_before
 from holdfast.engine.progress import EffectResult
@@ -47,7 +48,7 @@ class Checkpoints(Struct, frozen=True):
     def save(self, tx: Transaction, effect: EffectResult, command: Command) -> CheckpointResult:
         """Store the result of the effect and the intent of the command. StaleRun if the run was changed meanwhile."""
         # First: another server that has the run by now may have written rows that collide with these.
-        tx.runs.lock(effect.state.run)
+        is_prompt_stale = tx.runs.lock(effect.state.run)
         effect = _with_number(effect)
         outcomes: Mapping[str, Outcome] = {}
         if isinstance(command, EndTurn):
@@ -57,6 +58,8 @@ class Checkpoints(Struct, frozen=True):
         else:
             state = with_intent(effect.state, command, self.clock.now(), self.ids)
         state, facts = self._store_results(tx, state, command)
+        if is_prompt_stale and isinstance(command, AskModel):
+            state = rewrite_stale_prompt(tx, state, self.clock.now())
         if isinstance(command, EndTurn | RequestApproval):
             state, events = self._store_end(tx, state, command, outcomes, facts)
             return CheckpointResult(state, command, events, effect.closed_step)

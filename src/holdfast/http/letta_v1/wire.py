@@ -5,6 +5,7 @@ from typing import Final
 
 from holdfast import __version__
 from holdfast.http.letta_v1.routes import (
+    agent_files,
     agent_relations,
     agents,
     approvals,
@@ -49,6 +50,7 @@ LETTA_V1: Final = Wire(
         cancel.router,
         agents.router,
         agent_relations.router,
+        agent_files.router,
         runs.router,
         steps.router,
         steps.telemetry_router,

@@ -12,6 +12,7 @@ These rules hold for every repository unless a docstring says otherwise:
 - A mapping by id has an entry for each id that was given, unless "only" says which ids have one.
 """
 
+from holdfast.ports.store.agent_files import AgentFiles
 from holdfast.ports.store.agents import Agents
 from holdfast.ports.store.archives import Archives
 from holdfast.ports.store.blocks import Blocks
@@ -27,6 +28,7 @@ from holdfast.ports.store.providers import Providers
 from holdfast.ports.store.queue import Queue, QueueDepth
 from holdfast.ports.store.runs import Runs
 from holdfast.ports.store.servers import Renewal, Servers
+from holdfast.ports.store.stale_prompts import StalePrompts
 from holdfast.ports.store.steps import Steps
 from holdfast.ports.store.store import Store, Transaction
 from holdfast.ports.store.threads import Threads
@@ -35,6 +37,7 @@ from holdfast.ports.store.traces import Traces
 from holdfast.ports.store.vectors import Vectors
 
 __all__ = [
+    "AgentFiles",
     "Agents",
     "Archives",
     "Blocks",
@@ -53,6 +56,7 @@ __all__ = [
     "Renewal",
     "Runs",
     "Servers",
+    "StalePrompts",
     "Steps",
     "Store",
     "Threads",

@@ -59,9 +59,12 @@ class Runs(Protocol):
         """Set the run's ``reserved_seq`` and nothing else. NotFound if the run is gone."""
         ...
 
-    def lock(self, run: Run) -> None:
+    def lock(self, run: Run) -> bool:
         """Keep the run from being claimed by others until this transaction ends. For a transaction that writes what
-        belongs to the run, but not the run itself. NotFound if the run is gone."""
+        belongs to the run, but not the run itself. NotFound if the run is gone.
+
+        Return whether the system message of its thread is stale (``StalePrompts``): every checkpoint needs to know, and
+        none should have to ask the database once more."""
         ...
 
     def delete_if_waiting(self, run_id: str) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
+from holdfast.ports.store.agent_files import AgentFiles
 from holdfast.ports.store.agents import Agents
 from holdfast.ports.store.archives import Archives
 from holdfast.ports.store.blocks import Blocks
@@ -18,6 +19,7 @@ from holdfast.ports.store.providers import Providers
 from holdfast.ports.store.queue import Queue
 from holdfast.ports.store.runs import Runs
 from holdfast.ports.store.servers import Servers
+from holdfast.ports.store.stale_prompts import StalePrompts
 from holdfast.ports.store.steps import Steps
 from holdfast.ports.store.threads import Threads
 from holdfast.ports.store.tools import Tools
@@ -58,6 +60,10 @@ class Transaction(Protocol):
     def contents(self) -> Contents: ...
     @property
     def removals(self) -> Removals: ...
+    @property
+    def agent_files(self) -> AgentFiles: ...
+    @property
+    def stale_prompts(self) -> StalePrompts: ...
     @property
     def calls(self) -> Calls: ...
     @property

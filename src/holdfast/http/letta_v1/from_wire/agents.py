@@ -29,6 +29,7 @@ _RELATIONS = {
     "agent.blocks": Relation.BLOCKS,
     "agent.pending_approval": Relation.PENDING,
     "agent.secrets": Relation.SECRETS,
+    "agent.sources": Relation.FOLDERS,
     "agent.tags": Relation.TAGS,
     "agent.tools": Relation.TOOLS,
 }
@@ -41,6 +42,7 @@ _LEGACY_RELATIONS = {
     "tools": Relation.TOOLS,
     "tags": Relation.TAGS,
     "secrets": Relation.SECRETS,
+    "sources": Relation.FOLDERS,
     "tool_exec_environment_variables": Relation.SECRETS,
 }
 
@@ -72,6 +74,8 @@ def new_agent(body: AgentCreate, project_id: str | None) -> NewAgent:
         block_ids=tuple(dict.fromkeys(body.block_ids or ())),
         tool_names=tuple(body.tools or ()),
         tool_ids=tuple(dict.fromkeys(body.tool_ids or ())),
+        folder_ids=_folder_ids(body) or (),
+        default_folder=bool(body.include_default_source),
         base_tools=body.include_base_tools is not False,
         initial_messages=_initial_messages(body),
         **{"project_id": project_id} | _given_fields(body),
@@ -88,10 +92,16 @@ def agent_changes(body: AgentUpdate) -> AgentChanges:
     return AgentChanges(
         block_ids=None if body.block_ids is None else tuple(dict.fromkeys(body.block_ids)),
         tool_ids=None if body.tool_ids is None else tuple(dict.fromkeys(body.tool_ids)),
+        folder_ids=_folder_ids(body),
         message_ids=None if body.message_ids is None else tuple(body.message_ids),
         **{name: getattr(body, name) for name in _LAST_RUN_FIELDS},
         **_given_fields(body),
     )
+
+
+def _folder_ids(body: AgentFields) -> tuple[str, ...] | None:
+    given = body.source_ids if body.folder_ids is None else body.folder_ids
+    return None if given is None else tuple(dict.fromkeys(given))
 
 
 def _given_fields(body: AgentFields) -> dict[str, Any]:

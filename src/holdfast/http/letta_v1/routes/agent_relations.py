@@ -4,7 +4,6 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Response
 
-from holdfast.core.agents import AGENT_TYPE
 from holdfast.core.ids import Kind
 from holdfast.core.paging import Page
 from holdfast.errors import Unprocessable
@@ -23,10 +22,11 @@ from holdfast.http.letta_v1.schemas.agents import (
 )
 from holdfast.http.letta_v1.schemas.blocks import BlockResponse, BlockUpdate
 from holdfast.http.letta_v1.schemas.tools import Tool
-from holdfast.http.letta_v1.to_wire.agents import agent_state, memory_state, tool_execution_result
+from holdfast.http.letta_v1.to_wire.agents import agent_state, tool_execution_result
 from holdfast.http.letta_v1.to_wire.blocks import block_state
 from holdfast.http.letta_v1.to_wire.tools import tool_state
-from holdfast.usecases import agent_relations
+from holdfast.usecases import agent_relations, agents
+from holdfast.usecases.agent_views import Relation
 
 router = APIRouter(prefix="/v1/agents/{agent_id}", tags=["agents"], route_class=JsonRoute)
 
@@ -35,8 +35,8 @@ BlockLabel = Annotated[str, Path(description="The label; it may contain slashes.
 
 @router.get("/core-memory", responses=describe_response(Memory), deprecated=True)
 async def retrieve_memory(agent_id: AgentId, services: ServicesDep, actor: ActorDep) -> Response:
-    blocks = await agent_relations.list_all_blocks(services, actor, agent_id)
-    return json_response(memory_state(blocks, AGENT_TYPE))
+    view = await agents.retrieve(services, actor, agent_id, {Relation.BLOCKS})
+    return json_response(agent_state(view).memory)
 
 
 @router.get("/core-memory/blocks", responses=describe_response(list[BlockResponse]))

@@ -8,7 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from holdfast.core.runs import StopReason
 from holdfast.core.tool_rules import ToolRule
+from holdfast.http.letta_v1.schemas.agent_files import FileBlock
 from holdfast.http.letta_v1.schemas.blocks import BlockCreate, BlockResponse
+from holdfast.http.letta_v1.schemas.folders import Folder
 from holdfast.http.letta_v1.schemas.limits import (
     MAX_BLOCKS,
     MAX_MESSAGE_IDS,
@@ -136,6 +138,7 @@ class AgentFields(BaseModel):
     base_template_id: ScopeId | None = None
     identity_ids: Names | None = None
     folder_ids: Names | None = None
+    source_ids: Annotated[Names | None, _DEPRECATED] = None
     # Old names that still have their effect (wire-v1 §9.4).
     llm_config: Annotated[LlmConfigInput | None, _DEPRECATED] = None
     embedding_config: Annotated[EmbeddingConfigInput | None, _DEPRECATED] = None
@@ -161,6 +164,7 @@ class AgentCreate(AgentFields):
     initial_message_sequence: (
         Annotated[list[MessageCreate], Field(max_length=MAX_MESSAGES)] | None
     ) = None
+    include_default_source: Annotated[bool | None, _DEPRECATED] = None
     enable_reasoner: Annotated[bool | None, _DEPRECATED] = None
     max_reasoning_tokens: Annotated[Count | None, _DEPRECATED] = None
 
@@ -209,7 +213,7 @@ class AgentEnvironmentVariable(Struct, frozen=True, kw_only=True):
 class Memory(Struct, frozen=True, kw_only=True):
     blocks: list[BlockResponse]
     agent_type: str
-    file_blocks: list[dict[str, Any]] = []
+    file_blocks: list[FileBlock] = []
     git_enabled: bool = False
     prompt_template: str = ""
 
@@ -256,8 +260,8 @@ class AgentState(Struct, frozen=True, kw_only=True):
     # Not in V1: a sentence for each setting of the model that has no effect, and for an embedding model that is not
     # configured.
     model_warnings: list[str]
+    sources: list[Folder] = []
     # Not supported, or only of use in the V1 cloud: always empty.
-    sources: list[dict[str, Any]] = []
     identity_ids: list[str] = []
     identities: list[dict[str, Any]] = []
     multi_agent_group: dict[str, Any] | None = None

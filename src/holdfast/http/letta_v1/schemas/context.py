@@ -19,6 +19,8 @@ class ContextWindowOverview(Struct, frozen=True, kw_only=True):
     tool_usage_rules: str | None
     num_tokens_external_memory_summary: int
     external_memory_summary: str
+    num_tokens_directories: int
+    directories: str | None
     num_tokens_summary_memory: int
     summary_memory: str | None
     num_tokens_functions_definitions: int
@@ -29,8 +31,6 @@ class ContextWindowOverview(Struct, frozen=True, kw_only=True):
     # Not supported yet: always empty.
     num_tokens_memory_filesystem: int = 0
     memory_filesystem: str | None = None
-    num_tokens_directories: int = 0
-    directories: str | None = None
 
 
 class InternalMessage(Struct, frozen=True, kw_only=True):

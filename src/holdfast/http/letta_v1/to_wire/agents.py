@@ -1,12 +1,9 @@
 """Agents as V1 shows them (wire-v1 §3.2)."""
 
-from collections.abc import Sequence
-
 from msgspec import UNSET
 from msgspec.structs import replace
 
 from holdfast.core.agents import Agent, Secret
-from holdfast.core.blocks import Block
 from holdfast.core.messages import Outcome, ToolReturn
 from holdfast.http.letta_v1.schemas.agents import (
     AgentEnvironmentVariable,
@@ -15,7 +12,9 @@ from holdfast.http.letta_v1.schemas.agents import (
     ToolExecutionResult,
 )
 from holdfast.http.letta_v1.schemas.messages import ApprovalRequestMessage
+from holdfast.http.letta_v1.to_wire.agent_files import file_block
 from holdfast.http.letta_v1.to_wire.blocks import block_state
+from holdfast.http.letta_v1.to_wire.folders import folder_state
 from holdfast.http.letta_v1.to_wire.messages import api_messages
 from holdfast.http.letta_v1.to_wire.model_settings import (
     embedding_config,
@@ -43,7 +42,12 @@ def agent_state(view: AgentView) -> AgentState:
         model_settings=model_settings(agent.model),
         llm_config=llm_config(agent.model),
         embedding_config=embedding_config(agent.embedding, agent.embedding_config),
-        memory=Memory(blocks=blocks, agent_type=agent.agent_type),
+        memory=Memory(
+            blocks=blocks,
+            agent_type=agent.agent_type,
+            file_blocks=[file_block(item, agent) for item in view.files],
+        ),
+        sources=[folder_state(folder) for folder in view.folders],
         blocks=blocks,
         tools=[tool_state(tool) for tool in view.tools],
         tags=list(view.tags),
@@ -54,10 +58,6 @@ def agent_state(view: AgentView) -> AgentState:
         pending_approval=_approval_request(view.pending) if view.pending else None,
         model_warnings=[*agent.model.ignored, *view.embedding_warnings],
     )
-
-
-def memory_state(blocks: Sequence[Block], agent_type: str) -> Memory:
-    return Memory(blocks=[block_state(block) for block in blocks], agent_type=agent_type)
 
 
 def tool_execution_result(result: ToolReturn) -> ToolExecutionResult:

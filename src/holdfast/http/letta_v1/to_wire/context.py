@@ -22,6 +22,8 @@ def context_overview(window: Window) -> ContextWindowOverview:
         tool_usage_rules=window.rules.text or None,
         num_tokens_external_memory_summary=window.metadata.tokens,
         external_memory_summary=window.metadata.text,
+        num_tokens_directories=window.directories.tokens,
+        directories=window.directories.text or None,
         num_tokens_summary_memory=window.summary.tokens,
         summary_memory=window.summary.text or None,
         num_tokens_functions_definitions=window.schema_tokens,
