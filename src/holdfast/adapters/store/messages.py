@@ -119,7 +119,7 @@ class SqlMessages:
             for message in stored
         ]
         _insert_into_context.execute_many(self._connection, shown)
-        self._index.add([_to_index_entry(message) for message in stored if is_searchable(message)])
+        self._add_to_index(stored)
         return stored
 
     def rewrite(self, message: Message) -> None:
@@ -180,6 +180,7 @@ class SqlMessages:
         row = MESSAGE.to_row(message) | {"organization_id": self._organization_id(thread_id)}
         (position,) = self._insert_rows([row])
         stored = msgspec.structs.replace(message, position=position)
+        self._add_to_index([stored])
         places = self._remove_from_context(thread_id, set(message_ids))
         if places:
             shown = {"thread_id": thread_id, "place": max(places), "message_id": stored.id}
@@ -270,6 +271,9 @@ class SqlMessages:
         loaded = {message.position: message for message in map(MESSAGE.from_row, rows)}
         return [FoundMessage(loaded[match.position], match) for match in fuse_ranks(positions)]
 
+    def _add_to_index(self, messages: Sequence[Message]) -> None:
+        self._index.add([to_index_entry(message) for message in messages if is_searchable(message)])
+
     def _find_containing(
         self, conditions: Sequence[ColumnElement[bool]], text: str, limit: int
     ) -> Sequence[Message]:
@@ -342,7 +346,7 @@ class SqlMessages:
         return int(found)
 
 
-def _to_index_entry(message: Message) -> IndexEntry:
+def to_index_entry(message: Message) -> IndexEntry:
     return IndexEntry(message.position, (message.agent_id, message.thread_id), message.text)
 
 
