@@ -114,15 +114,16 @@ class TsvectorIndex:
         limit: int,
     ) -> list[int]:
         """The best of these rows. How rare a chosen term is, is counted among them; of a frequent one it is known."""
-        # Materialized: the planner must ask the index of terms first, whatever it thinks of the other conditions.
-        hit = select(self._index).where(hits).cte("hit").prefix_with("MATERIALIZED")
         (position,) = selected.exported_columns
+        # Not a join: the planner must ask the index of terms first and the table for each row, whatever it thinks of the
+        # other conditions.
+        allowed = selected.where(position == self._index.c.position).scalar_subquery()
         terms = [*chosen, *frequent][:_MAX_RANKED_TERMS]
         ranks = [
-            func.ts_rank(hit.c.terms, _parse(_quote(term)), _BY_LENGTH).label(f"rank_{number}")
-            for number, term in enumerate(terms)
+            func.ts_rank(self._index.c.terms, _parse(_quote(term)), _BY_LENGTH).label(f"rank_{n}")
+            for n, term in enumerate(terms)
         ]
-        row = selected.join(hit, hit.c.position == position).add_columns(*ranks).cte("row")
+        row = select(self._index.c.position, *ranks).where(hits, allowed.is_not(None)).cte("row")
         counts = [
             literal(frequent[term])
             if term in frequent
@@ -137,9 +138,8 @@ class TsvectorIndex:
         ).select_from(row)
         weights = weight.cte("weight")
         score = _add_up(row.c[rank.name] * weights.c[rank.name] for rank in ranks)
-        found = row.c[position.name]
-        query = select(found).select_from(row.join(weights, literal(value=True)))
-        best = query.order_by(score.desc(), found.desc()).limit(limit)
+        query = select(row.c.position).select_from(row.join(weights, literal(value=True)))
+        best = query.order_by(score.desc(), row.c.position.desc()).limit(limit)
         return list(self._connection.execute(best).scalars())
 
     def _find_newest(
@@ -257,7 +257,8 @@ def _matches(index: Any, query: str) -> ColumnElement[bool]:
 
 
 def _parse(query: str) -> ColumnElement[Any]:
-    return cast(literal(query), TSQUERY)
+    # Not a cast of a text: a prepared statement would parse it again for each row.
+    return literal(query, TSQUERY)
 
 
 def _weigh(rows: ColumnElement[int], total: int) -> ColumnElement[float]:
