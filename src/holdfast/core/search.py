@@ -64,6 +64,11 @@ class QueryTerm(Struct, frozen=True):
     is_prefix: bool = False
 
 
+def clean_query(text: str) -> str:
+    """The query without the spaces around it, and without NUL, which no stored text has."""
+    return text.replace("\x00", "").strip()
+
+
 def query_terms(text: str) -> Sequence[QueryTerm]:
     """The different terms of a query. None if it has no words."""
     found: dict[str, QueryTerm] = {}

@@ -112,10 +112,10 @@ class Fts5Index:
         scopes: Sequence[str] | None,
         limit: int,
     ) -> Sequence[int]:
-        newest = self._statements.last.fetch_first(self._connection, {})
-        if newest is None or limit <= 0:
+        last_row = self._statements.last.fetch_first(self._connection, {})
+        if last_row is None or limit <= 0:
             return []
-        last = int(newest[0])
+        last = int(last_row[0])
         total = float(last)
         if scopes is not None:
             total = self._look_up(_write_scopes(scopes), _FREQUENT_ROWS, last).estimate
@@ -127,7 +127,8 @@ class Fts5Index:
         finalists = self._choose_finalists(selected, found, weights, limit)
         if len(finalists) < limit and any(rows.is_frequent for rows in found.values()):
             words = _write_query(terms, scopes)
-            finalists = self._find_newest(selected, words, max(_NEWEST, limit))
+            newest = self._find_newest(selected, words, max(_NEWEST, limit))
+            finalists = list({*finalists, *newest})
         return self._rank(finalists, weights)[:limit]
 
     def find_missing(self, positions: Sequence[int]) -> set[int]:
@@ -210,7 +211,7 @@ def _is_selected(selected: Select[Any], row: ColumnElement[int]) -> ColumnElemen
 def _to_candidate(position: int, indexed: str, weights: Mapping[QueryTerm, float]) -> Candidate:
     words = indexed[:_COUNTED_CHARS].split(" ")
     counts = ((weight, _count(words, term)) for term, weight in weights.items())
-    return Candidate(position, len(indexed), tuple(pair for pair in counts if pair[1]))
+    return Candidate(position, indexed.count(" ") + 1, tuple(pair for pair in counts if pair[1]))
 
 
 def _count(words: Sequence[str], term: QueryTerm) -> int:

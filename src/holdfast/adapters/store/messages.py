@@ -27,7 +27,7 @@ from holdfast.adapters.store.word_index import IndexEntry, WordIndex
 from holdfast.core.message_search import FoundMessage, MessageFilter, is_searchable
 from holdfast.core.messages import Message, Role
 from holdfast.core.paging import Order, Page
-from holdfast.core.search import Match, fuse_ranks, query_terms
+from holdfast.core.search import Match, clean_query, fuse_ranks, query_terms
 from holdfast.errors import NotFound
 
 _messages = tables.messages
@@ -254,9 +254,10 @@ class SqlMessages:
         self, organization_id: str, where: MessageFilter, query: str, limit: int
     ) -> Sequence[FoundMessage]:
         selected = [_messages.c.organization_id == organization_id, *_conditions(where)]
+        query = clean_query(query)
         terms = query_terms(query)
         if not terms:
-            found = self._find_containing(selected, query.strip(), limit)
+            found = self._find_containing(selected, query, limit)
             return [FoundMessage(message, Match(message.position, 0.0)) for message in found]
         scopes = [scope for scope in (where.thread_id or where.agent_id,) if scope is not None]
         positions = self._index.find(

@@ -23,7 +23,7 @@ from holdfast.adapters.store.tag_filter import has_tags
 from holdfast.adapters.store.word_index import IndexEntry, WordIndex
 from holdfast.core.paging import Order, Page
 from holdfast.core.passages import FoundPassage, Passage, PassageFilter, fingerprint
-from holdfast.core.search import fuse_ranks, query_terms
+from holdfast.core.search import clean_query, fuse_ranks, query_terms
 from holdfast.errors import NotFound
 
 _passages = tables.passages
@@ -119,7 +119,7 @@ class SqlPassages:
     ) -> Sequence[FoundPassage]:
         if where.container_ids == ():
             return []
-        positions = self._find_positions(organization_id, where, query, limit)
+        positions = self._find_positions(organization_id, where, clean_query(query), limit)
         matches = fuse_ranks(positions)
         loaded = self._load(positions)
         return [FoundPassage(loaded[match.position], match) for match in matches]
@@ -149,7 +149,7 @@ class SqlPassages:
         terms = query_terms(query)
         if terms:
             return self._index.find(selected, terms, scopes=where.container_ids, limit=limit)
-        contained = _passages.c.text.icontains(query.strip(), autoescape=True)
+        contained = _passages.c.text.icontains(query, autoescape=True)
         newest = selected.where(contained).order_by(_passages.c.position.desc()).limit(limit)
         return self._connection.execute(newest).scalars().all()
 
