@@ -31,11 +31,15 @@ class SearchUpkeep:
     async def run(self) -> None:
         while True:
             try:
-                await self._index_missing()
-                await self._remove_deleted()
+                await self.catch_up()
             except BackendError:
                 log.exception("store.unreachable", extra={"while": "keeping the index of words"})
             await asyncio.sleep(POLL_SECONDS)
+
+    async def catch_up(self) -> None:
+        """Do all that there is to do now."""
+        await self._index_missing()
+        await self._remove_deleted()
 
     async def _index_missing(self) -> None:
         if not await self._services.store.read(self._is_due):
