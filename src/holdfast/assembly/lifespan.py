@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
+from holdfast import __version__
 from holdfast.assembly.services import build_services
 from holdfast.assembly.telemetry import open_telemetry
 from holdfast.assembly.tools import open_tool_connections
@@ -20,6 +21,7 @@ from holdfast.engine.embedding import Embedding
 from holdfast.engine.file_removal import FileRemoval
 from holdfast.engine.ingestion import Ingestion
 from holdfast.engine.queue_metrics import QueueMetrics
+from holdfast.engine.search_upkeep import SearchUpkeep
 from holdfast.engine.worker import Worker
 from holdfast.http.letta_v1.to_wire.callbacks import callback_body
 from holdfast.ports.services import Services
@@ -88,6 +90,7 @@ def _deployment_tasks(settings: Settings, services: Services) -> DeploymentTasks
     expiry = ApprovalExpiry(services, approvals.expire)
     callbacks = CallbackDelivery(services, callback_body, secret=settings.callback_secret)
     ingestion = Ingestion(services, agent_files.open_in_agents)
+    upkeep = SearchUpkeep(services, __version__)
     return DeploymentTasks(
         services,
         [
@@ -97,5 +100,6 @@ def _deployment_tasks(settings: Settings, services: Services) -> DeploymentTasks
             ingestion.run,
             FileRemoval(services).run,
             Embedding(services).run,
+            upkeep.run,
         ],
     )

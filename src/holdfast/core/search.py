@@ -1,6 +1,7 @@
 """Search by words: how a text becomes the terms that are indexed, and how ranked lists become one. Where the terms are
 stored and looked up is in ``adapters/store``."""
 
+import math
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,6 +22,9 @@ MAX_LITERAL_CHARS: Final = 1_000
 # The constant of reciprocal rank fusion, and how much each of the two lists counts (memory-v1 §1.8).
 _FUSION_CONSTANT: Final = 60
 _FUSION_WEIGHT: Final = 0.5
+# The constants of BM25 that nearly all use: how much further occurrences of a word count, and how much a long text loses.
+_BM25_K1: Final = 1.2
+_BM25_B: Final = 0.75
 
 # At least so many of each list are fused, however few are wanted.
 MIN_FUSED: Final = 50
@@ -139,6 +143,35 @@ def _singular(word: str) -> str:
     if word.endswith("es") and word[-3] not in "aeo":
         return word[:-1]
     return word if word[-2] in "us" else word[:-1]
+
+
+class Candidate(Struct, frozen=True):
+    """A text that has some of the terms. ``hits``: the weight of each of them, and how often the text has it."""
+
+    position: int
+    length: int
+    hits: tuple[tuple[float, int], ...]
+
+
+def weigh_term(rows: float, total: float) -> float:
+    """How much a term counts that so many of all rows have: its inverse document frequency, as BM25 defines it."""
+    return math.log(1 + (max(total - rows, 0.0) + 0.5) / (rows + 0.5))
+
+
+def rank_candidates(candidates: Sequence[Candidate]) -> Sequence[int]:
+    """Their positions, best first, by BM25. Equal scores: the higher position, which is the newer, comes first."""
+    if not candidates:
+        return []
+    average = sum(candidate.length for candidate in candidates) / len(candidates)
+    scores = {each.position: _score(each, each.length / max(average, 1.0)) for each in candidates}
+    return sorted(scores, key=lambda position: (-scores[position], -position))
+
+
+def _score(candidate: Candidate, relative_length: float) -> float:
+    damping = _BM25_K1 * (1 - _BM25_B + _BM25_B * relative_length)
+    return sum(
+        weight * count * (_BM25_K1 + 1) / (count + damping) for weight, count in candidate.hits
+    )
 
 
 class Match(Struct, frozen=True):

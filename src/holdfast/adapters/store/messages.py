@@ -342,15 +342,14 @@ class SqlMessages:
         return None if where.agent_id is None else [where.agent_id]
 
     def _add_to_index(self, stored: Sequence[Message]) -> None:
-        found = [(message, text) for message in stored if (text := searchable_text(message))]
-        self._index.add(
-            [
-                IndexEntry(message.position, (message.agent_id, message.thread_id), text)
-                for message, text in found
-            ]
-        )
+        entries = [to_index_entry(message) for message in stored]
+        self._index.add([entry for entry in entries if entry.text])
         if self._embedding is not None:
-            due = [(item.position, item.agent_id, item.created_at) for item, _ in found]
+            due = [
+                (message.position, message.agent_id, message.created_at)
+                for message, entry in zip(stored, entries, strict=True)
+                if entry.text
+            ]
             self._vectors.schedule(self._embedding, due)
 
     def _stream(self, query: Select[tuple[object, ...]]) -> Iterator[Message]:
@@ -409,6 +408,12 @@ class SqlMessages:
         if found is None:
             raise NotFound(f"No Message found with id {cursor}")
         return int(found)
+
+
+def to_index_entry(message: Message) -> IndexEntry:
+    """How the message is found. It has an empty text if it cannot be found."""
+    scopes = (message.agent_id, message.thread_id)
+    return IndexEntry(message.position, scopes, searchable_text(message))
 
 
 def _select_shared(thread_id: str) -> Select[tuple[str]]:

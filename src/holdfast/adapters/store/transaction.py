@@ -23,6 +23,7 @@ from holdfast.adapters.store.procrastinate_queue import ProcrastinateQueue
 from holdfast.adapters.store.providers import SqlProviders
 from holdfast.adapters.store.queue import SqlQueue
 from holdfast.adapters.store.runs import SqlRuns
+from holdfast.adapters.store.search_index import SqlSearchIndex
 from holdfast.adapters.store.servers import DatabaseClock, SqlServers
 from holdfast.adapters.store.stale_prompts import SqlStalePrompts
 from holdfast.adapters.store.steps import SqlSteps
@@ -61,9 +62,11 @@ class SqlTransaction:
         self.blocks = SqlBlocks(connection)
         self.providers = SqlProviders(connection, cipher)
         self.threads = SqlThreads(connection)
+        message_index = open_index(connection, "message_index")
+        passage_index = open_index(connection, "passage_index")
         self.messages = SqlMessages(
             connection,
-            open_index(connection, "message_index"),
+            message_index,
             self.message_vectors,
             _search_vectors(connection, MESSAGE_VECTORS, vector_cache),
             embedding=message_embedding,
@@ -71,7 +74,7 @@ class SqlTransaction:
         self.archives = SqlArchives(connection)
         self.passages = SqlPassages(
             connection,
-            open_index(connection, "passage_index"),
+            passage_index,
             self.passage_vectors,
             _search_vectors(connection, PASSAGE_VECTORS, vector_cache),
         )
@@ -81,6 +84,7 @@ class SqlTransaction:
         self.removals = SqlRemovals(connection)
         self.agent_files = SqlAgentFiles(connection)
         self.stale_prompts = SqlStalePrompts(connection)
+        self.search_index = SqlSearchIndex(connection, (message_index, passage_index))
         self.calls = SqlCalls(connection)
         self.runs = SqlRuns(connection, queue)
         self.servers = SqlServers(connection, clock)

@@ -27,6 +27,7 @@ from holdfast.ports.store.passages import Passages
 from holdfast.ports.store.providers import Providers
 from holdfast.ports.store.queue import Queue, QueueDepth
 from holdfast.ports.store.runs import Runs
+from holdfast.ports.store.search_index import SearchIndex
 from holdfast.ports.store.servers import Renewal, Servers
 from holdfast.ports.store.stale_prompts import StalePrompts
 from holdfast.ports.store.steps import Steps
@@ -55,6 +56,7 @@ __all__ = [
     "Removals",
     "Renewal",
     "Runs",
+    "SearchIndex",
     "Servers",
     "StalePrompts",
     "Steps",

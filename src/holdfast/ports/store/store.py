@@ -18,6 +18,7 @@ from holdfast.ports.store.passages import Passages
 from holdfast.ports.store.providers import Providers
 from holdfast.ports.store.queue import Queue
 from holdfast.ports.store.runs import Runs
+from holdfast.ports.store.search_index import SearchIndex
 from holdfast.ports.store.servers import Servers
 from holdfast.ports.store.stale_prompts import StalePrompts
 from holdfast.ports.store.steps import Steps
@@ -64,6 +65,8 @@ class Transaction(Protocol):
     def agent_files(self) -> AgentFiles: ...
     @property
     def stale_prompts(self) -> StalePrompts: ...
+    @property
+    def search_index(self) -> SearchIndex: ...
     @property
     def calls(self) -> Calls: ...
     @property
