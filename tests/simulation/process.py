@@ -34,6 +34,7 @@ from holdfast.core.runs import Run, RunStatus
 from holdfast.core.servers import Claim, Role, Server, ServerProcess
 from holdfast.engine.approval_expiry import ApprovalExpiry
 from holdfast.engine.deployment_tasks import DeploymentTasks, Takeover
+from holdfast.engine.search_upkeep import SearchUpkeep
 from holdfast.engine.worker import Worker
 from holdfast.errors import (
     AnswerUnavailable,
@@ -53,6 +54,7 @@ from holdfast.usecases.messages import NewSend
 ACTOR = Actor(DEFAULT_USER_ID, DEFAULT_ORGANIZATION_ID)
 # How late a reply may be that waits for nothing but the store.
 REPLY_SECONDS = 4.0
+_VERSION = "0"
 _CATALOGUE = ProviderCatalogue(ProviderSettings())
 
 
@@ -119,7 +121,10 @@ class Process:
             self._clock, world.ids, world.chance, world.ledger
         )
         expiry, takeover = ApprovalExpiry(self.services, approvals.expire), Takeover(self.services)
-        self._deployment_tasks = DeploymentTasks(self.services, [expiry.run, takeover.run])
+        upkeep = SearchUpkeep(self.services, _VERSION)
+        self._deployment_tasks = DeploymentTasks(
+            self.services, [expiry.run, takeover.run, upkeep.run]
+        )
         self.clients: set[asyncio.Task[None]] = set()
         self._served_so_far = 0
         self._stopping = False
@@ -136,7 +141,7 @@ class Process:
             id=f"server-{self._ids.new_otid()}",
             host=self._equipment.name,
             process=ServerProcess(pid=1),
-            version="0",
+            version=_VERSION,
             role=Role.ALL,
             max_runs=self._equipment.max_runs,
             started_at=DAWN,

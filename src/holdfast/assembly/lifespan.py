@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
+from holdfast import __version__
 from holdfast.assembly.services import build_services
 from holdfast.assembly.telemetry import open_telemetry
 from holdfast.assembly.tools import open_tool_connections
@@ -17,6 +18,7 @@ from holdfast.engine.approval_expiry import ApprovalExpiry
 from holdfast.engine.callbacks import CallbackDelivery
 from holdfast.engine.deployment_tasks import DeploymentTasks, Takeover
 from holdfast.engine.queue_metrics import QueueMetrics
+from holdfast.engine.search_upkeep import SearchUpkeep
 from holdfast.engine.worker import Worker
 from holdfast.http.letta_v1.to_wire.callbacks import callback_body
 from holdfast.ports.services import Services
@@ -84,4 +86,7 @@ async def running_server(settings: Settings) -> AsyncIterator[RunningServer]:
 def _deployment_tasks(settings: Settings, services: Services) -> DeploymentTasks:
     expiry = ApprovalExpiry(services, approvals.expire)
     callbacks = CallbackDelivery(services, callback_body, secret=settings.callback_secret)
-    return DeploymentTasks(services, [expiry.run, callbacks.run, Takeover(services).run])
+    upkeep = SearchUpkeep(services, __version__)
+    return DeploymentTasks(
+        services, [expiry.run, callbacks.run, Takeover(services).run, upkeep.run]
+    )

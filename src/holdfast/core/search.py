@@ -1,6 +1,7 @@
 """Search by words: how a text becomes the terms that are indexed, and how ranked lists become one. Where the terms are
 stored and looked up is in ``adapters/store``."""
 
+import math
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,6 +22,9 @@ MAX_LITERAL_CHARS: Final = 1_000
 # The constant of reciprocal rank fusion, and how much each of the two lists counts (memory-v1 §1.8).
 _FUSION_CONSTANT: Final = 60
 _FUSION_WEIGHT: Final = 0.5
+# The constants of BM25 that nearly all use: how much further occurrences of a word count, and how much a long text loses.
+_BM25_K1: Final = 1.2
+_BM25_B: Final = 0.75
 
 # Scripts that are written without spaces between words, or whose words have many endings: Thai, Lao, Myanmar, Khmer, kana,
 # Han, Hangul. Their words are not known, so every two neighbouring characters are a term.
@@ -81,7 +85,8 @@ class QueryTerm(Struct, frozen=True):
 def query_terms(text: str) -> Sequence[QueryTerm]:
     """The different terms of a query. None if it has no words."""
     found: dict[str, QueryTerm] = {}
-    for is_unspaced, word in _split_words(text[:MAX_INDEXED_CHARS]):
+    # No stored text has NUL.
+    for is_unspaced, word in _split_words(text[:MAX_INDEXED_CHARS].replace("\x00", "")):
         if is_unspaced and len(word) == 1:
             terms = [QueryTerm(word, is_prefix=True)]
         elif is_unspaced:
@@ -95,9 +100,8 @@ def query_terms(text: str) -> Sequence[QueryTerm]:
 
 
 def literal_text(query: str) -> str:
-    """A query without words as it is compared with texts: without what no stored text has, such as NUL."""
-    bare = query[:MAX_INDEXED_CHARS].replace("\0", "").encode(errors="ignore").decode()
-    return bare.strip()[:MAX_LITERAL_CHARS]
+    """A query without words, as it is compared with texts. No stored text has NUL."""
+    return query[:MAX_INDEXED_CHARS].replace("\x00", "").strip()[:MAX_LITERAL_CHARS]
 
 
 def _split_words(text: str) -> Iterator[tuple[bool, str]]:
@@ -136,6 +140,35 @@ def _singular(word: str) -> str:
     if word.endswith("es") and word[-3] not in "aeo":
         return word[:-1]
     return word if word[-2] in "us" else word[:-1]
+
+
+class Candidate(Struct, frozen=True):
+    """A text that has some of the terms. ``hits``: the weight of each of them, and how often the text has it."""
+
+    position: int
+    length: int
+    hits: tuple[tuple[float, int], ...]
+
+
+def weigh_term(rows: float, total: float) -> float:
+    """How much a term counts that so many of all rows have: its inverse document frequency, as BM25 defines it."""
+    return math.log(1 + (max(total - rows, 0.0) + 0.5) / (rows + 0.5))
+
+
+def rank_candidates(candidates: Sequence[Candidate]) -> Sequence[int]:
+    """Their positions, best first, by BM25. Equal scores: the higher position, which is the newer, comes first."""
+    if not candidates:
+        return []
+    average = sum(candidate.length for candidate in candidates) / len(candidates)
+    scores = {each.position: _score(each, each.length / max(average, 1.0)) for each in candidates}
+    return sorted(scores, key=lambda position: (-scores[position], -position))
+
+
+def _score(candidate: Candidate, relative_length: float) -> float:
+    damping = _BM25_K1 * (1 - _BM25_B + _BM25_B * relative_length)
+    return sum(
+        weight * count * (_BM25_K1 + 1) / (count + damping) for weight, count in candidate.hits
+    )
 
 
 class Match(Struct, frozen=True):

@@ -1,6 +1,6 @@
 """Messages and the contexts that show them."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 import msgspec
@@ -302,13 +302,7 @@ class SqlMessages:
         return None if where.agent_id is None else [where.agent_id]
 
     def _add_to_index(self, stored: Sequence[Message]) -> None:
-        self._index.add(
-            [
-                IndexEntry(message.position, (message.agent_id, message.thread_id), text)
-                for message in stored
-                if (text := searchable_text(message))
-            ]
-        )
+        self._index.add(list(index_entries(stored)))
 
     def _stream(self, query: Select[tuple[object, ...]]) -> Iterator[Message]:
         with self._connection.execute(query.execution_options(yield_per=_SEARCH_CHUNK)) as rows:
@@ -366,6 +360,13 @@ class SqlMessages:
         if found is None:
             raise NotFound(f"No Message found with id {cursor}")
         return int(found)
+
+
+def index_entries(messages: Iterable[Message]) -> Iterator[IndexEntry]:
+    """What the index has of those messages that can be found."""
+    for message in messages:
+        if text := searchable_text(message):
+            yield IndexEntry(message.position, (message.agent_id, message.thread_id), text)
 
 
 def _select_shared(thread_id: str) -> Select[tuple[str]]:

@@ -17,6 +17,7 @@ from holdfast.adapters.store.procrastinate_queue import ProcrastinateQueue
 from holdfast.adapters.store.providers import SqlProviders
 from holdfast.adapters.store.queue import SqlQueue
 from holdfast.adapters.store.runs import SqlRuns
+from holdfast.adapters.store.search_index import SqlSearchIndex
 from holdfast.adapters.store.servers import DatabaseClock, SqlServers
 from holdfast.adapters.store.steps import SqlSteps
 from holdfast.adapters.store.table_queue import TableQueue
@@ -39,9 +40,12 @@ class SqlTransaction:
         self.blocks = SqlBlocks(connection)
         self.providers = SqlProviders(connection, cipher)
         self.threads = SqlThreads(connection)
-        self.messages = SqlMessages(connection, open_index(connection, "message_index"))
+        message_index = open_index(connection, "message_index")
+        passage_index = open_index(connection, "passage_index")
+        self.messages = SqlMessages(connection, message_index)
         self.archives = SqlArchives(connection)
-        self.passages = SqlPassages(connection, open_index(connection, "passage_index"))
+        self.passages = SqlPassages(connection, passage_index)
+        self.search_index = SqlSearchIndex(connection, (message_index, passage_index))
         self.calls = SqlCalls(connection)
         self.runs = SqlRuns(connection, queue)
         self.servers = SqlServers(connection, clock)

@@ -8,11 +8,13 @@ from sqlalchemy import Connection, Select
 
 from holdfast.core.search import QueryTerm
 
-# So many rows are ranked at most: words that more rows have are left to the rarer ones, and count only if there are no
-# rarer ones. To rank takes some microseconds a row, and such words say little.
+# Of a word that more rows have, only the newest ones are ranked, on PostgreSQL only if rarer words find too few. To rank
+# takes some microseconds a row, and such a word says little.
 MAX_RANKED_ROWS: Final = 4_000
-# If all words are frequent, so many of the newest rows that have them are taken.
-NEWEST_ROWS: Final = 500
+# Of all words of a query together. Of a long query the rarer words count.
+MAX_RANKED_WORDS: Final = 24_000
+# Marks the scopes among the terms. No term has it, since it is not a letter.
+_SCOPE_MARK: Final = "\ue000"
 
 
 class IndexEntry(Struct, frozen=True):
@@ -38,11 +40,19 @@ class WordIndex(Protocol):
     ) -> Sequence[int]:
         """Return the positions of the best rows among those that are selected and have one of the terms, best first.
         ``selected`` selects the position of the indexed table alone, with all conditions. ``scopes``: only rows of one of
-        these; None: of any."""
+        these; None: of any. It may only make the search faster: ``selected`` has the same condition."""
+        ...
+
+    def find_missing(self, positions: Sequence[int]) -> set[int]:
+        """Return those of the positions that are not in the index."""
+        ...
+
+    def has_deleted(self) -> bool:
+        """Whether rows are there whose text is gone."""
         ...
 
     def remove_deleted(self, limit: int) -> int:
-        """Remove up to so many rows whose text is gone; return how many they were."""
+        """Remove up to so many rows whose text is gone, fewer if they are long; return how many they were."""
         ...
 
 
@@ -53,19 +63,5 @@ class WordIndexes(Protocol):
 
 
 def scope_term(identity: str) -> str:
-    """The id in the form that the index stores: letters and digits only."""
-    return identity.replace("-", "").replace("_", "").lower()
-
-
-def choose_terms(
-    frequencies: Sequence[tuple[QueryTerm, int]], most: int = MAX_RANKED_ROWS
-) -> Sequence[QueryTerm]:
-    """The rarest terms that together occur in at most so many rows; none if each of them is too frequent."""
-    chosen: list[QueryTerm] = []
-    total = 0
-    for term, rows in sorted(frequencies, key=lambda pair: pair[1]):
-        total += rows
-        if total > most:
-            break
-        chosen.append(term)
-    return chosen
+    """The id as a term of the index: behind the mark only letters and digits."""
+    return _SCOPE_MARK + identity.replace("-", "").replace("_", "").lower()

@@ -23,6 +23,7 @@ from holdfast.ports.store.passages import Passages
 from holdfast.ports.store.providers import Providers
 from holdfast.ports.store.queue import Queue, QueueDepth
 from holdfast.ports.store.runs import Runs
+from holdfast.ports.store.search_index import SearchIndex
 from holdfast.ports.store.servers import Renewal, Servers
 from holdfast.ports.store.steps import Steps
 from holdfast.ports.store.store import Store, Transaction
@@ -44,6 +45,7 @@ __all__ = [
     "QueueDepth",
     "Renewal",
     "Runs",
+    "SearchIndex",
     "Servers",
     "Steps",
     "Store",

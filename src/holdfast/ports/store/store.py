@@ -14,6 +14,7 @@ from holdfast.ports.store.passages import Passages
 from holdfast.ports.store.providers import Providers
 from holdfast.ports.store.queue import Queue
 from holdfast.ports.store.runs import Runs
+from holdfast.ports.store.search_index import SearchIndex
 from holdfast.ports.store.servers import Servers
 from holdfast.ports.store.steps import Steps
 from holdfast.ports.store.threads import Threads
@@ -42,6 +43,8 @@ class Transaction(Protocol):
     def archives(self) -> Archives: ...
     @property
     def passages(self) -> Passages: ...
+    @property
+    def search_index(self) -> SearchIndex: ...
     @property
     def calls(self) -> Calls: ...
     @property

@@ -35,8 +35,9 @@ def _word_indexes(*, is_sqlite: bool) -> None:
         )
     for table, index in (("messages", "message_index"), ("passages", "passage_index")):
         if is_sqlite:
-            op.execute(f"CREATE VIRTUAL TABLE {index} USING fts5(scopes, terms, tokenize='ascii')")
-            op.execute(f"CREATE VIRTUAL TABLE {index}_terms USING fts5vocab({index}, row)")
+            op.execute(
+                f"CREATE VIRTUAL TABLE {index} USING fts5(terms, tokenize='ascii', detail=none)"
+            )
             op.execute(
                 f"CREATE TRIGGER {table}_unindex AFTER DELETE ON {table} BEGIN "  # noqa: S608 - names from above
                 f"INSERT OR IGNORE INTO index_removals VALUES ('{index}', old.position); END"
