@@ -61,6 +61,10 @@ bench-runs: venv-dev ## time lists of a million runs, on SQLite and PostgreSQL
 	$(BIN)/python -m bench --only runs --json bench/results/runs-sqlite.json
 	$(BIN)/python -m bench --only runs --postgres --json bench/results/runs-postgres.json
 
+bench-search: venv-dev ## time searches in 100,000 passages and a million messages, on SQLite and PostgreSQL
+	$(BIN)/python -m bench --only search --only message-search --json bench/results/search-sqlite.json
+	$(BIN)/python -m bench --only search --only message-search --postgres --json bench/results/search-postgres.json
+
 format: venv-dev ## format the code, and fix what the linter can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .

@@ -4,6 +4,7 @@ few of them are known by name, and one archive and one agent have nearly all of 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from itertools import accumulate, cycle, islice
 from random import Random
 from typing import Any, Final
@@ -57,7 +58,7 @@ def fill_passages(engine: Engine, count: int) -> None:
     with engine.begin() as connection, _without_index(connection, "passage_index"):
         _add_archives(connection)
         index = _open_index(connection, "passage_index")
-        for batch in _batches(map(_passage, range(1, count + 1), _texts())):
+        for batch in _batches(map(make_passage, range(1, count + 1), _texts())):
             _insert(connection, tables.passages, [PASSAGE.to_row(item) for item in batch])
             tags = [
                 {"passage_id": item.id, "archive_id": item.archive_id, "tag": tag}
@@ -82,29 +83,40 @@ def fill_messages(engine: Engine, count: int) -> None:
     _update_statistics(engine)
 
 
-def write_text(words: Sequence[str], number: int) -> str:
+def list_words() -> Sequence[str]:
+    """The words of the first text."""
+    return next(_texts())
+
+
+def _write_text(words: Sequence[str], number: int) -> str:
     """The words, and the known ones that the text with this number has."""
     known = [word for word, every in _EVERY.items() if number % every == 0]
     return " ".join([*words, *known])
 
 
 def _texts() -> Iterator[Sequence[str]]:
-    """Words without end, whose frequencies fall as those of a language do."""
+    """The words of texts without end."""
+    return cycle(_make_texts())
+
+
+@cache
+def _make_texts() -> Sequence[Sequence[str]]:
+    """Texts whose words are as frequent as those of a language."""
     random = Random(5)
     syllables = [a + b for a in "bdfgklmnprstvz" for b in "aeiou"]
     vocabulary = [
         "".join(random.choices(syllables, k=random.randint(1, 4))) for _ in range(_VOCABULARY)
     ]
     weights = list(accumulate(1 / rank for rank in range(1, _VOCABULARY + 1)))
-    return cycle([random.choices(vocabulary, cum_weights=weights, k=_WORDS) for _ in range(_TEXTS)])
+    return [random.choices(vocabulary, cum_weights=weights, k=_WORDS) for _ in range(_TEXTS)]
 
 
-def _passage(number: int, words: Sequence[str]) -> Passage:
+def make_passage(number: int, words: Sequence[str]) -> Passage:
     created_at = FIRST_AT + timedelta(seconds=number)
     return Passage(
         id=f"passage-00000000-0000-4000-8000-{number:012}",
         organization_id=DEFAULT_ORGANIZATION_ID,
-        text=write_text(words, number),
+        text=_write_text(words, number),
         created_at=created_at,
         updated_at=created_at,
         archive_id=ARCHIVES[number % SMALL_EVERY == 0],
@@ -121,7 +133,7 @@ def _message(number: int, words: Sequence[str]) -> Message:
         thread_id=agent_id,
         role=Role.ASSISTANT if number % 2 else Role.USER,
         created_at=FIRST_AT + timedelta(seconds=number),
-        content=(Text(write_text(words, number)),),
+        content=(Text(_write_text(words, number)),),
         position=number,
     )
 
