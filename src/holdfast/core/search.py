@@ -88,7 +88,8 @@ class QueryTerm(Struct, frozen=True):
 def query_terms(text: str) -> Sequence[QueryTerm]:
     """The different terms of a query. None if it has no words."""
     found: dict[str, QueryTerm] = {}
-    for is_unspaced, word in _split_words(text[:MAX_INDEXED_CHARS]):
+    # No stored text has NUL.
+    for is_unspaced, word in _split_words(text[:MAX_INDEXED_CHARS].replace("\x00", "")):
         if is_unspaced and len(word) == 1:
             terms = [QueryTerm(word, is_prefix=True)]
         elif is_unspaced:
@@ -102,9 +103,8 @@ def query_terms(text: str) -> Sequence[QueryTerm]:
 
 
 def literal_text(query: str) -> str:
-    """A query without words as it is compared with texts: without what no stored text has, such as NUL."""
-    bare = query[:MAX_INDEXED_CHARS].replace("\0", "").encode(errors="ignore").decode()
-    return bare.strip()[:MAX_LITERAL_CHARS]
+    """A query without words, as it is compared with texts. No stored text has NUL."""
+    return query[:MAX_INDEXED_CHARS].replace("\x00", "").strip()[:MAX_LITERAL_CHARS]
 
 
 def _split_words(text: str) -> Iterator[tuple[bool, str]]:
