@@ -113,6 +113,15 @@ async def test_a_whole_configuration_wins_over_the_handle(client: AsyncClient) -
     assert named["embedding_config"]["embedding_dim"] == 1024
 
 
+async def test_a_chunk_size_of_its_own_replaces_that_of_the_configuration(
+    client: AsyncClient,
+) -> None:
+    for given in ({"embedding": CONFIGURED}, {"embedding_config": CONFIG}):
+        agent = await create(client, embedding_chunk_size=123, **given)
+        assert agent["embedding_config"]["embedding_chunk_size"] == 123
+    assert (await create(client, embedding_chunk_size=123))["embedding_config"] is None
+
+
 async def test_another_model_replaces_the_configuration(client: AsyncClient) -> None:
     agent = await create(client, embedding_config=CONFIG)
     changed = await change(client, agent["id"], embedding=CONFIGURED)

@@ -48,6 +48,8 @@ class NewAgent(AgentProperties, frozen=True, kw_only=True):
     timezone: str = "UTC"
     compaction_settings: dict[str, Any] | None = None
     message_buffer_autoclear: bool = False
+    # Instead of the one of the embedding model's configuration.
+    embedding_chunk_size: int | None = None
 
 
 class AgentChanges(AgentProperties, frozen=True, kw_only=True):

@@ -67,7 +67,9 @@ async def create(services: Services, actor: Actor, new: NewAgent) -> AgentView:
     catalogue = await providers.catalogue_for(services, actor, new.model.handle)
     await model_choice.prepare(catalogue, new.model)
     agent = _build_agent(services, catalogue, actor, new)
-    embedding = await embedding_choice.choose(services, new.embedding, new.embedding_config)
+    embedding = await embedding_choice.choose(
+        services, new.embedding, new.embedding_config, chunk_size=new.embedding_chunk_size
+    )
     agent = structs.replace(agent, embedding=embedding.handle, embedding_config=embedding.config)
     made = tuple(blocks.build(services, actor, item) for item in new.new_blocks)
     try:

@@ -40,10 +40,14 @@ def check_handle(handle: str) -> None:
 
 
 async def choose(
-    services: Services, handle: str | None, config: dict[str, Any] | None = None
+    services: Services,
+    handle: str | None,
+    config: dict[str, Any] | None = None,
+    *,
+    chunk_size: int | None = None,
 ) -> EmbeddingChoice:
     """The choice for something new. A caller's whole ``config`` is kept as it came and wins over ``handle``; without both
-    it is the operator's default."""
+    it is the operator's default. ``chunk_size`` replaces the one of the configuration."""
     if config is not None:
         handle = config.get("handle") or _config_handle(config)
     if handle is None:
@@ -54,7 +58,10 @@ async def choose(
     if not services.embedder.is_configured(handle):
         log.info("embedding.not_configured", extra={"model": handle})
     shown = config if config is not None else await _describe(services, handle)
-    return EmbeddingChoice(handle=handle, config={**shown, "handle": handle})
+    chosen = {**shown, "handle": handle}
+    if chunk_size is not None:
+        chosen["embedding_chunk_size"] = chunk_size
+    return EmbeddingChoice(handle=handle, config=chosen)
 
 
 def find_warnings(services: Services, handle: str | None) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """Messages and the contexts that show them."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
 
 import msgspec

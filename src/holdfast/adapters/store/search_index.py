@@ -9,7 +9,7 @@ from sqlalchemy.dialects.postgresql import insert as insert_postgresql
 from sqlalchemy.dialects.sqlite import insert as insert_sqlite
 
 from holdfast.adapters.store import tables
-from holdfast.adapters.store.messages import MESSAGE, index_entries
+from holdfast.adapters.store.messages import MESSAGE
 from holdfast.adapters.store.word_index import IndexEntry, WordIndex
 from holdfast.core.index_check import IndexCheck
 from holdfast.core.message_search import SEARCHABLE_ROLES

@@ -78,6 +78,7 @@ def new_agent(body: AgentCreate, project_id: str | None) -> NewAgent:
         default_folder=bool(body.include_default_source),
         base_tools=body.include_base_tools is not False,
         initial_messages=_initial_messages(body),
+        embedding_chunk_size=body.embedding_chunk_size,
         **{"project_id": project_id} | _given_fields(body),
     )
 

@@ -29,6 +29,7 @@ from holdfast.http.letta_v1.schemas.model_settings import (
     Count,
     EmbeddingConfigInput,
     LargeCount,
+    LargePositive,
     LlmConfigInput,
     ModelSettingsInput,
     Positive,
@@ -131,7 +132,7 @@ class AgentFields(BaseModel):
     message_buffer_autoclear: bool | None = None
     enable_sleeptime: bool | None = None
     max_files_open: LargeCount | None = Field(None, description="0: no file is ever opened.")
-    per_file_view_window_char_limit: LargeCount | None = None
+    per_file_view_window_char_limit: LargePositive | None = None
     hidden: bool | None = None
     project_id: ScopeId | None = None
     template_id: ScopeId | None = None
@@ -165,6 +166,7 @@ class AgentCreate(AgentFields):
         Annotated[list[MessageCreate], Field(max_length=MAX_MESSAGES)] | None
     ) = None
     include_default_source: Annotated[bool | None, _DEPRECATED] = None
+    embedding_chunk_size: Annotated[Positive | None, _DEPRECATED] = None
     enable_reasoner: Annotated[bool | None, _DEPRECATED] = None
     max_reasoning_tokens: Annotated[Count | None, _DEPRECATED] = None
 
