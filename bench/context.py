@@ -43,6 +43,8 @@ class Counts:
     takeovers: int = 8
     stored_tokens: int = 1_000
     notifications: int = 5_000
+    passages: int = 100_000
+    messages: int = 1_000_000
 
 
 QUICK = Counts(
@@ -66,6 +68,8 @@ QUICK = Counts(
     takeovers=2,
     stored_tokens=200,
     notifications=1_000,
+    passages=20_000,
+    messages=100_000,
 )
 
 
