@@ -37,6 +37,7 @@ from bench.rows import (
     tool_call,
     tool_chain,
     turn,
+    vectors,
 )
 from bench.rows import processes as processes_row
 
@@ -61,17 +62,19 @@ ROWS: dict[str, Callable[[BenchContext], Awaitable[list[Measurement]]]] = {
     "runs": runs.measure,
     "search": search.measure,
     "message-search": search.measure_messages,
+    "vectors": vectors.measure,
+    "large-vectors": vectors.measure_large,
     "servers": servers.measure,
     "processes": processes_row.measure,
     "takeover": takeover.measure,
     "database": database_cost.measure,
 }
 # Take minutes and run only on request: see `make bench-runs` and `make bench-search`.
-OPT_IN_ROWS = {"runs", "message-search"}
+OPT_IN_ROWS = {"runs", "message-search", "large-vectors"}
 # Several servers share a database: only with --postgres.
 SEVERAL_SERVERS = {"servers", "processes", "takeover", "database"}
 # They have a budget for each database.
-BOTH_DATABASES = {"search", "message-search"}
+BOTH_DATABASES = {"search", "message-search", "vectors", "large-vectors"}
 RESULTS = processes.ROOT / "bench" / "results" / "latest.json"
 
 

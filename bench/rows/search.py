@@ -50,7 +50,7 @@ Ask = Callable[[], Awaitable[Any]]
 
 async def measure(context: BenchContext) -> list[Measurement]:
     many = context.counts.passages
-    async with _filled_store(context, lambda engine: fill_passages(engine, many)) as store:
+    async with filled_store(context, lambda engine: fill_passages(engine, many)) as store:
         is_postgres = context.postgres is not None
         budget = PASSAGE_BUDGET_MS_POSTGRES if is_postgres else PASSAGE_BUDGET_MS
         found = [
@@ -70,7 +70,7 @@ async def measure(context: BenchContext) -> list[Measurement]:
 
 async def measure_messages(context: BenchContext) -> list[Measurement]:
     many = context.counts.messages
-    async with _filled_store(context, lambda engine: fill_messages(engine, many)) as store:
+    async with filled_store(context, lambda engine: fill_messages(engine, many)) as store:
         found = [
             await _measure(f"  {what}", _message_search(store, where, query), MESSAGE_BUDGET_MS)
             for what, (where, query) in _message_searches(many).items()
@@ -188,7 +188,7 @@ async def _measure_relevance(context: BenchContext) -> list[Measurement]:
         )
         for key, text in relevance.texts.items()
     ]
-    async with _filled_store(context, lambda _: None) as store:
+    async with filled_store(context, lambda _: None) as store:
         await store.write(lambda tx: tx.archives.add(archive))
         await store.write(lambda tx: tx.passages.add(passages))
 
@@ -205,7 +205,7 @@ async def _measure_relevance(context: BenchContext) -> list[Measurement]:
 
 
 @asynccontextmanager
-async def _filled_store(
+async def filled_store(
     context: BenchContext, fill: Callable[[Any], None]
 ) -> AsyncIterator[SqlStore]:
     url = _url(context.new_home())

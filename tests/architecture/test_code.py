@@ -40,6 +40,7 @@ BROAD_EXCEPTS = {
     "engine/queue_metrics.py": 1,
     "engine/worker.py": 2,
     "http/letta_v1/sends.py": 1,
+    "usecases/passages.py": 1,
 }
 # It raises the cancellation again, once its work is done.
 DEFERRED_CANCELLATIONS = {"adapters/sandbox/environments.py": 1, "engine/store_writes.py": 1}

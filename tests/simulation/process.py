@@ -15,6 +15,7 @@ from tests.simulation.clock import DAWN, LoopClock, SeededIds
 from tests.simulation.disk import Disk, SteppedStore
 from tests.simulation.hosts import CLAIM, Host
 from tests.simulation.ledger import Ledger
+from tests.simulation.memory import ARCHIVE, Memory, SimulatedEmbedder
 from tests.simulation.provider import Provider, Toolbox
 from tests.simulation.task_lease import TaskLease
 
@@ -34,6 +35,7 @@ from holdfast.core.runs import Run, RunStatus
 from holdfast.core.servers import Claim, Role, Server, ServerProcess
 from holdfast.engine.approval_expiry import ApprovalExpiry
 from holdfast.engine.deployment_tasks import DeploymentTasks, Takeover
+from holdfast.engine.embedding import Embedding
 from holdfast.engine.search_upkeep import SearchUpkeep
 from holdfast.engine.worker import Worker
 from holdfast.errors import (
@@ -48,8 +50,9 @@ from holdfast.ports.lease import Lease
 from holdfast.ports.services import Limits, Services
 from holdfast.ports.store import Store
 from holdfast.ports.telemetry import NO_TELEMETRY
-from holdfast.usecases import approvals, compaction, messages, runs
+from holdfast.usecases import approvals, compaction, messages, passages, runs
 from holdfast.usecases.messages import NewSend
+from holdfast.usecases.passages import NewPassage
 
 ACTOR = Actor(DEFAULT_USER_ID, DEFAULT_ORGANIZATION_ID)
 # How late a reply may be that waits for nothing but the store.
@@ -67,6 +70,7 @@ class World:
     ledger: Ledger
     ids: SeededIds
     bus: Bus
+    memory: Memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,9 +125,11 @@ class Process:
             self._clock, world.ids, world.chance, world.ledger
         )
         expiry, takeover = ApprovalExpiry(self.services, approvals.expire), Takeover(self.services)
+        self._memory = world.memory
         upkeep = SearchUpkeep(self.services, _VERSION)
         self._deployment_tasks = DeploymentTasks(
-            self.services, [expiry.run, takeover.run, upkeep.run]
+            self.services,
+            [expiry.run, takeover.run, upkeep.run, Embedding(self.services).run],
         )
         self.clients: set[asyncio.Task[None]] = set()
         self._served_so_far = 0
@@ -164,6 +170,7 @@ class Process:
             prices=GenaiPrices({}, self._clock),
             clock=self._clock,
             ids=self._ids,
+            embedder=SimulatedEmbedder(self._chance),
             limits=Limits(busy_wait_seconds=20, max_recoveries=3),
         )
 
@@ -271,6 +278,9 @@ class Process:
     def cancel(self, run_id: str, action: Action) -> None:
         self._start_client(partial(self._cancel, run_id, action), f"cancel {run_id}")
 
+    def insert(self, texts: Sequence[str]) -> None:
+        self._start_client(partial(self._insert, texts), f"insert {len(texts)} passages")
+
     def compact(self, thread_id: str) -> None:
         self._start_client(partial(self._compact, thread_id), f"compact {thread_id}")
 
@@ -336,6 +346,15 @@ class Process:
         self._ledger.note(f"cancel of {run_id} found it {run.status}")
         over = run.status is not RunStatus.CANCELLING
         self._ledger.expect(over or not self._is_prompt(), f"the cancel of {run_id} is not heard")
+
+    async def _insert(self, texts: Sequence[str]) -> None:
+        items = [NewPassage(text=text) for text in texts]
+        # A request goes on when its client has gone.
+        inserting = self.host.create_task(
+            passages.insert(self.services, ACTOR, ARCHIVE.id, items), "insert"
+        )
+        stored = await asyncio.shield(inserting)
+        self._memory.accepted |= {item.passage.id for item in stored}
 
     async def _compact(self, thread_id: str) -> None:
         started = await compaction.start(self.services, ACTOR, thread_id)

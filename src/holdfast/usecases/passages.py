@@ -201,7 +201,8 @@ def _store(
     model = keep(archive.organization_id, archive.id).embedding
     if model is not None and not services.embedder.is_configured(model):
         model = None
-    now = services.clock.now()
+    # By the clock of the database: one that is wrong must not let them wait for an hour.
+    now = services.clock.now() if model is None else tx.servers.now()
     due_at = now + REQUEST_TIME if len(items) <= MAX_EMBEDDED_AT_ONCE else now
 
     def add(new: Sequence[NewPassage]) -> Sequence[Passage]:
@@ -254,6 +255,10 @@ async def _embed(services: Services, inserted: _Inserted, model: str) -> Mapping
     except (ModelError, UnknownModel, TimeoutError, BackendError) as error:
         # The passages are stored and wait for their vectors.
         log.info("embedding.postponed", extra={"model": model, "why": str(error) or "too slow"})
+        return {}
+    except Exception:
+        # The caller must not be told that nothing was stored.
+        log.exception("embedding.failed", extra={"model": model})
         return {}
     return {item.position: item.vector for item in saved}
 
