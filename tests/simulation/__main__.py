@@ -1,5 +1,5 @@
 """Running scenarios by hand: ``make simulate SEED=123`` replays one, ``make simulate SEEDS=10000`` runs many. Each seed is
-played with one server and with several."""
+played with one server, with several, and with several to which files are uploaded."""
 
 import argparse
 import os
@@ -8,11 +8,23 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 
-from tests.simulation.seeds import CHUNK, SEEDS, play_all, play_all_with_peers, play_both
+from tests.simulation.seeds import (
+    CHUNK,
+    SEEDS,
+    play_all,
+    play_all_with_files,
+    play_all_with_peers,
+    play_both,
+)
 
 Play = Callable[[Iterable[int]], list[str]]
 
-_PLAYS: dict[str, Play] = {"one": play_all, "several": play_all_with_peers, "both": play_both}
+_PLAYS: dict[str, Play] = {
+    "one": play_all,
+    "several": play_all_with_peers,
+    "files": play_all_with_files,
+    "both": play_both,
+}
 # So many stories are told; of the others only the last line.
 _STORIES = 3
 

@@ -32,6 +32,17 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def skip(self, seconds: float) -> None:
         self._now += seconds
 
+    def run_in_executor(  # type: ignore[override] # any work
+        self, _executor: object, work: Callable[..., T], *args: Any
+    ) -> asyncio.Future[T]:
+        """At once: what threads do has no order."""
+        done = self.create_future()
+        try:
+            done.set_result(work(*args))
+        except Exception as error:  # noqa: BLE001 - it is the caller's, whatever it is
+            done.set_exception(error)
+        return done
+
     def run_soon(self, handle: asyncio.Handle) -> None:
         """Run a callback whose time has come, unless it was cancelled."""
         self._ready.append(handle)  # type: ignore[attr-defined] # asyncio's own queue

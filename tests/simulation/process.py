@@ -37,6 +37,9 @@ from holdfast.engine.approval_expiry import ApprovalExpiry
 from holdfast.engine.deployment_tasks import DeploymentTasks, Takeover
 from holdfast.engine.embedding import Embedding
 from holdfast.engine.search_upkeep import SearchUpkeep
+from holdfast.engine.file_ingestion import OpenInAgents
+from holdfast.engine.file_removal import FileRemoval
+from holdfast.engine.ingestion import Ingestion
 from holdfast.engine.worker import Worker
 from holdfast.errors import (
     AnswerUnavailable,
@@ -46,6 +49,7 @@ from holdfast.errors import (
     StoreUnavailable,
 )
 from holdfast.ports.bell import Bell
+from holdfast.ports.documents import NO_DOCUMENTS, Documents
 from holdfast.ports.lease import Lease
 from holdfast.ports.services import Limits, Services
 from holdfast.ports.store import Store
@@ -71,6 +75,9 @@ class World:
     ids: SeededIds
     bus: Bus
     memory: Memory
+    # What reads files and shows them to agents, if files are uploaded.
+    documents: Documents = NO_DOCUMENTS
+    open_in_agents: OpenInAgents | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,18 +126,19 @@ class Process:
         lease = self._make_lease()
         self._lease = lease
         self._bell = BusBell(world.bus, self.host, lambda: lease.has_peers)
-        self.services = self._build_services(lease)
+        self.services = self._build_services(lease, world.documents)
         self._worker = ClaimWorker(self.services)
         self._worker._runner._checkpoints = BreakingCheckpoints(
             self._clock, world.ids, world.chance, world.ledger
         )
         expiry, takeover = ApprovalExpiry(self.services, approvals.expire), Takeover(self.services)
         self._memory = world.memory
-        upkeep = SearchUpkeep(self.services, _VERSION)
-        self._deployment_tasks = DeploymentTasks(
-            self.services,
-            [expiry.run, takeover.run, upkeep.run, Embedding(self.services).run],
-        )
+        upkeep, embedding = SearchUpkeep(self.services, _VERSION), Embedding(self.services)
+        tasks = [expiry.run, takeover.run, upkeep.run, embedding.run]
+        if world.open_in_agents is not None:
+            ingestion = Ingestion(self.services, world.open_in_agents)
+            tasks += [ingestion.run, FileRemoval(self.services).run]
+        self._deployment_tasks = DeploymentTasks(self.services, tasks)
         self.clients: set[asyncio.Task[None]] = set()
         self._served_so_far = 0
         self._stopping = False
@@ -154,7 +162,7 @@ class Process:
             heartbeat_at=DAWN,
         )
 
-    def _build_services(self, lease: Lease) -> Services:
+    def _build_services(self, lease: Lease, documents: Documents) -> Services:
         return Services(
             store=self._store,
             events=RecordedLog(self._store, self._bell, self._show),
@@ -171,6 +179,7 @@ class Process:
             clock=self._clock,
             ids=self._ids,
             embedder=SimulatedEmbedder(self._chance),
+            documents=documents,
             limits=Limits(busy_wait_seconds=20, max_recoveries=3),
         )
 
@@ -283,6 +292,10 @@ class Process:
 
     def compact(self, thread_id: str) -> None:
         self._start_client(partial(self._compact, thread_id), f"compact {thread_id}")
+
+    def ask(self, work: Callable[[Services], Awaitable[None]], name: str) -> None:
+        """Let a client do some work with the services."""
+        self._start_client(partial(work, self.services), name)
 
     def _start_client(self, client: Callable[[], Awaitable[None]], name: str) -> None:
         self._served_so_far += 1

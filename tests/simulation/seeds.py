@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.simulation.disk import Disk
+from tests.simulation.files import FileWork
 from tests.simulation.many_servers import ManyServers
 from tests.simulation.scenario import Scenario, ViolationFound, play
 
@@ -15,6 +16,7 @@ from tests.simulation.scenario import Scenario, ViolationFound, play
 SEEDS: Final = 2_000
 TESTED_SEEDS: Final = 200
 TESTED_SEEDS_WITH_PEERS: Final = 2_000
+TESTED_SEEDS_WITH_FILES: Final = 100
 CHUNK: Final = 50
 
 # In memory where there is such a folder: nothing here outlives the test.
@@ -54,7 +56,12 @@ def play_all_with_peers(seeds: Iterable[int]) -> list[str]:
     return list(iter_violations(seeds, ManyServers))
 
 
+def play_all_with_files(seeds: Iterable[int]) -> list[str]:
+    """The violations that these seeds find with several servers to which files are uploaded, each with its trace."""
+    return list(iter_violations(seeds, FileWork))
+
+
 def play_both(seeds: Iterable[int]) -> list[str]:
-    """The violations that these seeds find with one server and with several."""
+    """The violations that these seeds find with one server, with several, and with files."""
     seeds = list(seeds)
-    return play_all(seeds) + play_all_with_peers(seeds)
+    return play_all(seeds) + play_all_with_peers(seeds) + play_all_with_files(seeds)

@@ -27,7 +27,7 @@ from holdfast.ports.store import Transaction
 log = logging.getLogger(__name__)
 
 # Passages that one transaction stores: some milliseconds, most of them for the index of words.
-PASSAGES_AT_ONCE: Final = 10
+PASSAGES_AT_ONCE: Final = 20
 # How often a file is begun without getting further. More often, and it is most likely the file that stops the server.
 MAX_ATTEMPTS: Final = 5
 
