@@ -80,11 +80,7 @@ async def _time_searches(
     words = f"{MEDIUM} {list_words()[0]}"
     for query in (queries[0], *queries):
         started = time.perf_counter()
-        await store.read(
-            lambda tx, of=query: tx.passages.search(
-                DEFAULT_ORGANIZATION_ID, where, words, _LIMIT, [of]
-            )
-        )  # type: ignore[misc]  # mypy does not see the default
+        await store.read(partial(_search, where=where, words=words, vector=query))
         times.append((time.perf_counter() - started) * 1000)
     # The first one fills the cache.
     return times[1:]

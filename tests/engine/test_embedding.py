@@ -106,9 +106,7 @@ class House:
         async with asyncio.timeout(WAIT_SECONDS):
             while True:
                 later = self.clock.now() + timedelta(days=1)
-                (due,) = await self.services.store.read(
-                    lambda tx, at=later: tx.passage_vectors.list_due(at, 9)  # type: ignore[misc]  # mypy does not see the default
-                )
+                (due,) = await self.services.store.read(partial(_list_due, later=later))
                 # While it is claimed, it is due much later.
                 half = timedelta(seconds=embedding.CLAIM_SECONDS / 2)
                 if due.attempts == attempts and due.due_at < self.clock.now() + half:

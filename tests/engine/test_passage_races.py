@@ -38,7 +38,7 @@ async def test_a_text_that_ten_store_once_is_stored_once(any_store: Store) -> No
                 for _ in range(10)
             )
         )
-        return {passage.id for (passage,) in stored}
+        return {item.passage.id for (item,) in stored}
 
     # Again and again, since they may also be one after another by chance.
     for number in range(20):
@@ -57,7 +57,7 @@ async def test_ten_first_passages_of_an_agent_are_in_one_archive(any_store: Stor
         )
     )
 
-    assert len({passage.archive_id for passage in stored}) == 1
+    assert len({item.passage.archive_id for item in stored}) == 1
     assert await count(any_store) == 10
 
 

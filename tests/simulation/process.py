@@ -36,10 +36,10 @@ from holdfast.core.servers import Claim, Role, Server, ServerProcess
 from holdfast.engine.approval_expiry import ApprovalExpiry
 from holdfast.engine.deployment_tasks import DeploymentTasks, Takeover
 from holdfast.engine.embedding import Embedding
-from holdfast.engine.search_upkeep import SearchUpkeep
 from holdfast.engine.file_ingestion import OpenInAgents
 from holdfast.engine.file_removal import FileRemoval
 from holdfast.engine.ingestion import Ingestion
+from holdfast.engine.search_upkeep import SearchUpkeep
 from holdfast.engine.worker import Worker
 from holdfast.errors import (
     AnswerUnavailable,

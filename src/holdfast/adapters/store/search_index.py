@@ -9,7 +9,7 @@ from sqlalchemy.dialects.postgresql import insert as insert_postgresql
 from sqlalchemy.dialects.sqlite import insert as insert_sqlite
 
 from holdfast.adapters.store import tables
-from holdfast.adapters.store.messages import MESSAGE
+from holdfast.adapters.store.messages import MESSAGE, to_index_entry
 from holdfast.adapters.store.word_index import IndexEntry, WordIndex
 from holdfast.core.index_check import IndexCheck
 from holdfast.core.message_search import SEARCHABLE_ROLES
@@ -20,7 +20,7 @@ _facts = tables.deployment
 # Where the table ``deployment`` has it.
 CHECK_KEY: Final = "message_index_check"
 # A batch ends when so much text is indexed: some milliseconds, in which no other transaction of SQLite can write.
-_MAX_BATCH_CHARS: Final = 20_000
+_MAX_BATCH_CHARS: Final = 10_000
 
 
 class SqlSearchIndex:
