@@ -3,6 +3,7 @@ HTTP and without the time that the provider takes."""
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from itertools import count
 from typing import Final
 
@@ -16,7 +17,7 @@ from bench.rows.search import filled_store
 from holdfast.adapters.store.sql_store import SqlStore
 from holdfast.core.embeddings import EmbeddedText, QueryVector
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
-from holdfast.core.passages import PassageFilter
+from holdfast.core.passages import FoundPassage, PassageFilter
 from holdfast.ports.store import Transaction
 
 SQLITE_BUDGET_MS: Final = 60
@@ -133,3 +134,9 @@ async def _measure_insert(store: SqlStore, vectors: Matrix, many: int) -> Measur
         value=median(times),
         budget=INSERT_BUDGET_MS,
     )
+
+
+def _search(
+    tx: Transaction, where: PassageFilter, words: str, vector: QueryVector
+) -> Sequence[FoundPassage]:
+    return tx.passages.search(DEFAULT_ORGANIZATION_ID, where, words, _LIMIT, [vector])

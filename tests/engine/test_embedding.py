@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
+from functools import partial
 
 import pytest
 from tests.doubles.clock import MovableClock
@@ -22,7 +23,7 @@ from holdfast.engine import embedding
 from holdfast.engine.embedding import Embedding
 from holdfast.errors import ModelAuthFailed, ModelOverloaded, ModelRejectedRequest
 from holdfast.ports.bell import EMBEDDINGS
-from holdfast.ports.store import Store
+from holdfast.ports.store import Store, Transaction
 from holdfast.usecases import passage_search, passages
 from holdfast.usecases.passages import NewPassage, StoredPassage
 
@@ -417,3 +418,7 @@ async def test_passages_deleted_meanwhile_get_no_vector(house: House) -> None:
         await house.wait_until_embedded(archive, 10)
 
     assert await house.count_due() == 0
+
+
+def _list_due(tx: Transaction, later: datetime) -> Sequence[DueText]:
+    return tx.passage_vectors.list_due(later, 9)
