@@ -90,7 +90,7 @@ NOT_A_VERB = {
     "written",
 }  # fmt: skip
 # A time ends in _at; these are V1's names, or the noun says it already.
-VERBS_IN_ED = {"embed"}
+VERBS_IN_ED = {"embed", "reembed"}
 TIMES_NAMED_OTHERWISE = {
     "at",
     "deadline",

@@ -54,37 +54,13 @@ class SqlTransaction:
     ) -> None:
         self._connection = connection
         queue = TableQueue(connection) if clock else ProcrastinateQueue(connection)
-        open_index: WordIndexes = Fts5Index if clock else TsvectorIndex
-        self.passage_vectors = _open_vectors(connection, PASSAGE_VECTORS)
-        self.message_vectors = _open_vectors(connection, MESSAGE_VECTORS)
         self.agents = SqlAgents(connection, cipher)
         self.tools = SqlTools(connection)
         self.blocks = SqlBlocks(connection)
         self.providers = SqlProviders(connection, cipher)
         self.threads = SqlThreads(connection)
-        message_index = open_index(connection, "message_index")
-        passage_index = open_index(connection, "passage_index")
-        self.messages = SqlMessages(
-            connection,
-            message_index,
-            self.message_vectors,
-            _search_vectors(connection, MESSAGE_VECTORS, vector_cache),
-            embedding=message_embedding,
-        )
-        self.archives = SqlArchives(connection)
-        self.passages = SqlPassages(
-            connection,
-            passage_index,
-            self.passage_vectors,
-            _search_vectors(connection, PASSAGE_VECTORS, vector_cache),
-        )
-        self.folders = SqlFolders(connection)
-        self.files = SqlFiles(connection)
-        self.contents = SqlContents(connection)
-        self.removals = SqlRemovals(connection)
-        self.agent_files = SqlAgentFiles(connection)
-        self.stale_prompts = SqlStalePrompts(connection)
-        self.search_index = SqlSearchIndex(connection, (message_index, passage_index))
+        self._open_texts(Fts5Index if clock else TsvectorIndex, vector_cache, message_embedding)
+        self._open_files()
         self.calls = SqlCalls(connection)
         self.runs = SqlRuns(connection, queue)
         self.servers = SqlServers(connection, clock)
@@ -93,6 +69,39 @@ class SqlTransaction:
         self.steps = SqlSteps(connection)
         self.traces = SqlTraces(connection)
         self.events = SqlEvents(connection)
+
+    def _open_texts(
+        self, open_index: WordIndexes, cache: VectorCache | None, message_embedding: str | None
+    ) -> None:
+        """What is searched: messages and passages, each with an index of words and with vectors."""
+        connection = self._connection
+        message_index = open_index(connection, "message_index")
+        passage_index = open_index(connection, "passage_index")
+        self.search_index = SqlSearchIndex(connection, (message_index, passage_index))
+        self.message_vectors = _open_vectors(connection, MESSAGE_VECTORS)
+        self.passage_vectors = _open_vectors(connection, PASSAGE_VECTORS)
+        self.messages = SqlMessages(
+            connection,
+            message_index,
+            self.message_vectors,
+            _search_vectors(connection, MESSAGE_VECTORS, cache),
+            embedding=message_embedding,
+        )
+        self.archives = SqlArchives(connection)
+        self.passages = SqlPassages(
+            connection,
+            passage_index,
+            self.passage_vectors,
+            _search_vectors(connection, PASSAGE_VECTORS, cache),
+        )
+
+    def _open_files(self) -> None:
+        self.folders = SqlFolders(self._connection)
+        self.files = SqlFiles(self._connection)
+        self.contents = SqlContents(self._connection)
+        self.removals = SqlRemovals(self._connection)
+        self.agent_files = SqlAgentFiles(self._connection)
+        self.stale_prompts = SqlStalePrompts(self._connection)
 
     def write_probe(self) -> None:
         # Every store has this row. To write the value that it has is a write all the same.
