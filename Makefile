@@ -15,7 +15,7 @@ WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 
-.PHONY: help venv-run venv-dev run test pytest check lint simulate fuzz soak chaos bench bench-runs format constraints audit clean
+.PHONY: help venv-run venv-dev run test pytest check lint simulate fuzz soak chaos bench bench-runs bench-search format constraints audit clean
 
 help: ## show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12

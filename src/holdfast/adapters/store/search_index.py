@@ -20,7 +20,7 @@ _facts = tables.deployment
 # Where the table ``deployment`` has it.
 CHECK_KEY: Final = "message_index_check"
 # A batch ends when so much text is indexed: some milliseconds, in which no other transaction of SQLite can write.
-_MAX_BATCH_CHARS: Final = 20_000
+_MAX_BATCH_CHARS: Final = 10_000
 
 
 class SqlSearchIndex:

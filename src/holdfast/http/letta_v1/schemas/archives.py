@@ -11,6 +11,9 @@ from holdfast.http.letta_v1.schemas.model_settings import EmbeddingConfigInput
 from holdfast.http.letta_v1.schemas.models import EmbeddingConfig
 from holdfast.http.letta_v1.schemas.names import MAX_NAME_CHARS, Handle
 
+# For OpenAPI only: pydantic would warn when it is read.
+_DEPRECATED = Field(json_schema_extra={"deprecated": True})
+
 # Something other than spaces.
 Name = Annotated[str, StringConstraints(pattern=r"\S", max_length=MAX_NAME_CHARS)]
 Description = Annotated[str, Field(max_length=MAX_DESCRIPTION_CHARS)]
@@ -28,7 +31,7 @@ class ArchiveCreate(BaseModel):
     name: Name
     description: Description | None = None
     embedding: Handle | None = None
-    embedding_config: Annotated[EmbeddingConfigInput | None, Field(deprecated=True)] = None
+    embedding_config: Annotated[EmbeddingConfigInput | None, _DEPRECATED] = None
     deduplicate: Deduplicate = None
 
 
