@@ -1,6 +1,6 @@
 """Which embedding models there are: listed, published, installed; their dimensions are never invented."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 
 import pytest
@@ -9,7 +9,7 @@ from tests.support import tiny_bert
 from holdfast.adapters.embedder.catalogue import EmbeddingCatalogue
 from holdfast.adapters.embedder.local.models import LocalModels
 from holdfast.adapters.embedder.router import EmbedderRouter
-from holdfast.adapters.models.accounts import ProviderSettings
+from holdfast.adapters.models.accounts import Account, ProviderSettings
 from holdfast.adapters.models.discovery.discovery import FAILED_FRESH_SECONDS, ModelDiscovery
 from holdfast.testing import HttpError, NoAnswer, ScriptedProvider
 
@@ -88,6 +88,20 @@ async def test_what_is_published_needs_no_request() -> None:
     assert await catalogue.find("openai/text-embedding-3-large") == 3072
     assert await Catalogue(ProviderSettings()).find("openai/text-embedding-ada-002") == 1536
     assert await Catalogue(ProviderSettings()).find("letta/letta-free") is None
+
+
+async def test_a_provider_that_charges_is_not_asked_for_a_vector() -> None:
+    class Unlisted(ModelDiscovery):
+        async def refresh(self, accounts: Iterable[Account]) -> None: ...
+
+    class Silent(EmbedderRouter):
+        async def prepare(self, handle: str) -> None:
+            raise AssertionError(handle)
+
+    settings = ProviderSettings({"together": {"api_key": "key"}})
+    catalogue = EmbeddingCatalogue(settings, Unlisted(), Silent(settings, local=LocalModels({})))
+    assert await catalogue.find("together/some-embedding") is None
+    assert await catalogue.list_all() == []
 
 
 async def test_a_provider_without_embeddings_has_none(provider: ScriptedProvider) -> None:

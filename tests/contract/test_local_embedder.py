@@ -24,9 +24,9 @@ MINILM = LOCAL_MODELS["all-minilm-l6-v2"]
 class Tiny:
     """An embedder with the tiny model, and what its vectors must be."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, strength: float = 1.0) -> None:
         self.folder = folder
-        self.weights = tiny_bert.write_package(folder)
+        self.weights = tiny_bert.write_package(folder, strength=strength)
         self.embedder = EmbedderRouter(
             ProviderSettings(), local=LocalModels({"tiny": tiny_bert.MODEL})
         )
@@ -72,6 +72,17 @@ async def test_a_text_has_the_same_vector_alone_and_among_others(tiny: Tiny) -> 
     for text, vector in zip(texts, numbers(together.vectors), strict=True):
         alone = await tiny.embedder.embed(HANDLE, [text])
         assert numbers(alone.vectors)[0] == pytest.approx(vector, abs=1e-6)
+
+
+async def test_large_scores_do_not_overflow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    tiny = Tiny(tmp_path, strength=40.0)
+    text = "The cat sleeps on a mat."
+    made = await tiny.embedder.embed(HANDLE, [text])
+    assert numbers(made.vectors)[0] == pytest.approx(tiny.expect(text), abs=1e-4)
+    await tiny.embedder.aclose()
 
 
 async def test_it_counts_tokens_and_costs_nothing(tiny: Tiny) -> None:

@@ -31,13 +31,16 @@ MODEL = LocalModel(
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "cat", "sleep", "##s", "on", "a", "mat", "."]
 
 
-def write_package(folder: Path) -> Weights:
-    """Write the package into the folder, and return its weights."""
+def write_package(folder: Path, *, strength: float = 1.0) -> Weights:
+    """Write the package into the folder, and return its weights. ``strength``: of what tokens ask of each other."""
     model = folder / MODEL.package / "model"
     model.mkdir(parents=True)
     # Importing it would be a mistake.
     (model.parent / "__init__.py").write_text("raise ImportError('torch')")
     weights = make_weights()
+    for name in weights:
+        if "self.query" in name:
+            weights[name] *= np.float32(strength)
     save_file(weights, model / "model.safetensors")
     config = {
         "num_attention_heads": HEADS,

@@ -27,6 +27,7 @@ from holdfast.testing.wires.embeddings import AskedApi, EmbeddingApi, encode_ans
 from holdfast.testing.wires.wire import Body
 from holdfast.testing.word_vectors import DEFAULT_DIMENSIONS, embed_words, fold_synonyms
 
+_HANG_UP = HangUp()
 _WRONG_SHAPE = "The request body does not have the expected shape."
 
 
@@ -34,13 +35,15 @@ _WRONG_SHAPE = "The request body does not have the expected shape."
 class EmbeddingAnswer:
     """Vectors, after the given waits. Without `vectors` those of the words of each text; `tokens` is their count then.
 
-    `keep` cuts the body off after that share of it and closes the connection: `keep=0.5` sends half an answer.
+    `keep` cuts the answer off after that share of it: `keep=0.5` sends half of it and then, as `end` says, closes the
+    connection or sends nothing more.
     """
 
     waits: tuple[Pause | Gate | Hang | HangUp, ...]
     vectors: Sequence[Sequence[float]] | None
     tokens: int | None
     keep: float
+    end: HangUp | Hang
 
     def __init__(
         self,
@@ -48,11 +51,13 @@ class EmbeddingAnswer:
         vectors: Sequence[Sequence[float]] | None = None,
         tokens: int | None = None,
         keep: float = 1.0,
+        end: HangUp | Hang = _HANG_UP,
     ) -> None:
         object.__setattr__(self, "waits", waits)
         object.__setattr__(self, "vectors", vectors)
         object.__setattr__(self, "tokens", tokens)
         object.__setattr__(self, "keep", keep)
+        object.__setattr__(self, "end", end)
 
 
 ScriptedEmbedding: TypeAlias = (
@@ -209,7 +214,7 @@ class ScriptedEmbeddings:
         body = encode_answer(api, request.body, vectors, tokens)
         whole = replies.complete_response(200, body, headers=api.write_headers(tokens))
         if answer.keep < 1:
-            return [*answer.waits, whole[: round(len(whole) * answer.keep)], HangUp()]
+            return [*answer.waits, whole[: round(len(whole) * answer.keep)], answer.end]
         return [*answer.waits, whole]
 
     def _record_request(self, request: EmbeddingRequest) -> None:

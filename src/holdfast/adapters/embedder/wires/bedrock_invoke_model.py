@@ -19,7 +19,6 @@ _COHERE: Final = "cohere."
 class BedrockInvokeModelWire:
     # pydantic-ai translates what fails before the body of an answer is read.
     failures: ClassVar[SdkFailures] = SdkFailures((BotoCoreError,), transient=(HTTPClientError,))
-    waits_in_threads: ClassVar[bool] = True
 
     def __init__(self, account: Account, http: httpx2.AsyncClient) -> None:
         self._provider = build_bedrock_provider(account, http.timeout)

@@ -21,7 +21,6 @@ _VERTEX_MAX_TEXTS: Final = 5
 
 class GoogleEmbedContentWire:
     failures: ClassVar[SdkFailures] = GOOGLE_FAILURES
-    waits_in_threads: ClassVar[bool] = False
 
     def __init__(self, account: Account, http: httpx2.AsyncClient) -> None:
         self._is_vertex = account.provider == "google_vertex"

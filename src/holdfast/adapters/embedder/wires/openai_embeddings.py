@@ -17,7 +17,6 @@ from holdfast.adapters.models.pydantic_ai.wires.openai_client import build_direc
 
 class OpenAiEmbeddingsWire:
     failures: ClassVar[SdkFailures] = NO_SDK_FAILURES
-    waits_in_threads: ClassVar[bool] = False
 
     def __init__(self, account: Account, http: httpx2.AsyncClient) -> None:
         client = build_direct_client(_with_version(account), http)

@@ -13,8 +13,6 @@ MAX_TEXTS: Final = 32
 class EmbeddingWire(Protocol):
     # The exceptions of its SDK that pydantic-ai does not translate.
     failures: ClassVar[SdkFailures]
-    # Whether its SDK waits in threads, which cannot be cancelled.
-    waits_in_threads: ClassVar[bool]
 
     def model(self, name: str) -> EmbeddingModel:
         """A model to ask; the bridge caches it."""

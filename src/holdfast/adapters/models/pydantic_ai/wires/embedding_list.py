@@ -37,13 +37,10 @@ _decoder = msgspec.json.Decoder(EmbeddingList)
 async def read_embeddings(response: httpx2.Response) -> EmbeddingList:
     """The vectors in the order of their texts. An HTTPError or DecodeError if the answer is something else."""
     body = bytearray()
-    try:
-        async for piece in response.aiter_bytes():
-            body += piece
-            if len(body) > _MAX_BYTES:
-                raise httpx2.DecodingError("The answer is too long for vectors.")
-    finally:
-        await response.aclose()
+    async for piece in response.aiter_bytes():
+        body += piece
+        if len(body) > _MAX_BYTES:
+            raise httpx2.DecodingError("The answer is too long for vectors.")
     answer = _decoder.decode(body)
     return structs.replace(answer, data=_sort(answer.data))
 
