@@ -106,6 +106,7 @@ class House:
         async with asyncio.timeout(WAIT_SECONDS):
             while True:
                 later = self.clock.now() + timedelta(days=1)
+                due: DueText
                 (due,) = await self.services.store.read(
                     lambda tx, at=later: tx.passage_vectors.list_due(at, 9)  # type: ignore[misc]  # mypy does not see the default
                 )
