@@ -3,7 +3,6 @@ HTTP and without the time that the provider takes."""
 
 import time
 from collections.abc import Sequence
-from functools import partial
 from itertools import count
 from typing import Final
 
@@ -17,9 +16,9 @@ from bench.rows.search import filled_store
 from holdfast.adapters.store.sql_store import SqlStore
 from holdfast.core.embeddings import EmbeddedText, QueryVector
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
-from holdfast.core.passages import FoundPassage, PassageFilter
-from holdfast.ports.store import Transaction
+from holdfast.core.passages import FoundPassage, Passage, PassageFilter
 
+ORG: Final = DEFAULT_ORGANIZATION_ID
 SQLITE_BUDGET_MS: Final = 60
 POSTGRES_BUDGET_MS: Final = 25
 INSERT_BUDGET_MS: Final = 5
@@ -78,13 +77,18 @@ async def _time_searches(
     store: SqlStore, where: PassageFilter, queries: Sequence[QueryVector]
 ) -> list[float]:
     times = []
-    words = f"{MEDIUM} {list_words()[0]}"
+    # The first one fills the cache.
     for query in (queries[0], *queries):
         started = time.perf_counter()
-        await store.read(partial(_search, where=where, words=words, vector=query))
+        await _search(store, where, f"{MEDIUM} {list_words()[0]}", query)
         times.append((time.perf_counter() - started) * 1000)
-    # The first one fills the cache.
     return times[1:]
+
+
+async def _search(
+    store: SqlStore, where: PassageFilter, words: str, query: QueryVector
+) -> Sequence[FoundPassage]:
+    return await store.read(lambda tx: tx.passages.search(ORG, where, words, _LIMIT, [query]))
 
 
 async def _measure_recall(
@@ -96,11 +100,7 @@ async def _measure_recall(
     for query in queries:
         cosines = units @ np.frombuffer(query.vector.data, "<f4")
         nearest = {int(at) + 1 for at in np.argsort(-cosines)[:_LIMIT]}
-        near = await store.read(
-            lambda tx, of=query: tx.passages.search(
-                DEFAULT_ORGANIZATION_ID, PassageFilter(), "nowhere", _LIMIT, [of]
-            )  # type: ignore[misc]  # mypy does not see the default
-        )
+        near = await _search(store, PassageFilter(), "nowhere", query)
         found += len(nearest & {item.passage.position for item in near})
     share = 100 * found / (len(queries) * _LIMIT)
     return Measurement(
@@ -118,15 +118,8 @@ async def _measure_insert(store: SqlStore, vectors: Matrix, many: int) -> Measur
     times = []
     for query in queries:
         passage = make_passage(next(numbers), list_words())
-
-        def add(tx: Transaction, passage: object = passage) -> int:
-            (stored,) = tx.passages.add([passage], model=MODEL)  # type: ignore[list-item]  # a passage
-            return stored.position
-
         started = time.perf_counter()
-        position = await store.write(add)
-        embedded = [EmbeddedText(position, MODEL, query.vector)]
-        await store.write(lambda tx, new=embedded: tx.passage_vectors.save(new))  # type: ignore[misc]  # mypy does not see the default
+        await _store_with_vector(store, passage, query)
         times.append((time.perf_counter() - started) * 1000)
     return Measurement(
         what="  storing a passage and its vector there",
@@ -136,7 +129,8 @@ async def _measure_insert(store: SqlStore, vectors: Matrix, many: int) -> Measur
     )
 
 
-def _search(
-    tx: Transaction, where: PassageFilter, words: str, vector: QueryVector
-) -> Sequence[FoundPassage]:
-    return tx.passages.search(DEFAULT_ORGANIZATION_ID, where, words, _LIMIT, [vector])
+async def _store_with_vector(store: SqlStore, passage: Passage, query: QueryVector) -> None:
+    """In two transactions, as a server does: the provider is asked between them."""
+    (stored,) = await store.write(lambda tx: tx.passages.add([passage], model=MODEL))
+    embedded = EmbeddedText(stored.position, MODEL, query.vector)
+    await store.write(lambda tx: tx.passage_vectors.save([embedded]))

@@ -24,7 +24,7 @@ from holdfast.adapters.store.prepared_statement import PreparedStatement
 from holdfast.adapters.store.row_mapper import RowMapper
 from holdfast.adapters.store.threads import thread_not_found
 from holdfast.adapters.store.vector_bytes import count_vector_bytes
-from holdfast.adapters.store.vector_search import VectorSearch
+from holdfast.adapters.store.vector_search import Selection, VectorSearch
 from holdfast.adapters.store.vectors import SqlVectors
 from holdfast.adapters.store.word_index import IndexEntry, WordIndex
 from holdfast.core.embeddings import QueryVector
@@ -295,7 +295,7 @@ class SqlMessages:
         near: Sequence[int] = ()
         if vector is not None:
             containers = self._find_agents(organization_id, where)
-            near = self._vector_search.find(selected, vector, containers, most)
+            near = self._vector_search.find(Selection(selected, selected), vector, containers, most)
         matches = fuse_ranks(worded, near)[:limit]
         rows = self._connection.execute(
             select(*MESSAGE.columns).where(

@@ -8,6 +8,7 @@ import msgspec
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Select,
     delete,
     func,
     insert,
@@ -17,12 +18,13 @@ from sqlalchemy import (
 )
 
 from holdfast.adapters.store import tables
+from holdfast.adapters.store.index_hints import without_index
 from holdfast.adapters.store.paging import PagedList
 from holdfast.adapters.store.prepared_statement import PreparedStatement
 from holdfast.adapters.store.row_mapper import RowMapper, refuse_nul
 from holdfast.adapters.store.tag_filter import has_tags
 from holdfast.adapters.store.vector_bytes import count_vector_bytes
-from holdfast.adapters.store.vector_search import VectorSearch
+from holdfast.adapters.store.vector_search import Selection, VectorSearch
 from holdfast.adapters.store.vectors import SqlVectors
 from holdfast.adapters.store.word_index import IndexEntry, WordIndex
 from holdfast.core.embeddings import EmbeddingProgress, QueryVector
@@ -45,6 +47,8 @@ _paged_list = PagedList(
     orders={"created_at": _passages.c.created_at},
 )
 
+# What a passage belongs to.
+_OWNER_COLUMNS = ("organization_id", "archive_id", "folder_id", "file_id")
 _INSERTED_COLUMNS = [column.name for column in _passages.c if column is not _passages.c.position]
 _insert = PreparedStatement(
     insert(_passages).returning(_passages.c.position), columns=_INSERTED_COLUMNS
@@ -242,7 +246,14 @@ class SqlPassages:
     ) -> Sequence[int]:
         if not vectors:
             return []
-        selected = select(_passages.c.position).where(*_conditions(organization_id, where))
+
+        def select_rows(unindexed: Collection[str]) -> Select[Any]:
+            conditions = _conditions(organization_id, where, unindexed)
+            return select(_passages.c.position).where(*conditions)
+
+        # Few passages have a tag: SQLite should begin with these and not with all of an archive.
+        rows = select_rows(_OWNER_COLUMNS if where.tags else ())
+        selected = Selection(rows, select_rows((*_OWNER_COLUMNS, "created_at", "id")))
         models = self.embedding_models(organization_id, where)
         return interleave(
             [
@@ -292,31 +303,39 @@ def _not_found(passage_id: str) -> NotFound:
     return NotFound(f"Passage with id {passage_id} not found in database.")
 
 
-def _conditions(organization_id: str, where: PassageFilter) -> list[ColumnElement[bool]]:
-    conditions = [_passages.c.organization_id == organization_id]
+def _conditions(
+    organization_id: str, where: PassageFilter, unindexed: Collection[str] = ()
+) -> list[ColumnElement[bool]]:
+    """The conditions of the filter. ``unindexed``: columns whose indexes SQLite must not use."""
+
+    def column(name: str) -> ColumnElement[Any]:
+        found = _passages.c[name]
+        return without_index(found) if name in unindexed else found
+
+    conditions = [column("organization_id") == organization_id]
     if where.folder_ids is not None:
-        conditions.append(_passages.c.folder_id.in_(where.folder_ids))
+        conditions.append(column("folder_id").in_(where.folder_ids))
     elif where.archive_ids is not None:
-        conditions.append(_passages.c.archive_id.in_(where.archive_ids))
+        conditions.append(column("archive_id").in_(where.archive_ids))
     else:
-        conditions.append(_passages.c.archive_id.is_not(None))
+        conditions.append(column("archive_id").is_not(None))
     if where.file_id is not None:
-        conditions.append(_passages.c.file_id == where.file_id)
+        conditions.append(column("file_id") == where.file_id)
     if where.tags:
-        conditions.append(_has_tags(where))
+        conditions.append(_has_tags(column("id"), where))
     if where.since is not None:
-        conditions.append(_passages.c.created_at >= where.since)
+        conditions.append(column("created_at") >= where.since)
     if where.until is not None:
-        conditions.append(_passages.c.created_at <= where.until)
+        conditions.append(column("created_at") <= where.until)
     if where.contains:
         conditions.append(_passages.c.text.icontains(where.contains, autoescape=True))
     return conditions
 
 
-def _has_tags(where: PassageFilter) -> ColumnElement[bool]:
+def _has_tags(identity: ColumnElement[str], where: PassageFilter) -> ColumnElement[bool]:
     # The index of the tags begins with the archive.
     return has_tags(
-        _passages.c.id,
+        identity,
         _tags.c.passage_id,
         where.tags,
         every=where.match_all_tags,

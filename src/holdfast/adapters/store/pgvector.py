@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Select, TextClause, func, literal, select, ta
 from sqlalchemy import column as sql_column
 from sqlalchemy.sql import ColumnElement
 
-from holdfast.adapters.store.vector_search import ExactSearch
+from holdfast.adapters.store.vector_search import ExactSearch, Selection
 from holdfast.adapters.store.vector_tables import VectorTables
 from holdfast.core.embeddings import EmbeddedText, QueryVector, Vector, to_numbers
 from holdfast.errors import HoldfastError
@@ -170,12 +170,12 @@ class PgvectorSearch:
         self._bytes = ExactSearch(connection, kind)
 
     def find(
-        self, selected: Select[Any], query: QueryVector, containers: Sequence[str], limit: int
+        self, selected: Selection, query: QueryVector, containers: Sequence[str], limit: int
     ) -> Sequence[int]:
         dimensions = query.vector.dimensions
         if not self._copy.is_complete(query.model, dimensions):
             return self._bytes.find(selected, query, containers, limit)
-        nearest = self._select_nearest(selected, query, containers, limit)
+        nearest = self._select_nearest(selected.rows, query, containers, limit)
         few = _FEW_NUMBERS // dimensions
         if self._count(query, containers, few + 1) > few:
             self._connection.execute(_set_search, {"width": str(max(SEARCH_WIDTH, limit))})

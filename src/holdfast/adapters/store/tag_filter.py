@@ -6,7 +6,7 @@ from sqlalchemy import Column, ColumnElement, distinct, func, select
 
 
 def has_tags(
-    identity: Column[str],
+    identity: ColumnElement[str],
     owner: Column[str],
     tags: Collection[str],
     *,

@@ -61,7 +61,8 @@ def rank(
     if not blocks:
         return []
     numbers = np.concatenate([block.numbers for block in blocks])
-    cosines = np.concatenate([block.matrix @ query for block in blocks])
+    # Not with @: that would share the rows among threads which wait for one another, for long if the machine is busy.
+    cosines = np.concatenate([np.vecdot(block.matrix, query) for block in blocks])
     if among is not None:
         chosen = np.isin(numbers, np.asarray(among, np.int64))
         numbers, cosines = numbers[chosen], cosines[chosen]

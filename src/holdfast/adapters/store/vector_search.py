@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from sqlalchemy import ColumnElement, Connection, Select
+from msgspec import Struct
+from sqlalchemy import ColumnElement, Connection, Select, select
 
+from holdfast.adapters.store.index_hints import without_index
 from holdfast.adapters.store.vector_cache import BLOCK_ROWS, VectorCache
 from holdfast.adapters.store.vector_tables import VectorTables
 from holdfast.core.embeddings import QueryVector
@@ -26,12 +28,19 @@ _SCAN_BYTES: Final = 8 * 1024 * 1024
 Neighbour = tuple[float, int]
 
 
+class Selection(Struct, frozen=True):
+    """Which texts are meant. Both statements select the position of the table of texts alone, with all conditions;
+    ``by_position`` is written so that SQLite looks each row up by its position and uses no other index."""
+
+    rows: Select[Any]
+    by_position: Select[Any]
+
+
 class VectorSearch(Protocol):
     def find(
-        self, selected: Select[Any], query: QueryVector, containers: Sequence[str], limit: int
+        self, selected: Selection, query: QueryVector, containers: Sequence[str], limit: int
     ) -> Sequence[int]:
-        """Return the positions of the texts in these containers whose vectors are nearest, among those that are selected.
-        ``selected`` selects the position of the table of texts alone, with all conditions."""
+        """Return the positions of the texts in these containers whose vectors are nearest, among those that are selected."""
         ...
 
 
@@ -46,14 +55,14 @@ class ExactSearch:
         self._cache = cache
 
     def find(
-        self, selected: Select[Any], query: QueryVector, containers: Sequence[str], limit: int
+        self, selected: Selection, query: QueryVector, containers: Sequence[str], limit: int
     ) -> Sequence[int]:
         found: list[Neighbour] = []
         # One after the other: all together may be more than fits into memory.
         for container in containers:
             blocks = None if self._cache is None else self._load(self._cache, container, query)
             near = (
-                self._scan(selected, query, container, limit)
+                self._scan(selected.by_position, query, container, limit)
                 if blocks is None
                 else self._find_in(blocks, selected, query, container, limit)
             )
@@ -83,7 +92,7 @@ class ExactSearch:
     def _find_in(
         self,
         blocks: "Sequence[Block]",
-        selected: Select[Any],
+        selected: Selection,
         query: QueryVector,
         container: str,
         limit: int,
@@ -94,13 +103,29 @@ class ExactSearch:
         direction = to_unit(query.vector.data)
         most = max(_FIRST_CANDIDATES, limit * _CANDIDATES_PER_RESULT)
         near = rank(blocks, direction, most)
-        number = self._kind.vectors.c.number
-        matching = self._look_up(selected, number.in_([row for _, row in near]))
+        matching = self._look_up_numbers(selected, [row for _, row in near])
         if sum(row in matching for _, row in near) < limit and len(near) == most:
-            matching = self._look_up(selected, *self._is_of(container, query))
+            # From the texts that match to their vectors: there may be few of them.
+            c = self._kind.vectors.c
+            matching = self._look_up(
+                selected.rows, without_index(c.container_id) == container, c.model == query.model
+            )
             near = rank(blocks, direction, limit, among=list(matching))
         found = ((cosine, matching[row]) for cosine, row in near if row in matching)
         return list(islice(found, limit))
+
+    def _look_up_numbers(self, selected: Selection, numbers: Sequence[int]) -> dict[int, int]:
+        """Those of the rows that are in the table and match, with the positions of their texts."""
+        c = self._kind.vectors.c
+        rows = self._connection.execute(select(c.number, c.position).where(c.number.in_(numbers)))
+        positions = {row.number: row.position for row in rows}
+        (column,) = selected.by_position.exported_columns
+        matching = set(
+            self._connection.execute(
+                selected.by_position.where(column.in_(positions.values()))
+            ).scalars()
+        )
+        return {number: at for number, at in positions.items() if at in matching}
 
     def _look_up(self, selected: Select[Any], *conditions: ColumnElement[bool]) -> dict[int, int]:
         """The numbers of the matching rows, with the positions of their texts."""
