@@ -29,6 +29,7 @@ from bench.rows import (
     one_stream,
     readers,
     runs,
+    search,
     servers,
     start,
     takeover,
@@ -36,6 +37,7 @@ from bench.rows import (
     tool_call,
     tool_chain,
     turn,
+    vectors,
 )
 from bench.rows import processes as processes_row
 
@@ -58,15 +60,21 @@ ROWS: dict[str, Callable[[BenchContext], Awaitable[list[Measurement]]]] = {
     "watched": telemetry_cost.measure,
     "large-file": large_file.measure,
     "runs": runs.measure,
+    "search": search.measure,
+    "message-search": search.measure_messages,
+    "vectors": vectors.measure,
+    "large-vectors": vectors.measure_large,
     "servers": servers.measure,
     "processes": processes_row.measure,
     "takeover": takeover.measure,
     "database": database_cost.measure,
 }
-# Takes minutes and runs only on request: see `make bench-runs`.
-OPT_IN_ROWS = {"runs"}
+# Take minutes and run only on request: see `make bench-runs` and `make bench-search`.
+OPT_IN_ROWS = {"runs", "message-search", "large-vectors"}
 # Several servers share a database: only with --postgres.
 SEVERAL_SERVERS = {"servers", "processes", "takeover", "database"}
+# They have a budget for each database.
+BOTH_DATABASES = {"search", "message-search", "vectors", "large-vectors"}
 RESULTS = processes.ROOT / "bench" / "results" / "latest.json"
 
 
@@ -101,7 +109,7 @@ async def _measure(context: BenchContext, names: list[str]) -> list[Measurement]
         started = time.monotonic()
         report.progress(f"{name} …")
         measured = await ROWS[name](context)
-        if context.postgres is not None and name not in SEVERAL_SERVERS:
+        if context.postgres is not None and name not in SEVERAL_SERVERS | BOTH_DATABASES:
             # Their budgets are for the embedded server.
             measured = [replace(measurement, budget=None) for measurement in measured]
         measurements += measured

@@ -44,6 +44,8 @@ class Counts:
     stored_tokens: int = 1_000
     notifications: int = 5_000
     file_mb: int = 100
+    passages: int = 100_000
+    messages: int = 1_000_000
 
 
 QUICK = Counts(
@@ -68,6 +70,8 @@ QUICK = Counts(
     stored_tokens=200,
     notifications=1_000,
     file_mb=10,
+    passages=20_000,
+    messages=100_000,
 )
 
 

@@ -11,13 +11,21 @@ from datetime import datetime
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast import system_message
 from holdfast.core import endings
 from holdfast.core.budgets import Overrun
 from holdfast.core.cancellation import Action, forgotten_row_ids
 from holdfast.core.events import Event, Fact, number_facts
 from holdfast.core.ids import Kind
 from holdfast.core.lifecycle import ending_signal
-from holdfast.core.messages import CallState, Decision, OpenCall, Outcome, decisions_by_call
+from holdfast.core.messages import (
+    CallState,
+    Decision,
+    OpenCall,
+    Outcome,
+    decisions_by_call,
+    default_thread_id,
+)
 from holdfast.core.open_calls import closing_rows, owns_calls, unstored_answer
 from holdfast.core.runs import Run, RunFailure, RunStatus, StopReason
 from holdfast.core.steps import Step
@@ -103,14 +111,25 @@ def report_run_end(telemetry: Telemetry, run: Run) -> None:
 
 
 def _complete_receipt(tx: Transaction, run: Run, end: RunEnd) -> Run:
-    """The run whose cancel receipt says what the run was doing and what became of its calls. A rollback hides the
-    rows of the run from the context."""
+    """The run whose cancel receipt says what the run was doing, what became of its calls, and what a rollback deleted."""
     receipt = run.cancellation
     if receipt is None:
         return run
     step = end.steps[0] if end.steps else None
     phase = endings.cancel_phase(run, step, end.outcomes)
-    if receipt.action is Action.ROLLBACK:
-        context = tx.messages.context(run.thread_id)
-        tx.messages.hide(run.thread_id, forgotten_row_ids(context, run.id))
-    return replace(run, cancellation=replace(receipt, phase=phase, calls=dict(end.outcomes)))
+    deleted = _roll_back(tx, run, end.now) if receipt.action is Action.ROLLBACK else 0
+    receipt = replace(receipt, phase=phase, calls=dict(end.outcomes), deleted_passages=deleted)
+    return replace(run, cancellation=receipt)
+
+
+def _roll_back(tx: Transaction, run: Run, now: datetime) -> int:
+    """Hide the rows of the run from the context, and delete the passages that it has written; return how many."""
+    context = tx.messages.context(run.thread_id)
+    tx.messages.hide(run.thread_id, forgotten_row_ids(context, run.id))
+    deleted = tx.passages.delete_of_run(run.id)
+    if deleted:
+        # Their number is in the system message since they were written.
+        agent = tx.agents.get(run.organization_id, run.agent_id)
+        shown = (run.thread_id, default_thread_id(agent.id))
+        system_message.rewrite_threads(tx, agent, shown, now)
+    return deleted

@@ -5,7 +5,7 @@ and the engine alike. Everything here is part of the caller's transaction.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
 from msgspec.structs import replace
@@ -53,16 +53,35 @@ def rewrite_all(tx: Transaction, agent_ids: Sequence[str], now: datetime) -> Non
         _rewrite_some(tx, agent_ids[start : start + _AGENTS_AT_ONCE], now)
 
 
+def rewrite_threads(
+    tx: Transaction, agent: Agent, thread_ids: Collection[str], now: datetime
+) -> None:
+    """Rewrite the stored system message of these threads of the agent. The messages keep their ids."""
+    threads = tx.threads.list_of_agent(agent.id)
+    chosen = [thread for thread in threads if thread.id in thread_ids]
+    _rewrite(tx, [agent], chosen, _load_contents(tx, [agent], threads), now)
+
+
 def _rewrite_some(tx: Transaction, agent_ids: Sequence[str], now: datetime) -> None:
     """With the same few queries for any number of agents: a block may be attached to thousands."""
     threads = tx.threads.list_of_agents(agent_ids)
     if not threads:
         return
-    agents = {agent.id: agent for agent in tx.agents.find(threads[0].organization_id, agent_ids)}
-    contents = _load_contents(tx, list(agents.values()), threads)
+    agents = tx.agents.find(threads[0].organization_id, agent_ids)
+    _rewrite(tx, agents, threads, _load_contents(tx, agents, threads), now)
+
+
+def _rewrite(
+    tx: Transaction,
+    agents: Sequence[Agent],
+    threads: Sequence[Thread],
+    contents: Mapping[str, PromptContent],
+    now: datetime,
+) -> None:
+    by_id = {agent.id: agent for agent in agents}
     own = tx.blocks.thread_blocks([thread.id for thread in threads])
     for row in load_stored(tx, threads):
-        agent = agents[row.agent_id]
+        agent = by_id[row.agent_id]
         stamp = human_time(now, agent.timezone)
         text = compile_prompt(agent, row.thread_id, contents[agent.id], stamp, own[row.thread_id])
         tx.messages.rewrite(replace(row, content=(Text(text),)))

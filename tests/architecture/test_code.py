@@ -34,10 +34,12 @@ BROAD_EXCEPTS = {
     "engine/approval_expiry.py": 1,
     "engine/callbacks.py": 1,
     "engine/effects.py": 1,
+    "engine/embedding.py": 1,
     "engine/ingestion.py": 1,
     "engine/queue_metrics.py": 1,
     "engine/worker.py": 2,
     "http/letta_v1/sends.py": 1,
+    "usecases/passages.py": 1,
 }
 # It raises the cancellation again, once its work is done.
 DEFERRED_CANCELLATIONS = {"adapters/sandbox/environments.py": 1, "engine/store_writes.py": 1}
@@ -47,6 +49,9 @@ LAZY_IMPORTS = {
     "adapters/bell/doctor_checks.py": {"holdfast.adapters.bell.round_trip"},
     "adapters/bell/factory.py": {"holdfast.adapters.bell.postgres"},
     "adapters/documents/extraction.py": {"*"},
+    "adapters/embedder/bridge.py": {"*"},
+    "adapters/embedder/local/models.py": {"holdfast.adapters.embedder.local.sentence_encoder"},
+    "adapters/embedder/router.py": {"holdfast.adapters.embedder.bridge"},
     "adapters/event_log/factory.py": {"holdfast.adapters.event_log.redis"},
     "adapters/lease/factory.py": {
         "holdfast.adapters.lease.heartbeat",
@@ -66,6 +71,7 @@ LAZY_IMPORTS = {
     "adapters/store/cipher.py": {"cryptography.fernet"},
     "adapters/store/factory.py": {"holdfast.adapters.store.postgres"},
     "adapters/store/schema_upgrade.py": {"alembic", "alembic.config"},
+    "adapters/store/vector_search.py": {"holdfast.adapters.store.vector_math"},
     "adapters/telemetry/factory.py": {"holdfast.adapters.telemetry.otel"},
     "cli/main.py": {"holdfast.cli", "holdfast.cli.api", "holdfast.cli.server"},
 }

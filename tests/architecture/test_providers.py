@@ -13,6 +13,7 @@ SOURCE = ROOT / "src" / "holdfast"
 
 # Where a provider may be named, and why.
 MAY_NAME = {
+    "adapters/embedder/wires/": "each module speaks one provider's API with its SDK",
     "adapters/models/providers/": "the table",
     "adapters/models/pydantic_ai/wires/": "each module speaks one provider's API with its SDK",
     "adapters/models/discovery/list_apis.py": "each function reads one API that lists models",

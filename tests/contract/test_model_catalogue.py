@@ -110,11 +110,12 @@ async def test_embeddings_come_with_openai() -> None:
     }
 
 
-def test_a_known_embedding_is_found_whether_configured_or_not() -> None:
-    found = ProviderCatalogue(NOTHING).find_embedding("openai/text-embedding-3-small")
+async def test_a_known_embedding_is_found_whether_configured_or_not() -> None:
+    found = await ProviderCatalogue(NOTHING).find_embedding("openai/text-embedding-3-small")
     assert found is not None
     assert found.dimensions == 1536
-    assert ProviderCatalogue(BOTH).find_embedding("openai/unheard-of") is None
+    assert await _catalogue(BOTH).find_embedding("openai/unheard-of") is None
+    assert await _catalogue(NOTHING).find_embedding("letta/letta-free") is None
 
 
 def test_the_default_is_the_operators() -> None:
@@ -131,7 +132,7 @@ def test_keys_do_not_show() -> None:
 def test_the_start_of_the_server_does_not_wait_for_the_sdks() -> None:
     program = (
         "import sys, holdfast.adapters.models.router, holdfast.adapters.models.catalogue;"
-        "print([name for name in ('pydantic_ai', 'openai', 'anthropic', 'google.genai', 'httpx2') if name in sys.modules])"
+        "print([name for name in ('pydantic_ai', 'openai', 'anthropic', 'google.genai', 'httpx2', 'numpy') if name in sys.modules])"
     )
     finished = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
@@ -139,7 +140,7 @@ def test_the_start_of_the_server_does_not_wait_for_the_sdks() -> None:
     assert finished.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("name", [*PROVIDERS, GUIDE_PROVIDER])
+@pytest.mark.parametrize("name", [*PROVIDERS, GUIDE_PROVIDER, "local"])
 def test_the_name_of_a_known_provider_is_reserved(name: str) -> None:
     assert _catalogue(NOTHING).is_reserved(name)
     assert not _catalogue(NOTHING).is_reserved(f"my-{name}")

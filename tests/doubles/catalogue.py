@@ -34,7 +34,7 @@ class FixedCatalogue:
     def with_warnings(self, choice: ModelChoice) -> ModelChoice:
         return choice
 
-    def find_embedding(self, handle: str) -> EmbeddingInfo | None:
+    async def find_embedding(self, handle: str) -> EmbeddingInfo | None:
         return _EMBEDDING if handle == _EMBEDDING.handle else None
 
     def with_user_provider(self, provider: Provider) -> Catalogue:
@@ -42,6 +42,9 @@ class FixedCatalogue:
 
     async def verify(self, provider: Provider) -> None:
         raise AssertionError(provider)
+
+    def default_embedding(self) -> str | None:
+        return None
 
     def summary_handle(self, handle: str) -> str:
         return _SUMMARY_HANDLES.get(handle.partition("/")[0], handle)

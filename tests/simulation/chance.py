@@ -48,6 +48,8 @@ class Chance:
         # A model that mostly wants what runs at once, and time for tools to return.
         often = 0.7 if has_peers else 0.6 if self.has_outages else 0.25
         self.prefers_tools = self.random.random() < often
+        # Clients also store passages.
+        self.has_memory = self.random.random() < 0.3
         self.outages = 0
         self._calls = 0
         # By run: whether its checkpoints break, and from which on.

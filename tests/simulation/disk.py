@@ -16,6 +16,7 @@ from tests.simulation.hosts import CLAIM, Host
 from holdfast.adapters.store import runs, tables
 from holdfast.adapters.store.cipher import FernetCipher
 from holdfast.adapters.store.prepared_statement import PreparedStatement
+from holdfast.adapters.store.search_schema import INDEX_NAMES
 from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.core.runs import Run
 from holdfast.core.servers import Claim
@@ -83,6 +84,9 @@ class Disk:
         with self._store._writer.begin() as connection:
             for table in reversed(tables.metadata.sorted_tables):
                 connection.execute(table.delete())
+            # Positions begin anew, so nothing may be left in the index.
+            for name in (*INDEX_NAMES.values(), "index_removals"):
+                connection.execute(text(f"DELETE FROM {name}"))
             if connection.execute(
                 text("SELECT 1 FROM sqlite_master WHERE name='sqlite_sequence'")
             ).first():

@@ -33,6 +33,7 @@ class ManyServers(Scenario):
             ledger=self.ledger,
             ids=self._ids,
             bus=Bus(self._chance, self._loss),
+            memory=self._memory,
         )
         self._processes: list[Process] = []
         self._started = 0

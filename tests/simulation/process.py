@@ -15,6 +15,7 @@ from tests.simulation.clock import DAWN, LoopClock, SeededIds
 from tests.simulation.disk import Disk, SteppedStore
 from tests.simulation.hosts import CLAIM, Host
 from tests.simulation.ledger import Ledger
+from tests.simulation.memory import ARCHIVE, Memory, SimulatedEmbedder
 from tests.simulation.provider import Provider, Toolbox
 from tests.simulation.task_lease import TaskLease
 
@@ -34,6 +35,7 @@ from holdfast.core.runs import Run, RunStatus
 from holdfast.core.servers import Claim, Role, Server, ServerProcess
 from holdfast.engine.approval_expiry import ApprovalExpiry
 from holdfast.engine.deployment_tasks import DeploymentTasks, Takeover
+from holdfast.engine.embedding import Embedding
 from holdfast.engine.file_ingestion import OpenInAgents
 from holdfast.engine.file_removal import FileRemoval
 from holdfast.engine.ingestion import Ingestion
@@ -51,8 +53,9 @@ from holdfast.ports.lease import Lease
 from holdfast.ports.services import Limits, Services
 from holdfast.ports.store import Store
 from holdfast.ports.telemetry import NO_TELEMETRY
-from holdfast.usecases import approvals, compaction, messages, runs
+from holdfast.usecases import approvals, compaction, messages, passages, runs
 from holdfast.usecases.messages import NewSend
+from holdfast.usecases.passages import NewPassage
 
 ACTOR = Actor(DEFAULT_USER_ID, DEFAULT_ORGANIZATION_ID)
 # How late a reply may be that waits for nothing but the store.
@@ -69,6 +72,7 @@ class World:
     ledger: Ledger
     ids: SeededIds
     bus: Bus
+    memory: Memory
     # What reads files and shows them to agents, if files are uploaded.
     documents: Documents = NO_DOCUMENTS
     open_in_agents: OpenInAgents | None = None
@@ -126,7 +130,8 @@ class Process:
             self._clock, world.ids, world.chance, world.ledger
         )
         expiry, takeover = ApprovalExpiry(self.services, approvals.expire), Takeover(self.services)
-        tasks = [expiry.run, takeover.run]
+        self._memory = world.memory
+        tasks = [expiry.run, takeover.run, Embedding(self.services).run]
         if world.open_in_agents is not None:
             ingestion = Ingestion(self.services, world.open_in_agents)
             tasks += [ingestion.run, FileRemoval(self.services).run]
@@ -171,6 +176,7 @@ class Process:
             clock=self._clock,
             ids=self._ids,
             documents=documents,
+            embedder=SimulatedEmbedder(self._chance),
             limits=Limits(busy_wait_seconds=20, max_recoveries=3),
         )
 
@@ -278,6 +284,9 @@ class Process:
     def cancel(self, run_id: str, action: Action) -> None:
         self._start_client(partial(self._cancel, run_id, action), f"cancel {run_id}")
 
+    def insert(self, texts: Sequence[str]) -> None:
+        self._start_client(partial(self._insert, texts), f"insert {len(texts)} passages")
+
     def compact(self, thread_id: str) -> None:
         self._start_client(partial(self._compact, thread_id), f"compact {thread_id}")
 
@@ -347,6 +356,15 @@ class Process:
         self._ledger.note(f"cancel of {run_id} found it {run.status}")
         over = run.status is not RunStatus.CANCELLING
         self._ledger.expect(over or not self._is_prompt(), f"the cancel of {run_id} is not heard")
+
+    async def _insert(self, texts: Sequence[str]) -> None:
+        items = [NewPassage(text=text) for text in texts]
+        # A request goes on when its client has gone.
+        inserting = self.host.create_task(
+            passages.insert(self.services, ACTOR, ARCHIVE.id, items), "insert"
+        )
+        stored = await asyncio.shield(inserting)
+        self._memory.accepted |= {item.passage.id for item in stored}
 
     async def _compact(self, thread_id: str) -> None:
         started = await compaction.start(self.services, ACTOR, thread_id)

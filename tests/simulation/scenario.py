@@ -13,6 +13,7 @@ from tests.simulation.clock import LoopClock, SeededIds
 from tests.simulation.disk import Disk
 from tests.simulation.error_logs import capture_errors
 from tests.simulation.ledger import Ledger, Violation
+from tests.simulation.memory import MANY, REFUSED, Memory
 from tests.simulation.process import ACTOR, Equipment, Process, World
 from tests.simulation.provider import CLIENT_TOOL, TOOLS
 from tests.support.values import make_tool
@@ -82,12 +83,14 @@ class Scenario:
         self._threads: dict[str, Agent] = {}
         self.trace: list[str] = []
         self.ledger = Ledger(self._threads, self.note)
+        self._memory = Memory(disk, self.ledger)
         self._world = World(
             disk=disk,
             chance=self._chance,
             ledger=self.ledger,
             ids=self._ids,
             bus=Bus(self._chance, loss=0.0),
+            memory=self._memory,
         )
 
     def note(self, text: str) -> None:
@@ -112,10 +115,12 @@ class Scenario:
 
     async def _play(self) -> None:
         self._create_agents()
+        self._memory.create()
         await self._start()
         try:
             for _ in range(self._random.randint(3, 16 if self._chance.breaks_runs else 8)):
                 await self._act()
+                self._remember()
                 await self._wait()
             await self._settle()
         finally:
@@ -158,6 +163,17 @@ class Scenario:
             self._compact()
         else:
             self._send(self._random.choice(list(self._threads)))
+
+    def _remember(self) -> None:
+        """In some scenarios a client also stores passages: one, or many at once."""
+        if not self._chance.has_memory or self._random.random() < 0.5:
+            return
+        count = self._random.choice([1, 1, 2, MANY])
+        texts = [f"Fact {self._random.randrange(100)}." for _ in range(count)]
+        if self._random.random() < 0.2:
+            texts[self._random.randrange(count)] = REFUSED
+        self.note(f"ACT insert {count} passages")
+        self._process.insert(texts)
 
     def _compact(self) -> None:
         # The one that has most to tell: of too little there is no summary.
@@ -279,6 +295,7 @@ class Scenario:
                 await self._drain()
             await self._check_thread_answers(thread_id)
         await self._read_all_logs()
+        await self._memory.settle()
         await self._finish()
 
     async def _finish(self) -> None:

@@ -20,6 +20,7 @@ from holdfast.core.lifecycle import HOLDING, TRANSITIONS
 from holdfast.engine import compact, runner
 from holdfast.engine.approval_expiry import ApprovalExpiry
 from holdfast.engine.checkpoint import attempt, intent
+from holdfast.engine.embedding import Embedding
 from holdfast.engine.interruption import Interruption
 from holdfast.engine.worker import Worker
 from holdfast.errors import StoreUnavailable
@@ -53,6 +54,16 @@ def test_a_seed_always_tells_the_same_story() -> None:
 def test_a_cancel_that_is_ignored_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Interruption, "trigger", lambda _: None)
     assert "make simulate SEED=" in find_trace("is not heard")
+
+
+def test_vectors_that_are_never_made_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that a request makes at once would hide it."""
+
+    async def embed_nothing(_: Embedding) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Embedding, "run", embed_nothing)
+    assert "make simulate SEED=" in find_trace("wait for their vectors")
 
 
 def test_a_deadlock_is_found() -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from letta_client import BaseModel, Letta
+from letta_client.types import AgentState
 
 WAIT_SECONDS = 60.0
 
@@ -33,6 +34,13 @@ def history(client: Letta, agent_id: str, **query: Any) -> list[dict[str, Any]]:
 def message_texts(client: Letta, agent_id: str) -> list[str]:
     """The texts of user and assistant, in order."""
     return [row["content"] for row in history(client, agent_id) if "content" in row]
+
+
+def run_tool(client: Letta, agent: AgentState, name: str, **arguments: Any) -> tuple[str, str]:
+    """Run a tool of the agent without its model: the status, and what it returned or why it failed."""
+    result = client.agents.tools.run(name, agent_id=agent.id, args=arguments)
+    texts = [str(result.func_return)] if result.status == "success" else result.stderr or []
+    return result.status, "\n".join(texts)
 
 
 def eventually(look: Callable[[], T], accepts: Callable[[T], bool]) -> T:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import openai
 import pytest
 from google import genai
-from google.genai.types import Part
+from google.genai.types import Content, Part
 
 from holdfast.testing import (
     EmbeddingAnswer,
@@ -63,9 +63,9 @@ async def test_openai_gets_vectors_in_both_encodings(
 
 async def test_google_gets_vectors(provider: ScriptedProvider, google_client: genai.Client) -> None:
     provider.embeddings.dimensions = 32
+    contents = [Content(parts=[Part(text=text)]) for text in ("one cat", "two dogs")]
     made = await google_client.aio.models.embed_content(
-        model="gemini-embedding-001",
-        contents=[Part.from_text(text="one cat"), Part.from_text(text="two dogs")],
+        model="gemini-embedding-001", contents=contents
     )
     assert [item.values for item in made.embeddings or ()] == [
         embed_words(text, 32) for text in ("one cat", "two dogs")

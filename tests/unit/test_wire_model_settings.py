@@ -38,7 +38,7 @@ class OpenModels:
     def with_warnings(self, choice: ModelChoice) -> ModelChoice:
         return choice
 
-    def find_embedding(self, handle: str) -> None:
+    async def find_embedding(self, handle: str) -> None:
         del handle
 
     def find(self, handle: str, *, must_be_listed: bool = False) -> ModelInfo:
@@ -61,6 +61,9 @@ class OpenModels:
 
     async def verify(self, provider: Provider) -> None:
         raise AssertionError(provider)
+
+    def default_embedding(self) -> str | None:
+        return None
 
     def summary_handle(self, handle: str) -> str:
         return handle

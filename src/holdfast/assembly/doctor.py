@@ -3,6 +3,8 @@
 import asyncio
 
 from holdfast.adapters.bell.doctor_checks import check_notifications
+from holdfast.adapters.embedder.doctor_checks import check_embeddings
+from holdfast.adapters.embedder.router import EmbedderRouter
 from holdfast.adapters.models import doctor_checks as model_checks
 from holdfast.adapters.sandbox.doctor_checks import (
     check_sandbox,
@@ -39,12 +41,16 @@ async def run_doctor_checks(settings: Settings, *, check_providers: bool) -> lis
             check_tool_requests(has_password=bool(settings.password)),
         ]
 
+    providers = build_provider_settings(settings)
+    embedder = EmbedderRouter(providers, timeout_seconds=settings.embedding_timeout_seconds)
+    embeddings = [handle for handle in (settings.default_embedding,) if handle]
     return [
         *check_home(settings.home),
         await check_store(settings.database_url, home=settings.home),
         *check_database_files(settings.database_url),
         *await check_notifications(settings.database_url, listen_url=settings.listen_url),
         *await check_servers(settings.database_url),
-        *await model_checks.check_providers(build_provider_settings(settings), ask=check_providers),
+        *await model_checks.check_providers(providers, ask=check_providers),
+        *await check_embeddings(embedder, embeddings, ask=check_providers),
         *await asyncio.to_thread(sandbox_checks),
     ]

@@ -17,6 +17,7 @@ from holdfast.core.ids import DEFAULT_ORGANIZATION_ID, DEFAULT_USER_ID
 from holdfast.engine.approval_expiry import ApprovalExpiry
 from holdfast.engine.callbacks import CallbackDelivery
 from holdfast.engine.deployment_tasks import DeploymentTasks, Takeover
+from holdfast.engine.embedding import Embedding
 from holdfast.engine.file_removal import FileRemoval
 from holdfast.engine.ingestion import Ingestion
 from holdfast.engine.queue_metrics import QueueMetrics
@@ -97,6 +98,7 @@ def _deployment_tasks(settings: Settings, services: Services) -> DeploymentTasks
             Takeover(services).run,
             ingestion.run,
             FileRemoval(services).run,
+            Embedding(services).run,
         ],
     )
 

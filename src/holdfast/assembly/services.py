@@ -29,7 +29,7 @@ async def build_services(
     clock = SystemClock()
     store = await open_store(settings, stack)
     sandbox = await open_sandbox(settings, stack)
-    model, catalogue, prices = open_models(settings, stack, clock)
+    model, catalogue, prices, embedder = open_models(settings, stack, clock)
     bell, lease, load_reader = await join_deployment(settings, stack, store, clock)
     events = open_events(settings, stack, store, bell)
     toolbox = build_toolbox(settings, sandbox)
@@ -47,6 +47,8 @@ async def build_services(
         clock=clock,
         ids=RandomIds(),
         documents=open_documents(settings, stack),
+        message_embedding=settings.message_embedding,
+        embedder=embedder,
         limits=settings.limits,
     )
     if telemetry is not None:

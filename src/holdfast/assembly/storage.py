@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack
 from holdfast.adapters.event_log.factory import open_event_log
 from holdfast.adapters.store import factory
 from holdfast.adapters.store.cipher import FernetCipher, load_home_cipher
+from holdfast.adapters.store.sql_store import VectorOptions
 from holdfast.config import Settings
 from holdfast.ports.bell import Bell
 from holdfast.ports.event_log import EventLog
@@ -18,6 +19,7 @@ async def open_store(settings: Settings, stack: AsyncExitStack) -> Store:
         home=settings.home,
         write_seconds=settings.write_seconds,
         survive_power_cut=settings.durability == "full",
+        vectors=VectorOptions(settings.vector_cache_mb * 1024 * 1024, settings.message_embedding),
     )
     stack.push_async_callback(store.close)
     return store

@@ -27,6 +27,7 @@ def with_telemetry(services: Services, telemetry: "OtelTelemetry") -> Services:
     return replace(
         services,
         model=telemetry.instrument_model(services.model),
+        embedder=telemetry.instrument_embedder(services.embedder),
         toolbox=telemetry.instrument_toolbox(services.toolbox),
         telemetry=telemetry,
     )

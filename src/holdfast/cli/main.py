@@ -3,6 +3,7 @@
 
 import inspect
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast import __version__
-from holdfast.cli import approvals, runs, servers
+from holdfast.cli import approvals, archives, runs, servers
 from holdfast.config import (
     SPECS,
     URL_VARIABLE,
@@ -58,6 +59,12 @@ _servers = typer.Typer(
     **_CLIENT_COMMAND_OPTIONS,
 )
 app.add_typer(_servers, name="servers")
+
+_archives = typer.Typer(
+    help="See which archives there are, and change the model that makes their vectors: on a server that is running.",
+    **_CLIENT_COMMAND_OPTIONS,
+)
+app.add_typer(_archives, name="archives")
 
 Url = Annotated[
     str | None,
@@ -303,6 +310,49 @@ def list_servers(*, url: Url = None, as_json: Json = False) -> None:
     """List the servers, the oldest first, also those that died within the last hour, and say how long the queue is."""
     with _exit_with_error_sentence():
         typer.echo(servers.render_list(_connect(url), as_json=as_json))
+
+
+@_archives.command("list")
+def list_archives(
+    *, agent: Agent = None, limit: Limit = 20, url: Url = None, as_json: Json = False
+) -> None:
+    """List archives, the newest first, with the models that make their vectors."""
+    with _exit_with_error_sentence():
+        typer.echo(archives.render_list(_connect(url), agent=agent, limit=limit, as_json=as_json))
+
+
+@_archives.command("reembed")
+def reembed_archive(
+    *,
+    archive_id: Annotated[
+        str, typer.Argument(metavar="ARCHIVE", help="The archive's id.", show_default=False)
+    ],
+    model: Annotated[
+        str,
+        typer.Option(metavar="HANDLE", help="The new embedding model.", show_default=False),
+    ],
+    skip_failed: Annotated[
+        bool,
+        typer.Option(
+            "--skip-failed",
+            help="Change the model although it cannot embed some passages; these are found by their words.",
+        ),
+    ] = False,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Change the model that makes the vectors of an archive. It is searched with the old vectors until all new ones are
+    there. You can stop this at any time, and go on by running it again."""
+    with _exit_with_error_sentence(), typer.progressbar(length=1, file=sys.stderr) as bar:
+
+        def show(embedded: int, total: int) -> None:
+            bar.length = max(total, 1)
+            bar.update(embedded - bar.pos if total else 1)
+
+        done = archives.reembed(
+            _connect(url), archive_id, model, skip_failed=skip_failed, show=show, as_json=as_json
+        )
+    typer.echo(done)
 
 
 def _connect(url: str | None) -> "Api":

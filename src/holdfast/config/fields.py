@@ -41,7 +41,7 @@ _NO_PRIVATE_HOSTS = AllowedAddresses()
 _POSTGRES_URL = re.compile(r"postgres(?:ql)?(?:\+psycopg)?://.+")
 _DATABASE_URL = re.compile(rf"sqlite:///(?!:memory:).+|{_POSTGRES_URL.pattern}")
 _REDIS_URL = re.compile(r"(?:rediss?|unix)://\S+")
-_HANDLE = re.compile(r"[^/\s]+/\S+")
+HANDLE = re.compile(r"[^/\s]+/\S+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +151,7 @@ class SettingFields:
         SettingSpec(
             description="The model of agents that are created without one.",
             variables=("HOLDFAST_DEFAULT_MODEL",),
-            parse=text_matching(_HANDLE),
+            parse=text_matching(HANDLE),
             accepts=f"a handle such as {EXAMPLE_HANDLE}",
             default=f"`{GUIDE_HANDLE}` if no provider has a key, else none",
         ),

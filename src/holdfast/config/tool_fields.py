@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
 
-from holdfast.config.fields import SettingFields
+from holdfast.config.memory_fields import MemoryFields
 from holdfast.config.parsing import (
     integer_between,
     one_of,
@@ -26,7 +26,7 @@ _TOOL_LIMITS = SandboxLimits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolFields(SettingFields):
+class ToolFields(MemoryFields):
     tool_timeout_seconds: Annotated[
         float,
         SettingSpec(

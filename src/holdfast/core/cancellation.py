@@ -19,14 +19,16 @@ _UNKNOWN_TEXT = "The run ended before this tool returned: {outcome}."
 
 
 class Action(StrEnum):
-    """What a cancel does with the run's messages: they stay, or they leave the context."""
+    """What a cancel does with the run's messages and passages: they stay; or the messages leave the context and the
+    passages are deleted."""
 
     KEEP = "keep"
     ROLLBACK = "rollback"
 
 
 class Cancellation(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The receipt: who asked, when and why, what the run was doing, and what happened to its open calls."""
+    """The receipt: who asked, when and why, what the run was doing, what happened to its open calls, and how many
+    passages a rollback deleted."""
 
     requested_at: datetime
     requested_by: str
@@ -34,6 +36,7 @@ class Cancellation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     action: Action = Action.KEEP
     phase: str | None = None
     calls: Mapping[str, Outcome] = {}
+    deleted_passages: int = 0
 
 
 def closing_result(item: OpenCall, outcome: Outcome, how: str = "was cancelled") -> ToolReturn:

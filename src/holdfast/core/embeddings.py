@@ -5,10 +5,16 @@ import sys
 from array import array
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from zlib import crc32
 
 from msgspec import Struct
 
 _BYTES_PER_NUMBER = 4
+# The wait before a text is tried again after its first failure; each further wait is so many times as long, up to the
+# longest. A provider that is down for days is still asked when it is back.
+FIRST_WAIT_SECONDS = 2.0
+WAIT_GROWTH = 2.0
+LONGEST_WAIT_SECONDS = 600.0
 
 
 class Vector(Struct, frozen=True):
@@ -37,7 +43,8 @@ class EmbeddedText(Struct, frozen=True):
 
 
 class DueText(Struct, frozen=True, kw_only=True):
-    """A stored text of which a vector is to be made. ``attempts``: how many there were, with this one if it is claimed."""
+    """A stored text of which a vector is to be made. If it is claimed, ``attempts`` contains this one, and ``due_at`` is when
+    the claim expires."""
 
     position: int
     model: str
@@ -62,11 +69,11 @@ class EmbeddingProgress(Struct, frozen=True, kw_only=True):
 
 
 class Embeddings(Struct, frozen=True, kw_only=True):
-    """The vectors of some texts in their order, and what they cost; None if that is not known."""
+    """The vectors of some texts in their order, and what they cost in the unit of ``money``; None if that is not known."""
 
     vectors: tuple[Vector, ...]
     tokens: int = 0
-    cost_microdollars: int | None = None
+    cost: int | None = None
 
 
 def to_vector(numbers: Iterable[float]) -> Vector:
@@ -84,3 +91,20 @@ def to_numbers(vector: Vector) -> Sequence[float]:
     if sys.byteorder == "big":
         values.byteswap()
     return values.tolist()
+
+
+def retry_wait_seconds(attempts: int, *, requested_seconds: float | None, seed: str) -> float:
+    """How long to wait after so many attempts. A wait that the provider has requested is never shortened. There is a random
+    part, so that texts which failed together do not all come back together; it comes from the seed."""
+    chance = crc32(f"{seed} {attempts}".encode()) / 2**32
+    growth = WAIT_GROWTH ** min(attempts - 1, 30)
+    wait = min(FIRST_WAIT_SECONDS * growth, LONGEST_WAIT_SECONDS) * (1 + chance) / 2
+    return wait if requested_seconds is None else max(wait, requested_seconds)
+
+
+def describe_mixing(model: str, *, stored: int, new: int) -> str:
+    """Why a vector is refused."""
+    return (
+        f"The model {model} has made a vector of {new} numbers, but its other vectors here have {stored}: mixing is "
+        "refused. Change the model of an archive with `holdfast archives reembed`."
+    )

@@ -1,11 +1,13 @@
-"""Search for what was said: which messages can be found, and how a search is limited."""
+"""Search for what was said: which messages can be found and by which text, and how a search is limited."""
 
 from datetime import datetime
+from enum import StrEnum
 
 from msgspec import Struct
 
-from holdfast.core.messages import Message, Role
+from holdfast.core.messages import Message, Role, sent_texts
 from holdfast.core.search import Match
+from holdfast.core.summaries import unpack
 
 # What was said, and summaries of it.
 SEARCHABLE_ROLES = (Role.USER, Role.ASSISTANT, Role.SUMMARY)
@@ -13,8 +15,17 @@ SEARCHABLE_ROLES = (Role.USER, Role.ASSISTANT, Role.SUMMARY)
 SEARCH_TOOL = "conversation_search"
 
 
+class SearchMode(StrEnum):
+    """What a caller wants to search by: words, vectors where there are any, or both."""
+
+    WORDS = "fts"
+    VECTOR = "vector"
+    HYBRID = "hybrid"
+
+
 class MessageFilter(Struct, frozen=True, kw_only=True):
-    """Which messages are meant. Conditions combine with AND; None means any."""
+    """Which messages are meant. Conditions combine with AND; None means any. ``thread_id``: the history of this thread,
+    which of a fork has messages of other threads too."""
 
     agent_id: str | None = None
     thread_id: str | None = None
@@ -29,11 +40,19 @@ class FoundMessage(Struct, frozen=True):
     match: Match
 
 
+def searchable_text(message: Message) -> str:
+    """The text by which the message is found; empty if it cannot be found."""
+    if message.hidden or message.role not in SEARCHABLE_ROLES:
+        return ""
+    if message.role is Role.SUMMARY:
+        return unpack(message).summary
+    if not message.tool_calls:
+        return message.text
+    if any(call.name == SEARCH_TOOL for call in message.tool_calls):
+        return ""
+    return "\n".join(filter(None, (message.text, *sent_texts(message))))
+
+
 def is_searchable(message: Message) -> bool:
     """Whether the message can be found by its words."""
-    return (
-        message.role in SEARCHABLE_ROLES
-        and not message.hidden
-        and bool(message.text)
-        and all(call.name != SEARCH_TOOL for call in message.tool_calls)
-    )
+    return bool(searchable_text(message))

@@ -4,14 +4,19 @@ A stored message does not change; only the compiled system message is rewritten 
 messages to the V1 wire, the model adapters convert them for providers.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from holdfast.core.deadlines import Deadline
+
+# The tool with which older agent types send their text.
+SEND_MESSAGE = "send_message"
 
 
 class Role(StrEnum):
@@ -134,6 +139,18 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def text(self) -> str:
         return "\n".join(part.text for part in self.content if isinstance(part, Text))
+
+
+class _SendMessageArguments(Struct):
+    message: str
+
+
+def sent_texts(message: Message) -> Iterator[str]:
+    """The texts that the message sends to the user with calls of the send_message tool."""
+    for call in message.tool_calls:
+        if call.name == SEND_MESSAGE:
+            with suppress(msgspec.MsgspecError):
+                yield msgspec.json.decode(call.arguments, type=_SendMessageArguments).message
 
 
 class CallState(StrEnum):

@@ -1,15 +1,16 @@
 """The first and the last moment of a period that a caller names by dates. A date without an offset is in a given timezone."""
 
-from datetime import UTC, datetime, time, timedelta, tzinfo
+from datetime import datetime, time, tzinfo
 
-_DAY = timedelta(days=1)
-_MICROSECOND = timedelta(microseconds=1)
+# If the clock shows it twice, when summer time ends at midnight, the second one.
+_END_OF_DAY = time.max.replace(fold=1)
 
 
 def first_moment(date: datetime | None, zone: tzinfo) -> datetime | None:
     if date is None or date.tzinfo is not None:
         return date
-    return date.replace(tzinfo=zone).astimezone(UTC)
+    # Not converted to UTC: that would fail at the ends of the calendar.
+    return date.replace(tzinfo=zone)
 
 
 def last_moment(date: datetime | None, zone: tzinfo) -> datetime | None:
@@ -17,6 +18,5 @@ def last_moment(date: datetime | None, zone: tzinfo) -> datetime | None:
     if date is None or date.tzinfo is not None:
         return date
     if date.time() == time.min:
-        # As wall-clock time first: a day may have 23 or 25 hours.
-        return (date + _DAY).replace(tzinfo=zone).astimezone(UTC) - _MICROSECOND
-    return date.replace(tzinfo=zone).astimezone(UTC)
+        return datetime.combine(date, _END_OF_DAY, zone)
+    return date.replace(tzinfo=zone)

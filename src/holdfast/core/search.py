@@ -5,7 +5,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Final
 
 from msgspec import Struct
@@ -16,9 +16,14 @@ MAX_INDEXED_CHARS: Final = 200_000
 MAX_TERM_CHARS: Final = 64
 # Of a longer query only the first terms count.
 MAX_QUERY_TERMS: Final = 64
+# Of a longer query without words only the beginning is compared. SQLite refuses patterns of 50,000 bytes.
+MAX_LITERAL_CHARS: Final = 1_000
 # The constant of reciprocal rank fusion, and how much each of the two lists counts (memory-v1 §1.8).
 _FUSION_CONSTANT: Final = 60
 _FUSION_WEIGHT: Final = 0.5
+
+# At least so many of each list are fused, however few are wanted.
+MIN_FUSED: Final = 50
 
 # Scripts that are written without spaces between words, or whose words have many endings: Thai, Lao, Myanmar, Khmer, kana,
 # Han, Hangul. Their words are not known, so every two neighbouring characters are a term.
@@ -76,6 +81,12 @@ def query_terms(text: str) -> Sequence[QueryTerm]:
     return list(found.values())[:MAX_QUERY_TERMS]
 
 
+def literal_text(query: str) -> str:
+    """A query without words as it is compared with texts: without what no stored text has, such as NUL."""
+    bare = query[:MAX_INDEXED_CHARS].replace("\0", "").encode(errors="ignore").decode()
+    return bare.strip()[:MAX_LITERAL_CHARS]
+
+
 def _split_words(text: str) -> Iterator[tuple[bool, str]]:
     """The words of a text, and whether each is of a script without spaces."""
     if not text.isascii():
@@ -106,7 +117,8 @@ def _singular(word: str) -> str:
     leaves other languages nearly alone."""
     if len(word) < 4 or word[-1] != "s":
         return word
-    if word.endswith("ies") and word[-4] not in "ae":
+    # Not of ties and pies.
+    if word.endswith("ies") and len(word) > 4 and word[-4] not in "ae":
         return f"{word[:-3]}y"
     if word.endswith("es") and word[-3] not in "aeo":
         return word[:-1]
@@ -137,6 +149,13 @@ def fuse_ranks(by_words: Sequence[int], by_vector: Sequence[int] = ()) -> Sequen
         for position in word_ranks | vector_ranks
     ]
     return sorted(matches, key=lambda match: (-match.score, -match.position))
+
+
+def interleave(lists: Sequence[Sequence[int]]) -> Sequence[int]:
+    """One list of several: the first of each, then the second of each. For what different models have found, whose
+    similarities cannot be compared."""
+    rows = zip_longest(*lists)
+    return list(dict.fromkeys(item for row in rows for item in row if item is not None))
 
 
 def _number(positions: Iterable[int]) -> dict[int, int]:

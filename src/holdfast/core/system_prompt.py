@@ -1,4 +1,4 @@
-"""The text of a thread's system message. ``usecases.system_prompt`` loads its parts and stores it."""
+"""The text of a thread's system message. ``system_message`` loads its parts and stores it."""
 
 import re
 from collections.abc import Sequence
@@ -93,6 +93,14 @@ def parse_compiled_at(text: str) -> str | None:
 def human_time(moment: datetime, timezone: str) -> str:
     """A time in the agent's timezone, formatted for people (wire-v1 §1.9)."""
     return moment.astimezone(load_zone(timezone)).strftime("%Y-%m-%d %I:%M:%S %p %Z%z")
+
+
+def local_time(moment: datetime, timezone: str) -> str:
+    """A time in ISO 8601 with the offset of the agent's timezone."""
+    try:
+        return moment.astimezone(load_zone(timezone)).isoformat()
+    except OverflowError:  # there it is the year 0 or 10000
+        return moment.isoformat()
 
 
 # The longest IANA name has 32. Looking for the file of a name of megabytes takes a second.

@@ -12,6 +12,8 @@ CANCELS = "cancels"
 DEADLINES = "deadlines"
 # Rung when a callback is due, or when another one may be delivered.
 CALLBACKS = "callbacks"
+# Rung when vectors are to be made of texts, or when more of them can be made.
+EMBEDDINGS = "embeddings"
 # Rung when a file is to be processed, or is no longer.
 FILES = "files"
 # Rung when rows of deleted folders, files or contents are to be removed.

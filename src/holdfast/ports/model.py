@@ -114,7 +114,8 @@ class Catalogue(Protocol):
         ...
 
     async def list_embeddings(self) -> Sequence[EmbeddingInfo]:
-        """The embedding models of all configured providers, asked in the same way."""
+        """The embedding models of all configured providers and of this machine, by handle, asked in the same way. A model
+        whose dimensions nobody knows is left out."""
         ...
 
     async def prepare(self, handle: str, *, settings: bool = False) -> None:
@@ -138,9 +139,9 @@ class Catalogue(Protocol):
         InvalidArgument if its handle is not ``provider/name``."""
         ...
 
-    def find_embedding(self, handle: str) -> EmbeddingInfo | None:
-        """The embedding model of this handle, configured or not (V1 clients always name one); None if
-        it is not known."""
+    async def find_embedding(self, handle: str) -> EmbeddingInfo | None:
+        """The embedding model of this handle, configured or not (V1 clients always name one); None if nothing is known
+        about it. Its provider may be asked, for two seconds at most."""
         ...
 
     def with_user_provider(self, provider: Provider) -> "Catalogue":
@@ -155,6 +156,10 @@ class Catalogue(Protocol):
 
     def default_handle(self) -> str | None:
         """The model for agents that name none, if the operator chose one."""
+        ...
+
+    def default_embedding(self) -> str | None:
+        """The embedding model for what names none, if the operator chose one."""
         ...
 
     def summary_handle(self, handle: str) -> str:

@@ -63,5 +63,7 @@ class Services:
     ids: Ids
     embedder: Embedder = NO_EMBEDDER
     documents: Documents = NO_DOCUMENTS
+    # The handle of the model that makes vectors of messages; None: they are found by their words only.
+    message_embedding: str | None = None
     limits: Limits = Limits()
     telemetry: Telemetry = NO_TELEMETRY

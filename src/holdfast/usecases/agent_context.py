@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast import system_message
 from holdfast.core import context
@@ -40,6 +41,8 @@ class Window(Struct, frozen=True, kw_only=True):
     message_tokens: int
     context_count: int
     recall_count: int
+    # The passages in its archives.
+    archival_count: int = 0
 
     @property
     def tokens(self) -> int:
@@ -61,7 +64,8 @@ async def load_window(
         schemas = tuple(tool.json_schema for tool in tools)
         model = thread.choose_model(agent.model)
         rows = tx.messages.context(thread.id)
-        return _build_window(model.context_window, rows, schemas, tx.messages.count(agent_id))
+        window = _build_window(model.context_window, rows, schemas, tx.messages.count(agent_id))
+        return replace(window, archival_count=tx.passages.count_by_agent([agent_id])[agent_id])
 
     return await services.store.read(work)
 

@@ -8,7 +8,7 @@ from typing import Any
 from holdfast.core.agents import AgentProperties
 from holdfast.core.system_prompt import is_timezone
 from holdfast.core.tool_rules import ToolRule
-from holdfast.errors import Unprocessable
+from holdfast.errors import InvalidArgument, Unprocessable
 from holdfast.usecases.blocks import NewBlock
 from holdfast.usecases.messages import MessageInput
 from holdfast.usecases.model_choice import NO_MODEL_REQUESTED, RequestedModel
@@ -20,6 +20,10 @@ MAX_NAME_CHARS = 1_000
 
 # All values of an agent together.
 MAX_SECRET_CHARS = 1_000_000
+
+# Open files, and the characters that are shown of each (memory-v1 §5.7). The second is what a PostgreSQL integer holds.
+MAX_FILES_OPEN = 1_000
+MAX_VIEW_CHARS = 2**31 - 1
 
 # An error message quotes at most this much of a refused value, which may be megabytes long.
 _MAX_QUOTED_CHARS = 100
@@ -76,6 +80,14 @@ def check_timezone(name: str) -> None:
         raise Unprocessable(
             f"Unknown timezone {name[:_MAX_QUOTED_CHARS]!r}: an IANA name such as 'Europe/Rome' is needed."
         )
+
+
+def check_file_limits(form: AgentProperties) -> None:
+    limits = {"max_files_open": MAX_FILES_OPEN, "per_file_view_window_char_limit": MAX_VIEW_CHARS}
+    for field, limit in limits.items():
+        given = getattr(form, field)
+        if given is not None and given > limit:
+            raise InvalidArgument(f"{field} cannot exceed {limit}. Got: {given}")
 
 
 def check_secrets(values: Mapping[str, str]) -> None:

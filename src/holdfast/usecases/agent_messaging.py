@@ -9,12 +9,11 @@ import asyncio
 import contextlib
 from collections.abc import Iterator
 
-import msgspec
 from msgspec import Struct
 
 from holdfast.core.agents import Actor, AgentQuery
 from holdfast.core.ids import DEFAULT_USER_ID
-from holdfast.core.messages import Message, Role, Text
+from holdfast.core.messages import Message, Role, Text, sent_texts
 from holdfast.core.paging import Page
 from holdfast.core.runs import Run, RunRequest, StopReason
 from holdfast.errors import CallerError, Conflict, HoldfastError, InvalidArgument
@@ -29,9 +28,6 @@ MAX_CONCURRENT = 8
 MAX_CANDIDATES = 1_000
 # How many times a message may be passed on from agent to agent.
 MAX_HOPS = 10
-
-# The tool with which older agent types send their text.
-_SEND_MESSAGE = "send_message"
 
 
 class Sender(Struct, frozen=True, kw_only=True):
@@ -198,11 +194,4 @@ def _message_texts(row: Message) -> Iterator[str]:
     if row.role is not Role.ASSISTANT:
         return
     yield row.text
-    for call in row.tool_calls:
-        if call.name == _SEND_MESSAGE:
-            with contextlib.suppress(msgspec.MsgspecError):
-                yield msgspec.json.decode(call.arguments, type=_SendMessageArguments).message
-
-
-class _SendMessageArguments(Struct):
-    message: str
+    yield from sent_texts(row)

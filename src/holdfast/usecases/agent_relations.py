@@ -18,7 +18,7 @@ from holdfast.errors import NotFound
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
 from holdfast.ports.toolbox import ToolContext
-from holdfast.usecases import blocks
+from holdfast.usecases import blocks, embedding_choice
 from holdfast.usecases.agent_views import AgentView, load_view
 
 
@@ -143,7 +143,7 @@ async def attach_block(services: Services, actor: Actor, agent_id: str, block_id
         tx.blocks.get(actor.organization_id, block_id)
         tx.agents.attach_blocks(agent_id, [block_id])
         system_message.rewrite_all(tx, [agent_id], services.clock.now())
-        return load_view(tx, agent)
+        return embedding_choice.with_warnings(services, load_view(tx, agent))
 
     return await services.store.write(work)
 
@@ -154,7 +154,7 @@ async def detach_block(services: Services, actor: Actor, agent_id: str, block_id
         if not tx.agents.detach_blocks(agent_id, [block_id]):
             raise NotFound(f"Block with ID {block_id} is not attached to agent '{agent_id}'")
         system_message.rewrite_all(tx, [agent_id], services.clock.now())
-        return load_view(tx, agent)
+        return embedding_choice.with_warnings(services, load_view(tx, agent))
 
     return await services.store.write(work)
 

@@ -49,6 +49,8 @@ class AgentView(Struct, frozen=True, kw_only=True):
     secrets: tuple[Secret, ...] = ()
     # The approval that the default thread waits for.
     pending: PendingApproval | None = None
+    # A sentence if the agent's embedding model cannot be used now.
+    embedding_warnings: tuple[str, ...] = ()
 
 
 def load_views(

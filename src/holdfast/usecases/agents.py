@@ -23,6 +23,7 @@ from holdfast.usecases import (
     agent_names,
     blocks,
     deletion,
+    embedding_choice,
     model_choice,
     providers,
     tools,
@@ -30,6 +31,7 @@ from holdfast.usecases import (
 from holdfast.usecases.agent_forms import (
     AgentChanges,
     NewAgent,
+    check_file_limits,
     check_name,
     check_secrets,
     check_timezone,
@@ -63,14 +65,17 @@ async def create(services: Services, actor: Actor, new: NewAgent) -> AgentView:
     catalogue = await providers.catalogue_for(services, actor, new.model.handle)
     await model_choice.prepare(catalogue, new.model)
     agent = _build_agent(services, catalogue, actor, new)
+    embedding = await embedding_choice.choose(services, new.embedding, new.embedding_config)
+    agent = structs.replace(agent, embedding=embedding.handle, embedding_config=embedding.config)
     made = tuple(blocks.build(services, actor, item) for item in new.new_blocks)
     try:
-        return await services.store.write(lambda tx: _store_agent(tx, services, agent, new, made))
+        view = await services.store.write(lambda tx: _store_agent(tx, services, agent, new, made))
     except _BaseToolsMissing:
         await tools.add_builtin(services, actor)
-    return await services.store.write(
-        lambda tx: _store_agent(tx, services, agent, new, made, require_base_tools=False)
-    )
+        view = await services.store.write(
+            lambda tx: _store_agent(tx, services, agent, new, made, require_base_tools=False)
+        )
+    return embedding_choice.with_warnings(services, view)
 
 
 async def retrieve(
@@ -79,17 +84,19 @@ async def retrieve(
     agent_id: str,
     relations: Collection[Relation] = DEFAULT_RELATIONS,
 ) -> AgentView:
-    return await services.store.read(
+    view = await services.store.read(
         lambda tx: load_view(tx, tx.agents.get(actor.organization_id, agent_id), relations)
     )
+    return embedding_choice.with_warnings(services, view)
 
 
 async def list_page(
     services: Services, actor: Actor, query: AgentQuery, relations: Collection[Relation] = ()
 ) -> list[AgentView]:
-    return await services.store.read(
+    views = await services.store.read(
         lambda tx: load_views(tx, tx.agents.list(actor.organization_id, query), relations)
     )
+    return [embedding_choice.with_warnings(services, view) for view in views]
 
 
 async def list_with_block(
@@ -106,7 +113,8 @@ async def list_with_block(
         query = AgentQuery(page=page, block_id=block_id, show_hidden=True)
         return load_views(tx, tx.agents.list(actor.organization_id, query), relations)
 
-    return await services.store.read(work)
+    views = await services.store.read(work)
+    return [embedding_choice.with_warnings(services, view) for view in views]
 
 
 async def count(services: Services, actor: Actor, query: AgentQuery) -> int:
@@ -128,6 +136,14 @@ async def update(
     if changes.timezone is not None:
         check_timezone(changes.timezone)
     check_secrets(changes.secrets or {})
+    check_file_limits(changes)
+    if changes.embedding is not None or changes.embedding_config is not None:
+        embedding = await embedding_choice.choose(
+            services, changes.embedding, changes.embedding_config
+        )
+        changes = structs.replace(
+            changes, embedding=embedding.handle, embedding_config=embedding.config
+        )
     catalogue = await providers.catalogue_for(services, actor, changes.model.handle)
     await model_choice.prepare(catalogue, changes.model)
 
@@ -141,7 +157,8 @@ async def update(
         changed = _set_last_run(tx, changed, changes)
         return load_view(tx, changed)
 
-    return await services.store.write(work)
+    view = await services.store.write(work)
+    return embedding_choice.with_warnings(services, view)
 
 
 def _build_agent(services: Services, catalogue: Catalogue, actor: Actor, new: NewAgent) -> Agent:
@@ -149,6 +166,7 @@ def _build_agent(services: Services, catalogue: Catalogue, actor: Actor, new: Ne
     check_name(name)
     check_timezone(new.timezone)
     check_secrets(new.secrets)
+    check_file_limits(new)
     model = model_choice.choose(catalogue, new.model)
     files, characters = context.file_limits(model.context_window)
     now = services.clock.now()
@@ -170,7 +188,8 @@ def _build_agent(services: Services, catalogue: Catalogue, actor: Actor, new: Ne
         compaction_settings=context.compaction_settings(
             catalogue.summary_handle(model.handle), new.compaction_settings
         ),
-        max_files_open=new.max_files_open or files,
+        # 0 is a choice: no file is ever opened (memory-v1 §5.7).
+        max_files_open=files if new.max_files_open is None else new.max_files_open,
         per_file_view_window_char_limit=new.per_file_view_window_char_limit or characters,
     )
 
@@ -312,9 +331,6 @@ def _apply_changes(
     }
     if changes.tool_rules is not None:
         given["tool_rules"] = tool_rules.without_duplicates(changes.tool_rules)
-    if changes.embedding not in (None, agent.embedding):
-        # The old configuration belongs to another embedding model.
-        given.setdefault("embedding_config", None)
     model = model_choice.change(catalogue, agent.model, changes.model)
     compaction = context.update_compaction_settings(
         agent.compaction_settings,

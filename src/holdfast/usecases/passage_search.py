@@ -9,6 +9,8 @@ from holdfast.core.paging import Page
 from holdfast.core.passages import FoundPassage, PassageFilter
 from holdfast.core.search import Match
 from holdfast.ports.services import Services
+from holdfast.ports.store import Transaction
+from holdfast.usecases.query_vectors import describe_waiting, embed_query
 
 
 class PassageSearch(Struct, frozen=True, kw_only=True):
@@ -24,12 +26,29 @@ async def search(
     services: Services, actor: Actor, where: PassageFilter, query: str, limit: int
 ) -> PassageSearch:
     """Search passages. With a blank query the newest ones that match, with a score of 0."""
+    organization_id = actor.organization_id
     if not query.strip():
         return await _list_newest(services, actor, where, limit)
-    found = await services.store.read(
-        lambda tx: tx.passages.search(actor.organization_id, where, query, limit)
+    models = await services.store.read(
+        lambda tx: tx.passages.embedding_models(organization_id, where)
     )
-    return PassageSearch(found=found, mode="fts")
+    # Before the second transaction: none may wait for a provider.
+    embedded = await embed_query(services, query, models)
+
+    def work(tx: Transaction) -> PassageSearch:
+        found = tx.passages.search(organization_id, where, query, limit, embedded.vectors)
+        waiting = [
+            (tx.passage_vectors.count_waiting(item.model, models[item.model]), item.model)
+            for item in embedded.vectors
+        ]
+        missing = [describe_waiting(count, model) for count, model in waiting if count]
+        return PassageSearch(
+            found=found,
+            mode="hybrid" if embedded.vectors else "fts",
+            unused=(*embedded.unused, *missing),
+        )
+
+    return await services.store.read(work)
 
 
 async def _list_newest(

@@ -7,6 +7,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from holdfast.adapters.embedder.catalogue import EmbeddingCatalogue
+from holdfast.adapters.embedder.local.models import LOCAL_PROVIDER
+from holdfast.adapters.embedder.router import EmbedderRouter
 from holdfast.adapters.loading import load_in_thread
 from holdfast.adapters.models import user_providers
 from holdfast.adapters.models.accounts import ProviderSettings
@@ -14,7 +17,6 @@ from holdfast.adapters.models.discovery.discovery import ModelDiscovery
 from holdfast.adapters.models.discovery.model_list import ListedModel, ModelList
 from holdfast.adapters.models.handles import split_handle, unknown_model
 from holdfast.adapters.models.providers.known_models import (
-    published_dimensions,
     published_window,
     published_windows,
 )
@@ -35,18 +37,24 @@ _UNSUPPORTED_SETTINGS: Final = "holdfast.adapters.models.pydantic_ai.unsupported
 
 
 class ProviderCatalogue:
-    """The models of the configured providers. ``default`` is the operator's choice."""
+    """The models of the configured providers. ``default`` and ``default_embedding`` are the operator's choices."""
 
     def __init__(
         self,
         settings: ProviderSettings,
         *,
         default: str | None = None,
+        default_embedding: str | None = None,
         discovery: ModelDiscovery | None = None,
+        embedder: EmbedderRouter | None = None,
     ) -> None:
         self._default = default
+        self._default_embedding = default_embedding
         self._settings = settings
         self._discovery = discovery or ModelDiscovery()
+        self._embeddings = EmbeddingCatalogue(
+            settings, self._discovery, embedder or EmbedderRouter(settings)
+        )
 
     async def list_models(self) -> Sequence[ModelInfo]:
         await self._discovery.refresh(self._settings.accounts.values())
@@ -57,12 +65,7 @@ class ProviderCatalogue:
         ]
 
     async def list_embeddings(self) -> Sequence[EmbeddingInfo]:
-        await self._discovery.refresh(self._settings.accounts.values())
-        return [
-            _embedding_info(provider, name, dimensions)
-            for provider in sorted(self._settings.accounts)
-            for name, dimensions in self._list_embedding_dimensions(provider)
-        ]
+        return await self._embeddings.list_all()
 
     async def prepare(self, handle: str, *, settings: bool = False) -> None:
         provider, _, name = handle.partition("/")
@@ -91,11 +94,8 @@ class ProviderCatalogue:
         endpoint = self._settings.resolve_endpoint(provider, choice.endpoint)
         return replace(choice, endpoint=endpoint, ignored=_find_unsupported_settings(choice))
 
-    def find_embedding(self, handle: str) -> EmbeddingInfo | None:
-        provider, _, name = handle.partition("/")
-        listed = dict(self._list_embedding_dimensions(provider)).get(name)
-        dimensions = listed or published_dimensions(provider).get(name)
-        return None if dimensions is None else _embedding_info(provider, name, dimensions)
+    async def find_embedding(self, handle: str) -> EmbeddingInfo | None:
+        return await self._embeddings.find(handle)
 
     def with_user_provider(self, provider: Provider) -> Catalogue:
         account = user_providers.build_account(provider, self._settings)
@@ -109,12 +109,15 @@ class ProviderCatalogue:
     def default_handle(self) -> str | None:
         return self._default
 
+    def default_embedding(self) -> str | None:
+        return self._default_embedding
+
     def summary_handle(self, handle: str) -> str:
         row = PROVIDERS.get(handle.partition("/")[0])
         return f"{row.name}/{row.summary_model}" if row and row.summary_model else handle
 
     def is_reserved(self, name: str) -> bool:
-        return name == GUIDE_PROVIDER or name in PROVIDERS
+        return name in (GUIDE_PROVIDER, LOCAL_PROVIDER) or name in PROVIDERS
 
     def _handles(self) -> list[str]:
         return [
@@ -151,17 +154,6 @@ class ProviderCatalogue:
         stated = next((model.context_window for model in models if model.name == name), None)
         return stated or published_window(provider, name) or DEFAULT_CONTEXT_WINDOW
 
-    def _list_embedding_dimensions(self, provider: str) -> list[tuple[str, int]]:
-        known = published_dimensions(provider)
-        listed = self._last_list(provider)
-        if listed is None:
-            return list(known.items()) if provider in self._settings.accounts else []
-        return [
-            (model.name, dimensions)
-            for model in listed.embeddings
-            if (dimensions := model.dimensions or known.get(model.name)) is not None
-        ]
-
 
 def _load_unsupported_settings() -> Callable[[ModelChoice], tuple[str, ...]]:
     from holdfast.adapters.models.pydantic_ai.unsupported_settings import (  # noqa: PLC0415 - pydantic-ai takes 0.7 s to import
@@ -183,15 +175,5 @@ def _model_info(provider: str, name: str, window: int) -> ModelInfo:
         provider=provider,
         name=name,
         context_window=window,
-        display_name=name,
-    )
-
-
-def _embedding_info(provider: str, name: str, dimensions: int) -> EmbeddingInfo:
-    return EmbeddingInfo(
-        handle=f"{provider}/{name}",
-        provider=provider,
-        name=name,
-        dimensions=dimensions,
         display_name=name,
     )

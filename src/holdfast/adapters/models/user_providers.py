@@ -132,8 +132,8 @@ class UserProviderCatalogue:
         checked = self._user_catalogue.with_warnings(with_provider_type(choice, self._provider))
         return replace(checked, handle=choice.handle, provider_type=self._provider.provider_type)
 
-    def find_embedding(self, handle: str) -> EmbeddingInfo | None:
-        return self._catalogue.find_embedding(handle)
+    async def find_embedding(self, handle: str) -> EmbeddingInfo | None:
+        return await self._catalogue.find_embedding(handle)
 
     def with_user_provider(self, provider: Provider) -> Catalogue:
         return self._catalogue.with_user_provider(provider)
@@ -143,6 +143,9 @@ class UserProviderCatalogue:
 
     def default_handle(self) -> str | None:
         return self._catalogue.default_handle()
+
+    def default_embedding(self) -> str | None:
+        return self._catalogue.default_embedding()
 
     def summary_handle(self, handle: str) -> str:
         return self._catalogue.summary_handle(handle)

@@ -37,6 +37,10 @@ class SqlArchives:
             archive_id, select(*ARCHIVE.columns).where(*_has_id(organization_id, archive_id))
         )
 
+    def hold(self, organization_id: str, archive_id: str) -> Archive:
+        selected = select(*ARCHIVE.columns).where(*_has_id(organization_id, archive_id))
+        return self._get(archive_id, selected.with_for_update(read=True))
+
     def get_for_update(self, organization_id: str, archive_id: str) -> Archive:
         selected = select(*ARCHIVE.columns).where(*_has_id(organization_id, archive_id))
         # Passages that refer to the archive can be stored meanwhile: its key stays as it is.

@@ -26,6 +26,8 @@ class TransactionConflict(StoreUnavailable):
     """Two transactions conflicted, or the connection broke before the commit: the work can be run again."""
 
 
+_TWO_VECTORS: Final = "Two vectors of one text were stored or asked for at the same moment."
+
 _UNIQUE_CONSTRAINTS: Final[dict[str, tuple[type[HoldfastError], str]]] = {
     "uq_tools_organization_id_name": (AlreadyExists, "A tool with this name already exists."),
     "uq_providers_organization_id_name": (
@@ -66,6 +68,10 @@ _UNIQUE_CONSTRAINTS: Final[dict[str, tuple[type[HoldfastError], str]]] = {
     "pk_calls": (TransactionConflict, "A call was written twice at the same moment."),
     "pk_context": (TransactionConflict, "A context was written twice at the same moment."),
     "pk_block_tags": (TransactionConflict, "A block was tagged twice at the same moment."),
+    "uq_passage_vectors_position_model": (TransactionConflict, _TWO_VECTORS),
+    "uq_message_vectors_position_model": (TransactionConflict, _TWO_VECTORS),
+    "pk_passages_to_embed": (TransactionConflict, _TWO_VECTORS),
+    "pk_messages_to_embed": (TransactionConflict, _TWO_VECTORS),
     "pk_step_tags": (TransactionConflict, "A step was tagged twice at the same moment."),
 }
 

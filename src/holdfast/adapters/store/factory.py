@@ -11,7 +11,7 @@ from holdfast.adapters.store.file_permissions import (
     restrict_to_owner,
 )
 from holdfast.adapters.store.schema_upgrade import StoredRevision
-from holdfast.adapters.store.sql_store import SqlStore
+from holdfast.adapters.store.sql_store import DEFAULT_VECTOR_OPTIONS, SqlStore, VectorOptions
 from holdfast.adapters.store.sqlite import SqliteStore
 from holdfast.adapters.store.time_limit import WRITE_SECONDS
 from holdfast.core.servers import Server
@@ -51,6 +51,7 @@ async def open_store(
     home: Path | None = None,
     write_seconds: float = WRITE_SECONDS,
     survive_power_cut: bool = False,
+    vectors: VectorOptions = DEFAULT_VECTOR_OPTIONS,
 ) -> SqlStore:
     """Open ``sqlite:///relative``, ``sqlite:////absolute`` or ``postgresql://user:password@host/name``.
 
@@ -62,13 +63,19 @@ async def open_store(
     if (path := sqlite_path(url)) is not None:
         _prepare_folder(path, home)
         return await SqliteStore.open(
-            path, cipher=cipher, write_seconds=write_seconds, survive_power_cut=survive_power_cut
+            path,
+            cipher=cipher,
+            write_seconds=write_seconds,
+            survive_power_cut=survive_power_cut,
+            vectors=vectors,
         )
     if url.startswith(_POSTGRES):
         # Imported here because the driver takes long to load and most servers use SQLite.
         from holdfast.adapters.store.postgres import PostgresStore  # noqa: PLC0415 - only for those who use PostgreSQL
 
-        return await PostgresStore.open(url, cipher=cipher, write_seconds=write_seconds)
+        return await PostgresStore.open(
+            url, cipher=cipher, write_seconds=write_seconds, vectors=vectors
+        )
     kind = url.partition(":")[0]
     raise SettingInvalid(
         f"A database of the kind {kind!r} is not known. Use sqlite:///path or postgresql://…"

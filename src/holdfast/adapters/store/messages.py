@@ -24,11 +24,14 @@ from holdfast.adapters.store.prepared_statement import PreparedStatement
 from holdfast.adapters.store.row_mapper import RowMapper
 from holdfast.adapters.store.threads import thread_not_found
 from holdfast.adapters.store.vector_bytes import count_vector_bytes
+from holdfast.adapters.store.vector_search import VectorSearch
+from holdfast.adapters.store.vectors import SqlVectors
 from holdfast.adapters.store.word_index import IndexEntry, WordIndex
-from holdfast.core.message_search import FoundMessage, MessageFilter, is_searchable
+from holdfast.core.embeddings import QueryVector
+from holdfast.core.message_search import FoundMessage, MessageFilter, searchable_text
 from holdfast.core.messages import Message, Role
 from holdfast.core.paging import Order, Page
-from holdfast.core.search import Match, fuse_ranks, query_terms
+from holdfast.core.search import MIN_FUSED, Match, fuse_ranks, literal_text, query_terms
 from holdfast.errors import NotFound
 
 _messages = tables.messages
@@ -97,9 +100,20 @@ _select_heads = (
 
 
 class SqlMessages:
-    def __init__(self, connection: Connection, index: WordIndex) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        index: WordIndex,
+        vectors: SqlVectors,
+        vector_search: VectorSearch,
+        *,
+        embedding: str | None,
+    ) -> None:
         self._connection = connection
         self._index = index
+        self._vectors = vectors
+        self._vector_search = vector_search
+        self._embedding = embedding
 
     def append(self, messages: Sequence[Message]) -> Sequence[Message]:
         if not messages:
@@ -120,7 +134,7 @@ class SqlMessages:
             for message in stored
         ]
         _insert_into_context.execute_many(self._connection, shown)
-        self._index.add([_to_index_entry(message) for message in stored if is_searchable(message)])
+        self._add_to_index(stored)
         return stored
 
     def rewrite(self, message: Message) -> None:
@@ -181,6 +195,7 @@ class SqlMessages:
         row = MESSAGE.to_row(message) | {"organization_id": self._organization_id(thread_id)}
         (position,) = self._insert_rows([row])
         stored = msgspec.structs.replace(message, position=position)
+        self._add_to_index([stored])
         places = self._remove_from_context(thread_id, set(message_ids))
         if places:
             shown = {"thread_id": thread_id, "place": max(places), "message_id": stored.id}
@@ -256,29 +271,55 @@ class SqlMessages:
         )
 
     def search(
-        self, organization_id: str, where: MessageFilter, query: str, limit: int
+        self,
+        organization_id: str,
+        where: MessageFilter,
+        query: str,
+        limit: int,
+        vector: QueryVector | None = None,
+        *,
+        by_words: bool = True,
     ) -> Sequence[FoundMessage]:
-        selected = [_messages.c.organization_id == organization_id, *_conditions(where)]
+        conditions = [_messages.c.organization_id == organization_id, *_conditions(where)]
+        if where.thread_id is not None:
+            conditions.append(self._in_history(where.thread_id))
         terms = query_terms(query)
-        if not terms:
-            found = self._find_containing(selected, query.strip(), limit)
-            return [FoundMessage(message, Match(message.position, 0.0)) for message in found]
-        scopes = [scope for scope in (where.thread_id or where.agent_id,) if scope is not None]
-        positions = self._index.find(
-            select(_messages.c.position).where(*selected),
-            terms,
-            scopes=scopes or None,
-            limit=limit,
-        )
+        if not terms and vector is None:
+            return self._find_containing(conditions, literal_text(query), limit)
+        selected = select(_messages.c.position).where(*conditions)
+        most = limit if vector is None else max(limit, MIN_FUSED)
+        worded: Sequence[int] = ()
+        if by_words and terms:
+            scopes = self._choose_scopes(where)
+            worded = self._index.find(selected, terms, scopes=scopes, limit=most)
+        near: Sequence[int] = ()
+        if vector is not None:
+            containers = self._find_agents(organization_id, where)
+            near = self._vector_search.find(selected, vector, containers, most)
+        matches = fuse_ranks(worded, near)[:limit]
         rows = self._connection.execute(
-            select(*MESSAGE.columns).where(_messages.c.position.in_(positions))
+            select(*MESSAGE.columns).where(
+                _messages.c.position.in_([match.position for match in matches])
+            )
         )
         loaded = {message.position: message for message in map(MESSAGE.from_row, rows)}
-        return [FoundMessage(loaded[match.position], match) for match in fuse_ranks(positions)]
+        return [FoundMessage(loaded[match.position], match) for match in matches]
+
+    def _find_agents(self, organization_id: str, where: MessageFilter) -> Sequence[str]:
+        """The agents whose messages are searched: the containers of their vectors."""
+        if where.agent_id is not None:
+            return [where.agent_id]
+        if where.thread_id is not None:
+            chosen = select(tables.threads.c.agent_id).where(tables.threads.c.id == where.thread_id)
+        else:
+            chosen = select(tables.agents.c.id).where(
+                tables.agents.c.organization_id == organization_id
+            )
+        return self._connection.execute(chosen).scalars().all()
 
     def _find_containing(
         self, conditions: Sequence[ColumnElement[bool]], text: str, limit: int
-    ) -> Sequence[Message]:
+    ) -> Sequence[FoundMessage]:
         """The newest messages that contain the text, which has no words. All of them, if it is empty."""
         query = (
             select(*MESSAGE.columns)
@@ -288,9 +329,29 @@ class SqlMessages:
         found = (
             message
             for message in self._stream(query)
-            if is_searchable(message) and text in message.text
+            if (said := searchable_text(message)) and text in said
         )
-        return list(islice(found, limit))
+        newest = {message.position: message for message in islice(found, limit)}
+        matches = fuse_ranks([*newest]) if text else [Match(position, 0.0) for position in newest]
+        return [FoundMessage(newest[match.position], match) for match in matches]
+
+    def _choose_scopes(self, where: MessageFilter) -> Sequence[str] | None:
+        """The part of the index that is searched. A fork also has messages of other threads."""
+        if where.thread_id is not None and not self._is_fork(where.thread_id):
+            return [where.thread_id]
+        return None if where.agent_id is None else [where.agent_id]
+
+    def _add_to_index(self, stored: Sequence[Message]) -> None:
+        found = [(message, text) for message in stored if (text := searchable_text(message))]
+        self._index.add(
+            [
+                IndexEntry(message.position, (message.agent_id, message.thread_id), text)
+                for message, text in found
+            ]
+        )
+        if self._embedding is not None:
+            due = [(item.position, item.agent_id, item.created_at) for item, _ in found]
+            self._vectors.schedule(self._embedding, due)
 
     def _stream(self, query: Select[tuple[object, ...]]) -> Iterator[Message]:
         with self._connection.execute(query.execution_options(yield_per=_SEARCH_CHUNK)) as rows:
@@ -299,11 +360,13 @@ class SqlMessages:
 
     def _in_history(self, thread_id: str) -> ColumnElement[bool]:
         own = _messages.c.thread_id == thread_id
-        shared = select(_shared.c.message_id).where(_shared.c.thread_id == thread_id)
         # Few threads are forks, and the condition is expensive.
-        if self._connection.execute(shared.limit(1)).first() is None:
+        if not self._is_fork(thread_id):
             return own
-        return or_(own, _messages.c.id.in_(shared))
+        return or_(own, _messages.c.id.in_(_select_shared(thread_id)))
+
+    def _is_fork(self, thread_id: str) -> bool:
+        return self._connection.execute(_select_shared(thread_id).limit(1)).first() is not None
 
     def _organization_id(self, thread_id: str) -> str:
         found = _select_organization.fetch_first(self._connection, {"thread": thread_id})
@@ -348,16 +411,14 @@ class SqlMessages:
         return int(found)
 
 
-def _to_index_entry(message: Message) -> IndexEntry:
-    return IndexEntry(message.position, (message.agent_id, message.thread_id), message.text)
+def _select_shared(thread_id: str) -> Select[tuple[str]]:
+    return select(_shared.c.message_id).where(_shared.c.thread_id == thread_id)
 
 
 def _conditions(where: MessageFilter) -> list[ColumnElement[bool]]:
     conditions: list[ColumnElement[bool]] = [_messages.c.role.in_(where.roles)]
     if where.agent_id is not None:
         conditions.append(_messages.c.agent_id == where.agent_id)
-    if where.thread_id is not None:
-        conditions.append(_messages.c.thread_id == where.thread_id)
     if where.since is not None:
         conditions.append(_messages.c.created_at >= where.since)
     if where.until is not None:

@@ -23,12 +23,13 @@ from holdfast.adapters.store.prepared_statement import PreparedStatement
 from holdfast.adapters.store.row_mapper import RowMapper, refuse_nul
 from holdfast.adapters.store.tag_filter import has_tags
 from holdfast.adapters.store.vector_bytes import count_vector_bytes
-from holdfast.adapters.store.vectors import PASSAGE_VECTORS, SqlVectors
+from holdfast.adapters.store.vector_search import VectorSearch
+from holdfast.adapters.store.vectors import SqlVectors
 from holdfast.adapters.store.word_index import IndexEntry, WordIndex
-from holdfast.core.embeddings import EmbeddingProgress
+from holdfast.core.embeddings import EmbeddingProgress, QueryVector
 from holdfast.core.paging import Order, Page
 from holdfast.core.passages import FoundPassage, Passage, PassageFilter, fingerprint
-from holdfast.core.search import fuse_ranks, query_terms
+from holdfast.core.search import MIN_FUSED, fuse_ranks, interleave, literal_text, query_terms
 from holdfast.errors import NotFound
 
 _passages = tables.passages
@@ -59,10 +60,17 @@ _count = PreparedStatement(
 
 
 class SqlPassages:
-    def __init__(self, connection: Connection, index: WordIndex) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        index: WordIndex,
+        vectors: SqlVectors,
+        vector_search: VectorSearch,
+    ) -> None:
         self._connection = connection
         self._index = index
-        self._vectors = SqlVectors(connection, PASSAGE_VECTORS)
+        self._vectors = vectors
+        self._vector_search = vector_search
 
     def add(
         self,
@@ -154,14 +162,37 @@ class SqlPassages:
         return [PASSAGE.from_row(row) for row in rows]
 
     def search(
-        self, organization_id: str, where: PassageFilter, query: str, limit: int
+        self,
+        organization_id: str,
+        where: PassageFilter,
+        query: str,
+        limit: int,
+        vectors: Sequence[QueryVector] = (),
     ) -> Sequence[FoundPassage]:
         if where.container_ids == ():
             return []
-        positions = self._find_positions(organization_id, where, query, limit)
-        matches = fuse_ranks(positions)
-        loaded = self._load(positions)
+        # Of each list more than are wanted: what is good in both may be the best of all.
+        most = max(limit, MIN_FUSED) if vectors else limit
+        by_words = self._find_positions(organization_id, where, query, most)
+        by_vector = self._find_near(organization_id, where, vectors, most)
+        matches = fuse_ranks(by_words, by_vector)[:limit]
+        loaded = self._load([match.position for match in matches])
         return [FoundPassage(loaded[match.position], match) for match in matches]
+
+    def embedding_models(
+        self, organization_id: str, where: PassageFilter
+    ) -> Mapping[str, Sequence[str]]:
+        containers = tables.archives if where.folder_ids is None else tables.folders
+        c = containers.c
+        found = select(c.embedding, c.id).where(
+            c.organization_id == organization_id, c.embedding.is_not(None)
+        )
+        if where.container_ids is not None:
+            found = found.where(c.id.in_(where.container_ids))
+        models: dict[str, list[str]] = {}
+        for model, container_id in self._connection.execute(found):
+            models.setdefault(model, []).append(container_id)
+        return models
 
     def embedding_progress(self, file_id: str) -> EmbeddingProgress:
         return self._vectors.progress(_passages.c.file_id == file_id)
@@ -170,6 +201,12 @@ class SqlPassages:
         return count_vector_bytes(
             self._connection, tables.passage_vectors, _passages, organization_id
         )
+
+    def archive_progress(self, archive_id: str, model: str) -> EmbeddingProgress:
+        return self._vectors.progress(_passages.c.archive_id == archive_id, model)
+
+    def list_without_vector(self, archive_id: str, model: str, limit: int) -> Sequence[int]:
+        return self._vectors.list_missing(_passages.c.archive_id == archive_id, model, limit)
 
     def count_by_agent(self, agent_ids: Collection[str]) -> Mapping[str, int]:
         return {
@@ -196,9 +233,27 @@ class SqlPassages:
         terms = query_terms(query)
         if terms:
             return self._index.find(selected, terms, scopes=where.container_ids, limit=limit)
-        contained = _passages.c.text.icontains(query.strip(), autoescape=True)
+        contained = _passages.c.text.icontains(literal_text(query), autoescape=True)
         newest = selected.where(contained).order_by(_passages.c.position.desc()).limit(limit)
         return self._connection.execute(newest).scalars().all()
+
+    def _find_near(
+        self,
+        organization_id: str,
+        where: PassageFilter,
+        vectors: Sequence[QueryVector],
+        limit: int,
+    ) -> Sequence[int]:
+        if not vectors:
+            return []
+        selected = select(_passages.c.position).where(*_conditions(organization_id, where))
+        models = self.embedding_models(organization_id, where)
+        return interleave(
+            [
+                self._vector_search.find(selected, vector, models.get(vector.model, ()), limit)
+                for vector in vectors
+            ]
+        )[:limit]
 
     def _load(self, positions: Sequence[int]) -> Mapping[int, Passage]:
         rows = self._connection.execute(

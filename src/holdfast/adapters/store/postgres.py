@@ -27,7 +27,7 @@ from holdfast.adapters.store.procrastinate_schema import JOB_LOCK_INDEX, SCHEMA
 from holdfast.adapters.store.schema_upgrade import StoredRevision
 from holdfast.adapters.store.secret_key_check import check_secret_key
 from holdfast.adapters.store.servers import SqlServers
-from holdfast.adapters.store.sql_store import SqlStore
+from holdfast.adapters.store.sql_store import DEFAULT_VECTOR_OPTIONS, SqlStore, VectorOptions
 from holdfast.adapters.store.time_limit import WRITE_SECONDS
 from holdfast.core.servers import Server
 from holdfast.errors import (
@@ -65,14 +65,20 @@ class PostgresStore(SqlStore):
         statement_seconds: float = STATEMENT_SECONDS,
         idle_seconds: float = IDLE_SECONDS,
         write_seconds: float = WRITE_SECONDS,
+        vectors: VectorOptions = DEFAULT_VECTOR_OPTIONS,
     ) -> "PostgresStore":
         """Open the store in this database, upgraded to the newest revision. SecretKeyDiffers if others use another key."""
         limit = _limit_statements(statement_seconds, idle_seconds)
-        return await asyncio.to_thread(cls._open, url, cipher, limit, write_seconds)
+        return await asyncio.to_thread(cls._open, url, cipher, limit, write_seconds, vectors)
 
     @classmethod
     def _open(
-        cls, url: str, cipher: Cipher, limit_statements: OnConnect, write_seconds: float
+        cls,
+        url: str,
+        cipher: Cipher,
+        limit_statements: OnConnect,
+        write_seconds: float,
+        vectors: VectorOptions,
     ) -> "PostgresStore":
         address = _parse_url(url)
         engine = _create_engine(address)
@@ -101,6 +107,7 @@ class PostgresStore(SqlStore):
             cipher=cipher,
             clock=None,
             write_seconds=write_seconds,
+            message_embedding=vectors.message_embedding,
         )
 
 

@@ -7,6 +7,7 @@ from concurrent.futures import Executor
 from contextlib import AbstractContextManager, suppress
 from typing import Final, TypeVar
 
+from msgspec import Struct
 from sqlalchemy import Connection, Engine
 
 from holdfast.adapters.store.cipher import Cipher
@@ -14,6 +15,7 @@ from holdfast.adapters.store.driver_errors import TransactionConflict
 from holdfast.adapters.store.servers import DatabaseClock
 from holdfast.adapters.store.time_limit import check_statements, limit_transaction
 from holdfast.adapters.store.transaction import SqlTransaction
+from holdfast.adapters.store.vector_cache import VectorCache
 from holdfast.errors import DiskFull, OutcomeUnknown, StoreUnavailable
 from holdfast.ports.store import Transaction
 
@@ -25,11 +27,22 @@ T = TypeVar("T")
 ATTEMPTS: Final = 3
 
 
+class VectorOptions(Struct, frozen=True):
+    """``cache_bytes``: how much memory the vectors of a SQLite store may take. ``message_embedding``: the handle of the model
+    that makes vectors of messages, if any does."""
+
+    cache_bytes: int = 256 * 1024 * 1024
+    message_embedding: str | None = None
+
+
+DEFAULT_VECTOR_OPTIONS: Final = VectorOptions()
+
+
 class SqlStore:
     """Owns the engines and threads that it is given, and closes them; ``on_close`` is called last, if there is one.
 
     ``use_writer`` provides the connection for one write transaction, which may take ``write_seconds``. ``clock`` is the
-    clock of a database that has none of its own.
+    clock of a database that has none of its own. ``message_embedding`` is the model that makes vectors of messages.
     """
 
     def __init__(
@@ -43,6 +56,8 @@ class SqlStore:
         cipher: Cipher,
         clock: DatabaseClock | None,
         write_seconds: float,
+        vector_cache: VectorCache | None = None,
+        message_embedding: str | None = None,
         on_close: Callable[[], None] | None = None,
     ) -> None:
         self._writer = writer
@@ -53,6 +68,8 @@ class SqlStore:
         self._cipher = cipher
         self._clock = clock
         self._write_seconds = write_seconds
+        self._vector_cache = vector_cache
+        self._message_embedding = message_embedding
         self._on_close = on_close
         check_statements(writer)
         # Which of reads and writes failed last time.
@@ -93,14 +110,25 @@ class SqlStore:
         with self._use_writer() as connection:
             connection.begin()
             with limit_transaction(connection, self._write_seconds):
-                result = work(SqlTransaction(connection, self._cipher, self._clock))
+                result = work(
+                    SqlTransaction(
+                        connection,
+                        self._cipher,
+                        self._clock,
+                        message_embedding=self._message_embedding,
+                    )
+                )
             _commit(connection)
             return result
 
     def _read_once(self, work: Callable[[Transaction], T]) -> T:
         with self._reader.connect() as connection:
             connection.begin()
-            result = work(SqlTransaction(connection, self._cipher, self._clock))
+            result = work(
+                SqlTransaction(
+                    connection, self._cipher, self._clock, vector_cache=self._vector_cache
+                )
+            )
             # After a rollback psycopg forgets the statements that it has prepared.
             connection.commit()
             return result

@@ -36,8 +36,9 @@ from holdfast.adapters.store.file_permissions import (
 )
 from holdfast.adapters.store.prepared_statement import run_on_cursor
 from holdfast.adapters.store.servers import DatabaseClock
-from holdfast.adapters.store.sql_store import SqlStore
+from holdfast.adapters.store.sql_store import DEFAULT_VECTOR_OPTIONS, SqlStore, VectorOptions
 from holdfast.adapters.store.time_limit import TIMED_OUT, WRITE_SECONDS, is_transaction_late
+from holdfast.adapters.store.vector_cache import VectorCache
 from holdfast.errors import (
     Bug,
     DiskFull,
@@ -80,12 +81,15 @@ class SqliteStore(SqlStore):
         cipher: Cipher,
         write_seconds: float = WRITE_SECONDS,
         survive_power_cut: bool = False,
+        vectors: VectorOptions = DEFAULT_VECTOR_OPTIONS,
     ) -> "SqliteStore":
         """Open or create the store in this file: upgraded to the newest revision and locked for this process.
 
         With ``survive_power_cut`` each commit waits until the disk has it; without, a power cut can undo the last ones.
         """
-        return await asyncio.to_thread(cls._open, path, cipher, write_seconds, survive_power_cut)
+        return await asyncio.to_thread(
+            partial(cls._open, path, cipher, write_seconds, survive_power_cut, vectors=vectors)
+        )
 
     @classmethod
     def _open(
@@ -95,13 +99,12 @@ class SqliteStore(SqlStore):
         write_seconds: float = WRITE_SECONDS,
         survive_power_cut: bool = False,
         clock: DatabaseClock = _read_clock,
+        *,
+        vectors: VectorOptions = DEFAULT_VECTOR_OPTIONS,
     ) -> "SqliteStore":
         with ExitStack() as cleanup:
             cleanup.callback(_lock_file(path).release)
-            # Created before SQLite does: the log files get the permissions of the database file.
-            make_private_file(path)
-            for file in sqlite_files(path):
-                restrict_to_owner(file)
+            _restrict_files(path)
             schema_upgrade.upgrade_sqlite_file(
                 path, partial(_create_engine, path, connections=1, pragmas=_UPGRADE_PRAGMAS)
             )
@@ -125,6 +128,8 @@ class SqliteStore(SqlStore):
                 cipher=cipher,
                 clock=clock,
                 write_seconds=write_seconds,
+                vector_cache=VectorCache(vectors.cache_bytes),
+                message_embedding=vectors.message_embedding,
                 on_close=cleanup.pop_all().close,
             )
 
@@ -136,6 +141,13 @@ def _lock_file(path: Path) -> FileLock:
         raise SettingInvalid(
             f"The folder {path.parent} of the database cannot be written: {error.strerror or error}."
         ) from error
+
+
+def _restrict_files(path: Path) -> None:
+    # Created before SQLite does: the log files get the permissions of the database file.
+    make_private_file(path)
+    for file in sqlite_files(path):
+        restrict_to_owner(file)
 
 
 class _WriteAheadLog:

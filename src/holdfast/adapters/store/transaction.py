@@ -17,6 +17,7 @@ from holdfast.adapters.store.folders import SqlFolders
 from holdfast.adapters.store.fts5_index import Fts5Index
 from holdfast.adapters.store.messages import SqlMessages
 from holdfast.adapters.store.passages import SqlPassages
+from holdfast.adapters.store.pgvector import PgvectorCopy, PgvectorSearch
 from holdfast.adapters.store.procrastinate_queue import ProcrastinateQueue
 from holdfast.adapters.store.providers import SqlProviders
 from holdfast.adapters.store.queue import SqlQueue
@@ -28,24 +29,50 @@ from holdfast.adapters.store.threads import SqlThreads
 from holdfast.adapters.store.tools import SqlTools
 from holdfast.adapters.store.traces import SqlTraces
 from holdfast.adapters.store.tsvector_index import TsvectorIndex
+from holdfast.adapters.store.vector_cache import VectorCache
+from holdfast.adapters.store.vector_search import ExactSearch, VectorSearch
+from holdfast.adapters.store.vector_tables import MESSAGE_VECTORS, PASSAGE_VECTORS, VectorTables
+from holdfast.adapters.store.vectors import SqlVectors
 from holdfast.adapters.store.word_index import WordIndexes
 
 
 class SqlTransaction:
-    """``clock`` is the clock of the database; None: the database has one of its own, and a queue of jobs."""
+    """``clock`` is the clock of the database; None: the database has one of its own, and a queue of jobs. ``vector_cache``:
+    only for transactions that do not write. ``message_embedding``: the model that makes vectors of messages, if any."""
 
-    def __init__(self, connection: Connection, cipher: Cipher, clock: DatabaseClock | None) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        cipher: Cipher,
+        clock: DatabaseClock | None,
+        *,
+        vector_cache: VectorCache | None = None,
+        message_embedding: str | None = None,
+    ) -> None:
         self._connection = connection
         queue = TableQueue(connection) if clock else ProcrastinateQueue(connection)
         open_index: WordIndexes = Fts5Index if clock else TsvectorIndex
+        self.passage_vectors = _open_vectors(connection, PASSAGE_VECTORS)
+        self.message_vectors = _open_vectors(connection, MESSAGE_VECTORS)
         self.agents = SqlAgents(connection, cipher)
         self.tools = SqlTools(connection)
         self.blocks = SqlBlocks(connection)
         self.providers = SqlProviders(connection, cipher)
         self.threads = SqlThreads(connection)
-        self.messages = SqlMessages(connection, open_index(connection, "message_index"))
+        self.messages = SqlMessages(
+            connection,
+            open_index(connection, "message_index"),
+            self.message_vectors,
+            _search_vectors(connection, MESSAGE_VECTORS, vector_cache),
+            embedding=message_embedding,
+        )
         self.archives = SqlArchives(connection)
-        self.passages = SqlPassages(connection, open_index(connection, "passage_index"))
+        self.passages = SqlPassages(
+            connection,
+            open_index(connection, "passage_index"),
+            self.passage_vectors,
+            _search_vectors(connection, PASSAGE_VECTORS, vector_cache),
+        )
         self.folders = SqlFolders(connection)
         self.files = SqlFiles(connection)
         self.contents = SqlContents(connection)
@@ -65,3 +92,17 @@ class SqlTransaction:
 
     def has_disk_space(self) -> bool:
         return has_disk_space(self._connection)
+
+
+def _open_vectors(connection: Connection, kind: VectorTables) -> SqlVectors:
+    if connection.dialect.name == "sqlite":
+        return SqlVectors(connection, kind)
+    return SqlVectors(connection, kind, PgvectorCopy(connection, kind))
+
+
+def _search_vectors(
+    connection: Connection, kind: VectorTables, cache: VectorCache | None
+) -> VectorSearch:
+    if connection.dialect.name == "sqlite":
+        return ExactSearch(connection, kind, cache)
+    return PgvectorSearch(connection, kind)

@@ -1,4 +1,4 @@
-"""Wrappers of the model and the toolbox that record a span and metrics of each call."""
+"""Wrappers of the model, the embedder and the toolbox that record a span and metrics of each call."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
@@ -13,12 +13,17 @@ from holdfast.adapters.models.providers.table import PROVIDERS
 from holdfast.adapters.telemetry import content, metrics
 from holdfast.adapters.telemetry.metrics import Metrics
 from holdfast.adapters.telemetry.spans import open_span, usage_attributes
+from holdfast.core.embeddings import Embeddings
 from holdfast.core.messages import Outcome, ToolReturn
 from holdfast.core.models import ModelChoice
 from holdfast.core.tools import Tool
 from holdfast.core.turn import PlannedCall
+from holdfast.ports.embedder import Embedder
 from holdfast.ports.model import Answer, Model, ModelEvent, Question
 from holdfast.ports.toolbox import BuiltinSpec, Toolbox, ToolContext
+
+# The name of the operation in OpenTelemetry's conventions.
+_EMBEDDINGS = "embeddings"
 
 
 class InstrumentedModel:
@@ -64,10 +69,10 @@ class InstrumentedModel:
 class _CallMetrics:
     """The metrics of one model call."""
 
-    def __init__(self, recorder: Metrics, choice: ModelChoice) -> None:
+    def __init__(self, recorder: Metrics, choice: ModelChoice, operation: str = "chat") -> None:
         self._metrics = recorder
         self._labels = {
-            "gen_ai__operation__name": "chat",
+            "gen_ai__operation__name": operation,
             "gen_ai__provider__name": _provider_name(choice),
             "gen_ai__request__model": choice.name,
         }
@@ -86,9 +91,39 @@ class _CallMetrics:
         return seconds
 
     def record_answer(self, answer: Answer) -> None:
-        tokens = {"input": answer.usage.prompt_tokens, "output": answer.usage.completion_tokens}
-        for kind, count in tokens.items():
-            self._metrics.record(metrics.TOKENS, count, **self._labels, gen_ai__token__type=kind)
+        self.record_tokens("input", answer.usage.prompt_tokens)
+        self.record_tokens("output", answer.usage.completion_tokens)
+
+    def record_tokens(self, kind: str, count: int) -> None:
+        self._metrics.record(metrics.TOKENS, count, **self._labels, gen_ai__token__type=kind)
+
+
+class InstrumentedEmbedder:
+    def __init__(self, embedder: Embedder, tracer: Tracer, recorder: Metrics) -> None:
+        self._embedder = embedder
+        self._tracer = tracer
+        self._metrics = recorder
+
+    def is_configured(self, handle: str) -> bool:
+        return self._embedder.is_configured(handle)
+
+    async def embed(
+        self, handle: str, texts: Sequence[str], *, is_query: bool = False
+    ) -> Embeddings:
+        choice = ModelChoice(handle=handle, context_window=0)
+        attributes: dict[str, AttributeValue] = {
+            "gen_ai.operation.name": _EMBEDDINGS,
+            "gen_ai.provider.name": _provider_name(choice),
+            "gen_ai.request.model": choice.name,
+            "holdfast.embeddings.texts": len(texts),
+        }
+        name = f"{_EMBEDDINGS} {choice.name}"
+        call = _CallMetrics(self._metrics, choice, _EMBEDDINGS)
+        with call, open_span(self._tracer, name, SpanKind.CLIENT, attributes) as span:
+            made = await self._embedder.embed(handle, texts, is_query=is_query)
+            span.set_attribute("gen_ai.usage.input_tokens", made.tokens)
+            call.record_tokens("input", made.tokens)
+            return made
 
 
 class InstrumentedToolbox:

@@ -23,12 +23,17 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 
 from holdfast import __version__
 from holdfast.adapters.telemetry import metrics, spans
-from holdfast.adapters.telemetry.instrumentation import InstrumentedModel, InstrumentedToolbox
+from holdfast.adapters.telemetry.instrumentation import (
+    InstrumentedEmbedder,
+    InstrumentedModel,
+    InstrumentedToolbox,
+)
 from holdfast.adapters.telemetry.metrics import Metrics
 from holdfast.adapters.telemetry.spans import RunSpans
 from holdfast.core.agents import Agent
 from holdfast.core.runs import Run, RunStatus
 from holdfast.core.steps import Step
+from holdfast.ports.embedder import Embedder
 from holdfast.ports.model import Model
 from holdfast.ports.toolbox import Toolbox
 
@@ -86,6 +91,9 @@ class OtelTelemetry:
         return InstrumentedModel(
             model, self._tracer, self._metrics, with_content=self._with_content
         )
+
+    def instrument_embedder(self, embedder: Embedder) -> Embedder:
+        return InstrumentedEmbedder(embedder, self._tracer, self._metrics)
 
     def instrument_toolbox(self, toolbox: Toolbox) -> Toolbox:
         return InstrumentedToolbox(

@@ -2,6 +2,7 @@
 
 import json
 
+from holdfast.adapters.toolbox.arguments import read_strings
 from holdfast.adapters.toolbox.specs import (
     Arguments,
     Builtin,
@@ -54,8 +55,8 @@ async def _ask_matching_agents(
         tool_services.services,
         sender,
         str(arguments["message"]),
-        match_all=_tags(arguments, "match_all"),
-        match_some=_tags(arguments, "match_some"),
+        match_all=read_strings(arguments, "match_all"),
+        match_some=read_strings(arguments, "match_some"),
         timeout_seconds=tool_services.timeout_seconds,
     )
     return json.dumps(
@@ -68,11 +69,6 @@ async def _load_sender(tool_services: ToolServices, context: ToolContext) -> Sen
     return await agent_messaging.load_sender(
         tool_services.services, context.organization_id, context.agent_id, context.run_id
     )
-
-
-def _tags(arguments: Arguments, name: str) -> tuple[str, ...]:
-    tags = arguments.get(name) or ()
-    return (tags,) if isinstance(tags, str) else tuple(str(tag) for tag in tags)
 
 
 _MESSAGE = string_schema("What to say to the other agent.")

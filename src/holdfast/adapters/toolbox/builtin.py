@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from holdfast.adapters.toolbox.agent_tools import AGENT_TOOLS
+from holdfast.adapters.toolbox.archival_tools import ARCHIVAL_TOOLS
 from holdfast.adapters.toolbox.code_tools import CODE_TOOLS
 from holdfast.adapters.toolbox.memory_tools import MEMORY_TOOLS
 from holdfast.adapters.toolbox.search_tools import SEARCH_TOOLS
@@ -23,5 +24,12 @@ _SEND_MESSAGE = Builtin(
 
 BUILTIN: Mapping[str, Builtin] = {
     item.spec.name: item
-    for item in (*MEMORY_TOOLS, *SEARCH_TOOLS, _SEND_MESSAGE, *AGENT_TOOLS, *CODE_TOOLS)
+    for item in (
+        *MEMORY_TOOLS,
+        *SEARCH_TOOLS,
+        *ARCHIVAL_TOOLS,
+        _SEND_MESSAGE,
+        *AGENT_TOOLS,
+        *CODE_TOOLS,
+    )
 }

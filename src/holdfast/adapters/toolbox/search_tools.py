@@ -1,68 +1,76 @@
 """Built-in tool for searching earlier messages (wire-v1 §7.3)."""
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
+from holdfast.adapters.toolbox.arguments import (
+    read_choices,
+    read_count,
+    read_date,
+    read_text,
+)
 from holdfast.adapters.toolbox.specs import (
     Arguments,
     Builtin,
-    in_transaction,
+    ToolServices,
     parameters,
+    relevance,
     string_schema,
+    tool_actor,
 )
-from holdfast.core.message_search import MessageFilter
-from holdfast.core.messages import Message, Role
+from holdfast.core.message_search import MessageFilter, SearchMode
+from holdfast.core.messages import Message, Role, sent_texts
+from holdfast.core.periods import first_moment, last_moment
+from holdfast.core.system_prompt import load_zone, local_time
 from holdfast.core.tools import ToolKind
-from holdfast.errors import ToolError
-from holdfast.ports.store import Transaction
 from holdfast.ports.toolbox import BuiltinSpec, ToolContext
+from holdfast.usecases import message_search
 
 DEFAULT_RESULTS = 5
 MAX_RESULTS = 50
 
+# What the model may ask for. Results of tools are never found: only what was said is.
+_ROLES = (Role.ASSISTANT, Role.USER, Role.TOOL)
+_FOUND_ROLES = (Role.ASSISTANT, Role.USER)
 
-def _search(tx: Transaction, context: ToolContext, arguments: Arguments, now: datetime) -> str:
-    roles = arguments.get("roles") or [Role.USER, Role.ASSISTANT]
+
+async def _search(tool_services: ToolServices, context: ToolContext, arguments: Arguments) -> str:
+    services = tool_services.services
+    agent = await services.store.read(
+        lambda tx: tx.agents.get(context.organization_id, context.agent_id)
+    )
+    zone = load_zone(agent.timezone)
+    roles = read_choices(arguments, "roles", _ROLES, _FOUND_ROLES)
     where = MessageFilter(
-        agent_id=context.agent_id,
-        roles=tuple(map(Role, roles)),
-        since=_parse_date(arguments, "start_date"),
-        until=_parse_date(arguments, "end_date", ends=True),
+        agent_id=agent.id,
+        roles=tuple(role for role in _FOUND_ROLES if role in roles),
+        since=first_moment(read_date(arguments, "start_date"), zone),
+        until=last_moment(read_date(arguments, "end_date"), zone),
     )
-    limit = min(max(int(arguments.get("limit") or DEFAULT_RESULTS), 1), MAX_RESULTS)
-    query = str(arguments.get("query") or "")
-    found = tx.messages.search(context.organization_id, where, query, limit)
-    if not found:
-        return json.dumps({"message": "No results found.", "results": []})
-    results = [_render_result(item.message, now) for item in found]
-    return json.dumps(
-        {"message": f"Showing {len(results)} results:", "results": results}, ensure_ascii=False
+    limit = read_count(arguments, "limit", DEFAULT_RESULTS, MAX_RESULTS)
+    query = read_text(arguments, "query")
+    result = await message_search.search(
+        services, tool_actor(context), where, query, mode=SearchMode.HYBRID, limit=limit
     )
+    now = services.clock.now()
+    results = [
+        {
+            "timestamp": local_time(item.message.created_at, agent.timezone),
+            "time_ago": _render_age(now - item.message.created_at),
+            "role": item.message.role,
+            "relevance": relevance(item.match) | {"search_mode": result.mode},
+            **_render_content(item.message),
+        }
+        for item in result.found
+    ]
+    message = f"Showing {len(results)} results:" if results else "No results found."
+    return json.dumps({"message": message, "results": results}, ensure_ascii=False)
 
 
-def _parse_date(arguments: Arguments, name: str, *, ends: bool = False) -> datetime | None:
-    """Parse a date or a time; a date as the end of a range includes the whole day."""
-    value = str(arguments.get(name) or "")
-    if not value:
-        return None
-    try:
-        moment = datetime.fromisoformat(value)
-    except ValueError:
-        raise ToolError(
-            f"Error: {name} must be a date such as 2026-01-31 or 2026-01-31T14:00:00+00:00."
-        ) from None
-    if ends and len(value) <= len("2026-01-31"):
-        moment += timedelta(days=1, microseconds=-1)
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
-def _render_result(row: Message, now: datetime) -> dict[str, str]:
-    return {
-        "timestamp": row.created_at.isoformat(),
-        "time_ago": _render_age(now - row.created_at),
-        "role": row.role,
-        "content": row.text,
-    }
+def _render_content(row: Message) -> dict[str, str]:
+    """What was said. Older agent types say it with a tool, and the text beside it is what they thought."""
+    sent = "\n".join(sent_texts(row))
+    return {"thinking": row.text, "content": sent} if sent else {"content": row.text}
 
 
 def _render_age(passed: timedelta) -> str:
@@ -77,30 +85,30 @@ SEARCH_TOOLS = (
     Builtin(
         BuiltinSpec(
             name="conversation_search",
-            description="Search what was said before, also what is no longer in view.",
+            description="Search what was said before in all conversations, also what is no longer in view.",
             kind=ToolKind.CORE,
             parallel=True,
             parameters=parameters(
                 [],
-                query=string_schema("Words to look for."),
+                query=string_schema("Words to look for; the newest messages if left out."),
                 roles={
                     "type": "array",
-                    "items": {"type": "string", "enum": ["assistant", "user"]},
-                    "description": "Whose messages to look through; both if left out.",
+                    "items": {"type": "string", "enum": [str(role) for role in _ROLES]},
+                    "description": "Whose messages to look through; all if left out.",
                 },
                 limit={
                     "type": "integer",
-                    "description": "How many results at the most.",
+                    "description": f"How many results at the most, up to {MAX_RESULTS}.",
                     "default": DEFAULT_RESULTS,
                 },
                 start_date=string_schema(
-                    "Only what was said at this time or later, such as 2026-01-31."
+                    "Only what was said at this time or later: 2024-01-15 or 2024-01-15T14:30."
                 ),
                 end_date=string_schema(
                     "Only what was said up to this time; a date means its whole day."
                 ),
             ),
         ),
-        in_transaction(_search, only_reads=True),
+        _search,
     ),
 )

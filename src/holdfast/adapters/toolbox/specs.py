@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from holdfast.core.agents import Actor
+from holdfast.core.ids import DEFAULT_USER_ID
+from holdfast.core.search import Match
 from holdfast.ports.sandbox import Sandbox
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
@@ -33,13 +36,12 @@ class Builtin:
     run: ToolFunction
 
 
-def in_transaction(function: TransactionFunction, *, only_reads: bool = False) -> ToolFunction:
-    """A tool that runs the function in one transaction. One that only reads does not wait for writers."""
+def in_transaction(function: TransactionFunction) -> ToolFunction:
+    """A tool that runs the function in one transaction."""
 
     async def run(tool_services: ToolServices, context: ToolContext, arguments: Arguments) -> str:
         store, now = tool_services.services.store, tool_services.services.clock.now()
-        transact = store.read if only_reads else store.write
-        return await transact(lambda tx: function(tx, context, arguments, now))
+        return await store.write(lambda tx: function(tx, context, arguments, now))
 
     return run
 
@@ -53,6 +55,18 @@ def constant_reply(reply: str) -> ToolFunction:
         return reply
 
     return run
+
+
+def tool_actor(context: ToolContext) -> Actor:
+    """Whom a tool acts for when it calls a use case."""
+    return Actor(DEFAULT_USER_ID, context.organization_id)
+
+
+def relevance(match: Match) -> dict[str, Any]:
+    """How well something fits a query, for the model. Ranks that it does not have are left out."""
+    ranks = {"vector_rank": match.vector_rank, "fts_rank": match.word_rank}
+    known = {name: rank for name, rank in ranks.items() if rank is not None}
+    return {"rrf_score": match.score, **known}
 
 
 def string_schema(description: str) -> dict[str, Any]:

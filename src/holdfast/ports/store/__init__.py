@@ -32,6 +32,7 @@ from holdfast.ports.store.store import Store, Transaction
 from holdfast.ports.store.threads import Threads
 from holdfast.ports.store.tools import Tools
 from holdfast.ports.store.traces import Traces
+from holdfast.ports.store.vectors import Vectors
 
 __all__ = [
     "Agents",
@@ -58,4 +59,5 @@ __all__ = [
     "Tools",
     "Traces",
     "Transaction",
+    "Vectors",
 ]

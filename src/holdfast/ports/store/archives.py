@@ -18,8 +18,13 @@ class Archives(Protocol):
         """Return the archive. NotFound: ``Archive with ID <id> not found``."""
         ...
 
+    def hold(self, organization_id: str, archive_id: str) -> Archive:
+        """Return the archive as ``get`` does. It does not change before the end of the transaction, so that its new passages
+        get vectors of its model."""
+        ...
+
     def get_for_update(self, organization_id: str, archive_id: str) -> Archive:
-        """Return the archive. Until the end of the transaction others that ask for it in this way wait."""
+        """Return the archive. Until the end of the transaction others that ask for it in this way, or hold it, wait."""
         ...
 
     def find(self, organization_id: str, archive_ids: Collection[str]) -> Sequence[Archive]:

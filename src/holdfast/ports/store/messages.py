@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
+from holdfast.core.embeddings import QueryVector
 from holdfast.core.message_search import FoundMessage, MessageFilter
 from holdfast.core.messages import Message
 from holdfast.core.paging import Page
@@ -90,8 +91,18 @@ class Messages(Protocol):
         ...
 
     def search(
-        self, organization_id: str, where: MessageFilter, query: str, limit: int
+        self,
+        organization_id: str,
+        where: MessageFilter,
+        query: str,
+        limit: int,
+        vector: QueryVector | None = None,
+        *,
+        by_words: bool = True,
     ) -> Sequence[FoundMessage]:
         """Return the messages that have words of the query and match, best first: more words, and rarer ones, are better.
-        Without any word in the query the newest ones that contain it as it is, or all if it is empty."""
+        Without any word in the query the newest ones that contain it as it is, or all if it is empty. What lists show is
+        found: also messages that are in no context any more, and those that are shared with a fork. ``vector``: what the
+        query means to the model of the messages' vectors; those that are nearest to it are found too, or without
+        ``by_words`` only those."""
         ...

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from holdfast.core.embeddings import EmbeddingProgress
+from holdfast.core.embeddings import EmbeddingProgress, QueryVector
 from holdfast.core.paging import Page
 from holdfast.core.passages import FoundPassage, Passage, PassageFilter
 
@@ -55,10 +55,22 @@ class Passages(Protocol):
         ...
 
     def search(
-        self, organization_id: str, where: PassageFilter, query: str, limit: int
+        self,
+        organization_id: str,
+        where: PassageFilter,
+        query: str,
+        limit: int,
+        vectors: Sequence[QueryVector] = (),
     ) -> Sequence[FoundPassage]:
-        """Return the passages that have words of the query and match, best first: more words, and rarer ones, are better.
-        A query without any word, such as one of punctuation, must be contained as it is."""
+        """Return the passages that match and have words of the query, or whose vectors are nearest to it, best first: more
+        words, and rarer ones, are better. A query without any word, such as one of punctuation, must be contained as it is.
+        ``vectors``: what the query means to each model. It is compared with the vectors of the containers of that model."""
+        ...
+
+    def embedding_models(
+        self, organization_id: str, where: PassageFilter
+    ) -> Mapping[str, Sequence[str]]:
+        """Return the models of the archives or folders that the filter means, with the ids of those of each model."""
         ...
 
     def embedding_progress(self, file_id: str) -> EmbeddingProgress:
@@ -68,6 +80,15 @@ class Passages(Protocol):
 
     def count_vector_bytes(self, organization_id: str) -> int:
         """Return how many bytes the vectors of all passages have."""
+        ...
+
+    def archive_progress(self, archive_id: str, model: str) -> EmbeddingProgress:
+        """Count the passages of the archive by what has become of their vectors of this model."""
+        ...
+
+    def list_without_vector(self, archive_id: str, model: str, limit: int) -> Sequence[int]:
+        """Return the positions of up to ``limit`` passages of the archive that neither have a vector of the model nor wait
+        for one, the oldest first."""
         ...
 
     def count_by_agent(self, agent_ids: Collection[str]) -> Mapping[str, int]:

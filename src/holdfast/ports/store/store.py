@@ -22,6 +22,7 @@ from holdfast.ports.store.steps import Steps
 from holdfast.ports.store.threads import Threads
 from holdfast.ports.store.tools import Tools
 from holdfast.ports.store.traces import Traces
+from holdfast.ports.store.vectors import Vectors
 
 T = TypeVar("T")
 
@@ -45,6 +46,10 @@ class Transaction(Protocol):
     def archives(self) -> Archives: ...
     @property
     def passages(self) -> Passages: ...
+    @property
+    def passage_vectors(self) -> Vectors: ...
+    @property
+    def message_vectors(self) -> Vectors: ...
     @property
     def folders(self) -> Folders: ...
     @property

@@ -78,7 +78,19 @@ _EMBEDDING_DIMENSIONS: Final[dict[str, dict[str, int]]] = {
         "text-embedding-3-small": 1536,
         "text-embedding-ada-002": 1536,
     },
-    "google_ai": {"gemini-embedding-001": 3072, "text-embedding-004": 768},
+    "google_ai": {"gemini-embedding-001": 3072, "gemini-embedding-2": 3072},
+    "google_vertex": {
+        "gemini-embedding-001": 3072,
+        "text-embedding-005": 768,
+        "text-multilingual-embedding-002": 768,
+    },
+    "bedrock": {
+        "amazon.titan-embed-text-v1": 1536,
+        "amazon.titan-embed-text-v2:0": 1024,
+        "cohere.embed-english-v3": 1024,
+        "cohere.embed-multilingual-v3": 1024,
+        "cohere.embed-v4:0": 1536,
+    },
     "mistral": {"mistral-embed": 1024},
 }
 

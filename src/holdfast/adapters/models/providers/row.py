@@ -51,6 +51,8 @@ class ProviderRow:
     name: str
     # The names of its wires (see ``WIRES``); the last one is for reasoning models.
     wires: tuple[str, ...]
+    # The name of the wire over which it makes vectors (see ``EMBEDDING_WIRES``); None: it makes none.
+    embedding_wire: str | None = None
     variables: tuple[Variable, ...] = ()
     # Whose variables it has instead of its own: it is another way to the same server.
     variables_of: str | None = None
@@ -105,6 +107,10 @@ class ProviderRow:
             return find_spec(self.package) is not None
         except ModuleNotFoundError:
             return False
+
+    @property
+    def can_embed(self) -> bool:
+        return self.embedding_wire is not None
 
     @property
     def has_model_list(self) -> bool:

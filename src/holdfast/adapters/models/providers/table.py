@@ -20,6 +20,15 @@ WIRES: Final[dict[str, tuple[str, str]]] = {
     "routed_chat": (f"{_WIRES}.openrouter_chat", "OpenRouterWire"),
 }
 
+_EMBEDDING_WIRES = "holdfast.adapters.embedder.wires"
+
+# The same for the wires over which vectors are made.
+EMBEDDING_WIRES: Final[dict[str, tuple[str, str]]] = {
+    "embeddings": (f"{_EMBEDDING_WIRES}.openai_embeddings", "OpenAiEmbeddingsWire"),
+    "embed_content": (f"{_EMBEDDING_WIRES}.google_embed_content", "GoogleEmbedContentWire"),
+    "invoke_model": (f"{_EMBEDDING_WIRES}.bedrock_invoke_model", "BedrockInvokeModelWire"),
+}
+
 _GOOGLE_PROFILE = "pydantic_ai.profiles.google:google_model_profile"
 
 
@@ -58,6 +67,7 @@ def _compatible(name: str, company: str, address: str, **more: Any) -> ProviderR
     return ProviderRow(
         name=name,
         wires=("chat",),
+        embedding_wire="embeddings",
         variables=_key_and_address(name, company),
         address=address,
         sends_any_effort=True,
@@ -70,6 +80,7 @@ def _own_server(name: str, prefix: str, *more_urls: str, **more: Any) -> Provide
     return ProviderRow(
         name=name,
         wires=("chat",),
+        embedding_wire="embeddings",
         variables=(
             Variable(
                 name=BASE_URL,
@@ -90,6 +101,7 @@ _ROWS: Final = (
     ProviderRow(
         name="openai",
         wires=("chat", "responses"),
+        embedding_wire="embeddings",
         variables=_key_and_address("openai", "OpenAI"),
         setup="OPENAI_API_KEY (and OPENAI_BASE_URL for a compatible server)",
         address="https://api.openai.com/v1",
@@ -111,6 +123,7 @@ _ROWS: Final = (
     ProviderRow(
         name="google_ai",
         wires=("content",),
+        embedding_wire="embed_content",
         variables=(
             _key("google_ai", "GEMINI_API_KEY", "GOOGLE_API_KEY", extra="google"),
             _base_url("Google's Gemini API", "GOOGLE_GEMINI_BASE_URL", "Google's own"),
@@ -129,6 +142,7 @@ _ROWS: Final = (
     ProviderRow(
         name="google_vertex",
         wires=("content",),
+        embedding_wire="embed_content",
         variables=(
             Variable(
                 name="project",
@@ -159,6 +173,7 @@ _ROWS: Final = (
     ProviderRow(
         name="azure",
         wires=("chat", "responses"),
+        embedding_wire="embeddings",
         variables=(
             _key("azure", "AZURE_OPENAI_API_KEY", "AZURE_API_KEY"),
             Variable(
@@ -183,6 +198,7 @@ _ROWS: Final = (
     ProviderRow(
         name="bedrock",
         wires=("converse",),
+        embedding_wire="invoke_model",
         variables=(
             _key("bedrock", "AWS_BEARER_TOKEN_BEDROCK", extra="bedrock"),
             Variable(
@@ -234,6 +250,7 @@ _ROWS: Final = (
     ProviderRow(
         name="mistral",
         wires=("mistral_chat",),
+        embedding_wire="embeddings",
         variables=_key_and_address("mistral", "Mistral", extra="mistral"),
         address="https://api.mistral.ai/v1",
         other_addresses=("https://api.mistral.ai",),
@@ -247,6 +264,7 @@ _ROWS: Final = (
     ProviderRow(
         name="openrouter",
         wires=("routed_chat",),
+        embedding_wire="embeddings",
         variables=_key_and_address("openrouter", "OpenRouter"),
         address="https://openrouter.ai/api/v1",
         lists_image_support=True,
@@ -301,6 +319,7 @@ _ROWS: Final = (
     ProviderRow(
         name="openai-proxy",
         wires=("chat",),
+        embedding_wire="embeddings",
         variables_of="openai",
         required=((API_KEY, BASE_URL),),
         setup="OPENAI_BASE_URL (and OPENAI_API_KEY if the server asks for one)",
@@ -314,3 +333,4 @@ PROVIDERS: Final[dict[str, ProviderRow]] = {row.name: row for row in _ROWS}
 # What a newcomer is told to set, and what a handle looks like.
 SUGGESTED_VARIABLES: Final = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY")
 EXAMPLE_HANDLE: Final = "openai/gpt-4o-mini"
+EXAMPLE_EMBEDDING_HANDLE: Final = "openai/text-embedding-3-small"

@@ -7,11 +7,9 @@ Importing this module imports pydantic-ai (0.7 s), and the first model of a prov
 import warnings
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from contextvars import ContextVar
 from functools import lru_cache
 from importlib import import_module
 from typing import TypeAlias, cast
-from urllib.request import getproxies
 
 import httpx2
 from pydantic_ai.messages import ModelMessage
@@ -30,8 +28,8 @@ from holdfast.adapters.models.pydantic_ai.exchange_recorder import (
     record_response,
 )
 from holdfast.adapters.models.pydantic_ai.history import to_messages
+from holdfast.adapters.models.pydantic_ai.http_clients import HttpClients, close_responses
 from holdfast.adapters.models.pydantic_ai.wires.wire import Wire
-from holdfast.adapters.models.transport import StreamTransport
 from holdfast.ports.model import ModelEvent, Question, ToolOffer
 
 # Provider, base URL, owner of the account, and the name of the wire.
@@ -42,23 +40,18 @@ _MAX_MODELS = 256
 # The wires of user providers that are cached.
 _MAX_USER_WIRES = 512
 
-_CONNECT_SECONDS = 10.0
-
 # V1 clients always send a temperature. That reasoning models ignore it is no reason for a warning.
 warnings.filterwarnings("ignore", message="Sampling parameters", category=UserWarning)
 
 
-# The responses that the task's question opened, to close them at once: some SDKs leave that to the garbage collector.
-_open_responses: ContextVar[list[httpx2.Response]] = ContextVar("opened")
-
-
 class PydanticAiBridge:
     def __init__(self, settings: ProviderSettings) -> None:
-        self._settings = settings
         self._secrets = tuple(
             secret for account in settings.accounts.values() for secret in account.secrets
         )
-        self._clients: dict[tuple[bool, bool], httpx2.AsyncClient] = {}
+        self._clients = HttpClients(
+            settings.silence_seconds, on_request=record_request, on_response=record_response
+        )
         self._wires: dict[_WireKey, Wire] = {}
         self._model = lru_cache(maxsize=_MAX_MODELS)(self._make_model)
 
@@ -77,7 +70,7 @@ class PydanticAiBridge:
                 wire_class = getattr(import_module(module), name)
                 build = cast("Callable[[Account, httpx2.AsyncClient], Wire]", wire_class)
                 with translate_errors(account.secrets, wire_class.failures):
-                    self._wires[key] = build(account, self._client(account))
+                    self._wires[key] = build(account, self._clients.find_or_build(account))
 
     def _drop_old_user_wires(self) -> None:
         """Each key that a user stores is another account: the oldest are dropped."""
@@ -103,9 +96,7 @@ class PydanticAiBridge:
         model = self._model(key, choice.name, rewrites_schemas)
         async with AsyncExitStack() as stack:
             stack.enter_context(record_exchanges(question.exchanges, secrets))
-            opened: list[httpx2.Response] = []
-            _open_responses.set(opened)
-            stack.push_async_callback(_close_responses, opened)
+            await stack.enter_async_context(close_responses())
             with translate_errors(secrets, wire.failures):
                 parameters = _parameters(question, wire.output_definition(model, question))
                 messages = to_messages(
@@ -119,35 +110,10 @@ class PydanticAiBridge:
             yield await stack.enter_async_context(aclosing(events))
 
     async def aclose(self) -> None:
-        for client in self._clients.values():
-            await client.aclose()
+        await self._clients.aclose()
 
     def _make_model(self, key: _WireKey, name: str, strict: bool) -> Model:
         return self._wires[key].model(name, strict=strict)
-
-    def _client(self, account: Account) -> httpx2.AsyncClient:
-        """Providers share a client where they can: loading certificates takes 20 ms."""
-        kind = (account.is_plain_http, account.is_loopback)
-        if kind not in self._clients:
-            self._clients[kind] = httpx2.AsyncClient(
-                transport=_transport(account),
-                trust_env=not account.is_loopback,
-                event_hooks={
-                    "request": [record_request],
-                    "response": [_track_response, record_response],
-                },
-                timeout=httpx2.Timeout(self._settings.silence_seconds, connect=_CONNECT_SECONDS),
-            )
-        return self._clients[kind]
-
-
-async def _track_response(response: httpx2.Response) -> None:
-    _open_responses.get([]).append(response)
-
-
-async def _close_responses(responses: list[httpx2.Response]) -> None:
-    for response in responses:
-        await response.aclose()
 
 
 def _wire_keys(account: Account) -> list[_WireKey]:
@@ -163,15 +129,6 @@ def _prepare_history(
         # Mistral's models accept only ids of nine characters.
         return model.prepare_messages(history, parameters)
     return history
-
-
-def _transport(account: Account) -> httpx2.AsyncBaseTransport | None:
-    """Our own transport, which costs less per token; None, so httpx's, where a proxy is used."""
-    # A proxy from the environment is for other machines, not for this one.
-    if getproxies() and not account.is_loopback:
-        return None
-    # Plain HTTP has nothing to verify, and redirects are not followed.
-    return StreamTransport(None if account.is_plain_http else httpx2.create_ssl_context())
 
 
 def _parameters(

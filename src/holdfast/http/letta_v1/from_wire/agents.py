@@ -104,7 +104,6 @@ def _converted_fields(body: AgentFields) -> dict[str, Any]:
     secrets = body.secrets if body.secrets is not None else body.tool_exec_environment_variables
     return {
         "model": requested_model(body),
-        "embedding": _embedding_handle(body),
         "embedding_config": dump_sent_fields(body.embedding_config),
         "tool_rules": None if body.tool_rules is None else _tool_rules(body.tool_rules),
         "tags": None if body.tags is None else tuple(body.tags),
@@ -112,13 +111,6 @@ def _converted_fields(body: AgentFields) -> dict[str, Any]:
         "response_format": dump_sent_fields(body.response_format),
         "compaction_settings": dump_sent_fields(body.compaction_settings),
     }
-
-
-def _embedding_handle(body: AgentFields) -> str | None:
-    config = body.embedding_config
-    if body.embedding is not None or config is None:
-        return body.embedding
-    return config.handle or f"{config.embedding_endpoint_type}/{config.embedding_model}"
 
 
 def _tool_rules(given: Sequence[ToolRuleInput]) -> tuple[ToolRule, ...]:

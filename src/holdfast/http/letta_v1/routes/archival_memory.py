@@ -41,8 +41,8 @@ async def create_agent_passage(
     stored = await passages.insert_for_agent(
         services, actor, agent_id, new_passage(body), deduplicate=body.deduplicate
     )
-    shown = await archives.find_by_passage(services, actor, [stored])
-    return json_response([passage_state(stored, shown)])
+    shown = await archives.find_by_passage(services, actor, [stored.passage])
+    return json_response([passage_state(stored.passage, shown, stored.vector)])
 
 
 @router.get("", responses=describe_response(list[Passage]))

@@ -22,10 +22,16 @@ from holdfast.http.letta_v1.parameters.ids import AgentId, ArchiveId
 from holdfast.http.letta_v1.parameters.paging import paging
 from holdfast.http.letta_v1.parameters.relations import RelationsDep
 from holdfast.http.letta_v1.schemas.agents import AgentState
-from holdfast.http.letta_v1.schemas.archives import Archive, ArchiveCreate, ArchiveUpdate
+from holdfast.http.letta_v1.schemas.archives import (
+    Archive,
+    ArchiveCreate,
+    ArchiveReembed,
+    ArchiveUpdate,
+    ReembedState,
+)
 from holdfast.http.letta_v1.to_wire.agents import agent_state
-from holdfast.http.letta_v1.to_wire.archives import archive_state
-from holdfast.usecases import archives
+from holdfast.http.letta_v1.to_wire.archives import archive_state, reembed_state
+from holdfast.usecases import archives, reembedding
 
 router = APIRouter(prefix="/v1/archives", tags=["archives"], route_class=JsonRoute)
 agent_router = APIRouter(
@@ -85,6 +91,23 @@ async def delete_archive(archive_id: ArchiveId, services: ServicesDep, actor: Ac
     """Delete the archive with its passages. Agents that have it stay."""
     await archives.delete(services, actor, archive_id)
     return empty_response()
+
+
+@router.post("/{archive_id}/reembed", responses=describe_response(ReembedState))
+async def reembed_archive(
+    archive_id: ArchiveId, body: ArchiveReembed, services: ServicesDep, actor: ActorDep
+) -> Response:
+    """Not in V1: change the embedding model. Vectors are made in the background; repeat the request until ``complete``.
+    The archive is searched with its old vectors until then."""
+    state = await reembedding.advance(
+        services,
+        actor,
+        archive_id,
+        body.embedding,
+        retry_failed=body.retry_failed,
+        skip_failed=body.skip_failed,
+    )
+    return json_response(reembed_state(state))
 
 
 @router.get("/{archive_id}/agents", responses=describe_response(list[AgentState]))

@@ -67,8 +67,8 @@ async def create_passage(
     (stored,) = await passages.insert(
         services, actor, archive_id, [new_passage(body)], deduplicate=body.deduplicate
     )
-    shown = await archives.find_by_passage(services, actor, [stored])
-    return json_response(passage_state(stored, shown))
+    shown = await archives.find_by_passage(services, actor, [stored.passage])
+    return json_response(passage_state(stored.passage, shown, stored.vector))
 
 
 @router.post("/batch", responses=describe_response(list[Passage]))
@@ -77,7 +77,10 @@ async def create_passages(
 ) -> Response:
     """Store several texts, all or none. The answer has them in the same order."""
     items = [new_passage(item) for item in body.passages]
-    stored = await passages.insert(services, actor, archive_id, items, deduplicate=body.deduplicate)
+    inserted = await passages.insert(
+        services, actor, archive_id, items, deduplicate=body.deduplicate
+    )
+    stored = [item.passage for item in inserted]
     shown = await archives.find_by_passage(services, actor, stored)
     return await list_response(stored, partial(passage_state, archives=shown))
 

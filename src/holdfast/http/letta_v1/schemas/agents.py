@@ -26,6 +26,7 @@ from holdfast.http.letta_v1.schemas.model_settings import (
     CompactionInput,
     Count,
     EmbeddingConfigInput,
+    LargeCount,
     LlmConfigInput,
     ModelSettingsInput,
     Positive,
@@ -127,8 +128,8 @@ class AgentFields(BaseModel):
     compaction_settings: CompactionInput | None = None
     message_buffer_autoclear: bool | None = None
     enable_sleeptime: bool | None = None
-    max_files_open: Positive | None = None
-    per_file_view_window_char_limit: Positive | None = None
+    max_files_open: LargeCount | None = Field(None, description="0: no file is ever opened.")
+    per_file_view_window_char_limit: LargeCount | None = None
     hidden: bool | None = None
     project_id: ScopeId | None = None
     template_id: ScopeId | None = None
@@ -252,7 +253,8 @@ class AgentState(Struct, frozen=True, kw_only=True):
     last_updated_by_id: str | None
     created_at: datetime
     updated_at: datetime
-    # Not in V1: a sentence for each setting of the model that has no effect.
+    # Not in V1: a sentence for each setting of the model that has no effect, and for an embedding model that is not
+    # configured.
     model_warnings: list[str]
     # Not supported, or only of use in the V1 cloud: always empty.
     sources: list[dict[str, Any]] = []

@@ -42,6 +42,31 @@ class ArchiveUpdate(BaseModel):
     deduplicate: Deduplicate = None
 
 
+class ArchiveReembed(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    embedding: Annotated[Handle, Field(description="The handle of the new embedding model.")]
+    retry_failed: Annotated[
+        bool, Field(description="Try again what was given up, for instance with a wrong key.")
+    ] = False
+    skip_failed: Annotated[
+        bool, Field(description="Change the model although some passages were given up.")
+    ] = False
+
+
+class ReembedState(Struct, frozen=True, kw_only=True):
+    archive_id: str
+    embedding: str
+    # Whether the archive is searched with vectors of this model.
+    complete: bool
+    total: int
+    embedded: int
+    failed: int
+    # Of those that failed: not tried again by themselves.
+    given_up: int
+    error: str | None
+
+
 class Archive(Struct, frozen=True, kw_only=True):
     id: str
     name: str

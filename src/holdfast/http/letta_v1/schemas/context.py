@@ -25,8 +25,8 @@ class ContextWindowOverview(Struct, frozen=True, kw_only=True):
     functions_definitions: list[dict[str, Any]]
     num_tokens_messages: int
     messages: list["InternalMessage"]
+    num_archival_memory: int
     # Not supported yet: always empty.
-    num_archival_memory: int = 0
     num_tokens_memory_filesystem: int = 0
     memory_filesystem: str | None = None
     num_tokens_directories: int = 0

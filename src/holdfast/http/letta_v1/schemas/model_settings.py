@@ -14,6 +14,8 @@ from holdfast.http.letta_v1.schemas import limits
 _MAX_INTEGER = 2**31 - 1
 Positive = Annotated[int, Field(ge=1, le=_MAX_INTEGER)]
 Count = Annotated[int, Field(ge=0, le=_MAX_INTEGER)]
+# For a number whose limit has an answer of its own (memory-v1 §5.7).
+LargeCount = Annotated[int, Field(ge=0, le=2**63 - 1)]
 
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 Effort = Literal["low", "medium", "high", "xhigh", "max"]

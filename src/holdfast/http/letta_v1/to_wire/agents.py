@@ -52,7 +52,7 @@ def agent_state(view: AgentView) -> AgentState:
         secrets=secrets,
         tool_exec_environment_variables=secrets,
         pending_approval=_approval_request(view.pending) if view.pending else None,
-        model_warnings=list(agent.model.ignored),
+        model_warnings=[*agent.model.ignored, *view.embedding_warnings],
     )
 
 

@@ -3,6 +3,7 @@
 from holdfast.core.archives import Archive
 from holdfast.http.letta_v1.schemas import archives as schemas
 from holdfast.http.letta_v1.to_wire.model_settings import embedding_config
+from holdfast.usecases.reembedding import Reembedding
 
 
 def archive_state(archive: Archive) -> schemas.Archive:
@@ -18,4 +19,18 @@ def archive_state(archive: Archive) -> schemas.Archive:
         last_updated_by_id=archive.last_updated_by_id,
         organization_id=archive.organization_id,
         deduplicate=archive.deduplicate,
+    )
+
+
+def reembed_state(state: Reembedding) -> schemas.ReembedState:
+    progress = state.progress
+    return schemas.ReembedState(
+        archive_id=state.archive_id,
+        embedding=state.model,
+        complete=state.is_complete,
+        total=progress.total,
+        embedded=progress.embedded,
+        failed=progress.failed,
+        given_up=progress.given_up,
+        error=progress.error,
     )

@@ -13,6 +13,7 @@ def context_overview(window: Window) -> ContextWindowOverview:
         context_window_size_current=window.tokens,
         num_messages=window.context_count,
         num_recall_memory=window.recall_count,
+        num_archival_memory=window.archival_count,
         num_tokens_system=window.base.tokens,
         system_prompt=window.base.text,
         num_tokens_core_memory=window.memory.tokens,

@@ -6,6 +6,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from holdfast.core.archives import Archive
+from holdfast.core.embeddings import Vector, to_numbers
 from holdfast.core.files import File, Folder, path_name
 from holdfast.core.passages import FoundPassage, Passage
 from holdfast.core.system_prompt import load_zone
@@ -15,12 +16,15 @@ from holdfast.http.letta_v1.to_wire.folders import folder_embedding_config
 from holdfast.http.letta_v1.to_wire.model_settings import embedding_config
 
 
-def passage_state(passage: Passage, archives: Mapping[str, Archive]) -> schemas.Passage:
-    """``archives``: by their ids, for the embedding model of the passage."""
+def passage_state(
+    passage: Passage, archives: Mapping[str, Archive], vector: Vector | None = None
+) -> schemas.Passage:
+    """``archives``: by their ids, for the embedding model of the passage. ``vector``: only in the answer to the request that
+    has stored it (memory-v1 §4.6)."""
     return schemas.Passage(
         id=passage.id,
         text=passage.text,
-        embedding=None,
+        embedding=None if vector is None else list(to_numbers(vector)),
         embedding_config=_embedding_config(archives.get(passage.archive_id or "")),
         archive_id=passage.archive_id,
         source_id=passage.folder_id,

@@ -3,20 +3,19 @@
 from typing import ClassVar
 
 import httpx2
-from google.auth import exceptions as auth
-from google.genai import Client
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 from pydantic_ai.models.google import GoogleModel, GoogleModelSettings
 from pydantic_ai.output import OutputObjectDefinition
-from pydantic_ai.providers import Provider
-from pydantic_ai.providers.google import GoogleProvider
-from pydantic_ai.providers.google_cloud import GoogleCloudProvider
 from pydantic_ai.settings import ModelSettings
 
 from holdfast.adapters.models.accounts import Account
 from holdfast.adapters.models.pydantic_ai.errors import SdkFailures
 from holdfast.adapters.models.pydantic_ai.wires.basic_settings import with_basic_settings
+from holdfast.adapters.models.pydantic_ai.wires.google_provider import (
+    GOOGLE_FAILURES,
+    build_google_provider,
+)
 from holdfast.adapters.models.pydantic_ai.wires.response_format import to_output_definition
 from holdfast.adapters.models.pydantic_ai.wires.thinking import thinking_level
 from holdfast.core.messages import Thinking
@@ -24,24 +23,10 @@ from holdfast.ports.model import Question
 
 
 class GoogleContentWire:
-    failures: ClassVar[SdkFailures] = SdkFailures(
-        (auth.GoogleAuthError,), transient=(auth.TransportError, auth.TimeoutError)
-    )
+    failures: ClassVar[SdkFailures] = GOOGLE_FAILURES
 
     def __init__(self, account: Account, http: httpx2.AsyncClient) -> None:
-        if account.provider == "google_vertex":
-            self._provider: Provider[Client] = GoogleCloudProvider(
-                project=account.options["project"],
-                location=account.options["location"],
-                base_url=account.base_url,
-                http_client=http,
-            )
-        else:
-            self._provider = GoogleProvider(
-                api_key=account.api_key,
-                base_url=account.base_url or account.row.address,
-                http_client=http,
-            )
+        self._provider = build_google_provider(account, http)
 
     def owns_thinking(self, thinking: Thinking) -> bool:
         return thinking.provider == self._provider.name

@@ -1,4 +1,4 @@
-"""An OpenAI client that only streams, with little work per message and token.
+"""An OpenAI client for streams and embeddings, with little work per message and token.
 
 The SDK transforms every message by its type annotations before it sends it (0.2 ms a message) and prepares for cases
 that do not occur here (0.5 ms a request). What pydantic-ai passes in is JSON already, so it is sent as it is.
@@ -7,18 +7,23 @@ Headers, errors and authentication stay the SDK's.
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote
 
 import httpx2
 import msgspec
 from openai import APIConnectionError, APITimeoutError, AsyncOpenAI, NotGiven, Omit
 from openai.resources.chat import AsyncChat, AsyncCompletions
+from openai.resources.embeddings import AsyncEmbeddings
 from openai.resources.responses import AsyncResponses
 
 from holdfast.adapters.models.accounts import Account
 from holdfast.adapters.models.pydantic_ai.wires.chat_stream import ChunkStream
+from holdfast.adapters.models.pydantic_ai.wires.embedding_list import read_embeddings
 from holdfast.adapters.models.pydantic_ai.wires.responses_stream import ResponseStream
+
+# In a dated version of Azure's API these are below the deployment.
+_OF_A_DEPLOYMENT: Final = ("chat/completions", "embeddings")
 
 
 def build_direct_client(account: Account, http: httpx2.AsyncClient) -> "DirectOpenAI":
@@ -42,6 +47,10 @@ class DirectOpenAI(AsyncOpenAI):
     @cached_property
     def responses(self) -> AsyncResponses:
         return _DirectResponses(self)
+
+    @cached_property
+    def embeddings(self) -> AsyncEmbeddings:
+        return _DirectEmbeddings(self)
 
     @cached_property
     def _headers(self) -> dict[str, str]:
@@ -96,7 +105,7 @@ class _DirectAzure(DirectOpenAI):
         if not self._api_version:
             return super().url_for(path, body)
         resource = path
-        if path == "chat/completions":
+        if path in _OF_A_DEPLOYMENT:
             resource = f"deployments/{quote(str(body['model']), safe='')}/{path}"
         return f"{self._root}/openai/{resource}?api-version={quote(self._api_version, safe='')}"
 
@@ -131,3 +140,14 @@ class _DirectResponses(AsyncResponses):
         """Send all fields that pydantic-ai gives, without repeating the SDK's list of them."""
         response = await self._direct.send("responses", fields)
         return ResponseStream.from_response(response, self._direct)
+
+
+class _DirectEmbeddings(AsyncEmbeddings):
+    def __init__(self, client: DirectOpenAI) -> None:
+        super().__init__(client)
+        self._direct = client
+
+    async def create(self, **fields: Any) -> Any:
+        """Ask for numbers: the SDK asks for base64, which not every compatible server has."""
+        response = await self._direct.send("embeddings", fields | {"encoding_format": "float"})
+        return await read_embeddings(response)

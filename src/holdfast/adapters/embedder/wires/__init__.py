@@ -1,0 +1,1 @@
+"""The APIs over which providers make vectors, one module each."""
