@@ -244,6 +244,23 @@ async def test_a_newer_replacement_wins_however_late_the_older_one_is(
     assert [file.id for file in await list_files(services, folder)] == [newer.id]
 
 
+async def test_a_replacement_takes_the_place_whatever_the_clocks_of_servers_say(
+    services: Services,
+) -> None:
+    """Its server is slow, or an hour behind the one that stored the first file."""
+    clock = services.clock
+    assert isinstance(clock, ImpatientClock)
+    folder = await make_folder(services)
+    clock.advance(3_600)
+    first = await upload(services, folder, "1")
+    clock.advance(-3_600)
+    second = await upload(services, folder, "2", on_duplicate=DuplicateHandling.REPLACE)
+    assert second.created_at > first.created_at
+    async with run_ingestion(services):
+        await wait_for_status(services, second)
+    assert [file.id for file in await list_files(services, folder)] == [second.id]
+
+
 async def test_a_numbered_name_goes_around_a_file_that_is_to_replace_another(
     services: Services,
 ) -> None:

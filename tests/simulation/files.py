@@ -14,6 +14,7 @@ from sqlalchemy import func, select
 from tests.simulation.chance import Chance
 from tests.simulation.disk import Disk
 from tests.simulation.many_servers import ManyServers
+from tests.simulation.memory import MODEL
 from tests.simulation.process import ACTOR
 from tests.simulation.scenario import PATIENCE_SECONDS
 
@@ -92,8 +93,10 @@ class FileWork(ManyServers):
             open_in_agents=open_in_agents,
         )
         self._folders: list[Folder] = []
-        # Files whose upload was answered, without those that may be deleted or replaced since.
+        # Files whose upload was answered, without those that may be deleted since.
         self._kept: dict[str, File] = {}
+        # The folders and names of uploads that may have replaced others, whenever they come to it.
+        self._replaced: set[tuple[str, str]] = set()
 
     async def _play(self) -> None:
         with ExitStack() as patches:
@@ -132,20 +135,19 @@ class FileWork(ManyServers):
         )
         self.note(f"ACT upload {new.file_name} ({data[-15:]!r}), {new.on_duplicate}")
         if new.on_duplicate is DuplicateHandling.REPLACE:
-            self._forget(lambda file: file.folder_id == folder.id)
+            self._replaced.add((folder.id, new.file_name))
 
         async def upload(services: Services) -> None:
             uploaded = await uploads.upload(services, ACTOR, folder.id, new)
             self.note(f"uploaded {uploaded.file.id} as {uploaded.file.name}")
-            # A replacement that comes later may take its place, and it that of others that came later.
-            if new.on_duplicate is not DuplicateHandling.REPLACE and not uploaded.is_skipped:
+            if not uploaded.is_skipped:
                 self._kept[uploaded.file.id] = uploaded.file
 
         self._process.ask(upload, f"upload {new.file_name}")
 
     def _delete_file(self, file: File) -> None:
         self.note(f"ACT delete {file.id}")
-        self._forget(lambda other: other.id == file.id)
+        del self._kept[file.id]
 
         async def delete(services: Services) -> None:
             await files.delete(services, ACTOR, file.id, file.folder_id)
@@ -160,9 +162,6 @@ class FileWork(ManyServers):
             await folders.delete(services, ACTOR, folder.id)
 
         self._process.ask(delete, f"delete {folder.id}")
-
-    def _forget(self, is_meant: Any) -> None:
-        self._kept = {key: file for key, file in self._kept.items() if not is_meant(file)}
 
     # -- how it ends -------------------------------------------------------------------------
 
@@ -192,7 +191,13 @@ class FileWork(ManyServers):
         self.ledger.expect(len(places) == len(set(places)), f"names are there twice: {places}")
         ids = {folder.id for folder in alive}
         there = {file.id for _, file in found}
-        lost = {key for key, file in self._kept.items() if file.folder_id in ids} - there
+        lost = {
+            file.id
+            for file in self._kept.values()
+            if file.folder_id in ids
+            and (file.folder_id, file.original_name) not in self._replaced
+            and file.id not in there
+        }
         self.ledger.expect(not lost, f"{lost} were accepted and are gone")
         used = {file.content_id for _, file in found}
         self._check_leftovers(tx, there, used)
@@ -224,7 +229,9 @@ class FileWork(ManyServers):
         execute = connection._connection.execute
         passages = tables.passages
         orphans = execute(
-            select(func.count()).select_from(passages).where(passages.c.file_id.not_in(file_ids))
+            select(func.count())
+            .select_from(passages)
+            .where(passages.c.file_id.is_not(None), passages.c.file_id.not_in(file_ids))
         ).scalar_one()
         self.ledger.expect(orphans == 0, f"{orphans} passages belong to no file")
         contents = tables.contents
@@ -248,8 +255,9 @@ class FileWork(ManyServers):
                 created_at=now,
                 updated_at=now,
                 chunk_tokens=25,
+                embedding=embedding,
             )
-            for number in range(2)
+            for number, embedding in enumerate([None, MODEL])
         ]
 
         def store(tx: Transaction) -> None:

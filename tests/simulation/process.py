@@ -294,8 +294,15 @@ class Process:
         self._start_client(partial(self._compact, thread_id), f"compact {thread_id}")
 
     def ask(self, work: Callable[[Services], Awaitable[None]], name: str) -> None:
-        """Let a client do some work with the services."""
-        self._start_client(partial(work, self.services), name)
+        """Let a client do some work with the services. A client that hangs up does not end it: HTTP does not tell."""
+
+        async def request() -> None:
+            await self._run_client(partial(work, self.services), name)
+
+        async def wait() -> None:
+            await asyncio.shield(self.host.create_task(request(), name))
+
+        self._start_client(wait, name)
 
     def _start_client(self, client: Callable[[], Awaitable[None]], name: str) -> None:
         self._served_so_far += 1

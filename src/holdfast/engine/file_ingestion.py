@@ -193,7 +193,8 @@ def _lock_unchanged(tx: Transaction, file: File) -> File:
 def _replace_older(tx: Transaction, file: File) -> None:
     """Delete the file that has the name, and those that were to replace it and came before this one."""
     for other in tx.files.list_named(file.folder_id, file.name):
-        if (other.created_at, other.id) < (file.created_at, file.id):
+        has_name = other.replaces_id is None
+        if has_name or other.created_at < file.created_at:
             tx.files.delete(other.organization_id, other.id)
 
 

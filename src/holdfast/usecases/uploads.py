@@ -7,6 +7,7 @@ there already are not stored again.
 import asyncio
 import hashlib
 import mimetypes
+from datetime import timedelta
 from functools import partial
 from typing import BinaryIO, Final
 
@@ -30,6 +31,7 @@ from holdfast.ports.store import Transaction
 
 # Bytes that one transaction stores.
 PART_BYTES: Final = 512 * 1024
+_TICK: Final = timedelta(microseconds=1)
 # What is enough to recognise a format.
 HEAD_BYTES: Final = 8 * 1024
 
@@ -160,8 +162,11 @@ def _store(
         base, _ = split_extension(file.name)
         name = choose_free_name(file.name, tx.files.list_names(folder.id, base))
         replaces_id = None
+    # Of two files with one name the later one is the younger, whatever the clocks of their servers say.
+    youngest_at = max((other.created_at + _TICK for other in same), default=file.created_at)
     stored = replace(
         file,
+        created_at=max(file.created_at, youngest_at),
         name=name,
         replaces_id=replaces_id,
         content_id=content.id,
