@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.core.agent_files import (
@@ -64,15 +64,28 @@ def agent_file(file_id: str, accessed: int = 0, *, is_open: bool = True) -> Agen
 def test_a_view_begins_with_the_lines_that_it_shows(
     start: int | None, end: int | None, header: str
 ) -> None:
-    text = render_view(["  a ", "", "b"], 100, start, end, 1_000)
-    first = start or 1
-    assert text.split("\n") == [header, f"{first}:   a", f"{first + 1}: ", f"{first + 2}: b"]
+    first, last = start or 1, min(end or 100, 100)
+    lines = ["  a ", "", *(f"line {number}" for number in range(first + 2, last + 1))]
+    text = render_view(lines, 100, start, end, 10_000)
+    assert text.split("\n")[:4] == [
+        header,
+        f"{first}:   a",
+        f"{first + 1}: ",
+        f"{first + 2}: line {first + 2}",
+    ]
+    assert text.endswith(f"\n{last}: line {last}")
+
+
+def test_a_view_of_which_only_the_beginning_was_read_says_that_it_is_cut() -> None:
+    text = render_view(["a", " " * 500], 100, None, None, 500)
+    assert text.startswith("[Viewing file start (out of 100 lines)]\n1: a\n2: ...[TRUNCATED]\n")
 
 
 def test_an_empty_file_has_no_view() -> None:
     assert render_view([], 0, None, None, 1_000) == ""
 
 
+@settings(deadline=None)
 @given(
     lines=st.lists(st.text(st.characters(exclude_characters="\n\r"), max_size=50), min_size=1),
     limit=st.integers(min_value=0, max_value=500),
@@ -88,6 +101,7 @@ def test_a_view_is_never_longer_than_its_limit(lines: list[str], limit: int) -> 
         assert whole.startswith(text.split("...[TRUNCATED]\n# NOTE", 1)[0])
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_eviction_closes_the_least_recently_used_and_no_more_than_needed(
     data: st.DataObject,
@@ -155,6 +169,7 @@ def test_without_a_folder_there_is_no_section() -> None:
     assert render_directories([], [], 5, 15_000) == ""
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_no_name_ends_the_attribute_that_it_is_in(name: str) -> None:
     assert not set(escape_name(name)) & set('"<>\n')

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.core.file_tools import (
@@ -34,6 +34,7 @@ def show(page: Sequence[Hit]) -> list[ShownLines]:
     return [ShownLines(hit, hit.number, ["text"]) for hit in page]
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=5))
 def test_pages_show_each_match_once_and_the_file_with_most_matches_first(counts: list[int]) -> None:
     result = GrepResult(hits=hits(counts), searched=len(counts))
@@ -105,6 +106,7 @@ def test_an_offset_counts_from_0_and_lines_from_1(
     assert parse_open_requests(given, 1) == [wanted]
 
 
+@settings(deadline=None)
 @given(
     st.none()
     | st.booleans()

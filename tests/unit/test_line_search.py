@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.adapters.toolbox import line_search
@@ -24,6 +24,7 @@ def find_lines(pattern: str, parts: Sequence[str]) -> list[int]:
     return [*found, *search.finish()]
 
 
+@settings(deadline=None)
 @given(
     text=st.text("ab \nÄ日", max_size=60),
     cuts=st.lists(st.integers(0, 60), max_size=4),
