@@ -32,7 +32,7 @@ class SentenceEncoder:
     def load(cls, folder: Path, max_tokens: int) -> "SentenceEncoder":
         """ModelError if the files are not those of a BERT."""
         # For the whole process. With a thread for each processor, threads that wait for each other in a busy loop take
-        # the processors away from the server: with other work on the machine that was ten times slower, too.
+        # the processors away from the server: with other work on the machine that was up to ten times slower, too.
         threadpool_limits(1, user_api="blas")
         try:
             config = msgspec.json.decode((folder / "config.json").read_bytes())
