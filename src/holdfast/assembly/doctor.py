@@ -16,6 +16,7 @@ from holdfast.adapters.store.doctor_checks import (
     check_home,
     check_servers,
     check_store,
+    check_vectors,
 )
 from holdfast.assembly.models import build_provider_settings
 from holdfast.assembly.tools import build_isolation, private_paths
@@ -43,13 +44,16 @@ async def run_doctor_checks(settings: Settings, *, check_providers: bool) -> lis
 
     providers = build_provider_settings(settings)
     embedder = EmbedderRouter(providers, timeout_seconds=settings.embedding_timeout_seconds)
-    embeddings = [handle for handle in (settings.default_embedding,) if handle]
+    embeddings = [
+        handle for handle in (settings.default_embedding, settings.message_embedding) if handle
+    ]
     return [
         *check_home(settings.home),
         await check_store(settings.database_url, home=settings.home),
         *check_database_files(settings.database_url),
         *await check_notifications(settings.database_url, listen_url=settings.listen_url),
         *await check_servers(settings.database_url),
+        *await check_vectors(settings.database_url),
         *await model_checks.check_providers(providers, ask=check_providers),
         *await check_embeddings(embedder, embeddings, ask=check_providers),
         *await asyncio.to_thread(sandbox_checks),

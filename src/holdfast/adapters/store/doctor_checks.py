@@ -11,6 +11,7 @@ from holdfast.adapters.store.cipher import KEY_FILE
 from holdfast.adapters.store.factory import (
     is_inside,
     read_alive_servers_at,
+    read_pgvector_state_at,
     read_revision_at,
     require_folder,
     sqlite_path,
@@ -23,10 +24,29 @@ from holdfast.adapters.store.file_permissions import (
     is_visible,
     sqlite_files,
 )
+from holdfast.adapters.store.pgvector import PgvectorState
 from holdfast.adapters.store.schema_upgrade import StoredRevision
 from holdfast.core.servers import Server
 from holdfast.errors import BackendError
 from holdfast.ports.doctor_check import Check, Verdict
+
+_VECTOR_CHECKS = {
+    PgvectorState.USED: Check(Verdict.GOOD, "vectors", "pgvector is used."),
+    PgvectorState.READY: Check(
+        Verdict.GOOD, "vectors", "pgvector is there, and will be used for the first vectors."
+    ),
+    PgvectorState.FORBIDDEN: Check(
+        Verdict.NOTE,
+        "vectors",
+        "pgvector is not used, so that searching many vectors is slow: the user of the database may not install it. "
+        "As a superuser: CREATE EXTENSION vector",
+    ),
+    PgvectorState.MISSING: Check(
+        Verdict.NOTE,
+        "vectors",
+        "pgvector is not installed where the database is, so that searching many vectors is slow.",
+    ),
+}
 
 
 def check_home(home: Path) -> Iterator[Check]:
@@ -47,6 +67,16 @@ async def check_store(url: str, *, home: Path | None = None) -> Check:
 async def check_servers(url: str) -> list[Check]:
     """Report which servers are alive on a PostgreSQL database."""
     return await asyncio.to_thread(_check_servers, url)
+
+
+async def check_vectors(url: str) -> list[Check]:
+    """Report whether a PostgreSQL database searches vectors with pgvector."""
+    try:
+        state = await asyncio.to_thread(read_pgvector_state_at, url)
+    except BackendError:
+        # The check of the database reports it.
+        return []
+    return [] if state is None else [_VECTOR_CHECKS[state]]
 
 
 def check_database_files(url: str) -> Iterator[Check]:

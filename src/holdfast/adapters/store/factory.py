@@ -10,6 +10,7 @@ from holdfast.adapters.store.file_permissions import (
     make_private_folder,
     restrict_to_owner,
 )
+from holdfast.adapters.store.pgvector import PgvectorState
 from holdfast.adapters.store.schema_upgrade import StoredRevision
 from holdfast.adapters.store.sql_store import DEFAULT_VECTOR_OPTIONS, SqlStore, VectorOptions
 from holdfast.adapters.store.sqlite import SqliteStore
@@ -42,6 +43,15 @@ def read_alive_servers_at(url: str) -> Sequence[Server] | None:
     from holdfast.adapters.store.postgres import read_alive_servers  # noqa: PLC0415 - see open_store
 
     return read_alive_servers(url)
+
+
+def read_pgvector_state_at(url: str) -> PgvectorState | None:
+    """Find out whether the extension of vectors is used; None for SQLite, which needs none."""
+    if sqlite_path(url) is not None:
+        return None
+    from holdfast.adapters.store.postgres import read_pgvector_state  # noqa: PLC0415 - see open_store
+
+    return read_pgvector_state(url)
 
 
 async def open_store(

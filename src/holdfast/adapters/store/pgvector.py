@@ -5,6 +5,7 @@ The copy of a model's vectors is complete from the moment when its index has its
 extension, a search reads the bytes (``vector_search``)."""
 
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import Any, Final
 from zlib import crc32
 
@@ -13,7 +14,7 @@ from sqlalchemy import column as sql_column
 from sqlalchemy.sql import ColumnElement
 
 from holdfast.adapters.store.vector_search import ExactSearch, Selection
-from holdfast.adapters.store.vector_tables import VectorTables
+from holdfast.adapters.store.vector_tables import PASSAGE_VECTORS, VectorTables
 from holdfast.core.embeddings import EmbeddedText, QueryVector, Vector, to_numbers
 from holdfast.errors import HoldfastError
 
@@ -33,6 +34,11 @@ _has_column = text(
 )
 _is_installed = text("SELECT 1 FROM pg_extension WHERE extname = 'vector'")
 _is_available = text("SELECT 1 FROM pg_available_extensions WHERE name = 'vector'")
+_may_install = text(
+    "SELECT rolsuper OR (SELECT bool_or(v.trusted) FROM pg_available_extension_versions v "
+    "WHERE v.name = 'vector') AND has_database_privilege(current_database(), 'CREATE') "
+    "FROM pg_roles WHERE rolname = current_user"
+)
 _is_valid = text("SELECT 1 FROM pg_index WHERE indexrelid = to_regclass(:name) AND indisvalid")
 # A filter may leave few of the neighbours that are found first: then the search goes on. Only for this transaction: behind
 # a pooler the next one on the connection is somebody else's.
@@ -40,6 +46,28 @@ _set_search = text(
     "SELECT set_config('hnsw.ef_search', :width, true), "
     "set_config('hnsw.iterative_scan', 'strict_order', true)"
 )
+
+
+class PgvectorState(StrEnum):
+    """``used``: there are vectors in its own type. ``ready``: the first vectors will be. ``forbidden``: the user of the
+    database may not install it. ``missing``: the machine of the database does not have it."""
+
+    USED = "used"
+    READY = "ready"
+    FORBIDDEN = "forbidden"
+    MISSING = "missing"
+
+
+def read_state(connection: Connection) -> PgvectorState:
+    """Find out what a server on this database would do. Nothing is changed."""
+    if connection.execute(_has_column, {"name": PASSAGE_VECTORS.copy_name}).first() is not None:
+        return PgvectorState.USED
+    if connection.execute(_is_installed).first() is not None:
+        return PgvectorState.READY
+    if connection.execute(_is_available).first() is None:
+        return PgvectorState.MISSING
+    may_install = connection.execute(_may_install).scalar_one()
+    return PgvectorState.READY if may_install else PgvectorState.FORBIDDEN
 
 
 class PgvectorCopy:
@@ -186,7 +214,9 @@ class PgvectorSearch:
             if len(found) == limit:
                 return found
         # Few match: the index would look through all of them for the rest.
-        return self._execute(nearest.order_by(_distance(self._kind.copy_name, query.vector)))
+        distance = _distance(self._kind.copy_name, query.vector)
+        (position,) = selected.rows.exported_columns
+        return self._execute(nearest.order_by(distance, position.desc()))
 
     def _select_nearest(
         self, selected: Select[Any], query: QueryVector, containers: Sequence[str], limit: int

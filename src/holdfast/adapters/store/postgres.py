@@ -23,6 +23,7 @@ from holdfast.adapters.store.driver_errors import (
     translate_errors,
     unique_violation,
 )
+from holdfast.adapters.store.pgvector import PgvectorState, read_state
 from holdfast.adapters.store.procrastinate_schema import JOB_LOCK_INDEX, SCHEMA
 from holdfast.adapters.store.schema_upgrade import StoredRevision
 from holdfast.adapters.store.secret_key_check import check_secret_key
@@ -137,6 +138,16 @@ def read_alive_servers(url: str) -> Sequence[Server]:
             servers = SqlServers(connection, None)
             now = servers.now()
             return [server for server in servers.list() if server.is_alive(now)]
+    finally:
+        engine.dispose()
+
+
+def read_pgvector_state(url: str) -> PgvectorState:
+    """Find out whether the extension of vectors is used, or could be."""
+    engine = _create_engine(_parse_url(url), unpooled=True)
+    try:
+        with engine.connect() as connection:
+            return read_state(connection)
     finally:
         engine.dispose()
 
