@@ -10,7 +10,7 @@ from msgspec import structs
 from tests.doubles.clock import MovableClock
 from tests.doubles.documents import ScriptedDocuments
 from tests.doubles.embedder import HANDLE, WordEmbedder
-from tests.support.rig import ACTOR, WAIT_SECONDS, Rig
+from tests.support.rig import ACTOR, Rig
 from tests.support.uploads import list_files, list_passages, make_folder, read_file, upload
 
 from holdfast.core.embeddings import EmbeddingProgress
@@ -30,6 +30,9 @@ from holdfast.errors import (
 from holdfast.ports.services import Limits, Services
 from holdfast.ports.store import Store, Transaction
 from holdfast.usecases import files, folders
+
+# Each wait is for work of several transactions, on a machine that may have other things to do.
+WAIT_SECONDS = 60
 
 
 class ImpatientClock(MovableClock):
