@@ -15,24 +15,13 @@ CONFIG = {"embedding_model": "nomic", "embedding_endpoint_type": "ollama", "embe
 
 
 @pytest.mark.parametrize(
-    ("fields", "handle"),
-    [
-        ({}, None),
-        ({"embedding": "openai/x"}, "openai/x"),
-        ({"embedding_config": CONFIG}, "ollama/nomic"),
-        ({"embedding_config": CONFIG | {"handle": "mine/nomic"}}, "mine/nomic"),
-        ({"embedding": "openai/x", "embedding_config": CONFIG}, "ollama/nomic"),
-    ],
+    "fields", [{}, {"embedding": "openai/x"}, {"embedding": "openai/x", "embedding_config": CONFIG}]
 )
-def test_the_full_configuration_names_the_model_before_the_handle(
-    fields: dict[str, Any], handle: str | None
-) -> None:
+def test_the_handle_and_the_configuration_are_both_handed_on(fields: dict[str, Any]) -> None:
     made = new_archive(ArchiveCreate.model_validate({"name": "a"} | fields))
 
-    assert made.embedding == handle
-    assert (made.embedding_config or {}).get("embedding_dim") == (
-        768 if "embedding_config" in fields else None
-    )
+    assert made.embedding == fields.get("embedding")
+    assert made.embedding_config == fields.get("embedding_config")
 
 
 def test_null_changes_nothing() -> None:
