@@ -3,7 +3,6 @@
 import json
 from unittest.mock import patch
 
-import pytest
 from httpx import AsyncClient
 
 from holdfast.usecases import archive_search
