@@ -31,8 +31,9 @@ def client(server: ServerProcess) -> Iterator[Letta]:
 
 def add_archive(client: Letta, count: int = 3) -> str:
     archive = client.archives.create(name="notes", embedding=OLD)
-    texts = [{"text": f"Fact {number}."} for number in range(count)]
-    client.archives.passages.create_many(archive.id, passages=texts)
+    client.archives.passages.create_many(
+        archive.id, passages=[{"text": f"Fact {number}."} for number in range(count)]
+    )
     return archive.id
 
 
