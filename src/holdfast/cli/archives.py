@@ -28,7 +28,7 @@ def render_list(api: "Api", *, agent: str | None, limit: int, as_json: bool) -> 
     return align_columns([_HEADINGS, *rows]) if rows else "There are no such archives."
 
 
-def reembed(
+def change_model(
     api: "Api",
     archive_id: str,
     model: str,

@@ -349,7 +349,7 @@ def reembed_archive(
             bar.length = max(total, 1)
             bar.update(embedded - bar.pos if total else 1)
 
-        done = archives.reembed(
+        done = archives.change_model(
             _connect(url), archive_id, model, skip_failed=skip_failed, show=show, as_json=as_json
         )
     typer.echo(done)
