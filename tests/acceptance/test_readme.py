@@ -64,10 +64,10 @@ def test_the_example_that_the_server_prints_is_the_one_of_the_readme_and_works(
     assert re.fullmatch(r"run-[0-9a-f-]{36} completed end_turn", run)
 
 
-def test_the_tutorial_prints_what_it_shows_when_it_is_pasted_into_python(
-    run_server_command: StartServer,
+@pytest.mark.parametrize("page", ["docs/tutorial.md", "docs/tutorial-memory.md"])
+def test_a_tutorial_prints_what_it_shows_when_it_is_pasted_into_python(
+    run_server_command: StartServer, page: str
 ) -> None:
-    page = "docs/tutorial.md"
     server = run_server_command()
 
     assert paste_into_python(blocks(page, "python"), server.address) == blocks(page, "text")
