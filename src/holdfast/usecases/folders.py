@@ -10,11 +10,11 @@ from holdfast.core.files import DEFAULT_CHUNK_TOKENS, File, Folder, FolderQuery,
 from holdfast.core.ids import Kind
 from holdfast.core.paging import Order, Page
 from holdfast.core.passages import Passage, PassageFilter
-from holdfast.errors import AlreadyExists, InvalidArgument, NotFound
+from holdfast.errors import AlreadyExists, NotFound
 from holdfast.ports.bell import FILES, REMOVALS
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
-from holdfast.usecases import agent_files
+from holdfast.usecases import agent_files, embedding_choice
 
 # Files of one folder that its description lists.
 _MAX_LISTED_FILES = 1_000
@@ -39,7 +39,7 @@ class FolderContents(Struct, frozen=True, kw_only=True):
 
 
 async def create(services: Services, actor: Actor, new: NewFolder) -> Folder:
-    check_embedding(new.embedding)
+    embedding = await embedding_choice.choose(services, new.embedding, new.embedding_config)
     now = services.clock.now()
     folder = Folder(
         id=services.ids.new_id(Kind.SOURCE),
@@ -48,7 +48,8 @@ async def create(services: Services, actor: Actor, new: NewFolder) -> Folder:
         updated_at=now,
         created_by_id=actor.user_id,
         last_updated_by_id=actor.user_id,
-        **structs.asdict(new),
+        **structs.asdict(new)
+        | {"embedding": embedding.handle, "embedding_config": embedding.config},
     )
 
     def work(tx: Transaction) -> None:
@@ -57,15 +58,6 @@ async def create(services: Services, actor: Actor, new: NewFolder) -> Folder:
 
     await services.store.write(work)
     return folder
-
-
-def check_embedding(handle: str | None) -> None:
-    """Refuse what cannot be a handle. One whose provider is not configured is kept: search is by words then."""
-    if handle is None:
-        return
-    provider, _, model = handle.partition("/")
-    if not provider.strip() or not model.strip():
-        raise InvalidArgument(f"Embedding model {handle} not found")
 
 
 async def retrieve(services: Services, actor: Actor, folder_id: str) -> Folder:
@@ -117,10 +109,17 @@ async def describe_contents(
 
 
 async def update(
-    services: Services, actor: Actor, folder_id: str, changes: Mapping[str, object]
+    services: Services, actor: Actor, folder_id: str, changes: Mapping[str, Any]
 ) -> Folder:
     """Update a folder. ``changes`` holds new values of ``Folder`` fields; equal values change nothing. Another embedding
-    model is used for later uploads."""
+    model, which ``embedding_config`` names, is used for later uploads."""
+    if "embedding_config" in changes:
+        embedding = await embedding_choice.choose(services, None, changes["embedding_config"])
+        changes = {
+            **changes,
+            "embedding": embedding.handle,
+            "embedding_config": embedding.config,
+        }
 
     def work(tx: Transaction) -> Folder:
         folder = tx.folders.lock(actor.organization_id, folder_id)
@@ -130,7 +129,6 @@ async def update(
         changed = structs.replace(
             changed, updated_at=services.clock.now(), last_updated_by_id=actor.user_id
         )
-        check_embedding(changed.embedding)
         if changed.name != folder.name:
             _refuse_taken_name(tx, changed)
         tx.folders.save(changed)
