@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 # Passages that one transaction stores: some milliseconds, most of them for the index of words.
 PASSAGES_AT_ONCE: Final = 20
+# How long a large file leaves the store and the processor to others after each such transaction, in times of its duration.
+REST: Final = 1.0
 # How often a file is begun without getting further. More often, and it is most likely the file that stops the server.
 MAX_ATTEMPTS: Final = 5
 
@@ -152,12 +154,18 @@ class FileIngestion:
         chunks = islice(split_text(text, chunk_chars), file.chunks_stored, None)
         while batch := await asyncio.to_thread(lambda: list(islice(chunks, PASSAGES_AT_ONCE))):
             passages = [self._build(file, chunk) for chunk in batch]
+            started_ns = self._services.clock.monotonic_ns()
             file = await finish(
                 self._services.store.write(
                     partial(_add_passages, file=file, passages=passages, model=model)
                 )
             )
+            await self._rest(started_ns)
         return file
+
+    async def _rest(self, started_ns: int) -> None:
+        clock = self._services.clock
+        await clock.sleep(REST * (clock.monotonic_ns() - started_ns) / 1e9)
 
     def _build(self, file: File, chunk: Chunk) -> Passage:
         now = self._services.clock.now()
