@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Select, TextClause, func, literal, select, ta
 from sqlalchemy import column as sql_column
 from sqlalchemy.sql import ColumnElement
 
+from holdfast.adapters.store.index_hints import prefer_indexes
 from holdfast.adapters.store.vector_search import ExactSearch, Selection
 from holdfast.adapters.store.vector_tables import PASSAGE_VECTORS, VectorTables
 from holdfast.core.embeddings import EmbeddedText, QueryVector, Vector, to_numbers
@@ -145,9 +146,9 @@ class PgvectorCopy:
                 "dimensions integer NOT NULL, vector vector NOT NULL)"
             )
         )
-        self._connection.execute(
-            text(f"CREATE INDEX ix_{self._name}_container ON {self._name} (container_id, model)")
-        )
+        for columns in ("container_id, model", "position"):
+            # From a container to its vectors, or from the few texts that match to theirs.
+            self._connection.execute(text(f"CREATE INDEX ON {self._name} ({columns})"))
         return True
 
     def _install(self) -> bool:
@@ -203,6 +204,7 @@ class PgvectorSearch:
         dimensions = query.vector.dimensions
         if not self._copy.is_complete(query.model, dimensions):
             return self._bytes.find(selected, query, containers, limit)
+        prefer_indexes(self._connection)
         nearest = self._select_nearest(selected.rows, query, containers, limit)
         few = _FEW_NUMBERS // dimensions
         if self._count(query, containers, few + 1) > few:
