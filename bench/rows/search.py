@@ -25,17 +25,19 @@ from bench.many_texts import (
     make_passage,
 )
 from bench.measurements import Measurement, median
-from bench.relevance.relevance_set import load, measure_recall
+from bench.relevance.stored_search import StoredRelevance
+from holdfast.adapters.embedder.router import EmbedderRouter
+from holdfast.adapters.models.accounts import ProviderSettings
 from holdfast.adapters.store.cipher import FernetCipher
 from holdfast.adapters.store.factory import open_store
 from holdfast.adapters.store.sql_store import SqlStore
-from holdfast.core.archives import Archive
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
 from holdfast.core.message_search import MessageFilter
 from holdfast.core.messages import Role
-from holdfast.core.passages import Passage, PassageFilter
+from holdfast.core.passages import PassageFilter
 
 ORG = DEFAULT_ORGANIZATION_ID
+LOCAL_MODEL = "local/all-minilm-l6-v2"
 PASSAGE_BUDGET_MS = 15
 PASSAGE_BUDGET_MS_POSTGRES = 25
 INSERT_BUDGET_MS = 5
@@ -168,39 +170,18 @@ async def _measure_insert(store: SqlStore, many: int) -> Measurement:
 
 
 async def _measure_relevance(context: BenchContext) -> list[Measurement]:
-    """How many of the answers of ``bench/relevance`` are among the best ten."""
-    relevance = load()
-    archive = Archive(
-        id=ARCHIVES[0],
-        organization_id=ORG,
-        name="relevance",
-        created_at=FIRST_AT,
-        updated_at=FIRST_AT,
-    )
-    passages = [
-        Passage(
-            id=key,
-            organization_id=ORG,
-            text=text,
-            created_at=FIRST_AT,
-            updated_at=FIRST_AT,
-            archive_id=archive.id,
-        )
-        for key, text in relevance.texts.items()
-    ]
+    """How many of the answers of ``bench/relevance`` are among the best ten: by words, and with the local model if it is
+    installed (docs/embeddings.md) also by vectors."""
+    router = EmbedderRouter(ProviderSettings())
+    embedder = router if router.is_configured(LOCAL_MODEL) else None
     async with filled_store(context, lambda _: None) as store:
-        await store.write(lambda tx: tx.archives.add(archive))
-        await store.write(lambda tx: tx.passages.add(passages))
-
-        async def search(query: str, limit: int) -> list[str]:
-            where = PassageFilter(archive_ids=(archive.id,))
-            found = await store.read(lambda tx: tx.passages.search(ORG, where, query, limit))
-            return [item.passage.id for item in found]
-
-        measured = await measure_recall(relevance.questions, search)
+        relevance = StoredRelevance(store, embedder, LOCAL_MODEL if embedder else "")
+        measured = await relevance.measure()
+    await router.aclose()
     return [
-        Measurement(what=f"recall@10 by words, {name}", unit="%", value=share * 100)
-        for name, share in measured.items()
+        Measurement(what=f"recall@10 by {kind}, {language}", unit="%", value=share * 100)
+        for kind, shares in measured.items()
+        for language, share in shares.items()
     ]
 
 
