@@ -7,9 +7,13 @@ from typing import Any, get_args
 import msgspec
 
 from holdfast.core.agents import Agent, Secret
+from holdfast.core.archives import Archive
 from holdfast.core.blocks import Block
 from holdfast.core.events import Event
+from holdfast.core.files import AgentFile, Content, File, Folder
+from holdfast.core.index_check import IndexCheck
 from holdfast.core.messages import Message, OpenCall
+from holdfast.core.passages import Passage
 from holdfast.core.providers import Provider
 from holdfast.core.runs import Run
 from holdfast.core.steps import Step
@@ -19,10 +23,17 @@ from holdfast.core.traces import ProviderTrace
 
 STORED = (
     Agent,
+    AgentFile,
+    Archive,
     Block,
+    Content,
     Event,
+    File,
+    Folder,
+    IndexCheck,
     Message,
     OpenCall,
+    Passage,
     Provider,
     ProviderTrace,
     Run,

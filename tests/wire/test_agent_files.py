@@ -305,6 +305,21 @@ def test_pages_of_files_yield_each_file_once(
             client.agents.files.list(agent.id, after=bad)
 
 
+@pytest.mark.memory(67)
+def test_a_folder_lists_the_ids_of_its_agents(
+    client: Letta, make_agent: "MakeAgent", make_folder: MakeFolder
+) -> None:
+    folder = make_folder()
+    agents = [make_agent(folder_ids=[folder.id]).id for _ in range(3)]
+    make_agent()
+
+    assert client.folders.agents.list(folder.id) == agents[::-1]
+    assert client.folders.agents.list(folder.id, order="asc", limit=2) == agents[:2]
+    assert client.folders.agents.list(folder.id, order="asc", after=agents[1]) == agents[2:]
+    client.agents.folders.detach(folder.id, agent_id=agents[0])
+    assert client.folders.agents.list(folder.id, order="asc") == agents[1:]
+
+
 @pytest.mark.memory(70)
 def test_the_context_overview_shows_what_files_cost(
     client: Letta, make_agent: "MakeAgent", make_folder: MakeFolder, http: httpx.Client
@@ -318,9 +333,11 @@ def test_the_context_overview_shows_what_files_cost(
         http.get(path).json()["num_tokens_directories"],
     ) == (None, 0)
     client.agents.folders.attach(folder.id, agent_id=agent.id)
+    client.agents.passages.create(agent.id, text="A fact.")
 
     for _ in range(2):
         shown = http.get(path).json()
+        assert shown["num_archival_memory"] == 1
         assert shown["directories"].startswith("<directories>\n<file_limits>")
         assert shown["directories"].endswith("</directory>\n</directories>")
         assert "1: </directories>\n2: <memory_metadata>" in shown["directories"]
