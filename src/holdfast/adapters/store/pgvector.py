@@ -207,7 +207,7 @@ class PgvectorSearch:
         prefer_indexes(self._connection)
         nearest = self._select_nearest(selected.rows, query, containers, limit)
         few = _FEW_NUMBERS // dimensions
-        if self._count(query, containers, few + 1) > few:
+        if self._count(selected.rows, few + 1) > few:
             self._connection.execute(_set_search, {"width": str(max(SEARCH_WIDTH, limit))})
             kind = f"{_index_type(dimensions)}({dimensions})"
             found = self._execute(
@@ -231,17 +231,10 @@ class PgvectorSearch:
             .limit(limit)
         )
 
-    def _count(self, query: QueryVector, containers: Sequence[str], most: int) -> int:
-        copy = self._table()
-        some = (
-            select(literal(1))
-            .select_from(copy)
-            .where(*_is_of(copy, query), copy.c.container_id.in_(containers))
-            .limit(most)
-        )
-        return self._connection.execute(
-            select(func.count()).select_from(some.subquery())
-        ).scalar_one()
+    def _count(self, selected: Select[Any], most: int) -> int:
+        """How many texts match, up to so many."""
+        some = selected.limit(most).subquery()
+        return self._connection.execute(select(func.count()).select_from(some)).scalar_one()
 
     def _execute(self, statement: Select[Any]) -> Sequence[int]:
         return self._connection.execute(statement).scalars().all()
