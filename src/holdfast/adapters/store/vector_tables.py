@@ -4,13 +4,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from sqlalchemy import (
-    BindParameter,
     Column,
-    Select,
     Table,
     bindparam,
     delete,
-    exists,
     func,
     insert,
     select,
@@ -37,7 +34,9 @@ class WaitingStatements:
             waiting.c.due_at == bindparam("was_due"),
         )
         self.insert = PreparedStatement(insert(waiting))
-        self.delete = PreparedStatement(delete(waiting).where(*this))
+        self.take = PreparedStatement(
+            delete(waiting).where(*this).returning(waiting.c.container_id)
+        )
         self.claim = PreparedStatement(as_seen, columns=("due_at", "attempts"))
         self.release = PreparedStatement(as_seen, columns=("due_at",))
         self.record_failure = PreparedStatement(as_seen, columns=("due_at", "error"))
@@ -51,12 +50,10 @@ class WaitingStatements:
 class VectorStatements:
     """What is executed for each vector, and to read those of a container."""
 
-    def __init__(self, vectors: Table, waiting: Table) -> None:
-        names = ["position", "container_id", "model", "dimensions", "vector"]
+    def __init__(self, vectors: Table) -> None:
         self.insert = PreparedStatement(
-            insert(vectors)
-            .from_select(names, _select_as_vector(vectors, waiting))
-            .returning(vectors.c.number, vectors.c.container_id)
+            insert(vectors).returning(vectors.c.number),
+            columns=("position", "container_id", "model", "dimensions", "vector"),
         )
         of_model = (
             vectors.c.container_id == bindparam("container"),
@@ -93,25 +90,7 @@ class VectorTables:
         self.read_text = read_text
         self.copy_name = f"{vectors.name}_copy"
         self.waiting_statements = WaitingStatements(waiting)
-        self.vector_statements = VectorStatements(vectors, waiting)
-
-
-def _select_as_vector(vectors: Table, waiting: Table) -> Select[Any]:
-    """The row of a vector, if its text still waits for it: a text that was deleted meanwhile does not."""
-    has_vector = exists().where(
-        vectors.c.position == waiting.c.position, vectors.c.model == waiting.c.model
-    )
-    return select(
-        waiting.c.position,
-        waiting.c.container_id,
-        waiting.c.model,
-        _value_of(vectors.c.dimensions),
-        _value_of(vectors.c.vector),
-    ).where(waiting.c.position == bindparam("at"), waiting.c.model == bindparam("by"), ~has_vector)
-
-
-def _value_of(column: Column[Any]) -> BindParameter[Any]:
-    return bindparam(f"new_{column.name}", type_=column.type)
+        self.vector_statements = VectorStatements(vectors)
 
 
 PASSAGE_VECTORS: Final = VectorTables(

@@ -111,17 +111,25 @@ class SqlVectors:
     def save(self, texts: Sequence[EmbeddedText]) -> None:
         stored = []
         for text in texts:
-            this = {"at": text.position, "by": text.model}
-            vector = {
-                "new_dimensions": text.vector.dimensions,
-                "new_vector": text.vector.data,
-            }
-            row = self._kind.vector_statements.insert.fetch_first(self._connection, this | vector)
-            if row is not None:
-                stored.append((int(row[0]), str(row[1]), text))
-            self._kind.waiting_statements.delete.execute(self._connection, this)
+            # First: whoever deletes the text or changes the model takes it from the same place.
+            taken = self._kind.waiting_statements.take.fetch_first(
+                self._connection, {"at": text.position, "by": text.model}
+            )
+            if taken is not None:
+                stored.append((self._insert(text, taken[0]), taken[0], text))
         if self._copy is not None:
             self._copy.add(stored)
+
+    def _insert(self, text: EmbeddedText, container_id: str) -> int:
+        row = {
+            "position": text.position,
+            "container_id": container_id,
+            "model": text.model,
+            "dimensions": text.vector.dimensions,
+            "vector": text.vector.data,
+        }
+        ((number,),) = self._kind.vector_statements.insert.fetch_all(self._connection, row)
+        return int(number)
 
     def count_waiting(self, model: str, container_ids: Collection[str]) -> int:
         c = self._kind.waiting.c
@@ -172,7 +180,8 @@ class SqlVectors:
         ).rowcount
 
     def delete_other_models(self, container_id: str, model: str) -> None:
-        for table in (self._kind.vectors, self._kind.waiting):
+        # In this order: who stores a vector at this moment has it from the texts that wait.
+        for table in (self._kind.waiting, self._kind.vectors):
             self._connection.execute(
                 delete(table).where(table.c.container_id == container_id, table.c.model != model)
             )
