@@ -15,6 +15,7 @@ IDS = {
     "archive_id": "archive",
     "block_id": "block",
     "conversation_id": "conv",
+    "folder_id": "source",
     "run_id": "run",
     "step_id": "step",
     "tool_id": "tool",

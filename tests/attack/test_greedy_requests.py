@@ -83,6 +83,7 @@ def create_ids(http: httpx.Client) -> dict[str, str]:
         "conversation_id": create(f"/v1/conversations/?agent_id={agent}", {})["id"],
         "block_label": "notes",
         "archive_id": create("/v1/archives/", {"name": "notes"})["id"],
+        "folder_id": create("/v1/folders/", {"name": "notes"})["id"],
         "tool_name": "shout",
         "prober": create("/v1/agents/", {"name": "prober"})["id"],
     }

@@ -30,7 +30,7 @@ def play_scenario(seed: int, disk: Disk) -> ManyServers:
 
 def find_trace(words: str) -> str:
     """The first trace with this violation."""
-    with closing(iter_violations(range(200), ManyServers)) as told:
+    with closing(iter_violations(range(600), ManyServers)) as told:
         return next(story for story in told if words in story)
 
 

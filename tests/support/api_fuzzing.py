@@ -91,6 +91,9 @@ def create_targets(server: ServerProcess) -> dict[str, str]:
         conversation = http.post("/conversations/", params={"agent_id": agent}, json={}).json()
         archive = http.post("/archives/", json={"name": "notes"}).json()["id"]
         passage = http.post(f"/archives/{archive}/passages", json={"text": "x"}).json()["id"]
+        folder = http.post("/folders/", json={"name": "notes"}).json()["id"]
+        files = {"file": ("notes.txt", b"x")}
+        file = http.post(f"/folders/{folder}/upload", files=files).json()["id"]
         said = http.post(f"/agents/{agent}/messages", json={"input": "Hello?"}).json()
     message = said["messages"][0]
     return {
@@ -100,6 +103,9 @@ def create_targets(server: ServerProcess) -> dict[str, str]:
         "block_id": block,
         "block_label": "notes",
         "archive_id": archive,
+        "folder_id": folder,
+        "source_id": folder,
+        "file_id": file,
         "passage_id": passage,
         "memory_id": passage,
         "tool_name": "shout",
