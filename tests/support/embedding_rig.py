@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -86,7 +86,9 @@ class EmbeddingRig:
             yield task
         finally:
             task.cancel()
-            await asyncio.wait_for(asyncio.gather(task, return_exceptions=True), WAIT_SECONDS)
+            # Raises what the task has failed with.
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait_for(task, WAIT_SECONDS)
 
     def advance(self, seconds: float = 3_600.0) -> None:
         self.clock.advance(seconds)

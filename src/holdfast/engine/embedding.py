@@ -136,6 +136,8 @@ class Embedding:
         except BackendError:
             # The claim expires by itself.
             log.exception("store.unreachable", extra={"while": "storing vectors"})
+        except Exception:
+            log.exception("embedding.failed", extra={"model": claimed[0].model})
 
     async def _attempt(
         self, group: asyncio.TaskGroup, kind: str, claimed: Sequence[DueText]
@@ -225,6 +227,8 @@ class Embedding:
             # Searches work without it. The next vectors of the model are a reason to try again.
             self._prepared.discard((kind, model, dimensions))
             log.exception("store.unreachable", extra={"while": "preparing the search"})
+        except Exception:
+            log.exception("embedding.failed", extra={"model": model})
 
 
 def _split(due: Sequence[DueText]) -> Iterator[Sequence[DueText]]:

@@ -1,6 +1,6 @@
 """The paging parameters of a list. Each list has its own defaults (wire-v1 §1.10)."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any
 
 from fastapi import Query
@@ -16,23 +16,24 @@ MAX_LIMIT = 1_000
 
 def paging(
     cursor: Kind | None,
-    *,
+    *other_cursors: Kind,
     limit: int,
     order: Order = Order.DESC,
     order_by: tuple[str, ...] = ("created_at",),
 ) -> Callable[..., Awaitable[Page]]:
     """Build a dependency: ``Annotated[Page, Depends(paging(Kind.TOOL, limit=50))]``.
 
-    ``cursor``: what the ids in ``before`` and ``after`` are of; None if they are texts. The first of ``order_by`` is
-    the default.
+    ``cursor``: what the ids in ``before`` and ``after`` are of; None if they are texts. ``other_cursors``: what else they may
+    be of. The first of ``order_by`` is the default.
     """
     columns = f"^({'|'.join(order_by)})$"
+    kinds = () if cursor is None else (cursor, *other_cursors)
     default_limit, default_order, default_column = limit, order, order_by[0]
 
     async def page(
         *,
-        before: Annotated[str | None, _cursor(cursor, "before")] = None,
-        after: Annotated[str | None, _cursor(cursor, "after")] = None,
+        before: Annotated[str | None, _cursor(kinds, "before")] = None,
+        after: Annotated[str | None, _cursor(kinds, "after")] = None,
         limit: Annotated[
             int, Query(ge=1, le=MAX_LIMIT, description="How many items at most.")
         ] = default_limit,
@@ -54,28 +55,32 @@ def paging(
             limit=limit,
             order=order or _order(ascending) or default_order,
             order_by=order_by or sort_by or default_column,
-            after=_check_cursor(cursor, "after", after),
-            before=_check_cursor(cursor, "before", before),
+            after=check_cursor(kinds, "after", after),
+            before=check_cursor(kinds, "before", before),
         )
 
     return page
 
 
-def _cursor(kind: Kind | None, side: str) -> Any:
+def _cursor(kinds: Sequence[Kind], side: str) -> Any:
     # The form is for OpenAPI only: if the router checked it, the answer would be a 422.
     form: dict[str, JsonValue] = (
-        {"maxLength": MAX_NAME_CHARS} if kind is None else {"pattern": id_pattern(kind)}
+        {"pattern": "|".join(map(id_pattern, kinds))} if kinds else {"maxLength": MAX_NAME_CHARS}
     )
     return Query(description=f"Items {side} this id, in sort order.", json_schema_extra=form)
 
 
-def _check_cursor(kind: Kind | None, name: str, text: str | None) -> str | None:
+def check_cursor(kinds: Sequence[Kind], name: str, text: str | None) -> str | None:
     """A malformed id is a 400. One that is not known is each list's own affair (wire-v1 §1.10)."""
     if not text:
         return None
-    is_valid = len(text) <= MAX_NAME_CHARS if kind is None else is_id(kind, text)
+    if kinds:
+        is_valid = any(is_id(kind, text) for kind in kinds)
+        form = " or ".join(f"'{kind}-<uuid4>'" for kind in kinds)
+    else:
+        is_valid = len(text) <= MAX_NAME_CHARS
+        form = f"at most {MAX_NAME_CHARS} characters"
     if not is_valid:
-        form = f"at most {MAX_NAME_CHARS} characters" if kind is None else f"'{kind}-<uuid4>'"
         raise InvalidArgument(f"Invalid cursor {name}={text!r:.100}. Expected format: {form}")
     return text
 

@@ -5,14 +5,13 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Response
 from msgspec.structs import replace
 
-from holdfast.core.ids import Kind, is_id
+from holdfast.core.ids import Kind
 from holdfast.core.paging import Page
-from holdfast.errors import InvalidArgument
 from holdfast.http.dependencies import ActorDep, ServicesDep
 from holdfast.http.json_body import JsonRoute
 from holdfast.http.json_response import describe_response, json_response, list_response
 from holdfast.http.letta_v1.parameters.ids import AgentId, FileId, FolderId
-from holdfast.http.letta_v1.parameters.paging import paging
+from holdfast.http.letta_v1.parameters.paging import check_cursor, paging
 from holdfast.http.letta_v1.schemas.agent_files import AgentFilesPage, FileClosed
 from holdfast.http.letta_v1.schemas.agents import AgentState
 from holdfast.http.letta_v1.schemas.folders import Folder
@@ -22,6 +21,9 @@ from holdfast.http.letta_v1.to_wire.folders import folder_state
 from holdfast.usecases import agent_files
 
 router = APIRouter(prefix="/v1/agents/{agent_id}", tags=["agents"], route_class=JsonRoute)
+
+# The client pages with the ids of items; its help speaks of files.
+_CURSORS = (Kind.FILE_AGENT, Kind.FILE)
 
 FoldersPage = Annotated[Page, Depends(paging(Kind.SOURCE, limit=100))]
 
@@ -77,7 +79,7 @@ async def detach_source(
 async def list_agent_files(
     *,
     agent_id: AgentId,
-    page: Annotated[Page, Depends(paging(None, limit=100))],
+    page: Annotated[Page, Depends(paging(*_CURSORS, limit=100))],
     services: ServicesDep,
     actor: ActorDep,
     cursor: Annotated[
@@ -88,9 +90,7 @@ async def list_agent_files(
     ] = None,
 ) -> Response:
     """List the files of the agent's folders. A cursor is the id of an item or of its file."""
-    page = replace(page, after=page.after or cursor or None)
-    _check_cursor(page.after)
-    _check_cursor(page.before)
+    page = replace(page, after=page.after or check_cursor(_CURSORS, "cursor", cursor))
     found = await agent_files.list_files(services, actor, agent_id, page, is_open=is_open)
     return json_response(files_page(found))
 
@@ -115,10 +115,3 @@ async def close_file(
 ) -> Response:
     await agent_files.close_file(services, actor, agent_id, file_id)
     return json_response(FileClosed(f"File id={file_id} successfully closed"))
-
-
-def _check_cursor(cursor: str | None) -> None:
-    if cursor and not (is_id(Kind.FILE_AGENT, cursor) or is_id(Kind.FILE, cursor)):
-        raise InvalidArgument(
-            f"Invalid cursor {cursor!r:.100}. Expected format: 'file_agent-<uuid4>' or 'file-<uuid4>'"
-        )
