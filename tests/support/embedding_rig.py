@@ -9,6 +9,7 @@ from functools import partial
 
 from tests.doubles.clock import MovableClock
 from tests.doubles.embedder import HANDLE, WordEmbedder
+from tests.doubles.store import ProcessDied
 from tests.support.rig import ACTOR, Rig
 from tests.support.waiting import WAIT_SECONDS
 
@@ -86,9 +87,7 @@ class EmbeddingRig:
             yield task
         finally:
             task.cancel()
-            # Raises what the task has failed with.
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait_for(task, WAIT_SECONDS)
+            await _wait_for_end(task)
 
     def advance(self, seconds: float = 3_600.0) -> None:
         self.clock.advance(seconds)
@@ -115,6 +114,17 @@ class EmbeddingRig:
         return await self.services.store.read(
             lambda tx: tx.passages.archive_progress(archive.id, model)
         )
+
+
+async def _wait_for_end(task: asyncio.Task[None]) -> None:
+    """Raises what the task has failed with, unless a test has let the process die."""
+    try:
+        with suppress(asyncio.CancelledError, ProcessDied):
+            await asyncio.wait_for(task, WAIT_SECONDS)
+    except BaseExceptionGroup as errors:
+        _, others = errors.split(ProcessDied)
+        if others is not None:
+            raise others from None
 
 
 async def poll(is_done: Callable[[], Awaitable[bool]]) -> None:
