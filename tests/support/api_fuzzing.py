@@ -30,8 +30,7 @@ LEFT_OUT: Final = {
     "object_level_authorization": "There is one password and one organization: whoever has it may see everything.",
 }
 # A query with more values than allowed may be a header that is too large (431). 501 is how a later release is announced;
-# every other 5xx is a fault. A conversation that is there has no stream of a run that is not: such a 404 is no fault. The
-# parts of an upload are bytes, so nothing that a fuzzer puts there is of another type.
+# every other 5xx is a fault. A conversation that is there has no stream of a run that is not: such a 404 is no fault.
 _SETTINGS: Final = """
 [checks]
 not_a_server_error.expected-statuses = ["2xx", "3xx", "4xx", 501]
@@ -40,10 +39,6 @@ negative_data_rejection.expected-statuses = ["400", "401", "403", "404", "405", 
 [[operations]]
 include-path = "/v1/conversations/{conversation_id}/stream"
 checks.ensure_resource_availability.enabled = false
-
-[[operations]]
-include-path-regex = "/upload$"
-checks.negative_data_rejection.enabled = false
 
 [parameters]
 """
