@@ -1,5 +1,6 @@
 """pgvector: used where it is, not missed where it is not, and nothing is lost when it comes or goes."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from random import Random
 
@@ -89,6 +90,17 @@ def explain(url: str, dimensions: int = DIMENSIONS) -> str:
         f"ORDER BY (vector::{kind}({dimensions})) <=> '{numbers}' LIMIT 10",
     )
     return "\n".join(str(row[0]) for row in rows)
+
+
+async def test_two_that_prepare_the_search_at_the_same_moment_do_not_disturb_each_other(
+    store: PostgresStore, make: Make
+) -> None:
+    vectors = make_vectors(300)
+    await fill(store, make, vectors)
+
+    await asyncio.gather(*(prepare_search(store, MODEL, DIMENSIONS) for _ in range(4)))
+
+    assert await find(store, vectors[7], limit=1) == ["p7"]
 
 
 @pytest.mark.usefixtures("always_index")

@@ -40,6 +40,9 @@ _may_install = text(
     "WHERE v.name = 'vector') AND has_database_privilege(current_database(), 'CREATE') "
     "FROM pg_roles WHERE rolname = current_user"
 )
+# An arbitrary constant; advisory locks are per database.
+_PREPARATION_LOCK_ID: Final = 0x686F6C66
+_lock_preparation = text(f"SELECT pg_advisory_xact_lock({_PREPARATION_LOCK_ID})")
 _is_valid = text("SELECT 1 FROM pg_index WHERE indexrelid = to_regclass(:name) AND indisvalid")
 # A filter may leave few of the neighbours that are found first: then the search goes on. Only for this transaction: behind
 # a pooler the next one on the connection is somebody else's.
@@ -106,6 +109,8 @@ class PgvectorCopy:
         """Do the next thing that the search of this model needs; return whether there is more. One transaction is short."""
         if dimensions > MAX_HALF_DIMENSIONS:
             return False
+        # One at a time: a leader that has just been one may still be at it.
+        self._connection.execute(_lock_preparation)
         if not self._exists():
             return self._create_table()
         index = index_name(self._kind, model, dimensions)
