@@ -122,9 +122,9 @@ async def _wait_for_end(task: asyncio.Task[None]) -> None:
         with suppress(asyncio.CancelledError, ProcessDied):
             await asyncio.wait_for(task, WAIT_SECONDS)
     except BaseExceptionGroup as errors:
-        _, others = errors.split(ProcessDied)
-        if others is not None:
-            raise others from None
+        # What else happened in a process that died does not count.
+        if errors.subgroup(ProcessDied) is None:
+            raise
 
 
 async def poll(is_done: Callable[[], Awaitable[bool]]) -> None:
