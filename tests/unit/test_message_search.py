@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.support.values import Make
 
-from holdfast.core.message_search import SEARCH_TOOL, is_searchable, searchable_text
+from holdfast.core.message_search import SEARCH_TOOL, searchable_text
 from holdfast.core.messages import (
     Image,
     Message,
@@ -47,7 +47,7 @@ def test_a_text_that_is_sent_with_a_tool_counts(make: Make) -> None:
 def test_a_broken_call_says_nothing(make: Make, arguments: str) -> None:
     call = ToolCall("call_1", "send_message", arguments)
 
-    assert not is_searchable(message(make, tool_calls=(call,)))
+    assert not searchable_text(message(make, tool_calls=(call,)))
 
 
 def test_a_summary_is_found_by_what_it_says_not_by_its_form(make: Make) -> None:
@@ -73,4 +73,4 @@ def test_what_was_not_said_is_not_found(make: Make) -> None:
         message(make, Role.USER),
     ]
 
-    assert [row.role for row in rows if is_searchable(row)] == []
+    assert [row.role for row in rows if searchable_text(row)] == []

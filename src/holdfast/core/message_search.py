@@ -51,8 +51,3 @@ def searchable_text(message: Message) -> str:
     if any(call.name == SEARCH_TOOL for call in message.tool_calls):
         return ""
     return "\n".join(filter(None, (message.text, *sent_texts(message))))
-
-
-def is_searchable(message: Message) -> bool:
-    """Whether the message can be found by its words."""
-    return bool(searchable_text(message))
