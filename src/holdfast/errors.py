@@ -19,6 +19,8 @@
     │   ├── StoreIsNewer  HomeInUse  SecretKeyDiffers  SettingInvalid  CannotStart
     │   └── AnswerUnavailable ── ServerStopping
     ├── Undeliverable          a server that a caller named did not answer
+    ├── McpError               an MCP server failed
+    │   └── McpUnavailable ── McpUnauthorized   McpTimedOut  McpCallLost
     ├── LeaseLost              this server must stop its runs; others go on with them
     └── Bug                    we must act
         └── IllegalTransition  StaleRun ── RunFenced
@@ -285,6 +287,40 @@ class ServerStopping(AnswerUnavailable):
 
 class Undeliverable(HoldfastError):
     """A server that a caller named did not answer; the message says how it failed."""
+
+
+class McpError(HoldfastError):
+    """An MCP server failed. ``server`` is its name."""
+
+    def __init__(self, server: str, why: str) -> None:
+        self.server = server
+        self.why = why
+        super().__init__(f"The MCP server {server} cannot be used: {why}")
+
+
+class McpUnavailable(McpError):
+    """There is no connection to the server, so nothing was asked of it."""
+
+
+class McpUnauthorized(McpUnavailable):
+    """The server wants credentials. ``challenge``: the WWW-Authenticate header that it sent."""
+
+    def __init__(self, server: str, challenge: str = "") -> None:
+        self.challenge = challenge
+        super().__init__(server, "401 Unauthorized")
+
+
+class McpTimedOut(McpError):
+    """The server took too long. ``has_begun``: the call was sent, so it may have had an effect."""
+
+    def __init__(self, server: str, doing: str, seconds: float, *, has_begun: bool = False) -> None:
+        self.has_begun = has_begun
+        super().__init__(server, "it took too long")
+        self.args = (f"Timed out while {doing} for MCP server {server} (timeout={seconds:g}s).",)
+
+
+class McpCallLost(McpError):
+    """The connection was lost while a call ran: it may have had an effect."""
 
 
 class Bug(HoldfastError):

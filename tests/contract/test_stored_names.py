@@ -12,6 +12,8 @@ from holdfast.core.blocks import Block
 from holdfast.core.events import Event
 from holdfast.core.files import AgentFile, Content, File, Folder
 from holdfast.core.index_check import IndexCheck
+from holdfast.core.mcp_servers import McpSecrets, McpServer
+from holdfast.core.mcp_sessions import McpSession, SessionSecrets
 from holdfast.core.messages import Message, OpenCall
 from holdfast.core.passages import Passage
 from holdfast.core.providers import Provider
@@ -31,6 +33,9 @@ STORED = (
     File,
     Folder,
     IndexCheck,
+    McpSecrets,
+    McpServer,
+    McpSession,
     Message,
     OpenCall,
     Passage,
@@ -38,6 +43,7 @@ STORED = (
     ProviderTrace,
     Run,
     Secret,
+    SessionSecrets,
     Step,
     Thread,
     Tool,

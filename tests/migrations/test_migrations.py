@@ -94,7 +94,9 @@ def read_schema(path: Path) -> dict[str, set[str]]:
 
 
 def split_definition(sql: str) -> set[str]:
-    """The parts of a definition. Their order does not matter: a column that was added later is behind the constraints."""
+    """The parts of a definition. Their order does not matter: a column that was added later is behind the constraints.
+    Nor do quotes: SQLite writes the name of a table with them once it was renamed, as a batch does."""
+    sql = sql.replace('"', "")
     parts = [""]
     depth = 0
     for character in sql:

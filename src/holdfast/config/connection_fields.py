@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from holdfast.config.document_fields import DocumentFields
+from holdfast.config.mcp_fields import McpFields
 from holdfast.config.parsing import integer_between, parse_networks, parse_positive_seconds
 from holdfast.config.spec import SettingSpec
 from holdfast.core.addresses import IPNetwork
@@ -13,7 +13,7 @@ _LIMITS = ConnectionLimits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionFields(DocumentFields):
+class ConnectionFields(McpFields):
     trusted_proxies: Annotated[
         tuple[IPNetwork, ...],
         SettingSpec(

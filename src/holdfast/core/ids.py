@@ -37,6 +37,7 @@ class Kind(StrEnum):
     PROVIDER = "provider"
     MODEL = "model"
     MCP_SERVER = "mcp_server"
+    MCP_SESSION = "mcp-oauth"
     AGENT_SECRET = "agent-env"  # noqa: S105 - a prefix, not a password
 
 

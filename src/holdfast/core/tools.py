@@ -44,6 +44,8 @@ class Tool(Struct, frozen=True, kw_only=True):
     npm_requirements: list[dict[str, Any]] | None = None
     tags: tuple[str, ...] = ()
     metadata: dict[str, Any] = {}
+    # The MCP server that the tool is called at, for a tool of the kind MCP.
+    mcp_server_id: str | None = None
     project_id: str | None = None
     created_by_id: str | None = None
     last_updated_by_id: str | None = None

@@ -68,6 +68,12 @@ ERROR_STATUS: Mapping[type[errors.HoldfastError], ErrorStatus] = {
     errors.CannotStart: ErrorStatus(503, DO_NOT_RETRY),
     errors.ServerStopping: ErrorStatus(503, DO_NOT_RETRY),
     errors.Undeliverable: ErrorStatus(502),
+    errors.McpError: ErrorStatus(502),
+    errors.McpUnavailable: ErrorStatus(502),
+    errors.McpUnauthorized: ErrorStatus(502),
+    # The call may have had an effect.
+    errors.McpTimedOut: ErrorStatus(408, DO_NOT_RETRY),
+    errors.McpCallLost: ErrorStatus(502, DO_NOT_RETRY),
     errors.Bug: ErrorStatus(500, DO_NOT_RETRY, secret=True),
     errors.IllegalTransition: ErrorStatus(500, DO_NOT_RETRY, secret=True),
     # Two callers changed one run. The one that was refused may look again.

@@ -9,6 +9,7 @@ from holdfast.ports.documents import NO_DOCUMENTS, Documents
 from holdfast.ports.embedder import NO_EMBEDDER, Embedder
 from holdfast.ports.event_log import EventLog
 from holdfast.ports.lease import Lease
+from holdfast.ports.mcp import DEFAULT_MCP_OPTIONS, NO_MCP, McpClient, McpOptions
 from holdfast.ports.model import Catalogue, Model
 from holdfast.ports.outgoing import Outgoing
 from holdfast.ports.prices import Prices
@@ -65,5 +66,7 @@ class Services:
     documents: Documents = NO_DOCUMENTS
     # The handle of the model that makes vectors of messages; None: they are found by their words only.
     message_embedding: str | None = None
+    mcp: McpClient = NO_MCP
+    mcp_options: McpOptions = DEFAULT_MCP_OPTIONS
     limits: Limits = Limits()
     telemetry: Telemetry = NO_TELEMETRY

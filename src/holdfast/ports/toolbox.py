@@ -5,9 +5,11 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from holdfast.core.ids import DEFAULT_USER_ID
 from holdfast.core.messages import ToolReturn
 from holdfast.core.tools import Tool, ToolKind
 from holdfast.core.turn import PlannedCall
+from holdfast.ports.mcp import OnProgress
 
 
 class ToolContext(Struct, frozen=True, kw_only=True):
@@ -19,6 +21,10 @@ class ToolContext(Struct, frozen=True, kw_only=True):
     run_id: str | None = None
     step_id: str | None = None
     environment: Mapping[str, str] = {}
+    # On whose behalf the run was sent: logins at MCP servers belong to a user.
+    user_id: str = DEFAULT_USER_ID
+    # Called each time the tool says how far it is. None: nobody listens.
+    on_progress: OnProgress | None = None
 
 
 class BuiltinSpec(Struct, frozen=True, kw_only=True):

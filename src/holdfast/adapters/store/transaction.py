@@ -16,6 +16,8 @@ from holdfast.adapters.store.file_removal import SqlRemovals
 from holdfast.adapters.store.files import SqlFiles
 from holdfast.adapters.store.folders import SqlFolders
 from holdfast.adapters.store.fts5_index import Fts5Index
+from holdfast.adapters.store.mcp_servers import SqlMcpServers
+from holdfast.adapters.store.mcp_sessions import SqlMcpSessions
 from holdfast.adapters.store.messages import SqlMessages
 from holdfast.adapters.store.passages import SqlPassages
 from holdfast.adapters.store.pgvector import PgvectorCopy, PgvectorSearch
@@ -58,6 +60,8 @@ class SqlTransaction:
         self.tools = SqlTools(connection)
         self.blocks = SqlBlocks(connection)
         self.providers = SqlProviders(connection, cipher)
+        self.mcp_servers = SqlMcpServers(connection, cipher)
+        self.mcp_sessions = SqlMcpSessions(connection, cipher)
         self.threads = SqlThreads(connection)
         self._open_texts(Fts5Index if clock else TsvectorIndex, vector_cache, message_embedding)
         self._open_files()

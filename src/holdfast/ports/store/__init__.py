@@ -22,6 +22,8 @@ from holdfast.ports.store.contents import Contents, Removals
 from holdfast.ports.store.events import Events
 from holdfast.ports.store.files import Files
 from holdfast.ports.store.folders import Folders
+from holdfast.ports.store.mcp_servers import McpServers
+from holdfast.ports.store.mcp_sessions import McpSessions
 from holdfast.ports.store.messages import Messages
 from holdfast.ports.store.passages import Passages
 from holdfast.ports.store.providers import Providers
@@ -48,6 +50,8 @@ __all__ = [
     "Events",
     "Files",
     "Folders",
+    "McpServers",
+    "McpSessions",
     "Messages",
     "Passages",
     "Providers",

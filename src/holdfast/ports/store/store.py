@@ -13,6 +13,8 @@ from holdfast.ports.store.contents import Contents, Removals
 from holdfast.ports.store.events import Events
 from holdfast.ports.store.files import Files
 from holdfast.ports.store.folders import Folders
+from holdfast.ports.store.mcp_servers import McpServers
+from holdfast.ports.store.mcp_sessions import McpSessions
 from holdfast.ports.store.messages import Messages
 from holdfast.ports.store.passages import Passages
 from holdfast.ports.store.providers import Providers
@@ -41,6 +43,10 @@ class Transaction(Protocol):
     def blocks(self) -> Blocks: ...
     @property
     def providers(self) -> Providers: ...
+    @property
+    def mcp_servers(self) -> McpServers: ...
+    @property
+    def mcp_sessions(self) -> McpSessions: ...
     @property
     def threads(self) -> Threads: ...
     @property

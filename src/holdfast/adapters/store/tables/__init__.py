@@ -24,6 +24,7 @@ from holdfast.adapters.store.tables.file_tables import (
     folders,
     stale_prompts,
 )
+from holdfast.adapters.store.tables.mcp_tables import mcp_servers, mcp_sessions
 from holdfast.adapters.store.tables.memory_tables import (
     agent_archives,
     archives,
@@ -80,6 +81,8 @@ __all__ = [
     "files",
     "folders",
     "idempotency_keys",
+    "mcp_servers",
+    "mcp_sessions",
     "message_vectors",
     "messages",
     "messages_to_embed",

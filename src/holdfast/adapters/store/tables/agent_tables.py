@@ -48,7 +48,10 @@ tools = Table(
     Column("created_at", Instant, nullable=False),
     Column("updated_at", Instant, nullable=False),
     Column("body", Text, nullable=False),
+    # Of a tool of an MCP server.
+    Column("mcp_server_id", ForeignKey("mcp_servers.id", ondelete="CASCADE")),
     UniqueConstraint("organization_id", "name"),
+    Index(None, "mcp_server_id", "name"),
 )
 
 blocks = Table(

@@ -1,0 +1,96 @@
+"""OAuth sessions with MCP servers. Their tokens are encrypted by ``cipher``."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, delete, insert, or_, select, update
+
+from holdfast.adapters.store import tables
+from holdfast.adapters.store.cipher import Cipher
+from holdfast.adapters.store.columns import to_json
+from holdfast.adapters.store.row_mapper import RowMapper
+from holdfast.core.mcp_sessions import McpSession, SessionSecrets, SessionStatus
+from holdfast.errors import NotFound
+
+_sessions = tables.mcp_sessions
+
+SESSION = RowMapper(
+    McpSession, _sessions, stored_elsewhere=("secrets",), skipped_by_save=("refresh_ends_at",)
+)
+_columns = (*SESSION.columns, _sessions.c.encrypted_secrets)
+
+
+class SqlMcpSessions:
+    def __init__(self, connection: Connection, cipher: Cipher) -> None:
+        self._connection = connection
+        self._cipher = cipher
+
+    def add(self, session: McpSession) -> None:
+        self._connection.execute(insert(_sessions), self._to_row(session))
+
+    def get(self, session_id: str) -> McpSession | None:
+        return self._find(_sessions.c.id == session_id)
+
+    def find_by_state(self, state: str) -> McpSession | None:
+        return self._find(_sessions.c.state == state, _sessions.c.status == SessionStatus.PENDING)
+
+    def find_authorized(
+        self, organization_id: str, user_id: str, server_url: str
+    ) -> McpSession | None:
+        return self._find(
+            _sessions.c.organization_id == organization_id,
+            _sessions.c.user_id == user_id,
+            _sessions.c.server_url == server_url,
+            _sessions.c.status == SessionStatus.AUTHORIZED,
+        )
+
+    def save(self, session: McpSession) -> None:
+        row = self._to_row(session)
+        self._update(session, {name: row[name] for name in SESSION.mutable_columns})
+
+    def begin_refresh(self, session_id: str, now: datetime, ends_at: datetime) -> bool:
+        taken = self._connection.execute(
+            update(_sessions)
+            .where(
+                _sessions.c.id == session_id,
+                or_(_sessions.c.refresh_ends_at.is_(None), _sessions.c.refresh_ends_at <= now),
+            )
+            .values(refresh_ends_at=ends_at)
+        )
+        return taken.rowcount == 1
+
+    def end_refresh(self, session: McpSession) -> None:
+        self._update(session, self._to_row(session) | {"refresh_ends_at": None})
+
+    def delete_pending_before(self, moment: datetime) -> None:
+        self._connection.execute(
+            delete(_sessions).where(
+                _sessions.c.status == SessionStatus.PENDING, _sessions.c.created_at < moment
+            )
+        )
+
+    def _find(self, *conditions: Any) -> McpSession | None:
+        row = self._connection.execute(
+            select(*_columns)
+            .where(*conditions)
+            .order_by(_sessions.c.updated_at.desc(), _sessions.c.id.desc())
+            .limit(1)
+        ).first()
+        return None if row is None else self._from_row(row)
+
+    def _update(self, session: McpSession, values: dict[str, Any]) -> None:
+        saved = self._connection.execute(
+            update(_sessions).where(_sessions.c.id == session.id).values(values)
+        )
+        if saved.rowcount == 0:
+            raise NotFound(f"There is no login with the id {session.id}.")
+
+    def _to_row(self, session: McpSession) -> dict[str, Any]:
+        encrypted = self._cipher.encrypt(to_json(session.secrets))
+        return SESSION.to_row(session) | {"encrypted_secrets": encrypted}
+
+    def _from_row(self, row: Sequence[Any]) -> McpSession:
+        secrets = msgspec.json.decode(self._cipher.decrypt(row[-1]), type=SessionSecrets)
+        return SESSION.from_row(row, secrets=secrets)
