@@ -4,6 +4,7 @@ A compaction is a run: it waits for its turn on the thread, can be read, cancell
 reports its usage. No other run changes the context at the same time.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -11,8 +12,9 @@ from msgspec.structs import replace
 
 from holdfast.core import compaction, context, summaries
 from holdfast.core.agents import Actor
-from holdfast.core.messages import Role
+from holdfast.core.messages import Message, Role
 from holdfast.core.runs import IdempotencyKey, Run, RunFailure, RunRequest, StopReason
+from holdfast.core.threads import Thread
 from holdfast.errors import CallerError, Conflict
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
@@ -20,10 +22,10 @@ from holdfast.usecases import messages
 from holdfast.usecases.messages import NewSend, Reply
 
 RUN_KIND = "compaction"
-NOTHING_TO_COMPACT = "The conversation is empty: there are no messages to compact."
+NO_MESSAGES = "No in-context messages found for this conversation."
 CANNOT_SHRINK = (
-    "Summarization failed to reduce the number of messages. There is too little in the context that may leave it: "
-    "calls that wait for approval stay, and one message is no more than its summary."
+    "Summarization failed to reduce the number of messages. You may not have enough messages to compact or need to use "
+    "a different CompactionSettings (e.g. using `all` mode)."
 )
 
 
@@ -41,10 +43,21 @@ async def start(
     thread_id: str,
     overrides: dict[str, Any] | None = None,
     key: IdempotencyKey | None = None,
+    *,
+    may_be_empty: bool = False,
 ) -> Run | Compaction:
     """Start to replace the oldest messages of the context by a summary. ``overrides`` takes precedence over the agent's
-    settings. Returns the result at once if there is nothing to do."""
-    found = await services.store.read(lambda tx: _plan(tx, services, actor, thread_id, overrides))
+    settings. Returns the result at once if there is nothing to do. A context with nothing but the system message is an
+    error unless it ``may_be_empty``."""
+
+    def plan(tx: Transaction) -> Compaction | NewSend:
+        thread = tx.threads.get(actor.organization_id, thread_id)
+        rows = tx.messages.context(thread_id)
+        if may_be_empty and len(rows) <= 1:
+            return Compaction("", len(rows), len(rows))
+        return _plan(tx, services, thread, rows, overrides)
+
+    found = await services.store.read(plan)
     if isinstance(found, Compaction):
         return found
     return await messages.send(services, actor, replace(found, idempotency_key=key))
@@ -57,17 +70,15 @@ async def wait(services: Services, run: Run) -> Compaction | RunFailure:
 def _plan(
     tx: Transaction,
     services: Services,
-    actor: Actor,
-    thread_id: str,
+    thread: Thread,
+    rows: Sequence[Message],
     overrides: dict[str, Any] | None,
 ) -> Compaction | NewSend:
-    """The run to send, or the result if there is nothing to compact."""
-    thread = tx.threads.get(actor.organization_id, thread_id)
-    agent = tx.agents.get(actor.organization_id, thread.agent_id)
-    rows = tx.messages.context(thread_id)
-    if len(rows) <= 1:
-        raise CallerError(NOTHING_TO_COMPACT)
-    if all(row.role is Role.SUMMARY for row in rows[1:]):
+    """The run to send, or the result if only a summary could be compacted."""
+    agent = tx.agents.get(thread.organization_id, thread.agent_id)
+    if not rows:
+        raise CallerError(NO_MESSAGES)
+    if len(rows) > 1 and all(row.role is Role.SUMMARY for row in rows[1:]):
         return Compaction(summaries.latest_summary(rows), len(rows), len(rows))
     # Replacing one message by one summary would leave as many messages as before.
     if compaction.evictable_count(rows) <= 1:
@@ -80,7 +91,7 @@ def _plan(
         new_summary_handle=summariser,
     )
     request = RunRequest(compaction=settings, include_compaction_messages=True)
-    return NewSend(agent_id=agent.id, thread_id=thread_id, input=(), request=request, kind=RUN_KIND)
+    return NewSend(agent_id=agent.id, thread_id=thread.id, input=(), request=request, kind=RUN_KIND)
 
 
 async def _read_result(services: Services, reply: Reply) -> Compaction | RunFailure:
