@@ -153,8 +153,8 @@ def _find_function(tool: Tool, form: ToolForm, name: str) -> str | None:
     return None if function == name else function
 
 
-def _wrong_name(name: str, source: str) -> InvalidArgument:
-    return InvalidArgument(
+def _wrong_name(name: str, source: str) -> ToolSourceInvalid:
+    return ToolSourceInvalid(
         f"Tool name '{name}' does not match the name in the JSON schema '{name}' or in the source code "
         f"`{source[:_MAX_QUOTED_CHARS]}`"
     )

@@ -158,9 +158,7 @@ def _save(tx: Transaction, before: Tool, changed: Tool, actor: Actor, now: datet
 
 def _refuse_taken_name(tx: Transaction, tool: Tool) -> None:
     if tx.tools.find(tool.organization_id, [tool.name]):
-        raise InvalidArgument(
-            f"INVALID_ARGUMENT: Tool with name '{tool.name}' already exists in your organization"
-        )
+        raise InvalidArgument(f"Tool with name '{tool.name}' already exists in your organization")
 
 
 def _rename_in_rules(tx: Transaction, before: Tool, tool: Tool) -> None:
