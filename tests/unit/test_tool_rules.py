@@ -291,7 +291,10 @@ def test_the_tools_of_v1_get_their_rules_in_the_order_of_the_tools() -> None:
         "mine": ToolKind.CUSTOM,
         "remote": ToolKind.MCP,
     }
-    sent = [rules.RunFirst(tool_name="mine"), rules.ExitLoop(tool_name="send_message")]
+    sent: list[rules.ToolRule] = [
+        rules.RunFirst(tool_name="mine"),
+        rules.ExitLoop(tool_name="send_message"),
+    ]
     made = rules.with_base_rules(sent, [build_tool(name, kind) for name, kind in names.items()])
     assert made == (
         *sent,

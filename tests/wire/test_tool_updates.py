@@ -204,7 +204,7 @@ def test_of_a_built_in_tool_all_but_source_and_schema_can_be_changed(client: Let
             {"args_json_schema": A["parameters"]},
         ):
             with pytest.raises(BadRequestError, match="is a built-in tool"):
-                client.tools.update(tool.id, **refused)  # type: ignore[arg-type]  # each has its own type
+                client.tools.update(tool.id, **refused)
         assert as_dict(client.tools.retrieve(tool.id)) == as_dict(changed)
     finally:
         client.tools.update(

@@ -4,7 +4,6 @@ A compaction is a run: it waits for its turn on the thread, can be read, cancell
 reports its usage. No other run changes the context at the same time.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -12,9 +11,8 @@ from msgspec.structs import replace
 
 from holdfast.core import compaction, context, summaries
 from holdfast.core.agents import Actor
-from holdfast.core.messages import Message, Role
+from holdfast.core.messages import Role
 from holdfast.core.runs import IdempotencyKey, Run, RunFailure, RunRequest, StopReason
-from holdfast.core.threads import Thread
 from holdfast.errors import CallerError, Conflict
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
@@ -22,6 +20,7 @@ from holdfast.usecases import messages
 from holdfast.usecases.messages import NewSend, Reply
 
 RUN_KIND = "compaction"
+# V1's texts (wire-v1 §7.9).
 NO_MESSAGES = "No in-context messages found for this conversation."
 CANNOT_SHRINK = (
     "Summarization failed to reduce the number of messages. You may not have enough messages to compact or need to use "
@@ -49,15 +48,9 @@ async def start(
     """Start to replace the oldest messages of the context by a summary. ``overrides`` takes precedence over the agent's
     settings. Returns the result at once if there is nothing to do. A context with nothing but the system message is an
     error unless it ``may_be_empty``."""
-
-    def plan(tx: Transaction) -> Compaction | NewSend:
-        thread = tx.threads.get(actor.organization_id, thread_id)
-        rows = tx.messages.context(thread_id)
-        if may_be_empty and len(rows) <= 1:
-            return Compaction("", len(rows), len(rows))
-        return _plan(tx, services, thread, rows, overrides)
-
-    found = await services.store.read(plan)
+    found = await services.store.read(
+        lambda tx: _plan(tx, services, actor, thread_id, overrides, may_be_empty=may_be_empty)
+    )
     if isinstance(found, Compaction):
         return found
     return await messages.send(services, actor, replace(found, idempotency_key=key))
@@ -70,12 +63,18 @@ async def wait(services: Services, run: Run) -> Compaction | RunFailure:
 def _plan(
     tx: Transaction,
     services: Services,
-    thread: Thread,
-    rows: Sequence[Message],
+    actor: Actor,
+    thread_id: str,
     overrides: dict[str, Any] | None,
+    *,
+    may_be_empty: bool = False,
 ) -> Compaction | NewSend:
-    """The run to send, or the result if only a summary could be compacted."""
-    agent = tx.agents.get(thread.organization_id, thread.agent_id)
+    """The run to send, or the result if there is nothing to compact."""
+    thread = tx.threads.get(actor.organization_id, thread_id)
+    agent = tx.agents.get(actor.organization_id, thread.agent_id)
+    rows = tx.messages.context(thread_id)
+    if may_be_empty and len(rows) <= 1:
+        return Compaction("", len(rows), len(rows))
     if not rows:
         raise CallerError(NO_MESSAGES)
     if len(rows) > 1 and all(row.role is Role.SUMMARY for row in rows[1:]):
@@ -91,7 +90,7 @@ def _plan(
         new_summary_handle=summariser,
     )
     request = RunRequest(compaction=settings, include_compaction_messages=True)
-    return NewSend(agent_id=agent.id, thread_id=thread.id, input=(), request=request, kind=RUN_KIND)
+    return NewSend(agent_id=agent.id, thread_id=thread_id, input=(), request=request, kind=RUN_KIND)
 
 
 async def _read_result(services: Services, reply: Reply) -> Compaction | RunFailure:
