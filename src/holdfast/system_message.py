@@ -55,10 +55,19 @@ def compile_for_thread(
     return compile_prompt(agent, thread_id, _load_content(tx, agent), stamp, isolated)
 
 
-def rewrite_all(tx: Transaction, agent_ids: Sequence[str], now: datetime) -> None:
-    """Rewrite the stored system message of every thread of these agents. The messages keep their ids."""
+def show_new_blocks(
+    tx: Transaction, agent_ids: Sequence[str], now: datetime, *, own_thread: str | None = None
+) -> None:
+    """Rewrite the stored system message of the default thread of each of these agents, whose blocks have changed, and of
+    ``own_thread``, if a tool that runs there has changed them. Their other threads keep it until they ask the model
+    next, or are compiled or compacted on request (wire-v1 §7.1). The messages keep their ids."""
     for start in range(0, len(agent_ids), _AGENTS_AT_ONCE):
-        _rewrite_some(tx, agent_ids[start : start + _AGENTS_AT_ONCE], now)
+        some = agent_ids[start : start + _AGENTS_AT_ONCE]
+        rewritten = set(map(messages.default_thread_id, some))
+        if own_thread is not None:
+            rewritten.add(own_thread)
+        _rewrite_some(tx, some, rewritten, now)
+        tx.stale_prompts.mark(some, except_threads=rewritten)
 
 
 def rewrite_threads(
@@ -70,13 +79,16 @@ def rewrite_threads(
     _rewrite(tx, [agent], chosen, _load_contents(tx, [agent], threads), now)
 
 
-def _rewrite_some(tx: Transaction, agent_ids: Sequence[str], now: datetime) -> None:
+def _rewrite_some(
+    tx: Transaction, agent_ids: Sequence[str], thread_ids: Collection[str], now: datetime
+) -> None:
     """With the same few queries for any number of agents: a block may be attached to thousands."""
     threads = tx.threads.list_of_agents(agent_ids)
     if not threads:
         return
     agents = tx.agents.find(threads[0].organization_id, agent_ids)
-    _rewrite(tx, agents, threads, _load_contents(tx, agents, threads), now)
+    chosen = [thread for thread in threads if thread.id in thread_ids]
+    _rewrite(tx, agents, chosen, _load_contents(tx, agents, threads), now)
 
 
 def _rewrite(

@@ -195,6 +195,19 @@ async def test_all_threads_of_an_agent_are_marked_and_each_is_taken_once(
     assert await any_store.write(lambda tx: tx.stale_prompts.take(conversation))
 
 
+async def test_threads_that_are_left_out_are_not_marked(any_store: SqlStore, make: Make) -> None:
+    agent, other = await add_agent(any_store, make), await add_agent(any_store, make)
+    both = [agent.id, other.id]
+    await any_store.write(
+        lambda tx: tx.stale_prompts.mark(both, except_threads={agent.id, f"conv-of-{other.id}"})
+    )
+    marks = {
+        thread: await any_store.read(lambda tx, name=thread: tx.stale_prompts.is_stale(name))  # type: ignore[misc]  # the default binds the loop's value
+        for thread in (*both, *(f"conv-of-{agent_id}" for agent_id in both))
+    }
+    assert list(marks.values()) == [False, True, True, False]
+
+
 async def test_the_lock_of_a_run_tells_whether_the_system_message_is_stale(
     any_store: SqlStore, make: Make
 ) -> None:

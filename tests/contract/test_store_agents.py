@@ -386,3 +386,25 @@ async def test_a_conversation_has_its_own_blocks_and_they_are_deleted_with_it(
     assert await blocks(any_store) == [third.id, common.id]
     await any_store.write(lambda tx: tx.agents.delete(ORG, agent.id))
     assert await blocks(any_store) == [common.id]
+
+
+async def test_the_agents_that_have_a_tool_and_name_it_are_found(
+    any_store: Store, make: Make
+) -> None:
+    tool, other = make.tool(name="a_b"), make.tool(name="axb")
+    naming = [RunFirst(tool_name="a_b")], [ConstrainChildTools(tool_name="x", children=("a_b",))]
+    holders = [make.agent(tool_rules=tuple(rules)) for rules in naming]
+    # A letter in the place of the underscore is another name, and a part of a name is none.
+    silent = make.agent(tool_rules=(RunFirst(tool_name="axb"), RunFirst(tool_name="a_b_c")))
+    stranger = make.agent(tool_rules=(RunFirst(tool_name="a_b"),))
+    await add(any_store, tool, other, *holders, silent, stranger)
+
+    def attach(tx: Transaction) -> None:
+        for agent in (*holders, silent):
+            tx.agents.attach_tools(agent.id, [tool.id, other.id])
+        tx.agents.attach_tools(stranger.id, [other.id])
+
+    await any_store.write(attach)
+    found = await any_store.write(lambda tx: tx.agents.lock_holders(tool.id, naming="a_b"))
+    assert list(found) == sorted(holders, key=lambda agent: agent.id)
+    assert await any_store.write(lambda tx: tx.agents.lock_holders("tool-x", naming="a_b")) == []

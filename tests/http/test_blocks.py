@@ -183,23 +183,29 @@ async def test_an_agent_cannot_come_to_hold_two_blocks_of_one_label(client: Asyn
     assert answer.headers["x-should-retry"] == "false"
 
 
-async def test_a_change_reaches_every_agent_with_the_block(
+async def test_a_change_reaches_every_agent_with_the_block_and_its_conversations_when_they_are_compiled(
     client: AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(system_message, "_AGENTS_AT_ONCE", 2)
     block = await _create(client, value="The old text.")
-    messages = []
+    agents, conversations = [], []
     for number in range(5):
         body = {"name": f"agent {number}", "block_ids": [block["id"]]}
-        agent = (await client.post("/v1/agents/", json=body)).json()
-        await client.post(f"/v1/conversations/?agent_id={agent['id']}", json={})
-        messages += (await client.get(f"/v1/agents/{agent['id']}/messages")).json()
-    assert len(messages) == 10
+        agents.append((await client.post("/v1/agents/", json=body)).json()["id"])
+        answer = await client.post(f"/v1/conversations/?agent_id={agents[-1]}", json={})
+        conversations.append(answer.json()["id"])
+
+    async def shows(path: str) -> tuple[bool, bool]:
+        text = (await client.get(path)).json()[0]["content"]
+        return "The old text." in text, "The new text." in text
+
     await client.patch(f"/v1/blocks/{block['id']}", json={"value": "The new text."})
-    for message in messages:
-        [shown] = (await client.get(f"/v1/messages/{message['id']}")).json()
-        assert "The new text." in shown["content"]
-        assert "The old text." not in shown["content"]
+    for agent, conversation in zip(agents, conversations, strict=True):
+        assert await shows(f"/v1/conversations/{agent}/messages") == (False, True)
+        path = f"/v1/conversations/{conversation}"
+        assert await shows(f"{path}/messages") == (True, False)
+        await client.post(f"{path}/recompile", json={})
+        assert await shows(f"{path}/messages") == (False, True)
 
 
 async def test_a_long_list_is_answered_whole(client: AsyncClient) -> None:

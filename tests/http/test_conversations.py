@@ -90,11 +90,12 @@ async def test_a_conversation_may_have_blocks_of_its_own(
 
     async def prompt(conversation: str) -> str:
         path = f"/v1/conversations/{conversation}/recompile"
-        text: str = (await client.post(path, params={"dry_run": True}, json={})).json()
+        shown: str = (await client.post(path, params={"dry_run": True}, json={})).json()
+        stored: str = (await client.post(path, json={})).json()
         rows = (await client.get(f"/v1/conversations/{conversation}/messages")).json()
-        # What is stored is what would be compiled now.
-        assert text.split("<memory_metadata>", maxsplit=1)[0] in rows[0]["content"]
-        return text
+        assert rows[0]["content"] == stored
+        assert shown.split("<memory_metadata>", maxsplit=1)[0] in stored
+        return stored
 
     shared = await converse()
     apart = await converse(isolated_block_labels=["human", "human"])

@@ -1,6 +1,7 @@
 """A conversation that outgrows its model's window is compacted and continues (wire-v1 §7.9)."""
 
 import json
+import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -253,15 +254,25 @@ def test_a_conversation_is_made_smaller_on_demand(
     assert len(context_ids(client, agent.id)) == 1
 
 
-def test_compacting_an_empty_conversation_is_a_400(client: Letta, agent: "AgentState") -> None:
+@pytest.mark.tools(65)
+def test_compacting_an_empty_conversation_is_a_400_and_of_an_empty_agent_a_result(
+    client: Letta, provider: ScriptedProvider, agent: "AgentState"
+) -> None:
     conversation = client.conversations.create(agent_id=agent.id)
-    with pytest.raises(BadRequestError, match="no messages to compact"):
-        client.agents.messages.compact(agent.id)
-    with pytest.raises(BadRequestError, match="no messages to compact"):
+    too_few = re.escape(
+        "Summarization failed to reduce the number of messages. You may not have enough messages to compact or need to "
+        "use a different CompactionSettings (e.g. using `all` mode)."
+    )
+    with pytest.raises(BadRequestError, match=too_few):
         client.conversations.messages.compact(conversation.id)
-    with pytest.raises(BadRequestError, match="no messages to compact"):
+    with pytest.raises(BadRequestError, match=too_few):
         client.conversations.messages.compact("default", agent_id=agent.id)
+
+    done = client.agents.messages.compact(agent.id)
+
+    assert (done.summary, done.num_messages_before, done.num_messages_after) == ("", 1, 1)
     assert client.runs.list(agent_id=agent.id).items == []
+    assert provider.requests == []
 
 
 def test_what_cannot_shrink_is_a_400(

@@ -246,3 +246,144 @@ def test_the_calls_of_a_rule_bound_agent_are_asked_for_one_by_one(
     reply = client.agents.messages.create(agent.id, input="Go")
 
     assert results(reply) == [("success", "A!")]
+
+
+def list_rules(agent: AgentState) -> list[tuple[str, str]]:
+    return [(rule["type"], rule["tool_name"]) for rule in as_dicts(agent.tool_rules or [])]
+
+
+@pytest.mark.tools(62)
+@pytest.mark.both_databases
+def test_of_equal_rules_the_first_is_stored(client: Letta, make_agent: "MakeAgent") -> None:
+    first = {"type": "run_first", "tool_name": "shout", "args": {"text": "one"}}
+    exits = {"type": "exit_loop", "tool_name": "shout", "prompt_template": "Stop."}
+    parent = {"type": "parent_last_tool", "tool_name": "add", "children": ["shout", "whisper"]}
+    rules: list[Any] = [
+        first,
+        exits,
+        parent,
+        first | {"args": {"text": "two"}},
+        exits | {"prompt_template": None},
+        parent | {"children": ["whisper", "shout"]},
+        {"type": "max_count_per_step", "tool_name": "add", "max_count_limit": 1},
+        {"type": "max_count_per_step", "tool_name": "add", "max_count_limit": 2},
+        {"type": "requires_approval", "tool_name": "add"},
+    ]
+
+    agent = make_agent(tool_rules=rules)
+
+    def show(shown: AgentState) -> list[dict[str, Any]]:
+        sent = [key for rule in rules for key in rule]
+        return [
+            {key: rule[key] for key in sent if rule.get(key) is not None}
+            for rule in as_dicts(shown.tool_rules or [])
+        ]
+
+    # What a create or an update answers is what is stored.
+    assert show(agent) == [*rules[:3], *rules[6:]]
+    assert show(client.agents.retrieve(agent.id)) == show(agent)
+    changed = client.agents.update(agent.id, tool_rules=rules[::-1])
+    assert show(changed) == [
+        *rules[:5:-1],
+        rules[5],
+        {"type": "exit_loop", "tool_name": "shout"},
+        rules[3],
+    ]
+    assert show(client.agents.retrieve(agent.id)) == show(changed)
+    assert list_rules(client.agents.update(agent.id, tool_rules=[])) == []
+    assert list_rules(client.agents.retrieve(agent.id)) == []
+
+
+def test_an_approval_is_added_at_the_end_and_only_itself_removed(
+    client: Letta, make_ruled_agent: Any
+) -> None:
+    sent = [("exit_loop", "shout"), ("requires_approval", "pick"), ("run_first", "whisper")]
+    agent = make_ruled_agent(*({"type": kind, "tool_name": name} for kind, name in sent))
+
+    def require(name: str, *, approval: bool) -> list[tuple[str, str]]:
+        client.agents.tools.update_approval(
+            name, agent_id=agent.id, body_requires_approval=approval
+        )
+        return list_rules(client.agents.retrieve(agent.id))
+
+    assert require("shout", approval=True) == [*sent, ("requires_approval", "shout")]
+    assert require("shout", approval=True) == [*sent, ("requires_approval", "shout")]
+    assert require("shout", approval=False) == sent
+    assert require("pick", approval=False) == [sent[0], sent[2]]
+
+
+@pytest.mark.tools(47)
+def test_base_tools_get_their_rules_if_the_caller_asks_for_them(make_agent: "MakeAgent") -> None:
+    asked = make_agent(include_base_tools=True, include_base_tool_rules=True)
+    not_asked = make_agent(include_base_tools=True, include_base_tool_rules=False)
+    silent = make_agent(include_base_tools=True)
+
+    assert list_rules(asked) == [
+        ("continue_loop", name)
+        for name in ("conversation_search", "memory_insert", "memory_replace")
+    ]
+    assert list_rules(not_asked) == list_rules(silent) == []
+
+
+@pytest.mark.tools(47)
+def test_base_rules_stand_between_the_callers_and_the_approvals(
+    client: Letta, make_agent: "MakeAgent", make_tool: "MakeTool"
+) -> None:
+    held = make_tool(SHOUT, default_requires_approval=True)
+
+    agent = make_agent(
+        tools=["memory_finish_edits", "send_message", "memory", "run_code", "shout"],
+        extra_body={"include_multi_agent_tools": True},
+        include_base_tool_rules=True,
+        tool_rules=[
+            {"type": "exit_loop", "tool_name": "send_message"},
+            {"type": "continue_loop", "tool_name": "shout"},
+        ],
+    )
+
+    assert list_rules(agent) == [
+        ("exit_loop", "send_message"),
+        ("continue_loop", "shout"),
+        ("exit_loop", "send_message_to_agent_async"),
+        ("exit_loop", "memory_finish_edits"),
+        ("continue_loop", "memory"),
+        ("requires_approval", held.name),
+    ]
+    assert list_rules(client.agents.retrieve(agent.id)) == list_rules(agent)
+
+
+def test_a_tool_whose_rule_ends_the_turn_ends_it(
+    client: Letta, provider: ScriptedProvider, make_agent: "MakeAgent", model: str
+) -> None:
+    agent = make_agent(tools=["send_message"], include_base_tool_rules=True)
+    provider.script(call("send_message", message="Hi."))
+
+    reply = client.agents.messages.create(agent.id, input="Go")
+
+    assert len(provider.requests) == 1
+    assert as_dict(reply.stop_reason)["stop_reason"] == "tool_rule"
+
+
+@pytest.mark.tools(40)
+def test_an_agent_gets_the_tools_to_talk_to_other_agents(
+    client: Letta, provider: ScriptedProvider, make_agent: "MakeAgent"
+) -> None:
+    names = {
+        "send_message_to_agent_and_wait_for_reply",
+        "send_message_to_agents_matching_tags",
+        "send_message_to_agent_async",
+    }
+
+    agent = make_agent(
+        extra_body={"include_multi_agent_tools": True},
+        tools=["send_message_to_agent_async", "run_code"],
+    )
+
+    attached = {tool.name: tool.tool_type for tool in client.agents.tools.list(agent.id).items}
+    assert attached == dict.fromkeys(names, "letta_multi_agent_core") | {
+        "run_code": "letta_builtin"
+    }
+    client.agents.messages.create(agent.id, input="Go")
+    assert names <= set(provider.requests[0].tool_names)
+    for fields in ({}, {"extra_body": {"include_multi_agent_tools": False}}):
+        assert make_agent(**fields).tools == []

@@ -132,7 +132,7 @@ async def attach_block(services: Services, actor: Actor, agent_id: str, block_id
         agent = tx.agents.get(actor.organization_id, agent_id)
         tx.blocks.get(actor.organization_id, block_id)
         tx.agents.attach_blocks(agent_id, [block_id])
-        system_message.rewrite_all(tx, [agent_id], services.clock.now())
+        system_message.show_new_blocks(tx, [agent_id], services.clock.now())
         return embedding_choice.with_warnings(services, load_view(tx, agent))
 
     return await services.store.write(work)
@@ -143,7 +143,7 @@ async def detach_block(services: Services, actor: Actor, agent_id: str, block_id
         agent = tx.agents.get(actor.organization_id, agent_id)
         if not tx.agents.detach_blocks(agent_id, [block_id]):
             raise NotFound(f"Block with ID {block_id} is not attached to agent '{agent_id}'")
-        system_message.rewrite_all(tx, [agent_id], services.clock.now())
+        system_message.show_new_blocks(tx, [agent_id], services.clock.now())
         return embedding_choice.with_warnings(services, load_view(tx, agent))
 
     return await services.store.write(work)

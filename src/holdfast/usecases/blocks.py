@@ -99,7 +99,7 @@ def apply_update(
         _refuse_duplicate_label(tx, changed, holders)
     tx.blocks.save(changed)
     if any(getattr(changed, name) != getattr(block, name) for name in _PROMPT_FIELDS):
-        system_message.rewrite_all(tx, holders, now)
+        system_message.show_new_blocks(tx, holders, now)
     return changed
 
 
@@ -110,7 +110,7 @@ async def delete(services: Services, actor: Actor, block_id: str) -> None:
         tx.blocks.get(actor.organization_id, block_id)
         holders = tx.blocks.holder_ids(block_id)
         tx.blocks.delete(actor.organization_id, block_id)
-        system_message.rewrite_all(tx, holders, services.clock.now())
+        system_message.show_new_blocks(tx, holders, services.clock.now())
 
     await services.store.write(work)
 

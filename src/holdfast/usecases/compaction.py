@@ -20,10 +20,11 @@ from holdfast.usecases import messages
 from holdfast.usecases.messages import NewSend, Reply
 
 RUN_KIND = "compaction"
-NOTHING_TO_COMPACT = "The conversation is empty: there are no messages to compact."
+# V1's texts (wire-v1 §7.9).
+NO_MESSAGES = "No in-context messages found for this conversation."
 CANNOT_SHRINK = (
-    "Summarization failed to reduce the number of messages. There is too little in the context that may leave it: "
-    "calls that wait for approval stay, and one message is no more than its summary."
+    "Summarization failed to reduce the number of messages. You may not have enough messages to compact or need to use "
+    "a different CompactionSettings (e.g. using `all` mode)."
 )
 
 
@@ -41,10 +42,15 @@ async def start(
     thread_id: str,
     overrides: dict[str, Any] | None = None,
     key: IdempotencyKey | None = None,
+    *,
+    may_be_empty: bool = False,
 ) -> Run | Compaction:
     """Start to replace the oldest messages of the context by a summary. ``overrides`` takes precedence over the agent's
-    settings. Returns the result at once if there is nothing to do."""
-    found = await services.store.read(lambda tx: _plan(tx, services, actor, thread_id, overrides))
+    settings. Returns the result at once if there is nothing to do. A context with nothing but the system message is an
+    error unless it ``may_be_empty``."""
+    found = await services.store.read(
+        lambda tx: _plan(tx, services, actor, thread_id, overrides, may_be_empty=may_be_empty)
+    )
     if isinstance(found, Compaction):
         return found
     return await messages.send(services, actor, replace(found, idempotency_key=key))
@@ -60,14 +66,18 @@ def _plan(
     actor: Actor,
     thread_id: str,
     overrides: dict[str, Any] | None,
+    *,
+    may_be_empty: bool = False,
 ) -> Compaction | NewSend:
     """The run to send, or the result if there is nothing to compact."""
     thread = tx.threads.get(actor.organization_id, thread_id)
     agent = tx.agents.get(actor.organization_id, thread.agent_id)
     rows = tx.messages.context(thread_id)
-    if len(rows) <= 1:
-        raise CallerError(NOTHING_TO_COMPACT)
-    if all(row.role is Role.SUMMARY for row in rows[1:]):
+    if may_be_empty and len(rows) <= 1:
+        return Compaction("", len(rows), len(rows))
+    if not rows:
+        raise CallerError(NO_MESSAGES)
+    if len(rows) > 1 and all(row.role is Role.SUMMARY for row in rows[1:]):
         return Compaction(summaries.latest_summary(rows), len(rows), len(rows))
     # Replacing one message by one summary would leave as many messages as before.
     if compaction.evictable_count(rows) <= 1:

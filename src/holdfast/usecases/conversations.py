@@ -165,6 +165,8 @@ async def recompile(services: Services, actor: Actor, thread_id: str, *, dry_run
     def work(tx: Transaction) -> str:
         thread = _get_thread(tx, actor, thread_id)
         agent = tx.agents.get(actor.organization_id, thread.agent_id)
+        if not dry_run:
+            tx.stale_prompts.take(thread.id)
         text = system_message.compile_for_thread(tx, agent, thread.id, services.clock.now())
         for row in () if dry_run else system_message.load_stored(tx, [thread]):
             tx.messages.rewrite(replace(row, content=(Text(text),)))

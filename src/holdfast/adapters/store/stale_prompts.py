@@ -18,13 +18,17 @@ class SqlStalePrompts:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def mark(self, agent_ids: Collection[str]) -> None:
+    def mark(self, agent_ids: Collection[str], *, except_threads: Collection[str] = ()) -> None:
         if not agent_ids:
             return
         # In the order of their ids, so that two transactions do not wait for each other.
         marked = (
             select(_threads.c.id)
-            .where(_threads.c.agent_id.in_(agent_ids), _threads.c.deleted_at.is_(None))
+            .where(
+                _threads.c.agent_id.in_(agent_ids),
+                _threads.c.deleted_at.is_(None),
+                _threads.c.id.not_in(except_threads),
+            )
             .order_by(_threads.c.id)
         )
         dialects = postgresql if self._connection.dialect.name == "postgresql" else sqlite

@@ -49,13 +49,17 @@ def _edit(tx: Transaction, context: ToolContext, label: str, now: datetime, chan
     """Change a block's value, update every system message that contains it, and return the new value."""
     block = _find_editable_block(tx, context, label)
     value = change(block.value)
-    _save(tx, replace(block, value=value), now)
+    _save(tx, context, replace(block, value=value), now)
     return value
 
 
-def _save(tx: Transaction, block: Block, now: datetime) -> None:
+def _save(tx: Transaction, context: ToolContext, block: Block, now: datetime) -> None:
     tx.blocks.save(replace(block, updated_at=now))
-    system_message.rewrite_all(tx, tx.blocks.holder_ids(block.id), now)
+    _show(tx, context, tx.blocks.holder_ids(block.id), now)
+
+
+def _show(tx: Transaction, context: ToolContext, agent_ids: Sequence[str], now: datetime) -> None:
+    system_message.show_new_blocks(tx, agent_ids, now, own_thread=context.thread_id)
 
 
 def _insert(tx: Transaction, context: ToolContext, arguments: Arguments, now: datetime) -> str:
@@ -130,7 +134,7 @@ async def _create(tool_services: ToolServices, context: ToolContext, arguments: 
         _refuse_existing(tx, context, label)
         tx.blocks.add(block)
         tx.agents.attach_blocks(context.agent_id, [block.id])
-        system_message.rewrite_all(tx, [context.agent_id], now)
+        _show(tx, context, [context.agent_id], now)
         return f"Created the memory block {label!r}."
 
     return await services.store.write(work)
@@ -144,7 +148,7 @@ def _delete(tx: Transaction, context: ToolContext, arguments: Arguments, now: da
         tx.agents.detach_blocks(context.agent_id, [block.id])
     else:
         tx.blocks.delete(context.organization_id, block.id)
-    system_message.rewrite_all(tx, [context.agent_id], now)
+    _show(tx, context, [context.agent_id], now)
     return f"Removed the memory block {block.label!r}."
 
 
@@ -152,13 +156,15 @@ def _rename(tx: Transaction, context: ToolContext, arguments: Arguments, now: da
     """Change the label, or with ``path`` the description."""
     if arguments.get("path"):
         block = _find_editable_block(tx, context, _label(arguments, "path"))
-        _save(tx, replace(block, description=_required_text(arguments, "description")), now)
+        _save(
+            tx, context, replace(block, description=_required_text(arguments, "description")), now
+        )
         return f"Changed the description of the memory block {block.label!r}."
     block = _find_editable_block(tx, context, _label(arguments, "old_path"))
     label = _label(arguments, "new_path")
     for agent_id in tx.blocks.holder_ids(block.id):
         _refuse_existing(tx, replace(context, agent_id=agent_id), label)
-    _save(tx, replace(block, label=label), now)
+    _save(tx, context, replace(block, label=label), now)
     return f"Renamed the memory block {block.label!r} to {label!r}."
 
 

@@ -1,4 +1,4 @@
-"""Threads whose system message shows an old state of the agent's folders and files."""
+"""Threads whose system message shows an old state of the agent's folders and files, or of its blocks."""
 
 from collections.abc import Collection
 from typing import Protocol
@@ -7,8 +7,8 @@ from typing import Protocol
 class StalePrompts(Protocol):
     """``Runs.lock`` tells whether the thread of the run is among them."""
 
-    def mark(self, agent_ids: Collection[str]) -> None:
-        """Mark all threads of these agents. A transaction that takes one of them at the same time waits for this one, and
+    def mark(self, agent_ids: Collection[str], *, except_threads: Collection[str] = ()) -> None:
+        """Mark all threads of these agents but those in ``except_threads``. A transaction that takes one of them at the same time waits for this one, and
         sees what it has changed."""
         ...
 

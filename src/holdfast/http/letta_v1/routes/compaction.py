@@ -32,7 +32,8 @@ async def summarize_agent(
 ) -> Response:
     """Replace the oldest messages in the context of the agent's default thread by a summary. The history keeps them."""
     await agents.retrieve(sender.services, sender.actor, agent_id, ())
-    return await _compact(sender, default_thread_id(agent_id), body or CompactBody())
+    thread = default_thread_id(agent_id)
+    return await _compact(sender, thread, body or CompactBody(), may_be_empty=True)
 
 
 @router.post(
@@ -50,10 +51,14 @@ async def compact_conversation(
     return await _compact(sender, thread.id, options)
 
 
-async def _compact(sender: Sender, thread: str, options: CompactBody) -> Response:
+async def _compact(
+    sender: Sender, thread: str, options: CompactBody, *, may_be_empty: bool = False
+) -> Response:
     services, settings = sender.services, dump_sent_fields(options.compaction_settings)
     started = await sender.find_or_start(
-        lambda: compaction.start(services, sender.actor, thread, settings, sender.key)
+        lambda: compaction.start(
+            services, sender.actor, thread, settings, sender.key, may_be_empty=may_be_empty
+        )
     )
     if isinstance(started, Compaction):
         return _show(started)
