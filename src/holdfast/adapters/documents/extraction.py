@@ -9,6 +9,7 @@ import importlib
 import logging
 import os
 import warnings
+from collections.abc import Callable
 from typing import BinaryIO, Final
 
 from holdfast.adapters.documents import formats
@@ -16,6 +17,9 @@ from holdfast.adapters.documents.text_output import TextOutput
 from holdfast.adapters.sandbox.syscall_filter import refuse_sockets
 from holdfast.errors import DocumentUnreadable
 from holdfast.ports.sandbox import FIRST_DESCRIPTOR
+
+Result = dict[str, str | None]
+Reader = Callable[[BinaryIO, TextOutput], str | None]
 
 MEMORY: Final = "memory"
 TEXT_SIZE: Final = "text_size"
@@ -35,9 +39,29 @@ _NICENESS: Final = 10
 _MAX_REASON_CHARS: Final = 200
 
 
-def extract(format: str) -> dict[str, str | None]:  # noqa: A002 - as in the port
+def extract(format: str) -> Result:  # noqa: A002 - as in the port
     """Returns ``problem``, a sentence or None, if there is text; else ``unreadable``, a sentence, or ``exceeded``, the limit
     that was reached."""
+    return _extract(lambda document, output: _load_reader(*_READERS[format])(document, output))
+
+
+def extract_page(encoding: str | None, url: str) -> Result:
+    """The same for a page of the web, as Markdown. ``encoding``: what the site said of it."""
+    return _extract(
+        lambda document, output: _load_reader("markdown_text", "read")(
+            document, output, encoding, url
+        )
+    )
+
+
+def _load_reader(module: str, function: str) -> Callable[..., str | None]:
+    reader: Callable[..., str | None] = getattr(
+        importlib.import_module(f"{__package__}.{module}"), function
+    )
+    return reader
+
+
+def _extract(read: Reader) -> Result:
     os.nice(_NICENESS)
     refuse_sockets()
     # Nobody reads what parsers print.
@@ -46,14 +70,8 @@ def extract(format: str) -> dict[str, str | None]:  # noqa: A002 - as in the por
     document = os.fdopen(FIRST_DESCRIPTOR, "rb")
     # Never closed: if the text is too large for the file, so is what would be written then.
     output = TextOutput(os.fdopen(FIRST_DESCRIPTOR + 1, "wb"))
-    return _read(format, document, output)
-
-
-def _read(format: str, document: BinaryIO, output: TextOutput) -> dict[str, str | None]:  # noqa: A002 - as above
-    module, function = _READERS[format]
     try:
-        reader = getattr(importlib.import_module(f"{__package__}.{module}"), function)
-        problem = reader(document, output)
+        problem = read(document, output)
         output.flush()
     except DocumentUnreadable as error:
         return {"unreadable": str(error)}
