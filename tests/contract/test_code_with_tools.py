@@ -21,10 +21,11 @@ from holdfast.adapters.toolbox.code_with_tools import NAME
 from holdfast.adapters.toolbox.router import ToolRouter
 from holdfast.adapters.toolbox.tool_channel import MAX_CALLS, MAX_CALLS_AT_ONCE, TOO_MANY_CALLS
 from holdfast.core.messages import Image, Outcome, Text, ToolCall, ToolReturn
-from holdfast.core.runs import ClientTool, Run, RunRequest, RunStatus
+from holdfast.core.runs import ClientTool, RunRequest, RunStatus
 from holdfast.core.tool_rules import RequiresApproval
 from holdfast.core.tools import Tool, ToolKind
 from holdfast.core.turn import PlannedCall
+from holdfast.engine.lease_check import is_lost
 from holdfast.ports.sandbox import Sandbox
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
@@ -56,7 +57,6 @@ def hang() -> str:
 RAW = """
 import json, os, socket, struct
 raw = socket.socket(fileno=os.dup(4))
-raw.settimeout(20)
 def ask(**request):
     body = json.dumps(request).encode()
     raw.sendall(struct.pack("!I", len(body)) + body)
@@ -125,14 +125,15 @@ class Bench:
         self.agent_id = ""
         self.run_id = ""
 
-    async def claim(self, **request: Any) -> None:
-        """Begin a run of the agent, as this server executes it."""
+    async def claim(self, owner_id: str | None = None, **request: Any) -> None:
+        """Begin a run of the agent, as this server executes it, or another one."""
+        await self._rig.lease.register()
         thread = self._make.thread(self._make.agent(id=self.agent_id))
         run = self._make.run(
             thread,
             status=RunStatus.RUNNING,
             request=RunRequest(**request),
-            owner_id=self._server_id(),
+            owner_id=owner_id or self._server_id(),
         )
         self.run_id = run.id
         await self.services.store.write(lambda tx: tx.runs.add(run))
@@ -141,11 +142,6 @@ class Bench:
         claimant = self.services.lease.claimant
         assert claimant is not None
         return claimant.server_id
-
-    async def load_run(self) -> Run:
-        return await self.services.store.read(
-            lambda tx: tx.runs.get(ACTOR.organization_id, self.run_id)
-        )
 
     async def attach(self, *tools: Tool, held: Sequence[str] = ()) -> None:
         rules = tuple(RequiresApproval(tool_name=name) for name in held)
@@ -414,7 +410,7 @@ async def test_a_program_that_calls_too_often_gets_no_more_answers(bench: Bench)
         "struct.pack('!I', 4) + b'null'",
         "struct.pack('!I', 2) + b'{}'",
         "struct.pack('!I', 8) + b'\\xff' * 8",
-        "struct.pack('!I', 44) + b'{\"id\":1,\"tool\":[\"look\"],\"arguments\":\"x\"}    '",
+        'struct.pack(\'!I\', 44) + b\'{"id":1,"tool":["look"],"arguments":"x"}    \'',
     ],
 )
 async def test_garbage_ends_the_channel_and_nothing_else(bench: Bench, garbage: str) -> None:
@@ -615,19 +611,26 @@ async def test_a_program_that_cannot_be_parsed_is_not_begun(plain_bench: Bench) 
     assert "line 1" in returned.text
 
 
-async def test_the_run_shows_the_tools_that_its_programs_have_called(plain_bench: Bench) -> None:
+async def test_the_engine_hears_which_tools_a_program_has_called(plain_bench: Bench) -> None:
     bench = plain_bench
     await bench.attach(bench.custom("add", ADD, "a", "b"), bench.remote("look"))
-    await bench.claim()
+    used: list[str] = []
 
-    assert (await bench.call("add(1, 2)\nadd(3, 4)", run_id=bench.run_id)).ok
-    # The engine records what the model has called itself, and knows nothing of this.
-    await bench.services.store.write(
-        lambda tx: tx.runs.record_tools(bench.run_id, [bench.tools["add"].id])
-    )
+    assert (await bench.call("add(1, 2)\nadd(3, 4)", on_tool_used=used.append)).ok
 
-    run = await bench.load_run()
-    assert run.tools_used == (bench.tools["add"].id,)
+    assert used == ["add", "add"]
+
+
+async def test_a_server_that_has_lost_the_run_starts_no_tool_for_it(plain_bench: Bench) -> None:
+    bench = plain_bench
+    await bench.attach(bench.remote("look"))
+    await bench.claim(owner_id="server-of-somebody-else")
+
+    with pytest.raises(ExceptionGroup) as raised:
+        await bench.call("look()", run_id=bench.run_id)
+
+    assert is_lost(raised.value)
+    assert bench.toolbox.started == []
 
 
 async def test_a_tool_of_the_client_cannot_be_called(plain_bench: Bench) -> None:

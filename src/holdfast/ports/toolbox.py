@@ -27,6 +27,8 @@ class ToolContext(Struct, frozen=True, kw_only=True):
     on_progress: OnProgress | None = None
     # Called with the value that a custom tool has returned, before it becomes text for a model.
     on_value: Callable[[Any], None] | None = None
+    # Called with the name of each tool that the tool has the toolbox run.
+    on_tool_used: Callable[[str], None] | None = None
 
 
 class BuiltinSpec(Struct, frozen=True, kw_only=True):

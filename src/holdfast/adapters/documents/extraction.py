@@ -9,8 +9,7 @@ import importlib
 import logging
 import os
 import warnings
-from collections.abc import Callable
-from typing import BinaryIO, Final
+from typing import Final
 
 from holdfast.adapters.documents import formats
 from holdfast.adapters.documents.text_output import TextOutput
@@ -19,7 +18,6 @@ from holdfast.errors import DocumentUnreadable
 from holdfast.ports.sandbox import FIRST_DESCRIPTOR
 
 Result = dict[str, str | None]
-Reader = Callable[[BinaryIO, TextOutput], str | None]
 
 MEMORY: Final = "memory"
 TEXT_SIZE: Final = "text_size"
@@ -42,26 +40,15 @@ _MAX_REASON_CHARS: Final = 200
 def extract(format: str) -> Result:  # noqa: A002 - as in the port
     """Returns ``problem``, a sentence or None, if there is text; else ``unreadable``, a sentence, or ``exceeded``, the limit
     that was reached."""
-    return _extract(lambda document, output: _load_reader(*_READERS[format])(document, output))
+    return _extract(*_READERS[format])
 
 
 def extract_page(encoding: str | None, url: str) -> Result:
     """The same for a page of the web, as Markdown. ``encoding``: what the site said of it."""
-    return _extract(
-        lambda document, output: _load_reader("markdown_text", "read")(
-            document, output, encoding, url
-        )
-    )
+    return _extract("markdown_text", "read", encoding, url)
 
 
-def _load_reader(module: str, function: str) -> Callable[..., str | None]:
-    reader: Callable[..., str | None] = getattr(
-        importlib.import_module(f"{__package__}.{module}"), function
-    )
-    return reader
-
-
-def _extract(read: Reader) -> Result:
+def _extract(module: str, function: str, *more: str | None) -> Result:
     os.nice(_NICENESS)
     refuse_sockets()
     # Nobody reads what parsers print.
@@ -71,7 +58,8 @@ def _extract(read: Reader) -> Result:
     # Never closed: if the text is too large for the file, so is what would be written then.
     output = TextOutput(os.fdopen(FIRST_DESCRIPTOR + 1, "wb"))
     try:
-        problem = read(document, output)
+        read = getattr(importlib.import_module(f"{__package__}.{module}"), function)
+        problem = read(document, output, *more)
         output.flush()
     except DocumentUnreadable as error:
         return {"unreadable": str(error)}

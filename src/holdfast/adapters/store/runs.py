@@ -38,12 +38,7 @@ _select_run = select(*RUN.columns, _requests.c.body).join(
 )
 _insert = PreparedStatement(insert(_runs))
 _insert_request = PreparedStatement(insert(_requests))
-# The engine records what a model has called, and a program that calls tools what it has called.
-_insert_tool = PreparedStatement(
-    text(
-        "INSERT INTO run_tools (run_id, tool_id) VALUES (:run_id, :tool_id) ON CONFLICT DO NOTHING"
-    )
-)
+_insert_tool = PreparedStatement(insert(tables.run_tools))
 _select_by_id = _select_run.where(_runs.c.id == bindparam("this_id"))
 _select_one = PreparedStatement(_select_by_id)
 # SQLite has one writer anyway, and its SQL has no FOR UPDATE.

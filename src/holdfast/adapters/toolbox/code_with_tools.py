@@ -31,7 +31,6 @@ from holdfast.core.tool_source.script import ENTRY_FUNCTION, as_module
 from holdfast.core.tools import Tool, ToolKind
 from holdfast.core.turn import PlannedCall
 from holdfast.engine.lease_check import check_lease
-from holdfast.engine.store_writes import with_fence
 from holdfast.errors import BackendError, ToolError, ToolSourceInvalid
 from holdfast.ports.sandbox import SandboxCall, SandboxResult, ServerFunction
 from holdfast.ports.store import Transaction
@@ -144,24 +143,13 @@ class _Program:
             tool = self._tools.find(name)
         except ToolError as error:
             return {"error": str(error)}
-        is_new = name not in self.called
         self.called[name] += 1
-        if is_new:
-            try:
-                await self._record(tool)
-            except BackendError as error:
-                return {"error": f"This tool was not started: {error}"}
+        if self._context.on_tool_used is not None:
+            self._context.on_tool_used(name)
         if tool.enable_parallel_execution:
             return await self._execute(tool, arguments)
         async with self._one_by_one:
             return await self._execute(tool, arguments)
-
-    async def _record(self, tool: Tool) -> None:
-        """The run shows the tool among those that it has used (wire-v1 §3.5)."""
-        run = self._tools.run
-        if run is not None:
-            work = with_fence(run, lambda tx: tx.runs.record_tools(run.id, [tool.id]))
-            await self._services.store.write(work)
 
     async def _execute(self, tool: Tool, arguments: dict[str, Any]) -> Mapping[str, Any]:
         values: list[Any] = []
@@ -174,7 +162,9 @@ class _Program:
         if self._tools.run is not None:
             check_lease(self._services, self._tools.run)
         returned = await self._services.toolbox.run(
-            tool, PlannedCall(call, arguments), replace(self._context, on_value=values.append)
+            tool,
+            PlannedCall(call, arguments),
+            replace(self._context, on_value=values.append, on_tool_used=None),
         )
         log.debug("tool.returned", extra={"tool": tool.name, "outcome": returned.outcome})
         if not returned.ok:
