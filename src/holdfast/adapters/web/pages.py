@@ -16,8 +16,9 @@ MAX_SECONDS: Final = 30.0
 
 
 class WebPages:
-    def __init__(self, search: WebSearch) -> None:
+    def __init__(self, search: WebSearch, *, max_seconds: float = MAX_SECONDS) -> None:
         self._search = search
+        self._max_seconds = max_seconds
         self._cache = PageCache()
 
     async def read(
@@ -37,13 +38,13 @@ class WebPages:
             now = services.clock.monotonic_ns() / 1e9
             if (text := self._cache.find(organization_id, url, now)) is not None:
                 return text
-            async with asyncio.timeout(MAX_SECONDS):
+            async with asyncio.timeout(self._max_seconds):
                 text, age_seconds = await self._fetch(services, sandbox, url, secrets)
         except (CallerError, Undeliverable) as error:
             raise ToolError(f"Error fetching webpage: {error}") from None
         except TimeoutError:
             raise ToolError(
-                f"Error fetching webpage: it takes longer than {MAX_SECONDS:g} s."
+                f"Error fetching webpage: it takes longer than {self._max_seconds:g} s."
             ) from None
         self._cache.put(organization_id, url, text, now, age_seconds)
         return text
@@ -55,5 +56,5 @@ class WebPages:
         text = await self._search.find_page(url, secrets)
         if text is not None:
             return text, MAX_AGE_SECONDS
-        page = await fetch(services.outgoing, url, MAX_SECONDS)
+        page = await fetch(services.outgoing, url, self._max_seconds)
         return await read_page(page, services.documents, sandbox), page.age_seconds
