@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 # V1's words.
-NO_KEY = "EXA_API_KEY is not set in environment or on agent_state tool execution environment variables."
+NO_KEY = (
+    "EXA_API_KEY is not set in environment or on agent_state tool execution environment variables."
+)
 BAD_SCHEME = (
     "Invalid URL scheme 'file'. Only 'http' and 'https' URLs are supported. Local file paths (file://) and other "
     "protocols cannot be fetched."

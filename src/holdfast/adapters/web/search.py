@@ -22,6 +22,9 @@ from holdfast.errors import CallerError, ToolError, Undeliverable
 from holdfast.ports.outgoing import OutgoingRequest, OutgoingResponse
 
 MAX_SECONDS: Final = 30.0
+MAX_PAGE_SECONDS: Final = 10.0
+"""How long Exa may take for a page: there must be time to ask its site."""
+
 MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
 # V1's words, up to the first full stop.
 NO_KEY: Final = (
@@ -87,7 +90,7 @@ class WebSearch:
         if chosen is None:
             return None
         try:
-            answer = await self._ask(chosen, build_exa_contents(url, chosen.key))
+            answer = await self._ask(chosen, build_exa_contents(url, chosen.key), MAX_PAGE_SECONDS)
             return read_exa_contents(answer)
         except (_EngineFailed, LookupError, TypeError, AttributeError):
             return None
@@ -117,7 +120,9 @@ class WebSearch:
         url = self._options.searxng_url
         return None if url is None else _ChosenEngine(engine, url.rstrip("/"), "")
 
-    async def _ask(self, chosen: _ChosenEngine, request: EngineRequest) -> Any:
+    async def _ask(
+        self, chosen: _ChosenEngine, request: EngineRequest, seconds: float = MAX_SECONDS
+    ) -> Any:
         headers = {"User-Agent": USER_AGENT, "Accept": "application/json", **request.headers}
         body = b""
         if request.body is not None:
@@ -130,7 +135,7 @@ class WebSearch:
                     method="GET" if request.body is None else "POST",
                     headers=headers,
                     body=body,
-                    timeout_seconds=MAX_SECONDS,
+                    timeout_seconds=seconds,
                     max_response_bytes=MAX_ANSWER_BYTES,
                 )
             )
