@@ -48,8 +48,14 @@ async def make_reader(rig: Rig, make: Make, *texts: str) -> Agent:
 
 
 async def grep(rig: Rig, agent: Agent, **arguments: Any) -> str:
-    sandbox: Any = None
-    given = ToolServices(services=rig.services, sandbox=sandbox, timeout_seconds=WAIT_SECONDS)
+    unused: Any = None
+    given = ToolServices(
+        services=rig.services,
+        sandbox=unused,
+        timeout_seconds=WAIT_SECONDS,
+        search=unused,
+        pages=unused,
+    )
     context = ToolContext(
         agent_id=agent.id, organization_id=agent.organization_id, thread_id=agent.id
     )

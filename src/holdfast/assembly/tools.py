@@ -24,6 +24,7 @@ from holdfast.adapters.sandbox.tool_connections import ProcToolConnections
 from holdfast.adapters.store.factory import sqlite_path
 from holdfast.adapters.store.file_permissions import sqlite_files
 from holdfast.adapters.toolbox.router import ToolRouter
+from holdfast.adapters.web.search import SearchOptions
 from holdfast.config import Settings
 from holdfast.errors import CannotStart
 
@@ -65,7 +66,20 @@ async def open_sandbox(settings: Settings, stack: AsyncExitStack) -> SubprocessS
 
 
 def build_toolbox(settings: Settings, sandbox: SubprocessSandbox) -> ToolRouter:
-    return ToolRouter(sandbox=sandbox, timeout_seconds=settings.tool_timeout_seconds)
+    keys = {
+        "BRAVE_API_KEY": settings.brave_api_key,
+        "TAVILY_API_KEY": settings.tavily_api_key,
+        "EXA_API_KEY": settings.exa_api_key,
+    }
+    return ToolRouter(
+        sandbox=sandbox,
+        timeout_seconds=settings.tool_timeout_seconds,
+        search_options=SearchOptions(
+            engine=settings.search_engine,
+            searxng_url=settings.searxng_url,
+            keys={name: key for name, key in keys.items() if key},
+        ),
+    )
 
 
 def open_tool_connections(

@@ -37,6 +37,8 @@ class EffectProgress:
         # The calls whose tool was started, and the results of those that have returned.
         self.started_calls: set[str] = set()
         self.results: dict[str, ToolReturn] = {}
+        # The names of the tools that were run by other tools.
+        self.used_by_tools: set[str] = set()
         # The provider's requests and responses, if the server is set to keep them.
         self.exchanges: list[Exchange] = []
         # The usage of complete answers that is not added to the run yet, and what the provider has reported of the

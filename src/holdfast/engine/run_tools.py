@@ -33,7 +33,7 @@ async def run_tools(
     results = await _ToolRun(services, state, progress).run(command.planned)
     results |= {result.call_id: result for result in command.settled}
     return with_results(
-        state,
+        _with_used_by_tools(state, progress),
         results,
         planned=command.planned,
         stop=command.stop,
@@ -92,7 +92,7 @@ class _ToolRun:
             progress.started_calls.add(call.id)
             # A tool has its own time limit, and shows no progress before it returns.
             progress.record_progress(self._services.limits.tool_timeout_seconds)
-            context = _tool_context(self._state)
+            context = _tool_context(self._state, progress)
             result = await self._services.toolbox.run(tool, planned, context)
             progress.results[call.id] = result
             log.debug("tool.returned", extra={"tool": tool.name, "outcome": result.outcome})
@@ -139,10 +139,14 @@ def with_partial_results(state: State, progress: EffectProgress) -> State:
         else item
         for item in state.turn.calls
     )
-    return with_calls(state, calls)
+    return with_calls(_with_used_by_tools(state, progress), calls)
 
 
-def _tool_context(state: State) -> ToolContext:
+def _with_used_by_tools(state: State, progress: EffectProgress) -> State:
+    return replace(state, used_by_tools=state.used_by_tools | progress.used_by_tools)
+
+
+def _tool_context(state: State, progress: EffectProgress) -> ToolContext:
     return ToolContext(
         agent_id=state.agent.id,
         organization_id=state.agent.organization_id,
@@ -150,6 +154,7 @@ def _tool_context(state: State) -> ToolContext:
         run_id=state.run.id,
         step_id=state.turn.calls[0].step_id,
         environment=state.environment,
+        on_tool_used=progress.used_by_tools.add,
     )
 
 

@@ -59,6 +59,8 @@ class State(Struct, frozen=True, kw_only=True):
     traces: tuple[ProviderTrace, ...] = ()
     # The user's own account with the provider of the model, if the model is one of a user provider.
     account: Provider | None = None
+    # The names of the tools that other tools have run, and not the model.
+    used_by_tools: frozenset[str] = frozenset()
     # A compaction that the next checkpoint stores.
     pending_compaction: PendingCompaction | None = None
 

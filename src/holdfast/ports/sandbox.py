@@ -27,6 +27,19 @@ class SandboxLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServerFunction:
+    """A function that the source finds and the server executes."""
+
+    name: str
+    """Its name in the source."""
+    tool: str
+    """What the server is asked for."""
+    parameters: tuple[str, ...] = ()
+    """What positional arguments mean."""
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxCall:
     source: str
     function: str
@@ -39,6 +52,9 @@ class SandboxCall:
     descriptors: tuple[int, ...] = ()
     """Open files of the server that the call may use: the only way to a file that it cannot open by its path. It finds them
     at the numbers from ``FIRST_DESCRIPTOR`` on, in this order; at most ``MAX_DESCRIPTORS``."""
+    functions: tuple[ServerFunction, ...] = ()
+    """Functions that ask the server, by the protocol of `adapters/sandbox/server_functions.py`. The first descriptor is the
+    socket for it. A call with functions waits for other calls, so it does not take a slot that those need."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

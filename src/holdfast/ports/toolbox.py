@@ -1,6 +1,6 @@
 """The toolbox: executing tool calls, built-in and custom."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -25,6 +25,10 @@ class ToolContext(Struct, frozen=True, kw_only=True):
     user_id: str = DEFAULT_USER_ID
     # Called each time the tool says how far it is. None: nobody listens.
     on_progress: OnProgress | None = None
+    # Called with the value that a custom tool has returned, before it becomes text for a model.
+    on_value: Callable[[Any], None] | None = None
+    # Called with the name of each tool that the tool has the toolbox run.
+    on_tool_used: Callable[[str], None] | None = None
 
 
 class BuiltinSpec(Struct, frozen=True, kw_only=True):

@@ -9,13 +9,15 @@ import importlib
 import logging
 import os
 import warnings
-from typing import BinaryIO, Final
+from typing import Final
 
 from holdfast.adapters.documents import formats
 from holdfast.adapters.documents.text_output import TextOutput
 from holdfast.adapters.sandbox.syscall_filter import refuse_sockets
 from holdfast.errors import DocumentUnreadable
 from holdfast.ports.sandbox import FIRST_DESCRIPTOR
+
+Result = dict[str, str | None]
 
 MEMORY: Final = "memory"
 TEXT_SIZE: Final = "text_size"
@@ -35,9 +37,18 @@ _NICENESS: Final = 10
 _MAX_REASON_CHARS: Final = 200
 
 
-def extract(format: str) -> dict[str, str | None]:  # noqa: A002 - as in the port
+def extract(format: str) -> Result:  # noqa: A002 - as in the port
     """Returns ``problem``, a sentence or None, if there is text; else ``unreadable``, a sentence, or ``exceeded``, the limit
     that was reached."""
+    return _extract(*_READERS[format])
+
+
+def extract_page(encoding: str | None, url: str) -> Result:
+    """The same for a page of the web, as Markdown. ``encoding``: what the site said of it."""
+    return _extract("markdown_text", "read", encoding, url)
+
+
+def _extract(module: str, function: str, *more: str | None) -> Result:
     os.nice(_NICENESS)
     refuse_sockets()
     # Nobody reads what parsers print.
@@ -46,14 +57,9 @@ def extract(format: str) -> dict[str, str | None]:  # noqa: A002 - as in the por
     document = os.fdopen(FIRST_DESCRIPTOR, "rb")
     # Never closed: if the text is too large for the file, so is what would be written then.
     output = TextOutput(os.fdopen(FIRST_DESCRIPTOR + 1, "wb"))
-    return _read(format, document, output)
-
-
-def _read(format: str, document: BinaryIO, output: TextOutput) -> dict[str, str | None]:  # noqa: A002 - as above
-    module, function = _READERS[format]
     try:
-        reader = getattr(importlib.import_module(f"{__package__}.{module}"), function)
-        problem = reader(document, output)
+        read = getattr(importlib.import_module(f"{__package__}.{module}"), function)
+        problem = read(document, output, *more)
         output.flush()
     except DocumentUnreadable as error:
         return {"unreadable": str(error)}

@@ -1,11 +1,10 @@
 """The readable text of an HTML page: without tags, scripts and styles. Runs in the process of the document."""
 
-import codecs
 import re
 from html.parser import HTMLParser
 from typing import BinaryIO, Final
 
-from holdfast.adapters.documents.plain_text import read_text
+from holdfast.adapters.documents.plain_text import find_codec, read_text
 from holdfast.adapters.documents.text_output import TextOutput
 
 # What is between their tags is not shown.
@@ -31,7 +30,7 @@ _FLUSH_CHARS: Final = 64 * 1024
 
 
 def read(document: BinaryIO, output: TextOutput) -> None:
-    encoding = _find_declared_encoding(document.read(_DECLARATION_BYTES))
+    encoding = find_declared_encoding(document.read(_DECLARATION_BYTES))
     parser = _TextParser(output)
     # All at once: the parser looks at an element that does not end again with every piece that it is given.
     parser.feed(read_text(document, encoding))
@@ -39,17 +38,12 @@ def read(document: BinaryIO, output: TextOutput) -> None:
     parser.finish()
 
 
-def _find_declared_encoding(head: bytes) -> str | None:
+def find_declared_encoding(head: bytes) -> str | None:
+    """The encoding that the page names at its beginning; None if its bytes tell more."""
     found = _DECLARED.search(head)
     if found is None or found[1].lower().startswith((b"utf-8", b"utf8", b"utf-16", b"utf-32")):
         return None  # its bytes tell
-    try:
-        codec = codecs.lookup(found[1].decode("ascii"))
-        codecs.getincrementaldecoder(codec.name)(errors="replace").decode(b"text", final=True)
-    except (LookupError, TypeError, ValueError):  # unknown, or no encoding of text
-        return None
-    # Pages that say so mean Windows-1252, or are UTF-8.
-    return None if codec.name in ("ascii", "iso8859-1") else codec.name
+    return find_codec(found[1].decode("ascii"))
 
 
 class _TextParser(HTMLParser):

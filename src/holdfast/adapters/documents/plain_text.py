@@ -60,6 +60,36 @@ def find_encoding(head: bytes) -> str:
     return _UTF8
 
 
+def find_codec(name: str) -> str | None:
+    """Python's name of an encoding that was declared; None if it is none of text, or if the bytes tell more."""
+    try:
+        codec = codecs.lookup(name)
+        text = codecs.getincrementaldecoder(codec.name)(errors="replace").decode(
+            b"text", final=True
+        )
+    # Unknown, or no encoding of text; those of compression assert that errors are strict.
+    except (AssertionError, LookupError, TypeError, ValueError):
+        return None
+    # Who says so means Windows-1252, or UTF-8.
+    return None if text != "text" or codec.name in ("ascii", "iso8859-1", _UTF8) else codec.name
+
+
+def choose_encoding(data: bytes, *declared: str | None) -> str | None:
+    """The first of the declared encodings that can be meant; None if the bytes tell more."""
+    found = next((codec for name in declared if name and (codec := find_codec(name))), None)
+    if found is None or any(data.startswith(mark) for mark, _ in _BYTE_ORDER_MARKS):
+        return None
+    return None if not data.isascii() and _is_utf8(data) else found
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode(_UTF8)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def _read_head(file: BinaryIO) -> bytes:
     file.seek(0)
     return file.read(_HEAD_BYTES)

@@ -1,6 +1,6 @@
 """The tool's own process: reads one call, runs the tool's function, writes the result.
 
-Runs in a fork of `fork_server.py`; imports only the standard library.
+Runs in a fork of `fork_server.py`; imports only the standard library, and modules that do the same.
 """
 
 import asyncio
@@ -23,6 +23,8 @@ import traceback
 import types
 import typing
 import uuid
+
+from holdfast.adapters.sandbox import server_functions
 
 MAX_ERROR_CHARS = 1000
 WRITE_HINT = " (The sandbox lets tools write only to their own folder, TMPDIR, and to what HOLDFAST_SANDBOX_WRITABLE names.)"
@@ -110,6 +112,7 @@ def invoke(call: dict[str, Json]) -> object:
     source = call["source"]
     # A real module, because dataclasses and pydantic look their annotations up in it.
     module = sys.modules["tool"] = types.ModuleType("tool")
+    module.__dict__.update(server_functions.make_functions(call["functions"]))
     linecache.cache["<tool>"] = (len(source), None, source.splitlines(keepends=True), "<tool>")
     exec(compile(source, "<tool>", "exec", dont_inherit=True), module.__dict__)  # noqa: S102 - what this process is for
     function = getattr(module, call["function"])

@@ -12,7 +12,7 @@ import signal
 import socket
 import struct
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -66,7 +66,10 @@ class SubprocessSandbox:
         cannot access the ``hidden`` paths and write only to ``writable`` ones, where the kernel supports that. Plain
         tools run as ``user`` if this server may change to it and that user can reach what they need. ``record`` is for
         the next start. ``stops_when_idle``: no process is kept ready when there was no call for a while."""
-        self._slots = asyncio.Semaphore(max_concurrent or 2 * (os.cpu_count() or 1))
+        max_concurrent = max_concurrent or 2 * (os.cpu_count() or 1)
+        self._slots = asyncio.Semaphore(max_concurrent)
+        # Those that wait for others: if they had the slots of all, none would be left for what they wait for.
+        self._waiting_slots = asyncio.Semaphore(max_concurrent)
         self._limits = limits or SandboxLimits()
         self._environments = environments
         self._record = None if isolation is not None else record
@@ -88,7 +91,8 @@ class SubprocessSandbox:
             environment = await self._environment(call.requirements)
         except ToolError as error:
             return SandboxResult(status="failed", error=str(error))
-        async with self._slots, self._forked_child(environment, call.descriptors) as child:
+        slots = self._waiting_slots if call.functions else self._slots
+        async with slots, self._forked_child(environment, call.descriptors) as child:
             return await self._run_call(child, call)
 
     async def close(self) -> None:
@@ -182,6 +186,7 @@ def _encode_request(call: SandboxCall) -> bytes:
         "agent_state": None if call.agent_state is None else dict(call.agent_state),
         "env": {**inherited_environment(), **call.env},
         "max_result_bytes": MAX_RESULT_BYTES,
+        "functions": [asdict(function) for function in call.functions],
     }
     return json.dumps(body).encode()
 

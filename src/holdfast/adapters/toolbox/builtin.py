@@ -5,10 +5,12 @@ from collections.abc import Mapping
 from holdfast.adapters.toolbox.agent_tools import AGENT_TOOLS
 from holdfast.adapters.toolbox.archival_tools import ARCHIVAL_TOOLS
 from holdfast.adapters.toolbox.code_tools import CODE_TOOLS
+from holdfast.adapters.toolbox.code_with_tools import CODE_WITH_TOOLS
 from holdfast.adapters.toolbox.file_tools import FILE_TOOLS
 from holdfast.adapters.toolbox.memory_tools import MEMORY_TOOLS
 from holdfast.adapters.toolbox.search_tools import SEARCH_TOOLS
 from holdfast.adapters.toolbox.specs import Builtin, constant_reply, parameters, string_schema
+from holdfast.adapters.toolbox.web_tools import WEB_TOOLS
 from holdfast.core.tools import ToolKind
 from holdfast.ports.toolbox import BuiltinSpec
 
@@ -32,6 +34,8 @@ BUILTIN: Mapping[str, Builtin] = {
         _SEND_MESSAGE,
         *AGENT_TOOLS,
         *CODE_TOOLS,
+        CODE_WITH_TOOLS,
+        *WEB_TOOLS,
         *FILE_TOOLS,
     )
 }

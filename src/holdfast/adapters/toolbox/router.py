@@ -9,6 +9,8 @@ from msgspec.structs import replace
 from holdfast.adapters.toolbox.agent_state import load_agent_state
 from holdfast.adapters.toolbox.builtin import BUILTIN
 from holdfast.adapters.toolbox.specs import Builtin, ToolServices
+from holdfast.adapters.web.pages import WebPages
+from holdfast.adapters.web.search import SearchOptions, WebSearch
 from holdfast.core.messages import Outcome, Text, ToolReturn
 from holdfast.core.requirements import parse_pip_requirements
 from holdfast.core.tools import DEFAULT_RETURN_CHARS, Tool, ToolKind, truncate_output
@@ -21,6 +23,7 @@ from holdfast.ports.toolbox import BuiltinSpec, ToolContext
 # Search results fit the limit already and are never truncated (wire-v1 §7.4).
 UNTRUNCATED_TOOLS = frozenset({"conversation_search", "archival_memory_search"})
 MAX_ERROR_CHARS = 1_000
+_NO_ENGINE = SearchOptions()
 # What Python says of an import that fails, as the sandbox reports it.
 _MISSING_MODULE = "ModuleNotFoundError: "
 _PACKAGE_HINT = ". If this is a package, name it in the tool's pip_requirements."
@@ -30,14 +33,25 @@ class ToolRouter:
     # Set by ``bind``.
     _tool_services: ToolServices
 
-    def __init__(self, *, sandbox: Sandbox, timeout_seconds: float) -> None:
+    def __init__(
+        self,
+        *,
+        sandbox: Sandbox,
+        timeout_seconds: float,
+        search_options: SearchOptions = _NO_ENGINE,
+    ) -> None:
         self._sandbox = sandbox
         self._timeout_seconds = timeout_seconds
+        self._search = WebSearch(search_options)
 
     def bind(self, services: Services) -> None:
         """Set the services, of which this router is one; built-in tools call use cases with them."""
         self._tool_services = ToolServices(
-            services=services, sandbox=self._sandbox, timeout_seconds=self._timeout_seconds
+            services=services,
+            sandbox=self._sandbox,
+            timeout_seconds=self._timeout_seconds,
+            search=self._search,
+            pages=WebPages(self._search),
         )
 
     def builtin_tools(self) -> Sequence[BuiltinSpec]:
@@ -112,6 +126,8 @@ class ToolRouter:
             # The store or the sandbox failed before there was a process.
             text = f"This tool was not started: {error}"
             return _build_return(planned, text, Outcome.NOT_STARTED)
+        if result.status == "finished" and context.on_value is not None:
+            context.on_value(result.value)
         return _to_tool_return(planned.call.id, tool.name, result)
 
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from holdfast.adapters.web.pages import WebPages
+from holdfast.adapters.web.search import WebSearch
 from holdfast.core.agents import Actor
 from holdfast.core.ids import DEFAULT_USER_ID
 from holdfast.core.search import Match
@@ -23,6 +25,8 @@ class ToolServices:
     services: Services
     sandbox: Sandbox
     timeout_seconds: float
+    search: WebSearch
+    pages: WebPages
 
 
 # Returns the text for the model; raises ToolError if the call cannot be done.

@@ -57,7 +57,7 @@ def _is_shown(row: Message, state: State) -> bool:
 def _with_tools_used(tx: Transaction, state: State) -> State:
     """The run with the ids of the tools that its rows call or that it has run (wire-v1 §3.5)."""
     called = {call.name for row in state.pending_messages for call in row.tool_calls}
-    called |= set(state.turn.progress.called)
+    called |= {*state.turn.progress.called, *state.used_by_tools}
     known = state.run.tools_used
     new = tuple(tool.id for tool in state.tools if tool.name in called and tool.id not in known)
     if not new:

@@ -1,0 +1,60 @@
+"""Pages of the web for an agent: from the cache, from Exa if there is a key for it, else from their site."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+from holdfast.adapters.web.page_cache import MAX_AGE_SECONDS, PageCache
+from holdfast.adapters.web.page_text import read_page
+from holdfast.adapters.web.search import WebSearch
+from holdfast.adapters.web.site import check_scheme, fetch, quote_url
+from holdfast.errors import CallerError, ToolError, Undeliverable
+from holdfast.ports.sandbox import Sandbox
+from holdfast.ports.services import Services
+
+MAX_SECONDS: Final = 30.0
+
+
+class WebPages:
+    def __init__(self, search: WebSearch, *, max_seconds: float = MAX_SECONDS) -> None:
+        self._search = search
+        self._max_seconds = max_seconds
+        self._cache = PageCache()
+
+    async def read(
+        self,
+        services: Services,
+        sandbox: Sandbox,
+        organization_id: str,
+        url: str,
+        secrets: Mapping[str, str],
+    ) -> str:
+        """The page as text; ToolError, with a sentence for the model, if there is none."""
+        check_scheme(url.strip())
+        url = quote_url(url)
+        try:
+            # Before anybody is asked, also Exa.
+            services.outgoing.check(url)
+            now = services.clock.monotonic_ns() / 1e9
+            if (text := self._cache.find(organization_id, url, now)) is not None:
+                return text
+            async with asyncio.timeout(self._max_seconds):
+                text, age_seconds = await self._fetch(services, sandbox, url, secrets)
+        except (CallerError, Undeliverable) as error:
+            raise ToolError(f"Error fetching webpage: {error}") from None
+        except TimeoutError:
+            raise ToolError(
+                f"Error fetching webpage: it takes longer than {self._max_seconds:g} s."
+            ) from None
+        self._cache.put(organization_id, url, text, now, age_seconds)
+        return text
+
+    async def _fetch(
+        self, services: Services, sandbox: Sandbox, url: str, secrets: Mapping[str, str]
+    ) -> tuple[str, float]:
+        """The text, and how long it may be kept."""
+        text = await self._search.find_page(url, secrets)
+        if text is not None:
+            return text, MAX_AGE_SECONDS
+        page = await fetch(services.outgoing, url, self._max_seconds)
+        return await read_page(page, services.documents, sandbox), page.age_seconds

@@ -1,0 +1,120 @@
+"""Getting one page from a site: under the rule for addresses, which each redirect must pass anew.
+
+robots.txt is not asked: an agent reads single pages for a person, as a browser does.
+"""
+
+import asyncio
+import zlib
+from typing import Final
+from urllib.parse import quote, urljoin, urlsplit
+
+from msgspec import Struct
+
+from holdfast.adapters.web.page_cache import find_age
+from holdfast.adapters.web.user_agent import USER_AGENT
+from holdfast.errors import ToolError
+from holdfast.ports.outgoing import Outgoing, OutgoingRequest, OutgoingResponse
+
+MAX_BYTES: Final = 10 * 1024 * 1024
+MAX_REDIRECTS: Final = 5
+
+_REDIRECTS: Final = (301, 302, 303, 307, 308)
+_PRINTABLE: Final = "".join(chr(code) for code in range(0x21, 0x7F))
+_HEADERS: Final = {
+    "User-Agent": USER_AGENT,
+    "Accept": "text/html, application/xhtml+xml, text/plain, text/markdown, application/json, application/pdf, */*;q=0.5",
+    "Accept-Encoding": "gzip",
+}
+
+
+class SitePage(Struct, frozen=True, kw_only=True):
+    """``url``: where the redirects have led to. ``age_seconds``: how long it may be kept."""
+
+    url: str
+    media_type: str
+    encoding: str | None
+    body: bytes
+    age_seconds: float
+
+
+def check_scheme(url: str) -> None:
+    try:
+        scheme = urlsplit(url).scheme
+    except ValueError:
+        scheme = ""
+    if scheme not in ("http", "https"):
+        raise ToolError(
+            f"Invalid URL scheme '{scheme}'. Only 'http' and 'https' URLs are supported. "
+            "Local file paths (file://) and other protocols cannot be fetched."
+        )
+
+
+def quote_url(url: str) -> str:
+    """The URL with what people write and a URL does not have, such as spaces and umlauts, encoded."""
+    return quote(url.strip(), safe=_PRINTABLE)
+
+
+async def fetch(outgoing: Outgoing, url: str, seconds: float) -> SitePage:
+    """ToolError, CallerError or Undeliverable says why there is no page. The time is that of all redirects together; the
+    caller limits it."""
+    age_seconds = float("inf")
+    for _ in range(MAX_REDIRECTS + 1):
+        check_scheme(url)
+        response = await outgoing.send(
+            OutgoingRequest(
+                url=url, headers=_HEADERS, timeout_seconds=seconds, max_response_bytes=MAX_BYTES
+            )
+        )
+        age_seconds = min(age_seconds, find_age(dict(response.headers)))
+        location = response.headers.get("location")
+        if response.status not in _REDIRECTS or not location:
+            return await _build_page(url, response, age_seconds)
+        url = urljoin(url, quote(location.strip().encode("latin-1"), safe=_PRINTABLE))
+    raise ToolError(f"Error fetching webpage: it has more than {MAX_REDIRECTS} redirects.")
+
+
+async def _build_page(url: str, response: OutgoingResponse, age_seconds: float) -> SitePage:
+    if response.status != 200:
+        raise ToolError(f"Error fetching webpage: {_host(url)} answered HTTP {response.status}.")
+    media_type, _, parameters = response.headers.get("content-type", "").partition(";")
+    return SitePage(
+        url=url,
+        media_type=media_type.strip().lower(),
+        encoding=_find_charset(parameters),
+        body=await _decompress(response),
+        age_seconds=age_seconds,
+    )
+
+
+def _find_charset(parameters: str) -> str | None:
+    for item in parameters.split(";"):
+        name, _, value = item.partition("=")
+        if name.strip().lower() == "charset":
+            return value.strip(" \"'") or None
+    return None
+
+
+async def _decompress(response: OutgoingResponse) -> bytes:
+    """Some sites compress whether they are asked to or not."""
+    coding = response.headers.get("content-encoding", "").strip().lower()
+    if coding in ("", "identity"):
+        return response.body
+    if coding not in ("gzip", "x-gzip", "deflate"):
+        raise ToolError(f"Error fetching webpage: its compression {coding!r} is not supported.")
+    return await asyncio.to_thread(_inflate, response.body)
+
+
+def _inflate(body: bytes) -> bytes:
+    # 32: the header says whether it is gzip or zlib.
+    decoder = zlib.decompressobj(zlib.MAX_WBITS | 32)
+    try:
+        data = decoder.decompress(body, MAX_BYTES + 1)
+    except zlib.error as error:
+        raise ToolError(f"Error fetching webpage: it cannot be decompressed ({error}).") from None
+    if len(data) > MAX_BYTES:
+        raise ToolError(f"Error fetching webpage: it is larger than {MAX_BYTES} bytes.")
+    return data
+
+
+def _host(url: str) -> str:
+    return urlsplit(url).hostname or "the site"
