@@ -10,9 +10,11 @@ from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult, TextContent, TextResourceContents
 
+# The modes of the client: with a handshake, or asking the server what it speaks, which then is the newest.
 LEGACY = "legacy"
-MODERN = "2026-07-28"
+MODERN = "auto"
 GENERATIONS = (LEGACY, MODERN)
+VERSIONS = {LEGACY: "2025-11-25", MODERN: "2026-07-28"}
 # Longer than anything here takes.
 TIMEOUT_SECONDS = 60.0
 
