@@ -151,7 +151,5 @@ async def test_the_inbox_has_what_waits_for_all_agents(
 
     (waiting,) = [item for item in inbox["approvals"] if item["agent_id"] == agent.id]
     assert inbox["count"] >= 1
-    assert waiting["calls"] == [
-        {"id": "call_shout", "tool": "shout", "arguments": '{"text":"hi"}'}
-    ]
+    assert waiting["calls"] == [{"id": "call_shout", "tool": "shout", "arguments": '{"text":"hi"}'}]
     assert f"holdfast://approvals/{waiting['id']}" in listed

@@ -128,9 +128,7 @@ async def test_a_run_is_cancelled_by_its_tool_and_whoever_waits_for_it_is_told(
 ) -> None:
     agent = make_agent()
     async with connect_mcp(server.address, generation) as client:
-        sending = asyncio.create_task(
-            fail(client, "send_message", agent=agent.id, message="Hello")
-        )
+        sending = asyncio.create_task(fail(client, "send_message", agent=agent.id, message="Hello"))
         await gate.reached.wait()
         (run,) = (await call_for_value(client, "list_runs", agent=agent.id))["runs"]
         cancelled = await call(client, "cancel_run", run_id=run["id"], reason="Too slow")

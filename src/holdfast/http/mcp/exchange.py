@@ -34,6 +34,7 @@ from mcp.shared.transport_context import TransportContext
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 from starlette.datastructures import Headers
+from starlette.types import Receive, Scope, Send
 
 from holdfast.core.agents import Actor
 from holdfast.http.error_status import UNKNOWN_ERROR
@@ -162,7 +163,7 @@ class Exchange:
             raise
         if first is not None and first.status is not None:
             return json_response(first.body, first.status)
-        return EventStream(self._chunks(handling, first))
+        return _AnswerStream(self._chunks(first), handling)
 
     async def _wait_for_frame(self) -> Frame | None:
         """The first frame; None if it takes longer than a connection should be silent."""
@@ -172,17 +173,12 @@ class Exchange:
         except TimeoutError:
             return None
 
-    async def _chunks(
-        self, handling: asyncio.Task[None], first: Frame | None
-    ) -> AsyncGenerator[bytes, None]:
-        try:
-            frame = first or await self._frames.get()
-            while frame.status is None:
-                yield encode_frames([frame.body])
-                frame = await self._frames.get()
+    async def _chunks(self, first: Frame | None) -> AsyncGenerator[bytes, None]:
+        frame = first or await self._frames.get()
+        while frame.status is None:
             yield encode_frames([frame.body])
-        finally:
-            handling.cancel()
+            frame = await self._frames.get()
+        yield encode_frames([frame.body])
 
     async def _handle(self, caller: Caller) -> None:
         request = self._request
@@ -238,3 +234,17 @@ class Exchange:
     ) -> dict[str, Any]:
         del params, opts
         raise NoBackChannelError(method)
+
+
+class _AnswerStream(EventStream):
+    """The frames of an exchange, whose handling ends when nobody reads them any more."""
+
+    def __init__(self, chunks: AsyncGenerator[bytes, None], handling: asyncio.Task[None]) -> None:
+        super().__init__(chunks)
+        self._handling = handling
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._handling.cancel()
