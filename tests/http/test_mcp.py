@@ -83,7 +83,10 @@ async def test_without_the_password_nothing_is_answered_and_the_answer_says_what
     assert refused.json() == {
         "jsonrpc": "2.0",
         "id": None,
-        "error": {"code": -32000, "message": "Unauthorized"},
+        "error": {
+            "code": -32000,
+            "message": "This server needs its password, in the header 'Authorization: Bearer <password>'.",
+        },
     }
 
 

@@ -5,7 +5,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, Unauthorized
 from holdfast.http.error_status import public_text
 from holdfast.http.wire import Fault
 
@@ -14,6 +14,9 @@ PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
 # The first of those that MCP leaves to its implementations.
 _REFUSED: Final = -32000
+_NO_PASSWORD: Final = (
+    "This server needs its password, in the header 'Authorization: Bearer <password>'."
+)
 
 
 class RpcFault(Struct, frozen=True):
@@ -33,6 +36,8 @@ def refuse(message: str, code: int = _REFUSED) -> Refusal:
 
 
 def render_error(error: HoldfastError) -> Refusal:
+    if isinstance(error, Unauthorized):
+        return refuse(_NO_PASSWORD)
     return refuse(public_text(error))
 
 
