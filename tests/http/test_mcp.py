@@ -31,6 +31,8 @@ from holdfast.http.drain_gate import DrainGate
 from holdfast.http.mcp import exchange
 from holdfast.http.mcp.caller import Answer, Caller
 from holdfast.http.mcp.tools.table import TOOLS
+from holdfast.http.mcp.tools.tool import Tool
+from holdfast.http.sse import EventStream
 from holdfast.http.worker_gate import WorkerGate
 from holdfast.ports.services import Services
 
@@ -456,9 +458,9 @@ async def test_a_late_answer_keeps_its_connection_alive(
 ) -> None:
     """A stream begins after a while, whether there is progress or not."""
     has_begun = asyncio.Event()
-    respond = exchange.EventStream.__call__
+    respond = EventStream.__call__
 
-    async def note_stream(self: exchange.EventStream, *asgi: Any) -> None:
+    async def note_stream(self: EventStream, *asgi: Any) -> None:
         has_begun.set()
         await respond(self, *asgi)
 
@@ -467,7 +469,7 @@ async def test_a_late_answer_keeps_its_connection_alive(
         return Answer(text="done")
 
     monkeypatch.setattr(exchange, "KEEP_ALIVE_SECONDS", 0.01)
-    monkeypatch.setattr(exchange.EventStream, "__call__", note_stream)
+    monkeypatch.setattr(EventStream, "__call__", note_stream)
     answered = await ask(client, generation, "tools/call", {"name": replace_tool(work)})
 
     assert answered.headers["content-type"].startswith("text/event-stream")
@@ -530,6 +532,47 @@ async def test_a_database_that_fails_is_an_error_of_the_tool_and_is_logged(
     assert result["isError"] is True
     assert result["content"][0]["text"] == "The database does not answer."
     assert [record.getMessage() for record in caplog.records] == ["request.failed"]
+
+
+ODD_VALUES = [
+    "",
+    " ",
+    "x" * 50_000,
+    "a\x00b",
+    "'; drop table agents; --",
+    "%_",
+    "../../etc/passwd",
+    "agent-00000000-0000-4000-8000-00000000000G",
+    "run-00000000-0000-4000-8000-000000000000",
+    "message-00000000-0000-4000-8000-000000000000",
+    "😀",
+    7,
+    -1,
+    0.5,
+    1e308,
+    True,
+    [],
+    [["x"]],
+    {},
+    {"a": 1},
+    None,
+]
+
+
+@pytest.mark.parametrize("tool", TOOLS.values(), ids=lambda tool: tool.name)
+async def test_odd_arguments_are_never_a_fault_of_the_server(
+    client: AsyncClient, tool: Tool, caplog: pytest.LogCaptureFixture
+) -> None:
+    fields: dict[str, Any] = tool.schema["properties"]
+    fitting = {"string": "x", "number": 0, "integer": 1, "boolean": True, "array": ["x"]}
+    usual = {name: fitting[fields[name]["type"]] for name in tool.schema["required"]}
+    for name in fields:
+        for value in ODD_VALUES:
+            params = {"name": tool.name, "arguments": usual | {name: value}}
+            answered = await ask(client, MODERN, "tools/call", params)
+            result = result_of(answered)
+            assert result["content"][0]["text"], params
+    assert [record.getMessage() for record in caplog.records if record.levelno >= 40] == []
 
 
 async def test_twenty_calls_at_once_are_all_answered(client: AsyncClient, generation: str) -> None:

@@ -21,7 +21,6 @@ from tests.support.mcp_client import (
     call,
     call_for_value,
     connect_mcp,
-    run_id_of,
 )
 from tests.support.postgres_server import PostgresServer
 from tests.support.server_process import ServerProcess

@@ -4,7 +4,6 @@ import json
 from typing import Any
 
 from httpx import AsyncClient, Response
-
 from tests.support.mcp_client import LEGACY, VERSIONS
 
 ACCEPT = {"accept": "application/json, text/event-stream"}

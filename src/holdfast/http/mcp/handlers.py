@@ -1,7 +1,7 @@
 """The protocol's requests, answered from the tables of tools and resources. Only for those who have loaded the SDK."""
 
 import logging
-from typing import Final, cast
+from typing import Final
 
 import mcp_types as types
 from mcp.server.context import ServerRequestContext
@@ -67,7 +67,7 @@ async def _call_tool(
         content=[types.TextContent(text=answer.text)],
         structured_content=answer.structured,
         is_error=answer.is_error,
-        _meta=cast("types.Meta", {RUN_ID_KEY: answer.run_id}) if answer.run_id else None,
+        _meta={RUN_ID_KEY: answer.run_id} if answer.run_id else None,
     )
 
 

@@ -14,9 +14,7 @@ PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
 # The first of those that MCP leaves to its implementations.
 _REFUSED: Final = -32000
-_NO_PASSWORD: Final = (
-    "This server needs its password, in the header 'Authorization: Bearer <password>'."
-)
+_LOCKED: Final = "This server needs its password, in the header 'Authorization: Bearer <password>'."
 
 
 class RpcFault(Struct, frozen=True):
@@ -37,7 +35,7 @@ def refuse(message: str, code: int = _REFUSED) -> Refusal:
 
 def render_error(error: HoldfastError) -> Refusal:
     if isinstance(error, Unauthorized):
-        return refuse(_NO_PASSWORD)
+        return refuse(_LOCKED)
     return refuse(public_text(error))
 
 

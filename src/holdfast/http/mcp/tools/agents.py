@@ -22,7 +22,7 @@ AgentReference = Annotated[
 ]
 
 
-class ListAgents(Arguments):
+class ListAgents(Arguments, frozen=True, kw_only=True):
     query: Annotated[str, Meta(description="A part of the name. Empty: all agents.")] = ""
     limit: Annotated[int, Meta(ge=1, le=MAX_AGENTS)] = 20
     after: Annotated[str, Meta(description="The id in 'next' of the page before.")] = ""

@@ -27,14 +27,14 @@ from holdfast.usecases.approvals import ApprovalRequest, Inbox
 MAX_APPROVALS: Final = 100
 
 
-class ListApprovals(Arguments):
+class ListApprovals(Arguments, frozen=True, kw_only=True):
     agent: Annotated[
         str, Meta(description="The id or name of an agent. Empty: those of all agents.")
     ] = ""
     limit: Annotated[int, Meta(ge=1, le=MAX_APPROVALS)] = 20
 
 
-class DecideApproval(Arguments):
+class DecideApproval(Arguments, frozen=True, kw_only=True):
     approval_id: Annotated[
         str, Meta(min_length=1, description="The id of the request, or of the run that waits.")
     ]

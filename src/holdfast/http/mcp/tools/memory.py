@@ -23,7 +23,7 @@ from holdfast.usecases.archive_search import ArchiveSearch, search_agent
 MAX_FOUND: Final = 50
 
 
-class SearchMemory(Arguments):
+class SearchMemory(Arguments, frozen=True, kw_only=True):
     agent: AgentReference
     query: Annotated[str, Meta(min_length=1, description="Words to search for.")]
     limit: Annotated[

@@ -20,7 +20,7 @@ from holdfast.usecases import messages
 from holdfast.usecases.messages import MessageInput, NewSend
 
 
-class SendMessage(Arguments):
+class SendMessage(Arguments, frozen=True, kw_only=True):
     agent: AgentReference
     message: Annotated[str, Meta(min_length=1, description="What to say to the agent.")]
     conversation: Annotated[

@@ -18,7 +18,7 @@ MAX_RUNS: Final = 100
 RunId = Annotated[str, Meta(min_length=1, description="The id of the run.")]
 
 
-class ListRuns(Arguments):
+class ListRuns(Arguments, frozen=True, kw_only=True):
     agent: Annotated[
         str, Meta(description="The id or name of an agent. Empty: runs of all agents.")
     ] = ""
@@ -26,12 +26,12 @@ class ListRuns(Arguments):
     after: Annotated[str, Meta(description="The id in 'next' of the page before.")] = ""
 
 
-class GetRun(Arguments):
+class GetRun(Arguments, frozen=True, kw_only=True):
     run_id: RunId
     wait_seconds: WaitSeconds = 0.0
 
 
-class CancelRun(Arguments):
+class CancelRun(Arguments, frozen=True, kw_only=True):
     run_id: RunId
     reason: Annotated[str, Meta(max_length=1_000, description="Why; it is stored.")] = ""
 
