@@ -3,7 +3,7 @@
 import asyncio
 import threading
 
-from holdfast.adapters.loading import load_in_thread
+from holdfast.loading import load_in_thread
 
 MOMENT_SECONDS = 0.05
 

@@ -19,6 +19,7 @@ from holdfast.http.error_handlers import install_error_handlers
 from holdfast.http.host import HostCheck
 from holdfast.http.json_response import describe_response, fill_in_schemas
 from holdfast.http.letta_v1.wire import LETTA_V1
+from holdfast.http.mcp.wire import MCP
 from holdfast.http.paths import CanonicalPath
 from holdfast.http.proxies import ForwardedHeaders, ForwardedPrefix
 from holdfast.http.readiness import Readiness
@@ -30,7 +31,7 @@ from holdfast.ports.telemetry import RequestTelemetry
 from holdfast.ports.tool_connections import ToolConnections
 
 # To add a wire, make a folder beside ``letta_v1`` and name it here.
-WIRES: Final = Wires([LETTA_V1])
+WIRES: Final = Wires([LETTA_V1, MCP])
 
 _OPENAPI_PATH: Final = "/openapi.json"
 

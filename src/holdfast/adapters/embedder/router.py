@@ -20,7 +20,6 @@ from holdfast.adapters.embedder.texts import (
     prepare_text,
     says_too_long,
 )
-from holdfast.adapters.loading import load_in_thread
 from holdfast.adapters.models.accounts import Account, ProviderSettings
 from holdfast.adapters.models.providers.table import PROVIDERS
 from holdfast.core.embeddings import Embeddings, Vector
@@ -28,6 +27,7 @@ from holdfast.core.models import ModelChoice
 from holdfast.core.prices import Price
 from holdfast.core.runs import Usage
 from holdfast.errors import ModelError, ModelTimedOut, UnknownModel
+from holdfast.loading import load_in_thread
 from holdfast.ports.prices import Prices
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from holdfast.adapters.embedder.catalogue import EmbeddingCatalogue
 from holdfast.adapters.embedder.local.models import LOCAL_PROVIDER
 from holdfast.adapters.embedder.router import EmbedderRouter
-from holdfast.adapters.loading import load_in_thread
 from holdfast.adapters.models import user_providers
 from holdfast.adapters.models.accounts import ProviderSettings
 from holdfast.adapters.models.discovery.discovery import ModelDiscovery
@@ -31,6 +30,7 @@ from holdfast.core.models import (
     ModelSettings,
 )
 from holdfast.core.providers import Provider
+from holdfast.loading import load_in_thread
 from holdfast.ports.model import Catalogue
 
 _UNSUPPORTED_SETTINGS: Final = "holdfast.adapters.models.pydantic_ai.unsupported_settings"

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec.structs import replace
 
-from holdfast.adapters.loading import load_in_thread
 from holdfast.adapters.models import user_providers
 from holdfast.adapters.models.accounts import Account, ProviderSettings
 from holdfast.adapters.models.discovery.discovery import ModelDiscovery
@@ -20,6 +19,7 @@ from holdfast.adapters.models.image_support import supports_images
 from holdfast.core.messages import Image
 from holdfast.core.models import GUIDE_HANDLE
 from holdfast.errors import ModelError
+from holdfast.loading import load_in_thread
 from holdfast.ports.model import ModelEvent, Question
 
 if TYPE_CHECKING:

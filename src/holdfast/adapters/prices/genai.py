@@ -9,10 +9,10 @@ from contextlib import suppress
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
-from holdfast.adapters.loading import load_in_thread
 from holdfast.adapters.models.providers.table import PROVIDERS
 from holdfast.core.models import ModelChoice
 from holdfast.core.prices import Price, Rates
+from holdfast.loading import load_in_thread
 from holdfast.ports.clock import Clock
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from holdfast.adapters.embedder.local.package import LOCAL_MODELS, LocalModel
-from holdfast.adapters.loading import load_in_thread
 from holdfast.core.embeddings import Embeddings, Vector
 from holdfast.errors import ModelError
+from holdfast.loading import load_in_thread
 
 if TYPE_CHECKING:
     from holdfast.adapters.embedder.local.sentence_encoder import SentenceEncoder

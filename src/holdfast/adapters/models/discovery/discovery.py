@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Iterable
 from types import ModuleType
 
-from holdfast.adapters.loading import load_in_thread
 from holdfast.adapters.models.accounts import Account
 from holdfast.adapters.models.discovery.model_list import ModelList
 from holdfast.errors import InvalidArgument, ModelTimedOut
+from holdfast.loading import load_in_thread
 
 # How long one provider may take to answer; a slower one is left out.
 TIMEOUT_SECONDS = 2.0
