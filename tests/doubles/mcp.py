@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.core.mcp_servers import Endpoint, RemoteTool
-from holdfast.core.messages import TextPart
+from holdfast.core.messages import Text
 from holdfast.ports.mcp import OnProgress, RemoteResult
 
 
@@ -21,7 +21,7 @@ Answer = Callable[[McpCall], RemoteResult]
 
 
 def echo(call: McpCall) -> RemoteResult:
-    return RemoteResult((TextPart(f"{call.tool}({dict(call.arguments)})"),))
+    return RemoteResult((Text(f"{call.tool}({dict(call.arguments)})"),))
 
 
 class ScriptedMcp:
