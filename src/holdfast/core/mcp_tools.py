@@ -83,7 +83,7 @@ def check_listing(listed: Iterable[RemoteTool]) -> Listing:
         if fault is None:
             tools[remote.name] = check_tool(remote)
         else:
-            skipped.append(SkippedTool(_quote(remote.name), fault))
+            skipped.append(SkippedTool(quote_name(remote.name), fault))
     return Listing(tuple(tools.values()), tuple(skipped))
 
 
@@ -246,7 +246,8 @@ def _find_name_fault(name: str) -> str | None:
     return None
 
 
-def _quote(name: str) -> str:
+def quote_name(name: str) -> str:
+    """The name in a form that can be stored and shown."""
     return _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", name[:MAX_QUOTED_CHARS])
 
 
