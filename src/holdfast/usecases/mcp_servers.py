@@ -12,7 +12,7 @@ from holdfast.core import mcp_tools
 from holdfast.core.agents import Actor
 from holdfast.core.ids import Kind
 from holdfast.core.mcp_servers import MASK, McpSecrets, McpServer, Transport
-from holdfast.errors import CallerError, InvalidArgument, McpError, NotFound
+from holdfast.errors import CallerError, InvalidArgument, McpError
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
 from holdfast.usecases import mcp_refresh
@@ -87,14 +87,11 @@ async def retrieve(services: Services, actor: Actor, server_id: str) -> McpServe
     return _describe(services, server)
 
 
-async def retrieve_by_name(services: Services, actor: Actor, name: str) -> McpServer:
-    """The stored server."""
-    server = await services.store.read(
+async def find_by_name(services: Services, actor: Actor, name: str) -> McpServer | None:
+    """The stored server of that name; None if there is none."""
+    return await services.store.read(
         lambda tx: tx.mcp_servers.find_by_name(actor.organization_id, name)
     )
-    if server is None:
-        raise NotFound(f"MCP server {name} not found")
-    return server
 
 
 async def update(

@@ -6,8 +6,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Response
 
 from holdfast.core.agents import Actor
-from holdfast.core.mcp_servers import McpServer
-from holdfast.errors import InvalidArgument, McpError, NotFound
+from holdfast.errors import InvalidArgument, McpError
 from holdfast.http.dependencies import ActorDep, ServicesDep
 from holdfast.http.json_body import JsonRoute
 from holdfast.http.json_response import describe_response, json_response, list_response
@@ -75,7 +74,7 @@ async def test_old_mcp_server(
 async def modify_old_mcp_server(
     mcp_server_name: _Name, body: OldMcpChanges, services: ServicesDep, actor: ActorDep
 ) -> Response:
-    server = await _find(services, actor, mcp_server_name)
+    server = await mcp_servers.find_by_name(services, actor, mcp_server_name)
     if server is None:
         return _unknown(mcp_server_name)
     changed = await mcp_servers.update(services, actor, server.id, old_mcp_server_changes(body))
@@ -87,7 +86,7 @@ async def delete_old_mcp_server(
     mcp_server_name: _Name, services: ServicesDep, actor: ActorDep
 ) -> Response:
     """Delete a server. The answer has those that remain."""
-    server = await _find(services, actor, mcp_server_name)
+    server = await mcp_servers.find_by_name(services, actor, mcp_server_name)
     if server is None:
         return _unknown(mcp_server_name)
     await mcp_servers.delete(services, actor, server.id)
@@ -99,7 +98,7 @@ async def list_old_mcp_tools(
     mcp_server_name: _Name, services: ServicesDep, actor: ActorDep
 ) -> Response:
     """The tools as the server lists them now, each with what is wrong with its schema."""
-    server = await _find(services, actor, mcp_server_name)
+    server = await mcp_servers.find_by_name(services, actor, mcp_server_name)
     if server is None:
         return _unknown(mcp_server_name)
     listed = await mcp_tools.list_live(services, actor, server)
@@ -116,7 +115,7 @@ async def resync_old_mcp_server(
     ] = None,
 ) -> Response:
     """Read the server's tools again."""
-    server = await _find(services, actor, mcp_server_name)
+    server = await mcp_servers.find_by_name(services, actor, mcp_server_name)
     if server is None:
         raise InvalidArgument(f"MCP server '{mcp_server_name}' not found")
     try:
@@ -131,7 +130,7 @@ async def add_old_mcp_tool(
     mcp_server_name: _Name, mcp_tool_name: str, services: ServicesDep, actor: ActorDep
 ) -> Response:
     """Store one tool of the server, whatever its schema is."""
-    server = await _find(services, actor, mcp_server_name)
+    server = await mcp_servers.find_by_name(services, actor, mcp_server_name)
     if server is None:
         return _unknown(mcp_server_name)
     tool = await refreshing.register(services, actor, server.id, mcp_tool_name)
@@ -150,19 +149,12 @@ async def execute_old_mcp_tool(
     body: OldMcpToolRun | None = None,
 ) -> Response:
     """Run a tool of the server without an agent."""
-    server = await _find(services, actor, mcp_server_name)
+    server = await mcp_servers.find_by_name(services, actor, mcp_server_name)
     if server is None:
         return _unknown(mcp_server_name)
     arguments = body.args if body else {}
     result = await mcp_tools.run_by_name(services, actor, server, mcp_tool_name, arguments)
     return json_response(OldMcpToolResult(result.text, result.ok))
-
-
-async def _find(services: Services, actor: Actor, name: str) -> McpServer | None:
-    try:
-        return await mcp_servers.retrieve_by_name(services, actor, name)
-    except NotFound:
-        return None
 
 
 async def _list_response(services: Services, actor: Actor) -> Response:
