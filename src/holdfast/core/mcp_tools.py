@@ -196,22 +196,6 @@ def rename_server(tool: Tool, old_name: str, server: McpServer) -> Tool:
     )
 
 
-def replace_schema(tool: Tool, description: str, parameters: Mapping[str, Any]) -> Tool:
-    """The tool with a schema that a caller gave. The next refresh goes back to the server's."""
-    checked = check_schema(dict(parameters))
-    return structs.replace(
-        tool,
-        description=description,
-        json_schema={
-            "name": tool.name,
-            "description": description,
-            "parameters": checked.parameters,
-            STATUS_KEY: checked.health,
-            WARNINGS_KEY: list(checked.reasons),
-        },
-    )
-
-
 def needs_approval(checked: CheckedTool, approve: str) -> bool:
     return approve == "always" or (approve == "destructive" and checked.is_destructive)
 
