@@ -30,13 +30,14 @@ async def open_client(
     allowed: AllowedAddresses = LOOPBACK,
     clock: Clock | None = None,
     lookup: Lookup | None = None,
+    patience: float = PATIENCE_SECONDS,
     **options: Any,
 ) -> AsyncIterator[PooledMcpClient]:
     client = PooledMcpClient(
         ClientOptions(**options), allowed, clock or SystemClock(), lookup=lookup
     )
     try:
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(patience):
             yield client
     finally:
         async with asyncio.timeout(PATIENCE_SECONDS):
