@@ -1,5 +1,6 @@
 """MCP servers: what callers may say of them, what they are shown, and what they are not (tools-v1 §1.1 to §1.6)."""
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -133,6 +134,30 @@ async def test_no_answer_has_a_secret(client: AsyncClient) -> None:
     assert one.json()["custom_headers"] == {"X-Key": MASK, "X-B": "{{ B }}"}
     assert two.json()["env"] == {"KEY": MASK}
     assert all("hidden" not in answer.text for answer in answers)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"auth_token": "hidden"},
+        {"auth_token": "hidden" * 2_000, "server_url": URL},
+        {"custom_headers": {"X-Key": "hidden"}},
+        {"custom_headers": {"X-Key": ["hidden"]}, "server_url": URL},
+        {"command": "run", "env": {"KEY": "hidden"}},
+        {"server_url": URL, "auth_token": "hidden", "mcp_server_type": "none"},
+    ],
+)
+async def test_a_refusal_does_not_repeat_a_secret(
+    client: AsyncClient, config: dict[str, Any]
+) -> None:
+    body = {"server_name": "weather", "config": config}
+    for refused in (
+        await client.post("/v1/mcp-servers/", json=body),
+        await client.post("/v1/mcp-servers/", json={"config": config}),
+        await client.put("/v1/tools/mcp/servers", json=config),
+    ):
+        assert refused.status_code == 422
+        assert "hidden" not in refused.text
 
 
 @pytest.mark.parametrize(
@@ -704,3 +729,17 @@ async def test_a_tool_that_becomes_destructive_waits_for_approval_where_it_is_he
 
     assert await guarded(agent_id) == ["b", "a"]
     assert await guarded(other_id) == []
+
+
+async def test_refreshes_at_the_same_moment_store_each_tool_once(
+    client: AsyncClient, mcp: ScriptedMcp, stored: str
+) -> None:
+    mcp.tools["weather"] = [RemoteTool(name=f"tool-{number}") for number in range(50)]
+
+    answers = await asyncio.gather(
+        *(client.patch(f"/v1/mcp-servers/{stored}/refresh") for _ in range(5))
+    )
+
+    assert [answer.status_code for answer in answers] == [200] * 5
+    assert sorted(len(answer.json()["added"]) for answer in answers) == [0, 0, 0, 0, 50]
+    assert len((await client.get(f"/v1/mcp-servers/{stored}/tools")).json()) == 50
