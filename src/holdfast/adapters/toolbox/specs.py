@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.core.agents import Actor
-from holdfast.core.ids import DEFAULT_USER_ID
 from holdfast.core.search import Match
 from holdfast.ports.sandbox import Sandbox
 from holdfast.ports.services import Services
@@ -59,7 +58,7 @@ def constant_reply(reply: str) -> ToolFunction:
 
 def tool_actor(context: ToolContext) -> Actor:
     """Whom a tool acts for when it calls a use case."""
-    return Actor(DEFAULT_USER_ID, context.organization_id)
+    return Actor(context.user_id, context.organization_id)
 
 
 def relevance(match: Match) -> dict[str, Any]:

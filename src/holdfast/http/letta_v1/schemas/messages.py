@@ -185,7 +185,7 @@ class SummaryMessage(MessageFields, frozen=True, kw_only=True, tag="summary_mess
 
 
 class EventMessage(MessageFields, frozen=True, kw_only=True, tag="event_message"):
-    event_type: Literal["compaction"]
+    event_type: Literal["compaction", "tool_progress"]
     event_data: dict[str, Any]
 
 
