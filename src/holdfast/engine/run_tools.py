@@ -36,14 +36,13 @@ async def run_tools(
 ) -> State:
     """The state with the results of all open calls."""
     started_ns = services.clock.monotonic_ns()
+    is_complete = False
     try:
         results = await _ToolRun(services, state, progress, reports).run(command.planned)
-    except BaseException:
+        is_complete = True
+    finally:
         if reports.has_begun:
-            await reports.close(is_complete=False)
-        raise
-    if reports.has_begun:
-        await reports.close(is_complete=True)
+            await reports.close(is_complete=is_complete)
     results |= {result.call_id: result for result in command.settled}
     return with_results(
         state,
