@@ -6,9 +6,8 @@ What was optional may be null instead. A model gives null for what it leaves out
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-# What a health check says about a schema that cannot be strict: objects in it may have any properties.
-STATUS_KEY: Final = "mcp:SCHEMA_STATUS"
-NON_STRICT: Final = "NON_STRICT_ONLY"
+from holdfast.core.mcp_schema import STATUS_KEY
+from holdfast.core.mcp_schema_health import SchemaHealth
 
 _UNIONS: Final = ("anyOf", "oneOf")
 _DEFINITIONS: Final = ("$defs", "definitions")
@@ -18,7 +17,7 @@ _NULL: Final = {"type": "null"}
 
 def allows_strict(json_schema: Mapping[str, Any]) -> bool:
     """Whether the schema of a tool may be sent as a strict one. Only tools of MCP servers say that theirs may not."""
-    return json_schema.get(STATUS_KEY) != NON_STRICT
+    return json_schema.get(STATUS_KEY) != SchemaHealth.NON_STRICT_ONLY
 
 
 def require_all(schema: Mapping[str, Any]) -> dict[str, Any]:
