@@ -1,4 +1,4 @@
-"""Ties the conformance lines of docs/wire-v1.md §8 and docs/memory-v1.md §8 to the tests, both ways.
+"""Ties the conformance lines of docs/wire-v1.md §8, docs/memory-v1.md §8 and docs/tools-v1.md §10 to the tests, both ways.
 
 A line is either cited by a test (`@pytest.mark.wire(118, 119)`, `@pytest.mark.memory(1)`) or
 listed as pending in requirements.toml. The test files are parsed, never imported.
@@ -63,8 +63,34 @@ class Memory:
         return groups
 
 
-every_page = pytest.mark.parametrize("page", [Wire, Memory], ids=["wire", "memory"])
-Page = type[Wire] | type[Memory]
+class Tools:
+    """The lines of docs/tools-v1.md."""
+
+    marker = "tools"
+    capabilities: ClassVar = {
+        "mcp",
+        "rules",
+        "web",
+        "identities",
+        "groups",
+        "agent-types",
+        "chat-completions",
+        "other-families",
+    }
+
+    @staticmethod
+    def lines() -> list[int]:
+        page = (ROOT / "docs" / "tools-v1.md").read_text(encoding="utf-8")
+        return [int(number) for number in re.findall(r"^- P(\d+)\. ", page, re.MULTILINE)]
+
+    @staticmethod
+    def pending() -> dict[str, list[int]]:
+        groups: dict[str, list[int]] = _requirements()["tools"]["pending"]
+        return groups
+
+
+every_page = pytest.mark.parametrize("page", [Wire, Memory, Tools], ids=["wire", "memory", "tools"])
+Page = type[Wire] | type[Memory] | type[Tools]
 
 
 def _requirements() -> dict[str, Any]:
@@ -107,6 +133,10 @@ def test_the_conformance_lines_are_numbered_without_gaps(page: Page) -> None:
 
 def test_the_page_of_memory_has_all_its_lines() -> None:
     assert len(Memory.lines()) == 70
+
+
+def test_the_page_of_tools_has_all_its_lines() -> None:
+    assert len(Tools.lines()) == 66
 
 
 @every_page
