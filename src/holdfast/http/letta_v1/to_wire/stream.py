@@ -117,7 +117,7 @@ def _event_message(
     )
 
 
-def _event_data(fact: Announced) -> tuple[str, dict[str, Any]]:
+def _event_data(fact: Announced) -> tuple[wire.EventType, dict[str, Any]]:
     if isinstance(fact, CompactionBegan):
         return "compaction", {
             "trigger": fact.trigger,
