@@ -5,14 +5,14 @@ from typing import Any
 from msgspec import Struct, structs
 
 from holdfast.core import requirements, tool_source
+from holdfast.core.mcp_schema import STATUS_KEY, WARNINGS_KEY
+from holdfast.core.mcp_schema_health import check_health
 from holdfast.core.tool_source import ToolSchema
 from holdfast.core.tools import Tool, ToolKind
 from holdfast.errors import InvalidArgument, ToolSourceInvalid
 
 LANGUAGE = "python"
 
-# Of a tool of an MCP server: what is known about its schema, which stands beside the schema itself.
-_MCP_KEY_PREFIX = "mcp:"
 # An error message quotes at most this much of a source.
 _MAX_QUOTED_CHARS = 2_000
 
@@ -90,7 +90,7 @@ def apply(tool: Tool, form: ToolForm, schema: ToolSchema | None) -> Tool:
         changes = {
             "name": schema.name,
             "description": schema.description,
-            "json_schema": schema.as_json_schema() | _select_mcp_keys(tool, form),
+            "json_schema": schema.as_json_schema() | _describe_health(tool, schema),
             "args_json_schema": form.args_json_schema,
             "function": _find_function(tool, form, schema.name),
         } | changes
@@ -139,10 +139,12 @@ def _refuse_definition(tool: Tool, form: ToolForm) -> None:
     raise InvalidArgument(f"'{tool.name}' is {whose} Give your own tool another name.")
 
 
-def _select_mcp_keys(tool: Tool, form: ToolForm) -> dict[str, Any]:
-    if tool.kind is not ToolKind.MCP or form.json_schema is None:
+def _describe_health(tool: Tool, schema: ToolSchema) -> dict[str, Any]:
+    """What is known about the schema of a tool of an MCP server stands beside it (tools-v1 §1.5)."""
+    if tool.kind is not ToolKind.MCP:
         return {}
-    return {k: v for k, v in form.json_schema.items() if k.startswith(_MCP_KEY_PREFIX)}
+    health, reasons = check_health(schema.parameters)
+    return {STATUS_KEY: health, WARNINGS_KEY: list(reasons)}
 
 
 def _find_function(tool: Tool, form: ToolForm, name: str) -> str | None:

@@ -188,8 +188,9 @@ def _build_tool(services: Services, actor: Actor, schema: ToolSchema, now: datet
 
 
 def _with_builtin_spec(tool: Tool, spec: BuiltinSpec, schema: ToolSchema) -> Tool:
-    if tool.kind is ToolKind.CUSTOM and tool.source_code is not None:
-        # A custom tool that took this name before it became a built-in one stays as it is.
+    is_custom = tool.kind is ToolKind.CUSTOM and tool.source_code is not None
+    if is_custom or tool.kind is ToolKind.MCP:
+        # A tool that took this name before it became a built-in one stays as it is.
         return tool
     return structs.replace(
         tool,
