@@ -145,7 +145,7 @@ def _describe_failure(tool: str, error: HoldfastError) -> tuple[Outcome, Text]:
     prefix = f"Error executing function {tool}: "
     match error:
         case McpTimedOut(has_begun=True) | McpCallLost():
-            return Outcome.UNKNOWN, Text(f"{error} {_MAY_HAVE_HAD_AN_EFFECT}")
+            return Outcome.UNKNOWN, Text(f"{str(error).rstrip('.')}. {_MAY_HAVE_HAD_AN_EFFECT}")
         case McpTimedOut():
             text = f"{prefix}LettaMCPConnectionError: INTERNAL_SERVER_ERROR: {error}"
         case McpUnavailable(why=why):
