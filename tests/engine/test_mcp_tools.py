@@ -84,20 +84,26 @@ async def test_a_call_returns_what_the_server_says(rig: McpRig) -> None:
         (
             McpTimedOut(SERVER, "connecting", 30),
             Outcome.NOT_STARTED,
-            "Error executing function look: LettaMCPConnectionError: INTERNAL_SERVER_ERROR: "
-            "Timed out while connecting for MCP server weather (timeout=30s).",
+            (
+                "Error executing function look: LettaMCPConnectionError: INTERNAL_SERVER_ERROR: "
+                "Timed out while connecting for MCP server weather (timeout=30s)."
+            ),
         ),
         (
             McpTimedOut(SERVER, "executing tool look", 60, has_begun=True),
             Outcome.UNKNOWN,
-            "Timed out while executing tool look for MCP server weather (timeout=60s). "
-            "Whether the call had an effect is unknown.",
+            (
+                "Timed out while executing tool look for MCP server weather (timeout=60s). "
+                "Whether the call had an effect is unknown."
+            ),
         ),
         (
             McpCallLost(SERVER, "the connection was closed"),
             Outcome.UNKNOWN,
-            "The MCP server weather cannot be used: the connection was closed. "
-            "Whether the call had an effect is unknown.",
+            (
+                "The MCP server weather cannot be used: the connection was closed. "
+                "Whether the call had an effect is unknown."
+            ),
         ),
         (
             McpError(SERVER, "its answer is too large"),
