@@ -256,7 +256,7 @@ class Session:
     def _find_closing(self, sending: _Sending, error: MCPError) -> Failure | None:
         if error.code == types.CONNECTION_CLOSED and self.is_lost:
             kind = Kind.LOST if sending.was_sent else Kind.UNSENT
-            return Failure(kind, "the connection was closed")
+            return Failure(kind, self._failures.closing)
         if error.code == types.PARSE_ERROR and error.message.startswith("Failed to parse "):
             return Failure(Kind.LOST, "its answer is not valid JSON-RPC")
         return None
