@@ -1,7 +1,7 @@
 """The tools of an MCP server as they are stored, and what changed since they were (tools-v1 §1.5, §1.6)."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final
 
