@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 from tests.doubles.mcp import McpCall
-from tests.doubles.model import text_answer
+from tests.doubles.model import call_answer, text_answer
 from tests.support.engine_approvals import answer
 from tests.support.engine_runs import assert_cancelled, wait_until_set
 from tests.support.mcp_rig import SERVER, McpRig, call_with, remote_tool
@@ -21,6 +21,7 @@ from holdfast.core.agents import Actor, Agent
 from holdfast.core.messages import Decision, Image, Outcome, Role, Text, ToolCall, ToolReturn
 from holdfast.core.runs import RunStatus, StopReason
 from holdfast.core.turn import PlannedCall
+from holdfast.engine.progress import EffectProgress
 from holdfast.errors import (
     McpCallLost,
     McpError,
@@ -30,6 +31,7 @@ from holdfast.errors import (
     StoreUnavailable,
 )
 from holdfast.ports.mcp import RemoteResult
+from holdfast.ports.services import Limits
 from holdfast.ports.toolbox import ToolContext
 from holdfast.usecases import agent_relations, mcp_calls, mcp_servers, messages, runs
 from holdfast.usecases.messages import MessageInput, NewSend
@@ -387,3 +389,30 @@ async def test_a_list_that_does_not_come_delays_a_failed_call_only_briefly(
 
     rig.mcp.answer = fail
     assert (await run_directly(rig, tool)).text == "No."
+
+
+async def test_a_call_may_take_as_long_as_its_own_limits_say(store: SqliteStore) -> None:
+    limits = Limits(tool_timeout_seconds=10, mcp_connect_seconds=30, mcp_call_seconds=4_000)
+    rig = McpRig(store, limits)
+    agent = await rig.make_mcp_agent(remote_tool("fast_look"), remote_tool("fast_list"))
+    both = [call_with(("c1", "fast_look", {}), ("c2", "fast_list", {}))]
+    assert await read_expected_quiet(rig, agent, both) == 4_060
+    custom = await rig.make_agent("roll")
+    assert await read_expected_quiet(rig, custom, [call_answer(("c1", "roll"))]) == 10
+
+
+async def read_expected_quiet(rig: McpRig, agent: Agent, script: list[Any]) -> float:
+    """How long the calls that the model makes may show no progress."""
+    seen: list[float] = []
+    record = EffectProgress.record_progress
+
+    def note(progress: EffectProgress, expected_quiet_seconds: float = 0.0) -> None:
+        record(progress, expected_quiet_seconds)
+        seen.append(expected_quiet_seconds)
+
+    rig.model.script = script
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(EffectProgress, "record_progress", note)
+        async with rig.run_worker():
+            await rig.wait_for_end(await rig.submit(agent))
+    return max(seen)
