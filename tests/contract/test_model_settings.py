@@ -5,6 +5,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.support.model_questions import (
     HELLO,
     OPENAI,
@@ -28,6 +29,7 @@ from holdfast.core.models import ModelChoice
 from holdfast.core.models import ModelSettings as Asked
 from holdfast.http.letta_v1.from_wire.model_settings import core_settings
 from holdfast.http.letta_v1.schemas.model_settings import ModelSettingsInput, ThinkingInput
+from holdfast.ports.model import ToolOffer
 from holdfast.testing import ScriptedProvider
 
 CHAT = "openai/gpt-4o"
@@ -340,6 +342,52 @@ async def test_a_tools_schema_is_rewritten_only_if_it_must_be_strict(
     assert loose == {"name": "roll_dice", "description": "Roll.", "parameters": ROLL.parameters}
     assert strict_one["strict"] is True
     assert strict_one["parameters"]["additionalProperties"] is False
+
+
+LOOK = ToolOffer(
+    "look",
+    "Look.",
+    {
+        "type": "object",
+        "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
+        "required": ["city"],
+        "additionalProperties": False,
+    },
+)
+
+
+@pytest.mark.parametrize(
+    ("handle", "place", "required"),
+    [
+        (CHAT, "tools.0.function.parameters", ["city", "days"]),
+        (RESPONSES, "tools.0.parameters", ["city", "days"]),
+        (OPENROUTER, "tools.0.function.parameters", ["city", "days"]),
+        # They keep optional properties, and allow few unions.
+        (CLAUDE, "tools.0.input_schema", ["city"]),
+        (BEDROCK, "toolConfig.tools.0.toolSpec.inputSchema.json", ["city"]),
+    ],
+)
+async def test_what_is_optional_may_be_null_where_strict_schemas_require_everything(
+    provider: ScriptedProvider, model: ModelRouter, handle: str, place: str, required: list[str]
+) -> None:
+    question = make_question(handle, tools=(LOOK,), settings=Asked(strict=True))
+    await ask_for_answer(model, question)
+    sent = _value_at(provider.requests[0].body, place)
+    assert sent["required"] == required
+    days = sent["properties"]["days"]["type"]
+    assert days == (["integer", "null"] if len(required) == 2 else "integer")
+
+
+async def test_a_schema_that_cannot_be_strict_is_not_sent_as_strict(
+    provider: ScriptedProvider, model: ModelRouter
+) -> None:
+    loose = replace(LOOK, allows_strict=False)
+    question = make_question(OPENAI, tools=(loose, ROLL), settings=Asked(strict=True))
+    await ask_for_answer(model, question)
+    sent, strict = (tool["function"] for tool in provider.requests[0].tools)
+    assert not sent.get("strict")
+    assert sent["parameters"]["required"] == ["city"]
+    assert strict["strict"] is True
 
 
 async def test_older_geminis_give_a_form_without_tools(

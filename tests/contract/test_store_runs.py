@@ -12,7 +12,7 @@ from tests.support.waiting import WAIT_SECONDS
 
 from holdfast.adapters.store import run_list, runs
 from holdfast.adapters.store.sql_store import SqlStore
-from holdfast.core.events import Event, MessageStored, RunEnded, TextStreamed
+from holdfast.core.events import Event, MessageStored, RunEnded, TextStreamed, ToolProgressed
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
 from holdfast.core.lifecycle import Signal
 from holdfast.core.messages import Text
@@ -391,7 +391,8 @@ async def test_events_come_back_in_order_with_their_rows(any_store: Store, make:
         events = [
             Event(run.id, 1, TextStreamed("message-1", "step-1", 0, "Hi")),
             Event(run.id, 2, MessageStored(row)),
-            Event(run.id, 3, end),
+            Event(run.id, 3, ToolProgressed("some-uuid", "call-1", "count", 0.5, None, "half\0")),
+            Event(run.id, 4, end),
         ]
         tx.events.append(events[1:])
         tx.events.append(events[:1])
@@ -402,7 +403,7 @@ async def test_events_come_back_in_order_with_their_rows(any_store: Store, make:
     events = await any_store.write(work)
     assert await any_store.read(lambda tx: tx.events.list_after(run.id, 0, 9)) == events
     assert await any_store.read(lambda tx: tx.events.list_after(run.id, 1, 1)) == events[1:2]
-    assert await any_store.read(lambda tx: tx.events.list_after(run.id, 3, 9)) == []
+    assert await any_store.read(lambda tx: tx.events.list_after(run.id, 4, 9)) == []
     # The message is stored once: the event shows its current content.
     stored = events[1].fact
     assert isinstance(stored, MessageStored)

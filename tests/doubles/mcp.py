@@ -15,6 +15,7 @@ class McpCall(Struct, frozen=True):
     endpoint: Endpoint
     tool: str
     arguments: Mapping[str, Any]
+    on_progress: OnProgress | None = None
 
 
 Answer = Callable[[McpCall], RemoteResult]
@@ -53,8 +54,7 @@ class ScriptedMcp:
         arguments: Mapping[str, Any],
         on_progress: OnProgress | None = None,
     ) -> RemoteResult:
-        del on_progress
-        call = McpCall(endpoint, tool, arguments)
+        call = McpCall(endpoint, tool, arguments, on_progress)
         self.calls.append(call)
         await self._wait()
         return self.answer(call)

@@ -418,10 +418,19 @@ async def test_lists_replace_the_whole_relation(client: AsyncClient) -> None:
     assert [item["label"] for item in after["blocks"]] == ["notes"]
     kept = next(item for item in agent["secrets"] if item["key"] == "L")
     assert after["secrets"] == [kept | {"value": "x"}]
-    # Only attaching brings the rule along (wire-v1 §2.2.2).
-    assert after["tool_rules"] == []
     emptied = await change(client, agent, tags=[], tool_ids=[], block_ids=[], secrets={})
     assert [emptied[key] for key in ("tags", "tools", "blocks", "secrets")] == [[]] * 4
+
+
+async def test_a_tool_that_an_update_adds_brings_its_rule(client: AsyncClient) -> None:
+    tool = await make_tool(client, default_requires_approval=True)
+    agent = await make(client)
+    rule = {"type": "requires_approval", "tool_name": "delete_file", "prompt_template": None}
+    after = await change(client, agent, tool_ids=[tool["id"]])
+    assert after["tool_rules"] == [rule]
+    # A rule that was taken away does not come back with the same tools.
+    await change(client, agent, tool_rules=[])
+    assert (await change(client, agent, tool_ids=[tool["id"]]))["tool_rules"] == []
 
 
 async def test_a_block_may_take_the_place_of_one_with_its_label(client: AsyncClient) -> None:

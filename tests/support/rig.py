@@ -11,6 +11,7 @@ from tests.doubles.toolbox import ScriptedToolbox
 from tests.support.servers import make_server
 from tests.support.values import make_tool
 
+from holdfast import __version__
 from holdfast.adapters.bell.local import LocalBell
 from holdfast.adapters.clock import RandomIds, SystemClock
 from holdfast.adapters.dispatch.queue import QueueDispatch
@@ -55,7 +56,7 @@ class Rig:
         self.prices = ScriptedPrices()
         self.expired: asyncio.Queue[Run] = asyncio.Queue()
         bell = LocalBell()
-        self.lease = ExclusiveLease(store, make_server())
+        self.lease = ExclusiveLease(store, make_server(version=__version__))
         self.services = Services(
             store=store,
             events=SqlEventLog(store, bell),

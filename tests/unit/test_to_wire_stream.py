@@ -21,6 +21,7 @@ from holdfast.core.events import (
     ReasoningStreamed,
     RunEnded,
     TextStreamed,
+    ToolProgressed,
 )
 from holdfast.core.messages import (
     Decision,
@@ -136,6 +137,27 @@ def test_a_compaction_is_an_event_and_a_summary() -> None:
     assert (summary["message_type"], summary["id"]) == ("summary_message", ROW)
     assert summary["summary"].endswith(" They met.")
     assert summary["compaction_stats"]["messages_count_after"] == 2
+
+
+def test_progress_of_a_tool_is_an_event() -> None:
+    progressed = ToolProgressed("some-uuid", "call_1", "count", 1, 3.5, "one")
+    (shown,) = render_fact(progressed)
+    assert (shown["message_type"], shown["id"]) == ("event_message", "some-uuid")
+    assert (shown["event_type"], shown["event_data"]) == (
+        "tool_progress",
+        {
+            "tool_call_id": "call_1",
+            "tool_name": "count",
+            "progress": 1,
+            "total": 3.5,
+            "message": "one",
+        },
+    )
+    event = Event("run-1", 7, progressed)
+    view = StreamView(types=("assistant_message",), numbered=True)
+    assert list(stream_items([event], view, NOW)) == []
+    (numbered,) = stream_items([event], StreamView(types=("event_message",), numbered=True), NOW)
+    assert msgspec.to_builtins(numbered)["seq_id"] == 7
 
 
 def test_a_token_has_the_ids_of_the_row_that_it_will_be_part_of() -> None:

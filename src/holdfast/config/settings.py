@@ -117,6 +117,8 @@ class Settings(ConnectionFields):
         return Limits(
             busy_wait_seconds=self.busy_wait_seconds,
             tool_timeout_seconds=self.tool_timeout_seconds,
+            mcp_connect_seconds=self.mcp_connect_seconds,
+            mcp_call_seconds=self.mcp_call_seconds,
             max_recoveries=self.max_recoveries,
             max_runs=self.max_runs,
             model_attempts=self.model_attempts,

@@ -68,6 +68,18 @@ class CompactionBegan(Struct, frozen=True, tag="compaction_began"):
     context_window: int
 
 
+class ToolProgressed(Struct, frozen=True, tag="tool_progress", omit_defaults=True):
+    """A tool that is running says how far it is. ``total`` None: not known. Lists of messages do not have it."""
+
+    # Its own, for clients that tell messages apart by their ids.
+    id: str
+    call_id: str
+    name: str
+    progress: float
+    total: float | None = None
+    message: str | None = None
+
+
 class RunEnded(Struct, frozen=True, tag="run_ended"):
     """The last event. A run that waits for a person has ended too: its answer starts another run."""
 
@@ -80,7 +92,9 @@ class RunEnded(Struct, frozen=True, tag="run_ended"):
 
 
 Streamed = ReasoningStreamed | HiddenReasoningStreamed | TextStreamed | CallStreamed
-Fact = Streamed | MessageStored | CompactionBegan | RunEnded
+# Facts that only clients are told: nothing is derived from them.
+Announced = CompactionBegan | ToolProgressed
+Fact = Streamed | MessageStored | Announced | RunEnded
 
 
 class Event(Struct, frozen=True):

@@ -109,6 +109,8 @@ class RunRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     # The timeout of held calls and what happens then; takes precedence over the agent's rules.
     approval_timeout_seconds: float | None = None
     approval_on_timeout: OnTimeout | None = None
+    # On whose behalf the message was sent. None: it was stored by a version that does not say.
+    user_id: str | None = None
     # The W3C ``traceparent`` of the request, if it is traced.
     trace_parent: str | None = None
     # Set if the run only compacts its thread's context, with these settings.

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.core import budgets, compaction, tool_rules
+from holdfast.core import budgets, compaction, strict_schemas, tool_rules
 from holdfast.core.budgets import Budget, Overrun
 from holdfast.core.cancellation import denial_result
 from holdfast.core.compaction import Trigger
@@ -61,6 +61,8 @@ class Policy(Struct, frozen=True, kw_only=True):
     # What the request may use; None: no limit.
     budget: Budget | None = None
     parameters: dict[str, dict[str, Any]] = {}
+    # The model was given strict schemas, where it gives null for what it leaves out.
+    is_strict: bool = False
 
     def properties(self, tool: str) -> dict[str, Any]:
         """The arguments that the tool has."""
@@ -284,6 +286,8 @@ def _final_arguments(
     for key in STRIPPED_ARGUMENTS:
         if key not in policy.properties(call.name):
             arguments.pop(key, None)
+    if policy.is_strict:
+        arguments = strict_schemas.drop_nulls(arguments, policy.parameters.get(call.name, {}))
     fixed = tool_rules.prefilled_arguments(policy.rules, called, call.name)
     unknown = sorted(set(fixed) - set(policy.properties(call.name)))
     if unknown:

@@ -21,6 +21,7 @@ from holdfast.engine.progress import EffectProgress, EffectResult
 from holdfast.engine.provider_traces import build_traces
 from holdfast.engine.run_tools import run_tools, with_partial_results
 from holdfast.engine.state import State, with_progress
+from holdfast.engine.tool_progress import ProgressReports, VersionCheck
 from holdfast.engine.watchdog import ASKING, RUNNING_TOOLS
 from holdfast.errors import Bug, ModelError
 from holdfast.ports.services import Services
@@ -34,6 +35,7 @@ TRACEBACK_FRAMES = 20
 class Effects:
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._versions = VersionCheck(services)
 
     async def execute(
         self, state: State, command: Command, event_writer: EventWriter, interruption: Interruption
@@ -98,7 +100,8 @@ class Effects:
             case AskModel():
                 return await ask_model(self._services, state, command, event_writer, progress)
             case RunTools():
-                return await run_tools(self._services, state, command, progress)
+                reports = ProgressReports(self._services, event_writer, self._versions)
+                return await run_tools(self._services, state, command, progress, reports)
             case Compact():
                 return await compact(self._services, state, command, progress)
             case _:

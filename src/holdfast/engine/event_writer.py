@@ -50,6 +50,22 @@ class EventWriter:
         self._pending += events
         self._schedule_write()
 
+    async def write_at_once(self, facts: Sequence[Fact]) -> None:
+        """Store facts and then publish them, while nothing else is being written. BackendError if the store cannot be
+        reached: then these facts are lost, and the run may continue. Their numbers are not used again."""
+        events = number_facts(self._run.id, self._seq, facts)
+        self._seq += len(events)
+        reserved = max(self._reserved, self._seq)
+
+        def work(tx: Transaction) -> None:
+            tx.runs.reserve_seq(self._run, reserved)
+            tx.events.append(events)
+
+        await self._services.store.write(work)
+        self._reserved = reserved
+        self._services.events.publish(events)
+        self._services.events.mark_durable(self._run.id, self._seq)
+
     async def detach(self, state: State) -> State:
         """The state with the events that are not durable yet, and with the current numbers, for the next checkpoint."""
         await self._wait_for_all_writes()

@@ -7,17 +7,19 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from holdfast.core.ids import Kind
+from holdfast.core.ids import DEFAULT_USER_ID, Kind
 from holdfast.core.messages import CallState, OpenCall, Outcome, Text, ToolReturn
 from holdfast.core.open_calls import results_row
 from holdfast.core.runs import StopReason
-from holdfast.core.tools import Tool
+from holdfast.core.tools import Tool, ToolKind
 from holdfast.core.turn import PlannedCall, RunTools
 from holdfast.engine.lease_check import check_lease
 from holdfast.engine.progress import EffectProgress
 from holdfast.engine.state import State, with_calls, with_progress, with_rows
 from holdfast.engine.store_writes import save_now, with_fence, write_until_stored
+from holdfast.engine.tool_progress import ProgressReports
 from holdfast.errors import StaleRun
+from holdfast.ports.mcp import OnProgress
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
 from holdfast.ports.toolbox import ToolContext
@@ -26,11 +28,21 @@ log = logging.getLogger(__name__)
 
 
 async def run_tools(
-    services: Services, state: State, command: RunTools, progress: EffectProgress
+    services: Services,
+    state: State,
+    command: RunTools,
+    progress: EffectProgress,
+    reports: ProgressReports,
 ) -> State:
     """The state with the results of all open calls."""
     started_ns = services.clock.monotonic_ns()
-    results = await _ToolRun(services, state, progress).run(command.planned)
+    is_complete = False
+    try:
+        results = await _ToolRun(services, state, progress, reports).run(command.planned)
+        is_complete = True
+    finally:
+        if reports.has_begun:
+            await reports.close(is_complete=is_complete)
     results |= {result.call_id: result for result in command.settled}
     return with_results(
         _with_used_by_tools(state, progress),
@@ -57,10 +69,17 @@ def start_order(
 class _ToolRun:
     """The execution of the planned calls of one answer."""
 
-    def __init__(self, services: Services, state: State, progress: EffectProgress) -> None:
+    def __init__(
+        self,
+        services: Services,
+        state: State,
+        progress: EffectProgress,
+        reports: ProgressReports,
+    ) -> None:
         self._services = services
         self._state = state
         self._progress = progress
+        self._reports = reports
         self._tools = {tool.name: tool for tool in state.tools}
 
     async def run(self, calls: Sequence[PlannedCall]) -> dict[str, ToolReturn]:
@@ -91,14 +110,30 @@ class _ToolRun:
         else:
             progress.started_calls.add(call.id)
             # A tool has its own time limit, and shows no progress before it returns.
-            progress.record_progress(self._services.limits.tool_timeout_seconds)
-            context = _tool_context(self._state, progress)
+            progress.record_progress(self._longest_call_seconds(group))
+            context = _tool_context(self._state, progress, self._reports.listen(call))
             result = await self._services.toolbox.run(tool, planned, context)
+            self._reports.stop_listening(call)
             progress.results[call.id] = result
             log.debug("tool.returned", extra={"tool": tool.name, "outcome": result.outcome})
         if len(self._state.turn.calls) > 1:
             is_last = all(item.call.id in progress.results for item in group)
             await self._save_result(progress.results[call.id], following if is_last else ())
+
+    def _longest_call_seconds(self, group: Sequence[PlannedCall]) -> float:
+        """How long the calls of the group may take, which run at the same time."""
+        limits = self._services.limits
+        mcp = any(
+            (tool := self._tools.get(item.call.name)) is not None and tool.kind is ToolKind.MCP
+            for item in group
+        )
+        seconds = limits.tool_timeout_seconds
+        # A connection is opened twice if a login has expired.
+        return (
+            max(seconds, 2 * limits.mcp_connect_seconds + limits.mcp_call_seconds)
+            if mcp
+            else seconds
+        )
 
     async def _save_result(self, result: ToolReturn, starting: Sequence[PlannedCall]) -> None:
         """Store one result while other calls of the same answer have none, so that a crash does not lose it. No tool
@@ -146,7 +181,7 @@ def _with_used_by_tools(state: State, progress: EffectProgress) -> State:
     return replace(state, used_by_tools=state.used_by_tools | progress.used_by_tools)
 
 
-def _tool_context(state: State, progress: EffectProgress) -> ToolContext:
+def _tool_context(state: State, progress: EffectProgress, on_progress: OnProgress) -> ToolContext:
     return ToolContext(
         agent_id=state.agent.id,
         organization_id=state.agent.organization_id,
@@ -155,6 +190,8 @@ def _tool_context(state: State, progress: EffectProgress) -> ToolContext:
         step_id=state.turn.calls[0].step_id,
         environment=state.environment,
         on_tool_used=progress.used_by_tools.add,
+        user_id=state.run.request.user_id or DEFAULT_USER_ID,
+        on_progress=on_progress,
     )
 
 

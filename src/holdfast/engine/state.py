@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.core import context, tool_rules
+from holdfast.core import context, strict_schemas, tool_rules
 from holdfast.core.agents import Agent
 from holdfast.core.events import Event
 from holdfast.core.messages import CallState, Message, OpenCall, Part, Role, Text, ToolCall
@@ -137,6 +137,7 @@ def build_policy(run: Run, agent: Agent, tools: Sequence[Tool], choice: ModelCho
         context_window=choice.context_window,
         only_compacts=run.request.compaction is not None,
         budget=run.request.budget,
+        is_strict=bool(choice.settings.strict),
         parameters={name: offer.parameters for name, offer in offers.items()},
     )
 
@@ -154,7 +155,10 @@ def build_offers(tools: Sequence[Tool], client: Sequence[ClientTool]) -> dict[st
     """The tools by name, as they are offered to the model; a client tool replaces a tool of the same name."""
     offers = {
         tool.name: ToolOffer(
-            tool.name, tool.description, tool.json_schema.get("parameters") or _NO_PARAMETERS
+            tool.name,
+            tool.description,
+            tool.json_schema.get("parameters") or _NO_PARAMETERS,
+            strict_schemas.allows_strict(tool.json_schema),
         )
         for tool in tools
     }

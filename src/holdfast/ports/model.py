@@ -20,6 +20,8 @@ class ToolOffer(Struct, frozen=True):
     name: str
     description: str
     parameters: dict[str, Any]
+    # Whether its parameters may be made strict, if the model's settings ask for that.
+    allows_strict: bool = True
 
 
 class Exchange(Struct, frozen=True, kw_only=True):

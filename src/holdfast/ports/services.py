@@ -26,6 +26,9 @@ class Limits:
     busy_wait_seconds: float = 30.0
     # How long one tool call may take.
     tool_timeout_seconds: float = 180.0
+    # How long connecting to an MCP server, and one call of a tool there, may take.
+    mcp_connect_seconds: float = 30.0
+    mcp_call_seconds: float = 60.0
     # How often in a row an unfinished run of a dead process is continued without progress before it is ended as failed.
     max_recoveries: int = 3
     # How many runs one process executes at a time; more wait in the queue.

@@ -1,6 +1,6 @@
 """An agent's context: how full the model's window is, recompiling the system message, and resetting the context."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -11,6 +11,7 @@ from holdfast import system_message
 from holdfast.core import context
 from holdfast.core.agents import Actor, Agent
 from holdfast.core.lifecycle import LIVE
+from holdfast.core.mcp_schema import STATUS_KEY, WARNINGS_KEY
 from holdfast.core.messages import Message, Role, Text, default_thread_id, unanswered_calls
 from holdfast.core.paging import Page
 from holdfast.core.runs import Run, RunQuery, RunStatus, StopReason
@@ -73,13 +74,19 @@ async def load_window(
         if thread.agent_id != agent_id:
             raise NotFound(f"Conversation with ID {thread_id} not found")
         tools = tx.agents.tools([agent_id]).get(agent_id, ())
-        schemas = tuple(tool.json_schema for tool in tools)
+        schemas = tuple(_shown_schema(tool.json_schema) for tool in tools)
         model = thread.choose_model(agent.model)
         rows = _with_next_prompt(tx, agent, thread, tx.messages.context(thread.id), now)
         window = _build_window(model.context_window, rows, schemas, tx.messages.count(agent_id))
         return replace(window, archival_count=tx.passages.count_by_agent([agent_id])[agent_id])
 
     return await services.store.read(work)
+
+
+def _shown_schema(json_schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema without what only callers of the API are shown of it."""
+    hidden = (STATUS_KEY, WARNINGS_KEY)
+    return {key: value for key, value in json_schema.items() if key not in hidden}
 
 
 async def recompile(

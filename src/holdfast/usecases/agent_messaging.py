@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from holdfast.core.agents import Actor, AgentQuery
-from holdfast.core.ids import DEFAULT_USER_ID
 from holdfast.core.messages import Message, Role, Text, sent_texts
 from holdfast.core.paging import Page
 from holdfast.core.runs import Run, RunRequest, StopReason
@@ -40,9 +39,8 @@ class Sender(Struct, frozen=True, kw_only=True):
 
 
 async def load_sender(
-    services: Services, organization_id: str, agent_id: str, run_id: str | None
+    services: Services, actor: Actor, agent_id: str, run_id: str | None
 ) -> Sender:
-    actor = Actor(DEFAULT_USER_ID, organization_id)
     if run_id is None:
         return Sender(actor=actor, agent_id=agent_id)
     request = (await runs.retrieve(services, actor, run_id)).request

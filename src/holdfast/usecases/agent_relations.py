@@ -97,6 +97,7 @@ async def run_tool(
         organization_id=actor.organization_id,
         thread_id=default_thread_id(agent_id),
         environment=environment,
+        user_id=actor.user_id,
     )
     return await services.toolbox.run(tool, PlannedCall(call, dict(arguments)), where)
 

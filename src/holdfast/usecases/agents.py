@@ -161,6 +161,7 @@ async def update(
         handle = changes.model.handle or agent.model.handle
         catalogue = providers.find_catalogue(tx, services, actor.organization_id, handle)
         changed = _apply_changes(services, catalogue, actor, agent, changes)
+        changed = _replace_tools(tx, changed, changes)
         tx.agents.save(changed)
         _replace_relations(tx, services, agent, changes)
         changed = _replace_folders(tx, services, changed, changes)
@@ -297,6 +298,12 @@ def _build_rules(
     rules = agent.tool_rules
     if new.base_tool_rules:
         rules = tool_rules.with_base_rules(rules, attached)
+    return _with_approvals(rules, attached)
+
+
+def _with_approvals(
+    rules: tuple[tool_rules.ToolRule, ...], attached: Sequence[Tool]
+) -> tuple[tool_rules.ToolRule, ...]:
     needing_approval = [tool.name for tool in attached if tool.default_requires_approval]
     return tool_rules.with_approvals(rules, needing_approval)
 
@@ -378,14 +385,21 @@ def _apply_changes(
     )
 
 
+def _replace_tools(tx: Transaction, agent: Agent, changes: AgentChanges) -> Agent:
+    """The agent after its tools were replaced. A tool that is new to it brings its approval rule, as when it is attached."""
+    if changes.tool_ids is None:
+        return agent
+    found = _find_tools_by_id(tx, agent.organization_id, changes.tool_ids)
+    attached = {tool.id for tool in tx.agents.tools([agent.id]).get(agent.id, ())}
+    tx.agents.detach_tools(agent.id, attached - set(changes.tool_ids))
+    tx.agents.attach_tools(agent.id, [tool.id for tool in found])
+    new = [tool for tool in found if tool.id not in attached]
+    return structs.replace(agent, tool_rules=_with_approvals(agent.tool_rules, new))
+
+
 def _replace_relations(
     tx: Transaction, services: Services, agent: Agent, changes: AgentChanges
 ) -> None:
-    if changes.tool_ids is not None:
-        found = _find_tools_by_id(tx, agent.organization_id, changes.tool_ids)
-        attached = tx.agents.tools([agent.id]).get(agent.id, ())
-        tx.agents.detach_tools(agent.id, {tool.id for tool in attached} - set(changes.tool_ids))
-        tx.agents.attach_tools(agent.id, [tool.id for tool in found])
     if changes.block_ids is not None:
         kept = {block.id for block in tx.blocks.find(agent.organization_id, changes.block_ids)}
         held = {block.id for block in tx.agents.blocks([agent.id]).get(agent.id, ())}

@@ -369,16 +369,16 @@ def _build_run(services: Services, actor: Actor, new: NewSend) -> Run:
         kind=new.kind,
         created_at=now,
         input=tuple(_build_message(services, actor, blank, item) for item in new.input),
-        request=_with_trace_parent(services, new.request),
+        request=_complete_request(services, actor, new.request),
         background=new.background,
         request_key=new.request_key,
     )
 
 
-def _with_trace_parent(services: Services, request: RunRequest) -> RunRequest:
-    """The request with the current trace context, if there is one, so that its run joins the trace."""
-    parent = services.telemetry.trace_parent()
-    return replace(request, trace_parent=parent) if parent else request
+def _complete_request(services: Services, actor: Actor, request: RunRequest) -> RunRequest:
+    """The request with its sender, and with the current trace context, if there is one: its run joins the trace."""
+    parent = services.telemetry.trace_parent() or request.trace_parent
+    return replace(request, user_id=actor.user_id, trace_parent=parent)
 
 
 def _build_message(services: Services, actor: Actor, blank: Message, item: Input) -> Message:

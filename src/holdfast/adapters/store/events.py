@@ -11,11 +11,11 @@ from holdfast.adapters.store import tables
 from holdfast.adapters.store.columns import to_json
 from holdfast.adapters.store.messages import MESSAGE
 from holdfast.adapters.store.prepared_statement import PreparedStatement
-from holdfast.core.events import CompactionBegan, Event, MessageStored, RunEnded, Streamed
+from holdfast.core.events import Announced, Event, MessageStored, RunEnded, Streamed
 
 _events = tables.events
 
-_decoder = msgspec.json.Decoder(list[Streamed | CompactionBegan | RunEnded])
+_decoder = msgspec.json.Decoder(list[Streamed | Announced | RunEnded])
 
 _insert = PreparedStatement(insert(_events))
 _select_after = PreparedStatement(

@@ -10,6 +10,7 @@ from holdfast.adapters.toolbox.specs import (
     parameters,
     string_list_schema,
     string_schema,
+    tool_actor,
 )
 from holdfast.core.tools import ToolKind
 from holdfast.errors import CallerError, ToolError
@@ -67,7 +68,7 @@ async def _ask_matching_agents(
 
 async def _load_sender(tool_services: ToolServices, context: ToolContext) -> Sender:
     return await agent_messaging.load_sender(
-        tool_services.services, context.organization_id, context.agent_id, context.run_id
+        tool_services.services, tool_actor(context), context.agent_id, context.run_id
     )
 
 

@@ -19,9 +19,9 @@ from holdfast.adapters.toolbox.specs import (
     in_transaction,
     parameters,
     string_schema,
+    tool_actor,
 )
 from holdfast.core.agent_files import AttachedFile, files_open_limit, find_by_name
-from holdfast.core.agents import Actor
 from holdfast.core.file_tools import (
     DEFAULT_CONTEXT_LINES,
     DEFAULT_PASSAGES,
@@ -42,7 +42,6 @@ from holdfast.core.file_tools import (
     render_passages,
 )
 from holdfast.core.files import TextPart
-from holdfast.core.ids import DEFAULT_USER_ID
 from holdfast.core.passages import PassageFilter
 from holdfast.core.tools import ToolKind
 from holdfast.errors import ToolError
@@ -197,7 +196,7 @@ async def _search(tool_services: ToolServices, context: ToolContext, arguments: 
     )
     names = {item.file.id: item.name for item in files}
     folder_ids = tuple(sorted({item.file.folder_id for item in files}))
-    actor = Actor(DEFAULT_USER_ID, context.organization_id)
+    actor = tool_actor(context)
     where = PassageFilter(folder_ids=folder_ids)
     result = await passage_search.search(services, actor, where, query, limit)
     passages = [item.passage for item in result.found]

@@ -1,7 +1,7 @@
-"""Runs tool calls: built-in tools in this process, custom tools in the sandbox."""
+"""Runs tool calls: built-in tools in this process, custom tools in the sandbox, tools of MCP servers there."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -11,7 +11,7 @@ from holdfast.adapters.toolbox.builtin import BUILTIN
 from holdfast.adapters.toolbox.specs import Builtin, ToolServices
 from holdfast.adapters.web.pages import WebPages
 from holdfast.adapters.web.search import SearchOptions, WebSearch
-from holdfast.core.messages import Outcome, Text, ToolReturn
+from holdfast.core.messages import Outcome, Text, ToolReturn, VisiblePart
 from holdfast.core.requirements import parse_pip_requirements
 from holdfast.core.tools import DEFAULT_RETURN_CHARS, Tool, ToolKind, truncate_output
 from holdfast.core.turn import PlannedCall
@@ -19,6 +19,7 @@ from holdfast.errors import BackendError, CallerError, InvalidArgument, NotFound
 from holdfast.ports.sandbox import Sandbox, SandboxCall, SandboxResult
 from holdfast.ports.services import Services
 from holdfast.ports.toolbox import BuiltinSpec, ToolContext
+from holdfast.usecases.mcp_calls import McpCalls
 
 # Search results fit the limit already and are never truncated (wire-v1 §7.4).
 UNTRUNCATED_TOOLS = frozenset({"conversation_search", "archival_memory_search"})
@@ -32,6 +33,7 @@ _PACKAGE_HINT = ". If this is a package, name it in the tool's pip_requirements.
 class ToolRouter:
     # Set by ``bind``.
     _tool_services: ToolServices
+    _mcp_calls: McpCalls
 
     def __init__(
         self,
@@ -53,20 +55,26 @@ class ToolRouter:
             search=self._search,
             pages=WebPages(self._search),
         )
+        self._mcp_calls = McpCalls(services)
 
     def builtin_tools(self) -> Sequence[BuiltinSpec]:
         return [item.spec for item in BUILTIN.values()]
 
     async def run(self, tool: Tool, planned: PlannedCall, context: ToolContext) -> ToolReturn:
-        builtin = BUILTIN.get(tool.name) if tool.kind is not ToolKind.CUSTOM else None
-        if builtin is not None:
+        is_builtin = tool.kind not in (ToolKind.CUSTOM, ToolKind.MCP)
+        builtin = BUILTIN.get(tool.name) if is_builtin else None
+        if tool.kind is ToolKind.MCP:
+            result = await self._mcp_calls.call(tool, planned, context)
+        elif builtin is not None:
             result = await self._run_builtin(builtin, planned, context)
         elif tool.source_code is None:
             result = _failed_return(planned, "This tool has no source that could be run.")
         else:
             result = await self._run_custom(tool, tool.source_code, planned, context)
         return (
-            result if tool.name in UNTRUNCATED_TOOLS else _truncate(result, tool.return_char_limit)
+            result
+            if builtin is not None and tool.name in UNTRUNCATED_TOOLS
+            else _truncate(result, tool.return_char_limit)
         )
 
     async def run_source(
@@ -171,8 +179,15 @@ def _build_return(planned: PlannedCall, text: str, outcome: Outcome) -> ToolRetu
 
 
 def _truncate(result: ToolReturn, limit: int) -> ToolReturn:
-    content = tuple(
-        Text(truncate_output(part.text, limit)) if isinstance(part, Text) else part
-        for part in result.content
-    )
-    return replace(result, content=content)
+    return replace(result, content=tuple(_truncate_parts(result.content, limit)))
+
+
+def _truncate_parts(parts: Sequence[VisiblePart], limit: int) -> Iterator[VisiblePart]:
+    """The limit is for all texts together."""
+    left = limit
+    for part in parts:
+        if not isinstance(part, Text):
+            yield part
+        elif left >= 0:
+            yield Text(truncate_output(part.text, left))
+            left = -1 if len(part.text) > left else left - len(part.text)

@@ -8,7 +8,6 @@ from typing import Any
 from holdfast.adapters.web.pages import WebPages
 from holdfast.adapters.web.search import WebSearch
 from holdfast.core.agents import Actor
-from holdfast.core.ids import DEFAULT_USER_ID
 from holdfast.core.search import Match
 from holdfast.ports.sandbox import Sandbox
 from holdfast.ports.services import Services
@@ -63,7 +62,7 @@ def constant_reply(reply: str) -> ToolFunction:
 
 def tool_actor(context: ToolContext) -> Actor:
     """Whom a tool acts for when it calls a use case."""
-    return Actor(DEFAULT_USER_ID, context.organization_id)
+    return Actor(context.user_id, context.organization_id)
 
 
 def relevance(match: Match) -> dict[str, Any]:

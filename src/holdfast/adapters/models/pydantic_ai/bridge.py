@@ -7,6 +7,7 @@ Importing this module imports pydantic-ai (0.7 s), and the first model of a prov
 import warnings
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from enum import Enum
 from functools import lru_cache
 from importlib import import_module
 from typing import TypeAlias, cast
@@ -15,6 +16,7 @@ import httpx2
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.output import OutputObjectDefinition
+from pydantic_ai.profiles.openai import OpenAIJsonSchemaTransformer, OpenAIModelProfile
 from pydantic_ai.tools import ToolDefinition
 
 from holdfast.adapters.models.accounts import Account, ProviderSettings
@@ -30,6 +32,7 @@ from holdfast.adapters.models.pydantic_ai.exchange_recorder import (
 from holdfast.adapters.models.pydantic_ai.history import to_messages
 from holdfast.adapters.models.pydantic_ai.http_clients import HttpClients, close_responses
 from holdfast.adapters.models.pydantic_ai.wires.wire import Wire
+from holdfast.core.strict_schemas import require_all
 from holdfast.ports.model import ModelEvent, Question, ToolOffer
 
 # Provider, base URL, owner of the account, and the name of the wire.
@@ -98,7 +101,8 @@ class PydanticAiBridge:
             stack.enter_context(record_exchanges(question.exchanges, secrets))
             await stack.enter_async_context(close_responses())
             with translate_errors(secrets, wire.failures):
-                parameters = _parameters(question, wire.output_definition(model, question))
+                output = wire.output_definition(model, question)
+                parameters = _parameters(question, output, _find_strictness(question, model))
                 messages = to_messages(
                     question.history, wire.owns_thinking, supports_images=supports_images
                 )
@@ -132,23 +136,46 @@ def _prepare_history(
 
 
 def _parameters(
-    question: Question, output: OutputObjectDefinition | None
+    question: Question, output: OutputObjectDefinition | None, strictness: "_Strictness"
 ) -> ModelRequestParameters:
-    strict = bool(question.choice.settings.strict)
     has_format = output is not None and not question.force_tool
     return ModelRequestParameters(
         output_mode="native" if has_format else "text",
         output_object=output if has_format else None,
-        function_tools=[_definition(tool, strict=strict) for tool in question.tools],
+        function_tools=[_definition(tool, strictness) for tool in question.tools],
         # Where a provider cannot be forced (Anthropic while it thinks), pydantic-ai then lets it choose.
         allow_text_output=not (question.force_tool and question.tools),
     )
 
 
-def _definition(tool: ToolOffer, *, strict: bool) -> ToolDefinition:
+class _Strictness(Enum):
+    """How the schemas of tools are sent. OpenAI's strict ones require every property, so that what is optional must be
+    allowed to be null; those of others keep optional properties."""
+
+    OFF = "off"
+    STRICT = "strict"
+    ALL_REQUIRED = "all required"
+
+
+def _find_strictness(question: Question, model: Model) -> _Strictness:
+    if not question.choice.settings.strict:
+        return _Strictness.OFF
+    profile = cast("OpenAIModelProfile", model.profile)
+    transformer = profile.get("json_schema_transformer")
+    requires_all = transformer is not None and issubclass(transformer, OpenAIJsonSchemaTransformer)
+    if requires_all and profile.get("openai_supports_strict_tool_definition", True):
+        return _Strictness.ALL_REQUIRED
+    return _Strictness.STRICT
+
+
+def _definition(tool: ToolOffer, strictness: _Strictness) -> ToolDefinition:
+    strict = strictness is not _Strictness.OFF and tool.allows_strict
+    parameters = tool.parameters
+    if strict and strictness is _Strictness.ALL_REQUIRED:
+        parameters = require_all(parameters)
     return ToolDefinition(
         name=tool.name,
         description=tool.description,
-        parameters_json_schema=tool.parameters,
+        parameters_json_schema=parameters,
         strict=strict,
     )

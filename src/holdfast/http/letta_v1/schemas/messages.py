@@ -184,8 +184,11 @@ class SummaryMessage(MessageFields, frozen=True, kw_only=True, tag="summary_mess
     compaction_stats: CompactionStats | None = None
 
 
+EventType = Literal["compaction", "tool_progress"]
+
+
 class EventMessage(MessageFields, frozen=True, kw_only=True, tag="event_message"):
-    event_type: Literal["compaction"]
+    event_type: EventType
     event_data: dict[str, Any]
 
 

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from holdfast.core import ids
 from holdfast.core.events import (
+    Announced,
     CallStreamed,
     CompactionBegan,
     Event,
@@ -84,12 +85,12 @@ def _format_seconds(moment: datetime) -> str:
 
 
 def _message(
-    event: Event, fact: Streamed | MessageStored | CompactionBegan, view: StreamView, date: str
+    event: Event, fact: Streamed | MessageStored | Announced, view: StreamView, date: str
 ) -> wire.StreamMessage:
     if isinstance(fact, MessageStored):
         return _stored_message(event, fact, view)
-    if isinstance(fact, CompactionBegan):
-        return _compaction_message(event, fact, view, date)
+    if isinstance(fact, Announced):
+        return _event_message(event, fact, view, date)
     return _message_chunk(fact, _common_fields(event, fact, view, date))
 
 
@@ -102,21 +103,34 @@ def _stored_message(event: Event, fact: MessageStored, view: StreamView) -> wire
     return replace(message, run_id=event.run_id, seq_id=event.seq if view.numbered else None)
 
 
-def _compaction_message(
-    event: Event, fact: CompactionBegan, view: StreamView, date: str
+def _event_message(
+    event: Event, fact: Announced, view: StreamView, date: str
 ) -> wire.StreamMessage:
+    kind, data = _event_data(fact)
     return wire.EventMessage(
         id=fact.id,
         date=date,
         run_id=event.run_id,
         seq_id=event.seq if view.numbered else None,
-        event_type="compaction",
-        event_data={
+        event_type=kind,
+        event_data=data,
+    )
+
+
+def _event_data(fact: Announced) -> tuple[wire.EventType, dict[str, Any]]:
+    if isinstance(fact, CompactionBegan):
+        return "compaction", {
             "trigger": fact.trigger,
             "context_token_estimate": fact.context_tokens,
             "context_window": fact.context_window,
-        },
-    )
+        }
+    return "tool_progress", {
+        "tool_call_id": fact.call_id,
+        "tool_name": fact.name,
+        "progress": fact.progress,
+        "total": fact.total,
+        "message": fact.message,
+    }
 
 
 def _common_fields(event: Event, fact: Streamed, view: StreamView, date: str) -> dict[str, Any]:
