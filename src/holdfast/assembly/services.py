@@ -4,6 +4,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from holdfast.adapters.clock import RandomIds, SystemClock
+from holdfast.adapters.mcp.authorization import SdkMcpAuthorization
 from holdfast.adapters.models.router import ModelRouter
 from holdfast.adapters.outgoing.guarded import GuardedOutgoing
 from holdfast.adapters.sandbox.subprocess import SubprocessSandbox
@@ -50,6 +51,7 @@ async def build_services(
         message_embedding=settings.message_embedding,
         embedder=embedder,
         limits=settings.limits,
+        mcp_authorization=SdkMcpAuthorization(settings.allowed_private_hosts),
     )
     if telemetry is not None:
         services = with_telemetry(services, telemetry)

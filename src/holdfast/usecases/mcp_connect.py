@@ -18,6 +18,7 @@ from holdfast.errors import (
     InvalidArgument,
     LoginFailed,
     McpError,
+    McpTimedOut,
     McpUnauthorized,
 )
 from holdfast.ports.bell import login_topic
@@ -83,27 +84,55 @@ class Connection(Struct, frozen=True, kw_only=True):
 async def connect(services: Services, connection: Connection) -> AsyncGenerator[Step, None]:
     """Connect, and log in if the server asks for it. Whoever stops to listen does not stop the login."""
     yield Connecting(connection.server.name)
-    try:
-        yield Connected(await _list_tools(services, connection))
-        return
-    except McpUnauthorized as error:
-        refusal = error
-    except HoldfastError as error:
-        yield ConnectFailed(_describe_failure(error))
-        return
-    obstacle = _find_obstacle(services, connection.server)
-    if obstacle is not None:
-        yield ConnectFailed(obstacle)
+    outcome = await _connect_once(services, connection)
+    if not isinstance(outcome, McpUnauthorized):
+        yield outcome
         return
     yield LoginNeeded()
     try:
-        session = await _begin_login(services, connection, refusal)
+        session = await _begin_login(services, connection, outcome)
     except (LoginFailed, CallerError) as error:
         yield ConnectFailed(f"Failed to trigger OAuth: {error}")
         return
     yield LoginBegun(session.authorization_url, session.id)
     yield LoginAwaited()
     yield await _complete(services, connection, session)
+
+
+async def find_login(services: Services, actor: Actor, server_id: str) -> McpSession | None:
+    """Return how the user's login at a stored server stands; None if there is none."""
+    url = await _find_stored_url(services, actor, server_id)
+    if url is None:
+        return None
+    return await mcp_logins.find_login(services, actor.organization_id, actor.user_id, url)
+
+
+async def forget_login(services: Services, actor: Actor, server_id: str) -> None:
+    """Delete the user's login at a stored server. Its other servers with this URL lose it too."""
+    url = await _find_stored_url(services, actor, server_id)
+    if url is not None:
+        await mcp_logins.forget(services, actor.organization_id, actor.user_id, url)
+    await services.mcp.forget(server_id)
+
+
+async def _find_stored_url(services: Services, actor: Actor, server_id: str) -> str | None:
+    server = await services.store.read(
+        lambda tx: tx.mcp_servers.get(actor.organization_id, server_id)
+    )
+    return mcp_endpoints.find_url(services, server)
+
+
+async def _connect_once(
+    services: Services, connection: Connection
+) -> Connected | ConnectFailed | McpUnauthorized:
+    """McpUnauthorized if a login may help."""
+    try:
+        return Connected(await _list_tools(services, connection))
+    except McpUnauthorized as error:
+        obstacle = _find_obstacle(services, connection.server)
+        return error if obstacle is None else ConnectFailed(obstacle)
+    except HoldfastError as error:
+        return ConnectFailed(_describe_failure(error))
 
 
 async def _complete(services: Services, connection: Connection, session: McpSession) -> Step:
@@ -176,7 +205,7 @@ def _describe_failure(error: HoldfastError) -> str:
             return str(error)
         case BackendError():
             return f"Internal error: {error}"
-        case McpError():
+        case McpError() if not isinstance(error, McpTimedOut):
             return f"Connection failed: {error.why}"
         case _:
             return f"Connection failed: {error}"

@@ -179,17 +179,19 @@ async def find_token(
     return await mcp_renewal.find_valid_token(services, session, renew=renew, rejected=rejected)
 
 
-async def find_login(services: Services, actor: Actor, server_url: str) -> McpSession | None:
+async def find_login(
+    services: Services, organization_id: str, user_id: str, server_url: str
+) -> McpSession | None:
     """Return the user's login at this URL: the one whose tokens are used, or else the last one."""
     return await services.store.read(
-        lambda tx: tx.mcp_sessions.find_latest(actor.organization_id, actor.user_id, server_url)
+        lambda tx: tx.mcp_sessions.find_latest(organization_id, user_id, server_url)
     )
 
 
-async def forget(services: Services, actor: Actor, server_url: str) -> bool:
+async def forget(services: Services, organization_id: str, user_id: str, server_url: str) -> bool:
     """Delete the user's logins at this URL, with their tokens. False if there was none."""
     return await services.store.write(
-        lambda tx: tx.mcp_sessions.delete_all(actor.organization_id, actor.user_id, server_url)
+        lambda tx: tx.mcp_sessions.delete_all(organization_id, user_id, server_url)
     )
 
 

@@ -19,6 +19,7 @@ from holdfast.http.letta_v1.routes import (
     files,
     folders,
     health,
+    mcp_logins,
     message_search,
     messages,
     models,
@@ -54,6 +55,8 @@ LETTA_V1: Final = Wire(
         runs.router,
         steps.router,
         steps.telemetry_router,
+        mcp_logins.router,
+        mcp_logins.callback_router,
         providers.router,
         tools.router,
         blocks.router,
@@ -78,7 +81,16 @@ LETTA_V1: Final = Wire(
         runs.internal_router,
     ),
     # wire-v1 §1.3
-    open_paths=frozenset({"/v1/health", "/v1/ready", "/latest/health", "/latest/ready"}),
+    open_paths=frozenset(
+        {
+            "/v1/health",
+            "/v1/ready",
+            "/latest/health",
+            "/latest/ready",
+            # tools-v1 §1.9: browsers come from an authorization server, without the password.
+            mcp_logins.CALLBACK_PATH,
+        }
+    ),
     password_headers={"authorization": "bearer ", "x-bare-password": "password "},
     # wire-v1 §1.6
     collection_paths=re.compile(r"/(v1|latest)/[^/]+"),
