@@ -7,6 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from holdfast.core import mcp_tools
 from holdfast.core.agents import Actor
 from holdfast.core.mcp_servers import McpServer, RemoteTool
 from holdfast.core.mcp_sessions import McpSession, SessionStatus
@@ -24,7 +25,7 @@ from holdfast.errors import (
 from holdfast.ports.bell import login_topic
 from holdfast.ports.mcp_authorization import OAuthClient
 from holdfast.ports.services import Services
-from holdfast.usecases import mcp_endpoints, mcp_logins
+from holdfast.usecases import mcp_endpoints, mcp_logins, mcp_refresh
 from holdfast.usecases.mcp_endpoints import McpCaller
 from holdfast.usecases.mcp_logins import LoginServer
 
@@ -127,7 +128,7 @@ async def _connect_once(
 ) -> Connected | ConnectFailed | McpUnauthorized:
     """McpUnauthorized if a login may help."""
     try:
-        return Connected(await _list_tools(services, connection))
+        return Connected(await _read_tools(services, connection))
     except McpUnauthorized as error:
         obstacle = _find_obstacle(services, connection.server)
         return error if obstacle is None else ConnectFailed(obstacle)
@@ -140,16 +141,22 @@ async def _complete(services: Services, connection: Connection, session: McpSess
         failure = await _wait_for_login(services, session)
         if failure is not None:
             return ConnectFailed(failure)
-        return Connected(await _list_tools(services, connection))
+        return Connected(await _read_tools(services, connection))
     except HoldfastError as error:
         return ConnectFailed(_describe_failure(error))
 
 
-async def _list_tools(services: Services, connection: Connection) -> Sequence[RemoteTool]:
+async def _read_tools(services: Services, connection: Connection) -> Sequence[RemoteTool]:
     caller = McpCaller(
         organization_id=connection.actor.organization_id, user_id=connection.actor.user_id
     )
-    return await mcp_endpoints.use(services, connection.server, caller, services.mcp.list_tools)
+    server = connection.server
+    listed = await mcp_endpoints.use(services, server, caller, services.mcp.list_tools)
+    if connection.is_stored:
+        # In a thread, since checking hundreds of schemas would block the event loop.
+        listing = await asyncio.to_thread(mcp_tools.check_listing, listed)
+        await mcp_refresh.store_listing(services, connection.actor, server.id, listing)
+    return listed
 
 
 def _find_obstacle(services: Services, server: McpServer) -> str | None:

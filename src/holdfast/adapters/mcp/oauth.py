@@ -53,6 +53,11 @@ class OAuth:
         resource = await self._find_resource(target.server_url, challenge)
         server = await self._find_server(target.server_url, resource)
         _check_pkce(server)
+        token_endpoint = _endpoint(
+            server.token_endpoint if server else None, target.server_url, "/token"
+        )
+        # Before the user is asked for anything.
+        self._requests.check_secure(token_endpoint)
         scope = _choose_scope(challenge, resource, server, target.earlier_scope)
         client = await find_client(self._requests, target, server, scope)
         pkce = PKCEParameters.generate()
@@ -60,9 +65,7 @@ class OAuth:
             url="",
             state=secrets.token_urlsafe(_STATE_BYTES),
             code_verifier=pkce.code_verifier,
-            token_endpoint=_endpoint(
-                server.token_endpoint if server else None, target.server_url, "/token"
-            ),
+            token_endpoint=token_endpoint,
             client_id=client.client_id,
             client_secret=client.client_secret,
             client_auth_method=client.auth_method,

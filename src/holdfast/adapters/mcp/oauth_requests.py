@@ -31,7 +31,7 @@ class OAuthRequests:
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> OutgoingResponse:
         """Send secrets, or ask for some: only over TLS, or to hosts that the operator names."""
-        self._check_secure(url)
+        self.check_secure(url)
         return await self._send("POST", url, headers, body)
 
     async def post_form(
@@ -87,7 +87,8 @@ class OAuthRequests:
             return None
         return target if is_followed else None
 
-    def _check_secure(self, url: str) -> None:
+    def check_secure(self, url: str) -> None:
+        """Raise AddressForbidden if ``post`` would not send anything there."""
         destination = parse_destination(url, self._allowed)
         if destination.scheme != "https" and not is_named(destination.host, self._allowed):
             raise AddressForbidden(
