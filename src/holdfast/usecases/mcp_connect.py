@@ -3,6 +3,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from typing import Final
 
 from msgspec import Struct
@@ -84,6 +85,16 @@ class Connection(Struct, frozen=True, kw_only=True):
 
 async def connect(services: Services, connection: Connection) -> AsyncGenerator[Step, None]:
     """Connect, and log in if the server asks for it. Whoever stops to listen does not stop the login."""
+    try:
+        async with aclosing(_connect(services, connection)) as steps:
+            async for step in steps:
+                yield step
+    finally:
+        if not connection.is_stored:
+            await services.mcp.forget(connection.server.id)
+
+
+async def _connect(services: Services, connection: Connection) -> AsyncGenerator[Step, None]:
     yield Connecting(connection.server.name)
     outcome = await _connect_once(services, connection)
     if not isinstance(outcome, McpUnauthorized):

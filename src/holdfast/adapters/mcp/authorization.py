@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from holdfast.adapters.loading import load_in_thread
 from holdfast.adapters.mcp.oauth_requests import OAuthRequests
 from holdfast.adapters.outgoing.lookup import Lookup, Resolve, system_resolve
 from holdfast.core.addresses import AllowedAddresses, parse_destination
@@ -22,24 +23,24 @@ class SdkMcpAuthorization:
         self._allowed = allowed
         self._resolve = resolve
         self._requests = self._open_requests(allowed)
+        self._oauth: type[OAuth] | None = None
 
     async def begin(self, target: LoginTarget) -> AuthorizationRequest:
-        return await self._open(target.server_url, is_trusted=target.is_trusted).begin(target)
+        oauth = await self._open(target.server_url, is_trusted=target.is_trusted)
+        return await oauth.begin(target)
 
     async def exchange(self, session: McpSession, code: str, issuer: str | None) -> Tokens:
-        oauth = self._open(session.server_url, is_trusted=session.is_trusted)
+        oauth = await self._open(session.server_url, is_trusted=session.is_trusted)
         return await oauth.exchange(session, code, issuer)
 
     async def refresh(self, session: McpSession) -> Tokens:
-        oauth = self._open(session.server_url, is_trusted=session.is_trusted)
+        oauth = await self._open(session.server_url, is_trusted=session.is_trusted)
         return await oauth.refresh(session)
 
-    def _open(self, server_url: str, *, is_trusted: bool) -> "OAuth":
-        from holdfast.adapters.mcp.oauth import (  # noqa: PLC0415 - most servers never log in anywhere
-            OAuth,
-        )
-
-        return OAuth(self._trust(server_url) if is_trusted else self._requests)
+    async def _open(self, server_url: str, *, is_trusted: bool) -> "OAuth":
+        if self._oauth is None:
+            self._oauth = await load_in_thread(_load_oauth)
+        return self._oauth(self._trust(server_url) if is_trusted else self._requests)
 
     def _trust(self, server_url: str) -> OAuthRequests:
         """The operator named this server, but not the others to which it sends users."""
@@ -48,3 +49,9 @@ class SdkMcpAuthorization:
 
     def _open_requests(self, allowed: AllowedAddresses) -> OAuthRequests:
         return OAuthRequests(allowed, Lookup(allowed, self._resolve))
+
+
+def _load_oauth() -> "type[OAuth]":
+    from holdfast.adapters.mcp.oauth import OAuth  # noqa: PLC0415 - most servers never log in
+
+    return OAuth

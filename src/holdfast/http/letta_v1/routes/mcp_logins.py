@@ -6,27 +6,34 @@ from contextlib import aclosing
 from html import escape
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from holdfast.core.agents import Actor
 from holdfast.core.mcp_servers import McpServer
 from holdfast.http.dependencies import ActorDep, ServicesDep
+from holdfast.http.json_body import JsonRoute
 from holdfast.http.json_response import (
     describe_empty,
     describe_response,
     empty_response,
     json_response,
 )
+from holdfast.http.letta_v1.from_wire.mcp_servers import old_new_mcp_server
+from holdfast.http.letta_v1.parameters.ids import McpServerId
 from holdfast.http.letta_v1.schemas.mcp_logins import CallbackAnswer, McpLogin
+from holdfast.http.letta_v1.schemas.old_mcp_servers import OldMcpServer
 from holdfast.http.letta_v1.to_wire.mcp_logins import callback_answer, connect_event, login_state
 from holdfast.http.sse import MEDIA_TYPE, EventStream, encode_frames
 from holdfast.ports.mcp_authorization import OAuthClient
 from holdfast.ports.services import Services
-from holdfast.usecases import mcp_connect, mcp_logins
+from holdfast.usecases import mcp_connect, mcp_logins, mcp_servers
 from holdfast.usecases.mcp_connect import Connection
 from holdfast.usecases.mcp_logins import Callback
 
 router = APIRouter(prefix="/v1/mcp-servers", tags=["mcp-servers"])
+old_router = APIRouter(
+    prefix="/v1/tools/mcp/servers", tags=["mcp-servers"], route_class=JsonRoute, deprecated=True
+)
 callback_router = APIRouter(prefix="/v1/tools/mcp/oauth", tags=["tools"])
 
 CALLBACK_PATH: Final = "/v1/tools/mcp/oauth/callback"
@@ -34,8 +41,6 @@ CALLBACK_PATH: Final = "/v1/tools/mcp/oauth/callback"
 # A client that was registered at the authorization server by hand. Headers, because addresses are logged by proxies.
 _CLIENT_ID_HEADER: Final = "x-oauth-client-id"
 _CLIENT_SECRET_HEADER: Final = "x-oauth-client-secret"  # noqa: S105 - the name of a header
-
-McpServerId = Annotated[str, Path(description="The id of the MCP server, 'mcp_server-<uuid4>'.")]
 
 CONNECT_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     200: {
@@ -68,7 +73,16 @@ async def connect_mcp_server(
     server = await services.store.read(
         lambda tx: tx.mcp_servers.get(actor.organization_id, mcp_server_id)
     )
-    return stream_connection(services, actor, server, request)
+    return _stream(services, actor, server, request)
+
+
+@old_router.post("/connect", responses=CONNECT_RESPONSES)
+async def connect_old_mcp_server(
+    body: OldMcpServer, request: Request, services: ServicesDep, actor: ActorDep
+) -> Response:
+    """The same for a server that is not stored."""
+    server = mcp_servers.build_server(services, actor, old_new_mcp_server(body))
+    return _stream(services, actor, server, request, is_stored=False)
 
 
 @router.get("/{mcp_server_id}/login", responses=describe_response(McpLogin))
@@ -110,7 +124,7 @@ async def complete_mcp_login(
     return json_response(answer, headers=_CALLBACK_HEADERS)
 
 
-def stream_connection(
+def _stream(
     services: Services, actor: Actor, server: McpServer, request: Request, *, is_stored: bool = True
 ) -> EventStream:
     connection = Connection(
