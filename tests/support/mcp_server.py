@@ -136,6 +136,14 @@ class McpTestServer(ToolSet):
     async def wait_for(self, fact: Callable[[], object]) -> None:
         await eventually(lambda: bool(fact()))
 
+    def hold(self) -> None:
+        """Answer no new request."""
+        self.intercept = lambda request: McpAnswer(hold=True)
+
+    def answer(self) -> None:
+        """Answer again, after ``hold`` or another ``intercept``."""
+        self.intercept = lambda request: None
+
     def requests_of(self, rpc_method: str) -> list[McpRequest]:
         return [request for request in list(self.requests) if request.rpc_method == rpc_method]
 

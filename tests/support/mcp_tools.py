@@ -226,7 +226,8 @@ async def _large(
 async def _ask(tools: ToolSet, context: Context, arguments: dict[str, Any]) -> types.CallToolResult:
     schema: types.ElicitRequestedSchema = {"type": "object", "properties": {}}
     if context.session.can_send_request:
-        answer = await context.session.elicit_form("Are you sure?", schema)
+        question = context.session.elicit_form("Are you sure?", schema, context.request_id)
+        answer = await question
         return text_result(answer.action)
     if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
         return text_result("There is nobody to ask.", is_error=True)

@@ -10,6 +10,7 @@ from holdfast.adapters.outgoing.guarded import GuardedOutgoing
 from holdfast.adapters.sandbox.subprocess import SubprocessSandbox
 from holdfast.assembly.deployment import LoadReader, build_dispatch, join_deployment
 from holdfast.assembly.documents import open_documents
+from holdfast.assembly.mcp import open_mcp, read_mcp_options
 from holdfast.assembly.models import open_models
 from holdfast.assembly.storage import open_events, open_store
 from holdfast.assembly.telemetry import with_telemetry
@@ -50,6 +51,8 @@ async def build_services(
         documents=open_documents(settings, stack),
         message_embedding=settings.message_embedding,
         embedder=embedder,
+        mcp=open_mcp(settings, stack, clock),
+        mcp_options=read_mcp_options(settings),
         limits=settings.limits,
         mcp_authorization=SdkMcpAuthorization(settings.allowed_private_hosts),
     )

@@ -20,7 +20,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import TypeAdapter, ValidationError
+from pydantic import RootModel, ValidationError
 
 from holdfast import __version__
 from holdfast.adapters.mcp.failures import Failure, Failures, Kind, RequestFailed
@@ -41,11 +41,14 @@ OpenStdio = Callable[[Endpoint], AbstractAsyncContextManager[TransportStreams]]
 
 _EVERYWHERE: Final = parse_allowed(("0.0.0.0/0", "::/0"))
 _CLIENT: Final = types.Implementation(name="holdfast", version=__version__)
-_RAW: Final = TypeAdapter(dict[str, Any])
 
 # They write tracebacks about what servers send, and ids of sessions.
 for _name in ("mcp.client", "mcp.shared", "client"):
     logging.getLogger(_name).setLevel(logging.CRITICAL)
+
+
+class _RawResult(RootModel[dict[str, Any]]):
+    """A result as it came: the SDK's own class would list all tools first, to compare it with the tool's schema."""
 
 
 class _Sending:
@@ -230,10 +233,10 @@ class Session:
         with self._translate():
             raw = await self.client.session.send_request(
                 types.CallToolRequest(params=params),
-                _RAW,
+                _RawResult,
                 progress_callback=None if on_progress is None else pass_on,
             )
-        return read_result(raw)
+        return read_result(raw.root)
 
     @contextmanager
     def _translate(self) -> Iterator[None]:

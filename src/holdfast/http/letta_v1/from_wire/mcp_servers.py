@@ -47,9 +47,9 @@ def old_mcp_server_changes(body: OldMcpChanges) -> McpServerForm:
     return McpServerForm(
         name=body.server_name,
         server_url=body.server_url,
-        auth_header=_given(body, "auth_header", body.auth_header),
+        auth_header=_read_field(body, "auth_header", body.auth_header),
         auth_token=body.auth_token if "auth_token" in body.model_fields_set else token,
-        custom_headers=_given(body, "custom_headers", body.custom_headers),
+        custom_headers=_read_field(body, "custom_headers", body.custom_headers),
     )
 
 
@@ -64,7 +64,7 @@ def _config_form(
 def _program_form(
     name: str | None, config: McpStdioConfig | McpStdioChanges | OldMcpStdio | OldMcpProgram
 ) -> McpServerForm:
-    env: Mapping[str, str] | UnsetType | None = _given(config, "env", config.env)
+    env: Mapping[str, str] | UnsetType | None = _read_field(config, "env", config.env)
     return McpServerForm(
         name=name,
         transport=Transport.STDIO,
@@ -77,19 +77,19 @@ def _program_form(
 def _http_form(
     name: str | None, config: McpHttpConfig | McpHttpChanges | OldMcpHttp, transport: str | None
 ) -> McpServerForm:
-    headers: Mapping[str, str] | UnsetType | None = _given(
+    headers: Mapping[str, str] | UnsetType | None = _read_field(
         config, "custom_headers", config.custom_headers
     )
     return McpServerForm(
         name=name,
         transport=None if transport is None else Transport(transport),
         server_url=config.server_url,
-        auth_header=_given(config, "auth_header", config.auth_header),
-        auth_token=_given(config, "auth_token", config.auth_token),
+        auth_header=_read_field(config, "auth_header", config.auth_header),
+        auth_token=_read_field(config, "auth_token", config.auth_token),
         custom_headers=headers,
     )
 
 
-def _given(body: BaseModel, field: str, value: T) -> T | UnsetType:
+def _read_field(body: BaseModel, field: str, value: T) -> T | UnsetType:
     """Null clears a stored value, and what is absent leaves it."""
     return value if field in body.model_fields_set else UNSET

@@ -18,11 +18,10 @@ from holdfast.http.letta_v1.from_wire.mcp_servers import mcp_server_changes, new
 from holdfast.http.letta_v1.parameters.ids import McpServerId, ToolId
 from holdfast.http.letta_v1.schemas.agents import ToolExecutionResult
 from holdfast.http.letta_v1.schemas.mcp_servers import (
-    McpHttpServer,
     McpRefresh,
     McpServerCreate,
+    McpServerState,
     McpServerUpdate,
-    McpStdioServer,
     McpToolRun,
 )
 from holdfast.http.letta_v1.schemas.tools import Tool
@@ -38,16 +37,14 @@ from holdfast.usecases import mcp_servers, mcp_tools
 
 router = APIRouter(prefix="/v1/mcp-servers", tags=["mcp-servers"], route_class=JsonRoute)
 
-_ANY_SERVER = McpStdioServer | McpHttpServer
 
-
-@router.get("/", responses=describe_response(list[_ANY_SERVER]))
+@router.get("/", responses=describe_response(list[McpServerState]))
 async def list_mcp_servers(services: ServicesDep, actor: ActorDep) -> Response:
     """All MCP servers, oldest first. Secrets are masked."""
     return await list_response(await mcp_servers.list_all(services, actor), mcp_server_state)
 
 
-@router.post("/", responses=describe_response(_ANY_SERVER))
+@router.post("/", responses=describe_response(McpServerState))
 async def create_mcp_server(
     body: McpServerCreate, services: ServicesDep, actor: ActorDep
 ) -> Response:
@@ -56,7 +53,7 @@ async def create_mcp_server(
     return json_response(mcp_server_state(created))
 
 
-@router.get("/{mcp_server_id}", responses=describe_response(_ANY_SERVER))
+@router.get("/{mcp_server_id}", responses=describe_response(McpServerState))
 async def retrieve_mcp_server(
     mcp_server_id: McpServerId, services: ServicesDep, actor: ActorDep
 ) -> Response:
@@ -65,7 +62,7 @@ async def retrieve_mcp_server(
     )
 
 
-@router.patch("/{mcp_server_id}", responses=describe_response(_ANY_SERVER))
+@router.patch("/{mcp_server_id}", responses=describe_response(McpServerState))
 async def modify_mcp_server(
     mcp_server_id: McpServerId, body: McpServerUpdate, services: ServicesDep, actor: ActorDep
 ) -> Response:

@@ -17,9 +17,8 @@ from holdfast.http.letta_v1.from_wire.mcp_servers import (
 from holdfast.http.letta_v1.schemas.mcp_servers import McpRefresh
 from holdfast.http.letta_v1.schemas.old_mcp_servers import (
     OldMcpChanges,
-    OldMcpHttpState,
     OldMcpServer,
-    OldMcpStdioState,
+    OldMcpServerState,
     OldMcpTest,
     OldMcpToolResult,
     OldMcpToolRun,
@@ -41,18 +40,17 @@ router = APIRouter(
     prefix="/v1/tools/mcp/servers", tags=["mcp-servers"], route_class=JsonRoute, deprecated=True
 )
 
-_ANY_SERVER = OldMcpStdioState | OldMcpHttpState
 _Name = Annotated[str, Path(description="The name of the server.")]
 
 
-@router.get("", responses=describe_response(dict[str, _ANY_SERVER]))
+@router.get("", responses=describe_response(dict[str, OldMcpServerState]))
 async def list_old_mcp_servers(services: ServicesDep, actor: ActorDep) -> Response:
     """All servers by their names."""
     found = await mcp_servers.list_all(services, actor)
     return json_response({server.name: old_mcp_server_state(server) for server in found})
 
 
-@router.put("", responses=describe_response(list[_ANY_SERVER]))
+@router.put("", responses=describe_response(list[OldMcpServerState]))
 async def add_old_mcp_server(
     body: OldMcpServer, services: ServicesDep, actor: ActorDep
 ) -> Response:
@@ -70,7 +68,7 @@ async def test_old_mcp_server(
     return json_response(OldMcpTest(tools=await asyncio.to_thread(live_tools, listed)))
 
 
-@router.patch("/{mcp_server_name}", responses=describe_response(_ANY_SERVER))
+@router.patch("/{mcp_server_name}", responses=describe_response(OldMcpServerState))
 async def modify_old_mcp_server(
     mcp_server_name: _Name, body: OldMcpChanges, services: ServicesDep, actor: ActorDep
 ) -> Response:
@@ -81,7 +79,7 @@ async def modify_old_mcp_server(
     return json_response(old_mcp_server_state(changed))
 
 
-@router.delete("/{mcp_server_name}", responses=describe_response(list[_ANY_SERVER]))
+@router.delete("/{mcp_server_name}", responses=describe_response(list[OldMcpServerState]))
 async def delete_old_mcp_server(
     mcp_server_name: _Name, services: ServicesDep, actor: ActorDep
 ) -> Response:

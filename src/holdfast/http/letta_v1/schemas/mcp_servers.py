@@ -155,25 +155,36 @@ class McpToolRun(_Strict):
     args: JsonObject = Field(default_factory=dict)
 
 
-class McpStdioServer(Struct, frozen=True, kw_only=True):
+class McpStdioServer(Struct, frozen=True, kw_only=True, tag="stdio", tag_field="mcp_server_type"):
+    """Secrets are masked."""
+
     id: str
     server_name: str
-    mcp_server_type: Literal["stdio"] = "stdio"
     command: str
     args: tuple[str, ...]
     env: dict[str, str] | None
 
 
-class McpHttpServer(Struct, frozen=True, kw_only=True):
-    """Secrets are masked."""
-
+class _HttpServer(Struct, frozen=True, kw_only=True):
     id: str
     server_name: str
-    mcp_server_type: HttpType
     server_url: str
     auth_header: str | None
     auth_token: str | None
     custom_headers: dict[str, str] | None
+
+
+class McpSseServer(_HttpServer, frozen=True, kw_only=True, tag="sse", tag_field="mcp_server_type"):
+    """Secrets are masked."""
+
+
+class McpStreamableHttpServer(
+    _HttpServer, frozen=True, kw_only=True, tag="streamable_http", tag_field="mcp_server_type"
+):
+    """Secrets are masked."""
+
+
+McpServerState = McpStdioServer | McpSseServer | McpStreamableHttpServer
 
 
 class SkippedTool(Struct, frozen=True):

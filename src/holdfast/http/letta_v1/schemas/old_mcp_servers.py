@@ -69,21 +69,32 @@ class OldMcpToolRun(_Lenient):
     args: JsonObject = Field(default_factory=dict)
 
 
-class OldMcpStdioState(Struct, frozen=True, kw_only=True):
+class OldMcpStdioState(Struct, frozen=True, kw_only=True, tag="stdio", tag_field="type"):
     server_name: str
-    type: Literal["stdio"] = "stdio"
     command: str
     args: tuple[str, ...]
     env: dict[str, str] | None
 
 
-class OldMcpHttpState(Struct, frozen=True, kw_only=True):
+class _HttpState(Struct, frozen=True, kw_only=True):
     server_name: str
-    type: HttpType
     server_url: str
     auth_header: str | None
     auth_token: str | None
     custom_headers: dict[str, str] | None
+
+
+class OldMcpSseState(_HttpState, frozen=True, kw_only=True, tag="sse", tag_field="type"):
+    pass
+
+
+class OldMcpStreamableHttpState(
+    _HttpState, frozen=True, kw_only=True, tag="streamable_http", tag_field="type"
+):
+    pass
+
+
+OldMcpServerState = OldMcpStdioState | OldMcpSseState | OldMcpStreamableHttpState
 
 
 class McpToolHealth(Struct, frozen=True):

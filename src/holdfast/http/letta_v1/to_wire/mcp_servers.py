@@ -11,22 +11,25 @@ from holdfast.errors import McpError
 from holdfast.http.letta_v1.schemas.agents import ToolExecutionResult
 from holdfast.http.letta_v1.schemas.errors import McpProblem, McpProblemDetail
 from holdfast.http.letta_v1.schemas.mcp_servers import (
-    HttpType,
-    McpHttpServer,
     McpRefresh,
+    McpServerState,
+    McpSseServer,
     McpStdioServer,
+    McpStreamableHttpServer,
     SkippedTool,
 )
 from holdfast.http.letta_v1.schemas.old_mcp_servers import (
     McpToolHealth,
-    OldMcpHttpState,
+    OldMcpServerState,
+    OldMcpSseState,
     OldMcpStdioState,
+    OldMcpStreamableHttpState,
 )
 from holdfast.usecases.mcp_forms import show_secrets
 from holdfast.usecases.mcp_tools import McpToolRun
 
 
-def mcp_server_state(server: mcp_servers.McpServer) -> McpStdioServer | McpHttpServer:
+def mcp_server_state(server: mcp_servers.McpServer) -> McpServerState:
     secrets = show_secrets(server)
     if server.transport is Transport.STDIO:
         return McpStdioServer(
@@ -36,10 +39,10 @@ def mcp_server_state(server: mcp_servers.McpServer) -> McpStdioServer | McpHttpS
             args=server.args,
             env=secrets.env,
         )
-    return McpHttpServer(
+    kind = McpSseServer if server.transport is Transport.SSE else McpStreamableHttpServer
+    return kind(
         id=server.id,
         server_name=server.name,
-        mcp_server_type=_http_type(server.transport),
         server_url=server.server_url or "",
         auth_header=secrets.auth_header,
         auth_token=secrets.auth_token,
@@ -47,15 +50,15 @@ def mcp_server_state(server: mcp_servers.McpServer) -> McpStdioServer | McpHttpS
     )
 
 
-def old_mcp_server_state(server: mcp_servers.McpServer) -> OldMcpStdioState | OldMcpHttpState:
+def old_mcp_server_state(server: mcp_servers.McpServer) -> OldMcpServerState:
     secrets = show_secrets(server)
     if server.transport is Transport.STDIO:
         return OldMcpStdioState(
             server_name=server.name, command=server.command or "", args=server.args, env=secrets.env
         )
-    return OldMcpHttpState(
+    kind = OldMcpSseState if server.transport is Transport.SSE else OldMcpStreamableHttpState
+    return kind(
         server_name=server.name,
-        type=_http_type(server.transport),
         server_url=server.server_url or "",
         auth_header=secrets.auth_header,
         auth_token=secrets.auth_token,
@@ -120,7 +123,3 @@ def _live_tool(remote: RemoteTool) -> dict[str, Any]:
     shown = remote.listing if is_plain else {"name": mcp_tools.quote_name(remote.name)}
     health = McpToolHealth(checked.health, list(checked.reasons))
     return {**shown, "health": health}
-
-
-def _http_type(transport: Transport) -> HttpType:
-    return "sse" if transport is Transport.SSE else "streamable_http"
