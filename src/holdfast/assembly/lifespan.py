@@ -27,7 +27,7 @@ from holdfast.http.letta_v1.to_wire.callbacks import callback_body
 from holdfast.ports.services import Services
 from holdfast.ports.telemetry import RequestTelemetry
 from holdfast.ports.tool_connections import ToolConnections
-from holdfast.usecases import agent_files, approvals, tools
+from holdfast.usecases import agent_files, approvals, mcp_configured, tools
 
 _DEFAULT_ACTOR = Actor(DEFAULT_USER_ID, DEFAULT_ORGANIZATION_ID)
 
@@ -63,6 +63,7 @@ async def running_server(settings: Settings) -> AsyncIterator[RunningServer]:
         # Before anything is written: from here on this server has the time of the database.
         await services.lease.register()
         await tools.add_builtin(services, _DEFAULT_ACTOR)
+        configured = await mcp_configured.synchronise(services, _DEFAULT_ACTOR)
         worker = Worker(services)
         if telemetry is not None:
             telemetry.observe_runs(live=lambda: worker.live_count)

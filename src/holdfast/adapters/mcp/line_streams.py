@@ -59,8 +59,8 @@ class LineStreams:
                     await self._incoming.send(
                         await self._find_failure(problem, has_answered=has_answered)
                     )
-        while await self._program.read_stdout():
-            await asyncio.sleep(0)  # noqa: ASYNC110 - it gives way to others, and waits for nothing
+        while await self._program.read_stdout():  # noqa: ASYNC110 - it gives way to others, and waits for nothing
+            await asyncio.sleep(0)
 
     async def _pass_messages(self) -> tuple[str | None, bool]:
         """Returns the problem with the messages, if there is one, and whether there were any; also if nobody wants them any
