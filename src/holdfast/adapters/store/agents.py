@@ -229,6 +229,18 @@ class SqlAgents:
             found[row[-1]].append(TOOL.from_row(row))
         return found
 
+    def holders(self, tool_ids: Collection[str]) -> Mapping[str, Sequence[str]]:
+        links = _tool_links
+        rows = self._connection.execute(
+            select(links.c.agent_id, links.c.tool_id)
+            .where(links.c.tool_id.in_(tool_ids))
+            .order_by(links.c.agent_id, links.c.ordinal)
+        )
+        held: dict[str, list[str]] = {}
+        for agent_id, tool_id in rows:
+            held.setdefault(agent_id, []).append(tool_id)
+        return held
+
     def attach_tools(self, agent_id: str, tool_ids: Sequence[str]) -> None:
         links = _tool_links
         self._lock(agent_id)

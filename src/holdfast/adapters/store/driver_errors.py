@@ -34,6 +34,10 @@ _UNIQUE_CONSTRAINTS: Final[dict[str, tuple[type[HoldfastError], str]]] = {
         AlreadyExists,
         "A provider with this name already exists.",
     ),
+    "uq_mcp_servers_organization_id_name": (
+        AlreadyExists,
+        "An MCP server with this name already exists.",
+    ),
     "uq_agent_blocks_agent_id_label": (
         AlreadyExists,
         "The agent already has a block with this label.",

@@ -71,6 +71,16 @@ class SqlMcpSessions:
             )
         )
 
+    def delete_unlinked(self, organization_id: str, user_id: str, server_url: str) -> None:
+        self._connection.execute(
+            delete(_sessions).where(
+                _sessions.c.organization_id == organization_id,
+                _sessions.c.user_id == user_id,
+                _sessions.c.server_url == server_url,
+                _sessions.c.server_id.is_(None),
+            )
+        )
+
     def _find(self, *conditions: Any) -> McpSession | None:
         row = self._connection.execute(
             select(*_columns)

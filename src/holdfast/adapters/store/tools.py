@@ -6,6 +6,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Text,
+    bindparam,
     delete,
     exists,
     func,
@@ -29,6 +30,15 @@ _BUILTIN_KINDS = tuple(
     kind.value for kind in ToolKind if kind not in (ToolKind.CUSTOM, ToolKind.MCP)
 )
 
+_save_many = (
+    update(_tools)
+    .where(
+        _tools.c.id == bindparam("new_id"),
+        _tools.c.organization_id == bindparam("new_organization_id"),
+    )
+    .values({name: bindparam(f"new_{name}") for name in TOOL.mutable_columns})
+)
+
 _paged_list = PagedList(
     "Tool",
     _tools.c.id,
@@ -46,6 +56,10 @@ class SqlTools:
 
     def add(self, tool: Tool) -> None:
         self._connection.execute(insert(_tools), TOOL.to_row(tool))
+
+    def add_all(self, tools: Sequence[Tool]) -> None:
+        if tools:
+            self._connection.execute(insert(_tools), [TOOL.to_row(tool) for tool in tools])
 
     def get(self, organization_id: str, tool_id: str) -> Tool:
         row = self._connection.execute(
@@ -70,10 +84,25 @@ class SqlTools:
         if saved.rowcount == 0:
             raise _not_found(tool.id)
 
+    def save_all(self, tools: Sequence[Tool]) -> None:
+        if tools:
+            rows = [
+                {f"new_{name}": value for name, value in TOOL.to_row(tool).items()}
+                for tool in tools
+            ]
+            self._connection.execute(_save_many, rows)
+
     def delete(self, organization_id: str, tool_id: str) -> None:
         deleted = self._connection.execute(delete(_tools).where(*_has_id(organization_id, tool_id)))
         if deleted.rowcount == 0:
             raise _not_found(tool_id)
+
+    def delete_all(self, organization_id: str, tool_ids: Collection[str]) -> None:
+        self._connection.execute(
+            delete(_tools).where(
+                _tools.c.id.in_(tool_ids), _tools.c.organization_id == organization_id
+            )
+        )
 
     def list(self, organization_id: str, query: ToolQuery) -> Sequence[Tool]:
         selected = select(*TOOL.columns).where(*_conditions(query))

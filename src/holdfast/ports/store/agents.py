@@ -71,6 +71,10 @@ class Agents(Protocol):
         """Return the attached tools of each agent, in the order of attachment."""
         ...
 
+    def holders(self, tool_ids: Collection[str]) -> Mapping[str, Sequence[str]]:
+        """Return, for each agent that has any of these tools, the ids of those that it has."""
+        ...
+
     def attach_tools(self, agent_id: str, tool_ids: Sequence[str]) -> None:
         """Attach tools. A tool that is attached already keeps its place."""
         ...

@@ -38,3 +38,7 @@ class McpSessions(Protocol):
     def delete_pending_before(self, moment: datetime) -> None:
         """Delete sessions that nobody has completed since then."""
         ...
+
+    def delete_unlinked(self, organization_id: str, user_id: str, server_url: str) -> None:
+        """Delete the sessions of this user for this URL that belong to no stored server."""
+        ...

@@ -11,6 +11,10 @@ class Tools(Protocol):
         """Store a new tool. AlreadyExists if the organisation has a tool of that name."""
         ...
 
+    def add_all(self, tools: Sequence[Tool]) -> None:
+        """Store new tools. AlreadyExists if one of the names is taken."""
+        ...
+
     def get(self, organization_id: str, tool_id: str) -> Tool:
         """Return the tool. NotFound: ``Tool with ID <id> not found``."""
         ...
@@ -23,8 +27,16 @@ class Tools(Protocol):
         """Replace the tool."""
         ...
 
+    def save_all(self, tools: Sequence[Tool]) -> None:
+        """Replace tools. Those that do not exist are ignored."""
+        ...
+
     def delete(self, organization_id: str, tool_id: str) -> None:
         """Delete the tool and detach it from every agent."""
+        ...
+
+    def delete_all(self, organization_id: str, tool_ids: Collection[str]) -> None:
+        """Delete tools and detach them from every agent. Those that do not exist are ignored."""
         ...
 
     def list(self, organization_id: str, query: ToolQuery) -> Sequence[Tool]:
