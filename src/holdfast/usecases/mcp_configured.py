@@ -2,8 +2,10 @@
 start. How it is reached stays in the file.
 """
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
+from typing import Final
 
 from msgspec import structs
 
@@ -14,10 +16,12 @@ from holdfast.errors import AlreadyExists
 from holdfast.ports.mcp import ConfiguredServer
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
+from holdfast.usecases import mcp_refresh
 
 log = logging.getLogger(__name__)
 
-Refresh = Callable[[Services, Actor, str], Awaitable[object]]
+MAX_READING: Final = 4
+"""How many servers are asked for their tools at once."""
 
 
 async def synchronise(services: Services, actor: Actor) -> Sequence[McpServer]:
@@ -42,19 +46,29 @@ async def synchronise(services: Services, actor: Actor) -> Sequence[McpServer]:
     return rows
 
 
-async def read_tools(
-    services: Services, actor: Actor, servers: Sequence[McpServer], refresh: Refresh
-) -> None:
-    """Read in the tools of the servers, one after the other. A server that fails changes nothing for the others."""
-    for server in servers:
-        try:
-            await refresh(services, actor, server.id)
-        except Exception as error:  # noqa: BLE001 - a server that fails must not end ours
-            log.warning(
-                "mcp.configured_unavailable", extra={"server": server.name, "reason": str(error)}
-            )
-        else:
-            log.info("mcp.configured_read", extra={"server": server.name})
+async def read_tools(services: Services, actor: Actor, servers: Sequence[McpServer]) -> None:
+    """Read in the tools of the servers, some at once. A server that fails changes nothing for the others."""
+    slots = asyncio.Semaphore(MAX_READING)
+
+    async def read(server: McpServer) -> None:
+        async with slots:
+            await _read(services, actor, server)
+
+    async with asyncio.TaskGroup() as group:
+        for server in servers:
+            group.create_task(read(server))
+
+
+async def _read(services: Services, actor: Actor, server: McpServer) -> None:
+    try:
+        await mcp_refresh.refresh(services, actor, server.id)
+    except Exception as error:  # noqa: BLE001 - a server that fails must not end ours
+        # Addresses may have keys in them, so of those only the kind of error is logged.
+        is_program = server.transport is Transport.STDIO
+        reason = str(error) if is_program else type(error).__name__
+        log.warning("mcp.configured_unavailable", extra={"server": server.name, "reason": reason})
+    else:
+        log.info("mcp.configured_read", extra={"server": server.name})
 
 
 def _save(
@@ -65,7 +79,7 @@ def _save(
     stored = tx.mcp_servers.find_by_name(actor.organization_id, configured.name)
     if stored is None:
         added = McpServer(
-            id=services.ids.new(Kind.MCP_SERVER),
+            id=services.ids.new_id(Kind.MCP_SERVER),
             organization_id=actor.organization_id,
             name=configured.name,
             transport=transport,
