@@ -80,9 +80,9 @@ class LineStreams:
                 except _CLOSED:
                     return None, has_answered
             if lines.is_too_long:
-                return f"It sent a message of more than {self._max_message_bytes} bytes.", True
+                return f"The server sent a message of more than {self._max_message_bytes} bytes.", True
             if skipped_bytes > self._max_message_bytes:
-                problem = f"It wrote more than {self._max_message_bytes} bytes to stdout that are no messages."
+                problem = f"The server wrote more than {self._max_message_bytes} bytes to stdout that are no messages."
                 return problem, has_answered
             await asyncio.sleep(0)  # a process that writes without end must not stop all others
         return None, has_answered

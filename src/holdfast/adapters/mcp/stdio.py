@@ -137,10 +137,9 @@ class _Connection:
     def _describe_end(self) -> str:
         end = self.program.process.end
         if end is None:
-            return "It has closed its stdout."
-        return (
-            end.describe("It", self.limits) or f"Its process ended with exit code {end.exit_code}."
-        )
+            return "The server has closed its stdout."
+        how = end.describe("The server", self.limits)
+        return how or f"The server's process ended with exit code {end.exit_code}."
 
     async def _read_stderr(self) -> None:
         rest = b""
