@@ -7,7 +7,7 @@ token. This one keeps connections open and does no more than the SDKs need: no p
 import asyncio
 import ssl
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import TypeAlias, cast
 
 import httptools
@@ -17,6 +17,8 @@ _KEEP_IDLE_SECONDS = 60.0
 _MAX_IDLE = 200
 # Above this the connection stops reading, until the reader catches up.
 _MAX_UNREAD_BYTES = 1024 * 1024
+# Of status line and headers.
+_MAX_HEAD_BYTES = 512 * 1024
 
 _FRAMING = (b"content-length", b"transfer-encoding")
 
@@ -24,30 +26,47 @@ _Origin: TypeAlias = tuple[str, str, int]
 
 
 class StreamTransport(httpx2.AsyncBaseTransport):
+    # Whether a request is sent again on a new connection if the idle one that it was sent on turns out to be closed. The
+    # server may have read it before it closed.
+    resends = True
+
     def __init__(self, ssl_context: ssl.SSLContext | None) -> None:
         """Without an SSL context only plain HTTP is possible."""
         self._ssl_context = ssl_context
         self._idle: defaultdict[_Origin, list[_Connection]] = defaultdict(list)
 
+    def find_origin(self, request: httpx2.Request) -> _Origin:
+        url = request.url
+        return url.scheme, url.host, url.port or (443 if url.scheme == "https" else 80)
+
+    async def find_addresses(self, host: str, port: int) -> Sequence[str]:
+        """What to connect to, in this order."""
+        del port
+        return [host]
+
+    def check_before_sending(self, request: httpx2.Request) -> None:
+        """Called when there is a connection for the request, which an exception keeps from being sent."""
+
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         timeouts = request.extensions.get("timeout", {})
         sent = await _render(request)
-        origin = _origin(request.url)
+        origin = self.find_origin(request)
         idle = self._take_idle(origin)
         if idle is not None:
             try:
-                return await self._exchange(idle, origin, sent, timeouts.get("read"))
+                return await self._exchange(idle, request, sent, timeouts.get("read"))
             except (httpx2.ReadError, httpx2.RemoteProtocolError):
-                # The provider closed the idle connection just now: it did not receive the request.
-                if idle.has_received:
+                # The server closed the idle connection just now: it did not receive the request.
+                if idle.has_received or not self.resends:
                     raise
         connection = await self._connect(origin, timeouts.get("connect"))
-        return await self._exchange(connection, origin, sent, timeouts.get("read"))
+        return await self._exchange(connection, request, sent, timeouts.get("read"))
 
     async def _exchange(
-        self, connection: "_Connection", origin: _Origin, sent: bytes, silence: float | None
+        self, connection: "_Connection", request: httpx2.Request, sent: bytes, silence: float | None
     ) -> httpx2.Response:
         try:
+            self.check_before_sending(request)
             connection.send(sent, silence)
             await connection.wait_for_headers()
         except BaseException:
@@ -56,15 +75,18 @@ class StreamTransport(httpx2.AsyncBaseTransport):
         return httpx2.Response(
             connection.status,
             headers=connection.headers,
-            stream=_Body(connection, self._idle[origin]),
+            stream=_Body(connection, self._idle[self.find_origin(request)]),
             extensions={"http_version": b"HTTP/1.1"},
         )
 
     async def aclose(self) -> None:
+        self.drop_idle()
+
+    def drop_idle(self) -> None:
         for connections in self._idle.values():
             for connection in connections:
                 connection.abort()
-        self._idle.clear()
+            connections.clear()
 
     def _take_idle(self, origin: _Origin) -> "_Connection | None":
         idle = self._idle[origin]
@@ -77,24 +99,34 @@ class StreamTransport(httpx2.AsyncBaseTransport):
 
     async def _connect(self, origin: _Origin, seconds: float | None) -> "_Connection":
         scheme, host, port = origin
-        secure = scheme == "https"
-        if secure and self._ssl_context is None:
+        if scheme == "https" and self._ssl_context is None:
             raise httpx2.UnsupportedProtocol("This transport speaks plain HTTP only.")
-        loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(seconds):
-                _, connection = await loop.create_connection(
-                    lambda: _Connection(loop),
-                    host,
-                    port,
-                    ssl=self._ssl_context if secure else None,
-                    server_hostname=host if secure else None,
-                )
+                return await self._connect_to_any(scheme, host, port)
         except TimeoutError as error:
             raise httpx2.ConnectTimeout(f"No connection to {host} within {seconds} s.") from error
         except OSError as error:
             raise httpx2.ConnectError(str(error)) from error
-        return connection
+
+    async def _connect_to_any(self, scheme: str, host: str, port: int) -> "_Connection":
+        loop = asyncio.get_running_loop()
+        secure = scheme == "https"
+        failure: OSError | None = None
+        for address in await self.find_addresses(host, port):
+            try:
+                _, connection = await loop.create_connection(
+                    lambda: _Connection(loop),
+                    address,
+                    port,
+                    ssl=self._ssl_context if secure else None,
+                    server_hostname=host if secure else None,
+                )
+            except OSError as error:
+                failure = error
+            else:
+                return connection
+        raise failure or OSError("There is no address to connect to.")
 
 
 class _Body(httpx2.AsyncByteStream):
@@ -132,6 +164,7 @@ class _Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._received: list[bytes] = []
         self._unread_bytes = 0
+        self._head_bytes = 0
         self._complete = False
         self._keep_alive = False
         self.has_received = False
@@ -184,7 +217,7 @@ class _Connection(asyncio.Protocol):
         timer = self._silence_seconds and self._loop.call_later(
             self._silence_seconds,
             self._fail,
-            httpx2.ReadTimeout("The provider sent nothing for too long."),
+            httpx2.ReadTimeout("The server sent nothing for too long."),
         )
         try:
             await self._waiter
@@ -211,9 +244,14 @@ class _Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
-            self._fail(httpx2.RemoteProtocolError("The provider's answer is not HTTP."))
+            self._fail(httpx2.RemoteProtocolError("The server's answer is not HTTP."))
             self._transport.abort()
             return
+        if not self.status:
+            self._head_bytes += len(data)
+            if self._head_bytes > _MAX_HEAD_BYTES:
+                self._fail(httpx2.RemoteProtocolError("The server's headers never end."))
+                self._transport.abort()
         self._wake()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -221,7 +259,7 @@ class _Connection(asyncio.Protocol):
             self._fail(httpx2.ReadError(str(error) or type(error).__name__))
         elif not self.status:
             self._fail(
-                httpx2.RemoteProtocolError("The provider closed the connection without an answer.")
+                httpx2.RemoteProtocolError("The server closed the connection without an answer.")
             )
         elif self._ends_with_connection():
             self._complete = True
@@ -229,7 +267,7 @@ class _Connection(asyncio.Protocol):
         elif not self._complete:
             self._fail(
                 httpx2.RemoteProtocolError(
-                    "The provider closed the connection in the middle of the answer."
+                    "The server closed the connection in the middle of the answer."
                 )
             )
 
@@ -273,7 +311,3 @@ async def _render(request: httpx2.Request) -> bytes:
     ]
     lines.append(b"content-length: %d\r\n\r\n" % len(body))
     return b"\r\n".join(lines) + body
-
-
-def _origin(url: httpx2.URL) -> _Origin:
-    return url.scheme, url.host, url.port or (443 if url.scheme == "https" else 80)

@@ -1,0 +1,354 @@
+"""A session with an MCP server: the SDK's client over one of its transports, and the two requests that are made of it.
+
+Importing this module imports the SDK, which takes a second.
+"""
+
+import logging
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from typing import Any, Final, Self
+
+import anyio
+import httpx2
+import mcp_types as types
+from mcp.client._transport import ReadStream, TransportStreams, WriteStream
+from mcp.client.client import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import SessionMessage
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import TypeAdapter, ValidationError
+
+from holdfast import __version__
+from holdfast.adapters.mcp.failures import Failure, Failures, Kind, RequestFailed
+from holdfast.adapters.mcp.http_transport import McpHttpTransport
+from holdfast.adapters.mcp.results import fail, read_result
+from holdfast.adapters.mcp.sse_transport import open_sse
+from holdfast.adapters.outgoing.lookup import Lookup
+from holdfast.core.addresses import AllowedAddresses, parse_allowed
+from holdfast.core.mcp_servers import Endpoint, RemoteTool, Transport
+from holdfast.ports.mcp import OnProgress, RemoteResult, ToolProgress
+
+AGENT_HEADER: Final = "X-Agent-Id"
+# What one server may list.
+MAX_PAGES: Final = 1000
+MAX_TOOLS: Final = 10_000
+
+OpenStdio = Callable[[Endpoint], AbstractAsyncContextManager[TransportStreams]]
+
+_EVERYWHERE: Final = parse_allowed(("0.0.0.0/0", "::/0"))
+_CLIENT: Final = types.Implementation(name="holdfast", version=__version__)
+_RAW: Final = TypeAdapter(dict[str, Any])
+
+# They write tracebacks about what servers send, and ids of sessions.
+for _name in ("mcp.client", "mcp.shared", "client"):
+    logging.getLogger(_name).setLevel(logging.CRITICAL)
+
+
+class _Sending:
+    """What is known of the last request of a task: the SDK makes up the id, and hides whether it was sent."""
+
+    def __init__(self) -> None:
+        self.request_id: str | int | None = None
+        self.was_sent = False
+
+
+_sending: ContextVar[_Sending | None] = ContextVar("sending", default=None)
+
+
+class Transports:
+    """Opens the transport of an endpoint."""
+
+    def __init__(
+        self,
+        allowed: AllowedAddresses,
+        lookup: Lookup,
+        *,
+        open_stdio: OpenStdio | None = None,
+        max_result_bytes: int,
+        connect_seconds: float,
+    ) -> None:
+        # Loading certificates takes 20 ms.
+        self._ssl_context: ssl.SSLContext = httpx2.create_ssl_context(trust_env=False)
+        self._allowed = allowed
+        self._lookup = lookup
+        self._lookup_everywhere = Lookup(_EVERYWHERE)
+        self._open_stdio = open_stdio or _open_stdio
+        self._max_result_bytes = max_result_bytes
+        self._timeout = httpx2.Timeout(None, connect=connect_seconds)
+
+    def open(
+        self, endpoint: Endpoint, failures: Failures
+    ) -> AbstractAsyncContextManager[TransportStreams]:
+        if endpoint.transport is Transport.STDIO:
+            return self._open_stdio(endpoint)
+        return self._open_http(endpoint, failures)
+
+    @asynccontextmanager
+    async def _open_http(
+        self, endpoint: Endpoint, failures: Failures
+    ) -> AsyncIterator[TransportStreams]:
+        is_sse = endpoint.transport is Transport.SSE
+        url = endpoint.url or ""
+        limit = self._max_result_bytes
+        async with httpx2.AsyncClient(
+            transport=McpHttpTransport(
+                self._ssl_context,
+                _EVERYWHERE if endpoint.is_trusted else self._allowed,
+                self._lookup_everywhere if endpoint.is_trusted else self._lookup,
+                failures,
+                limit,
+                is_sse=is_sse,
+            ),
+            headers=_build_headers(endpoint),
+            timeout=self._timeout,
+            trust_env=False,
+        ) as http:
+            streams = (
+                open_sse(http, url, failures, limit)
+                if is_sse
+                else streamable_http_client(url, http_client=http, max_sse_event_size=limit)
+            )
+            async with streams as pair:
+                yield pair
+
+
+def _build_headers(endpoint: Endpoint) -> httpx2.Headers:
+    headers = httpx2.Headers(
+        {"User-Agent": f"holdfast/{__version__}", "Accept-Encoding": "identity"}
+    )
+    for name, value in endpoint.headers:
+        headers[name] = value
+    if endpoint.agent_id is not None:
+        headers[AGENT_HEADER] = endpoint.agent_id
+    return headers
+
+
+def _open_stdio(endpoint: Endpoint) -> AbstractAsyncContextManager[TransportStreams]:
+    return stdio_client(
+        StdioServerParameters(
+            command=endpoint.command or "", args=list(endpoint.args), env=dict(endpoint.env)
+        )
+    )
+
+
+@asynccontextmanager
+async def open_session(
+    transports: Transports,
+    endpoint: Endpoint,
+    failures: Failures,
+    *,
+    is_modern: bool | None,
+    on_lost: Callable[[], None],
+) -> AsyncIterator["Session"]:
+    """``is_modern``: the generation of the protocol that the server spoke before. None: find out. ``on_lost`` is called
+    when the session cannot be used any more."""
+    session = Session(failures, on_lost)
+    streams = _watch(transports.open(endpoint, failures), session)
+    mode = "legacy" if is_modern is False else "auto"
+    async with Client(streams, mode=mode, cache=None, client_info=_CLIENT) as client:
+        session.client = client
+        yield session
+
+
+class Session:
+    client: Client
+
+    def __init__(self, failures: Failures, on_lost: Callable[[], None]) -> None:
+        self._failures = failures
+        self._on_lost = on_lost
+        self.is_lost = False
+
+    @property
+    def is_modern(self) -> bool:
+        return self.client.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+    def mark_lost(self) -> None:
+        if not self.is_lost:
+            self.is_lost = True
+            self._on_lost()
+
+    async def list_tools(self) -> list[RemoteTool]:
+        """All pages. Raises RequestFailed."""
+        tools: list[RemoteTool] = []
+        cursor: str | None = None
+        for _ in range(MAX_PAGES):
+            page = await self._list_page(cursor)
+            tools += map(_read_tool, page.tools)
+            if page.next_cursor in {None, cursor} or len(tools) >= MAX_TOOLS:
+                break
+            cursor = page.next_cursor
+        return tools[:MAX_TOOLS]
+
+    async def call_tool(
+        self, name: str, arguments: Mapping[str, Any], on_progress: OnProgress | None
+    ) -> RemoteResult:
+        """Raises RequestFailed."""
+        try:
+            return await self._call(name, arguments, on_progress)
+        except MCPError as error:
+            return fail(error.message)
+        except RequestFailed as error:
+            if error.failure.kind is Kind.TOO_LARGE:
+                return fail(error.failure.why)
+            raise
+
+    async def _call(
+        self, name: str, arguments: Mapping[str, Any], on_progress: OnProgress | None
+    ) -> RemoteResult:
+        try:
+            return await self._call_once(name, arguments, on_progress)
+        except MCPError as error:
+            if error.code != types.HEADER_MISMATCH or not self.is_modern:
+                raise
+        # The server wants some arguments as headers too, which its list says.
+        await self.list_tools()
+        return await self._call_once(name, arguments, on_progress)
+
+    async def _list_page(self, cursor: str | None) -> types.ListToolsResult:
+        params = None if cursor is None else types.PaginatedRequestParams(cursor=cursor)
+        try:
+            with self._translate():
+                return await self.client.session.list_tools(params=params)
+        except MCPError as error:
+            if error.code == types.METHOD_NOT_FOUND:
+                return types.ListToolsResult(tools=[])
+            raise RequestFailed(Failure(Kind.REFUSED, error.message)) from error
+
+    async def _call_once(
+        self, name: str, arguments: Mapping[str, Any], on_progress: OnProgress | None
+    ) -> RemoteResult:
+        params = types.CallToolRequestParams(name=name, arguments=dict(arguments))
+
+        async def pass_on(progress: float, total: float | None, message: str | None) -> None:
+            if on_progress is not None:
+                on_progress(ToolProgress(progress, total, message))
+
+        with self._translate():
+            raw = await self.client.session.send_request(
+                types.CallToolRequest(params=params),
+                _RAW,
+                progress_callback=None if on_progress is None else pass_on,
+            )
+        return read_result(raw)
+
+    @contextmanager
+    def _translate(self) -> Iterator[None]:
+        """MCPError only if the server itself gave this error; everything else is a RequestFailed."""
+        sending = _Sending()
+        token = _sending.set(sending)
+        try:
+            yield
+        except MCPError as error:
+            failure = self._failures.take(sending.request_id) or self._find_closing(sending, error)
+            if failure is None:
+                raise
+            raise RequestFailed(failure) from error
+        except ValidationError as error:
+            raise RequestFailed(Failure(Kind.LOST, _describe_invalid(error))) from error
+        finally:
+            self._failures.take(sending.request_id)
+            _sending.reset(token)
+
+    def _find_closing(self, sending: _Sending, error: MCPError) -> Failure | None:
+        if error.code == types.CONNECTION_CLOSED and self.is_lost:
+            kind = Kind.LOST if sending.was_sent else Kind.UNSENT
+            return Failure(kind, "the connection was closed")
+        if error.code == types.PARSE_ERROR and error.message.startswith("Failed to parse "):
+            return Failure(Kind.LOST, "its answer is not valid JSON-RPC")
+        return None
+
+
+def _read_tool(tool: types.Tool) -> RemoteTool:
+    listing = tool.model_dump(by_alias=True, mode="json", exclude_unset=True)
+    return RemoteTool(
+        name=tool.name,
+        description=tool.description,
+        input_schema=listing.get("inputSchema") or {},
+        annotations=listing.get("annotations") or {},
+        listing=listing,
+    )
+
+
+def _describe_invalid(error: ValidationError) -> str:
+    """Without the value, which may be large."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(map(str, first["loc"]))
+    return f"its answer is not valid MCP: {where}: {first['msg']}"
+
+
+@asynccontextmanager
+async def _watch(
+    opened: AbstractAsyncContextManager[TransportStreams], session: Session
+) -> AsyncIterator[TransportStreams]:
+    async with opened as (read, write):
+        yield _WatchedReader(read, session), _WatchedWriter(write)
+
+
+class _WatchedReader:
+    """Tells the session when the server has closed the stream."""
+
+    def __init__(self, inner: ReadStream[SessionMessage | Exception], session: Session) -> None:
+        self._inner = inner
+        self._session = session
+
+    @property
+    def last_context(self) -> Any:
+        return getattr(self._inner, "last_context", None)
+
+    async def receive(self) -> SessionMessage | Exception:
+        try:
+            return await self._inner.receive()
+        except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
+            self._session.mark_lost()
+            raise
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    def __aiter__(self) -> "_WatchedReader":
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
+class _WatchedWriter:
+    """Notes the id of a request for the task that sends it."""
+
+    def __init__(self, inner: WriteStream[SessionMessage]) -> None:
+        self._inner = inner
+
+    async def send(self, item: SessionMessage, /) -> None:
+        sending = _sending.get() if isinstance(item.message, types.JSONRPCRequest) else None
+        if sending is None or not isinstance(item.message, types.JSONRPCRequest):
+            await self._inner.send(item)
+            return
+        sending.request_id = item.message.id
+        sending.was_sent = True
+        try:
+            await self._inner.send(item)
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError):
+            sending.was_sent = False
+            raise
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
