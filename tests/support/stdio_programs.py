@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 import mcp_types as types
 from mcp.shared.message import SessionMessage
 
+from holdfast.adapters.mcp.failures import TransportFailed
 from holdfast.core.mcp_servers import Endpoint, Transport
-from holdfast.errors import McpUnavailable
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
@@ -73,7 +73,7 @@ class Talk:
         self._count = 0
 
     async def ask(self, method: str = "ping", **params: Any) -> dict[str, Any]:
-        """The result. Raises the McpUnavailable that comes instead of an answer."""
+        """The result. Raises the TransportFailed that comes instead of an answer."""
         await self.send(method, **params)
         return await self.receive()
 
@@ -90,8 +90,8 @@ class Talk:
         assert item.message.id == self._count
         return item.message.result
 
-    async def wait_for_failure(self) -> McpUnavailable:
+    async def wait_for_failure(self) -> TransportFailed:
         """Why there are no more messages."""
         item = await self._read.receive()
-        assert isinstance(item, McpUnavailable), item
+        assert isinstance(item, TransportFailed), item
         return item

@@ -6,31 +6,31 @@ Lines that are no messages are skipped: many programs print something to stdout.
 import asyncio
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import anyio
 import mcp_types
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 
+from holdfast.adapters.mcp.failures import TransportFailed
 from holdfast.adapters.sandbox.programs import Program
-from holdfast.errors import McpUnavailable
 
 _CLOSED = (anyio.BrokenResourceError, anyio.ClosedResourceError)
 
 
-class FindFailure(Protocol):
-    async def __call__(self, problem: str | None, *, has_answered: bool) -> McpUnavailable: ...
-
-
 class LineStreams:
-    def __init__(self, program: Program, max_message_bytes: int, find_failure: FindFailure) -> None:
-        """``find_failure`` says why there will be no more messages, given a problem with them if there is one."""
+    def __init__(
+        self,
+        program: Program,
+        max_message_bytes: int,
+        explain_end: Callable[[str | None], Awaitable[TransportFailed]],
+    ) -> None:
+        """``explain_end`` says why there will be no more messages, given a problem with them if there is one."""
         self._program = program
         self._max_message_bytes = max_message_bytes
-        self._find_failure = find_failure
+        self._explain_end = explain_end
         # What the session reads and writes, and the other ends of the two.
         self.read_stream: MemoryObjectReceiveStream[SessionMessage | Exception]
         self.write_stream: MemoryObjectSendStream[SessionMessage]
@@ -53,39 +53,34 @@ class LineStreams:
     async def read_messages(self) -> None:
         """Pass on what the program writes, until it has closed its stdout."""
         with self._incoming:
-            problem, has_answered = await self._pass_messages()
+            problem = await self._pass_messages()
             with contextlib.suppress(*_CLOSED):
                 if self.read_stream.statistics().open_receive_streams:
-                    await self._incoming.send(
-                        await self._find_failure(problem, has_answered=has_answered)
-                    )
+                    await self._incoming.send(await self._explain_end(problem))
         while await self._program.read_stdout():  # noqa: ASYNC110 - it gives way to others, and waits for nothing
             await asyncio.sleep(0)
 
-    async def _pass_messages(self) -> tuple[str | None, bool]:
-        """Returns the problem with the messages, if there is one, and whether there were any; also if nobody wants them any
-        more."""
+    async def _pass_messages(self) -> str | None:
+        """Returns the problem with the messages. None: the program has closed its stdout, or nobody wants them any more."""
         lines = _Lines(self._max_message_bytes)
-        has_answered = False
         skipped_bytes = 0
         while chunk := await self._program.read_stdout():
             for line in lines.split(chunk):
                 message = _parse(line)
                 if message is None:
-                    skipped_bytes += len(line)
+                    skipped_bytes += len(line) + 1
                     continue
-                has_answered, skipped_bytes = True, 0
+                skipped_bytes = 0
                 try:
                     await self._incoming.send(message)
                 except _CLOSED:
-                    return None, has_answered
+                    return None
             if lines.is_too_long:
-                return f"The server sent a message of more than {self._max_message_bytes} bytes.", True
+                return f"The server sent a message of more than {self._max_message_bytes} bytes."
             if skipped_bytes > self._max_message_bytes:
-                problem = f"The server wrote more than {self._max_message_bytes} bytes to stdout that are no messages."
-                return problem, has_answered
+                return f"The server wrote more than {self._max_message_bytes} bytes to stdout that are no messages."
             await asyncio.sleep(0)  # a process that writes without end must not stop all others
-        return None, has_answered
+        return None
 
     async def write_messages(self) -> None:
         """Pass on what the session writes. If the program does not read any more, its end is what the session is told."""

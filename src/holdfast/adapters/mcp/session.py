@@ -23,7 +23,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
 
 from holdfast import __version__
-from holdfast.adapters.mcp.failures import Failure, Failures, Kind, RequestFailed
+from holdfast.adapters.mcp.failures import Failure, Failures, Kind, RequestFailed, TransportFailed
 from holdfast.adapters.mcp.http_transport import McpHttpTransport
 from holdfast.adapters.mcp.results import fail, read_result
 from holdfast.adapters.mcp.sse_transport import open_sse
@@ -161,6 +161,7 @@ class Session:
         self._failures = failures
         self._on_lost = on_lost
         self.is_lost = False
+        self.loss = "the connection was closed"
 
     @property
     def is_modern(self) -> bool:
@@ -256,7 +257,7 @@ class Session:
     def _find_closing(self, sending: _Sending, error: MCPError) -> Failure | None:
         if error.code == types.CONNECTION_CLOSED and self.is_lost:
             kind = Kind.LOST if sending.was_sent else Kind.UNSENT
-            return Failure(kind, "the connection was closed")
+            return Failure(kind, self.loss)
         if error.code == types.PARSE_ERROR and error.message.startswith("Failed to parse "):
             return Failure(Kind.LOST, "its answer is not valid JSON-RPC")
         return None
@@ -301,10 +302,13 @@ class _WatchedReader:
 
     async def receive(self) -> SessionMessage | Exception:
         try:
-            return await self._inner.receive()
+            item = await self._inner.receive()
         except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
             self._session.mark_lost()
             raise
+        if isinstance(item, TransportFailed):
+            self._session.loss = str(item)
+        return item
 
     async def aclose(self) -> None:
         await self._inner.aclose()

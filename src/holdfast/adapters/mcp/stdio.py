@@ -12,11 +12,12 @@ from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.adapters.mcp.failures import TransportFailed
 from holdfast.adapters.sandbox.environments import finish_despite_cancel
 from holdfast.adapters.sandbox.programs import CannotRun, Program, run_program
 from holdfast.adapters.sandbox.subprocess import SubprocessSandbox
 from holdfast.core.mcp_servers import MASK, Endpoint
-from holdfast.errors import BackendError, McpUnavailable
+from holdfast.errors import BackendError
 from holdfast.ports.sandbox import SandboxLimits
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from holdfast.adapters.mcp.line_streams import LineStreams
 
 GRACE_SECONDS: Final = 2.0
-"""How long a process has to end when its stdin is closed, and again when it is asked to by SIGTERM."""
+"""How long a process has to end when its stdin is closed. Then it is asked to by SIGTERM, and has half as long."""
 
 _FLUSH_SECONDS: Final = 0.5
 """How long the last messages may take to be written before stdin is closed."""
@@ -57,8 +58,8 @@ class StdioServers:
     async def open(self, endpoint: Endpoint) -> "AsyncIterator[TransportStreams]":
         """Start the process of the endpoint; the streams of its messages. The process is dead at the end.
 
-        McpUnavailable if it cannot be started. If the process ends by itself, or breaks the protocol, the stream of what
-        it says contains an McpUnavailable and ends; and this raises the same if the connection then failed.
+        TransportFailed if it cannot be started. If the process ends by itself, or breaks the protocol, the stream of what
+        it says ends with a TransportFailed; and this raises the same if the session then failed.
         """
         # It imports the MCP SDK.
         from holdfast.adapters.mcp.line_streams import LineStreams  # noqa: PLC0415 - see above
@@ -67,7 +68,7 @@ class StdioServers:
         try:
             program = await self._start(endpoint, stack)
             connection = _Connection(endpoint, program, self._sandbox.limits)
-            streams = LineStreams(program, self._max_message_bytes, connection.find_failure)
+            streams = LineStreams(program, self._max_message_bytes, connection.explain_end)
             connection.start(streams, stack, self._grace_seconds)
             try:
                 yield streams.read_stream, streams.write_stream
@@ -85,8 +86,7 @@ class StdioServers:
                 run_program(self._sandbox, words, dict(endpoint.env))
             )
         except (CannotRun, BackendError) as error:
-            why = f"{_describe_failed_start(endpoint)} {str(error).removesuffix('.')}."
-            raise McpUnavailable(endpoint.server_name, why) from error
+            raise TransportFailed(f"{str(error).removesuffix('.')}.") from error
 
 
 @dataclass(slots=True)
@@ -94,7 +94,7 @@ class _Connection:
     endpoint: Endpoint
     program: Program
     limits: SandboxLimits
-    failure: McpUnavailable | None = None
+    failure: TransportFailed | None = None
     _last_lines: deque[str] = field(default_factory=lambda: deque(maxlen=_KEPT_LINES))
     _stderr_task: asyncio.Task[None] | None = None
 
@@ -117,7 +117,7 @@ class _Connection:
 
         stack.push_async_callback(stop)
 
-    async def find_failure(self, problem: str | None, *, has_answered: bool) -> McpUnavailable:
+    async def explain_end(self, problem: str | None) -> TransportFailed:
         """Why there will be no more messages: a problem with them, or the end of the process."""
         if problem is None:
             await self.program.process.wait_for_end(_END_SECONDS)
@@ -126,12 +126,9 @@ class _Connection:
         facts = [problem or self._describe_end()]
         if self._last_lines:
             facts.append(f"The last line on its stderr: {self._last_lines[-1]}")
-        reason = " ".join(facts)
-        log.warning(
-            "mcp.process_failed", extra={"server": self.endpoint.server_name, "reason": reason}
-        )
-        why = reason if has_answered else f"{_describe_failed_start(self.endpoint)} {reason}"
-        self.failure = McpUnavailable(self.endpoint.server_name, why)
+        self.failure = TransportFailed(" ".join(facts))
+        extra = {"server": self.endpoint.server_name, "reason": str(self.failure)}
+        log.warning("mcp.process_failed", extra=extra)
         return self.failure
 
     def _describe_end(self) -> str:
@@ -163,14 +160,6 @@ class _Connection:
             log.debug(
                 "mcp.process_stderr", extra={"server": self.endpoint.server_name, "line": text}
             )
-
-
-def _describe_failed_start(endpoint: Endpoint) -> str:
-    # tools-v1 §1.8
-    return (
-        f"Failed to connect to MCP command '{endpoint.command}'. Please check your configuration and ensure the server "
-        "is accessible."
-    )
 
 
 def _start_task(

@@ -56,12 +56,12 @@ class Program:
 
     async def stop(self, grace_seconds: float) -> None:
         """Close stdin, by which a program knows that it is not needed any more; ask it to end if it does not; and kill it.
-        Nobody may write any more. Each of the first two steps has so many seconds."""
+        Nobody may write any more. The first step has so many seconds, and the second half as many."""
         self._close_stdin()
         if await self.process.wait_for_end(grace_seconds):
             return
         self.process.terminate()
-        await self.process.wait_for_end(grace_seconds)
+        await self.process.wait_for_end(grace_seconds / 2)
         self.process.kill()
 
 
