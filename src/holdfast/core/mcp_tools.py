@@ -1,7 +1,7 @@
 """The tools of an MCP server as they are stored, and what changed since they were (tools-v1 §1.5, §1.6)."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -83,7 +83,7 @@ def check_listing(listed: Iterable[RemoteTool]) -> Listing:
         if fault is None:
             tools[remote.name] = check_tool(remote)
         else:
-            skipped.append(SkippedTool(_quote(remote.name), fault))
+            skipped.append(SkippedTool(quote_name(remote.name), fault))
     return Listing(tuple(tools.values()), tuple(skipped))
 
 
@@ -196,22 +196,6 @@ def rename_server(tool: Tool, old_name: str, server: McpServer) -> Tool:
     )
 
 
-def replace_schema(tool: Tool, description: str, parameters: Mapping[str, Any]) -> Tool:
-    """The tool with a schema that a caller gave. The next refresh goes back to the server's."""
-    checked = check_schema(dict(parameters))
-    return structs.replace(
-        tool,
-        description=description,
-        json_schema={
-            "name": tool.name,
-            "description": description,
-            "parameters": checked.parameters,
-            STATUS_KEY: checked.health,
-            WARNINGS_KEY: list(checked.reasons),
-        },
-    )
-
-
 def needs_approval(checked: CheckedTool, approve: str) -> bool:
     return approve == "always" or (approve == "destructive" and checked.is_destructive)
 
@@ -246,7 +230,8 @@ def _find_name_fault(name: str) -> str | None:
     return None
 
 
-def _quote(name: str) -> str:
+def quote_name(name: str) -> str:
+    """The name in a form that can be stored and shown."""
     return _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", name[:MAX_QUOTED_CHARS])
 
 

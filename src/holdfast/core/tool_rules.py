@@ -7,10 +7,11 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import msgspec
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
 from holdfast.core.deadlines import OnTimeout
+from holdfast.core.tools import Tool, ToolKind
 
 
 class RunFirst(Struct, frozen=True, tag="run_first", tag_field="type", kw_only=True):
@@ -98,6 +99,10 @@ ToolRule = (
 # Rules about what may follow the last call.
 _SEQUENCING = (ConstrainChildTools, ParentLastTool, Conditional)
 
+# V1's rules for its own tools: a call of these ends the turn, by their name; after one of these kinds it goes on.
+_FINAL_TOOLS = frozenset({"send_message", "send_message_to_agent_async", "memory_finish_edits"})
+_BASE_KINDS = frozenset({ToolKind.CORE, ToolKind.MEMORY, ToolKind.SLEEPTIME})
+
 
 class AllowedTools(Struct, frozen=True):
     """The tools that may be called, and whether the model must call one of them."""
@@ -182,12 +187,63 @@ def needs_approval(rules: Iterable[ToolRule], name: str) -> bool:
 
 
 def without_duplicates(rules: Iterable[ToolRule]) -> tuple[ToolRule, ...]:
-    """The rules in their order, each exact duplicate once."""
-    # By their JSON: rules contain dicts and cannot be hashed, and to compare each with all others takes too long.
-    unique: dict[bytes, ToolRule] = {}
+    """The rules in their order, of equal ones the first. ``_identity`` says which are equal."""
+    unique: dict[tuple[object, ...], ToolRule] = {}
     for rule in rules:
-        unique.setdefault(msgspec.json.encode(rule, order="sorted"), rule)
+        unique.setdefault(_identity(rule), rule)
     return tuple(unique.values())
+
+
+def _identity(rule: ToolRule) -> tuple[object, ...]:
+    """What two rules have in common if they are equal (wire-v1 §3.12): prompt templates, prefilled arguments and time
+    limits do not count."""
+    detail: object = None
+    match rule:
+        case ConstrainChildTools() | ParentLastTool():
+            detail = frozenset(rule.children)
+        case Conditional():
+            mapping = frozenset(rule.child_output_mapping.items())
+            detail = (rule.default_child, mapping, rule.require_output_mapping)
+        case MaxCountPerStep():
+            detail = rule.max_count_limit
+    return type(rule), rule.tool_name, detail
+
+
+def with_base_rules(rules: Sequence[ToolRule], attached: Iterable[Tool]) -> tuple[ToolRule, ...]:
+    """The rules, with those added that V1 gives its own tools (wire-v1 §2.2.1)."""
+    added: list[ToolRule] = []
+    for tool in attached:
+        if tool.name in _FINAL_TOOLS:
+            added.append(ExitLoop(tool_name=tool.name))
+        elif tool.kind in _BASE_KINDS:
+            added.append(ContinueLoop(tool_name=tool.name))
+    return without_duplicates((*rules, *added))
+
+
+def rename_tool(rules: Iterable[ToolRule], old: str, new: str) -> tuple[ToolRule, ...]:
+    """The rules with the tool's new name, wherever they name it."""
+    return without_duplicates(_rename_in_rule(rule, old, new) for rule in rules)
+
+
+def _rename_in_rule(rule: ToolRule, old: str, new: str) -> ToolRule:
+    def rename(name: str) -> str:
+        return new if name == old else name
+
+    changes: dict[str, Any] = {"tool_name": rename(rule.tool_name)}
+    match rule:
+        case ConstrainChildTools():
+            nodes = rule.child_arg_nodes
+            changes["children"] = tuple(map(rename, rule.children))
+            changes["child_arg_nodes"] = nodes and tuple(
+                replace(node, name=rename(node.name)) for node in nodes
+            )
+        case ParentLastTool():
+            changes["children"] = tuple(map(rename, rule.children))
+        case Conditional():
+            mapping = rule.child_output_mapping
+            changes["child_output_mapping"] = {key: rename(name) for key, name in mapping.items()}
+            changes["default_child"] = rule.default_child and rename(rule.default_child)
+    return replace(rule, **changes)
 
 
 def with_approvals(rules: Sequence[ToolRule], names: Iterable[str]) -> tuple[ToolRule, ...]:

@@ -36,6 +36,8 @@ class Tool(Struct, frozen=True, kw_only=True):
     kind: ToolKind = ToolKind.CUSTOM
     source_type: str = "python"
     source_code: str | None = None
+    # The function of the source that runs; None: the one with the tool's name.
+    function: str | None = None
     args_json_schema: dict[str, Any] | None = None
     return_char_limit: int = DEFAULT_RETURN_CHARS
     default_requires_approval: bool | None = None

@@ -9,7 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 
-from holdfast.errors import HoldfastError, ServerStopping
+from holdfast.errors import HoldfastError, McpError, ServerStopping
 from holdfast.http.error_status import (
     DO_NOT_RETRY,
     ERROR_STATUS,
@@ -52,6 +52,13 @@ class _ErrorHandlers:
             # Nothing failed: the caller learns that the run is kept, and the operator asked for the stop.
             fields = _log_fields(request) | {"run_id": error.run_id}
             _log.info("request.interrupted", extra=fields)
+        elif isinstance(error, McpError):
+            # It failed elsewhere, and the caller is told. What it says may have an address with a key in it.
+            fields = _log_fields(request) | {
+                "server_name": error.server,
+                "error": type(error).__name__,
+            }
+            _log.warning("mcp.failed", extra=fields)
         elif ERROR_STATUS[type(error)].status >= 500:
             _log.error("request.failed", extra=_log_fields(request), exc_info=error)
         return error_response(self._wire(request), error)

@@ -41,6 +41,9 @@ class NewAgent(AgentProperties, frozen=True, kw_only=True):
     # Whether it gets a folder of its own, which is empty.
     default_folder: bool = False
     base_tools: bool = True
+    multi_agent_tools: bool = False
+    # Whether it gets rules for the tools of V1 (wire-v1 §2.2.1).
+    base_tool_rules: bool = False
     tool_rules: tuple[ToolRule, ...] = ()
     tags: tuple[str, ...] = ()
     secrets: Mapping[str, str] = {}

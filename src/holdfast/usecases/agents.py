@@ -48,6 +48,11 @@ from holdfast.usecases.agent_views import (
 from holdfast.usecases.messages import MessageInput
 
 BASE_TOOLS = ("conversation_search", "memory_insert", "memory_replace")
+MULTI_AGENT_TOOLS = (
+    "send_message_to_agent_and_wait_for_reply",
+    "send_message_to_agents_matching_tags",
+    "send_message_to_agent_async",
+)
 
 # Fields that are copied unchanged from the input of a create or an update to the agent.
 _COPIED_FIELDS = (
@@ -217,10 +222,7 @@ def _store_agent(
     require_base_tools: bool = True,
 ) -> AgentView:
     wanted = _find_tools(tx, agent.organization_id, new, require_base_tools=require_base_tools)
-    agent = structs.replace(
-        agent,
-        tool_rules=tool_rules.with_approvals(agent.tool_rules, _names_needing_approval(wanted)),
-    )
+    agent = structs.replace(agent, tool_rules=_build_rules(agent, new, wanted))
     found = tx.blocks.find(agent.organization_id, new.block_ids)
     held = (*new_blocks, *found)
     tags = tuple(sorted(set(new.tags)))
@@ -261,7 +263,10 @@ def _find_tools(
     tx: Transaction, organization_id: str, new: NewAgent, *, require_base_tools: bool
 ) -> list[Tool]:
     """The tools of a new agent: first those given by name, then those given by id, each once."""
-    base = BASE_TOOLS if new.base_tools else ()
+    base = (
+        *(BASE_TOOLS if new.base_tools else ()),
+        *(MULTI_AGENT_TOOLS if new.multi_agent_tools else ()),
+    )
     names = tuple(dict.fromkeys((*base, *new.tool_names)))
     by_name = {tool.name: tool for tool in tx.tools.find(organization_id, names)} if names else {}
     if require_base_tools and not by_name.keys() >= set(base):
@@ -285,8 +290,15 @@ def _find_tools_by_id(tx: Transaction, organization_id: str, tool_ids: Sequence[
     return [found[tool_id] for tool_id in tool_ids]
 
 
-def _names_needing_approval(found: Sequence[Tool]) -> list[str]:
-    return [tool.name for tool in found if tool.default_requires_approval]
+def _build_rules(
+    agent: Agent, new: NewAgent, attached: Sequence[Tool]
+) -> tuple[tool_rules.ToolRule, ...]:
+    """The caller's rules, then those for V1's own tools, then those of tools that require approval (wire-v1 §2.2.1)."""
+    rules = agent.tool_rules
+    if new.base_tool_rules:
+        rules = tool_rules.with_base_rules(rules, attached)
+    needing_approval = [tool.name for tool in attached if tool.default_requires_approval]
+    return tool_rules.with_approvals(rules, needing_approval)
 
 
 def _build_default_thread(agent: Agent) -> Thread:

@@ -130,7 +130,7 @@ def _read_token(form: McpServerForm, shown: ShownSecrets, stored: str | None) ->
     if form.auth_token is not None and form.auth_token == shown.auth_token:
         return stored
     if form.auth_token is not None and MASK in form.auth_token:
-        raise _masked("auth_token")
+        raise _refuse_mask("auth_token")
     return form.auth_token or None
 
 
@@ -149,13 +149,13 @@ def _read_values(
         if shown is not None and stored is not None and shown.get(name) == value:
             values[name] = stored[name]
         elif MASK in value:
-            raise _masked(f"{field}[{name[:_MAX_QUOTED_CHARS]!r}]")
+            raise _refuse_mask(f"{field}[{name[:_MAX_QUOTED_CHARS]!r}]")
         else:
             values[name] = value
     return values
 
 
-def _masked(field: str) -> InvalidArgument:
+def _refuse_mask(field: str) -> InvalidArgument:
     return InvalidArgument(
         f"{field}: {MASK} stands for a secret in answers. Send the secret itself, or leave the field out to keep it."
     )

@@ -4,14 +4,15 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from typing import Final
+from urllib.parse import urlsplit
 
 from msgspec import structs
 
 from holdfast.core import mcp_tools
 from holdfast.core.agents import Actor
 from holdfast.core.ids import Kind
-from holdfast.core.mcp_servers import McpServer, Transport
-from holdfast.errors import CallerError, InvalidArgument, McpError, NotFound
+from holdfast.core.mcp_servers import MASK, McpSecrets, McpServer, Transport
+from holdfast.errors import CallerError, InvalidArgument, McpError
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
 from holdfast.usecases import mcp_refresh
@@ -22,6 +23,9 @@ from holdfast.usecases.mcp_forms import McpServerForm, apply_form
 MAX_SERVERS: Final = 1_000
 # How long creating a server waits for its tools. Clients give up after 60 s, and the server is stored by then.
 READING_SECONDS: Final = 45.0
+
+# They have no secrets in them.
+_USUAL_PATHS: Final = frozenset({"", "/", "/mcp", "/mcp/", "/sse", "/sse/"})
 
 _log = logging.getLogger(__name__)
 
@@ -70,22 +74,24 @@ def build_server(services: Services, actor: Actor, form: McpServerForm) -> McpSe
 
 
 async def list_all(services: Services, actor: Actor) -> Sequence[McpServer]:
-    return await services.store.read(lambda tx: tx.mcp_servers.list(actor.organization_id))
+    """All servers, oldest first, as they may be shown."""
+    stored = await services.store.read(lambda tx: tx.mcp_servers.list(actor.organization_id))
+    return [_describe(services, server) for server in stored]
 
 
 async def retrieve(services: Services, actor: Actor, server_id: str) -> McpServer:
-    return await services.store.read(
+    """The server, as it may be shown."""
+    server = await services.store.read(
         lambda tx: tx.mcp_servers.get(actor.organization_id, server_id)
     )
+    return _describe(services, server)
 
 
-async def retrieve_by_name(services: Services, actor: Actor, name: str) -> McpServer:
-    server = await services.store.read(
+async def find_by_name(services: Services, actor: Actor, name: str) -> McpServer | None:
+    """The stored server of that name; None if there is none."""
+    return await services.store.read(
         lambda tx: tx.mcp_servers.find_by_name(actor.organization_id, name)
     )
-    if server is None:
-        raise NotFound(f"MCP server {name} not found")
-    return server
 
 
 async def update(
@@ -131,3 +137,32 @@ async def delete(services: Services, actor: Actor, server_id: str) -> None:
 
     await services.store.write(work)
     await services.mcp.forget(server_id)
+
+
+def _describe(services: Services, server: McpServer) -> McpServer:
+    """The server with what the operator's file says of it. Who uses the API is not the operator: arguments and paths may have
+    secrets in them, so they are not shown."""
+    configured = services.mcp_options.configured.get(server.name)
+    if not server.is_configured or configured is None:
+        return server
+    if configured.command is not None:
+        return structs.replace(
+            server,
+            transport=Transport.STDIO,
+            command=configured.command,
+            args=(MASK,) * len(configured.args),
+            secrets=McpSecrets(env=dict(configured.env)),
+        )
+    return structs.replace(
+        server,
+        transport=Transport.SSE if configured.is_sse else Transport.STREAMABLE_HTTP,
+        server_url=_hide_path(configured.url or ""),
+        secrets=McpSecrets(custom_headers=dict(configured.headers)),
+    )
+
+
+def _hide_path(url: str) -> str:
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    path = parts.path if parts.path in _USUAL_PATHS and not parts.query else f"/{MASK}"
+    return f"{parts.scheme}://{host}{path}"

@@ -5,9 +5,9 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import structs
 
-from holdfast.core import requirements, tool_search, tool_source
+from holdfast.core import requirements, tool_rules, tool_search, tool_source
 from holdfast.core.agents import Actor
 from holdfast.core.ids import Kind
 from holdfast.core.messages import ToolReturn
@@ -15,45 +15,15 @@ from holdfast.core.paging import Page
 from holdfast.core.tool_search import ToolMatch
 from holdfast.core.tool_source import ToolSchema
 from holdfast.core.tools import Tool, ToolKind, ToolQuery
-from holdfast.errors import AlreadyExists, InvalidArgument, ToolSourceInvalid
+from holdfast.errors import AlreadyExists, InvalidArgument
 from holdfast.ports.services import Services
 from holdfast.ports.store import Transaction
 from holdfast.ports.toolbox import BuiltinSpec
+from holdfast.usecases import tool_forms
+from holdfast.usecases.tool_forms import ToolForm
 
-LANGUAGE = "python"
 # A search covers at most this many of an organization's tools, the newest ones.
 MAX_SEARCHED = 5_000
-
-
-class ToolForm(Struct, frozen=True, kw_only=True):
-    """The input for creating or updating a tool. None leaves a stored value unchanged, or a new one at its default."""
-
-    source_code: str | None = None
-    source_type: str | None = None
-    json_schema: dict[str, Any] | None = None
-    args_json_schema: dict[str, Any] | None = None
-    description: str | None = None
-    tags: tuple[str, ...] | None = None
-    return_char_limit: int | None = None
-    default_requires_approval: bool | None = None
-    enable_parallel_execution: bool | None = None
-    pip_requirements: list[dict[str, Any]] | None = None
-    npm_requirements: list[dict[str, Any]] | None = None
-    metadata: dict[str, Any] | None = None
-
-
-# Fields that are copied unchanged from the form to the tool.
-_COPIED_FIELDS = (
-    "source_code",
-    "description",
-    "tags",
-    "return_char_limit",
-    "default_requires_approval",
-    "enable_parallel_execution",
-    "pip_requirements",
-    "npm_requirements",
-    "metadata",
-)
 
 
 async def upsert(services: Services, actor: Actor, form: ToolForm) -> Tool:
@@ -64,8 +34,8 @@ async def upsert(services: Services, actor: Actor, form: ToolForm) -> Tool:
     def work(tx: Transaction) -> Tool:
         found = tx.tools.find(actor.organization_id, [schema.name])
         if found:
-            return _save(tx, found[0], _apply_form(found[0], form, schema), actor, now)
-        tool = _apply_form(_build_tool(services, actor, schema, now), form, schema)
+            return _save(tx, found[0], tool_forms.apply(found[0], form, schema), actor, now)
+        tool = tool_forms.apply(_build_tool(services, actor, schema, now), form, schema)
         tx.tools.add(tool)
         return tool
 
@@ -96,18 +66,16 @@ async def search(
 
 
 async def update(services: Services, actor: Actor, tool_id: str, form: ToolForm) -> Tool:
-    """Update a tool. The schema is derived from a new source unless it is given as well."""
+    """Update a tool. The schema is derived from a new source unless it is given as well. A new name is a new name in the
+    rules of the agents that have the tool, too (wire-v1 §2.5)."""
     before = await retrieve(services, actor, tool_id)
-    schema = (
-        await _derive_schema(form, form.source_code or before.source_code or "")
-        if _defines_schema(form)
-        else None
-    )
+    # In a thread, since parsing a long source would block the event loop.
+    schema = await asyncio.to_thread(tool_forms.build_new_schema, before, form)
     now = services.clock.now()
 
     def work(tx: Transaction) -> Tool:
         tool = tx.tools.get(actor.organization_id, tool_id)
-        return _save(tx, tool, _apply_form(tool, form, schema), actor, now)
+        return _save(tx, tool, tool_forms.apply(tool, form, schema), actor, now)
 
     return await services.store.write(work)
 
@@ -168,10 +136,7 @@ async def run_source(
 
 
 async def _derive_schema(form: ToolForm, source: str) -> ToolSchema:
-    if form.source_type not in (None, LANGUAGE):
-        raise ToolSourceInvalid(
-            f"Tools are written in Python; source_type '{form.source_type}' cannot be run here."
-        )
+    tool_forms.check_language(form)
     # In a thread, since parsing a long source would block the event loop.
     if form.json_schema is not None:
         return await asyncio.to_thread(tool_source.with_schema, source, form.json_schema)
@@ -183,16 +148,28 @@ async def _derive_schema(form: ToolForm, source: str) -> ToolSchema:
 def _save(tx: Transaction, before: Tool, changed: Tool, actor: Actor, now: datetime) -> Tool:
     if changed == before:
         return before
-    if changed.name != before.name and tx.tools.find(before.organization_id, [changed.name]):
-        raise InvalidArgument(f"Tool with name '{changed.name}' already exists.")
     changed = structs.replace(changed, updated_at=now, last_updated_by_id=actor.user_id)
+    if changed.name != before.name:
+        _refuse_taken_name(tx, changed)
+        _rename_in_rules(tx, before, changed)
     tx.tools.save(changed)
     return changed
 
 
-def _defines_schema(form: ToolForm) -> bool:
-    work = (form.source_code, form.source_type, form.json_schema, form.args_json_schema)
-    return any(value is not None for value in work)
+def _refuse_taken_name(tx: Transaction, tool: Tool) -> None:
+    if tx.tools.find(tool.organization_id, [tool.name]):
+        raise InvalidArgument(
+            f"INVALID_ARGUMENT: Tool with name '{tool.name}' already exists in your organization"
+        )
+
+
+def _rename_in_rules(tx: Transaction, before: Tool, tool: Tool) -> None:
+    """Let the rules of the agents that have the tool name it as it is named now."""
+    for agent in tx.agents.lock_holders(tool.id, naming=before.name):
+        rules = tool_rules.rename_tool(agent.tool_rules, before.name, tool.name)
+        if rules != agent.tool_rules:
+            changes = {"updated_at": tool.updated_at, "last_updated_by_id": tool.last_updated_by_id}
+            tx.agents.save(structs.replace(agent, tool_rules=rules, **changes))
 
 
 def _build_tool(services: Services, actor: Actor, schema: ToolSchema, now: datetime) -> Tool:
@@ -204,35 +181,16 @@ def _build_tool(services: Services, actor: Actor, schema: ToolSchema, now: datet
         json_schema={},
         created_at=now,
         updated_at=now,
-        source_type=LANGUAGE,
+        source_type=tool_forms.LANGUAGE,
         created_by_id=actor.user_id,
         last_updated_by_id=actor.user_id,
     )
 
 
-def _apply_form(tool: Tool, form: ToolForm, schema: ToolSchema | None) -> Tool:
-    if tool.kind is not ToolKind.CUSTOM and _defines_schema(form):
-        raise InvalidArgument(
-            f"'{tool.name}' is a built-in tool: its source and schema cannot be changed. "
-            "Give your own tool another name."
-        )
-    requirements.parse_pip_requirements(form.pip_requirements)
-    requirements.refuse_npm(form.npm_requirements)
-    values = {name: getattr(form, name) for name in _COPIED_FIELDS}
-    changes = {name: value for name, value in values.items() if value is not None}
-    if schema is not None:
-        changes = {
-            "name": schema.name,
-            "description": schema.description,
-            "json_schema": schema.as_json_schema(),
-            "args_json_schema": form.args_json_schema,
-        } | changes
-    return structs.replace(tool, **changes)
-
-
 def _with_builtin_spec(tool: Tool, spec: BuiltinSpec, schema: ToolSchema) -> Tool:
-    if tool.kind is ToolKind.CUSTOM and tool.source_code is not None:
-        # A custom tool that took this name before it became a built-in one stays as it is.
+    is_custom = tool.kind is ToolKind.CUSTOM and tool.source_code is not None
+    if is_custom or tool.kind is ToolKind.MCP:
+        # A tool that took this name before it became a built-in one stays as it is.
         return tool
     return structs.replace(
         tool,

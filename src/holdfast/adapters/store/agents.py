@@ -131,6 +131,21 @@ class SqlAgents:
         )
         return [AGENT.from_row(row) for row in rows]
 
+    def lock_holders(self, tool_id: str, *, naming: str) -> Sequence[Agent]:
+        links = _tool_links
+        held = select(links.c.agent_id).where(links.c.tool_id == tool_id)
+        selected = (
+            select(*AGENT.columns)
+            .where(
+                _agents.c.id.in_(held),
+                # Rules are in the JSON of the body.
+                _agents.c.body.contains(f'"{naming}"', autoescape=True),
+            )
+            .order_by(_agents.c.id)
+            .with_for_update(key_share=True)
+        )
+        return [AGENT.from_row(row) for row in self._connection.execute(selected)]
+
     def save(self, agent: Agent) -> None:
         row = {
             name: value

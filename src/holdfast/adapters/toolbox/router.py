@@ -98,7 +98,7 @@ class ToolRouter:
             agent_state = await load_agent_state(self._tool_services.services, source, context)
             call = SandboxCall(
                 source=source,
-                function=tool.name,
+                function=tool.function or tool.name,
                 arguments=planned.arguments,
                 timeout_seconds=self._timeout_seconds,
                 env=context.environment,

@@ -6,6 +6,8 @@ The source is parsed, never executed (wire-v1 §2.5).
 from holdfast.core.tool_source.function import (
     MAX_SOURCE_CHARS,
     derive_schema,
+    derive_schema_of,
+    has_function,
     with_parameters,
     with_schema,
 )
@@ -29,6 +31,8 @@ __all__ = [
     "check_json_schema",
     "check_parameters",
     "derive_schema",
+    "derive_schema_of",
+    "has_function",
     "with_parameters",
     "with_schema",
 ]

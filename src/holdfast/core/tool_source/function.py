@@ -2,7 +2,7 @@
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from holdfast.core.tool_source.annotations import AnnotationReader, Location, without_null
@@ -41,8 +41,22 @@ class _Parameter:
 
 def derive_schema(source: str) -> ToolSchema:
     """Derive the schema of the tool in this source. Raises ToolSourceInvalid with location and reason."""
+    return _derive(_parse_module(source))
+
+
+def derive_schema_of(source: str, name: str) -> ToolSchema | None:
+    """Derive the schema of the function with this name; None if the source has none at its top level."""
+    module = _parse_module(source)
+    functions = [function for function in module.functions if function.name == name]
+    return _derive(replace(module, functions=tuple(functions))) if functions else None
+
+
+def has_function(source: str, name: str) -> bool:
+    return any(function.name == name for function in _parse_module(source).functions)
+
+
+def _derive(module: Module) -> ToolSchema:
     try:
-        module = _parse_module(source)
         function = _find_tool_function(module)
         docs = _read_docs(function)
         schema = ToolSchema(
@@ -67,10 +81,13 @@ def with_schema(source: str, json_schema: object) -> ToolSchema:
     return schema
 
 
-def with_parameters(source: str, args_json_schema: object) -> ToolSchema:
-    """The schema with the parameters that the caller gives; name and description come from the source."""
+def with_parameters(source: str, args_json_schema: object, name: str = "") -> ToolSchema:
+    """The schema with the parameters that the caller gives; name and description come from the source: from the function
+    of this name if there is one."""
     parameters = check_parameters(args_json_schema)
-    function = _find_tool_function(_parse_module(source))
+    module = _parse_module(source)
+    named = tuple(function for function in module.functions if function.name == name)
+    function = _find_tool_function(replace(module, functions=named or module.functions))
     schema = ToolSchema(function.name, _read_docs(function).description, parameters)
     if (fault := bounds_fault(schema.as_json_schema())) is not None:
         raise schema_error(fault)

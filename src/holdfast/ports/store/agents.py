@@ -23,6 +23,11 @@ class Agents(Protocol):
         """Return those of these agents that exist."""
         ...
 
+    def lock_holders(self, tool_id: str, *, naming: str) -> Sequence[Agent]:
+        """Return the agents with this tool whose fields have the word ``naming``, sorted by id, and lock them until the
+        end of the transaction."""
+        ...
+
     def save(self, agent: Agent) -> None:
         """Replace the agent. Its tags, tools, blocks, secrets and last-run fields are not written."""
         ...

@@ -77,6 +77,8 @@ def new_agent(body: AgentCreate, project_id: str | None) -> NewAgent:
         folder_ids=_folder_ids(body) or (),
         default_folder=bool(body.include_default_source),
         base_tools=body.include_base_tools is not False,
+        multi_agent_tools=bool(body.include_multi_agent_tools),
+        base_tool_rules=bool(body.include_base_tool_rules),
         initial_messages=_initial_messages(body),
         embedding_chunk_size=body.embedding_chunk_size,
         **{"project_id": project_id} | _given_fields(body),

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from holdfast.http.letta_v1.schemas.tools import Requirement, ToolCreate, ToolRun, ToolUpdate
-from holdfast.usecases.tools import ToolForm
+from holdfast.usecases.tool_forms import ToolForm
 
 
 def new_tool(body: ToolCreate) -> ToolForm:

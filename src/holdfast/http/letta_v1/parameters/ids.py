@@ -34,6 +34,7 @@ FolderId = Annotated[str, _id_path(Kind.SOURCE)]
 FileId = Annotated[str, _id_path(Kind.FILE)]
 GroupId = Annotated[str, _id_path(Kind.GROUP)]
 ProviderId = Annotated[str, _id_path(Kind.PROVIDER)]
+McpServerId = Annotated[str, _id_path(Kind.MCP_SERVER)]
 
 
 def check_run_id(run_id: str) -> str:

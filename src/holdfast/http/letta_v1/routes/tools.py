@@ -32,7 +32,7 @@ from holdfast.usecases import tools
 
 router = APIRouter(prefix="/v1/tools", tags=["tools"], route_class=JsonRoute)
 
-_BUILTIN_KINDS = tuple(kind for kind in ToolKind if kind is not ToolKind.CUSTOM)
+_BUILTIN_KINDS = tuple(kind for kind in ToolKind if kind not in (ToolKind.CUSTOM, ToolKind.MCP))
 
 
 async def _tool_query(
@@ -84,7 +84,7 @@ async def count_tools(
     query: FiltersDep,
     services: ServicesDep,
     actor: ActorDep,
-    exclude_letta_tools: Annotated[bool, Query(description="Custom tools only.")] = False,
+    exclude_letta_tools: Annotated[bool, Query(description="Without built-in tools.")] = False,
 ) -> Response:
     if exclude_letta_tools:
         query = structs.replace(query, excluded_kinds=(*query.excluded_kinds, *_BUILTIN_KINDS))

@@ -279,7 +279,7 @@ class AgentDeleted(Struct, frozen=True):
 class ToolExecutionResult(Struct, frozen=True, kw_only=True):
     status: Literal["success", "error"]
     func_return: Any
-    stdout: list[str]
-    stderr: list[str]
+    stdout: list[str] | None
+    stderr: list[str] | None
     sandbox_config_fingerprint: str | None = None
     agent_state: None = None

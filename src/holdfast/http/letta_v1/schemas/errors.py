@@ -62,10 +62,24 @@ class ModelProblem(Struct, frozen=True, kw_only=True):
     run_id: str | UnsetType = UNSET
 
 
+class McpProblemDetail(Struct, frozen=True, kw_only=True):
+    code: str
+    message: str
+    error: str | UnsetType = UNSET
+    mcp_server_name: str | UnsetType = UNSET
+
+
+class McpProblem(Struct, frozen=True, kw_only=True):
+    """An MCP server cannot be reached, or is not known (tools-v1 §1.6, §1.10)."""
+
+    detail: McpProblemDetail
+
+
 ANY_PROBLEM = (
     Problem,
     ValidationProblem,
     PendingApprovalProblem,
     MismatchProblem,
     ModelProblem,
+    McpProblem,
 )

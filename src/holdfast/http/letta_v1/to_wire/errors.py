@@ -37,6 +37,7 @@ _CODES: Mapping[type[errors.HoldfastError], str] = {
     errors.Conflict: "CONFLICT",
     errors.PendingApproval: "CONFLICT",
     errors.StaleRun: "CONFLICT",
+    errors.McpTimedOut: "TIMEOUT",
     errors.ContextWindowExceeded: "CONTEXT_WINDOW_EXCEEDED",
     errors.SystemPromptTooLarge: "CONTEXT_WINDOW_EXCEEDED",
 }
@@ -63,8 +64,20 @@ def render_error(error: errors.HoldfastError) -> object:
             return Problem(detail=f"{text} {_how_to_follow(error.run_id)}", run_id=error.run_id)
         case errors.ModelError():
             return _render_model_error(type(error), error.summary, error.detail)
+        case errors.McpError() if not isinstance(error, errors.McpTimedOut):
+            return _render_mcp_error(error)
         case _:
             return Problem(detail=text)
+
+
+def _render_mcp_error(error: errors.McpError) -> ModelProblem:
+    """tools-v1 §1.8"""
+    fault = ModelFault(
+        type="mcp_connection_error",
+        message="Failed to connect to MCP server.",
+        detail=f"INTERNAL_SERVER_ERROR: {_cut(error.why)}",
+    )
+    return ModelProblem(error=fault)
 
 
 def _cut(text: str) -> str:

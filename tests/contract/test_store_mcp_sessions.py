@@ -1,0 +1,191 @@
+"""OAuth sessions with MCP servers in the store: tokens are encrypted, and one server refreshes them at a time."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from sqlalchemy import text
+from tests.support.values import ident, moment
+
+from holdfast.adapters.store.sqlite import SqliteStore
+from holdfast.core.ids import DEFAULT_ORGANIZATION_ID
+from holdfast.core.mcp_servers import McpServer, Transport
+from holdfast.core.mcp_sessions import McpSession, SessionSecrets, SessionStatus
+from holdfast.errors import AlreadyExists, NotFound
+from holdfast.ports.store import Store, Transaction
+
+ORG = DEFAULT_ORGANIZATION_ID
+USER = "user-1"
+URL = "https://mcp.example/mcp"
+
+
+def session(number: int = 1, **fields: Any) -> McpSession:
+    values: dict[str, Any] = {
+        "id": f"mcp-oauth-{number:08x}",
+        "organization_id": ORG,
+        "user_id": USER,
+        "server_url": URL,
+        "status": SessionStatus.AUTHORIZED,
+        "secrets": SessionSecrets(
+            code_verifier="verifier",
+            client_secret="client-secret",
+            access_token="access-token",
+            refresh_token="refresh-token",
+        ),
+        "created_at": moment(number),
+        "updated_at": moment(number),
+    }
+    return McpSession(**values | fields)
+
+
+async def add(store: Store, *sessions: McpSession) -> None:
+    def work(tx: Transaction) -> None:
+        for item in sessions:
+            tx.mcp_sessions.add(item)
+
+    await store.write(work)
+
+
+async def get(store: Store, session_id: str) -> McpSession | None:
+    return await store.read(lambda tx: tx.mcp_sessions.get(session_id))
+
+
+async def test_a_session_comes_back_with_all_its_fields(any_store: Store) -> None:
+    stored = session(
+        status=SessionStatus.PENDING,
+        state="state-1",
+        server_name="weather",
+        authorization_url="https://login.example/authorize",
+        token_endpoint="https://login.example/token",
+        client_auth_method="client_secret_post",
+        issuer="https://login.example",
+        resource=URL,
+        client_id="client-1",
+        redirect_uri="http://localhost/callback",
+        scope="read",
+        expires_at=moment(99),
+        failure="none",
+    )
+    await add(any_store, stored)
+
+    assert await get(any_store, stored.id) == stored
+    assert await get(any_store, "mcp-oauth-2") is None
+    changed = replace(stored, status=SessionStatus.AUTHORIZED, state=None, updated_at=moment(5))
+    await any_store.write(lambda tx: tx.mcp_sessions.save(changed))
+    assert await get(any_store, stored.id) == changed
+    with pytest.raises(NotFound):
+        await any_store.write(lambda tx: tx.mcp_sessions.save(session(2)))
+
+
+async def test_only_a_pending_session_is_found_by_its_state(any_store: Store) -> None:
+    pending = session(1, status=SessionStatus.PENDING, state="state-1")
+    await add(any_store, pending, session(2, state="state-2"))
+
+    async def find(state: str) -> McpSession | None:
+        return await any_store.read(lambda tx: tx.mcp_sessions.find_by_state(state))
+
+    assert await find("state-1") == pending
+    assert await find("state-2") is None
+    assert await find("state-3") is None
+    with pytest.raises(AlreadyExists):
+        await add(any_store, session(3, state="state-1"))
+
+
+async def test_the_newest_authorized_session_of_the_user_and_the_url_is_found(
+    any_store: Store,
+) -> None:
+    await add(
+        any_store,
+        session(1, updated_at=moment(9)),
+        session(2),
+        session(3, status=SessionStatus.PENDING, updated_at=moment(20)),
+        session(4, status=SessionStatus.ERROR, updated_at=moment(20)),
+        session(5, user_id="user-2", updated_at=moment(20)),
+        session(6, server_url="https://other.example", updated_at=moment(20)),
+        session(7, organization_id="org-2", updated_at=moment(20)),
+    )
+
+    async def find(*key: str) -> str | None:
+        found = await any_store.read(lambda tx: tx.mcp_sessions.find_authorized(*key))
+        return None if found is None else found.id
+
+    assert await find(ORG, USER, URL) == session(1).id
+    assert await find(ORG, "user-2", URL) == session(5).id
+    assert await find("org-2", USER, URL) == session(7).id
+    assert await find(ORG, "user-3", URL) is None
+
+
+async def test_one_server_refreshes_the_tokens_at_a_time(any_store: Store) -> None:
+    stored = session()
+    await add(any_store, stored)
+
+    async def begin(now: int, ends: int) -> bool:
+        return await any_store.write(
+            lambda tx: tx.mcp_sessions.begin_refresh(stored.id, moment(now), moment(ends))
+        )
+
+    assert await begin(10, 20)
+    assert not await begin(11, 21)
+    # Saving does not give the right back.
+    await any_store.write(lambda tx: tx.mcp_sessions.save(replace(stored, scope="new")))
+    assert not await begin(12, 22)
+    # Who had it has died.
+    assert await begin(20, 30)
+
+    renewed = replace(stored, secrets=SessionSecrets(access_token="new"), updated_at=moment(25))
+    await any_store.write(lambda tx: tx.mcp_sessions.end_refresh(renewed))
+    assert await get(any_store, stored.id) == renewed
+    assert await begin(26, 36)
+
+
+async def test_sessions_that_nobody_completed_are_deleted(any_store: Store) -> None:
+    await add(
+        any_store,
+        session(1, status=SessionStatus.PENDING, state="a"),
+        session(2),
+        session(5, status=SessionStatus.PENDING, state="b"),
+    )
+
+    await any_store.write(lambda tx: tx.mcp_sessions.delete_pending_before(moment(5)))
+
+    kept = [await get(any_store, session(number).id) for number in (1, 2, 5)]
+    assert [item is not None for item in kept] == [False, True, True]
+
+
+async def test_sessions_without_a_server_are_deleted_with_the_last_one_of_their_url(
+    any_store: Store,
+) -> None:
+    server = McpServer(
+        id=ident("mcp_server", 1),
+        organization_id=ORG,
+        name="weather",
+        transport=Transport.STREAMABLE_HTTP,
+        created_at=moment(1),
+        updated_at=moment(1),
+    )
+    await any_store.write(lambda tx: tx.mcp_servers.add(server))
+    await add(
+        any_store,
+        session(1),
+        session(2, server_id=server.id),
+        session(3, user_id="user-2"),
+        session(4, server_url="https://other.example"),
+    )
+
+    await any_store.write(lambda tx: tx.mcp_sessions.delete_unlinked(ORG, USER, URL))
+
+    kept = [await get(any_store, session(number).id) for number in (1, 2, 3, 4)]
+    assert [item is not None for item in kept] == [False, True, True, True]
+
+
+async def test_no_token_is_stored_in_clear(store: SqliteStore) -> None:
+    await add(store, session())
+
+    def read_row(tx: Transaction) -> str:
+        connection = tx.mcp_sessions._connection  # type: ignore[attr-defined]  # what a thief would see
+        return str(connection.execute(text("SELECT * FROM mcp_sessions")).all())
+
+    row = await store.read(read_row)
+    assert URL in row
+    for secret in ("verifier", "client-secret", "access-token", "refresh-token"):
+        assert secret not in row
