@@ -18,6 +18,7 @@ import mcp_types as types
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import Server
 from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from holdfast.testing.moments import Moment
 
@@ -225,8 +226,11 @@ async def _large(
 async def _ask(tools: ToolSet, context: Context, arguments: dict[str, Any]) -> types.CallToolResult:
     schema: types.ElicitRequestedSchema = {"type": "object", "properties": {}}
     if context.session.can_send_request:
-        answer = await context.session.elicit_form("Are you sure?", schema)
+        question = context.session.elicit_form("Are you sure?", schema, context.request_id)
+        answer = await question
         return text_result(answer.action)
+    if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+        return text_result("There is nobody to ask.", is_error=True)
     params = types.ElicitRequestFormParams(message="Are you sure?", requested_schema=schema)
     return types.InputRequiredResult(  # type: ignore[return-value]  # the modern generation's way to ask
         input_requests={"sure": types.ElicitRequest(params=params)}

@@ -18,7 +18,7 @@ from holdfast.adapters.store.doctor_checks import (
     check_store,
     check_vectors,
 )
-from holdfast.assembly.mcp_config import check_mcp_file
+from holdfast.assembly.mcp import check_mcp_file
 from holdfast.assembly.models import build_provider_settings
 from holdfast.assembly.tools import build_isolation, private_paths
 from holdfast.config import Settings

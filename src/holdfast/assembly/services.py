@@ -9,7 +9,7 @@ from holdfast.adapters.outgoing.guarded import GuardedOutgoing
 from holdfast.adapters.sandbox.subprocess import SubprocessSandbox
 from holdfast.assembly.deployment import LoadReader, build_dispatch, join_deployment
 from holdfast.assembly.documents import open_documents
-from holdfast.assembly.mcp_config import load_mcp_options
+from holdfast.assembly.mcp import open_mcp, read_mcp_options
 from holdfast.assembly.models import open_models
 from holdfast.assembly.storage import open_events, open_store
 from holdfast.assembly.telemetry import with_telemetry
@@ -27,7 +27,7 @@ async def build_services(
 ) -> tuple[Services, ModelRouter, SubprocessSandbox, LoadReader]:
     """The services, which ``stack`` closes in the opposite order; the model without telemetry; the sandbox; and the reader
     of the load, which waits for a worker."""
-    mcp_options = load_mcp_options(settings)
+    mcp_options = read_mcp_options(settings)
     clock = SystemClock()
     store = await open_store(settings, stack)
     sandbox = await open_sandbox(settings, stack)
@@ -51,6 +51,7 @@ async def build_services(
         documents=open_documents(settings, stack),
         message_embedding=settings.message_embedding,
         embedder=embedder,
+        mcp=open_mcp(settings, stack, clock, sandbox),
         mcp_options=mcp_options,
         limits=settings.limits,
     )

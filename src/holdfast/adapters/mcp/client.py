@@ -56,6 +56,11 @@ class PooledMcpClient:
         self._room = asyncio.Event()
         self._is_closed = False
 
+    @property
+    def open_connections(self) -> int:
+        """Those that are being closed too."""
+        return len(self._connections) + len(self._closing)
+
     async def list_tools(self, endpoint: Endpoint) -> Sequence[RemoteTool]:
         async def run(session: "Session") -> list[RemoteTool]:
             return await session.list_tools()

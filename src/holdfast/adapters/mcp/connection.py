@@ -70,7 +70,6 @@ class Connection:
         self._is_ending = False
         self._is_serving = False
         self._is_modern: bool | None = None
-        self._clock_offset = 0.0
         self._failed_attempts = 0
         self._next_attempt_at = 0.0
         self._last_error: McpError | None = None
@@ -182,10 +181,10 @@ class Connection:
 
     async def _serve(self, session: Session) -> None:
         """Run jobs until the session is lost or not needed any more."""
-        self._clock_offset = self._read_offset()
+        offset = self._read_offset()
         while True:
             self._wake.clear()
-            if self._waiting and abs(self._read_offset() - self._clock_offset) > _SUSPENDED_SECONDS:
+            if self._waiting and abs(self._read_offset() - offset) > _SUSPENDED_SECONDS:
                 session.mark_lost()
             if session.is_lost or self._is_ending:
                 return
@@ -292,7 +291,6 @@ class Connection:
 
     def _note_use(self) -> None:
         self.last_used = self._loop.time()
-        self._clock_offset = self._read_offset()
 
     def _idle_seconds_left(self) -> float:
         return self.last_used + self._timing.idle_seconds - self._loop.time()

@@ -56,6 +56,8 @@ class Failures:
         self._noted: OrderedDict[str | int, Failure] = OrderedDict()
         # The last of all: why connecting failed.
         self.last: Failure | None = None
+        # Why there will be no more answers.
+        self.closing = "the connection was closed"
 
     def note(self, request_id: str | int, failure: Failure) -> None:
         self.last = failure

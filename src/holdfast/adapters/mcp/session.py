@@ -20,7 +20,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import TypeAdapter, ValidationError
+from pydantic import RootModel, ValidationError
 
 from holdfast import __version__
 from holdfast.adapters.mcp.failures import Failure, Failures, Kind, RequestFailed, TransportFailed
@@ -41,11 +41,14 @@ OpenStdio = Callable[[Endpoint], AbstractAsyncContextManager[TransportStreams]]
 
 _EVERYWHERE: Final = parse_allowed(("0.0.0.0/0", "::/0"))
 _CLIENT: Final = types.Implementation(name="holdfast", version=__version__)
-_RAW: Final = TypeAdapter(dict[str, Any])
 
 # They write tracebacks about what servers send, and ids of sessions.
 for _name in ("mcp.client", "mcp.shared", "client"):
     logging.getLogger(_name).setLevel(logging.CRITICAL)
+
+
+class _RawResult(RootModel[dict[str, Any]]):
+    """A result as it came: the SDK's own class would list all tools first, to compare it with the tool's schema."""
 
 
 class _Sending:
@@ -161,7 +164,6 @@ class Session:
         self._failures = failures
         self._on_lost = on_lost
         self.is_lost = False
-        self.loss = "the connection was closed"
 
     @property
     def is_modern(self) -> bool:
@@ -171,6 +173,9 @@ class Session:
         if not self.is_lost:
             self.is_lost = True
             self._on_lost()
+
+    def note_end(self, why: str) -> None:
+        self._failures.closing = why
 
     async def list_tools(self) -> list[RemoteTool]:
         """All pages. Raises RequestFailed."""
@@ -231,10 +236,10 @@ class Session:
         with self._translate():
             raw = await self.client.session.send_request(
                 types.CallToolRequest(params=params),
-                _RAW,
+                _RawResult,
                 progress_callback=None if on_progress is None else pass_on,
             )
-        return read_result(raw)
+        return read_result(raw.root)
 
     @contextmanager
     def _translate(self) -> Iterator[None]:
@@ -257,7 +262,7 @@ class Session:
     def _find_closing(self, sending: _Sending, error: MCPError) -> Failure | None:
         if error.code == types.CONNECTION_CLOSED and self.is_lost:
             kind = Kind.LOST if sending.was_sent else Kind.UNSENT
-            return Failure(kind, self.loss)
+            return Failure(kind, self._failures.closing)
         if error.code == types.PARSE_ERROR and error.message.startswith("Failed to parse "):
             return Failure(Kind.LOST, "its answer is not valid JSON-RPC")
         return None
@@ -307,7 +312,7 @@ class _WatchedReader:
             self._session.mark_lost()
             raise
         if isinstance(item, TransportFailed):
-            self._session.loss = str(item)
+            self._session.note_end(str(item))
         return item
 
     async def aclose(self) -> None:

@@ -45,7 +45,7 @@ async def open_sse(
     ):
         _check_status(events.response)
         async with anyio.create_task_group() as tasks:
-            address = await tasks.start(_read_events, events, url, read_writer)
+            address = await tasks.start(_read_events, events, url, failures, read_writer)
             tasks.start_soon(_post_messages, client, address, failures, write_reader, read_writer)
             try:
                 yield read, write
@@ -65,6 +65,7 @@ def _check_status(response: httpx2.Response) -> None:
 async def _read_events(
     events: httpx2.EventSource,
     url: str,
+    failures: Failures,
     writer: _Writer,
     *,
     task_status: TaskStatus[str] = anyio.TASK_STATUS_IGNORED,
@@ -82,6 +83,7 @@ async def _read_events(
             if not has_address:
                 raise RequestFailed(Failure(Kind.UNSENT, describe(error))) from error
             # The end of the stream is the end of the session, which its reader sees.
+            failures.closing = describe(error)
         if not has_address:
             why = "the stream of events named no address for messages"
             raise RequestFailed(Failure(Kind.UNSENT, why))

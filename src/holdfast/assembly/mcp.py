@@ -1,16 +1,21 @@
-"""MCP servers that the operator names: reading the file at the start, and its check for ``holdfast doctor``."""
+"""The client of MCP servers, and what the operator allows and names of them."""
 
 import logging
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
 
+from holdfast.adapters.mcp.client import ClientOptions, PooledMcpClient
+from holdfast.adapters.mcp.stdio import StdioServers
+from holdfast.adapters.sandbox.subprocess import SubprocessSandbox
 from holdfast.adapters.store.file_permissions import is_exposed
 from holdfast.config import Settings
 from holdfast.config.mcp_file import McpFile, read_mcp_file
 from holdfast.errors import SettingInvalid
+from holdfast.ports.clock import Clock
 from holdfast.ports.doctor_check import Check, Verdict
 from holdfast.ports.mcp import McpOptions
 
@@ -19,7 +24,29 @@ _SUBJECT: Final = "mcp servers"
 log = logging.getLogger(__name__)
 
 
-def load_mcp_options(settings: Settings) -> McpOptions:
+def open_mcp(
+    settings: Settings, stack: AsyncExitStack, clock: Clock, sandbox: SubprocessSandbox
+) -> PooledMcpClient:
+    """Nothing of the SDK is imported before the first call. Servers that are programs run in the sandbox of tools."""
+    programs = StdioServers(sandbox, max_message_bytes=settings.mcp_result_bytes)
+    client = PooledMcpClient(
+        ClientOptions(
+            connect_seconds=settings.mcp_connect_seconds,
+            list_seconds=settings.mcp_list_seconds,
+            call_seconds=settings.mcp_call_seconds,
+            idle_seconds=settings.mcp_idle_seconds,
+            max_connections=settings.mcp_connections,
+            max_result_bytes=settings.mcp_result_bytes,
+        ),
+        settings.allowed_private_hosts,
+        clock,
+        open_stdio=programs.open,
+    )
+    stack.push_async_callback(client.aclose)
+    return client
+
+
+def read_mcp_options(settings: Settings) -> McpOptions:
     """Raises SettingInvalid if the operator's file cannot be used."""
     found = McpFile({})
     if settings.mcp_config is not None:
