@@ -18,6 +18,7 @@ from holdfast.adapters.store.doctor_checks import (
     check_store,
     check_vectors,
 )
+from holdfast.assembly.mcp import check_mcp_file
 from holdfast.assembly.models import build_provider_settings
 from holdfast.assembly.tools import build_isolation, private_paths
 from holdfast.config import Settings
@@ -57,4 +58,5 @@ async def run_doctor_checks(settings: Settings, *, check_providers: bool) -> lis
         *await model_checks.check_providers(providers, ask=check_providers),
         *await check_embeddings(embedder, embeddings, ask=check_providers),
         *await asyncio.to_thread(sandbox_checks),
+        *check_mcp_file(settings.mcp_config),
     ]

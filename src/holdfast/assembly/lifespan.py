@@ -2,9 +2,10 @@
 starts and stops."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from holdfast import __version__
 from holdfast.assembly.services import build_services
@@ -14,6 +15,7 @@ from holdfast.assembly.warm_up import warm_up
 from holdfast.config import Settings
 from holdfast.core.agents import Actor
 from holdfast.core.ids import DEFAULT_ORGANIZATION_ID, DEFAULT_USER_ID
+from holdfast.core.mcp_servers import McpServer
 from holdfast.engine.approval_expiry import ApprovalExpiry
 from holdfast.engine.callbacks import CallbackDelivery
 from holdfast.engine.deployment_tasks import DeploymentTasks, Takeover
@@ -27,7 +29,7 @@ from holdfast.http.letta_v1.to_wire.callbacks import callback_body
 from holdfast.ports.services import Services
 from holdfast.ports.telemetry import RequestTelemetry
 from holdfast.ports.tool_connections import ToolConnections
-from holdfast.usecases import agent_files, approvals, tools
+from holdfast.usecases import agent_files, approvals, mcp_configured, tools
 
 _DEFAULT_ACTOR = Actor(DEFAULT_USER_ID, DEFAULT_ORGANIZATION_ID)
 
@@ -63,6 +65,7 @@ async def running_server(settings: Settings) -> AsyncIterator[RunningServer]:
         # Before anything is written: from here on this server has the time of the database.
         await services.lease.register()
         await tools.add_builtin(services, _DEFAULT_ACTOR)
+        configured = await mcp_configured.synchronise(services, _DEFAULT_ACTOR)
         worker = Worker(services)
         if telemetry is not None:
             telemetry.observe_runs(live=lambda: worker.live_count)
@@ -72,7 +75,7 @@ async def running_server(settings: Settings) -> AsyncIterator[RunningServer]:
         async with asyncio.TaskGroup() as group:
             worker_task = group.create_task(worker.run(), name="worker")
             deployment_task = group.create_task(
-                _deployment_tasks(settings, services).run(), name="deployment"
+                _deployment_tasks(settings, services, configured).run(), name="deployment"
             )
             side_tasks = [group.create_task(warm_up(model), name="warm-up")]
             if telemetry is not None:
@@ -86,7 +89,9 @@ async def running_server(settings: Settings) -> AsyncIterator[RunningServer]:
                     task.cancel()
 
 
-def _deployment_tasks(settings: Settings, services: Services) -> DeploymentTasks:
+def _deployment_tasks(
+    settings: Settings, services: Services, configured: Sequence[McpServer]
+) -> DeploymentTasks:
     expiry = ApprovalExpiry(services, approvals.expire)
     callbacks = CallbackDelivery(services, callback_body, secret=settings.callback_secret)
     ingestion = Ingestion(services, agent_files.open_in_agents)
@@ -101,5 +106,6 @@ def _deployment_tasks(settings: Settings, services: Services) -> DeploymentTasks
             FileRemoval(services).run,
             Embedding(services).run,
             upkeep.run,
+            partial(mcp_configured.read_tools, services, _DEFAULT_ACTOR, configured),
         ],
     )

@@ -28,6 +28,7 @@ async def build_services(
 ) -> tuple[Services, ModelRouter, SubprocessSandbox, LoadReader]:
     """The services, which ``stack`` closes in the opposite order; the model without telemetry; the sandbox; and the reader
     of the load, which waits for a worker."""
+    mcp_options = read_mcp_options(settings)
     clock = SystemClock()
     store = await open_store(settings, stack)
     sandbox = await open_sandbox(settings, stack)
@@ -51,8 +52,8 @@ async def build_services(
         documents=open_documents(settings, stack),
         message_embedding=settings.message_embedding,
         embedder=embedder,
-        mcp=open_mcp(settings, stack, clock),
-        mcp_options=read_mcp_options(settings),
+        mcp=open_mcp(settings, stack, clock, sandbox),
+        mcp_options=mcp_options,
         limits=settings.limits,
         mcp_authorization=SdkMcpAuthorization(settings.allowed_private_hosts),
     )

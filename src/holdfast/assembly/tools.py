@@ -95,12 +95,13 @@ def open_tool_connections(
 
 
 def private_paths(settings: Settings) -> tuple[Path, ...]:
-    """What only the server may read: the home, and the files of a database that is kept elsewhere."""
-    path = sqlite_path(settings.database_url)
-    if path is None:
-        return (settings.home,)
-    # SQLite names its log after the file that a link leads to.
-    files = (*sqlite_files(path.absolute()), *sqlite_files(path.resolve()))
+    """What only the server may read: the home, and the files that are kept elsewhere: of a database, and of MCP servers."""
+    files: list[Path] = []
+    if (path := sqlite_path(settings.database_url)) is not None:
+        # SQLite names its log after the file that a link leads to.
+        files += (*sqlite_files(path.absolute()), *sqlite_files(path.resolve()))
+    if settings.mcp_config is not None:
+        files += (settings.mcp_config, settings.mcp_config.resolve())
     elsewhere = (file for file in files if not file.is_relative_to(settings.home))
     return (settings.home, *dict.fromkeys(elsewhere))
 

@@ -44,6 +44,11 @@ class RequestFailed(Exception):
         super().__init__(failure.why)
 
 
+class TransportFailed(Exception):
+    """A transport cannot be opened, or ends by itself. The text is a sentence that says why. A transport raises it, and gives
+    it to the session as the last item of its stream."""
+
+
 class Failures:
     """The failures of one connection, by the id of the request."""
 

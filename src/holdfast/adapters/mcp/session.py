@@ -23,7 +23,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import RootModel, ValidationError
 
 from holdfast import __version__
-from holdfast.adapters.mcp.failures import Failure, Failures, Kind, RequestFailed
+from holdfast.adapters.mcp.failures import Failure, Failures, Kind, RequestFailed, TransportFailed
 from holdfast.adapters.mcp.http_transport import McpHttpTransport
 from holdfast.adapters.mcp.results import fail, read_result
 from holdfast.adapters.mcp.sse_transport import open_sse
@@ -174,6 +174,9 @@ class Session:
             self.is_lost = True
             self._on_lost()
 
+    def note_end(self, why: str) -> None:
+        self._failures.closing = why
+
     async def list_tools(self) -> list[RemoteTool]:
         """All pages. Raises RequestFailed."""
         tools: list[RemoteTool] = []
@@ -304,10 +307,13 @@ class _WatchedReader:
 
     async def receive(self) -> SessionMessage | Exception:
         try:
-            return await self._inner.receive()
+            item = await self._inner.receive()
         except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
             self._session.mark_lost()
             raise
+        if isinstance(item, TransportFailed):
+            self._session.note_end(str(item))
+        return item
 
     async def aclose(self) -> None:
         await self._inner.aclose()

@@ -1,4 +1,4 @@
-"""The tool's own process: reads one call, runs the tool's function, writes the result.
+"""The tool's own process: reads one call, runs the tool's function, writes the result. Or it becomes another program.
 
 Runs in a fork of `fork_server.py`; imports only the standard library, and modules that do the same.
 """
@@ -14,6 +14,7 @@ import json
 import linecache
 import math
 import os
+import signal
 import site
 import socket
 import struct
@@ -27,6 +28,8 @@ import uuid
 from holdfast.adapters.sandbox import server_functions
 
 MAX_ERROR_CHARS = 1000
+STDIN_DESCRIPTOR = 4
+"""Where a program finds the descriptor that becomes its standard input; it is closed there when the program begins."""
 WRITE_HINT = " (The sandbox lets tools write only to their own folder, TMPDIR, and to what HOLDFAST_SANDBOX_WRITABLE names.)"
 
 Json = typing.Any
@@ -52,13 +55,10 @@ def answer_call(channel: socket.socket, folder: str, environment: Environment | 
         call = json.loads(stream.read(*struct.unpack("!q", header)))
         try:
             set_up_process(call, folder)
-            if environment is not None:
-                activate_environment(environment)
-            body = encode({"value": to_jsonable(invoke(call))})
-            if len(body) > call["max_result_bytes"]:
-                body = encode(
-                    {"error": f"The tool's result is larger than {call['max_result_bytes']} bytes."}
-                )
+            if "program" in call:
+                body = encode({"error": become_program(call["program"])})
+            else:
+                body = run_tool(call, environment)
         except SystemExit as exit_:
             code = repr(exit_.code)[:MAX_ERROR_CHARS]
             body = encode(
@@ -72,6 +72,28 @@ def answer_call(channel: socket.socket, folder: str, environment: Environment | 
             sys.stdout.flush()
         stream.write(struct.pack("!q", len(body)) + body)
     os._exit(0)
+
+
+def run_tool(call: dict[str, Json], environment: Environment | None) -> bytes:
+    if environment is not None:
+        activate_environment(environment)
+    body = encode({"value": to_jsonable(invoke(call))})
+    if len(body) > call["max_result_bytes"]:
+        error = f"The tool's result is larger than {call['max_result_bytes']} bytes."
+        return encode({"error": error})
+    return body
+
+
+def become_program(words: list[str]) -> str:
+    """Run the program in place of this one; it keeps all limits, and the channel closes without an answer. Returns why not,
+    if that is not possible."""
+    os.dup2(STDIN_DESCRIPTOR, 0)
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execvpe(words[0], words, os.environ)  # noqa: S606 - what this process is for
+    except OSError as error:
+        return os.strerror(error.errno or errno.ENOEXEC)
 
 
 def describe_error(error: BaseException) -> str:

@@ -36,6 +36,7 @@ _SHARED_MEMORY_BYTES: Final = 64 * 1024**2
 _PROBE_FILES: Final = 100
 _CAPABILITIES_VERSION: Final = 0x20080522
 _LAST_CAPABILITY: Final = 63
+_MAX_FDS: Final = 1 << 16
 
 
 _SIGNAL_EXIT_BASE: Final = 128
@@ -109,6 +110,7 @@ def enter_namespaces(tmp_bytes: int, *, own_network: bool, max_files: int = _PRO
     second = os.fork()
     if second == 0:
         return
+    os.closerange(0, _MAX_FDS)  # who waits for the end of a stream waits for process 2
     ended, status = os.wait()
     while ended != second:  # another one, which lost its parent
         ended, status = os.wait()

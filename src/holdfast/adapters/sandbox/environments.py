@@ -25,6 +25,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import anyio
+
 from holdfast.errors import ToolError
 
 log = logging.getLogger(__name__)
@@ -306,10 +308,12 @@ async def finish_despite_cancel(work: Coroutine[Any, Any, None]) -> None:
     """Await the work to its end even if this task is cancelled; raise the cancellation afterwards."""
     task = asyncio.create_task(work)
     cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError as error:
-            cancelled = error
+    # A scope of anyio that was cancelled would cancel this task again in each round of the loop.
+    with anyio.CancelScope(shield=True):
+        while not task.done():
+            try:
+                await asyncio.shield(task)
+            except asyncio.CancelledError as error:
+                cancelled = error
     if cancelled is not None:
         raise cancelled

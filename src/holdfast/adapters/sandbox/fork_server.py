@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,8 +32,16 @@ FDS_PER_CALL: Final = 4
 """Those that every call has; its descriptors follow them."""
 
 REPORT_END: Final = b"\n"
+TERMINATE: Final = b"t"
+"""What the server writes to ask the processes of a call to end. To have them killed it closes its end."""
+
 CHECK_SECONDS: Final = 0.05
 """Time between two checks of what the calls use; shorter calls are never checked."""
+
+PROGRAM_CHECK_SECONDS: Final = 0.25
+"""The same for programs, which run for hours; and the pause is at least ``_PAUSE_FACTOR`` times as long as a check."""
+
+_PAUSE_FACTOR: Final = 20
 
 _INIT_PROCESSES: Final = 1
 """Processes of ours in the pid namespace of a tool (process 1)."""
@@ -41,11 +50,19 @@ _MAX_FDS: Final = 1 << 16
 _CHANNEL_FD: Final = 3
 
 
+class ForkKind(Enum):
+    """What a fork is for: a call of a tool, or a program that runs until it is ended."""
+
+    CALL = b"c"
+    PROGRAM = b"p"
+
+
 @dataclass(slots=True)
 class _Call:
     """One fork. ``pid`` is also the id of its process group."""
 
     pid: int
+    kind: ForkKind
     report_fd: int
     folder: str | None
     started_at: float
@@ -85,6 +102,7 @@ class ForkServer:
     _calls: dict[int, _Call] = field(default_factory=dict)
     _filters: syscall_filter.Filters | None = None
     _checked_at: float = 0.0
+    _programs_due_at: float = 0.0
     _folder_count: int = 0
 
     def serve(self) -> None:
@@ -100,12 +118,12 @@ class ForkServer:
             if not set(watch_fds).isdisjoint(ready):
                 break
             for report in reports.keys() & set(ready):
-                self._kill_call(reports[report])  # the server wants it killed, or has died
+                self._end_call(reports[report])
             if self.control.fileno() in ready:
                 data, fds, _, _ = socket.recv_fds(self.control, 1, FDS_PER_CALL + MAX_DESCRIPTORS)
                 if not data:
                     break
-                self._start_call(fds)
+                self._start_call(ForkKind(data), fds)
             self._enforce_limits()
             self._reap()
         self._shut_down()
@@ -146,9 +164,14 @@ class ForkServer:
                 self._filters = None
 
     def _select_timeout(self) -> float | None:
-        return CHECK_SECONDS if self._calls else None
+        if not self._calls:
+            return None
+        is_programs = all(call.kind is ForkKind.PROGRAM for call in self._calls.values())
+        if not is_programs:
+            return CHECK_SECONDS
+        return max(CHECK_SECONDS, self._programs_due_at - time.monotonic())
 
-    def _start_call(self, fds: list[int]) -> None:
+    def _start_call(self, kind: ForkKind, fds: list[int]) -> None:
         channel, stdout, stderr, report, *given = fds
         folder = None
         try:
@@ -167,13 +190,13 @@ class ForkServer:
                 Path(folder).rmdir()
             os.close(report)
         else:
-            self._calls[pid] = self._make_call(pid, report, folder)
+            self._calls[pid] = self._make_call(pid, kind, report, folder)
             _report(report, struct.pack("!q", pid))
         for fd in (channel, stdout, stderr, *given):
             os.close(fd)
 
-    def _make_call(self, pid: int, report: int, folder: str | None) -> _Call:
-        call = _Call(pid, report, folder, time.monotonic())
+    def _make_call(self, pid: int, kind: ForkKind, report: int, folder: str | None) -> _Call:
+        call = _Call(pid, kind, report, folder, time.monotonic())
         if folder is not None:
             limits = FolderUsage(self.folder_files, self.folder_bytes)
             call.folder_check = FolderCheck(folder, limits, call.started_at + FIRST_CHECK_SECONDS)
@@ -212,14 +235,23 @@ class ForkServer:
         now = time.monotonic()
         if now < self._checked_at + CHECK_SECONDS:
             return
+        includes_programs = now >= self._programs_due_at
         live = {
             pid
             for pid, call in self._calls.items()
             if not call.is_ending and now >= call.started_at + CHECK_SECONDS
+            if includes_programs or call.kind is not ForkKind.PROGRAM
         }
         if not live:
             return
         self._checked_at = now
+        self._check_usage(live, now)
+        if includes_programs:
+            took = time.monotonic() - now
+            pause = max(PROGRAM_CHECK_SECONDS, _PAUSE_FACTOR * took)
+            self._programs_due_at = time.monotonic() + pause
+
+    def _check_usage(self, live: set[int], now: float) -> None:
         init_processes = 0 if self.root is not None else _INIT_PROCESSES
         limits = group_usage.Usage(
             processes=self.processes + init_processes,
@@ -233,6 +265,14 @@ class ForkServer:
             check = call.folder_check
             if check is not None and (excess := check.run(now, _fork_and_measure)) is not None:
                 self._kill_call(call, excess)
+
+    def _end_call(self, call: _Call) -> None:
+        """The server wants the call to end. If it has died, the call is killed."""
+        with contextlib.suppress(OSError):
+            if os.read(call.report_fd, 1) == TERMINATE:
+                _kill_group(call.pid, signal.SIGTERM)
+                return
+        self._kill_call(call)
 
     def _kill_call(self, call: _Call, killed_for: str | None = None) -> None:
         if not call.is_ending:
@@ -343,10 +383,10 @@ def _report(report_fd: int, data: bytes) -> None:
         os.write(report_fd, data)
 
 
-def _kill_group(pid: int) -> bool:
-    """Kill the process group; returns whether there was a process to kill."""
+def _kill_group(pid: int, number: int = signal.SIGKILL) -> bool:
+    """Kill the process group, or send it another signal; returns whether there was a process to kill."""
     try:
-        os.killpg(pid, signal.SIGKILL)
+        os.killpg(pid, number)
     except (
         ProcessLookupError,
         PermissionError,
